@@ -47,8 +47,7 @@ impl Disk {
         qcow2
     }
 
-    /// Imports an image of the disk, as a file or from a pipe, in bounded memory. Returns the
-    /// time it took.
+    /// Imports an image of the disk in bounded memory. Returns the time that it took.
     fn import(&self, qcow2: &Path, from_pipe: bool) -> Duration {
         let target = self.raw.with_extension("img");
         let importer = Program::new(env!("CARGO_BIN_EXE_cdi-importer")).args(["import", "--force"]);

@@ -1,5 +1,4 @@
-//! Clones by a cloner to a real upload server: every kind of source to every kind of target, in
-//! both encodings.
+//! Clones to a real upload server: every kind of source and target, in both encodings.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -25,8 +24,7 @@ use testkit::upload_proxy::beside;
 const MIB: u64 = 1 << 20;
 const DISK_BYTES: u64 = 12 * MIB;
 
-/// Limits of random trees that our server can unpack: it supports 128 nested directories and no
-/// devices.
+/// Limits of random trees that our server can unpack: no devices, and 128 directories deep.
 const REACH: Reach = Reach {
     path_bytes: 1000,
     name_bytes: 255,
@@ -39,8 +37,7 @@ fn upload_pod() -> UploadPod {
     UploadPod::new(&beside(BINARY, "cdi-uploadserver"))
 }
 
-/// How a clone is started: on the command line with one of the encodings, or as a pod, which
-/// chooses the encoding itself.
+/// How a clone is started: by command with an encoding, or as a pod, which chooses one itself.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Snappy,

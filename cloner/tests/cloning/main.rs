@@ -1,5 +1,4 @@
-//! The cloner as a whole program: what it sends of a volume, complete clones, and what CDI sees
-//! of its pod.
+//! The cloner as a whole program: what it sends, complete clones, and what CDI sees of its pod.
 
 mod cli;
 mod clone;

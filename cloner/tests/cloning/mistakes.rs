@@ -1,5 +1,4 @@
-//! Typical mistakes on the command line. Each has an exit code and a sentence that says where it
-//! failed, why, and what to do.
+//! Typical mistakes on the command line: each has an exit code and says where, why and what to do.
 
 use std::path::Path;
 

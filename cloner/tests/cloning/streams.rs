@@ -1,5 +1,4 @@
-//! The stream that is sent of a volume: the bytes that GNU tar would write, in a framing that
-//! another program decodes.
+//! The stream sent of a volume: the bytes of GNU tar, in a framing that another program decodes.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -34,8 +33,7 @@ fn pack(source: &Path, options: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// The archive that GNU tar makes of the sorted top-level names of `folder`, with the options of
-/// CDI's cloner.
+/// The archive of GNU tar of the sorted names in `folder`, with the options of CDI's cloner.
 fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
     let mut names: Vec<_> = fs::read_dir(folder)
         .or_fail(folder.display())
@@ -43,8 +41,7 @@ fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
         .filter(|name| name != "lost+found")
         .collect();
     names.sort();
-    // The names go into a list. As arguments, as CDI's cloner passes them, tar would not find
-    // names with a backslash.
+    // In a list: tar would not find names with a backslash if they were arguments.
     let list: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
     let options = ["-c", "--format=gnu", "--numeric-owner", "--sort=name", "-f", "-"];
     let mut words: Vec<OsString> = options.map(Into::into).into();
@@ -176,8 +173,7 @@ fn holes_are_not_read() {
     }
 }
 
-/// Packs `source`, and calls `change` once the first bytes have been read. Returns the exit code
-/// and stderr.
+/// Packs `source`; calls `change` after the first bytes. Returns the exit code and stderr.
 fn pack_changed(source: &Path, change: impl FnOnce()) -> (i32, String) {
     let mut child = Command::new(BINARY)
         .arg("pack")

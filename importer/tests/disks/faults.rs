@@ -1,5 +1,4 @@
-//! Servers that fail during an import: it resumes where it can. Otherwise it ends with an error
-//! and leaves no target.
+//! Servers that fail during an import: it resumes, or ends with an error and leaves no target.
 
 use std::path::Path;
 use std::time::Duration;
@@ -141,8 +140,7 @@ fn repeated_cuts_without_ranges_fail_and_leave_no_target() {
     let body = disk::content(1, 8 << 20);
     let script = Script { ranges: Ranges::Refused, ..Script::new(body.clone()) };
     let target = folder.path().join("disk.img");
-    // Every GET is cut in its middle, and without ranges nothing can resume: no retry can
-    // succeed.
+    // Every GET is cut in its middle, and without ranges no retry can resume.
     let faults = vec![Fault::CutAt(4 << 20); 64];
     let origin = start(Script { faults, ..script });
     let finished = importer(&origin.url("/object"), &target).args(["--retries", "3"]).run();

@@ -109,8 +109,7 @@ fn check_file(round: &Round, image: &Image, target: &Path, code: i32) {
     }
 }
 
-/// A device cannot be removed. Its beginning must be zero, or still the dirt from before the
-/// transfer.
+/// A device is not removed: its beginning must be zero, or the dirt from before the transfer.
 fn check_device(device: &LoopDevice, image: &Image, code: i32) {
     if code == 0 {
         return disk::assert_same(

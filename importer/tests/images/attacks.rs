@@ -56,8 +56,7 @@ impl Attack {
         self.folder.path().join("disk.img")
     }
 
-    /// Imports the image as a file and from a pipe, in bounded time and memory, and calls `check`
-    /// with each result.
+    /// Imports the image as a file and from a pipe within the bounds, and calls `check` each time.
     fn run(&self, check: impl Fn(&Finished, &Path)) {
         self.run_with(&[], check);
     }
@@ -185,8 +184,7 @@ fn tables_that_refer_to_themselves_or_each_other_do_not_loop() {
     let image = qcow2(&Spec { cluster_size: 512, virtual_size: 64 << 10, ..Spec::new(Content::Dense) });
     let l1 = be64(&image, 40);
     let table = |at: usize| u64::try_from(at).or_fail("an offset") | 1 << 63;
-    // Two L1 entries for one L2 table; an L1 entry for the L1 table; an L2 entry for its own
-    // table.
+    // Two L1 entries for one table; an L1 entry for the L1 table; an L2 entry for its own table.
     let mut doubled = image.clone();
     doubled.copy_within(l1..l1 + 8, l1 + 8);
     Attack::new(&doubled).refused("share");
@@ -246,8 +244,7 @@ fn clusters_and_grains_that_inflate_beyond_their_size_are_refused() {
     image.resize(place, 0);
     image.extend_from_slice(deflate);
     image.resize(image.len().next_multiple_of(512), 0);
-    // The entry by qcow2.rst, "Compressed Clusters Descriptor": bit 62, 127 additional sectors,
-    // the offset.
+    // qcow2.rst, "Compressed Clusters Descriptor": bit 62, 127 more sectors, the offset.
     let entry = 1 << 62 | 127 << 54 | u64::try_from(place).unwrap();
     image[l2..l2 + 8].copy_from_slice(&entry.to_be_bytes());
     Attack::new(&image).harmless_or_refused("qcow2", "does not inflate");
@@ -266,8 +263,7 @@ fn clusters_and_grains_that_inflate_beyond_their_size_are_refused() {
     Attack::new(&image).refused("does not inflate");
 }
 
-/// A zlib stream of 64 KiB of zeros (RFC 1950). Its checksum is wrong, but nothing reads that
-/// far.
+/// A zlib stream of 64 KiB of zeros (RFC 1950), with a wrong checksum that nothing reaches.
 fn zlib_bomb() -> Vec<u8> {
     let gzip = tools::filter("gzip", ["-9nc"], &vec![0; 64 << 10]);
     let deflate = &gzip[10..gzip.len() - 8];
@@ -312,8 +308,7 @@ fn offsets_near_the_largest_number_do_not_overflow() {
             assert_eq!(target.exists(), finished.code() == 0);
         });
     }
-    // VHD: the offset of the dynamic header, and the offset of the table in it, with valid
-    // checksums.
+    // VHD: the offsets of the dynamic header and of its table, with valid checksums.
     let image = Dynamic::new(4 << 20, 2 << 20).bytes();
     let mut header = image.clone();
     header[16..24].copy_from_slice(&(u64::MAX - 1).to_be_bytes());

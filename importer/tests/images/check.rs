@@ -1,5 +1,4 @@
-//! `cdi-importer check`: agrees with `qemu-img check` on sound and on damaged images, and says
-//! where the damage is.
+//! `cdi-importer check` agrees with `qemu-img check`, and says where the damage is.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -52,8 +51,7 @@ fn scene(compression: Compression) -> Scene {
     let folder = tempfile::tempdir().or_fail("a folder");
     let spec = Spec { compression, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
     let Image { qcow2, .. } = spec.build(folder.path(), "image");
-    // qcow2.rst, "Header": L1 table at 40, refcount table at 48. Bits 9-55 of their entries are
-    // offsets.
+    // qcow2.rst, "Header": L1 table at 40, refcount table at 48; bits 9-55 are offsets.
     let entry = |at| be64(&qcow2, at) & 0x00ff_ffff_ffff_fe00;
     let (l2, refcounts) = (entry(entry(40)), entry(entry(48)));
     Scene { _folder: folder, image: qcow2, l2, refcounts }
@@ -149,8 +147,7 @@ fn a_reference_beyond_the_end_is_found() {
 
 #[test]
 fn damage_that_conversions_ignore_is_found_as_by_qemu() {
-    // A zero cluster beyond the end; reserved bits of an L1 entry; a dirty image whose counts are
-    // too low.
+    // A zero cluster beyond the end; reserved bits of an L1 entry; a dirty image with low counts.
     type Damage = fn(&Scene);
     let damages: [Damage; 3] = [
         |scene| put(&scene.image, scene.l2, &(1u64 << 63 | 1 << 40 | 1).to_be_bytes()),

@@ -70,8 +70,7 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
     }
     let version = importer(["--version"]).run().stdout;
     let begin = concat!("cdi-importer ", env!("CARGO_PKG_VERSION"), " (no release, ");
-    // An emulated program (`ci/emulated`) may be built for another machine, which is not known
-    // here.
+    // An emulated program (`ci/emulated`) may be for another machine, unknown here.
     let machine = match std::env::var_os(testkit::process::INSTEAD) {
         None => std::env::consts::ARCH,
         Some(_) => "",
@@ -91,8 +90,7 @@ fn options_before_a_subcommand_select_the_command_line() {
     let imported = importer(["--memory", "100Mi", "import", text(&source), text(&target)]).run();
     imported.assert_success("--memory in front");
     disk::assert_same(&target, &source, 3 * MIB, "--memory in front");
-    // The flags of the pod apply if there is no subcommand, or `import` is the value of an
-    // option.
+    // The pod's flags apply without a subcommand, or if `import` is the value of an option.
     importer(["-v", "high"]).run().assert_failure(2, "invalid value \"high\" for flag -v");
     importer(["--memory", "import", "-v=1"])
         .run()
@@ -186,8 +184,7 @@ fn progress_is_plain_on_a_pipe_and_json_on_request() {
     assert_eq!(progress[0]["source_total"], 3 * MIB);
     let last = events.last().or_fail("events");
     assert_eq!((&last["event"], &last["virtual_size"]), (&"done".into(), &(3 * MIB).into()));
-    // Data that was held at once: at least a chunk, and at most the disk and the buffers of each
-    // thread.
+    // Data held at once: at least a chunk, at most the disk and the buffers of each thread.
     let peak = last["peak_held_bytes"].as_u64().or_fail("a number of bytes");
     assert!((256 << 10..16 * MIB).contains(&peak), "{peak} bytes held");
 }

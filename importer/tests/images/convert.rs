@@ -86,8 +86,7 @@ fn a_requested_format_must_match_unless_it_is_raw() {
     assert_eq!(length(&target), length(&image.qcow2).next_multiple_of(512));
 }
 
-/// Packs an appliance as VMware does: description, manifest, disk. An empty `digest` stands for
-/// the right one.
+/// Packs an appliance as VMware does. An empty `digest` stands for the right one.
 fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
     let path = |name: &str| folder.join(name);
     tools::run(

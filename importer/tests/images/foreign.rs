@@ -10,8 +10,7 @@ use testkit::tools;
 const PAGE: &[u8] =
     b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who are you?</body></html>\n";
 
-/// Imports `source` into a folder of its own. Returns how the importer ended, and the disk if
-/// there is one.
+/// Imports `source`. Returns how the importer ended, and the disk if there is one.
 fn import(source: &str, args: &[&str]) -> (Finished, Option<Vec<u8>>) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");

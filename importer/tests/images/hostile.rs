@@ -1,5 +1,4 @@
-//! Malicious images: each is refused in bounded time and memory, or becomes exactly the disk that
-//! qemu-img makes.
+//! Malicious images: each is refused in bounded time and memory, or read as by qemu-img.
 
 mod patch;
 
@@ -19,8 +18,7 @@ use testkit::{disk, tools};
 /// Longest run of the importer on a malicious image.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Valid images with every kind of table: plain, zlib and zstd clusters, extended L2 entries,
-/// snapshots.
+/// Valid images of every kind: plain, zlib and zstd clusters, extended L2 entries, snapshots.
 fn bases(folder: &Path) -> Vec<Corpus> {
     let small = |content| Spec { cluster_size: 4096, virtual_size: 2 << 20, ..Spec::new(content) };
     let specs = [
@@ -98,8 +96,7 @@ fn check_refusal(route: &str, finished: &Finished, target: &Path) {
 #[test]
 fn every_header_field_survives_every_boundary_value() {
     let folder = fast_folder();
-    // The header is read before the parts in which the bases differ, so one base of each entry
-    // width is enough.
+    // The bases differ in what is read after the header: one of each entry width is enough.
     let bases = bases(folder.path());
     let bases = bases.iter().filter(|base| ["zlib", "extended"].contains(&base.name));
     for (index, base) in bases.enumerate() {
@@ -152,8 +149,7 @@ fn incompatible_features_are_refused_by_name() {
     refused_with(32, &2_u32.to_be_bytes(), "encrypted");
 }
 
-/// Patches one field of an image, and asserts that it is still imported, with `warning` in the
-/// log.
+/// Patches one field of an image, and asserts that it is imported with `warning` in the log.
 fn accepted_with(offset: usize, value: &[u8], warning: &str) {
     let folder = fast_folder();
     let image = Spec::new(Content::Sparse).build(folder.path(), "image");
@@ -169,8 +165,7 @@ fn accepted_with(offset: usize, value: &[u8], warning: &str) {
 
 #[test]
 fn unknown_compatible_and_autoclear_features_are_ignored() {
-    // All bits but the one for a raw external data file: QEMU refuses it if there is no such
-    // file.
+    // All bits but the one for a raw external data file, which QEMU refuses without such a file.
     let mut features = [0xFF; 16];
     features[15] &= !2;
     accepted_with(80, &features, "");

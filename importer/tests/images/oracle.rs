@@ -35,8 +35,7 @@ struct Case {
 }
 
 impl Case {
-    /// A case whose object is `payload`, compressed by `layers`, and whose result must be `disk`,
-    /// padded to whole sectors.
+    /// `payload`, compressed by `layers`; the result must be `disk`, padded to whole sectors.
     fn new(name: &str, layers: Layers, payload: &[u8], disk: &[u8]) -> Self {
         let mut padded = disk.to_vec();
         padded.resize(disk.len().next_multiple_of(SECTOR_BYTES), 0);

@@ -1,5 +1,4 @@
-//! An import on a terminal: the progress bar, what it leaves, and how each form of progress shows
-//! a wait.
+//! An import on a terminal: the bar, what it leaves, and how each form of progress shows a wait.
 
 use std::path::Path;
 

@@ -31,8 +31,7 @@ const LARGE_DICTIONARY_BYTES: u64 = 64 << 20;
 /// Number of threads as on a machine with many cores.
 const THREADS: &str = "16";
 
-/// Every write of a slow target waits this long: 40 MB/s for the MiB at a time that one thread
-/// writes.
+/// Delay of every write of a slow target: 40 MB/s for one thread that writes a MiB at a time.
 const WRITE_DELAY: Duration = Duration::from_millis(25);
 
 /// Where the bytes come from, and whether the target is slow.
@@ -116,8 +115,7 @@ fn every_kind_of_image_fits_into_96_mib() {
     make_raw(&raw);
     let cases = [
         Case {
-            // The image requires the dictionary, in addition to the bound. With one thread the
-            // sum fits well.
+            // The dictionary comes on top of the bound. With one thread the sum fits well.
             threads: "1",
             peak_rss_bytes: PEAK_RSS_BYTES + LARGE_DICTIONARY_BYTES,
             ..Case::new("xz with a dictionary of 64 MiB", XZ_9, &[OverHttp])
@@ -142,8 +140,7 @@ fn every_kind_of_image_fits_into_96_mib() {
     });
 }
 
-/// Drops a file from the page cache, so that its pages are charged to the cgroup that reads it
-/// next.
+/// Drops a file from the page cache, so that the cgroup that reads it next pays for it.
 fn forget(path: &Path) {
     let file = File::open(path).or_fail(path.display());
     file.sync_all().or_fail(path.display());
@@ -194,13 +191,11 @@ fn slowly(program: Program) -> Program {
 /// About the limit that CDI gives its pods by default.
 const POD_LIMIT_BYTES: u64 = 600 << 20;
 
-/// Speed of a disk that is slower than everything before it, and the least time that all of the
-/// data takes.
+/// Speed of a disk that is the slowest part, and the least time that all of the data takes.
 const SLOW_DISK_BYTES_PER_SECOND: u64 = 50 << 20;
 const DISK_TIME: Duration = Duration::from_secs(DISK_BYTES / SLOW_DISK_BYTES_PER_SECOND);
 
-/// Most dirty bytes in the page cache: twice what is flushed at once, and the MiB that each of 8
-/// threads is writing.
+/// Most dirty bytes: twice what is flushed at once, and a MiB for each of 8 writing threads.
 const MOST_DIRTY_BYTES: u64 = 2 * (32 << 20) + 8 * (1 << 20);
 
 #[test]
@@ -234,8 +229,7 @@ fn trace_syncs(log: &Path) -> Vec<PathBuf> {
     options.iter().map(PathBuf::from).chain([log.to_owned()]).collect()
 }
 
-/// Time spent in all calls of fsync. They come at the beginning and at the end; fdatasync paces
-/// the writes between them.
+/// Time in all fsync calls, at the beginning and the end; fdatasync paces the writes between.
 fn last_syncs(log: &Path) -> Duration {
     let calls = std::fs::read_to_string(log).or_fail("the log of strace");
     let seconds: Vec<f64> =

@@ -1,5 +1,4 @@
-//! The memory of a transfer is bounded for disks of any size and targets of any speed, also in a
-//! cgroup.
+//! The memory of a transfer is bounded for any disk and any speed of target, also in a cgroup.
 
 mod cgroup;
 
@@ -123,8 +122,7 @@ fn many_threads_that_decode_xz_stay_below_the_bound() {
     let bytes = disk::content(1, STREAM_BYTES);
     let times = usize::try_from(STREAMS).unwrap();
     std::fs::write(&raw, bytes.repeat(times)).unwrap();
-    // Four blocks in each stream, with the dictionary size of `xz -6`. The preset only decides
-    // how long it takes to make.
+    // Four blocks in each stream, with the dictionary size of `xz -6`; a fast preset.
     let options = ["-c", "-q", "-T2", "--block-size=8MiB", "--lzma2=preset=1,dict=8MiB"];
     let stream = tools::filter("xz", options, &bytes);
     let importer = Program::new(BINARY)
@@ -146,8 +144,7 @@ fn a_slow_pipe_stays_below_the_bound() {
     const PIECE_WAIT: Duration = Duration::from_millis(12);
     let folder = tempfile::tempdir().unwrap();
     let [raw, object, target] = ["disk.raw", "object", "disk.img"].map(|name| folder.path().join(name));
-    // Bytes with seven used bits compress only a little, so that clusters are compressed but stay
-    // large.
+    // Bytes of seven bits compress a little: clusters are compressed but stay large.
     let bytes: Vec<u8> = disk::content(1, 8 << 20).iter().map(|byte| byte & 0x7f).collect();
     std::fs::write(&raw, &bytes).unwrap();
     LARGE(&raw, &object);
@@ -188,8 +185,7 @@ fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
 
 #[test]
 fn a_window_larger_than_the_bound_is_refused_before_it_is_allocated() {
-    // RFC 8878 §3.1.1: magic, no content size, a window of 2^(10 + 18) bytes; one empty last
-    // block.
+    // RFC 8878 §3.1.1: magic, no content size, a window of 2^28 bytes; one empty last block.
     let zstd = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 18 << 3, 0x01, 0x00, 0x00];
     let xz = tools::filter("xz", ["-c", "-q", "--lzma2=preset=0,dict=256MiB"], &disk::content(1, 1 << 20));
     for object in [zstd, xz] {

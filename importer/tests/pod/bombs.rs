@@ -15,12 +15,10 @@ use crate::pod::{Pod, serve};
 /// Memory limits of the pod.
 const LIMITS: [u64; 2] = [256 << 20, 600_000_000];
 
-/// Longest run. All imports end by themselves, most within a few seconds; the slowest writes 640
-/// MiB first.
+/// Longest run. All end by themselves, most in a few seconds; the slowest writes 640 MiB first.
 const TIME: Duration = Duration::from_secs(300);
 
-/// Size of a device that is larger than the disk of any bomb, so that none is refused for its
-/// size.
+/// Size of a device that is larger than the disk of any bomb.
 const DEVICE_BYTES: u64 = 12 << 40;
 
 #[test]

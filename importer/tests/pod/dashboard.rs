@@ -31,8 +31,7 @@ struct Asked {
     labels: Vec<String>,
 }
 
-/// The words between each `before` and the next `after`, without commas: the labels of `by (a,
-/// b)`.
+/// The words between each `before` and `after`, without commas: the labels of `by (a, b)`.
 fn lists<'a>(text: &'a str, before: &str, after: &'a str) -> impl Iterator<Item = &'a str> {
     let inside = text.split(before).skip(1).map(move |rest| rest.split(after).next().unwrap_or_default());
     inside.flat_map(|list| list.split(',')).map(str::trim)
@@ -60,8 +59,7 @@ fn of_the_dashboard() -> Vec<Asked> {
         let legend = target["legendFormat"].as_str().or_fail("a legend");
         Asked {
             place: format!("the panel {title}"),
-            // Replaces the variables as Grafana does: at least four scrapes, and the choices of
-            // the user.
+            // Variables that Grafana replaces: at least four scrapes, and the user's choices.
             expression: expression
                 .replace("$__rate_interval", "10s")
                 .replace("$namespace", "(default|other)")

@@ -1,5 +1,4 @@
-//! The identity that the pod uses: that of the DataVolume, or one that was mounted into the pod,
-//! and never another one.
+//! The identity that the pod uses: that of the DataVolume or one mounted into the pod, no other.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,8 +16,7 @@ use super::pod::{MIB, Pod, SUCCESS, write};
 /// Part of every identity that the pod must not use. No server may ever see it.
 const BORROWED: &str = "borrowed";
 
-/// A server in place of all services of a platform that hand out identities. It hands out
-/// whatever it is asked for.
+/// A server in place of all services of a platform that hand out identities.
 struct Platform {
     server: Origin,
     folder: tempfile::TempDir,
@@ -61,8 +59,7 @@ impl Platform {
     }
 }
 
-/// Runs a pod that must be refused. Returns its message, and the connections to addresses other
-/// than `expected`.
+/// Runs a pod that must be refused. Returns its message, and connections other than `expected`.
 fn refused(pod: &Pod, expected: &[SocketAddr]) -> (String, Vec<String>) {
     let log = pod.path("connections");
     let finished = syscalls::watched_connecting(pod.program(), &log).start().wait();
@@ -318,8 +315,7 @@ fn a_mounted_identity_is_used_at_the_clouds_own_hosts() {
 #[test]
 fn a_mounted_identity_is_not_sent_to_other_hosts() {
     let platform = Platform::start();
-    // A foreign host over TLS, the cloud's own host without verification, and a foreign host for
-    // the exchange of tokens.
+    // A foreign host, the cloud's own host without verification, and a foreign token service.
     let stranger = "https://s3.eu-west-1.amazonaws.com.example/bucket/disk";
     let own = "https://s3.eu-west-1.amazonaws.com/bucket/disk";
     let sts = ("AWS_ENDPOINT_URL_STS", "https://sts.eu-west-1.amazonaws.com.example");

@@ -1,6 +1,5 @@
-//! The importer in a pod, as CDI's controllers use it: environment in; disk, termination message,
-//! metrics and exit code out. Also the populators of Forklift, and every program under limits of
-//! the system.
+//! The importer in a pod, as CDI's controllers use it: environment in; disk, message, metrics and
+//! exit code out. Also Forklift's populators, and every program under limits of the system.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

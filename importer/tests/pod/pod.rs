@@ -48,8 +48,7 @@ impl Pod {
         Self::new(&[&source, env].concat())
     }
 
-    /// Adds what a side-car image with VMware's library provides. `config` is for the plugin that
-    /// replaces the library.
+    /// Adds a side-car image's VMware library; `config` is for the plugin in its place.
     pub(crate) fn with_library(&self, config: &str) {
         bring_library(self.root.path(), config);
     }

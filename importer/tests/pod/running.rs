@@ -21,8 +21,7 @@ fn controller_reads(text: &str) -> Option<f64> {
     (digits > 0).then(|| rest.get(..digits + point + decimals)?.parse().ok())?
 }
 
-/// Returns a function that scrapes the metrics of `pod`; it gets `None` while the pod does not
-/// serve them.
+/// Returns a function that scrapes the metrics of `pod`: `None` while there are none.
 fn scraper(pod: &Pod) -> impl Fn() -> Option<String> {
     let tls = https::tls::insecure_client_config().or_fail("TLS");
     let client =

@@ -1,5 +1,4 @@
-//! VMware disks in stages, where vSphere, VMware's library and the target disagree about the size
-//! of the disk.
+//! VMware disks in stages, where vSphere, VMware's library and the target disagree on the size.
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -10,8 +9,7 @@ use super::pod::MIB;
 use super::vsphere::with_nbdkit;
 use super::warm::{GUEST_BYTES, Guest, Import};
 
-/// An import whose nbdkit loads the stand-in as if it were VMware's library, so that the importer
-/// finds no plugin for tests.
+/// An import whose nbdkit loads the stand-in as VMware's library, not as a plugin for tests.
 fn import_without_test_plugin(vsphere: &Tracked, config: &str) -> Import {
     let mut import = Import::new(vsphere, config, false);
     let plugin = import.pod.path("plugin.so");
@@ -58,8 +56,7 @@ fn a_disk_that_grew_between_stages_is_refused_if_the_target_did_not_grow() {
         std::fs::write(&raw, disk::content(seed, bytes)).or_fail("a state");
         states.push(raw);
     }
-    // Both checkpoints have the first state, so that vSphere reports no change behind the old end
-    // of the disk.
+    // Both checkpoints have the first state: vSphere reports no change behind its end.
     let (first, second) = (vsphere.checkpoint(&states[0]), vsphere.checkpoint(&states[0]));
     let config = format!(
         "disk.{}={}\ndisk.{}={}\n",

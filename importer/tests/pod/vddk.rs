@@ -41,8 +41,7 @@ fn the_disk_of_a_guest_is_copied_as_it_is_even_if_it_looks_like_qcow2() {
     assert!(!finished.stderr.contains("secret"), "{}", finished.stderr);
 }
 
-/// As in CDI's own tests: the simulator, a thumbprint that is not valid, and a side-car that has
-/// a plugin and a disk.
+/// As in CDI's own tests: the simulator, an invalid thumbprint, a side-car with plugin and disk.
 #[test]
 fn the_test_image_of_cdi_suffices_for_whole_disks_and_for_stages() {
     let vsphere = Vsphere::start_as_vcsim();

@@ -128,9 +128,8 @@ pub(crate) fn with_nbdkit(pod: &mut Pod, script: &str) {
     pod.env.push(("PATH".to_owned(), format!("{}:{path}", pod.path("bin").display())));
 }
 
-/// Asserts what holds for every attack: the import fails without a crash and without a disk, in
-/// bounded memory, and its output is short and has neither secrets nor control characters.
-/// Returns the message.
+/// Asserts what holds for every attack: an error without a crash or disk, bounded memory, and
+/// short output without secrets and control characters. Returns the message.
 #[track_caller]
 fn assert_refused(pod: &Pod, finished: &Finished, name: &str) -> String {
     assert_eq!(finished.code(), 1, "{name}: {}", finished.stderr);

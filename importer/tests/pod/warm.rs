@@ -215,8 +215,7 @@ fn three_stages_with_kills_at_any_moment_give_the_disk_of_the_guest() {
         let mut import = Import::new(&vsphere, &config, kind.on_device);
         let mut previous = String::new();
         for (number, (checkpoint, raw)) in guest.states.iter().enumerate() {
-            // A checkpoint is given by its name or its object, and the one before by its name or
-            // its change id.
+            // By its name or its object; the one before by its name or its change id.
             let current = if number == 1 { &checkpoint.object } else { &checkpoint.name };
             import.stage(current, &previous);
             let blows = [Blow::Killed, Blow::Terminated, Blow::NbdkitKilled, Blow::Killed];
@@ -401,8 +400,7 @@ fn a_vsphere_that_cannot_tell_what_changed_never_leads_to_an_incomplete_disk() {
     import.assert_succeeds();
     disk::assert_same(&import.disk(), now, GUEST_BYTES, "after all that");
 
-    // The snapshot disappears while the disk is changed in place; that must not be reported as a
-    // success.
+    // The snapshot disappears while the disk is changed in place: that is not a success.
     import.stage(&third.name, &second.name);
     let (object, removing) = (third.object.clone(), import.pod.program().start());
     removing.wait_for_line("vSphere knows the disk");

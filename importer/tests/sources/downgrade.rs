@@ -1,5 +1,4 @@
-//! Servers with TLS that lead to one without: the import is refused, unless a given digest
-//! verifies the image.
+//! Servers with TLS that lead to one without: refused, unless a given digest verifies the image.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! Every source against servers: the contract that all fulfil, the features of each, and what is
-//! refused, hidden or given up.
+//! Every source against servers: the contract of all, the features of each, and refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

@@ -23,8 +23,7 @@ fn start(folder: &Path, authority: &Authority) -> Nginx {
     Nginx::start(folder, true, directives)
 }
 
-/// The server, the authority that its clients must trust, and an image that it serves as
-/// `image.qcow2`.
+/// The server, its folder with the authority to trust, and an image, `image.qcow2`.
 struct Setup {
     folder: tempfile::TempDir,
     nginx: Nginx,

@@ -20,8 +20,7 @@ const MIB: u64 = 1 << 20;
 /// The option that allows it, which every refusal names.
 const FLAG: &str = "--cleartext-secrets";
 
-/// Servers whose names do not resolve, behind a proxy for plain HTTP, which could read
-/// everything.
+/// Servers whose names do not resolve, behind a proxy that could read everything.
 struct Scene {
     folder: tempfile::TempDir,
     proxy: ForwardProxy,

@@ -1,5 +1,4 @@
-//! Servers that cannot be reached: the error says which one, by which way, and why, and shows no
-//! secret.
+//! Servers that cannot be reached: the error says which, by which way and why, without secrets.
 
 use std::net::SocketAddr;
 

@@ -50,8 +50,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// `cdi-importer COMMAND` for the disk in the state `current`, or for what changed since
-    /// `previous`.
+    /// `cdi-importer COMMAND` for the state `current`, or for what changed since `previous`.
     fn program(&self, command: &str, current: usize, previous: Option<usize>) -> Program {
         let url = self.vsphere.url();
         let program = importer(self.folder.path(), command)

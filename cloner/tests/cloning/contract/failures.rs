@@ -1,5 +1,4 @@
-//! Failing clones: servers that refuse, break the connection or are not trusted, and a volume
-//! that cannot be read.
+//! Failing clones: servers that refuse, break off or are not trusted; volumes that cannot be read.
 
 use std::path::Path;
 

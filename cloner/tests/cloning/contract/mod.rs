@@ -32,8 +32,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The first of `scripts` answers the HEAD request by which the cloner asks for the supported
-    /// encodings.
+    /// The first of `scripts` answers the HEAD request that asks for the supported encodings.
     fn new(scripts: Vec<Script>) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");

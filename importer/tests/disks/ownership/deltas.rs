@@ -1,5 +1,4 @@
-//! Deltas: while one is applied to a disk, nothing else may write that disk, and the disk stays
-//! however this ends.
+//! Deltas lock out other writers while they are applied, and never remove their disk.
 
 use rustix::process::Signal;
 use testkit::disk;

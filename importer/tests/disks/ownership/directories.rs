@@ -28,8 +28,7 @@ const NOT_WHOLE: &str = "another process changed the directory";
 /// unpacked before the last one has arrived.
 const FILE_BYTES: u64 = 400_000;
 
-/// The system calls that rename a file, in the notation of strace: an architecture may lack the
-/// first one.
+/// System calls that rename a file, for strace; an architecture may lack the first one.
 const RENAMES: &str = "?renameat,renameat2";
 
 /// Prefix of the staging folders, whose content is not visible yet.
@@ -84,8 +83,7 @@ fn seen(dir: &Path) -> (Files, bool) {
     (files, has_staging)
 }
 
-/// Removes the first file of an archive that is being unpacked; false if that file is not there
-/// yet.
+/// Removes the first file of an archive that is being unpacked; false if it is not there yet.
 fn remove_unpacked(dir: &Path) -> bool {
     let names = std::fs::read_dir(dir).or_fail("the directory");
     let paths = names.map(|entry| entry.or_fail("an entry").path());
@@ -252,8 +250,7 @@ fn a_kill_between_two_renames_loses_no_file_and_a_retry_completes_the_archive() 
             return;
         }
         assert_eq!(finished.code(), 137, "{finished:?}");
-        // A retry without `--overwrite` is refused, because its user may not know that an attempt
-        // was killed.
+        // Whoever retries may not know of the kill, and may leave out `--overwrite`.
         unpack(&[]).run().assert_failure(7, "it exists already: pass --overwrite");
         assert!(seen(&place.data()).0 == files, "a refusal has changed something");
         unpack(&["--overwrite"]).run().assert_success("a retry");

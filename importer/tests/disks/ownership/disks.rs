@@ -14,8 +14,7 @@ use crate::ownership::writer::{End, Face, Job, Writer, assert_refused, put};
 
 const ROUNDS: u64 = 60;
 
-/// Number of writers in a round. One more disk is that of an unrelated program, which replaces
-/// the target.
+/// Number of writers in a round. One more disk is that of an unrelated program.
 const WRITERS: u64 = 3;
 
 const IN_USE: &str = "another import or upload is writing it";
@@ -55,8 +54,7 @@ struct Model {
     complete: Option<usize>,
     /// Number of the writer that owns the target.
     owner: Option<usize>,
-    /// True if the target exists: the complete disk, the owner's partial file, or what a killed
-    /// writer left.
+    /// True if there is a target: complete, the owner's partial file, or left by a killed writer.
     exists: bool,
 }
 

@@ -15,8 +15,7 @@ use crate::ownership::importer;
 use crate::ownership::place::{DISK_BYTES, Disk, HELD_BYTES, Place, disks};
 use crate::ownership::writer::put;
 
-/// Runs `program` under strace with these faults. Signals reach the program itself, as if strace
-/// were not there.
+/// Runs `program` under strace with these faults; signals reach the program, not strace.
 fn with_faults(program: Program, faults: &[&str], log: &Path) -> Program {
     // Otherwise the log of an earlier run could be read as that of this one.
     std::fs::remove_file(log).ok();

@@ -1,5 +1,4 @@
-//! Content whose last part is held back until the test releases it: on standard input, or from a
-//! web server.
+//! Content whose last part waits for the test, on standard input or from a web server.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,4 @@
-//! Ownership of the target: one writer at a time, and only our own files are removed, replaced or
-//! called complete.
+//! Ownership of the target: one writer at a time, and only our own files are removed or replaced.
 
 mod deltas;
 mod directories;

@@ -1,5 +1,4 @@
-//! Limits outside the target: a limit on the size of files, and a standard output that cannot be
-//! written.
+//! Limits outside the target: on the size of files, and an unwritable standard output.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,8 +16,7 @@ fn a_file_size_limit_is_reported_as_a_lack_of_space() {
     let Disk { raw, object } = disks(place.root(), 1).remove(0);
     let packed = place.root().join("disk.gz");
     std::fs::write(&packed, object).or_fail("an object");
-    // The size of the raw disk is known; that of the compressed one shows at the first byte
-    // beyond the limit.
+    // The raw disk has a known size; the other one shows its size at the limit.
     for source in [&raw, &packed] {
         for pass in ["--direct", "--cached"] {
             let limit = [format!("--fsize={}", DISK_BYTES / 2)];

@@ -15,8 +15,7 @@ use crate::sweep::victim::{IMPORTER, MOST, sweep};
 /// Prefix of the staging folders, whose content is not visible yet.
 const STAGING: &str = ".cdi-staging-";
 
-/// The lock file, which has the same prefix. It may stay: it is empty, and the next attempt uses
-/// it again.
+/// The lock file, which has the same prefix. It may stay: the next attempt uses it again.
 const LOCK: &str = ".cdi-staging-lock";
 
 /// Part of the error of a commit that failed after its first rename.
@@ -28,8 +27,7 @@ type Entry = (u32, i64, Vec<u8>);
 /// All entries by their paths, and whether a staging folder is left.
 type Tree = (BTreeMap<String, Entry>, bool);
 
-/// A directory, and an archive that replaces a file of it, adds to a directory of it, and brings
-/// entries of each kind.
+/// A directory, and an archive that replaces, merges with and adds entries of each kind.
 pub(crate) struct Trees {
     folder: tempfile::TempDir,
 }
@@ -79,15 +77,13 @@ impl Trees {
         let (mut old, _) = seen(&self.folder.path().join("old"));
         let (mut found, _) = seen(dir);
         for (_, time, _) in [&mut old, &mut found].into_iter().filter_map(|tree| tree.get_mut("")) {
-            // The time of the directory itself changes when a staging folder is created and
-            // removed in it.
+            // A staging folder that comes and goes changes the time of the directory.
             *time = 0;
         }
         assert!(found == old, "a part of the archive: {}: {said}", difference(&found, &old));
     }
 
-    /// Fails the test unless each file is the old one or that of the archive, and no old file is
-    /// lost.
+    /// Fails the test unless each file is the old or the new one, and no old file is lost.
     #[track_caller]
     pub(crate) fn assert_pieces(&self, dir: &Path, said: &str) {
         let [whole, old] = ["whole", "old"].map(|name| seen(&self.folder.path().join(name)).0);

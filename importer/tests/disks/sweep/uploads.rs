@@ -1,5 +1,4 @@
-//! Uploads and clones while system calls fail: afterwards the server accepts another upload, or
-//! it has ended.
+//! Uploads and clones while system calls fail: then the server serves again, or has ended.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -82,8 +81,7 @@ fn has_ended(server: &Server, victim: &Victim<'_>) -> bool {
     }
 }
 
-/// Uploads to a server that fails. `check` gets whether the upload has succeeded, and stderr, and
-/// looks at the volume.
+/// Uploads to a server that fails; `check` looks at the volume, given the success and stderr.
 fn upload_to(victim: &Victim<'_>, pod: &UploadPod, path: &str, body: &[u8], check: &dyn Fn(bool, &str)) {
     let server = match pod.try_serve(victim.program(pod.program())) {
         Ok(server) => server,

@@ -38,8 +38,7 @@ impl Victim<'_> {
         }
     }
 
-    /// True if the call fails every time from its place on, so that nothing that needs it can
-    /// succeed any more.
+    /// True if the call fails every time from its place on, so that nothing can succeed any more.
     pub(crate) fn is_for_ever(&self) -> bool {
         self.fault.is_some_and(|fault| matches!(fault.effect, Effect::Forever(_)))
     }
@@ -54,8 +53,7 @@ impl Victim<'_> {
         self.is_of("memory") && OUT_OF_MEMORY.contains(&finished.code())
     }
 
-    /// Fails the test unless exit code and stderr say how the program ended. Returns true for
-    /// success.
+    /// Fails the test unless the program says how it ended. Returns true for success.
     #[track_caller]
     pub(crate) fn has_succeeded(&self, finished: &Finished) -> bool {
         let code = finished.code();
@@ -72,8 +70,7 @@ impl Victim<'_> {
 /// Most calls of a kind that fail in turn: a run takes some 50 ms.
 pub(crate) const MOST: u64 = 18;
 
-/// Runs `scenario` without a fault, and then once for each fault, with at most `most` calls of a
-/// kind.
+/// Runs `scenario` without a fault and then once for each fault, for `most` calls of a kind.
 #[allow(clippy::print_stdout, reason = "the numbers of a run, for its log")]
 pub(crate) fn sweep(name: &str, most: u64, scenario: impl Fn(&Victim<'_>) + Sync) {
     let folder = tempfile::tempdir().or_fail("a folder");

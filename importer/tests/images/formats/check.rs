@@ -9,8 +9,7 @@ use testkit::images::{Image, Oracle};
 use testkit::loopdev::LoopDevice;
 use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 
-/// Bytes written besides the data: the first MiB is zeroed before it is written last, and the log
-/// takes a little.
+/// Bytes written besides the data: zeros in the first MiB, which is written last, and the log.
 const WRITE_ALLOWANCE_BYTES: u64 = (1 << 20) + (64 << 10);
 
 /// Longest run of an import that is refused.
@@ -109,8 +108,7 @@ impl Known {
     }
 }
 
-/// Imports the image in `format` to a file by both routes, and compares the disk with that of
-/// qemu-img.
+/// Imports the image in `format` to a file by both routes, and compares it with qemu-img.
 pub(crate) fn check(image: &Path, format: &str) {
     let known = Known::new(image, format);
     for route in ROUTES {
@@ -118,8 +116,7 @@ pub(crate) fn check(image: &Path, format: &str) {
     }
 }
 
-/// Asserts that both routes refuse the image with exit code 4 and this sentence, and leave no
-/// target.
+/// Asserts that both routes refuse the image with code 4 and this sentence, and leave no target.
 pub(crate) fn refused(image: &Path, sentence: &str) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");

@@ -1,5 +1,4 @@
-//! Files that belong to several formats: real hybrid images, alone and inside other images, and
-//! polyglots made to deceive.
+//! Files of several formats: hybrid images, alone and inside others, and deceptive polyglots.
 
 use std::fmt;
 use std::fs::File;
@@ -14,16 +13,14 @@ use testkit::{disk, tools};
 
 use crate::formats::check::{check, refused};
 
-/// Names, offsets and bytes of marks: a volume descriptor of ISO 9660, the signature of a boot
-/// sector, the header of a GPT.
+/// Marks with names and offsets: an ISO 9660 descriptor, a boot signature, a GPT header.
 const MARKS: [(&str, u64, &[u8]); 3] = [
     ("ISO 9660", 0x8000, b"\x01CD001\x01\0"),
     ("MBR", 510, b"\x55\xaa"),
     ("GPT", 512, b"EFI PART\0\0\x01\0"),
 ];
 
-/// ISO images that are also disks, and disks that boot from several media, all from packages of
-/// Debian.
+/// ISO images that are also disks, and disks for several media, from packages of Debian.
 fn hybrids() -> [PathBuf; 5] {
     [
         ("/usr/lib/memtest86+/memtest86+x64.iso", "memtest86+"),
@@ -78,8 +75,7 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// Writes each of `disks` in each of `subformats`, and checks that the import makes that disk
-/// again.
+/// Writes each of `disks` in each of `subformats`; the import must make that disk again.
 fn check_guests(subformats: &[Subformat], disks: &[PathBuf]) {
     let pairs = subformats.iter().flat_map(|subformat| disks.iter().map(move |disk| (*subformat, disk)));
     let cases = pairs.map(|(subformat, disk)| Case { subformat, disk });
@@ -135,8 +131,7 @@ fn polyglots_are_refused_with_both_names_unless_a_format_is_given() {
             import("raw").assert_success("as raw");
             assert!(read(&path("target")) == read(&path("image")));
             std::fs::remove_file(path("target")).unwrap();
-            // The mark may have damaged the image. Then the import is refused; otherwise it makes
-            // the disk that qemu-img reads.
+            // If the mark has damaged the image, it is refused; otherwise qemu-img reads the same.
             let finished = import(format);
             if finished.code() == 0 {
                 assert!(tools::qemu_converts(format, &path("image"), &path("raw")));

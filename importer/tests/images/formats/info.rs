@@ -1,5 +1,4 @@
-//! `info` and `check` support every format: the same fields, the size that qemu-img reports, and
-//! no error in a sound image.
+//! `info` and `check` of every format: the same fields, the size of qemu-img, and no false errors.
 
 use std::path::Path;
 

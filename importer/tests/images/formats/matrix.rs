@@ -102,8 +102,7 @@ fn check_contents(format: &str) {
     });
 }
 
-/// Imports to devices by both routes; and compressed in each way, by one route to one target in
-/// turn.
+/// Imports to devices by both routes, and in each compression by one route to one target.
 fn check_envelopes(format: &str) {
     check_cases(format, &[Content::OddSize], |case, image, known| {
         known.import(Route::Ranged, Target::Device(512));

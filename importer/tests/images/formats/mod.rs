@@ -1,5 +1,4 @@
-//! Every image format by every route: the disk is exactly the one that `qemu-img convert -O raw`
-//! makes.
+//! Every image format by every route: the disk is the one that `qemu-img convert -O raw` makes.
 
 pub(crate) mod check;
 mod hybrids;

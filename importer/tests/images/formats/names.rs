@@ -10,8 +10,7 @@ use testkit::images::vmdk::descriptor;
 use testkit::process::Program;
 use testkit::tools;
 
-/// Bidirectional controls, separators of lines, invisible characters, a byte order mark, a tag and
-/// an escape sequence.
+/// Bidirectional controls, line separators, invisible characters, a tag, an escape sequence.
 const DECEIVERS: &str =
     "\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{2029}\u{85}\u{200b}\u{200d}\u{ad}\u{feff}\u{e0041}\u{1b}[2J";
 

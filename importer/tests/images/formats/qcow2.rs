@@ -34,8 +34,7 @@ fn entangled() -> Vec<Guest> {
     guest
 }
 
-/// Sort keys of the parts of an image: refcount table and block, L1 table, snapshot table, four
-/// L2 tables, data.
+/// Sort keys of parts: refcount table and block, L1 table, snapshot table, four L2 tables, data.
 const TABLES_BETWEEN: [u16; 14] = [0, 0, 0, 0, 0, 3, 4, 5, 1, 6, 2, 7, 2, 8];
 const ALL_TABLES_LAST: [u16; 14] = [9, 9, 9, 9, 9, 8, 7, 6, 0, 0, 0, 0, 0, 0];
 const REFCOUNTS_LAST: [u16; 14] = [9, 9, 0, 0, 0, 3, 4, 5, 1, 1, 1, 1, 1, 1];

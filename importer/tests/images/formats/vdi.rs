@@ -74,8 +74,7 @@ fn blocks_in_any_order_are_identical() {
 
 #[test]
 fn the_headers_of_all_writers_are_read() {
-    // VirtualBox 2 and earlier put map and data directly behind the header. QEMU states a header
-    // of 384 bytes.
+    // VirtualBox 2 and earlier: map and data follow the header. QEMU states 384 bytes of header.
     for (text, header_bytes) in [
         ("<<< innotek VirtualBox Disk Image >>>\n", 400),
         ("<<< Sun VirtualBox Disk Image >>>\n", 384),
@@ -90,8 +89,7 @@ fn the_headers_of_all_writers_are_read() {
 #[test]
 fn an_image_with_its_map_behind_the_blocks_is_identical() {
     let mut vdi = Vdi { map_offset: 32 << 20, data_offset: 1 << 20, ..shuffled() };
-    // No block is mapped twice here: it would have to be kept for ever, and no program writes
-    // such images.
+    // No block is mapped twice: it would be kept for ever, and no program writes that.
     vdi.map[3] = Block::At(4);
     check_by_hand(&vdi);
 }

@@ -16,8 +16,7 @@ fn written(folder: &Path, bytes: &[u8]) -> PathBuf {
     image
 }
 
-/// A disk of three grain tables with grains of 64 KiB, most of them holes. The last grain is cut
-/// short.
+/// A disk of three tables of 64 KiB grains, most of them holes. The last grain is cut short.
 fn usual(tables: Tables, compressed: bool, is_shuffled: bool) -> Vmdk {
     let mut random = Random::new(1);
     let mut bits = || {

@@ -1,5 +1,4 @@
-//! Changes to valid qcow2 images. Offsets of fields: qcow2 specification, "Header" and "L2 table
-//! entry".
+//! Changes to valid qcow2 images, by the specification: "Header" and "L2 table entry".
 
 use std::fmt;
 use std::ops::Range;
@@ -100,8 +99,7 @@ pub(crate) fn header_fields(base: &Corpus) -> Vec<Patch> {
 /// The first, second and last used entries of the L1 table and of one L2 table. Each gets every
 /// boundary value, without flags and with one of the flags in turn.
 pub(crate) fn table_entries(base: &Corpus) -> Vec<Patch> {
-    // Bit 63: reference count is one. Bit 62: compressed. Bit 0: reads as zeros. Bits 1 and 56:
-    // reserved.
+    // Bit 63: refcount is one. Bit 62: compressed. Bit 0: zeros. Bits 1 and 56: reserved.
     const FLAGS: [u64; 6] = [1 << 63, 1 << 62, 3 << 62, 1, 2, 1 << 56];
     let mut patches = Vec::new();
     for (name, entries) in [("L1 entry", base.l1_entries()), ("L2 entry", base.l2_entries())] {
@@ -135,8 +133,7 @@ fn boundary_values(base: &Corpus) -> Vec<u64> {
     values
 }
 
-/// Makes `count` patches of a few random bytes: half of them in the tables at the front, half
-/// anywhere.
+/// Makes `count` patches of random bytes: half of them in the tables in front, half anywhere.
 pub(crate) fn noise(base: &Corpus, seed: u64, count: u64) -> Vec<Patch> {
     let mut random = Random::new(seed);
     let end = base.bytes().len() as u64;

@@ -30,15 +30,13 @@ const NO_THREAD: &str = "cannot start a thread";
 
 const IMPORTER: &str = crate::BINARY;
 
-/// Sends the server at an address a typical request, within a time. Returns the status and the
-/// text of the response.
+/// Sends a typical request to an address, within a time. Returns status and text.
 type Ask = Box<dyn Fn(SocketAddr, Duration) -> io::Result<(u16, String)>>;
 
 /// A server in a folder of its own.
 struct Service {
     program: Program,
-    /// Words in the log before the address on which the server listens; the line has no address
-    /// if `address` is set.
+    /// Log text before the address on which it listens, or that shows that `address` listens.
     listening: &'static str,
     address: Option<SocketAddr>,
     ask: Ask,
@@ -77,8 +75,7 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
                     unchanged = 0;
                 }
                 Ok(other) => panic!("{case}: {other:?}"),
-                // Without a file descriptor the connection is not accepted yet, but it is not
-                // lost.
+                // Without a file descriptor the connection waits, and is not lost.
                 Err(_) if matches!(limit, Limit::Files) => unchanged = 0,
                 Err(error) => panic!("{case}: {error}: {}", running.stderr_so_far()),
             }

@@ -1,5 +1,4 @@
-//! Populators that are stopped by a signal: their progress, what they leave, and the next
-//! attempt.
+//! Populators that are stopped by signals: progress, what is left, and the next attempt.
 
 use std::time::Duration;
 
@@ -28,8 +27,7 @@ fn start(pod: &Pod, series: &str) -> Running {
     running
 }
 
-/// Stops the program in the middle by each signal, and asserts that what is left does not look
-/// like a disk.
+/// Stops the program in the middle by each signal; what is left must not look like a disk.
 fn stop(pod: &Pod, series: &str) {
     for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
         let running = start(pod, series);
@@ -73,8 +71,7 @@ fn the_ovirt_populator_succeeds_after_it_was_stopped_or_killed() {
     let slow = Engine::start(Script { rate: Some(SLOW), ..script.clone() });
     let pod = ovirt::pod(&slow);
     stop(&pod, OVIRT);
-    // The killed attempt left its transfer, which locks the disk until the time limit of the
-    // engine, one minute.
+    // The killed attempt left its transfer, which locks the disk for one minute.
     let engine = Engine::start(script);
     let pod = pod.with(format!("--engine-url={}", engine.api_url()));
     pod.assert_fills(&image.raw, "the next attempt");

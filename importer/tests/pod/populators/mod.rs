@@ -1,6 +1,5 @@
-//! The populators of Forklift as its controller starts them: flags, and a secret in the
-//! environment; disk, progress and exit code out. OpenStack and the image server of oVirt are
-//! real.
+//! The populators of Forklift as its controller starts them, by flags and a secret in the
+//! environment. OpenStack and the image server of oVirt are real.
 
 mod endings;
 mod openstack;

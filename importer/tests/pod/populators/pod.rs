@@ -106,8 +106,7 @@ impl Pod {
         assert!(!finished.stderr.contains(HIDDEN), "{}", finished.stderr);
     }
 
-    /// Scrapes the metrics as the controller does: the number behind the series `name` with this
-    /// one label.
+    /// Scrapes the metrics as the controller does: the value of `name` with this one label.
     pub(crate) fn progress(&self, name: &str) -> Option<f64> {
         let output = Command::new(tools::find("curl"))
             .args(["--silent", "--insecure", "--noproxy", "*"])
@@ -142,8 +141,7 @@ pub(crate) fn device(pod: &Pod) -> LoopDevice {
     LoopDevice::new(pod.folder(), 32 * MIB, 512)
 }
 
-/// Runs the populator with a device in place of the file, and asserts that the device has the
-/// disk.
+/// Runs the populator with a device in place of the file, and compares the disk.
 #[track_caller]
 pub(crate) fn assert_fills_device(pod: Pod, expected: &Path, case: &str) {
     let device = device(&pod);

@@ -70,8 +70,7 @@ impl Scene {
     }
 }
 
-/// Raw and qcow2 objects, compressed in several ways, become the same disk in files and on
-/// devices full of other data.
+/// Raw and qcow2, compressed in several ways, give the same disk in files and on used devices.
 pub(crate) fn images<S: Server>() {
     let images = Images::build();
     let scene = Scene::new();
@@ -90,8 +89,7 @@ pub(crate) fn images<S: Server>() {
     }
 }
 
-/// After a connection breaks near the beginning, in the middle or near the end, little is sent
-/// again.
+/// After a cut near the beginning, in the middle or near the end, little is sent again.
 pub(crate) fn cuts<S: Server>() {
     let object = disk::content(5, OBJECT_BYTES);
     let scene = Scene::new();

@@ -1,5 +1,4 @@
-//! Images that differ from their descriptions, tokens that expire, and the hashes that are
-//! verified.
+//! Images that differ from their descriptions, expiring tokens, and verified hashes.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,4 @@
-//! Malicious clouds: the import ends with an error, in bounded memory and time, and leaves no
-//! disk.
+//! Malicious clouds: an error in bounded memory and time, and no disk.
 
 use std::fmt;
 use std::time::Duration;

@@ -9,8 +9,7 @@ use crate::imageio::{MIB, Place, assert_ended, raw_disk};
 /// Large enough that one percent is more than a few writes of the server.
 const DISK_BYTES: u64 = 32 * MIB;
 
-/// Number of cuts in a row of each transfer, and bytes by which each connection gets further than
-/// the one before.
+/// Cuts in a row of each transfer, and bytes by which each connection gets further.
 const CUTS: u64 = 5;
 const STEP_BYTES: u64 = 8 << 10;
 

@@ -1,5 +1,4 @@
-//! Engines and image servers with wrong data: the import ends with an error, leaves no disk, and
-//! closes the transfer.
+//! Engines and image servers with wrong data: an error, no disk, and a closed transfer.
 
 use std::time::Duration;
 
@@ -65,8 +64,7 @@ impl std::fmt::Display for Lie {
 
 #[test]
 fn long_lists_of_extents_take_bounded_memory() {
-    // An extent for each sector, data and zeros in turn: as fragmented as a disk can be, and more
-    // than the importer keeps.
+    // An extent for each sector: as fragmented as a disk can be, and more than is kept.
     for (sectors, shortest) in [(150_000_u64, false), (1_000_000, false), (300_000, true)] {
         let length = 512;
         let extents: Vec<String> = (0..sectors)

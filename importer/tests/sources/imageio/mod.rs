@@ -95,8 +95,7 @@ fn sparse(seed: u64) -> Vec<u8> {
     disk::sparse_content(seed, 12 * MIB + 7 * 512, 8)
 }
 
-/// Asserts that every transfer ended in `phase`, that the session was closed, and that no secret
-/// leaked.
+/// Asserts that all transfers ended in `phase`, that the session is closed, and nothing leaked.
 #[track_caller]
 fn assert_ended(engine: &Engine, phase: &str) {
     let transfers = engine.transfers();

@@ -72,8 +72,7 @@ impl Volume {
     }
 }
 
-/// An engine with a snapshot of 8 MiB, and with the delta to the next one. Their names are those
-/// of the checkpoints.
+/// An engine with a snapshot of 8 MiB and the delta to the next; names are those of checkpoints.
 fn warm(place: &Place) -> (Delta, Engine) {
     let spec = Spec { virtual_size: 8 * MIB, ..Spec::new(Content::Empty) };
     let delta = spec.build_delta(8 * MIB, place.folder.path(), "delta");

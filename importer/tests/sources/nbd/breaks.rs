@@ -8,8 +8,7 @@ use testkit::nbd_proxy::NbdProxy;
 
 use super::*;
 
-/// Most bytes that are read again after a cut: those of unfinished reads, and those in flight to
-/// the client.
+/// Most bytes that are read again after a cut: unfinished reads, and those in flight.
 const REPEATED_BYTES: u64 = 4 << 20;
 
 /// `qemu-nbd` with a disk of `length` bytes, in which each word is its own offset. nbdkit 1.32
@@ -150,8 +149,7 @@ fn a_stop_ends_the_wait_for_a_server() {
 
 #[test]
 fn a_silent_server_is_given_up() {
-    // With parallel reads, nbdkit dies when the client gives up the first connection (see
-    // `pattern_of_qemu`).
+    // One thread: nbdkit dies if a client goes away during parallel reads (`pattern_of_qemu`).
     let server = NbdServer::nbdkit(["--threads=1", "--filter=delay", "pattern", "8M", "rdelay=60"]);
     let access = Network {
         patience: RetryPolicy { no_progress_limit: Duration::from_secs(3), ..access().patience },

@@ -141,8 +141,7 @@ impl Setup {
         assert!(read == self.content, "{:?}", self.store.kind());
     }
 
-    /// Opens the object, waits until the first reply was cut after `bytes`, and replaces the
-    /// object.
+    /// Opens the object, waits until its first reply is cut after `bytes`, and replaces it.
     fn open_and_replace(&self, bytes: u64, other: &[u8]) -> Box<dyn Source> {
         let source = self.open().unwrap();
         let is_cut = || self.gateway.body_bytes() >= bytes;

@@ -148,8 +148,7 @@ fn keys_with_odd_characters_are_requested_unchanged() {
     for_every_store(|store| {
         for key in ["with space/plus+plus", "ümläut/日本", "a=b&c;d,e@f:g!h'(i)*[j]~k", "per%cent%41"] {
             store.put(key, &content);
-            // In an endpoint of S3, what is percent-encoded is decoded; in one of Google it is
-            // not.
+            // S3's endpoints decode what is percent-encoded; those of Google do not.
             let written = match store.kind() {
                 Kind::Gcs => key.to_owned(),
                 _ => key.replace('%', "%25"),

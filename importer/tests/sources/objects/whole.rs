@@ -1,5 +1,4 @@
-//! The whole program, on the command line and in a pod: the disk is the one that `qemu-img`
-//! makes.
+//! The whole program, as a command and in a pod: the disk is the one that `qemu-img` makes.
 
 use std::path::{Path, PathBuf};
 

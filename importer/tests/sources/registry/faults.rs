@@ -42,8 +42,7 @@ impl Broken {
         Self { scene: Scene::new(), registry: DockerRegistry::start_with(setup, &[("a", &images)]), content }
     }
 
-    /// A gateway to the registry with faults for the layer. The configuration is the first blob,
-    /// and arrives without a fault.
+    /// A gateway with faults for the layer; the configuration, the first blob, arrives well.
     fn blobs(&self, faults: &[Fault]) -> Gateway {
         let faults = [&[Fault::None], faults].concat();
         self.gateway(is_blob, faults)

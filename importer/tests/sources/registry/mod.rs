@@ -1,5 +1,4 @@
-//! Imports from container registries (`docker-registry` filled by skopeo), and from layouts on a
-//! disk.
+//! Imports from registries (`docker-registry`, filled by skopeo) and from layouts on a disk.
 
 mod access;
 mod digests;

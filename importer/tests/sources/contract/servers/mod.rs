@@ -15,8 +15,7 @@ use testkit::gateway::Fault;
 pub(crate) trait Server: Sized {
     const NAME: &'static str;
 
-    /// Part of the error when a bit of the object is flipped in transit; `None` if only the user
-    /// can know.
+    /// The error for a bit flipped in transit; `None` if only the user's checksum can tell.
     const CORRUPTION: Option<&'static str> = None;
 
     /// Bytes of the requests that are in flight at once, where replies come in any order: after a
@@ -50,8 +49,7 @@ pub(crate) trait Server: Sized {
         unreachable!("{} knows no passwords", Self::NAME)
     }
 
-    /// Changes the password on the server only. Returns part of the error for a client with the
-    /// old one.
+    /// Changes the password on the server. Returns the error for clients with the old one.
     fn lock_out(&self) -> &'static str {
         unreachable!("{} knows no passwords", Self::NAME)
     }

@@ -1,5 +1,4 @@
-//! Object stores: s3s-fs, which verifies signatures, moto, and an emulator of Google Cloud
-//! Storage.
+//! Object stores: s3s-fs, which verifies signatures, moto, and an emulator of Google's store.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

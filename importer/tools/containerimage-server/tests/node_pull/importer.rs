@@ -11,8 +11,7 @@ use super::scene::{BINARY, Scene, assert_gone};
 /// Termination message of the importer; the environment of the server has one label.
 const COMPLETE: &str = r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"labels":{"instancetype.kubevirt.io/default-instancetype":"u1.small"},"message":"Import Complete"}"#;
 
-/// The importer with the environment that CDI's controller sets for a node pull (contract,
-/// sections 1.2 and 5.2).
+/// The importer with the environment of a node pull (contract, sections 1.2 and 5.2).
 fn importer(scene: &Scene) -> Program {
     for folder in ["root/data", "root/dev"] {
         std::fs::create_dir_all(scene.path(folder)).or_fail(folder);

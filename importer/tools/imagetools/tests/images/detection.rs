@@ -88,8 +88,7 @@ fn a_signal_ends_the_program_even_if_the_volume_hangs() {
     let pod = Pod::new();
     let image = pod.0.path().join("disk.img");
     std::fs::write(&image, "disk").or_fail("a disk");
-    // Like a file on a volume that does not answer: nothing reads from this pipe, so that opening
-    // it for writing blocks.
+    // Like a volume that hangs: nothing reads the pipe, so that opening it for writing blocks.
     let message = pod.0.path().join("dev/termination-log");
     let made = Program::new("mkfifo").arg(&message).run();
     made.assert_success("mkfifo");

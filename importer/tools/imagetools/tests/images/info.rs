@@ -18,8 +18,7 @@ fn info(arguments: &[&str], image: &Path) -> Finished {
 #[test]
 fn json_has_qemus_keys_and_values() {
     samples::each(|image, case| {
-        // Blocks may be allocated when a file is written back, which must not happen between the
-        // two programs.
+        // Blocks may be allocated at write-back, which must not happen between the two programs.
         let file = std::fs::File::open(image).or_fail(case);
         file.sync_all().or_fail(case);
         let ours = info(&["--output=json"], image);

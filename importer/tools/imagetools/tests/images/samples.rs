@@ -13,14 +13,12 @@ use testkit::tools;
 /// Size of the disk in most samples, which is not a whole number of MiB.
 const DISK_BYTES: u64 = (5 << 20) + 512;
 
-/// Offset of the incompatible features in a qcow2 header; bit 0 marks the image as dirty
-/// (qcow2.rst, "Header").
+/// Offset of a qcow2 header's incompatible features; bit 0: dirty (qcow2.rst, "Header").
 const INCOMPATIBLE_AT: u64 = 72;
 
 /// Calls `check` with each sample and its name.
 pub(crate) fn each(check: impl Fn(&Path, &str)) {
-    // A filesystem may allocate blocks when it writes them back, which must not happen between
-    // our program and QEMU's.
+    // Write-back may allocate blocks, which must not happen between our program and QEMU's.
     let check = |image: &Path, case: &str| {
         std::fs::File::open(image).and_then(|file| file.sync_all()).or_fail(case);
         check(image, case);
@@ -39,8 +37,7 @@ pub(crate) fn each(check: impl Fn(&Path, &str)) {
         ("empty", Vec::new()),
         ("one byte", vec![1]),
         ("an odd length", vec![1; 1000]),
-        // A guest may have written bytes that look like a compressed file; they are a disk all
-        // the same.
+        // A guest may have written what looks compressed; it is a disk all the same.
         ("gzip", tools::filter("gzip", ["-c"], &[7; 100_000])),
         ("xz", tools::filter("xz", ["-c"], &[7; 100_000])),
     ] {
