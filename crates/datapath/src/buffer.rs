@@ -193,7 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// A chunk that begins with `bytes` at `offset`.
+    /// Returns a chunk that begins with `bytes` at `offset` and is large enough to come from the
+    /// pool.
     fn chunk(offset: u64, bytes: &[u8]) -> Bytes {
         let mut filling = ChunkBuffer::new(offset);
         filling.fill_from(&mut &*bytes);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_lie_in_memory_as_in_the_stream() {
+    fn chunks_are_aligned_in_memory_as_in_the_stream() {
         for offset in [0, 1, 511, 4095, 4096, 1_000_000_007] {
             let chunk = chunk(offset, b"bytes");
             assert!(chunk.starts_with(b"bytes"));
@@ -210,9 +211,9 @@ mod tests {
         }
     }
 
-    /// Other tests of this process may use the pool at the same time.
+    /// Allows up to 100 addresses, because other tests of this process may use the pool meanwhile.
     #[test]
-    fn a_dropped_chunk_is_used_again_and_a_held_one_is_not() {
+    fn a_dropped_chunk_is_reused_and_a_held_one_is_not() {
         let part = chunk(0, b"first").slice(1..3);
         let places: HashSet<usize> = (0..1000).map(|_| chunk(0, b"other").as_ptr().addr()).collect();
         assert!(places.len() < 100, "{} places", places.len());
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_do_not_overlap_whatever_their_number() {
+    fn chunks_do_not_overlap_even_when_the_pool_is_exhausted() {
         let count = u8::try_from(3 * POOL_CHUNKS).unwrap();
         let chunks: Vec<Bytes> = (0..count).map(|byte| chunk(0, &vec![byte; CHUNK_BYTES])).collect();
         for (byte, chunk) in (0..count).zip(&chunks) {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_not_there_any_more() {
+    fn memory_that_is_given_back_is_unmapped() {
         let mapped = |place: usize| {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
             maps.lines().any(|line| {
@@ -249,15 +250,16 @@ mod tests {
             give_back();
             places.iter().filter(|place| mapped(**place)).count()
         };
-        // Other tests of this process take chunks and addresses at the same time: once, 47 of 64
-        // were mapped again. Chunks that are never given back stay mapped in each attempt.
+        // The fewest of 20 attempts count, because other tests of this process allocate chunks and
+        // memory meanwhile: in one run 47 of 64 chunks were mapped again. Chunks that were never
+        // unmapped would show in every attempt.
         let fewest = (0..20).map(|_| left_after_giving_back()).min();
-        assert!(fewest < Some(POOL_CHUNKS / 2), "{fewest:?} of {POOL_CHUNKS} chunks are there");
+        assert!(fewest < Some(POOL_CHUNKS / 2), "{fewest:?} of {POOL_CHUNKS} chunks are still mapped");
         assert!(kept.starts_with(b"kept"));
     }
 
     #[test]
-    fn few_bytes_keep_no_chunk() {
+    fn a_few_bytes_do_not_hold_a_whole_chunk() {
         for length in [1, SMALL_BYTES - 1, SMALL_BYTES, CHUNK_BYTES] {
             let mut filling = ChunkBuffer::new(0);
             filling.fill_from(&mut &vec![7; length][..]);
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_takes_what_fits() {
+    fn a_chunk_takes_only_the_bytes_that_fit() {
         let mut filling = ChunkBuffer::new(10);
         let mut bytes = &vec![7; CHUNK_BYTES][..];
         assert!(filling.is_empty());

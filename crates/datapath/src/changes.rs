@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_touch_become_one_and_odd_ones_none() {
+    fn touching_ranges_are_merged_and_invalid_ones_refused() {
         let changes = ChangedRanges::new(100, [0..10, 10..20, 30..100]).unwrap();
         assert_eq!(changes.ranges()[..], [0..20, 30..100]);
         assert_eq!((changes.changed_bytes(), changes.disk_bytes()), (90, 100));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_of_the_stream_has_its_place() {
+    fn each_byte_of_the_stream_gets_its_disk_offset() {
         let changes = ChangedRanges::new(100, [3..5, 10..14]).unwrap();
         let mut places = ChangedOffsets::new(&changes);
         let mut stream = Bytes::from_static(b"abcde");

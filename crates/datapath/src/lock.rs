@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_open_file_finds_the_lock_of_the_first_until_that_is_closed() {
+    fn a_lock_excludes_a_second_open_file_until_the_first_is_closed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let first = File::create(&path).unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_let_go_in_a_moment_is_waited_for() {
+    fn a_lock_that_is_released_soon_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let first = File::create(&path).unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_locked_is_told_from_what_is_locked() {
+    fn a_file_that_cannot_be_locked_is_told_from_a_locked_one() {
         use std::os::unix::fs::OpenOptionsExt;
         let path_only = i32::try_from(rustix::fs::OFlags::PATH.bits()).unwrap();
         let file = File::options().read(true).custom_flags(path_only).open("/").unwrap();

@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn zeros_that_are_counted_are_zeros_that_are_fed(
+        fn counted_zeros_give_the_same_crc_as_real_zeros(
             before in prop::collection::vec(any::<u8>(), 0..100),
             count in 0..3_000_000_usize,
             after in prop::collection::vec(any::<u8>(), 0..100),
@@ -195,7 +195,7 @@ mod tests {
         }
 
         #[test]
-        fn any_number_of_zeros_gives_what_the_library_combines(count in any::<u64>(), state in any::<u64>()) {
+        fn adding_zeros_gives_the_crc_that_the_library_computes(count in any::<u64>(), state in any::<u64>()) {
             let mut crc = Digest::new_with_init_state(CRC, state);
             add_zeros(&mut crc, count);
             // Combining removes the masks of the first checksum and applies the masks of the second.

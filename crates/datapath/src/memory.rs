@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_stays_when_memory_is_given_back() {
+    fn the_peak_remains_after_memory_is_freed() {
         // Other tests of this process hold memory too, so only amounts far above theirs can be
         // checked.
         const LARGE: usize = 1 << 40;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_for_images_leaves_the_process_its_reserve() {
+    fn the_image_budget_leaves_a_reserve_for_the_process() {
         for (process, image) in [
             (PROCESS_BYTES, 192 << 20),
             // The memory limit that CDI gives its workers.
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn one_budget_is_for_all() {
+    fn all_grants_share_one_budget() {
         let budget = MemoryBudget::new(100);
         let (mut first, mut second) = (budget.empty_grant(), budget.empty_grant());
         first.resize(60).unwrap();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_holds_for_something_else_is_not_granted() {
+    fn memory_that_is_taken_off_the_budget_is_not_granted() {
         let budget = MemoryBudget::new(100);
         budget.take_off(30);
         let mut grant = budget.empty_grant();
@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_granted_than_there_is(steps in prop::collection::vec((0usize..5, 0u64..200), 0..50)) {
+        fn grants_never_exceed_the_budget(steps in prop::collection::vec((0usize..5, 0u64..200), 0..50)) {
             let budget = MemoryBudget::new(300);
             let mut grants: Vec<MemoryGrant> = (0..5).map(|_| budget.empty_grant()).collect();
             for (index, bytes) in steps {

@@ -236,7 +236,7 @@ impl RateLimiter {
 mod tests {
     use super::*;
 
-    /// The times that were reported.
+    /// An observer that collects the reported times.
     #[derive(Default)]
     struct Told(Mutex<Vec<(Stage, Duration)>>);
 
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_stage_is_without_that_of_the_stages_it_pulls_from() {
+    fn the_time_of_a_stage_excludes_the_stages_that_it_reads_from() {
         let told = Arc::new(Told::default());
         let readings = MeterReadings {
             content_type: None,

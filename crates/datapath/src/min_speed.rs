@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_made_good_by_what_comes_before_and_after() {
+    fn bytes_before_or_after_a_pause_make_up_for_it() {
         let mut floor = MinSpeedCheck::new(LIMIT);
         floor.record_received(1000, Duration::ZERO).unwrap();
         floor.record_received(0, Duration::from_secs(5)).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_pause_is_no_slowness_but_pauses_alone_are() {
+    fn one_long_pause_is_accepted_but_consecutive_pauses_are_not() {
         const HOURS: Duration = Duration::from_secs(7200);
         let mut floor = MinSpeedCheck::new(LIMIT);
         for _ in 0..10 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_nobody_waited_does_not_count() {
+    fn only_waiting_time_counts() {
         let mut floor = MinSpeedCheck::new(LIMIT);
         for _ in 0..1000 {
             floor.record_received(1, Duration::from_micros(1)).unwrap();

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_that_takes_most_of_the_time_is_named() {
+    fn the_stage_that_takes_most_of_the_time_is_named() {
         let times = StageTimes::default();
         assert_eq!(times.slow_part(), None);
         times.add_time(Stage::Target, Duration::from_millis(900));

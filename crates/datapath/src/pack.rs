@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_the_shared_ones_in_large_pieces() {
+    fn zeros_are_packed_as_large_shared_chunks() {
         let mut packer = ChunkPacker::new(0);
         (0..16).for_each(|_| packer.push(&[0; 64 << 10]));
         let pieces = packed(&mut packer);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_waits_for_more_or_for_a_flush() {
+    fn a_small_rest_waits_for_more_bytes_or_a_flush() {
         let mut packer = ChunkPacker::new(5);
         packer.push(b"some");
         assert!(packer.has_rest() && packer.pop().is_none());
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_stream_stays_the_same_and_its_chunks_are_aligned(
+        fn the_bytes_stay_the_same_and_their_chunks_are_aligned(
             start in 0u64..100_000,
             runs in prop::collection::vec((any::<u8>(), 1usize..100_000), 0..20),
             cuts in prop::collection::vec((1usize..500_000, any::<bool>()), 1..20),

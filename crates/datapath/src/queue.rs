@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_larger_than_the_budget_passes_alone() {
+    fn an_item_larger_than_the_budget_passes_when_it_is_alone() {
         let queue = WorkQueue::new(10);
         assert!(queue.push((), 50));
         let (_, bytes) = queue.pop().unwrap();
@@ -130,12 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_waits_goes_on_when_half_is_free() {
+    fn a_waiting_producer_resumes_when_half_of_the_budget_is_free() {
         let queue = WorkQueue::new(100);
         (0..3).for_each(|_| assert!(queue.push((), 30)));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.push((), 20));
-            // Long enough for it to start waiting, and then to show that it was not woken.
+            // Long enough for the producer to start waiting, and then to show that it was not
+            // woken.
             for left in [60, 30] {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 assert!(!waiting.is_finished());

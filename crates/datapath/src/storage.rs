@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_one_file_are_one_storage() {
+    fn all_names_of_a_file_are_the_same_storage() {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
         fs::write(path("file"), "").unwrap();

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_are_known_by_their_extension() {
+    fn disks_are_recognised_by_their_extension() {
         for name in ["disk.vmdk", "./VM-disk1.VMDK", "vm/a.b.qcow2", ".img", "x.vhd"] {
             assert!(is_disk(name.as_bytes()), "{name}");
         }

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_disk_is_known_by_its_last_component() {
+    fn a_disk_image_is_recognised_by_its_last_path_component() {
         for (name, exact, contained) in [
             (&b"disk.img"[..], true, true),
             (b"./disk.img", true, true),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sums_are_accepted_and_no_other() {
+    fn only_the_signed_and_the_unsigned_header_checksum_are_accepted() {
         let mut block = [0; BLOCK_BYTES];
         block[..2].copy_from_slice(b"\xff\xfe");
         assert!(TarHeader::parse(&sealed(block, unsigned)).is_ok());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_belongs_to_ustar_only() {
+    fn only_ustar_headers_have_a_name_prefix() {
         let named = |magic: &[u8], trailer: &[u8]| {
             let mut block = [0; BLOCK_BYTES];
             block[..4].copy_from_slice(b"file");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_not_negative() {
+    fn a_negative_size_is_refused() {
         let mut block = [0; BLOCK_BYTES];
         block[124..136].fill(0xff);
         let block = sealed(block, unsigned);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_by_their_headers() {
+    fn index_finds_files_with_long_names_in_gnu_and_pax_archives() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let long = "n".repeat(150);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_is_cut_short_is_none() {
+    fn a_truncated_archive_is_refused() {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, &[7; 700]).unwrap();
         assert!(index_archive(&file, |_| true).is_err());

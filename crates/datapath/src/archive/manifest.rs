@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_all_writers_are_understood() {
+    fn checksum_lines_of_all_manifest_writers_are_read() {
         let sha1 = "0a".repeat(20);
         let sha256 = "bC".repeat(32);
         let manifest = format!(
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_that_cannot_be_read_is_refused() {
+    fn a_malformed_digest_is_refused() {
         for line in ["SHA256(vm-disk1.vmdk)= 12", "SHA3(vm-disk1.vmdk)= 12", "SHA1(vm-disk1.vmdk)="] {
             assert!(matches!(found(line), Err(ArchiveErrorKind::Manifest(_))), "{line}");
         }

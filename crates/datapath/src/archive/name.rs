@@ -70,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_climb_out_are_refused() {
+    fn names_that_leave_the_folder_are_refused() {
         for name in [&b"/etc/passwd"[..], b"//", b"..", b"../a", b"a/..", b"a/../b", b"./..", b"", b"a\0b"] {
             assert!(path_components(name).is_err(), "{}", name.escape_ascii());
         }
     }
 
     #[test]
-    fn lengths_have_limits() {
+    fn long_names_and_deep_paths_are_refused() {
         let long = |bytes| vec![b'x'; bytes];
         assert!(path_components(&long(255)).is_ok());
         assert!(path_components(&long(256)).is_err());
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_show_no_controls() {
+    fn printed_names_are_escaped_and_shortened() {
         assert_eq!(printable_name("größe\n\u{1b}[2J".as_bytes()), "größe\\n\\u{1b}[2J");
         assert_eq!(printable_name(b"\xff"), "\u{fffd}");
         assert_eq!(printable_name(&[b'x'; 300]).chars().count(), 201);

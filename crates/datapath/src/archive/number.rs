@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_numbers_are_read_back() {
         let limits = [0, 1, 0o7_777_777, 0o10_000_000, 0o77_777_777_777, 0o100_000_000_000, i64::MAX];
         for value in limits.into_iter().chain([-1, -5_000_000_000, i64::MIN]) {
             let mut bytes = [b'x'; 12];
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_signs_and_fractions() {
+    fn times_may_have_a_sign_and_a_fraction() {
         for (text, value) in [
             ("0", Some((0, 0))),
             ("1700000000", Some((1_700_000_000, 0))),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_fit_or_are_none() {
+    fn decimals_that_do_not_fit_are_refused() {
         assert_eq!(parse_decimal(b"18446744073709551615"), Some(u64::MAX));
         for text in ["", "18446744073709551616", "-1", "+1", " 1", "1 ", "0x1"] {
             assert_eq!(parse_decimal(text.as_bytes()), None, "{text}");

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn known_records_are_kept_and_others_left_out() {
+    fn known_pax_records_are_kept_and_others_ignored() {
         let pax = read(&[
             ("path", "a=b\nc"),
             ("SCHILY.xattr.user.x", "\0\0"),
@@ -208,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_record_takes_back() {
+    fn an_empty_record_removes_an_earlier_value() {
         let pax = read(&[("path", "a"), ("size", "1"), ("path", ""), ("size", "")]).unwrap();
         assert_eq!((pax.path, pax.size), (None, None));
     }
 
     #[test]
-    fn records_have_to_be_whole() {
+    fn malformed_pax_records_are_refused() {
         for bad in [
             "x",
             "9",
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_maps_of_all_versions() {
+    fn sparse_maps_of_all_versions_are_read() {
         let old = read(&[
             ("GNU.sparse.size", "9"),
             ("GNU.sparse.numblocks", "2"),
@@ -277,8 +277,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_records_or_an_error(bytes: Vec<u8>) {
-            // The test checks mainly that this call returns.
+        fn arbitrary_bytes_are_parsed_or_refused(bytes: Vec<u8>) {
+            // Arbitrary bytes must not make the parser panic or loop; the result itself hardly
+            // matters.
             let read = PaxRecords::default().read_records(&bytes);
             prop_assert!(read.is_err() || bytes.is_empty() || bytes.ends_with(b"\n"));
         }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_agree_with_themselves_and_the_sizes() {
+    fn sparse_maps_must_fit_the_disk_and_the_stored_size() {
         for (regions, size, stored) in [
             (&[][..], 10, 0),
             (&[(0, 10)], 10, 10),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many_regions() {
+    fn the_number_of_sparse_regions_is_limited() {
         let mut regions = StoredRanges::default();
         for offset in 0..MAX_REGIONS {
             regions.push(offset, 1).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_from_region_to_region() {
+    fn data_is_assigned_to_one_region_after_the_other() {
         let mut layout = layout(&[(2, 3), (7, 0), (8, 1)], 10, 4).unwrap();
         assert_eq!(layout.next_range(), Some((2, 3)));
         layout.advance(2);

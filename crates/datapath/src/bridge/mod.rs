@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_arrive_in_order_and_the_end_follows_the_last() {
+    fn chunks_arrive_in_order_and_the_end_comes_after_the_last() {
         let (sender, mut receiver) = channel(1000, &CancellationToken::new());
         let writer = std::thread::spawn(move || {
             runtime().block_on(async {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sender_waits_for_bytes_not_for_messages() {
+    fn the_sender_is_limited_by_bytes_rather_than_by_messages() {
         let (sender, mut receiver) = channel(1000, &CancellationToken::new());
         runtime().block_on(async {
             sender.send(bytes(900), 900).await.unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_woken_for_many_bytes_or_when_no_more_comes_soon() {
+    fn a_receiver_is_woken_for_many_bytes_or_for_a_prompt_chunk() {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let woken = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
@@ -359,12 +359,13 @@ mod tests {
         sender.wake_receiver();
         assert_eq!(woken(), 2);
         drop(sender);
-        assert_eq!(woken(), 2, "who is awake is not woken");
+        assert_eq!(woken(), 2, "a receiver that is already awake is not woken again");
     }
 
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config::with_cases(64))]
-        /// Neither end sleeps while the other waits for it, whatever the sizes.
+        /// Whatever the chunk sizes, sender and receiver never both sleep, each waiting for the
+        /// other.
         #[test]
         fn every_chunk_arrives(
             budget in 1usize..5000,
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_above_the_budget_passes_alone() {
+    fn a_chunk_above_the_budget_passes_when_it_is_alone() {
         let (sender, mut receiver) = channel(1000, &CancellationToken::new());
         runtime().block_on(async {
             sender.send(bytes(5000), 5000).await.unwrap();
@@ -401,7 +402,7 @@ mod tests {
         });
     }
 
-    /// Runs `action` on another thread, after the caller has had time to start waiting.
+    /// Runs `action` on another thread after 20 ms, so that the caller is waiting by then.
     fn soon(action: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
         std::thread::spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_waits_ends_when_the_receiver_is_dropped() {
+    fn a_waiting_sender_ends_when_the_receiver_is_dropped() {
         let (sender, receiver) = channel(1000, &CancellationToken::new());
         runtime().block_on(async {
             sender.send(bytes(1000), 1000).await.unwrap();
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_wakes_a_sender_and_a_receiver_that_wait() {
+    fn stop_wakes_a_waiting_sender_and_a_waiting_receiver() {
         let stop = CancellationToken::new();
         let (sender, _unread) = channel(100, &stop);
         let (_silent, mut receiver) = channel(100, &stop);

@@ -120,7 +120,7 @@ mod tests {
     use crate::bridge;
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_come_is_taken_though_other_bytes_have_waited_long() {
+    async fn received_bytes_are_returned_before_packed_bytes_are_flushed() {
         let (sender, mut chunks) = bridge::channel(1 << 20, &CancellationToken::new());
         let mut packing = PackingSender::new(sender, 0);
         packing.push(b"first").await.unwrap();

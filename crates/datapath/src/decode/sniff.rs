@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_cannot_be_undone_are_named() {
+    fn unsupported_formats_are_refused_by_name() {
         for (name, head) in [
             ("lz4", &[0x04, 0x22, 0x4D, 0x18, 0x64, 0x40, 0xA7][..]),
             ("lzip", b"LZIP\x01\x17"),

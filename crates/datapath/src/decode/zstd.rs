@@ -193,7 +193,7 @@ mod tests {
     use super::window_bytes;
 
     #[test]
-    fn window_is_read_as_the_rfc_says() {
+    fn the_window_size_is_read_as_rfc_8878_says() {
         for (head, bytes) in [
             (&[0x28, 0xB5, 0x2F, 0xFD, 0x04, 0x58][..], 2 << 20),
             (&[0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x8F], (1 << 27) + 7 * (1 << 24)),

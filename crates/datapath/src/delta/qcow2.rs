@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_base_is_known_by_the_last_part_of_its_name() {
+    fn the_base_is_matched_by_its_last_path_component() {
         for name in ["snap", "/images/disk/snap", "../snap"] {
             assert!(check_base(name, "snap").is_ok(), "{name}");
         }

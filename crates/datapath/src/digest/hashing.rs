@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashing_beside_equals_hashing() {
+    fn the_hashing_thread_computes_the_same_digest() {
         let chunks: Vec<Bytes> = (0..100u8).map(|byte| Bytes::from(vec![byte; 100_000])).collect();
         let hashing = HashingThread::start(DigestAlgorithm::Sha256).unwrap();
         let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_it_early_ends_the_thread() {
+    fn dropping_a_hashing_thread_early_ends_it() {
         let hashing = HashingThread::start(DigestAlgorithm::Sha512).unwrap();
         let queue = Arc::clone(&hashing.queue);
         hashing.update(&Bytes::from(vec![0; 10 << 20]));

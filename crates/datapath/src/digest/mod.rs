@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn crcs_match_their_catalogued_check_values() {
-        // CRC-32/ISO-HDLC, CRC-32/ISCSI and CRC-64/NVME of "123456789" in Greg Cook's catalogue.
+        // The check values for "123456789" of CRC-32/ISO-HDLC, CRC-32/ISCSI and CRC-64/NVME in
+        // Greg Cook's catalogue.
         for (algorithm, check) in [
             (DigestAlgorithm::Crc32, &[0xCB, 0xF4, 0x39, 0x26][..]),
             (DigestAlgorithm::Crc32c, &[0xE3, 0x06, 0x92, 0x83]),
@@ -271,14 +272,14 @@ mod tests {
             let expected = Checksum::from_bytes(algorithm, check).unwrap();
             assert!(expected.verify(&digest.finish_digest()).is_ok(), "{algorithm}");
             assert_eq!(Checksum::from_bytes(algorithm, &check[1..]), None);
-            // CRCs cannot be requested, whatever their length.
+            // Users cannot request a CRC as a checksum, whatever its length.
             assert!(expected.to_string().parse::<Checksum>().is_err());
         }
         assert_eq!(RunningDigest::new(DigestAlgorithm::Crc32).finish_digest(), "crc32:00000000");
     }
 
     #[test]
-    fn mismatch_shows_both_as_the_controllers_expect() {
+    fn a_mismatch_shows_both_checksums_as_the_controllers_expect() {
         let checksum: Checksum = ABC[0].parse().unwrap();
         let calculated = RunningDigest::new(DigestAlgorithm::Md5).finish_digest();
         assert_eq!(
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_checksums_are_refused_in_cdis_words() {
+    fn unusable_checksums_are_refused_with_the_messages_of_cdi() {
         assert_eq!(refusal("abc"), "invalid checksum format: expected 'algorithm:hash', got 'abc'");
         assert_eq!(refusal(""), "invalid checksum format: expected 'algorithm:hash', got ''");
         assert_eq!(refusal("sha256: "), "checksum hash value cannot be empty");
@@ -308,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_is_repeated_in_part_and_without_what_draws() {
-        // As they may appear in header values.
+    fn refused_text_is_shortened_and_escaped() {
+        // Control and formatting characters are escaped, because the text may be sent in a header.
         assert!(refusal("sha\t:0").contains("algorithm 'sha': "), "spaces around the name do not count");
         assert!(refusal("sha\t2:0").contains("algorithm 'sha\\t2': "));
         assert!(refusal("\u{202e}").contains("got '\\u{202e}'"));

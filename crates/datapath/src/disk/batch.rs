@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_one_chunk_hold_it_once() {
+    fn pieces_of_one_chunk_count_its_memory_once() {
         let chunk = Bytes::from(vec![1; CHUNK_BYTES]);
         let mut pins = PinnedBytes::default();
         let quarter = |n: usize| chunk.slice(n * SMALL_BYTES..(n + 1) * SMALL_BYTES);
@@ -205,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_of_the_next_chunk_in_memory_holds_another() {
-        // The pool's chunks are adjacent in memory: they begin at multiples of their length.
+    fn a_piece_of_the_adjacent_chunk_counts_as_another_chunk() {
+        // The chunks of the pool are adjacent in memory: each begins at a multiple of its length.
         let memory = Bytes::from(vec![1; 3 * CHUNK_BYTES]);
         let chunk = memory.slice(memory.as_ptr().align_offset(CHUNK_BYTES)..);
         let mut pins = PinnedBytes::default();
@@ -217,10 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn compressed_clusters_are_handed_out_in_order() {
+    fn compressed_clusters_are_returned_in_order() {
         let mut collector = BatchCollector::default();
         let size = 64 << 10;
-        // 4 MiB in pairs of clusters in the wrong order.
+        // 4 MiB of clusters, where the two clusters of each pair come in the wrong order.
         for cluster in 0..64u64 {
             let full = collector.add_compressed((cluster ^ 1) * size, Bytes::from_static(b"zip"), size);
             assert_eq!(full, cluster == 63);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_bytes_are_handed_out_at_multiples_of_the_batch_size() {
+    fn plain_bytes_are_returned_at_multiples_of_the_batch_size() {
         let mut collector = BatchCollector::default();
         let half = usize::try_from(BATCH_BYTES / 2).unwrap();
         assert!(!collector.add_plain(7 * BATCH_BYTES, Bytes::from(vec![1; half])));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lonely_small_piece_lets_go_of_its_chunk() {
+    fn a_small_piece_alone_does_not_hold_its_chunk() {
         let chunk = Bytes::from(vec![1; CHUNK_BYTES]);
         let mut pins = PinnedBytes::default();
         let lonely = pins.pin_bytes(chunk.slice(1000..1100));
@@ -253,7 +253,7 @@ mod tests {
         let end = pins.pin_bytes(chunk.slice(CHUNK_BYTES - 10..));
         assert_eq!(end.held, 10);
         assert_eq!((lonely.bytes.len(), end.bytes.len()), (100, 10));
-        // No other handle to the bytes is left.
+        // The pieces were copied, so nothing else refers to the chunk.
         assert!(chunk.is_unique());
     }
 }

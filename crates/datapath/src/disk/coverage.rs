@@ -82,7 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn overflow_closes_gaps() {
+    fn too_many_intervals_close_the_smallest_gaps() {
         let mut coverage = Coverage::default();
         for i in 0..=MAX_INTERVALS as u64 {
             coverage.add_range(i * 10..i * 10 + 5);
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_a_bitmap(ranges in prop::collection::vec((0usize..200, 0usize..40), 0..40)) {
+        fn coverage_equals_a_bitmap(ranges in prop::collection::vec((0usize..200, 0usize..40), 0..40)) {
             let mut coverage = Coverage::default();
             let mut model = [false; 260];
             for (start, length) in ranges {

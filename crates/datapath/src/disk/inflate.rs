@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cluster_is_enough_even_if_the_stream_goes_on() {
+    fn a_full_cluster_is_enough_even_if_the_stream_continues() {
         let data = vec![7u8; 70_000];
         let mut output = vec![0; 65_536];
         Inflater::new().inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536).unwrap();

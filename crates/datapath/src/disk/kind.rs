@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_and_devices_are_targets() {
+    fn only_files_and_block_devices_are_targets() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("file"), "").unwrap();
@@ -102,7 +102,7 @@ mod tests {
             of(inspect_target(Path::new("/dev/null"))),
             Err(Some(TargetRefusedError::Kind("a character device")))
         );
-        // A disk that stays in place may have any name.
+        // An existing disk may be opened through a symbolic link.
         assert_eq!(of(inspect_existing(&path("link"))), Ok(TargetKind::File));
         assert_eq!(
             of(inspect_existing(&path("link to null"))),

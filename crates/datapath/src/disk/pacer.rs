@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dirty_bytes_are_flushed_once_there_are_enough() {
+    fn dirty_bytes_are_flushed_above_the_limit() {
         let file = tempfile::tempfile().unwrap();
         let pacer = FlushPacer::default();
         pacer.record_write(DIRTY_BYTES - 1, &file).unwrap();

@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_part_is_that_of_the_whole(
+        fn a_part_of_the_slices_equals_a_part_of_the_whole(
             lengths in prop::collection::vec(0usize..20, 0..10),
             ends in (0usize..200, 0usize..200),
         ) {

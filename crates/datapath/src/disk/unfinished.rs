@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_once_nobody_holds_it() {
+    fn a_file_is_replaced_only_when_nobody_holds_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let (file, unfinished) = create(&path, true).unwrap();
@@ -283,7 +283,7 @@ mod tests {
             let refusal = create(&path, replace).unwrap_err();
             assert_eq!(refusal, replace.then_some(TargetRefusedError::InUse));
         }
-        // The refused one removes nothing.
+        // The refused attempt did not remove the file.
         assert!(unfinished.is_in_place().unwrap());
         drop(file);
         create(&path, false).unwrap_err();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_made_is_removed_or_complete() {
+    fn a_file_that_replaced_ours_is_neither_removed_nor_completed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("disk"), folder.path().join("other"));
         let (file, unfinished) = create(&path, false).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_complete_stays_and_what_was_removed_is_not_complete() {
+    fn a_complete_file_stays_and_a_removed_file_is_not_completed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let (file, unfinished) = create(&path, false).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_may_be_a_bare_name() {
+    fn the_target_may_be_a_file_name_without_a_folder() {
         assert_eq!(folder_of(Path::new("disk")), Path::new("."));
     }
 }

@@ -77,13 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_slow_network_that_is_waited_for_is_worth_it() {
+    fn compression_pays_only_when_threads_wait_for_a_slow_network() {
         for (waiting, megabytes, slow) in [(2, 100, true), (1, 100, false), (2, 1000, false)] {
             let flow = FlowState::new(2);
             for _ in 0..waiting {
                 flow.add_waiting();
             }
-            assert!(!flow.is_slow(), "nobody knows yet");
+            assert!(!flow.is_slow(), "no rate has been measured yet");
             flow.record_rate(megabytes * 1_000_000, Duration::from_secs(1));
             assert_eq!(flow.is_slow(), slow, "{waiting} waiting, {megabytes} MB/s");
         }

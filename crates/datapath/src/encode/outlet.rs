@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_full_and_many_zeros_are_counted() {
+    fn pieces_are_filled_and_long_runs_of_zeros_are_counted() {
         let mut pieces = Vec::new();
         let mut sink = |piece| {
             pieces.push(piece);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error_at_once() {
+    fn a_closed_outlet_is_reported_at_once() {
         let mut sink = |_| Err(OutletClosedError);
         let mut outlet = PieceOutlet::new(&mut sink, 1 << 20);
         assert_eq!(outlet.append_zeros(1 << 30), Err(OutletClosedError));

@@ -150,7 +150,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn any_pieces_are_undone_by_zstd_from_any_of_them_on(
+        fn zstd_decodes_the_stream_from_any_piece_on(
             pieces in prop::collection::vec((piece(), any::<bool>()), 1..8),
             from in any::<prop::sample::Index>(),
         ) {
@@ -159,7 +159,7 @@ mod tests {
             let (mut stream, mut expected) = (Vec::new(), Vec::new());
             for (number, (piece, squeeze)) in pieces.into_iter().enumerate() {
                 let blocks = used.encode_piece(piece.clone(), squeeze);
-                // A resumed upload encodes a piece again and needs the same bytes.
+                // A resumed upload encodes a piece again and must get the same bytes.
                 prop_assert_eq!(&Encoding::Zstd.new_encoder().encode_piece(piece.clone(), squeeze), &blocks);
                 if number < from {
                     continue;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_take_next_to_nothing() {
+    fn a_frame_of_zeros_is_small() {
         let block = zero_frame(ZEROS_AT_ONCE);
         assert!(block.encoded_bytes() < 2100, "{}", block.encoded_bytes());
     }

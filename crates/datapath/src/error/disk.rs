@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errno_is_spelled_as_the_controllers_search_for_it() {
+    fn errno_texts_are_those_that_the_controllers_search_for() {
         for (errno, text) in [
             (rustix::io::Errno::NOSPC, "no space left on device"),
             (rustix::io::Errno::DQUOT, "disk quota exceeded"),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_stays_visible_is_in_the_sentence_and_keeps_its_errno() {
+    fn the_error_of_a_device_that_stays_visible_says_so_and_keeps_its_errno() {
         let failed = |action, errno: rustix::io::Errno| {
             TargetError::new(action, Path::new("/dev/x"), std::io::Error::from(errno))
         };

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_source_keeps_its_cause_and_says_it_once() {
+    fn a_source_error_keeps_its_cause_and_mentions_it_once() {
         let cut = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         let failed = SourceError::with_context(SourceErrorKind::Io, "reading the disk", cut());
         assert_eq!(failed.to_string(), "reading the disk: connection reset");

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_quoted_with_what_is_known_of_it() {
+    fn text_is_quoted_with_its_type_and_length() {
         let page =
             b"<!DOCTYPE html>\r\n<html>\n<head><title>Sign in to \"the\" portal of our company</title>";
         let error = refuse_foreign(page, Some(21_093), Some("text/html")).unwrap_err().to_string();
@@ -121,7 +121,7 @@ mod tests {
             assert!(refused(text.as_bytes()).is_some(), "{text}");
             let long = text.repeat(TEXT_BYTES);
             for skipped in 0..4 {
-                // Must hold wherever the page ends, and whatever follows it.
+                // This must hold wherever the page ends and whatever bytes follow the text.
                 let page = [" ".repeat(skipped).as_bytes(), long.as_bytes(), b"\0\xFF"].concat();
                 assert!(refused(&page).is_some(), "{text}");
             }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_kinds_are_named() {
+    fn foreign_files_are_refused_by_name() {
         for (name, head) in [
             ("ELF", &b"\x7FELF\x02\x01\x01\0"[..]),
             ("PDF", b"%PDF-1.7\n%\xE2\xE3"),
@@ -161,7 +161,7 @@ mod tests {
             (".lzma", b"\x5D\0\0\x80\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\0"),
             (".Z", b"\x1F\x9D\x90ab"),
         ] {
-            let sentence = refused(head).unwrap_or_else(|| panic!("{name} is taken"));
+            let sentence = refused(head).unwrap_or_else(|| panic!("{name} is accepted"));
             assert!(sentence.contains(name), "{sentence}");
             for end in 0..3 {
                 refuse_foreign(&head[..end], None, None).ok();

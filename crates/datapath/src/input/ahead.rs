@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fetched_twice_must_be_the_same() {
+    fn a_range_that_is_fetched_twice_must_be_the_same() {
         let budget = MemoryBudget::new(1 << 20);
         let mut ahead = PrefetchedRanges::new(budget.empty_grant());
         ahead.add_range(10, b"one").unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_take_no_more_memory_than_there_is() {
+    fn prefetched_ranges_stay_within_the_memory_budget() {
         let budget = MemoryBudget::new(100 * RANGE_BYTES);
         let mut ahead = PrefetchedRanges::new(budget.empty_grant());
         let added = (0..1000).take_while(|at| ahead.add_range(at * 10, b"table").is_ok());
@@ -129,7 +129,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_changed_byte_of_what_was_fetched_is_found(
+        fn any_changed_byte_in_a_prefetched_range_is_detected(
             ranges in prop::collection::vec((0usize..1000, 1usize..200), 1..8),
             chunk in 1usize..400,
             changed in 0usize..1200,

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn our_reader_reads_it() {
+    fn our_reader_accepts_our_headers() {
         let bytes = encode_header(b"name", &META, &NewEntryKind::File { size: 1 << 40 });
         let header = parsed(&bytes);
         assert!(header.is_old_gnu());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_of_a_sparse_file_goes_on_behind_its_header() {
+    fn a_long_sparse_map_continues_after_its_header() {
         for count in [1_u64, 4, 5, 25, 26, 100] {
             let regions: Vec<DataRegion> =
                 (0..count).map(|index| DataRegion { offset: index << 33, length: 512 }).collect();
@@ -117,7 +117,7 @@ mod tests {
             let mut read = StoredRanges::default();
             let mut is_more = header.sparse_regions(&mut read).unwrap();
             for block in more_regions(&regions) {
-                assert!(is_more, "a block that nobody announced");
+                assert!(is_more, "a map block that the previous block did not announce");
                 is_more = read_more(&block, &mut read).unwrap();
             }
             assert!(!is_more && read.count() == count);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_made_of_whole_records() {
+    fn an_archive_is_padded_to_whole_records() {
         assert_eq!(end_bytes(0), 10_240);
         assert_eq!(end_bytes(10_240 - 1024), 1024);
         assert_eq!(end_bytes(10_240 - 512), 10_240 + 512);

@@ -1,4 +1,4 @@
-//! xz streams of many blocks, decoded by one thread and by several (see `unpack_with`).
+//! Tests of xz streams with many blocks, decoded by one thread and by several (see `unpack_with`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::tools::run;
 use super::*;
 
-/// A stream with one block for each of `parts`, without their sizes in the block headers.
+/// Returns a stream with one block for each of `parts`, without sizes in the block headers.
 fn blocks(check: Check, parts: &[&[u8]]) -> Vec<u8> {
     encode(Stream::new_easy_encoder(0, check).unwrap(), parts)
 }
@@ -35,12 +35,13 @@ fn encode(mut encoder: Stream, parts: &[&[u8]]) -> Vec<u8> {
     packed
 }
 
-/// The same with the sizes in the block headers, as the multi-threaded encoder writes it.
+/// Returns a stream with the sizes in its block headers, as the multi-threaded encoder writes it.
 fn sized_blocks(data: &[u8], block_size: usize) -> Vec<u8> {
     run(&format!("xz -0 -T2 --block-size={block_size} -c"), data)
 }
 
-/// Three small blocks that are damaged below, in both kinds.
+/// Returns streams of three small blocks, one without and one with sizes in the headers, for the
+/// tests that damage them.
 fn small() -> [(Vec<u8>, Vec<u8>); 2] {
     let data = sample(300);
     let parts: Vec<&[u8]> = data.chunks(130).collect();
@@ -105,7 +106,7 @@ fn filters_and_dictionaries_of_all_kinds_are_read() {
 }
 
 #[test]
-fn a_changed_byte_in_any_block_is_noticed() {
+fn a_changed_byte_in_any_block_is_detected() {
     for (packed, data) in small() {
         for place in 0..packed.len() {
             for change in [0x01, 0x80, 0xFF] {
@@ -120,7 +121,7 @@ fn a_changed_byte_in_any_block_is_noticed() {
 }
 
 #[test]
-fn a_cut_in_any_block_is_noticed() {
+fn a_truncation_in_any_block_is_detected() {
     for (packed, _) in small() {
         for end in 0..packed.len() {
             match unpack(Codec::Xz, &packed[..end]) {
@@ -136,9 +137,10 @@ fn the_first_of_several_errors_is_reported() {
     let parts = [sample(2_000_000), sample(1000), sample(1000)];
     let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
     let mut packed = blocks(Check::Crc32, &parts);
-    // Behind it an index of 16 bytes, and the footer.
+    // Behind the first block are an index of 16 bytes and a footer of 12.
     let first_block = blocks(Check::Crc32, &parts[..1]).len() - 28;
-    // At the end of the first block, and in the others and the footer, which are read much earlier than it is decoded.
+    // One error at the end of the slow first block, and three behind it, which other threads reach
+    // much earlier.
     for place in [first_block - 9, first_block + 400, first_block + 900, packed.len() - 5] {
         packed[place] ^= 0x10;
     }
@@ -151,13 +153,13 @@ fn the_first_of_several_errors_is_reported() {
 }
 
 #[test]
-fn an_index_of_other_blocks_is_refused() {
+fn an_index_that_lists_other_blocks_is_refused() {
     let data = sample(300);
     let (one, two) = (&data[..100], &data[100..]);
     let right = blocks(Check::Crc32, &[one, two]);
     let swapped = blocks(Check::Crc32, &[two, one]);
     assert_eq!(right.len(), swapped.len());
-    // An index of two such records has 12 bytes, as has the footer.
+    // An index with two such records has 12 bytes, like the footer.
     let split = right.len() - 24;
     assert!(right[split] == 0 && right[split..] != swapped[split..]);
     let spliced = [&right[..split], &swapped[split..]].concat();
@@ -165,7 +167,7 @@ fn an_index_of_other_blocks_is_refused() {
     assert!(matches!(outcome, Err(DecodeError::Corrupt { .. })), "{outcome:?}");
 }
 
-/// A source without an end that counts what is pulled from it.
+/// An endless source that counts the bytes pulled from it.
 struct Endless {
     block: Bytes,
     pulled: Arc<AtomicUsize>,
@@ -203,9 +205,10 @@ fn a_decoder_can_be_dropped_at_any_time() {
 }
 
 #[test]
-fn a_chunk_that_cannot_begin_like_that_is_corrupt_even_where_the_file_ends_in_its_header() {
+fn an_invalid_chunk_header_is_corrupt_even_where_the_stream_is_cut() {
     let [(packed, _), _] = small();
-    // Another chunk that needs properties, with some that LZMA2 does not know (the fifth byte), and then nothing.
+    // Another chunk header with properties that LZMA2 does not allow (the fifth byte); the stream
+    // ends right after it.
     let cut = [&packed[..101], &[10, 3, 49, 0, 0, 0, 0, 0, 0, 234]].concat();
     let outcome = unpack_with(Codec::Xz, &cut, &[64], &DecodeLimits::default());
     assert!(matches!(outcome, Err(DecodeError::Corrupt { .. })), "{outcome:?}");
@@ -215,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_blocks_in_any_pieces_are_read(
+    fn any_blocks_are_read_whatever_the_sizes_of_the_input_chunks(
         lengths in prop::collection::vec(0_usize..400_000, 0..6),
         sizes in prop::collection::vec(1_usize..200_000, 1..10),
     ) {
@@ -234,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_between_blocks_end(
+    fn arbitrary_bytes_between_blocks_do_not_hang_the_decoder(
         start in 0_usize..600,
         noise in prop::collection::vec(any::<u8>(), 0..500),
         skip in 0_usize..600,

@@ -1,4 +1,4 @@
-//! What both encoders make of volumes comes back as it was.
+//! Checks that the decoders restore what both of our encoders produce.
 
 use proptest::prelude::*;
 
@@ -7,9 +7,9 @@ use crate::encode::{Encoding, PIECE_BYTES, VolumePiece};
 
 const ENCODINGS: [(Encoding, Codec); 2] = [(Encoding::Zstd, Codec::Zstd), (Encoding::Snappy, Codec::Snappy)];
 
-/// A stream of pieces, some of which are squeezed.
+/// Returns a stream of `pieces`, of which those with `true` are compressed.
 fn encode(encoding: Encoding, pieces: &[(VolumePiece, bool)]) -> Vec<u8> {
-    // Two encoders, as two threads have them.
+    // The encoders take turns, like two threads that share the work.
     let mut encoders = [encoding.new_encoder(), encoding.new_encoder()];
     let mut stream = encoding.stream_header().to_vec();
     for (index, (piece, squeeze)) in pieces.iter().enumerate() {
@@ -37,7 +37,7 @@ fn data(bytes: Vec<u8>, squeeze: bool) -> (VolumePiece, bool) {
     (VolumePiece::Data(bytes.into()), squeeze)
 }
 
-/// A volume with everything in it.
+/// Returns a volume with every sort of content: data, zeros, and pieces with holes.
 fn volume() -> Vec<(VolumePiece, bool)> {
     let holed = [&sample(40_000)[..], &[0; 70_000], &sample(5)].concat();
     vec![
@@ -53,7 +53,7 @@ fn volume() -> Vec<(VolumePiece, bool)> {
 }
 
 #[test]
-fn a_volume_survives_however_its_stream_is_cut() {
+fn a_volume_is_restored_however_its_stream_is_split() {
     let pieces = volume();
     for (encoding, codec) in ENCODINGS {
         let packed = encode(encoding, &pieces);
@@ -65,7 +65,7 @@ fn a_volume_survives_however_its_stream_is_cut() {
 }
 
 #[test]
-fn data_of_a_device_is_aligned_as_on_the_disk() {
+fn device_data_is_aligned_in_memory_as_on_the_disk() {
     let pieces = [data(sample(PIECE_BYTES), true), data(sample(PIECE_BYTES), false)];
     let mut decoder = Codec::Zstd
         .new_decoder(self::pieces(&encode(Encoding::Zstd, &pieces), &[5000]), &DecodeLimits::default());
@@ -100,11 +100,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn whatever_is_squeezed_the_volume_is_the_same(pieces in proptest::collection::vec(any_piece(), 0..6)) {
+    fn a_volume_is_the_same_whichever_pieces_are_compressed(pieces in proptest::collection::vec(any_piece(), 0..6)) {
         let expected = expanded(&pieces);
         for (encoding, codec) in ENCODINGS {
             let packed = encode(encoding, &pieces);
-            // Of nothing there is no frame, which is not zstd. Upload servers refuse empty volumes in any encoding.
+            // Without pieces the encoder writes no frame, and an empty file is not valid zstd.
+            // Upload servers refuse empty volumes in any encoding.
             if packed.is_empty() {
                 continue;
             }

@@ -1,17 +1,17 @@
-//! What a stack of layers may cost together: memory, and bytes that decode to nothing.
+//! Tests of the limits on a stack of layers: memory, and input that decodes to nothing.
 
 use super::super::open_layers;
 use super::super::stack::open_clone;
 use super::*;
 use crate::memory::{MemoryBudget, MemoryLimitError};
 
-/// A beginning, and then the same bytes for ever.
+/// An endless source: `first`, then `then` again and again.
 struct Endless {
     first: Option<Bytes>,
     then: Bytes,
 }
 
-/// `first`, and then `then` for ever, many at once.
+/// Returns a source of `first` followed by `then` for ever, many copies in each chunk.
 fn endless(first: &[u8], then: &[u8]) -> Box<dyn ChunkStream> {
     Box::new(Endless {
         first: Some(Bytes::copy_from_slice(first)).filter(|first| !first.is_empty()),
@@ -41,18 +41,19 @@ fn assert_barren(what: &str, outcome: Result<Vec<u8>, Error>, most: u64) {
     }
 }
 
-/// gzip, with a name that goes on and on.
+/// A gzip header whose file name does not end.
 const NAMED: &[u8] = b"\x1F\x8B\x08\x08\0\0\0\0\0\x03";
-/// gzip, and empty stored blocks that are not the last (RFC 1951 §3.2.4).
+/// A gzip header, to be followed by empty stored blocks, none of which is the last (RFC 1951
+/// §3.2.4).
 const STORED: &[u8] = b"\x1F\x8B\x08\0\0\0\0\0\0\x03";
 const EMPTY_BLOCK: &[u8] = b"\0\0\0\xFF\xFF";
-/// RFC 8878 §3.1.1, with a block that repeats a zero no times.
+/// A zstd frame (RFC 8878 §3.1.1) with one block that repeats a zero byte zero times.
 const NO_ZEROS: &[u8] = b"\x28\xB5\x2F\xFD\0\x38\x03\0\0\0";
-/// RFC 8878 §3.1.2.
+/// A skippable zstd frame (RFC 8878 §3.1.2).
 const SKIPPABLE: &[u8] = b"\x50\x2A\x4D\x18\x04\0\0\0void";
 
 #[test]
-fn streams_that_decode_to_nothing_end() {
+fn streams_that_decode_to_nothing_are_refused() {
     let nothing = |codec| pack(codec, b"");
     for (what, first, then) in [
         ("empty gzip members", Vec::new(), nothing(Codec::Gzip)),
@@ -70,7 +71,7 @@ fn streams_that_decode_to_nothing_end() {
             open_layers(endless(&first, &then), &impatient()).and_then(|decoded| read_all(decoded.stream));
         assert_barren(what, outcome, SPARE + 20_000);
     }
-    // Padding (framing_format.txt §4.6).
+    // Padding chunks (framing_format.txt §4.6).
     let snappy = pack(Codec::Snappy, b"x");
     let padding = endless(&snappy, b"\xFE\x04\0\0void");
     assert_barren(
@@ -81,39 +82,39 @@ fn streams_that_decode_to_nothing_end() {
 }
 
 #[test]
-fn an_outer_layer_makes_no_endless_padding_for_an_inner_one() {
+fn an_outer_layer_cannot_produce_endless_padding_for_an_inner_one() {
     let empty = pack(Codec::Gzip, b"");
     let inner = empty.repeat(64 << 20 >> 5);
     let packed = pack(Codec::Zstd, &inner);
-    assert!((packed.len() as u64) < SPARE, "the outer layer alone is no offence");
+    assert!((packed.len() as u64) < SPARE, "the outer layer alone must stay within the limit");
     let outcome =
         open_layers(pieces(&packed, &[4096]), &impatient()).and_then(|decoded| read_all(decoded.stream));
-    // Chunks between the layers are large.
+    // The chunks between two layers are large, so more is read before the limit is noticed.
     assert_barren("gzip in zstd", outcome, SPARE + (256 << 10));
 }
 
 #[test]
-fn little_for_much_is_refused_as_well() {
-    // A byte in every thousand.
+fn too_little_content_for_much_input_is_refused() {
+    // One byte of content in about a thousand bytes of input.
     let member = [pack(Codec::Gzip, b"x"), pack(Codec::Gzip, b"").repeat(50)].concat();
     let outcome =
         open_layers(endless(&[], &member), &impatient()).and_then(|decoded| read_all(decoded.stream));
-    assert_barren("a byte now and then", outcome, SPARE + 20_000);
+    assert_barren("one byte in a thousand", outcome, SPARE + 20_000);
 }
 
 #[test]
-fn indexes_and_padding_of_real_streams_are_no_offence() {
+fn indexes_and_padding_of_real_streams_are_accepted() {
     let data = sample(3 << 20);
     for codec in CODECS {
         let stream = pack(codec, &data);
         let trailing: &[u8] = match codec {
             Codec::Gzip | Codec::Xz => &[0; 1 << 20],
-            // An index behind the frames, as of the seekable format.
+            // A skippable frame behind the data, like the index of the seekable format.
             Codec::Zstd => &[&b"\x5E\x2A\x4D\x18\0\0\x10\0"[..], &[7; 1 << 20]].concat(),
             _ => &[],
         };
         let packed = [&stream[..], trailing].concat();
-        // Threads that decode xz read ahead.
+        // The threads that decode xz read ahead, so this limit is larger.
         let limits = DecodeLimits { spare_bytes: 8 << 20, ..limits(2) };
         let decoded = open_layers(pieces(&packed, &[100_000]), &limits).unwrap();
         assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
@@ -128,13 +129,14 @@ fn with_window(log: u32, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_windows_of_all_layers_are_taken_from_one_budget() {
+fn the_windows_of_all_layers_share_one_budget() {
     const MIB: u64 = 1 << 20;
     // Each layer needs a window of 4 MiB and the state of its decoder.
     let each = 5 * MIB;
     let mut packed = b"content".to_vec();
     for _ in 0..3 {
-        // The frame of a window and the rest apart, and between them what needs no window: the decoder keeps it all the same.
+        // The window frame and the rest are separate frames, with frames between them that need no
+        // window. The decoder keeps its window for all of them.
         let (first, rest) = packed.split_at(packed.len() / 2);
         packed = [with_window(22, first), SKIPPABLE.repeat(100), pack(Codec::Zstd, rest)].concat();
     }
@@ -153,7 +155,7 @@ fn the_windows_of_all_layers_are_taken_from_one_budget() {
 }
 
 #[test]
-fn every_layer_gives_its_memory_back() {
+fn every_layer_releases_its_memory() {
     let data = sample(100_000);
     for codec in CODECS {
         let packed = pack(codec, &data);

@@ -1,4 +1,4 @@
-//! One layer: members, what follows them, damage, limits.
+//! Tests of a single layer: members, what may follow them, damage, and limits.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::{MemoryBudget, MemoryLimitError};
 
 #[test]
-fn every_codec_gives_back_what_was_packed() {
+fn every_codec_restores_what_was_packed() {
     for codec in CODECS {
         for length in [0, 1, 511, CHUNK_BYTES, CHUNK_BYTES + 1, 3_000_001] {
             let data = sample(length);
@@ -20,7 +20,7 @@ fn every_codec_gives_back_what_was_packed() {
 }
 
 #[test]
-fn members_that_follow_each_other_are_one_stream() {
+fn consecutive_members_are_one_stream() {
     let (first, second) = (sample(70_000), b"second".to_vec());
     for codec in CODECS {
         let packed = [&first[..], b"", &second].map(|data| pack(codec, data)).concat();
@@ -32,7 +32,7 @@ fn members_that_follow_each_other_are_one_stream() {
 }
 
 #[test]
-fn a_cut_anywhere_is_noticed() {
+fn a_truncation_anywhere_is_detected() {
     let (first, second) = (sample(700), sample(90));
     for codec in CODECS {
         let boundary = pack(codec, &first).len();
@@ -41,7 +41,7 @@ fn a_cut_anywhere_is_noticed() {
             match unpack(codec, &packed[..end]) {
                 Ok(unpacked) => assert!(end == boundary && unpacked == first, "{codec} cut at {end}"),
                 Err(DecodeError::Truncated { offset, .. }) => assert_eq!(offset, end as u64, "{codec}"),
-                // Too little of the second magic number to know it.
+                // Too few bytes of the second magic number are left to recognise it.
                 Err(DecodeError::TrailingGarbage { offset, .. }) => {
                     assert!(offset == boundary as u64 && end < boundary + 7, "{codec} cut at {end}");
                 }
@@ -62,7 +62,8 @@ fn a_changed_byte_never_changes_the_result() {
                 let mut damaged = packed.clone();
                 damaged[place] ^= change;
                 match unpack(codec, &damaged) {
-                    // The modification time of gzip, unused bits of bzip2's last byte, …
+                    // Some bits do not matter, such as gzip's modification time and the unused
+                    // bits in bzip2's last byte.
                     Ok(unpacked) => assert_eq!(unpacked, data, "{codec}, byte {place} ^ {change:#x}"),
                     Err(_) => noticed += 1,
                 }
@@ -80,7 +81,8 @@ fn checksums_and_lengths_are_verified() {
         (Codec::Gzip, 4, "length"),
         (Codec::Zstd, 1, "content checksum"),
         (Codec::Bzip2, 3, "stream CRC"),
-        // Footer (12), index with one record, CRC-64 before it.
+        // Counted from the end: the footer (12 bytes), an index with one record, and the CRC-64
+        // before it.
         (Codec::Xz, 12 + 8 + 8, "block check"),
     ] {
         let mut packed = pack(codec, &data);
@@ -96,7 +98,7 @@ fn checksums_and_lengths_are_verified() {
 }
 
 #[test]
-fn only_what_the_format_allows_may_follow() {
+fn only_padding_that_the_format_allows_may_follow() {
     let data = sample(300);
     for (codec, tail, allowed) in [
         (Codec::Gzip, &[0x55][..], false),
@@ -130,7 +132,7 @@ fn only_what_the_format_allows_may_follow() {
 }
 
 #[test]
-fn padding_between_members_is_xz_only() {
+fn only_xz_allows_padding_between_members() {
     let data = sample(300);
     for (codec, zeros, allowed) in
         [(Codec::Xz, 8, true), (Codec::Xz, 6, false), (Codec::Gzip, 8, false), (Codec::Zstd, 8, false)]
@@ -146,7 +148,7 @@ fn padding_between_members_is_xz_only() {
 }
 
 #[test]
-fn skippable_frames_are_passed_over() {
+fn skippable_frames_are_ignored() {
     let (data, frame) = (sample(300), pack(Codec::Zstd, &sample(300)));
     let skippable = |magic: u8, length: u8| {
         let mut frame = vec![magic, 0x2A, 0x4D, 0x18, length, 0, 0, 0];
@@ -172,7 +174,7 @@ fn skippable_frames_are_passed_over() {
 }
 
 #[test]
-fn a_first_block_smaller_than_a_sector_is_enough() {
+fn a_first_block_shorter_than_a_sector_is_decoded() {
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     encoder.write_all(b"QFI\xFB").unwrap();
     encoder.flush().unwrap();
@@ -183,9 +185,9 @@ fn a_first_block_smaller_than_a_sector_is_enough() {
 }
 
 #[test]
-fn windows_over_the_limit_are_refused_with_both_numbers() {
+fn windows_above_the_limit_are_refused_with_both_numbers() {
     const WINDOW: u64 = 8 << 20;
-    // What the decoders take beside it.
+    // The decoders also need memory for their own state.
     const STATE: u64 = 1 << 20;
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     encoder.window_log(23).unwrap();
@@ -214,7 +216,7 @@ fn windows_over_the_limit_are_refused_with_both_numbers() {
 }
 
 #[test]
-fn another_codecs_stream_is_corrupt() {
+fn the_stream_of_another_codec_is_corrupt() {
     for codec in CODECS {
         for other in CODECS.into_iter().filter(|other| *other != codec) {
             let outcome = unpack(codec, &pack(other, &sample(100)));
@@ -227,7 +229,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_split_gives_the_same_bytes(
+    fn any_split_of_the_input_decodes_to_the_same_bytes(
         lengths in prop::collection::vec(0_usize..20_000, 1..4),
         sizes in prop::collection::vec(1_usize..6000, 1..20),
         codec in prop::sample::select(CODECS.to_vec()),
@@ -239,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_after_a_valid_start_end(
+    fn arbitrary_bytes_after_a_valid_start_do_not_hang_the_decoder(
         start in 0_usize..600,
         noise in prop::collection::vec(any::<u8>(), 0..2000),
         codec in prop::sample::select(CODECS.to_vec()),

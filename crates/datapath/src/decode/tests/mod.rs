@@ -1,4 +1,4 @@
-//! Tests of all codecs against the encoders of their own crates and against the command-line tools.
+//! Tests of all codecs against the encoders of their own crates and against command-line tools.
 
 mod blocks;
 mod encoders;
@@ -20,10 +20,10 @@ use crate::buffer::CHUNK_BYTES;
 use crate::chunks::ChunkStream;
 use crate::error::{DecodeError, Error};
 
-/// Those that are found by content.
+/// The codecs that are recognised by content.
 const CODECS: [Codec; 4] = [Codec::Gzip, Codec::Xz, Codec::Zstd, Codec::Bzip2];
 
-/// A source that hands out `bytes` in chunks of the given sizes, round and round.
+/// A source that returns `bytes` in chunks of the given sizes, which are repeated in turn.
 struct Pieces {
     bytes: Bytes,
     sizes: Vec<usize>,
@@ -42,7 +42,7 @@ fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn ChunkStream> {
     Box::new(Pieces { bytes: Bytes::copy_from_slice(bytes), sizes: sizes.to_vec(), handed_out: 0 })
 }
 
-/// The default limits with `threads` threads.
+/// Returns the default limits with `threads` threads.
 fn limits(threads: usize) -> DecodeLimits {
     DecodeLimits { threads: NonZeroUsize::new(threads).unwrap(), ..DecodeLimits::default() }
 }
@@ -53,11 +53,11 @@ fn read_all(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
         assert!(!chunk.is_empty() && chunk.len() <= CHUNK_BYTES);
         all.extend_from_slice(&chunk);
     }
-    assert!(matches!(stream.next_chunk(), Ok(None)), "the end lasts");
+    assert!(matches!(stream.next_chunk(), Ok(None)), "a stream that ended stays at its end");
     Ok(all)
 }
 
-/// Reads a stream whose chunks may come in any order.
+/// Reads a stream whose chunks may come in any order, and returns its bytes in order.
 fn read_placed(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
     let mut placed = BTreeMap::new();
     let mut received = 0;
@@ -66,7 +66,7 @@ fn read_placed(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
         received += chunk.len() as u64;
         assert!(placed.insert(offset, chunk).is_none(), "two chunks at {offset}");
     }
-    assert!(matches!(stream.next_placed(received), Ok(None)), "the end lasts");
+    assert!(matches!(stream.next_placed(received), Ok(None)), "a stream that ended stays at its end");
     let mut all = Vec::new();
     for (offset, chunk) in placed {
         assert_eq!(offset, all.len() as u64);
@@ -75,7 +75,7 @@ fn read_placed(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
     Ok(all)
 }
 
-/// Decodes in all the ways that `codec` can be decoded, which have to agree.
+/// Decodes `packed` in every way that `codec` supports, and checks that the results agree.
 fn unpack_with(
     codec: Codec,
     packed: &[u8],
@@ -102,7 +102,8 @@ fn decode_error(outcome: Result<Vec<u8>, Error>) -> Result<Vec<u8>, DecodeError>
     })
 }
 
-/// Only about where exactly a stream is corrupt, and why, may opinions differ; and how much memory it takes.
+/// Checks that two decoders agree. They may differ only in where and why exactly a stream is
+/// corrupt, and in how much memory is missing.
 fn assert_same(one: &Result<Vec<u8>, DecodeError>, other: &Result<Vec<u8>, DecodeError>) {
     match (one, other) {
         (Err(DecodeError::Corrupt { .. }), Err(DecodeError::Corrupt { .. }))
@@ -118,7 +119,7 @@ fn unpack(codec: Codec, packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
     unpack_with(codec, packed, &[4096], &DecodeLimits::default())
 }
 
-/// One member of `codec`, with all the checksums that it can have.
+/// Returns `data` as one member of `codec`, with all the checksums that the format offers.
 fn pack(codec: Codec, data: &[u8]) -> Vec<u8> {
     match codec {
         Codec::Gzip => {
@@ -150,7 +151,8 @@ fn pack(codec: Codec, data: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Bytes of which about half are predictable, the same every time (an LCG with Knuth's constants).
+/// Returns the same pseudo-random bytes every time, about half of them predictable (an LCG with
+/// Knuth's constants).
 fn sample(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     (0..length)

@@ -1,4 +1,4 @@
-//! The framing format: written by another encoder, and by hand.
+//! Tests of the snappy framing format, with streams from another encoder and handmade ones.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,8 @@ fn compressed(data: &[u8]) -> Vec<u8> {
 fn unpack_chunks(chunks: &[&[u8]]) -> Result<Vec<u8>, DecodeError> {
     let stream = [&[IDENTIFIER], chunks].concat().concat();
     let whole = unpack(Codec::Snappy, &stream);
-    // However it is cut, and whether or not a chunk's data fits into what is left of an output buffer.
+    // The result must not depend on how the stream is split, or on whether the data of a chunk
+    // fits into the rest of an output buffer.
     for sizes in [&[1][..], &[7, 70_000]] {
         assert_same(&whole, &unpack_with(Codec::Snappy, &stream, sizes, &DecodeLimits::default()));
     }
@@ -64,7 +65,7 @@ fn all_kinds_of_chunks_are_read() {
 }
 
 #[test]
-fn zeros_of_any_length_stay_what_they_are() {
+fn runs_of_zeros_of_any_length_are_decoded() {
     let zeros = [65536, 65536, 4096, 65536, 1, 1, 0, 65536, 65536].map(|length| vec![0; length]);
     let chunks = zeros.each_ref().map(|data| compressed(data));
     let mut parts: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
@@ -84,7 +85,7 @@ fn a_skipped_chunk_may_have_any_size() {
 }
 
 #[test]
-fn what_the_format_does_not_allow_is_corrupt() {
+fn malformed_chunks_are_corrupt() {
     for kind in [0x02, 0x40, 0x7f] {
         assert!(corrupt(&[&chunk(kind, b"")]).contains("reserved type"), "{kind:#x}");
     }
@@ -99,14 +100,14 @@ fn what_the_format_does_not_allow_is_corrupt() {
     let mut wrong = compressed(&sample(1000));
     wrong[5] ^= 1;
     assert!(corrupt(&[&wrong]).contains("checksum"));
-    // A length that the data does not have.
+    // Compressed data whose length field, an element or the whole body is wrong.
     corrupt(&[&chunk(0, &[&checksum(b"")[..], b"\xff\xff\xff\xff\x0f"].concat())]);
     corrupt(&[&chunk(0, &[&checksum(b"")[..], b"\x0a\x00x"].concat())]);
     corrupt(&[&chunk(0, &checksum(b""))]);
 }
 
 #[test]
-fn a_stream_begins_with_its_identifier() {
+fn a_stream_without_its_identifier_is_refused() {
     for stream in [&stored(b"x")[..], b"\x1f\x8b\x08\0", &[0; 100], b"disk"] {
         assert!(matches!(unpack(Codec::Snappy, stream), Err(DecodeError::Corrupt { .. })));
     }
@@ -114,7 +115,7 @@ fn a_stream_begins_with_its_identifier() {
 }
 
 #[test]
-fn a_stream_ends_between_chunks_or_is_truncated() {
+fn a_stream_cut_inside_a_chunk_is_truncated() {
     let data = sample(3000);
     let parts = [IDENTIFIER.to_vec(), compressed(&data), chunk(0xfe, &[0; 50]), stored(&data[..200])];
     let stream = parts.concat();
@@ -137,13 +138,13 @@ fn a_stream_ends_between_chunks_or_is_truncated() {
 }
 
 #[test]
-fn it_is_never_found_by_content() {
+fn snappy_is_never_recognised_by_content() {
     assert_eq!(crate::decode::sniff_codec(IDENTIFIER), None);
 }
 
 proptest! {
     #[test]
-    fn what_another_encoder_writes_is_read(
+    fn the_output_of_another_encoder_is_read(
         runs in prop::collection::vec((any::<u8>(), 0usize..100_000), 0..8),
         sizes in prop::collection::vec(1usize..100_000, 1..5),
     ) {

@@ -1,4 +1,4 @@
-//! Layers inside each other, and what passes through them.
+//! Tests of nested layers, and of what passes through them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn wrap(layers: &[Codec], data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn any_two_layers_are_found_by_content() {
+fn any_two_layers_are_recognised_by_content() {
     let image = [b"QFI\xFB\0\0\0\x03", &sample(5000)[..]].concat();
     for outer in CODECS {
         for inner in CODECS {
@@ -37,7 +37,7 @@ fn any_two_layers_are_found_by_content() {
 }
 
 #[test]
-fn what_is_not_compressed_passes_unchanged() {
+fn uncompressed_data_passes_unchanged() {
     for data in [&b""[..], b"B", b"\x1F\x8B", &sample(5000)] {
         for size in [1, 4096] {
             let (layers, read) = open_all(data, size).unwrap();
@@ -47,14 +47,14 @@ fn what_is_not_compressed_passes_unchanged() {
 }
 
 #[test]
-fn an_empty_payload_ends_at_once() {
+fn an_empty_payload_ends_the_stream() {
     for codec in CODECS {
         assert_eq!(open_all(&pack(codec, b""), 1).unwrap(), (vec![codec], vec![]));
     }
 }
 
 #[test]
-fn depth_is_limited() {
+fn more_layers_than_the_limit_are_refused() {
     let allowed = [Codec::Gzip, Codec::Zstd, Codec::Gzip, Codec::Xz];
     assert_eq!(allowed.len(), MAX_LAYERS);
     let (layers, data) = open_all(&wrap(&allowed, b"disk"), 4096).unwrap();
@@ -68,14 +68,14 @@ fn depth_is_limited() {
 }
 
 #[test]
-fn an_unsupported_codec_is_refused_under_a_layer_too() {
+fn an_unsupported_codec_inside_a_layer_is_refused() {
     let packed = pack(Codec::Gzip, b"7z\xBC\xAF\x27\x1C\0\x04 and so on");
     let outcome = open_all(&packed, 4096);
     assert!(matches!(outcome, Err(Error::Decode(DecodeError::Unsupported("7z")))));
 }
 
 #[test]
-fn damage_names_its_own_layer() {
+fn an_error_names_the_layer_that_is_damaged() {
     let mut inner = pack(Codec::Bzip2, &sample(5000));
     inner.truncate(1000);
     match open_all(&pack(Codec::Gzip, &inner), 4096) {
@@ -103,7 +103,7 @@ impl ChunkStream for Breaking {
 }
 
 #[test]
-fn errors_of_the_source_come_out_as_they_are() {
+fn errors_of_the_source_are_passed_on_unchanged() {
     for (outer, inner) in [(Codec::Gzip, Codec::Xz), (Codec::Zstd, Codec::Bzip2)] {
         let packed = wrap(&[outer, inner], &sample(200_000));
         let head = Bytes::copy_from_slice(&packed[..packed.len() / 2]);
@@ -122,7 +122,7 @@ fn errors_of_the_source_come_out_as_they_are() {
     }
 }
 
-/// A source that counts what is pulled from it.
+/// A source that counts the bytes pulled from it.
 struct Counted {
     inner: Box<dyn ChunkStream>,
     pulled: Arc<AtomicUsize>,
@@ -137,10 +137,10 @@ impl ChunkStream for Counted {
 }
 
 #[test]
-fn a_bomb_is_read_no_further_than_needed() {
+fn a_decompression_bomb_is_read_no_further_than_needed() {
     const PART: usize = 16 << 20;
     const WANTED: usize = 10 << 20;
-    // 4 GiB of zeros as 256 members, and that packed again.
+    // 4 GiB of zeros in 256 members, compressed once more.
     let packed = pack(Codec::Gzip, &pack(Codec::Gzip, &vec![0; PART]).repeat(256));
     assert!(packed.len() < 200_000, "{} bytes", packed.len());
 

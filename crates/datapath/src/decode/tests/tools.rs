@@ -1,4 +1,4 @@
-//! What the command-line tools write. They have to be installed; `.ci/run` does it.
+//! Tests with the output of command-line tools, which `.ci/run` installs.
 
 use std::io::Seek;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use super::super::open_layers;
 use super::*;
 use crate::memory::{PROCESS_BYTES, RESERVE_BYTES};
 
-/// What `command`, a program and its flags, makes of `data` on its standard input.
+/// Returns the output of `command`, a program and its flags, for `data` on its standard input.
 pub(super) fn run(command: &str, data: &[u8]) -> Vec<u8> {
     let mut input = tempfile::tempfile().unwrap();
     input.write_all(data).unwrap();
@@ -24,7 +24,7 @@ pub(super) fn run(command: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_tools_write_is_read() {
+fn the_output_of_command_line_tools_is_read() {
     let data = sample(1_000_003);
     for (codec, command) in [
         (Codec::Gzip, "gzip -c"),
@@ -46,7 +46,7 @@ fn what_the_tools_write_is_read() {
         assert_eq!(found.layers, [codec], "{command}");
         assert!(read_all(found.stream).unwrap() == data, "{command}");
 
-        // Twice in a row is twice the data for the tools as well.
+        // The tools agree that two copies of a file are twice the data.
         let unpacked = unpack(codec, &packed.repeat(2)).unwrap();
         assert!(unpacked == run(&format!("{codec} -d -c"), &packed.repeat(2)), "{command}");
     }
@@ -54,7 +54,8 @@ fn what_the_tools_write_is_read() {
 
 #[test]
 fn a_window_larger_than_the_memory_of_a_process_is_refused() {
-    // From a pipe the tool does not know how little there is, and announces the window it was asked for.
+    // The tool cannot know how little data its pipe will bring, so it announces the requested
+    // window.
     let packed = run("zstd --long=28 -c", b"small");
     match unpack(Codec::Zstd, &packed) {
         Err(DecodeError::Memory { exceeded, .. }) => {

@@ -1,4 +1,5 @@
-//! Frames of zstd that are nothing but zeros are counted, and those that only begin like them are decoded.
+//! Tests of the shortcut for zstd frames that contain only zeros: those are counted, and frames
+//! that only begin like them are decoded.
 
 use std::io::Read;
 use std::time::Instant;
@@ -9,14 +10,14 @@ use super::*;
 use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE};
 use crate::encode::{Encoding, VolumePiece};
 
-/// A block of `length` times `byte`.
+/// Returns a zstd block of `length` times `byte`.
 fn block(kind: u32, byte: u8, length: usize, is_last: bool) -> Vec<u8> {
     let header = u32::from(is_last) | kind << 1 | u32::try_from(length).unwrap() << 3;
     let body = vec![byte; if kind == RLE { 1 } else { length }];
     [&header.to_le_bytes()[..3], &body].concat()
 }
 
-/// A frame of such blocks.
+/// Returns a zstd frame of such blocks.
 fn frame(blocks: &[(u32, u8, usize)]) -> Vec<u8> {
     let mut frame = FRAME_HEADER.to_vec();
     for (index, (kind, byte, length)) in blocks.iter().enumerate() {
@@ -39,12 +40,12 @@ fn a_terabyte_of_zeros_is_counted() {
         bytes += chunk.len() as u64;
     }
     assert_eq!(bytes, 1 << 40);
-    // To make a terabyte of zeros, instead of counting it, would take minutes.
+    // Decoding a terabyte of zeros instead of counting it would take minutes.
     assert!(started.elapsed().as_secs() < 60);
 }
 
 #[test]
-fn zeros_that_are_cut_short_are_noticed() {
+fn truncated_and_oversized_frames_of_zeros_are_refused() {
     let good = frame(&[(RLE, 0, BLOCK_BYTES), (RLE, 0, 5)]);
     assert_eq!(unpack(Codec::Zstd, &good).unwrap(), vec![0; BLOCK_BYTES + 5]);
     for length in 0..good.len() {
@@ -58,7 +59,7 @@ fn zeros_that_are_cut_short_are_noticed() {
 
 proptest! {
     #[test]
-    fn frames_of_blocks_are_what_the_library_makes_of_them(
+    fn frames_decode_as_in_the_zstd_library(
         frames in prop::collection::vec(
             prop::collection::vec(
                 (prop_oneof![3 => Just(RLE), 1 => Just(RAW)], prop_oneof![3 => Just(0), 1 => any::<u8>()], 0..=BLOCK_BYTES),

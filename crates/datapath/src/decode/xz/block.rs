@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn block_headers_that_cannot_be_are_refused() {
+    fn invalid_block_headers_are_refused() {
         for (flags, fields) in [
             (0x00, &[0x21, 1, 41][..]),
             (0x00, &[0x21, 2, 22, 0]),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn chunk_sizes_are_read_as_the_reference_does() {
+    fn chunk_sizes_are_read_as_in_the_reference_decoder() {
         let data = |bytes, decoded| Some(Lzma2Chunk::Data { bytes, decoded });
         for (head, found) in [
             (&[][..], None),
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_parsed_or_refused(flags: u8, bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_are_parsed_or_refused(flags: u8, bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(Some(Lzma2Chunk::Data { bytes, decoded })) = parse_chunk_header(&bytes) {
                 prop_assert!(bytes <= (64 << 10) + 6 && decoded <= 2 << 20);
             }

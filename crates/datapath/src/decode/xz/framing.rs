@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_header_and_footer_counts() {
+    fn any_changed_bit_in_header_or_footer_is_detected() {
         for bit in 0..8 * STREAM_HEADER_BYTES {
             let change = 1 << (bit % 8);
             let (mut head, mut foot) = (header(), footer());
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_come_back(value in 0..1_u64 << 63, tail in prop::collection::vec(any::<u8>(), 0..4)) {
+        fn encoded_integers_are_read_back(value in 0..1_u64 << 63, tail in prop::collection::vec(any::<u8>(), 0..4)) {
             let bytes = encoded(value);
             let all = [&bytes[..], &tail].concat();
             let mut rest = &all[..];

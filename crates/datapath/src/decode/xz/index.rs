@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_the_blocks_is_complete() {
+    fn an_index_of_the_right_blocks_is_complete() {
         let bytes = sealed(&TWO);
         let (progress, length) = read(&bytes).unwrap();
         assert_eq!((progress, length), (IndexProgress::Complete, bytes.len() as u64));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_an_index_counts() {
+    fn any_changed_bit_in_an_index_is_detected() {
         let bytes = sealed(&TWO);
         for bit in 8..8 * bytes.len() {
             let mut damaged = bytes.clone();

@@ -184,8 +184,8 @@ pub(super) mod tests {
     fn waits(pool: &BlockPool, action: impl FnOnce() + Send, release: impl FnOnce(&BlockPool)) {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(action);
-            // A waiting thread causes no event, so the check is that it has not returned after
-            // this time.
+            // A waiting thread cannot be observed directly, so the check is that it has not
+            // returned after 20 ms.
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());
             release(pool);
@@ -194,7 +194,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_reader_feeds_until_enough_waits() {
+    fn the_reader_stops_feeding_when_enough_input_waits() {
         let pool = pool(1);
         for _ in 0..WAITING_BYTES / (1 << 20) {
             assert!(matches!(pool.next_step(true), ReaderStep::Feed));
@@ -205,14 +205,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn in_order_only_the_next_chunk_passes_a_full_store() {
+    fn a_full_store_takes_only_the_next_chunk_in_order() {
         let pool = pool(2);
         let half = AHEAD_BYTES / 2;
         let start = u64::try_from(half).unwrap();
         assert!(pool.deliver_chunk(1, start, bytes(half)));
         let deliver = || assert!(pool.deliver_chunk(1, 2 * start, bytes(half)));
         waits(&pool, deliver, |pool| {
-            // The chunk of the oldest block does not wait, and makes room when it is read.
+            // A chunk of the oldest block does not wait, and reading it makes room.
             assert!(pool.deliver_chunk(0, 0, bytes(half)));
             for expected in [0, start] {
                 assert!(matches!(pool.next_step(true), ReaderStep::Deliver((at, _)) if at == expected));
@@ -221,7 +221,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn in_any_order_what_is_ready_is_delivered() {
+    fn without_order_any_ready_chunk_is_delivered() {
         let pool = pool(2);
         pool.allow_any_order();
         assert!(pool.deliver_chunk(1, 1000, bytes(READY_BYTES)));
@@ -236,7 +236,7 @@ pub(super) mod tests {
     fn the_first_bad_block_is_reported_when_none_before_it_can_fail() {
         let pool = pool(4);
         pool.finish_block(3, bad(3));
-        assert!(!pool.deliver_chunk(4, 0, bytes(1)), "what follows is not needed");
+        assert!(!pool.deliver_chunk(4, 0, bytes(1)), "chunks behind a bad block are not needed");
         pool.finish_block(0, Ok(None));
         let fail = || {
             let step = pool.next_step(true);
@@ -249,7 +249,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn closing_wakes_workers_that_wait() {
+    fn closing_wakes_waiting_workers() {
         let empty = pool(0);
         waits(&empty, || assert!(empty.take_block().is_none()), BlockPool::close);
 

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiny_blocks_cost_more_than_their_bytes() {
+    fn tiny_blocks_count_more_than_their_bytes() {
         let mut state = PoolState::default();
         let mut blocks = 0;
         while state.is_hungry() {
@@ -280,22 +280,22 @@ mod tests {
     }
 
     #[test]
-    fn large_dictionaries_take_turns() {
+    fn blocks_with_large_dictionaries_are_decoded_one_at_a_time() {
         let mut state = PoolState::default();
         for dictionary in [DICTIONARY_BYTES * 2, DICTIONARY_BYTES / 2, DICTIONARY_BYTES / 2, 1] {
             state.begin_block(block(dictionary));
         }
         let first = state.take_block().unwrap().number;
-        assert!(state.take_block().is_none(), "nothing beside a large one");
+        assert!(state.take_block().is_none(), "a block with a large dictionary is decoded alone");
         state.feed_bytes(bytes(1 << 20));
-        assert!(!state.is_hungry(), "the large one has taken the memory of what waits");
+        assert!(!state.is_hungry(), "its dictionary uses up the memory for waiting input");
         state.finish_block(first, Ok(None));
         assert!(state.take_block().is_some() && state.take_block().is_some());
-        assert!(state.take_block().is_none(), "three are too many");
+        assert!(state.take_block().is_none(), "the dictionaries of three blocks exceed the limit");
     }
 
     #[test]
-    fn what_is_left_of_a_bad_block_is_forgotten() {
+    fn the_rest_of_a_bad_block_is_dropped() {
         let mut state = PoolState::default();
         state.begin_block(block(1));
         state.feed_bytes(bytes(1000));

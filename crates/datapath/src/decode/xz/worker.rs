@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_error_of_its_block() {
+    fn a_panic_becomes_an_error_of_its_block() {
         let block = XzBlock { stream_header: [0; STREAM_HEADER_BYTES], dictionary: 0, start: 77, offset: 0 };
         // `resume_unwind` does not call the panic hook, so the test harness does not print this
         // intended panic.

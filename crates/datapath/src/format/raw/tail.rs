@@ -141,8 +141,8 @@ mod tests {
     }
 
     prop_compose! {
-        /// Sectors of noise and such that look like footers, then some bytes; and the pieces in
-        /// which they arrive.
+        /// Generates streams of sectors, some of which look like footers, and the pieces in which
+        /// a stream arrives.
         fn stream()(
             sectors in prop::collection::vec(any::<bool>(), 1..5),
             odd in prop_oneof![Just(0usize), 0usize..512],
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_a_last_sector_like_a_footer_is_held_back(
+        fn only_a_last_sector_that_looks_like_a_footer_is_held_back(
             (stream, pieces) in stream(),
             is_shuffled in any::<bool>(),
             keys in prop::collection::vec(any::<u32>(), 16),
