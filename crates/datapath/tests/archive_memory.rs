@@ -1,4 +1,5 @@
-//! How much memory an archive takes does not depend on how large it is. A process of its own, as its peak is measured.
+//! Checks that the memory for an archive does not depend on the archive's size. This test needs a
+//! process of its own, because it measures the peak of the whole process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,17 +18,17 @@ use datapath::source::{Source, SourceBody};
 
 use tape::{Fields, Tape};
 
-/// Entries in the root, which are moved one by one.
+/// Files in the root of the archive, which are moved into place one by one.
 const FLAT: usize = 50_000;
-/// Directories with a file in each.
+/// Directories with one file each.
 const DIRECTORIES: usize = 30_000;
-/// Pieces of a MiB of one file.
+/// Pieces of 1 MiB of a single large file.
 const PIECES: usize = 200;
 
-/// What the process may take; it has some 5 MiB before it begins.
+/// Limit on resident memory; the process starts with about 5 MiB.
 const RESIDENT_KIB: u64 = 32 << 10;
 
-/// An archive that is made as it is read.
+/// An archive that is generated while it is read.
 struct Generated;
 
 impl Source for Generated {

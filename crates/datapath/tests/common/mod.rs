@@ -22,15 +22,15 @@ use datapath::{Error, disk};
 
 pub use testkit::tmpfs::fast_folder;
 
-/// An object in memory that arrives in chunks of chosen sizes, and may break.
+/// An object in memory that arrives in chunks of chosen sizes and may fail on the way.
 pub struct Memory {
     pub bytes: Bytes,
-    /// Bytes of the chunks, over and over again.
+    /// Sizes of the chunks, repeated in turn.
     pub chunks: Vec<usize>,
     pub ranged: bool,
-    /// Ranges that are asked for have a wrong bit in this byte; the stream has not.
+    /// Ranged reads flip a bit in this byte; the stream does not.
     pub wrong_ahead: Option<usize>,
-    /// Fails with a source error instead of giving the byte at this offset.
+    /// Reading fails with a source error at this offset.
     pub broken_at: Option<usize>,
 }
 
@@ -104,7 +104,7 @@ impl SourceBody for MemoryBody {
     }
 }
 
-/// A fresh file with no limit.
+/// Returns options for a new file without a limit.
 pub fn file(path: &Path) -> disk::DiskOptions {
     disk::DiskOptions {
         path: path.to_owned(),
@@ -117,7 +117,7 @@ pub fn file(path: &Path) -> disk::DiskOptions {
     }
 }
 
-/// Deterministic noise.
+/// Returns the same pseudo-random bytes for the same `seed`.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -131,7 +131,7 @@ pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs qemu-img (Debian package qemu-utils), which these tests cannot do without.
+/// Runs qemu-img (Debian package qemu-utils), which must be installed.
 pub fn qemu_img(arguments: &[&str]) {
     let status = std::process::Command::new("qemu-img")
         .args(arguments)
@@ -141,12 +141,12 @@ pub fn qemu_img(arguments: &[&str]) {
     assert!(status.success(), "qemu-img {arguments:?}");
 }
 
-/// Transfers the image with default options.
+/// Transfers an image with default options.
 pub fn transfer(source: &dyn Source, target: &disk::DiskOptions) -> Result<TransferReport, Error> {
     transfer_reading(source, target, &ReadOptions::default())
 }
 
-/// Transfers the image with options for reading it.
+/// Transfers an image with these read options.
 pub fn transfer_reading(
     source: &dyn Source,
     target: &disk::DiskOptions,

@@ -1,4 +1,4 @@
-//! Small objects of every kind, with the disk that each must become.
+//! Small images of every kind, each with the disk that it must become.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -8,17 +8,17 @@ use testkit::disk;
 use testkit::images::{Compression, Content, Spec};
 use testkit::tools;
 
-/// Beyond the first MiB, which is held back, and not a multiple of a page.
+/// More than the first MiB, which is held back until the end, and not a multiple of a page.
 pub const DISK_BYTES: u64 = (1 << 20) + (200 << 10) + 512;
 
-/// An image, maybe compressed, and its content.
+/// An image, possibly compressed, and the disk in it.
 pub struct Object {
     pub name: String,
     pub bytes: Bytes,
     pub disk: Bytes,
 }
 
-/// Raw and qcow2 images, plain and in every compression.
+/// Returns raw and qcow2 images, plain and in every compression.
 pub fn objects() -> &'static [Object] {
     static OBJECTS: OnceLock<Vec<Object>> = OnceLock::new();
     OBJECTS.get_or_init(|| {
@@ -46,12 +46,12 @@ fn specs() -> Vec<Spec> {
         Spec { cluster_size: 65536, compression: Compression::Zstd, ..plain },
         Spec { cluster_size: 16384, extended_l2: true, content: Content::RandomOrder, ..plain },
         Spec { content: Content::Snapshots, ..plain },
-        // Its L1 table comes last: everything waits.
+        // The L1 table comes last, so all clusters have to wait for it.
         Spec { compression: Compression::Zlib, resized_to: Some(6 << 20), ..plain },
     ]
 }
 
-/// Builds the image of `spec`; the disk is what qemu-img makes of it.
+/// Builds the image of `spec` and the disk that qemu-img converts it to.
 pub fn image(spec: &Spec, folder: &Path) -> Object {
     let image = spec.build(folder, "image");
     Object {
@@ -62,7 +62,7 @@ pub fn image(spec: &Spec, folder: &Path) -> Object {
 }
 
 impl Object {
-    /// The object as `program` compresses it.
+    /// Returns the object compressed by `program`.
     pub fn packed(&self, program: &str) -> Self {
         Self {
             name: format!("{} in {program}", self.name),

@@ -1,4 +1,4 @@
-//! One image, maybe damaged, through the data path by one route, and what has to come out.
+//! Imports one image, possibly damaged, by one route and checks the outcome.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,27 +11,27 @@ use testkit::tools;
 
 use crate::common::{Memory, fast_folder, file, transfer};
 
-/// Most that a damaged image may ask for; the samples have less than a tenth.
+/// Limit on the disk of a damaged image; the samples have less than a tenth of it.
 const AVAILABLE: u64 = 64 << 20;
 
-/// What a case may take at most: a thousand times what it does.
+/// Time limit of a case: about a thousand times what it needs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often a case is timed that took longer: others use the processors too, and hold one up now and then.
+/// A case that takes longer is timed this often, because other processes may hold it up.
 const TIMINGS: usize = 3;
 
-/// What the data path makes of an image.
+/// The result of a successful import.
 pub(crate) struct Outcome {
     pub(crate) format: Format,
     pub(crate) disk: Vec<u8>,
 }
 
-/// Imports `image`, which comes in large chunks, in time.
+/// Imports `image` in large chunks, within the time limit.
 pub(crate) fn import(image: &Bytes, ranged: bool) -> Option<Outcome> {
     import_from(&memory(image, ranged, &[1 << 20]))
 }
 
-/// Imports `image`, which comes in chunks of these sizes, however long that takes.
+/// Imports `image` in chunks of these sizes, without a time limit.
 pub(crate) fn import_cut(image: &Bytes, ranged: bool, chunks: &[usize]) -> Option<Outcome> {
     timed(&memory(image, ranged, chunks)).0
 }
@@ -40,7 +40,8 @@ fn memory(image: &Bytes, ranged: bool, chunks: &[usize]) -> Memory {
     Memory { ranged, chunks: chunks.to_vec(), ..Memory::new(image.clone()) }
 }
 
-/// Imports what `source` gives, in time. A failure is a typed one and leaves nothing.
+/// Imports from `source` within the time limit. A failed import must return a typed error and
+/// leave no file.
 pub(crate) fn import_from(source: &dyn Source) -> Option<Outcome> {
     let (outcome, mut taken) = timed(source);
     for _ in 1..TIMINGS {
@@ -72,7 +73,7 @@ fn timed(source: &dyn Source) -> (Option<Outcome>, Duration) {
     (outcome, taken)
 }
 
-/// What qemu-img makes of an image of `format`; `None` if it refuses.
+/// Returns the disk that qemu-img reads from an image of `format`; `None` if it refuses the image.
 pub(crate) fn ask_qemu(image: &[u8], format: &str) -> Option<Vec<u8>> {
     let folder = fast_folder();
     let path = |name: &str| folder.path().join(name);
@@ -85,7 +86,8 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// An image without its signature is the disk itself.
+/// Returns true if `disk` is `image` itself, padded to a sector. That is correct for an image
+/// without its signature, which is a raw disk.
 pub(crate) fn is_itself(image: &[u8], disk: &[u8]) -> bool {
     disk.len() == image.len().next_multiple_of(512)
         && disk.starts_with(image)

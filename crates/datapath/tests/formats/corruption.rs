@@ -1,4 +1,4 @@
-//! Every single byte of every header and table, damaged.
+//! Changes every single byte of every header and table.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,10 +13,11 @@ use testkit::cases::check_all;
 use crate::check::{ask_qemu, import_from, is_itself};
 use crate::samples::{Sample, samples};
 
-/// Of the damages that change nothing, qemu-img sees one in so many: a look costs 15 ms.
+/// Of the damaged images that still give the same disk, one in this many is compared with
+/// qemu-img, which takes 15 ms each time.
 const LOOK_AT: usize = 127;
 
-/// What all cases that run at once may hold.
+/// Limit on the memory that all cases running at once may hold.
 const MAX_HELD_BYTES: usize = 64 << 20;
 
 struct Case<'a> {
@@ -33,7 +34,8 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// The image of a case by one route, without a copy: there are tens of thousands of cases, and images of 8 MiB.
+/// A damaged image by one route. It is not copied, because there are tens of thousands of cases,
+/// and images of 8 MiB.
 struct Damaged<'a> {
     case: &'a Case<'a>,
     ranged: bool,
@@ -68,14 +70,14 @@ impl Source for Damaged<'_> {
     }
 }
 
-/// What follows each other.
+/// The parts of an image, which are read one after another.
 struct Parts {
     parts: [Bytes; 3],
     position: u64,
 }
 
 impl Parts {
-    /// Up to `most` bytes from the front.
+    /// Returns up to `most` bytes from the front.
     fn take(&mut self, most: u64) -> Option<Bytes> {
         let part = self.parts.iter_mut().find(|part| !part.is_empty())?;
         let length = part.len().min(usize::try_from(most).unwrap());
@@ -103,7 +105,8 @@ impl Case<'_> {
     }
 }
 
-/// Each byte of the metadata, set to nothing, to everything, and with its lowest and highest bit turned over.
+/// Returns cases that set each byte of the metadata to 0 and to 0xff, and flip its lowest and its
+/// highest bit.
 fn cases(sample: &Sample) -> Vec<Case<'_>> {
     let mut cases = Vec::new();
     for at in sample.metadata.iter().cloned().flatten() {
@@ -133,7 +136,8 @@ fn check(case: &Case<'_>) {
         }
         match ask_qemu(&image, sample.format) {
             Some(disk) => assert!(outcome.disk == disk, "qemu-img reads another disk"),
-            // It looks at what we need not: nothing may have come of that.
+            // qemu-img also reads parts that we do not need. It may refuse the image because of
+            // them, but then the disk must be unchanged.
             None => assert!(unchanged, "another disk, and qemu-img refuses the image"),
         }
     }
@@ -154,21 +158,21 @@ fn check_format(format: &str) {
 }
 
 #[test]
-fn vdi() {
+fn a_damaged_vdi_fails_or_reads_as_in_qemu() {
     check_format("vdi");
 }
 
 #[test]
-fn vmdk() {
+fn a_damaged_vmdk_fails_or_reads_as_in_qemu() {
     check_format("vmdk");
 }
 
 #[test]
-fn vhd() {
+fn a_damaged_vhd_fails_or_reads_as_in_qemu() {
     check_format("vpc");
 }
 
 #[test]
-fn vhdx() {
+fn a_damaged_vhdx_fails_or_reads_as_in_qemu() {
     check_format("vhdx");
 }

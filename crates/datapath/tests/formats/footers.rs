@@ -1,4 +1,4 @@
-//! Raw disks with a footer behind them: fixed VHD images, and what only looks like one.
+//! Raw disks with a footer behind them: fixed VHD images, and disks that only look like them.
 
 use crate::common::{Memory, fast_folder, file, noise};
 use datapath::inspect::measure_image;
@@ -17,12 +17,13 @@ fn disk() -> Vec<u8> {
     noise(DISK_BYTES, 5)
 }
 
-/// As Azure has it.
+/// Returns a fixed VHD image like those of Azure.
 fn image() -> Vec<u8> {
     fixed(&disk(), &Footer::fixed(DISK_BYTES as u64))
 }
 
-/// Imports `source` to a file with room for `available` bytes; returns what it holds then.
+/// Imports `source` to a file with room for `available` bytes, and returns the content of the
+/// file.
 fn import(source: &Memory, options: &Options, available: u64) -> Result<(TransferReport, Vec<u8>), Error> {
     let folder = fast_folder();
     let target = disk::DiskOptions { available, ..file(&folder.path().join("disk")) };
@@ -32,7 +33,8 @@ fn import(source: &Memory, options: &Options, available: u64) -> Result<(Transfe
     Ok((report, disk))
 }
 
-/// By both routes, in chunks of odd sizes, with room for the disk and no byte more.
+/// Imports by both routes and in chunks of several sizes, to files with room for `available`
+/// bytes.
 fn import_both(image: &[u8], options: &Options, available: u64) -> Vec<(TransferReport, Vec<u8>)> {
     let sources = [Memory::ranged(image.to_vec()), Memory::new(image.to_vec())];
     sources
@@ -53,7 +55,7 @@ fn forced(format: Format) -> Options {
 }
 
 #[test]
-fn a_footer_is_no_part_of_the_disk_and_takes_no_room() {
+fn a_footer_is_not_part_of_the_disk_and_takes_no_space() {
     for options in [Options::default(), forced(Format::Vhd)] {
         for (report, disk) in import_both(&image(), &options, DISK_BYTES as u64) {
             assert!(disk == self::disk());
@@ -63,9 +65,9 @@ fn a_footer_is_no_part_of_the_disk_and_takes_no_room() {
     }
 }
 
-/// Where the source has ranges, the size is known before the target is touched.
+/// The footer of a ranged source is read first, so the size is known before the target is touched.
 #[test]
-fn the_size_of_a_ranged_source_is_known_at_once() {
+fn the_size_of_a_ranged_source_is_known_at_the_start() {
     let [ranged, passing] = [Memory::ranged(image()), Memory::new(image())].map(|source| {
         let (report, _) = import(&source, &Options::default(), u64::MAX).unwrap();
         report.facts.virtual_size
@@ -74,7 +76,7 @@ fn the_size_of_a_ranged_source_is_known_at_once() {
 }
 
 #[test]
-fn an_odd_number_of_sectors_is_recognized_when_it_has_come() {
+fn a_footer_after_an_odd_number_of_sectors_is_recognised_at_the_end() {
     let disk = noise(DISK_BYTES + 512, 6);
     let image = fixed(&disk, &Footer::fixed(disk.len() as u64));
     for (report, found) in import_both(&image, &Options::default(), u64::MAX) {
@@ -83,9 +85,9 @@ fn an_odd_number_of_sectors_is_recognized_when_it_has_come() {
     }
 }
 
-/// A footer ends with zeros, and an image that ends within a sector is read as if zeros followed.
+/// A footer ends with zeros, and an image that ends within a sector is padded with zeros.
 #[test]
-fn a_footer_may_lack_its_last_zeros() {
+fn a_footer_may_lack_its_trailing_zeros() {
     let image = image();
     for (report, disk) in import_both(&image[..image.len() - 100], &Options::default(), u64::MAX) {
         assert!(disk == self::disk());
@@ -94,7 +96,7 @@ fn a_footer_may_lack_its_last_zeros() {
 }
 
 #[test]
-fn virtual_pc_s_disks_end_where_their_geometry_does() {
+fn disks_of_virtual_pc_end_where_their_geometry_ends() {
     let mut footer = Footer::fixed(DISK_BYTES as u64);
     (footer.creator, footer.geometry) = (*b"vpc ", (30, 4, 17));
     let size = 30 * 4 * 17 * 512;
@@ -105,7 +107,7 @@ fn virtual_pc_s_disks_end_where_their_geometry_does() {
 }
 
 #[test]
-fn what_is_called_raw_or_is_a_guest_s_keeps_its_last_sector() {
+fn an_image_declared_raw_keeps_its_last_sector() {
     let layers = CompressionLayers::None;
     let bare = (PayloadKind::RAW, ReadOptions { layers, ..ReadOptions::default() });
     for options in [forced(Format::Raw), bare] {
@@ -116,9 +118,10 @@ fn what_is_called_raw_or_is_a_guest_s_keeps_its_last_sector() {
     }
 }
 
-/// A file at the end of a disk may be a smaller fixed image: nothing of the disk is lost.
+/// The end of a disk may be a file that is itself a smaller fixed image, so a footer that does not
+/// match the size is kept as part of the disk.
 #[test]
-fn a_footer_of_something_else_is_part_of_the_disk() {
+fn a_footer_that_does_not_match_is_part_of_the_disk() {
     let other = |change: fn(&mut Footer)| {
         let mut footer = Footer::fixed(DISK_BYTES as u64);
         change(&mut footer);
@@ -146,7 +149,7 @@ fn a_footer_of_something_else_is_part_of_the_disk() {
 }
 
 #[test]
-fn what_is_called_vhd_must_be_one() {
+fn an_image_declared_vhd_must_have_a_footer() {
     let mut footer = Footer::fixed(DISK_BYTES as u64);
     footer.current_size -= 1024;
     for (_, disk) in import_both(&fixed(&disk(), &footer), &forced(Format::Vhd), u64::MAX) {
@@ -178,9 +181,9 @@ fn a_dmg_is_refused_by_name() {
     }
 }
 
-/// Blocks of xz are decoded by several threads, and delivered in any order.
+/// Several threads decode the xz blocks and deliver them in any order.
 #[test]
-fn a_footer_is_found_in_a_stream_that_comes_in_any_order() {
+fn a_footer_is_found_when_blocks_arrive_in_any_order() {
     for block in ["4096", "65000", "300000"] {
         let args = ["-c", "-T2", "-0", "--block-size", block];
         let source = Memory::new(tools::filter("xz", args, &image()));

@@ -9,8 +9,8 @@ use datapath::{Error, disk, transfer_image};
 
 const MIB: usize = 1 << 20;
 
-/// A disk of 48 MiB of noise with a zero MiB after every third, then empty space, as a qcow2 whose L1 table was moved
-/// to the end of the file by a resize.
+/// Writes a qcow2 image of 48 MiB, every fourth of them zeros and the others noise, followed by
+/// empty space. A resize has moved its L1 table to the end of the file.
 fn resized(image: &Path, convert: &[&str], growth: &str) {
     let raw = image.with_extension("raw");
     let mut bytes = Vec::new();
@@ -28,7 +28,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_resized_image_waits_on_the_target() {
+fn clusters_of_a_resized_image_wait_on_the_target() {
     for (convert, growth) in [
         (&[][..], "+600M"),
         (&["-c"], "+600M"),
@@ -46,15 +46,16 @@ fn a_resized_image_waits_on_the_target() {
 }
 
 #[test]
-fn a_full_target_without_a_free_slot_still_works() {
-    // The target may not grow beyond the disk, and the disk is all data: every slot is some cluster's final place.
+fn a_full_target_without_a_free_slot_works() {
+    // The target may not grow beyond the disk, and the disk has no holes, so every slot is the
+    // final place of some cluster.
     let dir = tempfile::tempdir().unwrap();
     let raw = noise(32 * MIB, 7);
     let (raw_path, image_path) = (dir.path().join("raw"), dir.path().join("image"));
     std::fs::write(&raw_path, &raw).unwrap();
     let options = "cluster_size=4k";
     qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "-o", options, text(&raw_path), text(&image_path)]);
-    // Growing moves the L1 table behind the data; shrinking leaves it there.
+    // Growing moves the L1 table behind the data, and shrinking leaves it there.
     qemu_img(&["resize", text(&image_path), "+2G"]);
     qemu_img(&["resize", "--shrink", text(&image_path), "32M"]);
     let disk = dir.path().join("disk");
@@ -64,7 +65,7 @@ fn a_full_target_without_a_free_slot_still_works() {
     assert!(std::fs::read(&disk).unwrap() == raw);
 }
 
-/// Data that only a snapshot uses, more than fits beside the active disk.
+/// Returns an image with more data that only a snapshot uses than fits beside the active disk.
 fn with_snapshot(dir: &Path) -> Vec<u8> {
     let image = dir.join("image");
     let path = image.to_str().unwrap();
@@ -80,14 +81,14 @@ fn with_snapshot(dir: &Path) -> Vec<u8> {
     write(1);
     qemu_img(&["snapshot", "-c", "before", path]);
     write(2);
-    // Growing moves the L1 table behind the data, where shrinking leaves it.
+    // Growing moves the L1 table behind the data, and shrinking leaves it there.
     qemu_img(&["resize", path, "+2G"]);
     qemu_img(&["resize", "--shrink", path, "48M"]);
     std::fs::read(image).unwrap()
 }
 
 #[test]
-fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
+fn data_that_fits_nowhere_goes_to_scratch_or_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let image = with_snapshot(dir.path());
     let expected = vec![2; 48 * MIB];
@@ -113,7 +114,7 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
     assert!(std::fs::read(&disk).unwrap() == expected);
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 
-    // With ranges nothing waits at all.
+    // With a ranged source nothing has to wait.
     std::fs::remove_file(&disk).unwrap();
     let report = transfer(&Memory::ranged(image), &target).unwrap();
     assert_eq!(report.facts.route, RouteTaken::Ranged);

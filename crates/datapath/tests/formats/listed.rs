@@ -1,4 +1,4 @@
-//! The formats that are read, beside the documents that list them.
+//! Checks that the documentation lists every format that can be read.
 
 use diskimage::Format;
 
@@ -8,7 +8,7 @@ fn document(name: &str) -> String {
 }
 
 #[test]
-fn every_format_that_is_read_has_its_row_in_the_documentation() {
+fn every_readable_format_is_listed_in_the_documentation() {
     let (formats, readme) = (document("docs/use/formats.md"), document("README.md").to_lowercase());
     for format in Format::readable_formats() {
         let (flag, qemu) = (format.flag_name(), format.qemu_name());

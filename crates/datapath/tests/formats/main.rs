@@ -1,4 +1,5 @@
-//! Images of every format and layout, sound, damaged, cut and split: the disk that qemu-img makes of them, or a typed error.
+//! Imports images of every format and layout, sound, damaged, truncated and split. Each must give
+//! the disk that qemu-img reads, or a typed error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

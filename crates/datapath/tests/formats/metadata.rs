@@ -1,4 +1,4 @@
-//! Where the headers and tables of an image are: by its own header, without the parsers under test.
+//! Finds the headers and tables of an image by its own header, without the parsers under test.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use diskimage::bytes_at::{be32, be64, le16, le32, le64};
 
 const SECTOR: usize = 512;
 
-/// The ranges that say something; padding is left out.
+/// Returns the ranges with information, without padding.
 pub(crate) fn find(format: &str, image: &[u8]) -> Vec<Range<usize>> {
     let mut ranges = match format {
         "vdi" => vdi(image),
@@ -29,8 +29,8 @@ fn vdi(image: &[u8]) -> Vec<Range<usize>> {
 }
 
 fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
-    // The header; the descriptor's text; directories and tables; the markers of compressed grains and of
-    // tables; the footer.
+    // The header, the text of the descriptor, directories and tables, the markers of compressed
+    // grains and of tables, and the footer.
     let descriptor = SECTOR * sectors(le64(image, 28));
     let text = image[descriptor..].iter().position(|byte| *byte == 0).unwrap_or(0);
     let mut ranges = vec![0..80, 510..512, descriptor..descriptor + text];
@@ -40,7 +40,7 @@ fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
         ranges.push(end - 3 * SECTOR..end - 2 * SECTOR + 80);
         ranges.push(end - SECTOR..end - SECTOR + 16);
     }
-    // Where the header leaves it open, the footer says where the directory is.
+    // If the header does not say where the directory is, the footer does.
     let has_footer = le64(image, 56) == Some(u64::MAX);
     let header = if has_footer { end - 2 * SECTOR } else { 0 };
     let grains = sectors(le64(image, 12)).div_ceil(sectors(le64(image, 20)));
@@ -91,7 +91,8 @@ fn vhdx(image: &[u8]) -> Vec<Range<usize>> {
         ranges.push(region_table..region_table + 16 + 32 * entries);
         for entry in (0..entries).map(|entry| region_table + 16 + 32 * entry) {
             let (at, length) = (sectors(le64(image, entry + 16)), number(le32(image, entry + 24)));
-            // The metadata has its items behind 64 KiB; of the block allocation table, what is not zero.
+            // The items of the metadata region are behind its first 64 KiB; of the block
+            // allocation table, only the beginning is not zero.
             let spots = [0..256, 64 * KIB..64 * KIB + 64];
             ranges.extend(spots.map(|spot| at + spot.start.min(length)..at + spot.end.min(length)));
         }
@@ -101,7 +102,8 @@ fn vhdx(image: &[u8]) -> Vec<Range<usize>> {
     ranges
 }
 
-/// The header; L1 and L2 tables of the disk and of snapshots, refcount table and blocks, the snapshot table.
+/// Returns the header, the L1 and L2 tables of the disk and of snapshots, the refcount table and
+/// its blocks, and the snapshot table.
 fn qcow2(image: &[u8]) -> Vec<Range<usize>> {
     const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
     let cluster = 1 << number(be32(image, 20));
@@ -114,7 +116,7 @@ fn qcow2(image: &[u8]) -> Vec<Range<usize>> {
     let refcount_table = sectors(be64(image, 48));
     let mut ranges = vec![0..112, refcount_table..refcount_table + cluster];
     ranges.extend(places(&ranges[1]).into_iter().map(|block| block..block + cluster));
-    // Entries of snapshots as the samples have them: no names, 16 bytes of extra data.
+    // The samples' snapshot entries have no names and 16 bytes of extra data.
     let snapshots = sectors(be64(image, 64));
     for entry in (0..number(be32(image, 60))).map(|index| snapshots + index * 56) {
         ranges.push(entry..entry + 56);

@@ -8,7 +8,7 @@ use crate::check::{ask_qemu, import, is_itself};
 use crate::samples::{Sample, samples};
 use diskimage::Format;
 
-/// Between headers and tables, images are cut at so many places, at multiples of a sector.
+/// Between headers and tables, images are cut at about this many places, at multiples of a sector.
 const CUTS: usize = 200;
 const SECTOR: usize = 512;
 
@@ -23,7 +23,8 @@ impl fmt::Display for Cut<'_> {
     }
 }
 
-/// Inside the metadata everywhere, elsewhere at sectors.
+/// Returns cuts at every byte of the metadata, at sectors elsewhere, and at half sectors near the
+/// end.
 fn cuts(sample: &Sample) -> Vec<Cut<'_>> {
     let length = sample.image.len();
     let step = (length / CUTS).next_multiple_of(SECTOR);
@@ -42,11 +43,12 @@ fn check(cut: &Cut<'_>) {
         let Some(outcome) = import(&image, ranged) else {
             continue;
         };
-        // The beginning of a signature is none, and a fixed VHD that lost its footer is a disk.
+        // A truncated signature is not recognised, and a fixed VHD without its footer is a raw
+        // disk.
         if outcome.format == Format::Raw && is_itself(&image, &outcome.disk) {
             continue;
         }
-        // What qemu-img refuses may only be what no guest byte depends on.
+        // If qemu-img refuses the image, the missing part must not contain any byte of the disk.
         let expected = ask_qemu(&image, sample.format);
         let expected = expected.as_deref().unwrap_or(&sample.disk);
         assert!(outcome.disk == expected, "a false success, ranged: {ranged}");
@@ -54,7 +56,7 @@ fn check(cut: &Cut<'_>) {
 }
 
 #[test]
-fn every_prefix_fails_or_is_what_qemu_img_gives() {
+fn every_prefix_fails_or_gives_the_disk_that_qemu_reads() {
     for sample in samples() {
         check_all(cuts(sample), check);
     }

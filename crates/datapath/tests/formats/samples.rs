@@ -1,4 +1,4 @@
-//! The images: one of each layout, by qemu-img and by hand.
+//! The sample images: one of each layout, written by qemu-img or by hand.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,13 +10,13 @@ use testkit::images::{Oracle, Subformat};
 use crate::common::fast_folder;
 use crate::metadata;
 
-/// Bytes of the last block of a disk, which is never whole.
+/// Size of the last block of a disk, which is always a partial one.
 const LAST_BLOCK_BYTES: usize = (40 << 10) + 512;
 
-/// An image, what qemu-img makes of it, and where its headers and tables are.
+/// An image, the disk that qemu-img reads from it, and the ranges of its headers and tables.
 pub(crate) struct Sample {
     pub(crate) name: String,
-    /// Its format's name for qemu-img.
+    /// The name of the format in qemu-img.
     pub(crate) format: &'static str,
     pub(crate) image: Bytes,
     pub(crate) disk: Bytes,
@@ -24,7 +24,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// An image of `format`; the disk is what qemu-img makes of it.
+    /// Makes a sample of an image of `format`; its disk is what qemu-img reads from it.
     fn new(name: impl Into<String>, format: &'static str, image: Vec<u8>) -> Self {
         let folder = fast_folder();
         let path = |name: &str| folder.path().join(name);
@@ -42,7 +42,7 @@ impl Sample {
     fn by_qemu(subformat: Subformat) -> Self {
         let folder = fast_folder();
         let path = |name: &str| folder.path().join(name);
-        // As few whole blocks as can be, for time: some of 64 KiB, one of 2 MiB or of 1 MiB.
+        // As few whole blocks as possible, to save time: some of 64 KiB, or one of 2 MiB or 1 MiB.
         let whole = match subformat.format {
             "vmdk" => 192 << 10,
             "vpc" => 2 << 20,
@@ -55,8 +55,8 @@ impl Sample {
     }
 }
 
-/// `whole` bytes of blocks and a part of one, with a few KiB of data: at the beginning, in the middle, around the beginning of
-/// the last block, and at the end.
+/// Returns `whole` bytes of whole blocks and then a partial block, with a few KiB of data: at the
+/// beginning, in the middle, around the beginning of the last block, and at the end.
 fn islands(whole: usize) -> Vec<u8> {
     let mut bytes = vec![0; whole + LAST_BLOCK_BYTES];
     let end = bytes.len();
@@ -68,7 +68,7 @@ fn islands(whole: usize) -> Vec<u8> {
     bytes
 }
 
-/// All samples; made once.
+/// Returns all samples, which are built once.
 pub(crate) fn samples() -> &'static [Sample] {
     static SAMPLES: OnceLock<Vec<Sample>> = OnceLock::new();
     SAMPLES.get_or_init(|| {
@@ -90,22 +90,23 @@ pub(crate) fn samples() -> &'static [Sample] {
     })
 }
 
-/// What another sample of the format has as well: damage to it costs twice and tells nothing new.
+/// Removes metadata that another sample of the format has as well: to damage it twice would take
+/// time and tell nothing new.
 fn leave_out(samples: &mut [Sample]) {
     for sample in samples {
         match sample.name.as_str() {
-            // All but the block allocation table, which is the last region.
+            // Keep only the block allocation table, which is the last region.
             "vhdx subformat=fixed" => drop(sample.metadata.drain(..sample.metadata.len() - 2)),
-            // The text of the descriptor.
+            // Remove the text of the descriptor.
             "vmdk subformat=streamOptimized" => drop(sample.metadata.remove(2)),
-            // All of the header but signature and type.
+            // Keep only signature and type of the header.
             "vdi static=on" => sample.metadata[0] = 0x40..0x50,
             _ => {}
         }
     }
 }
 
-/// Layouts that qemu-img does not write.
+/// Returns VDI and VHD images with layouts that qemu-img does not write.
 fn vdi_by_hand() -> Vec<Sample> {
     use testkit::images::vdi::{Block, Vdi};
 
@@ -127,7 +128,7 @@ fn vdi_by_hand() -> Vec<Sample> {
     };
     let by_hand = |name, vdi: &Vdi| {
         let mut sample = Sample::new(name, "vdi", vdi.build());
-        // Its header is like that of the others.
+        // Its header is like that of the other samples.
         sample.metadata.remove(0);
         sample
     };
@@ -138,7 +139,8 @@ fn vdi_by_hand() -> Vec<Sample> {
     ]
 }
 
-/// As VirtualBox and VMware write them, and in orders that nobody writes: small grains and tables, the last grain cut.
+/// Returns VMDK images as VirtualBox and VMware write them, and with their tables in other orders.
+/// Grains and tables are small, and the last grain is partial.
 fn vmdk_by_hand() -> Vec<Sample> {
     use testkit::images::vmdk::{Grain, Tables, Vmdk};
 
@@ -162,14 +164,15 @@ fn vmdk_by_hand() -> Vec<Sample> {
         };
         let mut sample = Sample::new(format!("vmdk, {name}"), "vmdk", vmdk.build());
         assert!(sample.disk == vmdk.disk(), "{name}: qemu-img reads another disk than was written");
-        // Its descriptor is like that of the others.
+        // Its descriptor is like that of the other samples.
         sample.metadata.remove(2);
         sample
     };
     layouts.map(by_hand).into()
 }
 
-/// Blocks of 64 KiB in another order, and entries of the table for which there are no sectors.
+/// Returns a dynamic VHD with blocks of 64 KiB in another order, and with table entries beyond the
+/// end of the disk.
 fn shuffled_vhd() -> Vec<u8> {
     use testkit::images::vhd::{Dynamic, Table};
 

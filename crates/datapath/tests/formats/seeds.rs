@@ -1,10 +1,10 @@
-//! The seeds of the fuzz targets, read without a fuzzer.
+//! Reads the seeds of the fuzz targets without a fuzzer.
 
 use std::path::{Path, PathBuf};
 
 use crate::check::import;
 
-/// How a seed is cut: four bytes at its front.
+/// Bytes at the front of a seed that say how its stream is split.
 const CUTS: usize = 4;
 
 fn seeds(target: &str) -> Vec<PathBuf> {
@@ -13,7 +13,8 @@ fn seeds(target: &str) -> Vec<PathBuf> {
     files.collect()
 }
 
-/// The image that the targets of sparse images make of a seed: a length, then records of an offset, a length and bytes.
+/// Returns the image that the targets for sparse images build from a seed: a length, then records
+/// of an offset, a length and bytes.
 fn spread(seed: &[u8]) -> Vec<u8> {
     let number = |bytes: &[u8]| {
         let bytes = bytes.iter().rev().map(|byte| usize::from(*byte));
@@ -30,7 +31,7 @@ fn spread(seed: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_seed_is_read_alike_by_both_routes() {
+fn every_seed_is_read_the_same_by_both_routes() {
     for target in ["qcow2", "vmdk", "vdi", "vhd", "vhdx", "transfer"] {
         let seeds = seeds(target);
         assert!(seeds.len() > 1, "{target} has {} seeds", seeds.len());

@@ -1,4 +1,4 @@
-//! Where a network cuts the stream makes no difference to the disk.
+//! Checks that the disk does not depend on how a network splits the stream.
 
 use std::fmt;
 
@@ -26,7 +26,8 @@ fn check(case: &Case<'_>) {
     assert!(outcome.disk == case.sample.disk, "the disk differs");
 }
 
-/// From a few bytes to more than a whole image. Single bytes of images of many MiB are left to `single_bytes`.
+/// Sizes from 1000 bytes to more than a whole image. Chunks of single bytes are tried only with
+/// small images, by `single_bytes_give_the_same_disk`.
 fn chunk() -> impl Strategy<Value = usize> {
     prop_oneof![1000usize..20_000, 10_000usize..200_000, 100_000usize..9_000_000]
 }
@@ -41,7 +42,7 @@ proptest! {
 }
 
 #[test]
-fn a_cut_anywhere_in_the_metadata_changes_nothing() {
+fn a_split_anywhere_in_the_metadata_changes_nothing() {
     for sample in samples() {
         let places = sample.metadata.iter().cloned().flatten().step_by(7);
         let cases = places.filter(|at| *at > 0).map(|at| Case {

@@ -1,4 +1,4 @@
-//! Where a network cuts the stream into chunks makes no difference to the disk.
+//! Checks that the disk does not depend on how a network splits the stream into chunks.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use datapath::transfer_image;
 use proptest::prelude::*;
 use testkit::cases::check_all;
 
-/// An object cut into chunks.
+/// An object that arrives in chunks.
 struct Case<'a> {
     object: &'a Object,
     chunks: Vec<usize>,
@@ -37,7 +37,7 @@ fn check(case: &Case<'_>) {
     assert!(std::fs::read(target.path).unwrap() == case.object.disk, "the disk differs");
 }
 
-/// From single bytes to more than a whole image.
+/// Sizes from a single byte to more than a whole image.
 fn chunk() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..16, 1usize..600, 500usize..5000, 1000usize..2_000_000]
 }
@@ -57,8 +57,9 @@ fn single_bytes_give_the_same_disk() {
 }
 
 #[test]
-fn a_cut_anywhere_in_the_head_changes_nothing() {
-    // Magic numbers; the ends of the qcow2 headers of both versions; the first sector, by which a format is known.
+fn a_split_anywhere_in_the_head_changes_nothing() {
+    // Magic numbers, the ends of the qcow2 headers of both versions, and the first sector, by
+    // which a format is recognised.
     let cuts = (1..=24).chain(71..=73).chain(103..=113).chain(511..=513);
     let cases = cuts.flat_map(|cut| {
         objects().iter().map(move |object| Case { object, chunks: vec![cut, usize::MAX], ranged: false })
@@ -67,7 +68,7 @@ fn a_cut_anywhere_in_the_head_changes_nothing() {
 }
 
 #[test]
-fn a_ranged_source_may_be_read_in_one_pass_as_well() {
+fn a_ranged_source_may_be_read_in_one_pass() {
     for object in objects() {
         let folder = fast_folder();
         let target = file(&folder.path().join("disk"));

@@ -1,4 +1,5 @@
-//! A truncated qcow2 image or compressed disk is an error, unless all of its disk is in what is left.
+//! Checks that a truncated qcow2 image or compressed disk is an error, unless the whole disk is in
+//! what is left.
 
 use std::fmt;
 use std::path::Path;
@@ -11,14 +12,14 @@ use testkit::cases::check_all;
 use testkit::images::{Compression, Content, Spec};
 use testkit::{disk, tools};
 
-/// A shorter prefix cannot be told from a tiny raw disk: the magic numbers of the compressed formats and what must follow them
-/// take up to this many bytes.
+/// Shorter prefixes cannot be told from a tiny raw disk: the magic numbers of the compressed
+/// formats and what must follow them take up to this many bytes.
 const MAGIC_BYTES: usize = 18;
 
-/// Every cut is tried in this many bytes at both ends of a small object…
+/// Small objects are cut at every byte within this distance of their ends…
 const EDGE_BYTES: usize = 192;
 
-/// …and every cut at a multiple of this, whatever its size.
+/// …and all objects at every multiple of this.
 const STEP_BYTES: usize = 512;
 
 struct Cut<'a> {
@@ -54,7 +55,8 @@ fn check(cut: &Cut<'_>) {
     }
 }
 
-/// qemu-img may refuse what we need not look at (its refcounts), but must not read another disk.
+/// Checks that qemu-img does not read another disk from `image`. It may refuse the image because
+/// of refcounts, which we do not need.
 fn assert_as_qemu(image: &[u8], disk: &[u8], folder: &Path) {
     let (qcow2, raw) = (folder.join("qcow2"), folder.join("raw"));
     std::fs::write(&qcow2, image).unwrap();
@@ -63,7 +65,8 @@ fn assert_as_qemu(image: &[u8], disk: &[u8], folder: &Path) {
     }
 }
 
-/// Clusters of `cluster_size`, all of the image's metadata around a few of them.
+/// Checks truncated images with clusters of `cluster_size`, which consist of few clusters and much
+/// metadata.
 fn check_cuts(cluster_size: u64, virtual_size: u64) {
     let folder = fast_folder();
     let plain = Spec { cluster_size, virtual_size, ..Spec::new(Content::Sparse) };
@@ -79,7 +82,7 @@ fn check_cuts(cluster_size: u64, virtual_size: u64) {
     check_objects(&objects, if cluster_size < 4096 { EDGE_BYTES } else { 0 });
 }
 
-/// Cuts in `edge` bytes at both ends, and at sectors.
+/// Checks cuts within `edge` bytes of both ends, and at sectors.
 fn check_objects(objects: &[Object], edge: usize) {
     let mut cuts = Vec::new();
     for object in objects {
@@ -93,28 +96,28 @@ fn check_objects(objects: &[Object], edge: usize) {
 }
 
 #[test]
-fn compressed_disks() {
+fn truncated_compressed_disks_are_refused() {
     let disk = Bytes::from(disk::sparse_content(3, 64 << 10, 3));
     let raw = Object { name: "a disk".into(), bytes: disk.clone(), disk };
     check_objects(&tools::COMPRESSORS.map(|program| raw.packed(program)), EDGE_BYTES);
 }
 
 #[test]
-fn clusters_of_512_bytes() {
+fn truncated_images_with_512_byte_clusters_are_refused() {
     check_cuts(512, 96 << 10);
 }
 
 #[test]
-fn clusters_of_2_kib() {
+fn truncated_images_with_2_kib_clusters_are_refused() {
     check_cuts(2048, 128 << 10);
 }
 
 #[test]
-fn clusters_of_16_kib() {
+fn truncated_images_with_16_kib_clusters_are_refused() {
     check_cuts(16384, 256 << 10);
 }
 
 #[test]
-fn clusters_of_64_kib() {
+fn truncated_images_with_64_kib_clusters_are_refused() {
     check_cuts(65536, 512 << 10);
 }

@@ -1,4 +1,4 @@
-//! Files and devices of this machine, read in order.
+//! Reads files and devices of this machine in order.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,8 @@ use crate::common::fast_folder;
 
 const MIB: usize = 1 << 20;
 
-/// Reads the next part, compares it with its place in `expected`, and returns the bytes that came as a hole; `None` at the end.
+/// Reads the next part and compares it with the same place in `expected`. Returns the length of
+/// the part if it is a hole, otherwise 0, and `None` at the end.
 #[track_caller]
 fn check_next(reader: &mut LocalReader, chunk_bytes: usize, expected: &[u8]) -> Option<u64> {
     let at = usize::try_from(reader.position()).unwrap();
@@ -28,14 +29,14 @@ fn check_next(reader: &mut LocalReader, chunk_bytes: usize, expected: &[u8]) -> 
             assert!(bytes == expected[at..at + bytes.len()], "bytes at {at}");
             assert!(!bytes.is_empty() && bytes.len() <= chunk_bytes);
             let lies_right = bytes.as_ptr().addr() % PAGE == at % PAGE;
-            assert!(lies_right || bytes.len() < SMALL_BYTES, "as they lie on the disk");
+            assert!(lies_right || bytes.len() < SMALL_BYTES, "not aligned as on the disk");
             Some(0)
         }
     }
 }
 
-/// Reads `path` once from the first byte to the last, and once with skips to each of `places`, in order. Returns the bytes of holes of
-/// the first time.
+/// Reads `path` once from beginning to end, and once with skips to each of `places` in order.
+/// Returns the bytes in holes of the first time.
 #[track_caller]
 fn assert_reads(path: &Path, chunk_bytes: usize, places: &[usize], expected: &[u8]) -> u64 {
     let local = LocalFile::new(File::open(path).unwrap()).unwrap();
@@ -57,7 +58,7 @@ fn assert_reads(path: &Path, chunk_bytes: usize, places: &[usize], expected: &[u
     holes
 }
 
-/// Runs of data and of nothing, in turns, in units of 4 KiB and some bytes.
+/// Alternate runs of zeros and data, in pages of 4 KiB and some bytes.
 fn runs() -> impl Strategy<Value = Vec<(usize, usize)>> {
     let run = prop_oneof![0usize..40, 0usize..400];
     prop::collection::vec((run, prop_oneof![Just(0), 0usize..4096]), 1..12)
@@ -67,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_file_is_read_as_it_is_whatever_its_holes(
+    fn a_file_is_read_correctly_whatever_its_holes(
         runs in runs(),
         chunk_pages in prop_oneof![Just(CHUNK_BYTES / PAGE), 1..=CHUNK_BYTES / PAGE],
         places in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
@@ -92,13 +93,13 @@ proptest! {
 }
 
 #[test]
-fn large_holes_are_not_read_and_small_ones_are() {
+fn large_holes_are_skipped_and_small_ones_are_read() {
     let folder = fast_folder();
     let path = folder.path().join("file");
     let file = File::create(&path).unwrap();
     let mut expected = vec![0; 64 * MIB];
     file.set_len(expected.len() as u64).unwrap();
-    // Every other page of a MiB, and a page each at two places.
+    // Every other page in a MiB, and two single pages elsewhere.
     let pages = (0..MIB).step_by(2 * PAGE).map(|at| 8 * MIB + at);
     for at in pages.chain([30 * MIB, 64 * MIB - PAGE]) {
         expected[at..at + PAGE].fill(7);
@@ -110,13 +111,13 @@ fn large_holes_are_not_read_and_small_ones_are() {
 }
 
 #[test]
-fn a_device_is_read_past_the_page_cache() {
+fn a_device_is_read_correctly_with_direct_io() {
     let folder = tempfile::tempdir().unwrap();
     for (bytes, sector_size) in [(21 * MIB + 512, 512), (9 * MIB, 4096), (512, 512)] {
         let device = LoopDevice::new(folder.path(), bytes as u64, sector_size);
         let expected = disk::content(bytes as u64, bytes as u64);
         std::fs::write(device.path(), &expected).unwrap();
-        // Near, far, and into the last sector.
+        // Near, far away, and in the last sector.
         let places = [5000, 6 * MIB + 1, 8 * MIB, 20 * MIB + 7, 21 * MIB + 100];
         let places = places.map(|place| place.min(bytes));
         for chunk_bytes in [CHUNK_BYTES, CHUNK_BYTES - PAGE, PAGE] {
@@ -126,7 +127,7 @@ fn a_device_is_read_past_the_page_cache() {
 }
 
 #[test]
-fn a_file_that_ends_early_ends_there() {
+fn reading_a_file_that_was_truncated_ends_at_its_new_end() {
     let folder = fast_folder();
     let path = folder.path().join("file");
     std::fs::write(&path, vec![7; MIB]).unwrap();

@@ -1,4 +1,4 @@
-//! Transfers of raw disks, deltas and archives: what ends on the target, whatever fails on the way.
+//! Transfers of raw disks, deltas and archives: checks the target, whatever fails on the way.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

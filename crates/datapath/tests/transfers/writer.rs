@@ -1,4 +1,4 @@
-//! The writer equals an array: any extents, in any order, onto any kind of target.
+//! Compares the writer with an array in memory: any extents, in any order, on any kind of target.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,22 +14,22 @@ use proptest::prelude::*;
 use testkit::loopdev::{DIRT, LoopDevice};
 use tokio_util::sync::CancellationToken;
 
-/// Disks reach well beyond the first MiB, which is held back, and beyond one batch of the writer.
+/// Disks extend well beyond the first MiB, which is held back, and beyond one batch of the writer.
 const MAX_SECTORS: u64 = 6 << 11;
 const SECTOR: u64 = 512;
 
-/// What a part of the disk holds.
+/// The content of a part of the disk.
 #[derive(Debug, Clone, Copy)]
 enum Content {
-    /// Nobody says anything about it.
+    /// A part that is not written.
     Hole,
     Zeros,
     Noise(u64),
-    /// Mostly zeros: a byte here and there.
+    /// Mostly zeros, with a byte of data now and then.
     Sprinkled(u64),
 }
 
-/// A disk in parts, and the order in which they come.
+/// The parts of a disk, in the order in which they are written.
 #[derive(Debug, Clone)]
 struct Plan {
     size: u64,
@@ -51,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// The array.
+    /// Returns the expected disk.
     fn model(&self) -> Vec<u8> {
         let mut disk = vec![0; usize::try_from(self.size).unwrap()];
         for (offset, length, content) in &self.extents {
@@ -61,13 +61,13 @@ impl Plan {
         disk
     }
 
-    /// The writer.
+    /// Writes the disk with the writer under test.
     fn write(&self, target: &DiskOptions, virtual_size: Option<u64>) {
         let disk = Disk::open(target, virtual_size).unwrap();
         let stop = CancellationToken::new();
         with_writer(&disk, None, virtual_size, threads(), &stop, |writer| {
             for (offset, length, content) in &self.extents {
-                // A disk without a size comes as a stream, in which there are no holes.
+                // A disk of unknown size comes as a stream, which has no holes.
                 if virtual_size.is_none() || !matches!(content, Content::Hole) {
                     writer.add_data(*offset, Self::bytes(*content, *length).into())?;
                 }
@@ -93,7 +93,7 @@ fn content() -> impl Strategy<Value = Content> {
     ]
 }
 
-/// Cuts at bytes, sectors and pages; parts in random order.
+/// Disks divided at bytes, sectors and pages, with their parts in random order.
 fn plan() -> impl Strategy<Value = Plan> {
     let cut = (any::<prop::sample::Index>(), prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)]);
     let parts = prop::collection::vec((cut, content()), 1..40);
@@ -124,7 +124,7 @@ fn read(path: &Path, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// Compares without printing megabytes.
+/// Compares without printing megabytes on failure.
 fn assert_equal(actual: &[u8], expected: &[u8]) {
     assert_eq!(actual.len(), expected.len());
     let different = actual.iter().zip(expected).position(|(a, b)| a != b);
@@ -139,8 +139,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_file_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
-        // On the disk, not in memory: direct I/O is what this is about.
+    fn a_file_equals_the_model(plan in plan(), preallocate: bool, cache in cache()) {
+        // On a real filesystem instead of in memory, to test direct I/O.
         let folder = tempfile::tempdir().unwrap();
         let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
         plan.write(&target, Some(plan.size));
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_whose_size_only_the_end_tells_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
+    fn a_file_of_unknown_size_equals_the_model(plan in plan(), preallocate: bool, cache in cache()) {
         let folder = tempfile::tempdir().unwrap();
         let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
         plan.write(&target, None);
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Plans onto one device, which is filled with 0xFF before each.
+/// Writes many plans onto one device, which is filled with other bytes before each.
 fn check_device(sector_size: u32) {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), MAX_SECTORS * SECTOR + (1 << 20), sector_size);
@@ -183,16 +183,16 @@ fn make_dirty(device: &LoopDevice) {
 }
 
 #[test]
-fn a_device_of_512_byte_sectors_equals_the_array() {
+fn a_device_with_512_byte_sectors_equals_the_model() {
     check_device(512);
 }
 
 #[test]
-fn a_device_of_4096_byte_sectors_equals_the_array() {
+fn a_device_with_4096_byte_sectors_equals_the_model() {
     check_device(4096);
 }
 
-/// A cluster of a compressed image: stored plain, or compressed by this codec.
+/// Returns a cluster of a compressed image in this codec.
 fn packed(codec: ClusterCompression, bytes: &[u8]) -> Bytes {
     match codec {
         ClusterCompression::Zstd => zstd::bulk::compress(bytes, 1).unwrap().into(),
@@ -213,9 +213,9 @@ fn packed(codec: ClusterCompression, bytes: &[u8]) -> Bytes {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Also a last cluster that is longer than what is left of the disk.
+    /// Includes a last cluster that is longer than the rest of the disk.
     #[test]
-    fn compressed_clusters_equal_the_array(
+    fn compressed_clusters_equal_the_model(
         clusters in prop::collection::vec((content(), any::<bool>()), 1..200),
         cluster_bits in 9u32..17,
         codec in prop::sample::select(vec![ClusterCompression::Deflate, ClusterCompression::Zlib, ClusterCompression::Zstd]),

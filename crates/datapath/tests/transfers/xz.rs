@@ -12,7 +12,7 @@ use datapath::{Error, disk, transfer_image};
 
 const MIB: usize = 1 << 20;
 
-/// A disk of 20 MiB and a partial sector: noise, text and zeros.
+/// Returns a disk of 20 MiB and a partial sector: noise, text and zeros.
 fn disk() -> Vec<u8> {
     let mut bytes = noise(3 * MIB, 5);
     bytes.resize(9 * MIB + 4321, 0);
@@ -22,7 +22,7 @@ fn disk() -> Vec<u8> {
     bytes
 }
 
-/// `path` as `xz` packs it, in blocks whose boundaries are not those of anything else.
+/// Compresses `path` with `xz`, in blocks whose boundaries coincide with nothing else.
 fn packed(path: &Path) -> Vec<u8> {
     let output = Command::new("xz")
         .args(["-c", "-0", "-T2", "--block-size=1000000"])
@@ -83,7 +83,7 @@ fn a_qcow2_image_is_the_same_with_any_number_of_threads() {
 }
 
 #[test]
-fn nothing_is_left_of_a_damaged_or_too_large_one() {
+fn a_damaged_or_too_large_xz_disk_leaves_nothing() {
     let folder = fast_folder();
     let (raw, disk_path) = (folder.path().join("raw"), folder.path().join("disk"));
     let disk = disk();

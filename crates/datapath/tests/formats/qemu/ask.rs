@@ -1,4 +1,4 @@
-//! What qemu-img says of an image, and what we say.
+//! Returns what qemu-img does with an image, and what we do with it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,28 +12,28 @@ use testkit::tools;
 
 use crate::common::{Memory, fast_folder, file};
 
-/// Disks up to this size are read and compared.
+/// Disks up to this size are read and compared; larger ones are only opened.
 const MAX_DISK_BYTES: u64 = 64 << 20;
 
-/// What becomes of an image.
+/// The outcome of opening an image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// Its disk.
+    /// The disk that was read.
     Disk(Vec<u8>),
-    /// It can be opened; its disk is larger than what is read here.
+    /// The image can be opened, but its disk is larger than [`MAX_DISK_BYTES`].
     Large,
-    /// It can be opened, and something behind its header is wrong.
+    /// The image can be opened, but something behind its header is wrong.
     Unreadable(String),
-    /// It cannot be opened.
+    /// The image cannot be opened.
     Refused(String),
 }
 
-/// The name of a format for the data path.
+/// Returns our format of this name.
 pub(crate) fn format(name: &str) -> Format {
     name.parse().unwrap()
 }
 
-/// What qemu-img does with the image, which is of `format`.
+/// Returns what qemu-img does with an image of `format`.
 pub(crate) fn qemu(image: &[u8], format: &str) -> Opened {
     let folder = fast_folder();
     let path = |name: &str| folder.path().join(name);
@@ -54,7 +54,7 @@ pub(crate) fn qemu(image: &[u8], format: &str) -> Opened {
     }
 }
 
-/// Standard output, or the first line of what went wrong.
+/// Returns the standard output of qemu-img, or its error messages if it failed.
 fn run(words: &[&str], paths: &[&Path]) -> Result<String, String> {
     let output =
         Command::new(tools::find("qemu-img")).args(words).args(paths).stdin(Stdio::null()).output().unwrap();
@@ -65,14 +65,14 @@ fn run(words: &[&str], paths: &[&Path]) -> Result<String, String> {
     Err(text)
 }
 
-/// The last number behind `key`: the nodes below the image come first.
+/// Returns the last number after `key`: the nodes below the image come first in the output.
 fn number(json: &str, key: &str) -> u64 {
     let (_, rest) = json.rsplit_once(key).unwrap();
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap();
     digits.parse().unwrap()
 }
 
-/// What we do with it, by one of the routes.
+/// Returns what we do with the image by one of the routes.
 pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
     let folder = fast_folder();
     let source = Memory { ranged, chunks: vec![1 << 20], ..Memory::new(image.clone()) };
@@ -86,19 +86,19 @@ pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
     }
 }
 
-/// What a check says of an image.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     Sound,
     Leaks,
     Errors,
-    /// It cannot be opened.
+    /// The image cannot be opened.
     Refused,
-    /// qemu-img gave up: the errors are such that it cannot go on.
+    /// The errors keep qemu-img from finishing its check.
     GaveUp,
 }
 
-/// The verdict of `qemu-img check`, and what it said.
+/// Returns the verdict of `qemu-img check`, and its error messages.
 pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
     let folder = fast_folder();
     let path = folder.path().join("image");
@@ -120,7 +120,7 @@ pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
     (verdict, said)
 }
 
-/// Our verdict, without what qemu-img does not look for, and what we say.
+/// Returns our verdict, without the errors that qemu-img does not look for, and our messages.
 pub(crate) fn our_check(image: Bytes, format: Format) -> (Verdict, String) {
     let content = PayloadKind::Image(Some(format));
     let findings = match check::check_image(&Memory::ranged(image), content, &ReadOptions::default(), false) {

@@ -1,4 +1,4 @@
-//! The fields of headers, and the values at which something changes.
+//! The fields of headers, and the values near which something changes.
 
 use diskimage::bytes_at::{be32, be64, le32, le64};
 use testkit::images::qcow2::HEADER_FIELDS;
@@ -6,13 +6,13 @@ use testkit::images::{vhd, vhdx};
 
 use crate::qemu::samples::Sample;
 
-/// A field of a header or of a table that opening an image looks at.
+/// A field of a header or table that is read when an image is opened.
 pub(crate) struct Field {
     pub(crate) name: String,
     at: usize,
     width: usize,
     order: Order,
-    /// What has a checksum over the field.
+    /// The checksum that covers the field.
     sealed: Sealed,
 }
 
@@ -22,18 +22,18 @@ enum Order {
     Little,
 }
 
-/// A structure with a checksum.
+/// Where the checksum of a structure is, if it has one.
 #[derive(Clone, Copy)]
 enum Sealed {
     Not,
-    /// VHD: a footer or a header from here on, its bytes, the place of the checksum.
+    /// A VHD footer or header: its offset, its length, and the offset of its checksum.
     Vhd(usize, usize, usize),
-    /// VHDX: a header or a region table from here on, its bytes.
+    /// A VHDX header or region table: its offset and its length.
     Vhdx(usize, usize),
 }
 
 impl Field {
-    /// The image with `value` in this field.
+    /// Returns the image with `value` in this field.
     pub(crate) fn put(&self, image: &[u8], value: u64) -> Vec<u8> {
         let mut image = image.to_vec();
         let bytes = match self.order {
@@ -49,7 +49,7 @@ impl Field {
         image
     }
 
-    /// True for a value of the metadata of a VHDX.
+    /// Returns true for an item of VHDX metadata.
     pub(crate) fn is_metadata_item(&self) -> bool {
         self.name.starts_with("metadata") && self.name.ends_with("item")
     }
@@ -63,7 +63,8 @@ impl Field {
         }
     }
 
-    /// Values to try: around zero, around powers of two, at the ends, and around the value that is there.
+    /// Returns values to try: around zero, around powers of two, at both ends, and around the
+    /// current value.
     pub(crate) fn values(&self, image: &[u8]) -> Vec<u64> {
         let most = u64::MAX >> (64 - 8 * self.width);
         let now = self.now(image);
@@ -94,10 +95,10 @@ impl Field {
     }
 }
 
-/// Name, offset and width of fields of one structure.
+/// Name, offset and width of the fields of one structure.
 type Layout = [(&'static str, usize, usize)];
 
-/// What lies behind the fields of a qcow2 header: its first extension.
+/// The first extension, which follows the fields of a qcow2 header.
 const EXTENSION: &Layout =
     &[("type of the first extension", 104, 4), ("length of the first extension", 108, 4)];
 
@@ -241,7 +242,7 @@ const VHDX_METADATA: &Layout = &[
     ("second flags", 88, 4),
 ];
 
-/// The fields of a sample.
+/// Returns the fields of a sample.
 pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
     let image = &sample.image;
     let index = |number: Option<u64>| usize::try_from(number.unwrap()).unwrap();

@@ -1,7 +1,8 @@
-//! qemu-img's opinion of thousands of images that differ from a sound one in a field or two: what it refuses to open is not read, what
-//! it reads is the same disk, and `check` says what `qemu-img check` says.
-//!
-//! The gate looks at a few cases of each kind: qemu-img takes 10 ms to look at one. `QEMU_CASES=1000` looks at so many.
+//! Compares us with qemu-img on thousands of images that differ from a sound one in a few fields.
+//! We must not read what qemu-img refuses to open, must read the same disk otherwise, and `check`
+//! must agree with `qemu-img check`.
+//! The gate runs only a few cases of each kind, because qemu-img takes 10 ms for each.
+//! `QEMU_CASES=1000` runs that many.
 
 mod ask;
 mod fields;
@@ -9,7 +10,7 @@ mod opened;
 mod samples;
 mod verdicts;
 
-/// How many cases of each kind to look at: as many as the environment says, or `few`.
+/// Returns how many cases to run for each sample: `QEMU_CASES` if it is set, otherwise `few`.
 fn cases_of_each_sample(few: usize) -> usize {
     match std::env::var("QEMU_CASES") {
         Ok(number) => number.parse().expect("QEMU_CASES is a number"),

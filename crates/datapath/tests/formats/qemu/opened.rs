@@ -1,4 +1,5 @@
-//! What qemu-img refuses to open is not read, and what it reads is the same disk.
+//! Checks that we do not read what qemu-img refuses to open, and that otherwise we read the same
+//! disk.
 
 use std::fmt;
 
@@ -11,7 +12,8 @@ use crate::qemu::cases_of_each_sample;
 use crate::qemu::fields::{Field, fields};
 use crate::qemu::samples::{SAMPLES, Sample};
 
-/// What QEMU says of parts that are not read here: what the snapshot table and the directory of bitmaps have of each.
+/// Messages of QEMU about parts that we do not read: entries of the snapshot table and of the
+/// bitmap directory.
 const NOT_READ: [&str; 8] = [
     "in snapshot table entry",
     "Failed to read snapshot table",
@@ -35,7 +37,8 @@ impl Case<'_> {
         self.field.put(&self.sample.image, self.value).into()
     }
 
-    /// True if QEMU refuses the image because of what is not read here, or which is read on purpose (docs/use/formats.md).
+    /// Returns true if QEMU refuses the image because of parts that we do not read, or if we read
+    /// it on purpose (docs/use/formats.md).
     fn is_known(&self, reason: &str) -> bool {
         let has_large_sectors =
             self.sample.format == "vhdx" && self.field.is_metadata_item() && self.value == 4096;
@@ -59,13 +62,14 @@ fn check(case: &Case<'_>) {
                 assert!(disk == *other, "qemu-img reads another disk")
             }
             (Opened::Disk(disk), Opened::Refused(reason)) => {
-                assert!(case.is_known(reason), "it is read, and {reason}");
-                // Another size is one that a bitmap does not fit.
+                assert!(case.is_known(reason), "we read it, qemu-img: {reason}");
+                // The disk may have another size, which a bitmap does not fit, so only the common
+                // part is compared.
                 let (sample, common) = (case.sample.disk(), disk.len().min(case.sample.disk().len()));
-                assert!(disk[..common] == sample[..common], "it is read as another disk, and {reason}");
+                assert!(disk[..common] == sample[..common], "we read another disk, qemu-img: {reason}");
             }
             (Opened::Large, Opened::Refused(reason)) => {
-                assert!(case.is_known(reason), "it is opened, and {reason}")
+                assert!(case.is_known(reason), "we open it, qemu-img: {reason}")
             }
             (Opened::Large, _) => {}
             (ours, theirs) => panic!("{ours:.80?}, and qemu-img says {theirs:.200?}"),
@@ -74,7 +78,7 @@ fn check(case: &Case<'_>) {
 }
 
 #[test]
-fn samples_are_read_as_they_are() {
+fn samples_are_read_as_in_qemu() {
     for sample in SAMPLES.iter() {
         let image = Bytes::from(sample.image.clone());
         let theirs = qemu(&image, sample.format);
@@ -86,7 +90,7 @@ fn samples_are_read_as_they_are() {
 }
 
 #[test]
-fn no_field_of_a_header_makes_a_disk_that_qemu_does_not_see() {
+fn no_header_field_gives_a_disk_that_qemu_does_not_read() {
     for (seed, sample) in (1..).zip(SAMPLES.iter()) {
         let fields = fields(sample);
         let values = |field| Field::values(field, &sample.image).into_iter();
@@ -99,9 +103,10 @@ fn no_field_of_a_header_makes_a_disk_that_qemu_does_not_see() {
     }
 }
 
-/// Each was read once, and is not opened by QEMU: of every kind the value next to the last that is taken.
+/// We once read each of these, although QEMU refuses it. For each kind, the value is the first one
+/// that is refused.
 #[test]
-fn what_qemu_does_not_open_is_refused() {
+fn images_that_qemu_refuses_are_refused() {
     for (sample, field, value) in [
         ("qcow2", "header at 0x0: snapshots", 65_537),
         ("qcow2", "header at 0x0: snapshot table offset", 0x201),
@@ -132,7 +137,7 @@ fn what_qemu_does_not_open_is_refused() {
         assert!(matches!(theirs, Opened::Refused(_)), "{case}: qemu-img opens it");
         for ranged in [false, true] {
             let ours = ours(&image, format(sample.format), ranged);
-            assert!(matches!(ours, Opened::Refused(_)), "{case}: it is opened");
+            assert!(matches!(ours, Opened::Refused(_)), "{case}: we open it");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sound images, a kind each.
+//! Sound images, one of each kind.
 
 use std::sync::LazyLock;
 
@@ -12,16 +12,16 @@ use testkit::images::vmdk::{Grain, Tables, Vmdk};
 use crate::common::{fast_folder, qemu_img};
 use crate::qemu::ask::{Opened, qemu};
 
-/// An image.
+/// A sound image.
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
-    /// Its format's name for qemu-img.
+    /// The name of the format in qemu-img.
     pub(crate) format: &'static str,
     pub(crate) image: Vec<u8>,
 }
 
 impl Sample {
-    /// Its disk, by qemu-img.
+    /// Returns the disk that qemu-img reads from the image.
     pub(crate) fn disk(&self) -> Vec<u8> {
         match qemu(&self.image, self.format) {
             Opened::Disk(disk) => disk,
@@ -30,7 +30,7 @@ impl Sample {
     }
 }
 
-/// All of them; made once.
+/// All samples, which are built once.
 pub(crate) static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
     let sample = |name, format, image| Sample { name, format, image };
     vec![
@@ -47,7 +47,7 @@ pub(crate) static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
     ]
 });
 
-/// Plain, zero and compressed clusters, alone and shared, in two tables.
+/// An image with plain, zero and compressed clusters, alone and shared, in two tables.
 pub(crate) fn qcow2() -> Qcow2 {
     let mut guest = vec![
         Guest::Data(1),
@@ -81,7 +81,7 @@ pub(crate) fn snapshots() -> Qcow2 {
     Qcow2 { snapshots: vec![qcow2.guest.clone(), other], ..qcow2 }
 }
 
-/// As qemu-img makes it, with the names of all features.
+/// Returns an image with bitmaps from qemu-img, which also lists the names of all features.
 fn bitmap() -> Vec<u8> {
     let folder = fast_folder();
     let path = folder.path().join("image");

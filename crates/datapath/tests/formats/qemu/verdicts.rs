@@ -1,4 +1,4 @@
-//! `check` says what `qemu-img check` says, of images with any damage to their tables.
+//! Checks that `check` agrees with `qemu-img check` on images with any damage to their tables.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,8 @@ use crate::qemu::ask::{Opened, Verdict, format, our_check, qemu, qemu_check};
 use crate::qemu::cases_of_each_sample;
 use crate::qemu::samples::{SAMPLES, Sample};
 
-/// Why we open no such image, though qemu-img does (docs/use/formats.md): all of it in headers, but for tables that are shared.
+/// Reasons for which we refuse images that qemu-img opens (docs/use/formats.md). They are all in
+/// headers, except for tables that are shared.
 const NOT_OPENED: [(&str, &[&str]); 4] = [
     ("qcow2", &["backing file"]),
     ("vdi", &["in front of each block", "image type", "difference to another"]),
@@ -49,7 +50,7 @@ const NOT_OPENED: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Where the sample has the bytes of a logical sector.
+/// Offset of the logical sector size in the sample.
 const VHDX_SECTOR_SIZE_AT: usize = 0x21_0020;
 
 /// A damaged sample.
@@ -64,13 +65,13 @@ impl<'a> Case<'a> {
         Self { sample, seed, image: damaged(sample, seed).into() }
     }
 
-    /// True for a VHDX with sectors of 4096 bytes, which QEMU does not open.
+    /// Returns true for a VHDX with sectors of 4096 bytes, which QEMU does not open.
     fn has_large_sectors(&self) -> bool {
         self.sample.format == "vhdx" && le32(&self.image, VHDX_SECTOR_SIZE_AT) == Some(4096)
     }
 
-    /// True if we say that the image cannot be opened, and so does qemu-img when it converts one: for a check it opens more. Or if the
-    /// reason is known.
+    /// Returns true if we may refuse the image: for a known reason, or because qemu-img cannot
+    /// read it either. (`qemu-img check` opens more images than its other commands.)
     fn is_not_opened(&self, reason: &str) -> bool {
         let mut known = NOT_OPENED.iter().filter(|(format, _)| *format == self.sample.format);
         known.any(|(_, reasons)| reasons.iter().any(|known| reason.contains(known)))
@@ -84,12 +85,14 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// The sample with one to three damages to its headers and tables, now and then cut, or longer.
+/// Returns the sample with one to three changes in its headers and tables; sometimes it is also
+/// truncated or extended.
 fn damaged(sample: &Sample, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut image = sample.image.clone();
     let mut ranges = metadata::find(sample.format, &image);
-    // Most of what a VHDX has of metadata is under checksums, and damage to it is refused, which needs few looks.
+    // Most metadata of a VHDX is covered by checksums. Damage to it is always refused, so a few
+    // such cases suffice.
     if sample.format == "vhdx" && !random.one_in(20) {
         ranges.drain(..ranges.len() - 3);
     }
@@ -105,7 +108,7 @@ fn damaged(sample: &Sample, seed: u64) -> Vec<u8> {
     image
 }
 
-/// Changes one number in a range.
+/// Changes one number in `range`.
 fn damage(image: &mut [u8], range: Range<usize>, random: &mut Random) {
     let width = [1, 2, 4, 8, 8, 8][index(random.below(6))];
     let places = (range.len() / width) as u64;
@@ -113,7 +116,7 @@ fn damage(image: &mut [u8], range: Range<usize>, random: &mut Random) {
         return;
     }
     let mut place = || range.start + width * index(random.below(places));
-    // Most entries of most tables are empty: rather one that is not.
+    // Most entries of most tables are empty, so one that is in use is preferred.
     let other = place();
     let places: Vec<usize> = (0..8).map(|_| place()).collect();
     let is_used = |at: &&usize| image[**at..**at + width].iter().any(|byte| *byte != 0);
@@ -141,12 +144,12 @@ fn index(number: u64) -> usize {
     usize::try_from(number).unwrap()
 }
 
-/// Compares the verdicts; returns that of qemu-img.
+/// Compares both verdicts and returns the one of qemu-img.
 fn check(case: &Case<'_>) -> Verdict {
     let (theirs, they_say) = qemu_check(&case.image, case.sample.format);
     let (ours, we_say) = our_check(case.image.clone(), format(case.sample.format));
     let agree = match (ours, theirs) {
-        // The errors are such that it does not go on.
+        // Such errors keep qemu-img from finishing its check.
         (Verdict::Errors, Verdict::GaveUp) => true,
         (Verdict::Refused, _) => case.is_not_opened(&we_say),
         (_, Verdict::Refused) => case.has_large_sectors(),
@@ -157,7 +160,7 @@ fn check(case: &Case<'_>) -> Verdict {
 }
 
 #[test]
-fn damaged_images_get_the_verdict_of_qemu() {
+fn damaged_images_get_the_same_verdict_as_from_qemu() {
     // qemu-img cannot check a VHD.
     for sample in SAMPLES.iter().filter(|sample| sample.format != "vpc") {
         let count = cases_of_each_sample(300) as u64;
@@ -173,7 +176,7 @@ fn damaged_images_get_the_verdict_of_qemu() {
 }
 
 #[test]
-fn sound_samples_are_sound() {
+fn both_checks_accept_the_sound_samples() {
     for sample in SAMPLES.iter().filter(|sample| sample.format != "vpc") {
         let (theirs, said) = qemu_check(&sample.image, sample.format);
         let (ours, _) = our_check(sample.image.clone().into(), format(sample.format));

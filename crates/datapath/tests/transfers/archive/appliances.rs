@@ -1,4 +1,4 @@
-//! OVA: what `tar` makes of a description, a manifest and a disk.
+//! OVA files, in which `tar` packs a description, a manifest and a disk.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ const DISK_BYTES: u64 = 5 << 20;
 
 const OVA: PayloadKind = PayloadKind::Appliance(None);
 
-/// Transfers to a file that is not there afterwards unless that was a success.
+/// Imports `ova` to a new file. After a failure, checks that the file does not look like a disk.
 fn import(ova: &[u8], content: PayloadKind) -> Result<(TransferReport, Vec<u8>), Error> {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
@@ -33,7 +33,7 @@ fn import(ova: &[u8], content: PayloadKind) -> Result<(TransferReport, Vec<u8>),
     ) {
         Ok(report) => Ok((report, std::fs::read(&target.path).unwrap())),
         Err(error) => {
-            // What is there is not to be taken for a disk: its beginning is missing.
+            // The beginning must be missing, so that nobody takes the file for a disk.
             let written = std::fs::read(&target.path).unwrap_or_default();
             assert!(written.iter().take(1 << 20).all(|byte| *byte == 0), "{error}");
             Err(error)
@@ -48,7 +48,7 @@ fn imported(ova: &[u8]) -> Vec<u8> {
     disk
 }
 
-/// A folder with a description and a disk in `subformat`, and what the disk is.
+/// Returns a folder with a description and a disk in `subformat`, and the content of the disk.
 fn machine(subformat: &'static str) -> (tempfile::TempDir, Vec<u8>) {
     let folder = fast_folder();
     let path = |name: &str| folder.path().join(name);
@@ -65,7 +65,7 @@ fn tar(folder: &Path, flags: &[&str], names: &[&str]) -> Vec<u8> {
     tools::filter("tar", args, b"")
 }
 
-/// `SHA256(vm.ovf)= …` for each of the files.
+/// Writes a manifest with a line such as `SHA256(vm.ovf)= …` for each of the files.
 fn manifest(folder: &Path, algorithm: &str, names: &[&str]) {
     let lines: String = names
         .iter()
@@ -93,7 +93,7 @@ fn the_disk_of_an_appliance_is_imported() {
 }
 
 #[test]
-fn an_appliance_is_described_by_its_disk() {
+fn an_appliance_is_inspected_as_its_disk() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &["-z"], &["vm.ovf", "vm-disk1.vmdk"]);
     let found = inspect_image(&Memory::new(ova), OVA, &ReadOptions::default()).unwrap();
@@ -104,7 +104,7 @@ fn an_appliance_is_described_by_its_disk() {
 }
 
 #[test]
-fn manifests_before_and_behind_the_disk_are_verified() {
+fn manifests_before_and_after_the_disk_are_verified() {
     let (folder, content) = machine("subformat=streamOptimized");
     for algorithm in ["SHA1", "SHA256", "SHA512"] {
         manifest(folder.path(), algorithm, &["vm.ovf", "vm-disk1.vmdk"]);
@@ -112,7 +112,7 @@ fn manifests_before_and_behind_the_disk_are_verified() {
             let ova = tar(folder.path(), &[], &order);
             assert!(imported(&ova) == content, "{algorithm} {order:?}");
 
-            // The manifest is of another disk.
+            // The manifest has the digest of another disk.
             let text = std::fs::read_to_string(folder.path().join("vm.mf")).unwrap();
             let (rest, digest) = text.rsplit_once("= ").unwrap();
             let first = if digest.starts_with('0') { '1' } else { '0' };
@@ -126,7 +126,7 @@ fn manifests_before_and_behind_the_disk_are_verified() {
 }
 
 #[test]
-fn a_manifest_without_the_disk_promises_nothing() {
+fn a_manifest_that_does_not_list_the_disk_is_accepted() {
     let (folder, content) = machine("subformat=streamOptimized");
     manifest(folder.path(), "SHA256", &["vm.ovf"]);
     let ova = tar(folder.path(), &[], &["vm.ovf", "vm.mf", "vm-disk1.vmdk"]);
@@ -134,7 +134,7 @@ fn a_manifest_without_the_disk_promises_nothing() {
 }
 
 #[test]
-fn a_digest_that_cannot_be_read_is_refused() {
+fn a_malformed_digest_is_refused() {
     let (folder, _) = machine("subformat=streamOptimized");
     std::fs::write(folder.path().join("vm.mf"), "SHA256(vm-disk1.vmdk)= 123\n").unwrap();
     for order in [["vm.mf", "vm-disk1.vmdk"], ["vm-disk1.vmdk", "vm.mf"]] {
@@ -145,7 +145,7 @@ fn a_digest_that_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn one_disk_and_no_other() {
+fn an_appliance_must_have_exactly_one_disk() {
     let disk = disk::content(1, 8192);
     let vm = || Tape::default().file("vm.ovf", b"<Envelope/>");
     let two = vm().file("a.img", &disk).file("b.VMDK", &disk).end();
@@ -163,7 +163,7 @@ fn one_disk_and_no_other() {
 }
 
 #[test]
-fn links_holes_and_folders_are_no_disks() {
+fn links_sparse_files_and_folders_are_not_accepted_as_disks() {
     let disk = disk::content(1, 8192);
     for typeflag in [b'1', b'2', b'3', b'5', b'6'] {
         let mut fields = Fields::new(typeflag, "disk.vmdk");
@@ -173,7 +173,7 @@ fn links_holes_and_folders_are_no_disks() {
         assert!(matches!(refusal(&refused), ArchiveErrorKind::Disk(_)), "{refused}");
         let ova = Tape::default().file("a.img", &disk).entry(&fields, b"").end();
         let second = import(&ova, OVA);
-        assert_eq!(second.is_ok(), typeflag == b'5', "a second one of type {typeflag}");
+        assert_eq!(second.is_ok(), typeflag == b'5', "a second `disk.vmdk` of type {typeflag}");
     }
     let folder = fast_folder();
     let path = folder.path().join("disk.img");
@@ -185,7 +185,7 @@ fn links_holes_and_folders_are_no_disks() {
 }
 
 #[test]
-fn the_name_of_a_disk_has_to_be_true() {
+fn a_disk_must_have_the_format_of_its_extension() {
     let raw = Tape::default().file("disk-flat.vmdk", &disk::content(1, 8192)).end();
     let refused = import(&raw, OVA).unwrap_err().to_string();
     assert!(refused.contains("not in vmdk format"), "{refused}");
@@ -197,13 +197,13 @@ fn the_name_of_a_disk_has_to_be_true() {
 }
 
 #[test]
-fn what_is_no_tar_is_no_appliance() {
+fn a_file_that_is_not_a_tar_is_not_an_appliance() {
     let refused = import(&disk::content(1, 8192), OVA).unwrap_err();
     assert_eq!(refusal(&refused), &ArchiveErrorKind::NotAppliance);
 }
 
 #[test]
-fn every_prefix_fails() {
+fn every_prefix_of_an_appliance_is_refused() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &["-b1"], &["vm.ovf", "vm-disk1.vmdk"]);
     let whole = ova.len() - 1024;
@@ -212,9 +212,9 @@ fn every_prefix_fails() {
     }
 }
 
-/// Without the option a tar is a disk like any other.
+/// Without the option, a tar is a raw disk like any other file.
 #[test]
-fn an_appliance_that_nobody_asked_for_stays_a_tar() {
+fn an_appliance_is_imported_as_a_tar_unless_requested() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &[], &["vm.ovf", "vm-disk1.vmdk"]);
     let (report, written) = import(&ova, PayloadKind::default()).unwrap();

@@ -1,4 +1,4 @@
-//! An attempt that fails before files are moved leaves the directory as it was found.
+//! Checks that an attempt that fails before files are moved leaves the directory unchanged.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -19,7 +19,8 @@ use crate::archive::tape::Tape;
 use crate::archive::{refusal, snapshot, target_refusal, unpack_beside, unpack_to, unpack_with};
 use crate::common::{fast_folder, noise};
 
-/// A directory with something of everything.
+/// Fills a directory with an example of everything: files, full and empty directories, a link, and
+/// modes.
 fn fill(dir: &Path) {
     fs::create_dir_all(dir.join("shared/deep")).unwrap();
     fs::write(dir.join("shared/old"), "old").unwrap();
@@ -33,7 +34,7 @@ fn fill(dir: &Path) {
     fs::set_permissions(dir.join("shared/deep"), Permissions::from_mode(0o500)).unwrap();
 }
 
-/// Entries that join, replace and add to what [`fill`] makes.
+/// Returns entries that merge with, replace and add to the files that [`fill`] creates.
 fn entries() -> Vec<Tape> {
     vec![
         Tape::default().directory("shared", 0o700),
@@ -56,7 +57,7 @@ fn join(tapes: impl IntoIterator<Item = Tape>) -> Tape {
     Tape(tapes.into_iter().flat_map(|tape| tape.0).collect())
 }
 
-/// Unpacks into a filled directory and expects that to fail without a trace.
+/// Unpacks into a filled directory, and expects that to fail and change nothing.
 #[track_caller]
 fn fails(tar: &[u8], options: &ReadOptions) -> Error {
     let folder = fast_folder();
@@ -69,7 +70,7 @@ fn fails(tar: &[u8], options: &ReadOptions) -> Error {
 }
 
 #[test]
-fn a_good_archive_joins_and_replaces() {
+fn an_archive_is_merged_with_the_directory() {
     let folder = fast_folder();
     fill(folder.path());
     unpack_to(folder.path(), &join(entries()).end()).unwrap();
@@ -109,7 +110,7 @@ fn a_directory_without_an_entry_keeps_its_mode() {
 }
 
 #[test]
-fn what_the_filesystem_keeps_for_itself_stays_as_it_is() {
+fn lost_and_found_of_the_filesystem_is_left_unchanged() {
     let folder = fast_folder();
     let kept = folder.path().join("lost+found");
     fs::create_dir(&kept).unwrap();
@@ -118,14 +119,14 @@ fn what_the_filesystem_keeps_for_itself_stays_as_it_is() {
     let volume = Tape::default().directory("./", 0o755).directory("./lost+found/", 0o711);
     unpack_to(folder.path(), &volume.clone().end()).unwrap();
     assert_eq!(snapshot::of(&kept), before);
-    // Where there is none, it is a directory like any other.
+    // In a directory that has no `lost+found`, the entry is an ordinary directory.
     let elsewhere = fast_folder();
     unpack_to(elsewhere.path(), &volume.end()).unwrap();
     assert_eq!(snapshot::of(elsewhere.path())[Path::new("lost+found")].mode, 0o40711);
 }
 
 #[test]
-fn a_bad_entry_anywhere_leaves_no_trace() {
+fn an_invalid_entry_anywhere_changes_nothing() {
     for place in 0..=entries().len() {
         let mut tapes = entries();
         tapes.insert(place, Tape::default().file("../out", b""));
@@ -134,15 +135,16 @@ fn a_bad_entry_anywhere_leaves_no_trace() {
 }
 
 #[test]
-fn what_is_in_the_way_of_any_file_is_found_before_the_first_one_is_moved() {
-    // Which name comes last is up to the filesystem: some would be moved before, some behind.
+fn obstacles_are_found_before_the_first_file_is_moved() {
+    // The filesystem decides which name comes last, so some files would be moved before the
+    // obstacle and some after it.
     for others in 0..8 {
         let others = (0..others).map(|n| Tape::default().file(format!("{n}-another"), b"x"));
         let tar = join(entries().into_iter().chain(others)).file("full", b"").end();
         let error = fails(&tar, &ReadOptions::default());
         assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");
     }
-    // Within a directory that both have.
+    // The same inside a directory that both the archive and the target have.
     let folder = fast_folder();
     fs::create_dir_all(folder.path().join("d/z/full")).unwrap();
     for name in 0..20 {
@@ -160,7 +162,7 @@ fn what_is_in_the_way_of_any_file_is_found_before_the_first_one_is_moved() {
 }
 
 #[test]
-fn files_that_exist_are_replaced_only_where_that_is_allowed() {
+fn existing_files_are_replaced_only_if_that_is_allowed() {
     let new = || Tape::default().directory("shared", 0o755).file("fresh", b"new");
     for (name, entry) in [
         ("file", Tape::default().file("file", b"new")),
@@ -183,7 +185,7 @@ fn files_that_exist_are_replaced_only_where_that_is_allowed() {
         snapshot::assert_same(&after, &before, name);
         unpack_to(folder.path(), &tar).unwrap();
     }
-    // Directories are merged, and a file that is not in the archive stays.
+    // Directories are merged, and files that are not in the archive stay.
     let folder = fast_folder();
     fill(folder.path());
     unpack_beside(folder.path(), &new().file("shared/deep/new", b"new").end()).unwrap();
@@ -192,7 +194,7 @@ fn files_that_exist_are_replaced_only_where_that_is_allowed() {
 }
 
 #[test]
-fn a_wrong_checksum_leaves_no_trace() {
+fn a_wrong_checksum_changes_nothing() {
     let tar = join(entries()).end();
     let options = ReadOptions {
         checksum: Some(format!("md5:{:032}", 0).parse::<Checksum>().unwrap()),
@@ -202,13 +204,13 @@ fn a_wrong_checksum_leaves_no_trace() {
 }
 
 #[test]
-fn too_much_data_leaves_no_trace() {
+fn too_much_data_changes_nothing() {
     let tar = join(entries()).file("large", &noise(10_000, 1)).end();
     let error = fails(&tar, &ReadOptions::default());
     assert!(matches!(refusal(&error), ArchiveErrorKind::NoRoom { .. }), "{error}");
 }
 
-/// Cancels when a phase begins.
+/// Cancels the transfer when this phase begins.
 struct StopAt(TransferPhase, CancellationToken);
 
 impl Observer for StopAt {
@@ -220,7 +222,7 @@ impl Observer for StopAt {
 }
 
 #[test]
-fn a_stop_leaves_no_trace() {
+fn a_stop_changes_nothing() {
     let tar = join(entries()).file("large", &noise(9000, 1)).end();
     for phase in [TransferPhase::Info, TransferPhase::Resize] {
         let stop = CancellationToken::new();
@@ -231,7 +233,7 @@ fn a_stop_leaves_no_trace() {
 }
 
 #[test]
-fn what_a_killed_attempt_has_left_is_removed() {
+fn the_staging_directory_of_a_killed_attempt_is_removed() {
     let folder = fast_folder();
     let stale = folder.path().join(".cdi-staging-dead");
     fs::create_dir_all(stale.join("tree/a/b")).unwrap();
@@ -242,7 +244,7 @@ fn what_a_killed_attempt_has_left_is_removed() {
     assert_eq!(snapshot::of(folder.path()).len(), 2);
 }
 
-/// Mounts a filesystem of one MiB.
+/// Mounts a filesystem of 1 MiB.
 fn mount(dir: &Path) {
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1M", "none"])
@@ -253,7 +255,7 @@ fn mount(dir: &Path) {
 }
 
 #[test]
-fn a_directory_on_another_filesystem_is_found_before_the_first_file_is_moved() {
+fn a_mounted_filesystem_is_found_before_the_first_file_is_moved() {
     let folder = fast_folder();
     fill(folder.path());
     let mounted = folder.path().join("shared/deep");
@@ -268,7 +270,7 @@ fn a_directory_on_another_filesystem_is_found_before_the_first_file_is_moved() {
 }
 
 #[test]
-fn a_full_filesystem_is_left_as_it_was() {
+fn a_full_filesystem_is_left_unchanged() {
     let folder = fast_folder();
     mount(folder.path());
     fill(folder.path());

@@ -1,4 +1,5 @@
-//! Archives that want out, and what refuses them.
+//! Archives that try to write outside their directory, or to exhaust the machine, and their
+//! refusals.
 
 use bytes::Bytes;
 use datapath::Error;
@@ -11,7 +12,8 @@ use crate::archive::tape::{Fields, Tape, seal};
 use crate::archive::{refusal, snapshot, unpack_to, unpack_with};
 use crate::common::fast_folder;
 
-/// Unpacks beside something precious that must stay as it is; returns the refusal.
+/// Unpacks `tar` next to a file that must not change, expects that to fail, and returns the
+/// reason.
 #[track_caller]
 fn refused(what: &str, tar: &[u8]) -> Kind {
     let folder = fast_folder();
@@ -27,12 +29,12 @@ fn refused(what: &str, tar: &[u8]) -> Kind {
     assert_eq!(snapshot::without_time_of_root(&dir), before, "{what}");
     assert_eq!(std::fs::read(folder.path().join("precious")).unwrap(), b"as it was");
     let names = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(names, 2, "{what}: something came beside the directory");
+    assert_eq!(names, 2, "{what}: a file was created beside the directory");
     refusal(&error).clone()
 }
 
 #[test]
-fn names_that_climb_out_are_refused() {
+fn names_that_leave_the_directory_are_refused() {
     for name in ["/precious", "../precious", "a/../../precious", "./../precious", "a/..", "//precious"] {
         for tar in [
             Tape::default().file(name, b"bad"),
@@ -59,13 +61,13 @@ fn nothing_is_written_through_symbolic_links() {
             linked().symlink("link/l", "x"),
             linked().file("f", b"").hard_link("link/h", "f"),
             linked().pax(&[("path", "link/precious")]).file("x", b"bad"),
-            // A directory that becomes a link between its entries.
+            // A directory is replaced by a link before its next entry.
             Tape::default()
                 .directory("inside", 0o755)
                 .directory("d", 0o755)
                 .symlink("d", target)
                 .file("d/precious", b"bad"),
-            // Links to links.
+            // A link to a link.
             linked().symlink("two", "link").file("two/precious", b"bad"),
         ] {
             let kind = refused(target, &tar.end());
@@ -75,7 +77,7 @@ fn nothing_is_written_through_symbolic_links() {
 }
 
 #[test]
-fn a_symbolic_link_is_replaced_and_not_followed() {
+fn a_symbolic_link_is_replaced_instead_of_followed() {
     let folder = fast_folder();
     let dir = folder.path().join("dir");
     std::fs::create_dir(&dir).unwrap();
@@ -95,7 +97,7 @@ fn a_symbolic_link_is_replaced_and_not_followed() {
 }
 
 #[test]
-fn links_that_the_target_had_are_not_followed_either() {
+fn symbolic_links_that_the_target_had_are_not_followed() {
     let folder = fast_folder();
     let dir = folder.path().join("dir");
     let outside = folder.path().join("outside");
@@ -110,7 +112,7 @@ fn links_that_the_target_had_are_not_followed_either() {
 }
 
 #[test]
-fn hard_links_lead_to_files_of_the_archive() {
+fn hard_links_must_refer_to_files_of_the_archive() {
     for (target, before) in [
         ("missing", Tape::default()),
         ("here-before", Tape::default()),
@@ -126,7 +128,7 @@ fn hard_links_lead_to_files_of_the_archive() {
 }
 
 #[test]
-fn a_hard_link_to_a_symbolic_link_is_another_name_for_that_link() {
+fn a_hard_link_to_a_symbolic_link_is_another_name_of_that_link() {
     let outside = tempfile::tempdir().unwrap();
     let secret = outside.path().join("secret");
     std::fs::write(&secret, b"secret").unwrap();
@@ -135,14 +137,14 @@ fn a_hard_link_to_a_symbolic_link_is_another_name_for_that_link() {
     let tar = Tape::default().symlink("s", target).hard_link("h", "s");
     unpack_to(dir.path(), &tar.clone().end()).unwrap();
     assert_eq!(std::fs::read_link(dir.path().join("h")).unwrap(), secret);
-    // What is written under the second name replaces the link.
+    // A file of the second name replaces the link instead of writing through it.
     unpack_to(dir.path(), &tar.file("h", b"mine").end()).unwrap();
     assert_eq!(std::fs::read(&secret).unwrap(), b"secret");
     assert_eq!(std::fs::read(dir.path().join("h")).unwrap(), b"mine");
 }
 
 #[test]
-fn a_fifo_is_made_and_nobody_waits_at_it() {
+fn a_fifo_is_created_without_opening_it() {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
     let dir = tempfile::tempdir().unwrap();
     let tar = Tape::default().link(b'6', "pipe", "").end();
@@ -153,7 +155,7 @@ fn a_fifo_is_made_and_nobody_waits_at_it() {
 }
 
 #[test]
-fn devices_and_what_nobody_knows_are_refused() {
+fn devices_and_unknown_types_are_refused() {
     for typeflag in [b'3', b'4'] {
         let kind = refused("device", &Tape::default().link(typeflag, "dev", "").end());
         assert!(matches!(kind, Kind::Special(_)), "{kind}");
@@ -165,7 +167,7 @@ fn devices_and_what_nobody_knows_are_refused() {
 }
 
 #[test]
-fn things_in_the_way_are_refused() {
+fn obstacles_and_invalid_names_are_refused() {
     for tar in [
         Tape::default().file("f", b"").file("f/below", b""),
         Tape::default().file("f", b"").directory("f/below", 0o755),
@@ -185,7 +187,7 @@ fn things_in_the_way_are_refused() {
     }
 }
 
-/// A file whose header claims a size.
+/// Returns an archive with a file whose header has this size field.
 fn claiming(size: &[u8; 12]) -> Vec<u8> {
     let mut block = Fields::new(b'0', "f").block();
     block[124..136].copy_from_slice(size);
@@ -194,7 +196,7 @@ fn claiming(size: &[u8; 12]) -> Vec<u8> {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused() {
+fn impossible_sizes_are_refused() {
     for size in [
         b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         b"\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
@@ -215,7 +217,7 @@ fn sizes_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn headers_that_want_much_memory_are_refused() {
+fn headers_that_need_much_memory_are_refused() {
     for (typeflag, size) in [(b'x', (1 << 20) + 1), (b'g', 1 << 32), (b'L', 4097), (b'K', 1 << 30)] {
         let mut fields = Fields::new(typeflag, "x");
         fields.size = size;
@@ -224,7 +226,7 @@ fn headers_that_want_much_memory_are_refused() {
     }
 }
 
-/// An old GNU sparse file of ten bytes, with the regions as they are given.
+/// Returns an old GNU sparse file with these regions, real size and stored size.
 fn old_sparse(regions: &[(u64, u64)], size: u64, stored: u64) -> Vec<u8> {
     let mut fields = Fields::new(b'S', "f");
     fields.magic = *b"ustar  \0";
@@ -244,7 +246,7 @@ fn old_sparse(regions: &[(u64, u64)], size: u64, stored: u64) -> Vec<u8> {
 }
 
 #[test]
-fn sparse_maps_that_contradict_themselves_are_refused() {
+fn contradictory_sparse_maps_are_refused() {
     for (regions, size, stored) in [
         (&[(0, 5), (3, 5)][..], 10, 10),
         (&[(5, 5), (0, 5)], 10, 10),
@@ -284,7 +286,7 @@ fn sparse_maps_that_contradict_themselves_are_refused() {
 }
 
 #[test]
-fn a_huge_sparse_file_costs_nothing_before_it_is_refused() {
+fn a_huge_sparse_file_is_refused_and_leaves_nothing() {
     let folder = fast_folder();
     let records = [("GNU.sparse.size", "18446744073709551615"), ("GNU.sparse.map", "0,0")];
     let tar = Tape::default().pax(&records).file("f", b"").end();
@@ -294,7 +296,7 @@ fn a_huge_sparse_file_costs_nothing_before_it_is_refused() {
 }
 
 #[test]
-fn files_without_room_are_refused_before_they_are_written() {
+fn files_that_do_not_fit_are_refused_before_they_are_written() {
     let folder = fast_folder();
     let tar = Tape::default().file("a", &[1; 600]).file("b", &[2; 400]).end();
     let error = unpack_with(folder.path(), &tar, 999, &ReadOptions::default()).unwrap_err();
@@ -308,7 +310,7 @@ fn files_without_room_are_refused_before_they_are_written() {
 }
 
 #[test]
-fn what_is_no_tar_is_called_that() {
+fn a_file_that_is_not_a_tar_is_named_as_such() {
     for bytes in [
         &b"PKsomething"[..],
         b"x",
@@ -326,7 +328,7 @@ fn what_is_no_tar_is_called_that() {
 }
 
 #[test]
-fn names_cannot_write_to_terminals() {
+fn names_in_errors_are_escaped() {
     let name = "/\x1b[2J\n\u{202e}\u{2028}\u{200b}ü";
     let error = refused("escape", &Tape::default().file(name, b"").end());
     assert!(matches!(error, Kind::Name(_)));
@@ -336,7 +338,7 @@ fn names_cannot_write_to_terminals() {
     assert!(error.to_string().contains(shown), "{error}");
 }
 
-/// Zeros for ever, behind `head`.
+/// An archive with zeros for ever after its beginning.
 struct Endless(Option<Bytes>);
 
 impl ChunkStream for Endless {
@@ -345,7 +347,7 @@ impl ChunkStream for Endless {
     }
 }
 
-/// Wants no file at all.
+/// A search that accepts no file.
 struct Unwilling;
 
 impl MemberSearch for Unwilling {
@@ -355,18 +357,18 @@ impl MemberSearch for Unwilling {
 }
 
 #[test]
-fn an_archive_that_never_comes_to_the_point_ends() {
+fn a_search_through_endless_data_is_ended() {
     let size = (1u64 << 50).to_string();
     let huge = Tape::default().pax(&[("size", &size)]).entry(&Fields::new(b'0', "other"), b"").0;
     let ended = Tape::default().file("other", b"x").end();
-    for (what, head) in [("a file that nobody wants", huge), ("zeros behind the end", ended)] {
+    for (what, head) in [("a file that is not searched for", huge), ("zeros after the end", ended)] {
         let stream = Endless(Some(head.into()));
         match find_file(Box::new(stream), Unwilling) {
             Err(error) => assert!(
                 matches!(refusal(&error), Kind::Endless { passed } if *passed > 64 << 30),
                 "{what}: {error}"
             ),
-            Ok(_) => panic!("{what}: it has an end"),
+            Ok(_) => panic!("{what}: the search ended without an error"),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What CDI's cloner sends: framed snappy around a device, or around a tar with a disk in it.
+//! Clones as CDI's cloner sends them: framed snappy around a device, or around a tar that contains
+//! a disk.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,19 +22,19 @@ use crate::common::{Memory, fast_folder, file};
 
 const DISK_BYTES: u64 = 6 << 20;
 
-/// Framed as the cloner does it.
+/// Returns `bytes` as framed snappy, like the cloner.
 pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = snap::write::FrameEncoder::new(Vec::new());
     encoder.write_all(bytes).unwrap();
     encoder.into_inner().unwrap()
 }
 
-/// In one layer of snappy.
+/// Returns options for a single layer of snappy.
 fn framed() -> ReadOptions {
     ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() }
 }
 
-/// Transfers to a file and to a device full of something else; both must hold `disk`.
+/// Transfers `body` to a file and to a device with other content; both must then hold `disk`.
 fn clone(body: &[u8], inside: PayloadKind, disk: &[u8]) -> TransferReport {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), disk.len() as u64, 512);
@@ -61,7 +62,7 @@ fn clone(body: &[u8], inside: PayloadKind, disk: &[u8]) -> TransferReport {
 }
 
 #[test]
-fn a_cloned_device_stays_what_it_is() {
+fn a_cloned_device_is_not_interpreted() {
     let sparse = disk::sparse_content(3, DISK_BYTES, 3);
     let compressed = tools::filter("gzip", ["-c"], &disk::content(4, 1 << 20));
     let image = [&b"QFI\xfb\0\0\0\x03"[..], &sparse[8..]].concat();
@@ -73,7 +74,7 @@ fn a_cloned_device_stays_what_it_is() {
     }
 }
 
-/// What `tar` makes of the files in `folder`, as the cloner calls it.
+/// Returns the tar of the files in `folder`, with the flags that the cloner uses and these.
 fn gnu_tar(folder: &Path, flags: &[&str]) -> Vec<u8> {
     let mut names: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
@@ -85,7 +86,7 @@ fn gnu_tar(folder: &Path, flags: &[&str]) -> Vec<u8> {
     tools::filter("tar", args, b"")
 }
 
-/// A volume with a sparse disk of the content.
+/// Creates a volume with a sparse disk of this content.
 fn volume(folder: &Path, content: &[u8]) {
     let disk = File::create(folder.join("disk.img")).unwrap();
     disk.set_len(content.len() as u64).unwrap();
@@ -105,7 +106,7 @@ const FORMATS: [&[&str]; 5] = [
 ];
 
 #[test]
-fn the_disk_of_a_volume_becomes_a_device_or_file() {
+fn the_disk_of_a_volume_is_cloned_to_a_device_or_file() {
     let folder = fast_folder();
     let content = disk::sparse_content(5, DISK_BYTES, 4);
     volume(folder.path(), &content);
@@ -117,12 +118,12 @@ fn the_disk_of_a_volume_becomes_a_device_or_file() {
         let report = clone(&snappy(&tar), PayloadKind::CloneOfFiles, &content);
         assert_eq!(report.facts.layers, ["snappy", "tar"]);
         assert_eq!(report.facts.virtual_size, Some(DISK_BYTES));
-        assert!(report.written_bytes < DISK_BYTES / 2, "holes are not written");
+        assert!(report.written_bytes < DISK_BYTES / 2, "holes must not be written");
     }
 }
 
 #[test]
-fn a_volume_becomes_a_directory_with_its_holes() {
+fn a_volume_is_cloned_to_a_directory_with_its_holes() {
     let folder = fast_folder();
     let content = disk::sparse_content(6, DISK_BYTES, 4);
     volume(folder.path(), &content);
@@ -133,9 +134,9 @@ fn a_volume_becomes_a_directory_with_its_holes() {
         let options = framed();
         let report = unpack_with(copy.path(), &snappy(&tar), u64::MAX, &options).unwrap();
         assert_eq!(report.data_bytes, DISK_BYTES);
-        assert!(report.written_bytes < DISK_BYTES / 2, "holes are not written");
+        assert!(report.written_bytes < DISK_BYTES / 2, "holes must not be written");
         let mut seen = snapshot::without_time_of_root(copy.path());
-        // Only pax has parts of seconds.
+        // Only pax stores fractions of a second.
         for (path, entry) in &mut seen {
             entry.mtime.1 = expected[path].mtime.1;
         }
@@ -150,8 +151,8 @@ fn clone_error(tar: &[u8], target: &datapath::disk::DiskOptions) -> Error {
 }
 
 #[test]
-fn without_a_disk_nothing_is_touched() {
-    // Nothing can be created there: whoever tried would fail in another way.
+fn a_clone_without_a_disk_touches_nothing() {
+    // Nothing can be created there, so an attempt to create it would give another error.
     let nowhere = file("/nonexistent/disk".as_ref());
     for tape in [
         Tape::default(),
@@ -179,7 +180,7 @@ fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
 }
 
 #[test]
-fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
+fn a_file_that_resembles_the_disk_is_used_unless_the_disk_follows() {
     let disk = vec![7; 4096];
     let guess = Tape::default().file("a", b"x").file("old-disk.img.bak", &disk);
     clone(&snappy(&guess.clone().end()), PayloadKind::CloneOfFiles, &disk);
@@ -194,7 +195,7 @@ fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
     clone(&snappy(&first_wins.end()), PayloadKind::CloneOfFiles, &disk);
 }
 
-/// Where the chunks of a framed stream end.
+/// Returns the offsets at which the chunks of a framed stream end.
 fn boundaries(body: &[u8]) -> Vec<usize> {
     let mut ends = vec![0];
     while let Some([_, low, middle, high, ..]) = body.get(*ends.last().unwrap()..) {
@@ -205,7 +206,7 @@ fn boundaries(body: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn a_cut_or_damaged_clone_leaves_nothing() {
+fn a_truncated_or_damaged_clone_leaves_nothing() {
     let content = disk::sparse_content(7, 1 << 20, 2);
     let tar = Tape::default().file("disk.img", &content).file("rest", &[9; 3000]).end();
     let bodies = [(snappy(&content), PayloadKind::RAW), (snappy(&tar), PayloadKind::CloneOfFiles)];
@@ -215,7 +216,8 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
         for place in (10..body.len() - 1).step_by(body.len() / 50) {
             let cut = Memory::new(body[..place].to_vec());
             match transfer_image(&cut, inside, &target, &framed(), &WriteOptions::default()) {
-                // The framing has no end mark: what is cut between two chunks only the length of the body tells.
+                // The framing has no end mark, so a stream that is cut between two chunks looks
+                // complete; only the length of the body would tell.
                 Ok(_) => {
                     assert!(inside == PayloadKind::RAW && boundaries(&body).contains(&place));
                     std::fs::remove_file(&target.path).unwrap();
@@ -227,7 +229,8 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
             if transfer_image(&Memory::new(damaged), inside, &target, &framed(), &WriteOptions::default())
                 .is_ok()
             {
-                // Snappy can say the same in several ways: then it is the same.
+                // Snappy can encode the same data in several ways, so a changed byte may give the
+                // same disk.
                 assert!(std::fs::read(&target.path).unwrap() == content);
                 std::fs::remove_file(&target.path).unwrap();
             }
@@ -237,7 +240,7 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
 }
 
 #[test]
-fn what_is_not_snappy_is_refused() {
+fn a_clone_that_is_not_snappy_is_refused() {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     for inside in [PayloadKind::RAW, PayloadKind::CloneOfFiles] {

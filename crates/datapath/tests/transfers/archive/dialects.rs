@@ -1,4 +1,4 @@
-//! What particular writers do, one thing a test.
+//! Peculiarities of particular tar writers, one in each test.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::archive::tape::{Fields, Tape, seal};
 use crate::archive::{gnu_unpacks, snapshot, unpack_to, unpack_with};
 use crate::common::fast_folder;
 
-/// Unpacks with both; what GNU tar makes of it is right.
+/// Unpacks `tar` with our code and with GNU tar, and checks that the results are the same.
 #[track_caller]
 fn as_gnu_tar(tar: &[u8]) -> std::collections::BTreeMap<std::path::PathBuf, snapshot::Seen> {
     let (ours, theirs) = (fast_folder(), fast_folder());
@@ -22,7 +22,7 @@ fn as_gnu_tar(tar: &[u8]) -> std::collections::BTreeMap<std::path::PathBuf, snap
 }
 
 #[test]
-fn an_empty_archive_is_an_archive() {
+fn an_empty_archive_is_accepted() {
     for blocks in [2, 20] {
         assert_eq!(as_gnu_tar(&vec![0; 512 * blocks]).len(), 1);
     }
@@ -37,7 +37,7 @@ fn an_empty_body_is_an_error() {
 }
 
 #[test]
-fn names_of_v7_directories_end_with_a_slash() {
+fn v7_directories_are_recognised_by_their_trailing_slash() {
     let mut directory = Fields::new(0, "d/");
     directory.magic = [0; 8];
     directory.mode = 0o711;
@@ -46,7 +46,7 @@ fn names_of_v7_directories_end_with_a_slash() {
 }
 
 #[test]
-fn contiguous_files_are_files_and_labels_nothing() {
+fn contiguous_files_are_files_and_volume_labels_are_ignored() {
     let mut fields = Fields::new(b'7', "f");
     fields.size = 3;
     let label = Fields::new(b'V', "label");
@@ -66,7 +66,7 @@ fn sizes_and_times_may_be_base_256() {
 }
 
 #[test]
-fn pax_records_win_over_headers_and_long_names() {
+fn pax_records_override_headers_and_long_names() {
     let mut long = Fields::new(b'L', "././@LongLink");
     long.size = 5;
     let tar = Tape::default()
@@ -80,7 +80,7 @@ fn pax_records_win_over_headers_and_long_names() {
 }
 
 #[test]
-fn global_records_last_until_they_are_taken_back() {
+fn global_records_apply_until_they_are_replaced() {
     let global = |time: &str| {
         let mut tape = Tape::default().pax(&[("mtime", time), ("comment", "as git does")]);
         let mut block: [u8; 512] = tape.0[..512].try_into().unwrap();
@@ -99,7 +99,7 @@ fn global_records_last_until_they_are_taken_back() {
 }
 
 #[test]
-fn old_sparse_files_continue_in_blocks_of_their_own() {
+fn old_sparse_maps_continue_in_further_blocks() {
     let folder = fast_folder();
     let path = folder.path().join("sparse");
     let file = std::fs::File::create(&path).unwrap();
@@ -117,12 +117,12 @@ fn old_sparse_files_continue_in_blocks_of_their_own() {
         assert_eq!(seen[Path::new("sparse")].content.len(), 1 << 20);
         let report = unpack_to(fast_folder().path(), &tar).unwrap();
         assert_eq!(report.data_bytes, 1 << 20);
-        assert!(report.written_bytes < 1 << 19, "holes are not written");
+        assert!(report.written_bytes < 1 << 19, "holes must not be written");
     }
 }
 
 #[test]
-fn a_file_that_is_only_a_hole_has_no_blocks() {
+fn a_file_that_is_one_hole_gets_no_blocks() {
     let folder = fast_folder();
     std::fs::File::create(folder.path().join("hole")).unwrap().set_len(1 << 20).unwrap();
     let directory = folder.path().to_str().unwrap();
@@ -135,19 +135,19 @@ fn a_file_that_is_only_a_hole_has_no_blocks() {
 }
 
 #[test]
-fn zeros_that_are_stored_are_written() {
+fn stored_zeros_are_written() {
     let seen = as_gnu_tar(&Tape::default().file("zeros", &vec![0; 1 << 20]).end());
     assert_eq!(seen[Path::new("zeros")].blocks, (1 << 20) / 512);
 }
 
 #[test]
-fn what_follows_the_end_does_not_matter() {
+fn bytes_after_the_end_of_the_archive_are_ignored() {
     let tar = [Tape::default().file("f", b"x").end(), b"anything else".to_vec()].concat();
     assert_eq!(as_gnu_tar(&tar).len(), 2);
 }
 
 #[test]
-fn any_compression_may_be_around_it() {
+fn archives_in_any_compression_are_unpacked() {
     let tar = Tape::default().file("f", b"content").end();
     for program in tools::COMPRESSORS {
         let folder = fast_folder();
@@ -157,7 +157,7 @@ fn any_compression_may_be_around_it() {
         assert_eq!(report.source_bytes, packed.len() as u64);
         assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"content");
     }
-    // Snappy is not sniffed.
+    // Snappy is not recognised by content.
     let packed = crate::archive::clones::snappy(&tar);
     unpack_to(fast_folder().path(), &packed).unwrap_err();
     let reading = ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };

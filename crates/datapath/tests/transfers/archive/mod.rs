@@ -1,4 +1,4 @@
-//! Archives: what GNU tar makes of one is what we make of it, and nothing gets out of its directory.
+//! Tests of archives: we must unpack them as GNU tar does, and never write outside the directory.
 
 mod appliances;
 mod atomic;
@@ -22,12 +22,12 @@ use testkit::tools;
 
 use crate::common::Memory;
 
-/// Unpacks `tar` into `dir` without limits, as a pod does.
+/// Unpacks `tar` into `dir` without limits, as the pod does.
 fn unpack_to(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
     unpack_with(dir, tar, u64::MAX, &ReadOptions::default())
 }
 
-/// Unpacks `tar` into `dir`, unless it has a file that exists there.
+/// Unpacks `tar` into `dir`, but refuses it if a file of it exists already.
 fn unpack_beside(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
     let target = archive::UnpackOptions { dir: dir.to_owned(), overwrite: false, available: u64::MAX };
     unpack_archive(&Memory::new(tar.to_vec()), &target, &ReadOptions::default())
@@ -38,7 +38,7 @@ fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &ReadOptions) ->
     unpack_archive(&Memory::new(tar.to_vec()), &target, options)
 }
 
-/// The kind of a refusal.
+/// Returns the kind of an archive error.
 fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
     match error {
         Error::Format(FormatError::Archive(refused)) => &refused.kind,
@@ -46,7 +46,7 @@ fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
     }
 }
 
-/// The reason for which a directory was refused.
+/// Returns the reason for which the target directory was refused.
 fn target_refusal(error: &Error) -> &TargetRefusedError {
     match error {
         Error::Target(refused) => refused.refusal_reason().expect("a refusal"),
@@ -54,7 +54,7 @@ fn target_refusal(error: &Error) -> &TargetRefusedError {
     }
 }
 
-/// Unpacks as upstream does; false if GNU tar complains.
+/// Unpacks with the tar flags that upstream uses; returns false if GNU tar fails.
 fn gnu_unpacks(dir: &Path, tar: &[u8]) -> bool {
     use std::io::Write;
     let mut child = std::process::Command::new(tools::find("tar"))
@@ -65,7 +65,7 @@ fn gnu_unpacks(dir: &Path, tar: &[u8]) -> bool {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // It may stop reading before the end of what it does not like.
+    // GNU tar may stop reading early if it refuses the archive.
     let fed = child.stdin.take().unwrap().write_all(tar);
     let ended = child.wait().unwrap();
     ended.success() && fed.is_ok()

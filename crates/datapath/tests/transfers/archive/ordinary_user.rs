@@ -1,4 +1,4 @@
-//! As the pod does it: not as root, to whom no permission matters.
+//! Unpacks as the user of the pod, because root ignores the permissions of files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,11 @@ use crate::archive::tape::Tape;
 use crate::archive::{refusal, snapshot, target_refusal, unpack_beside, unpack_to};
 use crate::common::fast_folder;
 
-/// The user of CDI's pods.
+/// The user ID of CDI's pods.
 const USER: u32 = 107;
 
-/// Runs `check` as an ordinary user: in this process, or in another one that runs nothing but this test.
+/// Runs `check` as an ordinary user. If this process is root, runs it in another process that
+/// executes only this test.
 fn as_ordinary_user(test: &str, check: impl FnOnce()) {
     if !rustix::process::geteuid().is_root() {
         return check();
@@ -24,8 +25,9 @@ fn as_ordinary_user(test: &str, check: impl FnOnce()) {
     let folder = fast_folder();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("test");
-    // Not by this process: what another test starts at the same time has its open files for a moment, and a program that somebody
-    // has open for writing cannot be started.
+    // `cp` makes the copy instead of this process: a child that another test starts meanwhile
+    // inherits our open files for a moment, and a program that is open for writing cannot be
+    // executed.
     let copy = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
     assert!(copy.unwrap().success());
     let output = Command::new(program)
@@ -48,7 +50,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Directories that forbid everything, and entries that come to them again.
+/// Directories without permissions, and entries that add files to them later.
 fn closed() -> Tape {
     Tape::default()
         .directory("closed", 0o0)
@@ -62,11 +64,12 @@ fn closed() -> Tape {
 }
 
 #[test]
-fn directories_that_forbid_it_are_filled() {
-    as_ordinary_user("directories_that_forbid_it_are_filled", || {
+fn directories_without_write_permission_are_filled() {
+    as_ordinary_user("directories_without_write_permission_are_filled", || {
         let folder = fast_folder();
         let [closed_path, read_only] = ["closed", "read-only"].map(|name| folder.path().join(name));
-        // Again with everything already there, opened and closed.
+        // Later rounds find everything already there, first with open and then with closed
+        // directories.
         for is_closed in [false, true, true] {
             unpack_to(folder.path(), &closed().end()).unwrap();
             assert_eq!((mode(&closed_path), mode(&read_only)), (0o0, 0o555));
@@ -85,7 +88,7 @@ fn directories_that_forbid_it_are_filled() {
                 set_mode(&closed_path, 0o0);
             }
         }
-        // Removed with its folder.
+        // Open them again, so that their folder can be removed.
         set_mode(&closed_path, 0o700);
         set_mode(&closed_path.join("inner"), 0o700);
         set_mode(&read_only, 0o700);
@@ -97,7 +100,7 @@ fn a_failed_attempt_leaves_no_closed_directories() {
     as_ordinary_user("a_failed_attempt_leaves_no_closed_directories", || {
         let folder = fast_folder();
         fs::create_dir_all(folder.path().join("full/thing")).unwrap();
-        // While it is extracted, and when all of it is to be moved.
+        // Once it fails while it is extracted, once when everything is about to be moved.
         let error = unpack_to(folder.path(), &closed().file("../out", b"").end()).unwrap_err();
         assert!(matches!(refusal(&error), ArchiveErrorKind::Name(_)), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -108,8 +111,8 @@ fn a_failed_attempt_leaves_no_closed_directories() {
 }
 
 #[test]
-fn closed_directories_of_the_target_are_as_they_were_after_a_failure() {
-    as_ordinary_user("closed_directories_of_the_target_are_as_they_were_after_a_failure", || {
+fn closed_directories_of_the_target_are_restored_after_a_failure() {
+    as_ordinary_user("closed_directories_of_the_target_are_restored_after_a_failure", || {
         let folder = fast_folder();
         let [closed_path, full] = ["closed", "full"].map(|name| folder.path().join(name));
         fs::create_dir_all(full.join("thing")).unwrap();
@@ -130,7 +133,8 @@ fn closed_directories_of_the_target_are_as_they_were_after_a_failure() {
             assert_eq!(mode(&closed_path), 0o0);
             snapshot::assert_same(&snapshot(), &before, "closed");
         }
-        // Without leave to overwrite, they have to be writable, as they would for anybody else.
+        // Without permission to overwrite, existing directories must be writable, as for any other
+        // program.
         let error = unpack_beside(folder.path(), &closed().end()).unwrap_err();
         assert!(error.to_string().ends_with("permission denied"), "{error}");
         assert_eq!(mode(&closed_path), 0o0);
@@ -143,9 +147,9 @@ fn closed_directories_of_the_target_are_as_they_were_after_a_failure() {
 }
 
 #[test]
-fn a_root_that_belongs_to_somebody_else_keeps_its_mode() {
-    as_ordinary_user("a_root_that_belongs_to_somebody_else_keeps_its_mode", || {
-        // Everybody may write here, and nobody but root may change its mode.
+fn a_root_directory_of_another_user_keeps_its_mode() {
+    as_ordinary_user("a_root_directory_of_another_user_keeps_its_mode", || {
+        // Everybody may write here, but only root may change its mode.
         let foreign = Path::new("/dev/shm");
         let before = mode(foreign);
         let name = format!("cdi-archive-test-{}", std::process::id());
@@ -159,8 +163,8 @@ fn a_root_that_belongs_to_somebody_else_keeps_its_mode() {
 }
 
 #[test]
-fn a_root_that_the_archive_closes_is_closed_in_the_end() {
-    as_ordinary_user("a_root_that_the_archive_closes_is_closed_in_the_end", || {
+fn a_root_directory_that_the_archive_closes_is_closed_at_the_end() {
+    as_ordinary_user("a_root_directory_that_the_archive_closes_is_closed_at_the_end", || {
         let dir = fast_folder();
         let tar = Tape::default().directory("./", 0o500).file("x", b"x").end();
         unpack_to(dir.path(), &tar).unwrap();

@@ -1,4 +1,5 @@
-//! Archives in which entries replace each other: what is accepted becomes what GNU tar makes of it.
+//! Archives whose entries replace each other: an archive that we accept must give the same files
+//! as with GNU tar.
 
 use proptest::prelude::*;
 
@@ -14,7 +15,7 @@ enum Step {
     HardLink(String, String),
 }
 
-/// Few names, so that they meet.
+/// Few names, so that many entries meet.
 fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "a/x", "a/y", "b/x", "./a", "a/", "a/x/deep", "c/d/e", "./b//x", "."])
         .prop_map(str::to_owned)
@@ -26,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (name(), prop::sample::select(vec![0o755, 0o700, 0o1777]))
             .prop_map(|(name, mode)| Step::Directory(name, mode)),
         1 => (name(), name()).prop_map(|(name, target)| Step::Symlink(name, target)),
-        // GNU tar takes the slash behind a file's name seriously.
+        // GNU tar does not ignore a slash at the end of a file name.
         2 => (name(), name()).prop_map(|(name, target)| {
             Step::HardLink(name, target.trim_end_matches('/').to_owned())
         }),
@@ -46,7 +47,8 @@ fn tar(steps: &[Step]) -> Vec<u8> {
     tape.end()
 }
 
-/// GNU tar restores the time of a directory before the last entry in it came; we do it afterwards.
+/// Returns the entries without the times of directories. GNU tar restores such a time before the
+/// last entry of the directory is extracted; we do it afterwards.
 fn without_times_of_directories(root: &std::path::Path) -> Vec<(std::path::PathBuf, snapshot::Seen)> {
     let seen = snapshot::of(root).into_iter();
     seen.map(|(path, mut entry)| {
@@ -71,7 +73,7 @@ proptest! {
         for (steps, is_first) in [(&first, true), (&second, false)] {
             let archive = tar(steps);
             if has_symlinks && !is_first {
-                // GNU tar follows those that were there before.
+                // GNU tar follows symbolic links that existed before; we replace them.
                 break;
             }
             let before = without_times_of_directories(ours.path());
@@ -80,7 +82,8 @@ proptest! {
                 break;
             }
             if !gnu_unpacks(theirs.path(), &archive) {
-                // A directory that has no entry replaces a file that was there before only with us.
+                // If a directory is only implied by a name, we replace an existing file with it;
+                // GNU tar does not.
                 prop_assert!(!is_first, "GNU tar refuses it");
                 break;
             }

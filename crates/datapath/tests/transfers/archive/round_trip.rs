@@ -1,4 +1,4 @@
-//! Ten thousand random trees, packed by GNU tar, bsdtar and Python in every dialect they have.
+//! Random trees, packed by GNU tar, bsdtar and Python in every dialect that they support.
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::common::fast_folder;
 use testkit::trees::{Reach, grow};
 
 const TREES: u64 = 10_000;
-/// Trees in an archive: most of the time goes into starting programs.
+/// Trees in one archive: most of the time is spent on starting programs.
 const BATCH: u64 = 25;
 
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +23,8 @@ enum Writer {
     Python(&'static str),
 }
 
-/// What bsdtar makes of times before 1970 is no number of seconds, or 0, and of sparse files whose names are not UTF-8 it
-/// writes the wrong name.
+/// For times before 1970 bsdtar writes 0 or something that is not a number, and it writes wrong
+/// names for sparse files whose names are not UTF-8.
 const MODERN: Reach = Reach { has_any_bytes: false, has_negative_times: false, ..Reach::ANY };
 const USTAR: Reach = Reach {
     path_bytes: 190,
@@ -61,7 +61,7 @@ const WRITERS: [(Writer, Reach); 16] = [
 ];
 
 impl Writer {
-    /// The directory `root` as an archive.
+    /// Packs the directory `root`.
     fn pack(self, root: &Path) -> Vec<u8> {
         let root = root.to_str().unwrap();
         match self {
@@ -127,8 +127,9 @@ fn check(case: &Case) {
     let seen = snapshot::of(&ours);
     let mut expected = snapshot::of(&theirs);
     if let Writer::Bsd(format) = case.writer {
-        // It writes all of a directory before it goes into the first one in it, and comes back to the others: GNU tar has
-        // restored their times and modes by then.
+        // bsdtar writes a whole directory before it enters the first subdirectory and returns to
+        // the others later. By then GNU tar has restored their times and modes, and the later
+        // entries change them.
         for (path, entry) in snapshot::of(&source) {
             if path.as_os_str().is_empty() || source.join(&path).is_dir() && !source.join(&path).is_symlink()
             {
@@ -145,13 +146,13 @@ fn check(case: &Case) {
 }
 
 #[test]
-fn random_trees_become_what_gnu_tar_makes_of_them() {
+fn random_trees_are_unpacked_as_by_gnu_tar() {
     let cases = (0..TREES / BATCH).zip(WRITERS.into_iter().cycle());
     check_all(cases.map(|(number, (writer, reach))| Case { number, writer, reach }), check);
 }
 
 #[test]
-fn directories_that_have_no_entry_are_made() {
+fn directories_without_an_entry_are_created() {
     let folder = fast_folder();
     let [source, ours, theirs] = ["source", "ours", "theirs"].map(|name| folder.path().join(name));
     std::fs::create_dir_all(source.join("a/b/c")).unwrap();

@@ -1,4 +1,4 @@
-//! What a directory looks like, so that two of them can be compared.
+//! Snapshots of directories, which can be compared.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -6,22 +6,22 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Everything about an entry that an archive restores.
+/// Everything that an archive restores of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Type and permissions.
     pub(crate) mode: u32,
-    /// Seconds and nanoseconds.
+    /// Time of modification: seconds and nanoseconds.
     pub(crate) mtime: (i64, i64),
-    /// A file's content, a link's target.
+    /// The content of a file or the target of a link.
     pub(crate) content: Vec<u8>,
-    /// Blocks that are allocated, for files: tells holes from zeros.
+    /// Allocated blocks of a file, which tell holes from zeros.
     pub(crate) blocks: u64,
-    /// The first name of the same file.
+    /// The first path of the same file, if it has several.
     pub(crate) same_as: Option<PathBuf>,
 }
 
-/// The entries of `root` by path; the root itself has an empty one.
+/// Returns the entries of `root` by their paths; the path of the root itself is empty.
 pub(crate) fn of(root: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut seen = BTreeMap::new();
     let mut files = HashMap::new();
@@ -59,14 +59,14 @@ pub(crate) fn of(root: &Path) -> BTreeMap<PathBuf, Seen> {
     seen
 }
 
-/// The same, without what an archive need not restore: the time of directories that it does not mention.
+/// Like [`of`], without the time of the root, which an archive need not restore.
 pub(crate) fn without_time_of_root(root: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut seen = of(root);
     seen.get_mut(Path::new("")).unwrap().mtime = (0, 0);
     seen
 }
 
-/// Fails with the first few differences.
+/// Panics with the first few differences, if there are any.
 #[track_caller]
 pub(crate) fn assert_same(ours: &BTreeMap<PathBuf, Seen>, theirs: &BTreeMap<PathBuf, Seen>, what: &str) {
     let paths: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();

@@ -1,10 +1,10 @@
-//! Writes archives entry by entry, also ones that no program would write.
+//! Builds archives entry by entry, including some that no program would write.
 
-/// A tar in the making.
+/// A tar archive under construction.
 #[derive(Clone, Default)]
 pub(crate) struct Tape(pub(crate) Vec<u8>);
 
-/// Fields of a header.
+/// The fields of a header.
 #[derive(Clone)]
 pub(crate) struct Fields {
     pub(crate) name: Vec<u8>,
@@ -29,7 +29,7 @@ impl Fields {
         }
     }
 
-    /// The header, with a right checksum.
+    /// Returns the header with a correct checksum.
     pub(crate) fn block(&self) -> [u8; 512] {
         let mut block = [0; 512];
         block[..self.name.len()].copy_from_slice(&self.name);
@@ -46,7 +46,7 @@ impl Fields {
     }
 }
 
-/// Puts the checksum in.
+/// Inserts the checksum.
 pub(crate) fn seal(block: &mut [u8; 512]) {
     block[148..156].fill(b' ');
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
@@ -54,7 +54,7 @@ pub(crate) fn seal(block: &mut [u8; 512]) {
 }
 
 impl Tape {
-    /// A header and what follows it, in whole blocks.
+    /// Appends a header and its data, padded to whole blocks.
     pub(crate) fn entry(mut self, fields: &Fields, data: &[u8]) -> Self {
         self.0.extend(fields.block());
         self.data(data)
@@ -92,7 +92,7 @@ impl Tape {
         self.link(b'1', name, target)
     }
 
-    /// An extended header with these records.
+    /// Appends an extended header with these records.
     pub(crate) fn pax(self, records: &[(&str, &str)]) -> Self {
         let mut body = Vec::new();
         for (key, value) in records {
@@ -108,7 +108,7 @@ impl Tape {
         self.entry(&fields, &body)
     }
 
-    /// The blocks of zeros at the end.
+    /// Appends the blocks of zeros at the end.
     pub(crate) fn end(self) -> Vec<u8> {
         [self.0, vec![0; 1024]].concat()
     }

@@ -1,4 +1,4 @@
-//! An archive that is cut is an error, wherever it is cut, unless that is between two entries.
+//! Checks that a truncated archive is an error, unless it is cut between two entries.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::archive::tape::{Fields, Tape};
 use crate::archive::{refusal, snapshot, unpack_to};
 use crate::common::fast_folder;
 
-/// Entries of all kinds, and where each of them begins.
+/// Returns an archive with entries of all kinds, and the offsets at which each of them begins.
 fn archive() -> (Vec<u8>, BTreeSet<usize>) {
     let long_name = |tape: Tape, name: &str| {
         let mut fields = Fields::new(b'L', "././@LongLink");
@@ -37,14 +37,14 @@ fn archive() -> (Vec<u8>, BTreeSet<usize>) {
         tape = step(tape);
         boundaries.insert(tape.0.len());
     }
-    // One block of zeros is enough if nothing follows.
+    // A single block of zeros is enough if nothing follows it.
     boundaries.insert(tape.0.len() + 512);
     boundaries.insert(tape.0.len() + 1024);
     (tape.end(), boundaries)
 }
 
 #[test]
-fn cuts_are_noticed_unless_they_are_between_entries() {
+fn truncations_are_detected_unless_they_are_between_entries() {
     let (tar, boundaries) = archive();
     unpack_to(fast_folder().path(), &tar).unwrap();
     let mut accepted = 0;
@@ -71,7 +71,7 @@ fn cuts_are_noticed_unless_they_are_between_entries() {
 }
 
 #[test]
-fn a_cut_compressed_archive_is_an_error_though_its_tar_is_complete() {
+fn a_truncated_compressed_archive_is_an_error_even_if_its_tar_is_complete() {
     let (tar, _) = archive();
     for program in tools::COMPRESSORS {
         let packed = tools::filter(program, ["-c"], &tar);
@@ -85,14 +85,15 @@ fn a_cut_compressed_archive_is_an_error_though_its_tar_is_complete() {
 }
 
 #[test]
-fn damage_of_any_bit_of_a_header_is_noticed() {
+fn any_changed_bit_in_a_header_is_detected() {
     let tar = Tape::default().file("name", b"content").end();
     for bit in 0..512 * 8 {
         let mut damaged = tar.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
         let Err(error) = unpack_to(fast_folder().path(), &damaged) else {
-            // The terminators of numbers are free, and spaces of the checksum's field do not count.
-            assert!((148..156).contains(&(bit / 8)), "bit {bit} does not matter");
+            // The character that ends a number may be any, and spaces in the checksum field are
+            // ignored.
+            assert!((148..156).contains(&(bit / 8)), "the change of bit {bit} is accepted");
             continue;
         };
         refusal(&error);

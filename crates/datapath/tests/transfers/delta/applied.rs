@@ -1,4 +1,4 @@
-//! Every kind of delta, on files and on devices.
+//! Applies every kind of delta to files and to devices.
 
 use std::os::unix::fs::FileExt;
 
@@ -16,8 +16,9 @@ fn one_pass() -> WriteOptions {
     WriteOptions { route: ReadRoute::OnePass, ..WriteOptions::default() }
 }
 
-/// Every combination of version, cluster size, compression and extended L2 entries, each to a base of the same size, to a
-/// smaller one, and resized later. Sizes are odd numbers of sectors.
+/// Returns every combination of version, cluster size, compression and extended L2 entries, each
+/// for a base of the same size, for a smaller base, and resized later. The sizes are odd numbers
+/// of sectors.
 fn matrix() -> Vec<(Spec, u64)> {
     let mut cases = Vec::new();
     for spec in Spec::matrix().into_iter().filter(|spec| spec.content == Content::Sparse) {
@@ -38,7 +39,7 @@ impl std::fmt::Display for Case {
 }
 
 #[test]
-fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
+fn every_kind_of_delta_gives_the_disk_that_qemu_img_makes() {
     let cases = matrix().into_iter().map(|(spec, base_size)| Case(spec, base_size));
     check_all(cases, |Case(spec, base_size)| {
         let folder = fast_folder();
@@ -60,16 +61,16 @@ fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
     });
 }
 
-/// What the delta does not have is not written again.
+/// Checks that parts which are not in the delta were not written.
 fn assert_only_differences_were_written(report: &DeltaReport, delta: &Delta) {
     let image = delta.qcow2.metadata().unwrap().len();
-    // Compressed clusters and zeros take less in the image than on the disk.
+    // Compressed clusters and zeros are smaller in the image than on the disk.
     let most = (image * 4).max(delta.virtual_size / 2) + MIB;
     assert!(report.written_bytes <= most, "{} bytes written for {image}", report.written_bytes);
 }
 
 #[test]
-fn devices_of_both_sector_sizes_are_changed_in_place() {
+fn devices_of_both_sector_sizes_are_updated_in_place() {
     for (sector_size, cluster_size, extended_l2, compression) in [
         (512, 64 << 10, false, Compression::Zlib),
         (4096, 4096, false, Compression::Plain),
@@ -97,13 +98,13 @@ fn devices_of_both_sector_sizes_are_changed_in_place() {
             let mut rest = vec![0; 2 << 20];
             let node = std::fs::File::open(device.path()).unwrap();
             node.read_exact_at(&mut rest, 8 * MIB).unwrap();
-            assert!(rest.iter().all(|byte| *byte == DIRT), "what lies behind the disk was touched");
+            assert!(rest.iter().all(|byte| *byte == DIRT), "the bytes behind the disk were changed");
         }
     }
 }
 
 #[test]
-fn a_disk_that_was_grown_keeps_its_size_and_its_end() {
+fn a_disk_that_has_grown_keeps_its_size_and_its_end() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let target = copy(&delta, folder.path());
@@ -117,7 +118,7 @@ fn a_disk_that_was_grown_keeps_its_size_and_its_end() {
 }
 
 #[test]
-fn deltas_in_layers_and_in_small_chunks_are_applied() {
+fn compressed_deltas_and_deltas_in_small_chunks_are_applied() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     for layer in ["gzip", "zstd", "xz"] {
@@ -136,12 +137,12 @@ fn deltas_in_layers_and_in_small_chunks_are_applied() {
 }
 
 #[test]
-fn stages_follow_each_other() {
+fn the_delta_of_the_next_stage_is_applied_after_the_first() {
     let folder = fast_folder();
     let first = rich_delta(folder.path());
     let target = copy(&first, folder.path());
     apply(&Memory::new(bytes(&first)), &target, &first).unwrap();
-    // The next delta is to what the first one made.
+    // The next delta is based on the result of the first one.
     let spec = Spec {
         version: Version::V3,
         virtual_size: first.virtual_size,

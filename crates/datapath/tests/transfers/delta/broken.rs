@@ -1,4 +1,5 @@
-//! Deltas that break: an error, a disk that is still there, and the right one when they are applied again.
+//! Deltas that fail on the way: each is an error, keeps the disk, and gives the right disk when it
+//! is applied again.
 
 use datapath::Error;
 use datapath::delta::apply_delta;
@@ -9,12 +10,12 @@ use crate::common::{Memory, fast_folder};
 use crate::delta::{MIB, apply, assert_applied, base, bytes, copy, rich_delta};
 
 #[test]
-fn a_delta_that_breaks_anywhere_can_be_applied_again() {
+fn a_delta_that_fails_anywhere_can_be_applied_again() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let target = copy(&delta, folder.path());
     let length = bytes(&delta).len();
-    // Each attempt breaks somewhere else, on top of what the ones before left.
+    // Each attempt fails at another byte, and the next one starts from the disk that it left.
     for (number, at) in (0..length).step_by(length / 40).enumerate() {
         let broken = Memory { broken_at: Some(at), ranged: number % 2 == 0, ..Memory::new(bytes(&delta)) };
         apply(&broken, &target, &delta).unwrap_err();
@@ -43,7 +44,7 @@ fn a_truncated_delta_is_an_error_and_the_disk_is_kept() {
 }
 
 #[test]
-fn a_stopped_delta_leaves_the_disk_in_its_place() {
+fn a_stopped_delta_keeps_the_disk() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let target = copy(&delta, folder.path());

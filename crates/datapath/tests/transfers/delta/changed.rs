@@ -1,4 +1,4 @@
-//! Ranges that changed, onto files and devices.
+//! Applies changed ranges to files and devices.
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ use crate::delta::MIB;
 
 const DISK_BYTES: u64 = 3 * MIB;
 
-/// The ranges of a disk that changed.
+/// A source of the changed ranges of a disk.
 struct Changed {
     stream: Memory,
     changes: ChangedRanges,
@@ -88,7 +88,7 @@ fn refused(source: &dyn Source, base: &DeltaBase) -> String {
     refused.unwrap_err().to_string()
 }
 
-/// Blocks of data and of zeros, in another order than the disk before.
+/// Returns a disk with blocks of data and of zeros, in a given order.
 fn disk_with(blocks: &[u8]) -> Vec<u8> {
     let mut bytes = disk::content(7, DISK_BYTES);
     for (block, kind) in bytes.chunks_mut(48 << 10).zip(blocks.iter().cycle()) {
@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn the_disk_is_the_old_one_but_for_what_changed(
+    fn only_the_changed_ranges_of_the_disk_are_replaced(
         blocks in prop::collection::vec(0u8..3, 1..40),
         cuts in prop::collection::vec(0..DISK_BYTES / 512, 0..40),
         behind in 0..2 * MIB,
@@ -117,7 +117,8 @@ proptest! {
         cuts.dedup();
         let ranges: Vec<Range<u64>> = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
         let new = disk_with(&blocks);
-        // The file may be larger than the disk: the stage before has grown it to the size of the volume.
+        // The file may be larger than the disk, because an earlier stage has grown it to the size
+        // of the volume.
         let mut expected = disk::content(1, DISK_BYTES + behind);
         let target = folder.path().join("disk.img");
         std::fs::write(&target, &expected).unwrap();
@@ -135,7 +136,7 @@ proptest! {
 }
 
 #[test]
-fn zeros_become_holes_on_a_file_and_zeros_on_a_device() {
+fn zeros_become_holes_in_a_file_and_zeros_on_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let old = disk::content(1, DISK_BYTES);
     let zeros = vec![0; old.len()];
@@ -147,7 +148,7 @@ fn zeros_become_holes_on_a_file_and_zeros_on_a_device() {
     let preallocated = DeltaBase { preallocated: true, ..base(&target) };
     assert_apply(&source, &preallocated);
     assert!(blocks() >= DISK_BYTES, "{} bytes are allocated", blocks());
-    assert_eq!(assert_apply(&source, &base(&target)), 0, "nothing had to be written");
+    assert_eq!(assert_apply(&source, &base(&target)), 0, "zeros must become holes without being written");
     assert!(blocks() <= MIB + (64 << 10), "{} bytes are allocated", blocks());
 
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
@@ -159,7 +160,7 @@ fn zeros_become_holes_on_a_file_and_zeros_on_a_device() {
 }
 
 #[test]
-fn what_looks_like_an_archive_is_data() {
+fn changed_ranges_that_look_compressed_are_data() {
     let folder = fast_folder();
     let target = folder.path().join("disk.img");
     std::fs::write(&target, vec![0; 1 << 20]).unwrap();
@@ -170,7 +171,7 @@ fn what_looks_like_an_archive_is_data() {
 }
 
 #[test]
-fn a_disk_that_has_grown_or_is_missing_is_left_alone() {
+fn a_disk_of_another_size_or_a_missing_one_is_not_touched() {
     let folder = fast_folder();
     let target = folder.path().join("disk.img");
     let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
@@ -184,7 +185,7 @@ fn a_disk_that_has_grown_or_is_missing_is_left_alone() {
 }
 
 #[test]
-fn a_stream_of_another_length_is_no_success() {
+fn a_stream_of_another_length_is_refused() {
     let folder = fast_folder();
     let target = folder.path().join("disk.img");
     let new = disk_with(&[1]);
@@ -198,7 +199,7 @@ fn a_stream_of_another_length_is_no_success() {
 }
 
 #[test]
-fn what_changed_is_not_imported_as_a_disk() {
+fn changed_ranges_are_not_imported_as_a_disk() {
     let folder = fast_folder();
     let target = folder.path().join("disk.img");
     let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));

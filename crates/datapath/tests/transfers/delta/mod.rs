@@ -1,4 +1,5 @@
-//! Deltas onto the disk that they are deltas to. The oracle is qemu-img, which reads both as one chain.
+//! Applies deltas to the disk that they are based on. The expected disk comes from qemu-img, which
+//! reads both as one chain.
 
 mod applied;
 mod broken;
@@ -32,7 +33,7 @@ fn apply(source: &dyn Source, target: &Path, delta: &Delta) -> Result<DeltaRepor
     apply_delta(source, &base, &ReadOptions::default(), &WriteOptions::default())
 }
 
-/// A copy of the base, which the delta is applied to.
+/// Copies the base, so that the delta can be applied to the copy.
 fn copy(delta: &Delta, folder: &Path) -> PathBuf {
     let target = folder.join("disk.img");
     std::fs::copy(&delta.base, &target).unwrap();
@@ -43,12 +44,12 @@ fn bytes(delta: &Delta) -> Vec<u8> {
     std::fs::read(&delta.qcow2).unwrap()
 }
 
-/// The delta is on the disk, and the file has the size that it should have.
+/// Checks that the target is the disk with the delta, and that it has the right size.
 fn assert_applied(target: &Path, delta: &Delta, case: &str) {
     disk::assert_same(target, &delta.raw, delta.virtual_size, case);
 }
 
-/// A delta of every kind of cluster, with the L1 table behind everything.
+/// Returns a delta with every kind of cluster, whose L1 table is behind everything else.
 fn rich_delta(folder: &Path) -> Delta {
     let spec = Spec {
         cluster_size: 4096,

@@ -1,4 +1,5 @@
-//! What is no delta, or none to this disk, is refused before anything is touched.
+//! Checks that a file that is not a delta, or not one to this disk, is refused before anything is
+//! touched.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use testkit::images::{Content, Delta, Spec};
 use crate::common::{Memory, fast_folder};
 use crate::delta::{MIB, assert_applied, base, bytes, copy, rich_delta};
 
-/// The delta is refused, and the disk is what it was, to the byte and in length.
+/// Checks that the delta is refused, and that the disk is unchanged in content and length.
 #[track_caller]
 fn refused(source: &Memory, base_of: &DeltaBase, delta: &Delta, sentence: &str) {
     let error = apply_delta(source, base_of, &ReadOptions::default(), &WriteOptions::default())
@@ -22,7 +23,7 @@ fn refused(source: &Memory, base_of: &DeltaBase, delta: &Delta, sentence: &str) 
 }
 
 #[test]
-fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
+fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let target = copy(&delta, folder.path());
@@ -46,11 +47,11 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
     let error =
         apply_delta(&ranged, &missing, &ReadOptions::default(), &WriteOptions::default()).unwrap_err();
     assert!(matches!(error, Error::Target(_)), "{error}");
-    assert!(!missing.path.exists(), "a disk that is not there was made");
+    assert!(!missing.path.exists(), "the missing disk was created");
 }
 
 #[test]
-fn only_the_last_part_of_the_bases_name_counts() {
+fn only_the_last_component_of_the_base_name_counts() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let wanted = |target: &Path| DeltaBase { name: "checkpoint".into(), ..base(target, &delta) };

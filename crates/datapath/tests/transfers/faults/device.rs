@@ -1,4 +1,5 @@
-//! A block device cannot be removed: after a failure its first MiB is zero, so that nothing boots from it.
+//! Checks that after a failure the first MiB of a block device is zero. A device cannot be
+//! removed, and so nothing boots from it.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,7 +16,7 @@ use crate::common::{Memory, file, transfer, transfer_reading};
 
 const DEVICE_BYTES: u64 = 8 << 20;
 
-/// What the device holds, read from itself.
+/// Returns the content of the device.
 fn content(device: &LoopDevice) -> Vec<u8> {
     let mut bytes = Vec::new();
     File::open(device.path()).unwrap().read_to_end(&mut bytes).unwrap();
@@ -37,7 +38,7 @@ fn is_untouched(device: &LoopDevice) -> bool {
     content(device).iter().all(|byte| *byte == DIRT)
 }
 
-/// Runs `check` on a fresh pair of devices, one of each sector size.
+/// Runs `check` on a new device of each sector size.
 fn on_devices(check: impl Fn(&LoopDevice)) {
     let folder = tempfile::tempdir().unwrap();
     for sector_size in [512, 4096] {
@@ -46,7 +47,7 @@ fn on_devices(check: impl Fn(&LoopDevice)) {
 }
 
 #[test]
-fn a_source_that_breaks_leaves_the_first_mib_zero() {
+fn a_source_that_fails_leaves_the_first_mib_zero() {
     on_devices(|device| {
         for object in objects() {
             for (cut, preallocate) in [(3, false), (2, true)] {
@@ -56,7 +57,8 @@ fn a_source_that_breaks_leaves_the_first_mib_zero() {
                 let target = disk::DiskOptions { preallocate, ..file(device.path()) };
                 let error = transfer(&source, &target).unwrap_err();
                 assert!(matches!(error, Error::Source(_)), "{error}");
-                // A codec with large blocks may give nothing before the cut: then the device was not even opened.
+                // A codec with large blocks may return nothing before the cut; then the device was
+                // not even opened.
                 let may_be_untouched = object.name.contains(" in ");
                 if !(may_be_untouched && is_untouched(device)) {
                     assert_hidden(device, &format!("{} broken at {at}", object.name));
@@ -84,7 +86,7 @@ fn a_wrong_checksum_leaves_the_first_mib_zero() {
 }
 
 #[test]
-fn a_disk_without_a_fault_arrives_whole_on_old_dirt() {
+fn a_disk_is_written_completely_over_old_content() {
     on_devices(|device| {
         for object in objects() {
             for ranged in [false, true] {
@@ -98,7 +100,7 @@ fn a_disk_without_a_fault_arrives_whole_on_old_dirt() {
 }
 
 #[test]
-fn a_device_that_is_known_to_be_too_small_is_not_touched() {
+fn a_device_that_is_too_small_is_not_touched() {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), DISK_BYTES / 4096 * 4096, 4096);
     let header_first = |object: &&Object| object.name.contains("cluster=") || object.name == "raw";

@@ -1,4 +1,5 @@
-//! What a killed attempt has left of a raw disk is gone on with, as far as it is right; nothing else is.
+//! Checks that the verified prefix of a raw disk that a killed attempt left is kept, and nothing
+//! else.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -24,7 +25,7 @@ fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap()
 }
 
-/// The marks of an image at all places at which there can be some.
+/// Returns the checksums of an image at all offsets at which there can be one.
 fn marks(image: &[u8]) -> Vec<PrefixCrc> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -33,7 +34,8 @@ fn marks(image: &[u8]) -> Vec<PrefixCrc> {
     marks_of(&File::open(&path).unwrap(), &ends, &CancellationToken::new()).unwrap()
 }
 
-/// Writes what an attempt leaves that is killed after `there` bytes: no first MiB, and something behind the end.
+/// Writes what an attempt leaves that was killed after `there` bytes: a first MiB of zeros, the
+/// right bytes up to `there`, and other bytes behind them.
 fn leave(path: &Path, image: &[u8], there: u64) {
     let is_file = !datapath::disk::is_block_device(path);
     let file = File::options().write(true).create(is_file).truncate(is_file).open(path).unwrap();
@@ -50,7 +52,7 @@ fn find(path: &Path, marks: &[PrefixCrc]) -> Option<VerifiedPrefix> {
     VerifiedPrefix::find_prefix(path, marks, &CancellationToken::new()).unwrap()
 }
 
-/// Sends what is not kept.
+/// Sends the part of the image that is not kept.
 fn go_on(
     kept: VerifiedPrefix,
     path: &Path,
@@ -71,7 +73,7 @@ fn go_on(
 #[track_caller]
 fn assert_disk(path: &Path, image: &[u8]) {
     let disk = fs::read(path).unwrap();
-    assert!(disk[..image.len()] == *image, "another disk");
+    assert!(disk[..image.len()] == *image, "the disk differs");
     assert!(datapath::disk::is_block_device(path) || disk.len() == image.len());
 }
 
@@ -79,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn the_longest_part_that_is_right_is_kept(
+    fn the_longest_correct_prefix_is_kept(
         seed in any::<u64>(),
         sectors in 16 * 2048..40_000_u64,
         there in 0..20 * MIB,
@@ -101,7 +103,8 @@ proptest! {
             right = damaged;
         }
         let kept = find(&path, &marks);
-        // What lies behind may be right by chance: zeros are not, for dirt is there.
+        // Bytes behind `there` may be right by chance. Zeros are not, because the device was filled
+        // with other bytes.
         let expected = Some(right / MARK_BYTES * MARK_BYTES).filter(|end| *end > HELD_BYTES).unwrap_or(0);
         prop_assert_eq!(kept.as_ref().map_or(0, VerifiedPrefix::end_offset), expected);
         if let Some(kept) = kept {
@@ -112,7 +115,7 @@ proptest! {
 }
 
 #[test]
-fn a_stream_that_ends_before_what_is_kept_makes_no_disk() {
+fn a_stream_that_ends_before_the_kept_prefix_is_refused() {
     let image = disk::content(1, 8 * MIB);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
@@ -127,32 +130,32 @@ fn a_stream_that_ends_before_what_is_kept_makes_no_disk() {
 }
 
 #[test]
-fn only_what_an_attempt_of_this_user_left_is_kept() {
+fn only_leftovers_of_this_user_are_kept() {
     let image = disk::content(2, 8 * MIB);
     let marks = marks(&image);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
-    assert!(find(&path, &marks).is_none(), "nothing is there");
+    assert!(find(&path, &marks).is_none(), "the file does not exist");
     leave(&path, &image, image.len() as u64);
-    assert!(find(&path, &marks[..0]).is_none(), "nothing is said of it");
+    assert!(find(&path, &marks[..0]).is_none(), "there is no checksum to compare with");
     fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
-    assert!(find(&path, &marks).is_none(), "it was complete");
+    assert!(find(&path, &marks).is_none(), "its mode says that it was complete");
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let other = folder.path().join("other");
     fs::hard_link(&path, &other).unwrap();
-    assert!(find(&path, &marks).is_none(), "another name leads to it");
+    assert!(find(&path, &marks).is_none(), "it has a second name");
     fs::remove_file(&other).unwrap();
     symlink(&path, &other).unwrap();
     VerifiedPrefix::find_prefix(&other, &marks, &CancellationToken::new()).unwrap_err();
     let writer = File::open(&path).unwrap();
     writer.try_lock().unwrap();
-    assert!(find(&path, &marks).is_none(), "somebody writes it");
+    assert!(find(&path, &marks).is_none(), "somebody has locked it");
     drop(writer);
     assert_eq!(find(&path, &marks).unwrap().end_offset(), 8 * MIB);
 }
 
 #[test]
-fn marks_are_what_they_say() {
+fn marks_are_parsed_and_malformed_ones_refused() {
     let marks = marks(&disk::content(3, 9 * MIB));
     assert_eq!(marks.len(), 8);
     for mark in marks {
@@ -172,7 +175,7 @@ fn marks_are_what_they_say() {
 }
 
 #[test]
-fn a_hole_of_tebibytes_costs_no_time() {
+fn a_hole_of_tebibytes_takes_no_time() {
     const TIB: u64 = 1 << 40;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -180,16 +183,16 @@ fn a_hole_of_tebibytes_costs_no_time() {
     image.write_all_at(b"data", 3 * MIB).unwrap();
     image.set_len(8 * TIB).unwrap();
     let image = File::open(&path).unwrap();
-    // Of this thread, which reads it: other tests run meanwhile.
+    // The time of this thread, which does the reading; other tests run in the process meanwhile.
     let before = clock_gettime(ClockId::ThreadCPUTime);
     let marks = marks_of(&image, &[7 * TIB], &CancellationToken::new()).unwrap();
     let spent = clock_gettime(ClockId::ThreadCPUTime) - before;
     assert_eq!(marks.len(), 1);
-    assert!(spent.tv_sec == 0, "{spent:?} of the processor");
+    assert!(spent.tv_sec == 0, "{spent:?} of processor time");
 }
 
 #[test]
-fn a_look_that_was_stopped_reads_nothing_more() {
+fn a_stopped_search_for_a_prefix_reads_no_further() {
     let image = disk::content(4, 8 * MIB);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");

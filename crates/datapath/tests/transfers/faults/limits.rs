@@ -1,4 +1,4 @@
-//! Disks that do not fit, and targets that are not ours.
+//! Disks that do not fit, and targets that must not be touched.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,16 +12,16 @@ use crate::common::objects::objects;
 use crate::common::{Memory, fast_folder, file, transfer};
 
 #[test]
-fn a_disk_that_is_known_to_be_too_large_is_refused_before_the_target_is_created() {
+fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
     for object in objects() {
         let size = object.disk.len() as u64;
-        // A stream tells its size only by its end, unless it is an image with a header.
+        // The size of a stream is known only at its end, unless it is an image with a header.
         if !object.name.contains("cluster=") && object.name != "raw" {
             continue;
         }
         let target = disk::DiskOptions {
             available: size - 1,
-            // In this place nothing can be created: whoever tried would fail in another way.
+            // Nothing can be created there, so an attempt to create it would give another error.
             ..file("/nonexistent/disk".as_ref())
         };
         let error = transfer(&Memory::ranged(object.bytes.clone()), &target).unwrap_err();
@@ -53,7 +53,7 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
 }
 
 #[test]
-fn a_disk_that_fits_exactly_is_not_too_large() {
+fn a_disk_that_fits_exactly_is_accepted() {
     for object in objects() {
         let folder = fast_folder();
         let target =
@@ -63,7 +63,7 @@ fn a_disk_that_fits_exactly_is_not_too_large() {
     }
 }
 
-/// One compressed stream after the other, which is one stream to every codec.
+/// A source that repeats a compressed stream; every codec reads that as one stream.
 struct Repeated {
     unit: Bytes,
     times: u64,
@@ -104,11 +104,12 @@ impl SourceBody for &'static Repeated {
 }
 
 #[test]
-fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
+fn a_decompression_bomb_ends_with_the_size_error() {
     const UNIT_BYTES: usize = 16 << 20;
     let zeros = vec![0; UNIT_BYTES];
     for program in tools::COMPRESSORS {
-        // A TiB of zeros. Leaked, as the data path wants a body that lives on its own.
+        // Leaked, because the data path wants a body with a lifetime of its own. It expands to 1
+        // TiB of zeros.
         let source: &'static Repeated = Box::leak(Box::new(Repeated {
             unit: tools::filter(program, ["-c"], &zeros).into(),
             times: 1 << 16,
@@ -121,7 +122,8 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
             matches!(error, Error::Format(FormatError::TooLarge { available, .. }) if available == 10 << 20);
         assert!(too_large, "{program}: {error}");
         assert!(!target.path.exists());
-        // What is sniffed at the front may be more than one of the small units, and threads that decode xz read ahead.
+        // The head that is examined may contain several of the small units, and threads that
+        // decode xz read ahead.
         let given = source.given.load(Ordering::Relaxed);
         let ahead = if program == "xz" { 6 << 20 } else { 300_000 };
         assert!(given * source.unit.len() as u64 <= ahead, "{program}: {given} units were read");
@@ -129,7 +131,7 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
 }
 
 #[test]
-fn a_file_that_is_already_there_is_not_touched() {
+fn an_existing_file_is_not_touched_unless_it_may_be_replaced() {
     let folder = fast_folder();
     let path = folder.path().join("disk");
     std::fs::write(&path, b"precious").unwrap();

@@ -1,4 +1,5 @@
-//! Whatever breaks, at whatever moment: an error that names it, and nothing left that looks like a disk.
+//! Whatever fails and whenever: the error must name the cause, and nothing may be left that looks
+//! like a disk.
 
 mod device;
 mod kept;
@@ -13,7 +14,8 @@ use crate::common::objects::{self, Object};
 use testkit::images::{Compression, Content, Spec};
 use testkit::tools;
 
-/// Objects of some ten kilobytes, for faults at every sector of them. All of the disk is in the held first MiB.
+/// Objects of about ten kilobytes, for faults at each of their sectors. The disk is entirely in
+/// the first MiB, which is held back.
 fn small_objects(folder: &Path) -> Vec<Object> {
     let plain = Spec { cluster_size: 512, virtual_size: 64 << 10, ..Spec::new(Content::Sparse) };
     let plain = objects::image(&plain, folder);

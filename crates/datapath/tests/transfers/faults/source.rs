@@ -1,4 +1,4 @@
-//! The source breaks, or is not what was promised.
+//! Sources that fail, or whose content is not the expected one.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::common::objects::{Object, objects};
 use crate::common::{Memory, fast_folder, file, transfer, transfer_reading};
 use crate::faults::small_objects;
 
-/// An object that ends with an error at a byte.
+/// An object that fails at a byte.
 struct Cut<'a> {
     object: &'a Object,
     at: usize,
@@ -44,17 +44,17 @@ fn check(cut: &Cut<'_>) {
 }
 
 #[test]
-fn a_source_that_breaks_at_any_sector_leaves_nothing() {
+fn a_source_that_fails_at_any_sector_leaves_nothing() {
     let folder = fast_folder();
     check_all(cuts(&small_objects(folder.path()), 512), check);
 }
 
 #[test]
-fn a_source_that_breaks_after_data_was_written_leaves_nothing() {
+fn a_source_that_fails_after_data_was_written_leaves_nothing() {
     check_all(cuts(objects(), 50_001), check);
 }
 
-/// `sha256:hex` of the object.
+/// Returns the digest of the object as `sha256:hex`.
 fn sha256(object: &Object) -> String {
     let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
     digest.update(&object.bytes);
@@ -82,7 +82,7 @@ fn a_wrong_checksum_leaves_nothing() {
 }
 
 #[test]
-fn a_right_checksum_is_of_the_whole_object_on_every_route() {
+fn the_checksum_covers_the_whole_object_on_every_route() {
     for object in objects() {
         for ranged in [false, true] {
             let folder = fast_folder();
@@ -96,7 +96,7 @@ fn a_right_checksum_is_of_the_whole_object_on_every_route() {
 }
 
 #[test]
-fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
+fn with_read_all_a_failure_behind_the_image_is_an_error() {
     let mut behind = 0;
     let is_image = |object: &&Object| object.name.contains("cluster=") && !object.name.contains(" in ");
     for object in objects().iter().filter(is_image) {
@@ -116,12 +116,12 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
         behind += usize::from(transfer_with(false).is_ok());
         assert!(matches!(transfer_with(true), Err(Error::Source(_))), "{}", object.name);
     }
-    assert!(behind > 0, "every source was read to its end anyway");
+    assert!(behind > 0, "every source was read to its end even without `read_all`");
 }
 
-/// The digest is of the stream; a table that was fetched beside it must not send data elsewhere.
+/// The digest covers the stream, so a table that is read separately must not send data elsewhere.
 #[test]
-fn tables_that_differ_from_what_the_digest_covers_are_found() {
+fn tables_that_differ_from_the_stream_are_detected() {
     let folder = fast_folder();
     let spec = Spec { resized_to: Some(2 << 30), ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "resized");
@@ -137,7 +137,8 @@ fn tables_that_differ_from_what_the_digest_covers_are_found() {
     let honest = Memory::ranged(bytes);
     transfer_reading(&honest, &target, &options).unwrap();
     std::fs::remove_file(&target.path).unwrap();
-    // The lowest bit of an L1 entry means nothing: without the comparison nobody would notice.
+    // The lowest bit of an L1 entry has no meaning, so only the comparison of the two reads can
+    // find the change.
     let source = Memory { wrong_ahead: Some(l1 + 7), ..honest };
     let error = transfer_reading(&source, &target, &options).unwrap_err();
     assert!(error.to_string().contains("differ between two reads"), "{error}");

@@ -10,9 +10,9 @@ use testkit::tmpfs::Tmpfs;
 use crate::common::objects::image;
 use crate::common::{Memory, fast_folder, file, noise, transfer};
 
-/// A filesystem in memory that holds little.
+/// A small filesystem in memory.
 struct SmallFilesystem {
-    /// Unmounted before its folder is removed.
+    /// First, so that it is unmounted before its folder is removed.
     _mount: Tmpfs,
     folder: TempDir,
 }
@@ -43,7 +43,7 @@ fn assert_no_space(source: &Memory, target: &disk::DiskOptions, filesystem: &Sma
 const MIB: usize = 1 << 20;
 
 #[test]
-fn a_full_filesystem_is_no_space_and_leaves_nothing() {
+fn a_full_filesystem_is_reported_and_leaves_nothing() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let raw = noise(4 * MIB, 3);
     for preallocate in [false, true] {
@@ -56,7 +56,7 @@ fn a_full_filesystem_is_no_space_and_leaves_nothing() {
 }
 
 #[test]
-fn a_full_filesystem_is_no_space_for_images_too() {
+fn a_full_filesystem_is_reported_for_images() {
     let folder = fast_folder();
     let filesystem = SmallFilesystem::new(2 * MIB);
     for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
@@ -70,14 +70,14 @@ fn a_full_filesystem_is_no_space_for_images_too() {
 }
 
 #[test]
-fn the_held_first_mib_may_be_what_does_not_fit() {
+fn a_held_first_mib_that_does_not_fit_is_reported() {
     let filesystem = SmallFilesystem::new(MIB / 2);
     let source = Memory::new(noise(MIB, 5));
     assert_no_space(&source, &file(&filesystem.target()), &filesystem);
 }
 
 #[test]
-fn growing_a_preallocated_disk_may_be_what_does_not_fit() {
+fn growing_a_preallocated_disk_beyond_the_filesystem_is_reported() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let target =
         disk::DiskOptions { preallocate: true, size: Some(4 * MIB as u64), ..file(&filesystem.target()) };
@@ -85,7 +85,7 @@ fn growing_a_preallocated_disk_may_be_what_does_not_fit() {
 }
 
 #[test]
-fn a_sparse_disk_needs_only_what_it_holds() {
+fn a_sparse_disk_needs_only_space_for_its_data() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let mut raw = vec![0; 8 * MIB];
     raw[7 * MIB..][..MIB / 2].copy_from_slice(&noise(MIB / 2, 9));

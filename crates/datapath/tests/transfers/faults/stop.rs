@@ -1,4 +1,4 @@
-//! Somebody asks the transfer to stop.
+//! Transfers that are stopped on the way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::common::objects::objects;
 use crate::common::{Memory, fast_folder, file, transfer_reading};
 
-/// Cancels when the transfer gets to a point.
+/// Stops the transfer at a given point.
 struct StopAt {
     point: Point,
     stop: CancellationToken,
@@ -61,7 +61,7 @@ fn a_stop_at_any_point_leaves_nothing() {
 }
 
 #[test]
-fn a_stop_after_the_last_look_comes_too_late() {
+fn a_stop_after_the_last_check_is_too_late() {
     let object = &objects()[0];
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
@@ -71,7 +71,7 @@ fn a_stop_after_the_last_look_comes_too_late() {
 }
 
 #[test]
-fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
+fn a_stop_at_any_time_leaves_a_whole_disk_or_nothing() {
     let mut random = Random::new(4);
     let mut stopped = 0;
     for object in objects().iter().cycle().take(150) {
@@ -82,7 +82,8 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
         let moment = Duration::from_micros(random.below(6000));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Threads read and write meanwhile: only real time hits them at any point.
+                // Other threads read and write meanwhile; only a delay in real time can hit them
+                // at any point.
                 std::thread::sleep(moment);
                 stop.cancel();
             });
@@ -97,5 +98,5 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
             Err(other) => panic!("{}: {other}", object.name),
         }
     }
-    assert!(stopped > 0, "every transfer was over before its stop");
+    assert!(stopped > 0, "every transfer ended before it was stopped");
 }
