@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_bring_a_body_is_an_upload() {
+    fn only_methods_with_a_body_are_uploads() {
         for method in ["GET", "HEAD", "OPTIONS", "DELETE"] {
             assert!(is_question(&method.parse().unwrap()));
         }

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_bounded_and_of_a_watch_each_line() {
+    fn objects_and_the_lines_of_a_watch_are_limited_in_length() {
         let (whole, half) = (vec![b'x'; MOST_BYTES], vec![b'x'; MOST_BYTES / 2]);
         for is_watch in [false, true] {
             assert!(passes(is_watch, &[&whole]));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_bounded_together_and_small_ones_always_pass() {
+    fn large_answers_share_a_limit_and_small_ones_always_pass() {
         let bulk = Arc::default();
         let large = Bytes::from(vec![b'x'; MOST_BYTES]);
         let mut all = Vec::new();

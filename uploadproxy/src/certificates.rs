@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn new_files_and_a_new_profile_are_used_and_broken_files_are_not() {
+    async fn new_files_and_a_new_profile_are_used_but_broken_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let authority = AuthorityFiles::in_dir(dir.path());
         let create = || authority.create_files(&["localhost".to_owned()], "client").unwrap();

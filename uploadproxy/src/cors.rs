@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preflight_is_answered_with_what_was_asked() {
+    fn a_preflight_reply_grants_the_requested_method_and_headers() {
         let response: Response<()> = preflight_reply(&request(
             "OPTIONS",
             &[
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn other_methods_and_requests_without_origin_get_only_vary() {
+    fn other_preflights_get_only_a_vary_header() {
         for headers in [
             vec![("access-control-request-method", "POST")],
             vec![("origin", "x"), ("access-control-request-method", "TRACE")],
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_varies_and_those_to_pages_are_open() {
+    fn every_answer_has_vary_and_usual_methods_allow_any_origin() {
         for (method, origin, open) in
             [("POST", true, true), ("OPTIONS", true, true), ("TRACE", true, false), ("GET", false, false)]
         {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_one_connection_or_nobody_else_stays_here() {
+    fn secrets_and_hop_by_hop_headers_are_not_forwarded() {
         let headers = forwarded(&[
             ("host", "uploads.example"),
             ("connection", "close, X-Private, content-length"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_a_host_gets_one_and_a_length_needs_no_trailer() {
+    fn a_missing_host_is_added_and_the_trailer_of_a_known_length_removed() {
         let headers =
             forwarded(&[("content-length", "7"), ("trailer", "a"), ("connection", "content-length")]);
         assert_eq!(
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_keeps_its_headers_but_those_of_the_connection_and_of_cors() {
+    fn an_answer_loses_only_its_hop_by_hop_and_cors_headers() {
         let mut answer = Response::builder()
             .header("connection", "x-hop")
             .header("x-hop", "1")

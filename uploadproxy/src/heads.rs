@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_one_host() {
+    fn a_request_must_name_exactly_one_valid_host() {
         for host in ["uploads.example:8443", "[::1]:80", "10.1.2.3", ""] {
             assert!(check("POST", Version::HTTP_11, &[host]), "{host}");
         }

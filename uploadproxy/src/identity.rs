@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_not_changed_gives_the_same_configuration_and_what_has_a_new_one() {
+    async fn an_unchanged_identity_keeps_its_configuration_and_a_new_one_replaces_it() {
         let dir = tempfile::tempdir().unwrap();
         let files = AuthorityFiles::in_dir(dir.path());
         files.create_files(&["localhost".to_owned()], "proxy").unwrap();
@@ -248,11 +248,11 @@ mod tests {
         tokio::time::advance(FRESH * 2).await;
         assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()));
         files.create_files(&["localhost".to_owned()], "proxy").unwrap();
-        assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()), "believed for a while");
+        assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()), "not read again at once");
         tokio::time::advance(MOMENT + Duration::from_millis(1)).await;
         let second = identity.config_now().await.unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        // Half of a renewal, an invalid authority, and files that are gone.
+        // Half of a renewal, an invalid authority, and missing files.
         let bundle = std::fs::read(&files.ca).unwrap();
         let key = std::fs::read(&identity.key).unwrap();
         let other = AuthorityFiles::in_dir(&dir.path().join("other"));

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_files_and_memory_left_for_uploads() {
+    fn the_connection_limit_leaves_files_and_memory_for_uploads() {
         let shares = |mib: u64| Some(MemoryShares::from_limit(mib << 20));
         assert_eq!(max_connections(1024, None, None), 341);
         assert_eq!(max_connections(10, None, None), 16);

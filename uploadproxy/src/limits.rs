@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_everybody_is_admitted() {
+    fn without_limits_every_upload_is_admitted() {
         let limits = UploadLimiter::new(UploadLimits::default(), None);
         let permits: Vec<_> = (0..1000).map(|_| limits.admit_upload(address(1)).unwrap()).collect();
         assert!(permits.iter().all(|permit| permit.paces.is_empty()));
     }
 
     #[test]
-    fn those_in_excess_are_refused_until_one_has_ended() {
+    fn uploads_above_a_limit_are_refused_until_one_ends() {
         let allowed = UploadLimits {
             uploads: NonZeroUsize::new(3),
             uploads_per_client: NonZeroUsize::new(2),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pvc_does_not_take_the_place_of_others() {
+    fn one_pvc_cannot_take_the_places_of_others() {
         let limits = UploadLimiter::new(UploadLimits::default(), None);
         let grant = |pvc: &str| UploadGrant { namespace: "ns".to_owned(), pvc: pvc.to_owned() };
         let mut entries: Vec<_> =
@@ -303,18 +303,18 @@ mod tests {
         entries.pop();
         entries.push(limits.enter_request(&grant("a")).unwrap());
         drop(entries);
-        assert_eq!(limits.requests.lock().len(), 1, "nothing is remembered of those that have ended");
+        assert_eq!(limits.requests.lock().len(), 1, "ended requests are forgotten");
     }
 
     #[test]
-    fn nothing_is_remembered_of_clients_that_are_gone() {
+    fn clients_without_uploads_are_forgotten() {
         let limits = UploadLimiter::new(UploadLimits::default(), None);
         drop(limits.admit_upload(address(1)).unwrap());
         assert!(limits.clients.lock().by_address.is_empty());
     }
 
     #[test]
-    fn memory_allows_a_number_of_uploads_and_a_part_of_them_for_one_pvc() {
+    fn memory_limits_all_uploads_and_those_of_one_pvc() {
         for (by_memory, for_claim) in [(1, 2), (18, 4), (54, 13), (1000, MOST_FOR_CLAIM)] {
             let most = NonZeroUsize::new(by_memory).unwrap();
             let limits = UploadLimiter::new(UploadLimits::default(), Some(most));
@@ -325,14 +325,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stalled_upload_makes_room_when_there_is_none() {
+    async fn a_stalled_upload_is_given_up_when_another_needs_its_place() {
         let limits = UploadLimiter::new(UploadLimits::default(), NonZeroUsize::new(3));
         let [complete, moving, stalled] = [1, 2, 3].map(|last| limits.admit_upload(address(last)).unwrap());
         let is_given_up = |permit: &UploadPermit| permit.progress.give_up.is_cancelled();
         complete.progress.set_complete();
         tokio::time::advance(STALLED).await;
         moving.progress.advance_to(Instant::now());
-        assert!(!is_given_up(&stalled), "nobody else is there");
+        assert!(!is_given_up(&stalled), "no other upload needs its place yet");
         for _ in 0..2 {
             limits.admit_upload(address(4)).unwrap_err();
             assert!(is_given_up(&stalled));

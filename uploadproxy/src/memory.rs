@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clients_of_a_limit_fit_into_it() {
+    fn a_memory_limit_is_divided_between_uploads_and_other_clients() {
         for (mib, uploads, others) in [(64, 18, 32), (128, 54, 96), (1024, 566, 992)] {
             let shares = MemoryShares::from_limit(mib << 20);
             assert_eq!((shares.uploads.get(), shares.others), (uploads, others), "{mib} MiB");

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_have_the_names_that_the_controller_gives_them() {
+    fn services_are_named_as_the_controller_names_them() {
         let long = format!("import-long-name-dv-{}1234567890", "123456789-".repeat(13));
         let dotted = long.replace("9-", "9.");
         let cut = format!("cdi-upload-{}", "a".repeat(39));

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_shares_a_pace_passes_at_its_rate_together() {
+    async fn senders_that_share_a_limiter_keep_to_its_rate_together() {
         let pace = SharedRateLimiter::new(NonZeroU64::new(1000).unwrap());
         let began = Instant::now();
         for _ in 0..50 {
@@ -50,6 +50,6 @@ mod tests {
         assert!((4.9..=5.01).contains(&seconds), "{seconds}");
         tokio::time::sleep(Duration::from_secs(60)).await;
         let next = pace.pass_bytes(1100);
-        assert_eq!(next.duration_since(Instant::now()), Duration::from_secs(1), "a pause saves little");
+        assert_eq!(next.duration_since(Instant::now()), Duration::from_secs(1), "only a short burst");
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_is_chosen_by_its_type_unless_a_custom_one_is_there() {
+    fn a_profile_is_chosen_by_its_type_unless_it_is_custom() {
         let profile = |profile: Value| parse_profile(&json!({"spec": {"tlsSecurityProfile": profile}}));
         let modern = TlsProfile::new("VersionTLS13", "");
         assert_eq!(parse_profile(&json!({})), TlsProfile::default());

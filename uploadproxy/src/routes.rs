@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_four_ways_to_upload_exist_in_both_versions_and_archives_have_one() {
+    fn every_upload_path_exists_in_both_versions_with_one_archive_path() {
         for (version, archive) in [("/v1beta1", ARCHIVES[0]), ("/v1alpha1", ARCHIVES[1])] {
             for name in ["upload", "upload-async", "upload-form", "upload-form-async"] {
                 let path = format!("{version}/{name}");
@@ -105,12 +105,12 @@ mod tests {
                 assert_eq!(endpoint.disk_path(), path);
                 assert_eq!(endpoint.archive_path(), Some(archive));
             }
-            assert_eq!(find_route(archive), ProxyRoute::Unknown, "archives are not a path of their own");
+            assert_eq!(find_route(archive), ProxyRoute::Unknown, "clients cannot request the archive path");
         }
     }
 
     #[test]
-    fn resumable_uploads_have_names_of_plain_letters() {
+    fn ids_of_resumable_uploads_have_only_url_safe_characters() {
         for path in [RESUMABLE.to_owned(), format!("{RESUMABLE}/0aZ-_")] {
             let route = find_route(&path);
             assert_eq!(route, ProxyRoute::Upload(UpstreamEndpoint::Resumable { path: &path }));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_match_exactly() {
+    fn paths_must_match_exactly() {
         for path in [
             "",
             "//",

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_for_names_that_exist() {
+    fn tokens_need_valid_names() {
         let parse = |pvc: &str, namespace: &str| {
             let words = ["uploadproxy-dev", "token", "--key", "k", "--pvc", pvc, "--namespace", namespace];
             Cli::try_parse_from(words).is_ok()

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_lead_to_servers() {
+    fn a_route_leads_from_a_pvc_to_its_server() {
         let routes = parse(
             "[[route]]\nnamespace = \"a\"\npvc = \"disk\"\nurl = \"https://[::1]:9443\"\n\
              [[route]]\nnamespace = \"b\"\npvc = \"files\"\nurl = \"https://localhost/\"\ncontent = \"archive\"\n",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_said() {
+    fn errors_name_the_file_and_the_problem() {
         let route = |namespace: &str, url: &str| {
             format!("[[route]]\nnamespace = {namespace:?}\npvc = \"disk\"\nurl = {url:?}\n")
         };

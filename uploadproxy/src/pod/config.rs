@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_have_an_address_or_are_off() {
+    fn the_metrics_option_is_an_address_or_off() {
         assert_eq!(metrics_addresses("off"), Ok(Vec::new()));
         assert_eq!(metrics_addresses(":9").unwrap().len(), 2);
         assert_eq!(metrics_addresses("[::1]:9").unwrap(), ["[::1]:9".parse().unwrap()]);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_is_the_pods_or_cdis() {
+    fn the_namespace_is_that_of_the_pod_or_cdi() {
         let dir = tempfile::tempdir().unwrap();
         let paths = PodPaths::from_prefix(dir.path().to_str());
         assert_eq!(own_namespace(&paths), "cdi");

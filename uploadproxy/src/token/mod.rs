@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_granted_by_every_rsa_algorithm() {
+    fn tokens_of_every_rsa_algorithm_are_granted() {
         let keys = keys();
         let grant = UploadGrant { namespace: "ns".to_owned(), pvc: "disk".to_owned() };
         for algorithm in keys.verifier.signature.algorithms.clone() {
@@ -266,7 +266,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn no_token_with_a_changed_byte_is_granted(position in 0..1000_usize, bit in 0..6_u32) {
+        fn a_token_with_a_changed_byte_is_refused(position in 0..1000_usize, bit in 0..6_u32) {
             static KEYS: std::sync::OnceLock<Keys> = std::sync::OnceLock::new();
             let keys = KEYS.get_or_init(keys);
             let token = keys.sign(Algorithm::PS256, &claims());

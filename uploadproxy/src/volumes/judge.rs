@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ready_target_takes_what_its_content_type_says() {
+    fn the_content_type_of_a_ready_target_is_followed() {
         for ready in ["true", "1", "T"] {
             let content = judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]);
             assert_eq!(content, Ok(Some(UploadContent::Disk)), "{ready}");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ready_is_waited_for() {
+    fn a_target_that_is_not_ready_is_waited_for() {
         for ready in ["false", "", "yes"] {
             assert_eq!(judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]), Ok(None), "{ready}");
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_never_be_ready_is_refused_in_upstreams_words() {
+    fn a_target_that_cannot_get_ready_is_refused_with_upstreams_message() {
         for (annotations, words) in [
             (vec![(POD_READY, "true")], "PVC disk is not an upload target"),
             (
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_populator_fills_another_pvc() {
+    fn a_populated_claim_is_filled_through_its_prime() {
         let source = |group: &str, kind: &str, name: &str| json!({"dataSourceRef": {"apiGroup": group, "kind": kind, "name": name}});
         let upload = source("cdi.kubevirt.io", "VolumeUploadSource", "source");
         assert_eq!(filled_claim(&pvc(&[], &upload)), FilledClaim::NotYet);

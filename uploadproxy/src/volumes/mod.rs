@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_pvc_that_is_not_known_beforehand_does_not_exist() {
+    async fn a_pvc_that_is_not_listed_does_not_exist() {
         let grant = UploadGrant { namespace: "b".to_owned(), pvc: "disk".to_owned() };
         assert_eq!(
             ClaimDirectory::Fixed(HashMap::new()).find_volume(&grant).await.unwrap_err().to_string(),

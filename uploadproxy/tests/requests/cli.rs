@@ -1,7 +1,6 @@
-//! The command line of the proxy in the image, and that of its development program: what people
-//! type, and what they are told.
+//! Command lines of the released proxy and of its development program: options and messages.
 
-// Cargo does not run the unit tests of an example that it builds as a program: they run here.
+// Cargo does not run the unit tests in an example that is a program, so they are included here.
 #[allow(dead_code, reason = "only the unit tests are used")]
 #[path = "../../examples/uploadproxy-dev/args.rs"]
 mod args;
@@ -20,7 +19,7 @@ use testkit::shells::assert_completion;
 use testkit::upload_proxy::{beside, development};
 use testkit::{disk, tools};
 
-/// `dev` in a folder, once it listens; with the metrics' address.
+/// Starts `dev` in a folder and waits until it listens. Also returns the address of the metrics.
 fn start_dev(dir: &Path) -> (Running, String) {
     start_dev_at("127.0.0.1:0", dir)
 }
@@ -37,7 +36,7 @@ fn start_dev_at(listen: &str, dir: &Path) -> (Running, String) {
     (running, metrics)
 }
 
-/// The command that it prints.
+/// Returns the curl command that `dev` has printed.
 fn printed_command(running: &Running) -> String {
     let log = running.stderr_so_far();
     let command = log.lines().map(str::trim).find(|line| line.starts_with("curl "));
@@ -49,7 +48,7 @@ fn shell(command: &str) -> String {
 }
 
 #[test]
-fn dev_prints_a_command_that_uploads_and_ends_both_servers() {
+fn dev_prints_a_working_upload_command_and_ends_both_servers() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let dir = folder.path().join("dev");
     let (running, metrics) = start_dev(&dir);
@@ -81,7 +80,7 @@ fn dev_prints_a_command_that_uploads_and_ends_both_servers() {
     ] {
         assert!(text.contains(&line), "no {line:?} in {text}");
     }
-    assert!(!ask_status(&ca, &format!("{base}/metrics")).starts_with('2'), "metrics are not for everybody");
+    assert!(!ask_status(&ca, &format!("{base}/metrics")).starts_with('2'), "metrics are public");
 
     running.signal(Signal::INT);
     let finished = running.wait();
@@ -98,7 +97,7 @@ fn ask_status(ca: &Path, url: &str) -> String {
 }
 
 #[test]
-fn dev_prints_a_url_that_curl_takes_whatever_it_listens_on() {
+fn dev_prints_a_url_that_curl_accepts_for_every_listen_address() {
     for listen in ["127.0.0.1:0", "[::1]:0", ":0"] {
         let folder = tempfile::tempdir().or_fail("a folder");
         let (running, _) = start_dev_at(listen, folder.path());
@@ -112,7 +111,7 @@ fn dev_prints_a_url_that_curl_takes_whatever_it_listens_on() {
 }
 
 #[test]
-fn dev_uses_its_keys_again() {
+fn dev_reuses_its_keys() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let keys = || std::fs::read(folder.path().join("token.pub")).or_fail("a key");
     let (first, _) = start_dev(folder.path());
@@ -138,14 +137,14 @@ fn dev_uses_its_keys_again() {
 }
 
 #[test]
-fn help_shows_a_route() {
+fn the_help_of_serve_shows_a_route() {
     let help =
         Program::new(development(BINARY)).args(["serve", "--help"]).timeout(Duration::from_secs(10)).run();
     assert!(help.stdout.contains("[[route]]") && help.stdout.contains("--limit-rate"), "{help:?}");
 }
 
 #[test]
-fn the_program_of_the_image_only_prints_what_it_is() {
+fn the_released_program_has_no_development_commands() {
     let run = |arguments: &[&str]| Program::new(BINARY).args(arguments).run();
     for (arguments, words) in [
         (&["--help"][..], "APISERVER_PUBLIC_KEY"),
@@ -163,7 +162,7 @@ fn the_program_of_the_image_only_prints_what_it_is() {
 }
 
 #[test]
-fn shells_complete_what_the_program_has() {
+fn shells_complete_the_commands_of_the_program() {
     assert_completion(BINARY, &[""], &["completions", "help", "man"]);
     assert_completion(BINARY, &["completions", "--h"], &["--help"]);
     assert_completion(BINARY, &["completions", "f"], &["fish"]);

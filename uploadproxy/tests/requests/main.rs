@@ -1,4 +1,5 @@
-//! The proxy as a whole program: its contract, its clients, its page, its command line, and clusters that are real or hostile.
+//! The proxy as a whole program: its contract, clients, page and command line, in real and in
+//! hostile clusters.
 
 mod cli;
 mod clients;

@@ -1,4 +1,4 @@
-//! Ends that do not read: nothing is kept for them.
+//! Ends that do not read: the proxy must not store data for them.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tokio::time::timeout;
 use crate::client::Client;
 use crate::{BINARY, PATH, memory, time_upload};
 
-/// What one upload may cost in memory, and what sixteen do: less than 1 MiB each.
+/// Uploads at the same time, each of which may take less than 1 MiB of memory.
 const UPLOADS: u64 = 16;
 
-/// After so long without progress a sender waits for somebody.
+/// A sender without progress for this long is blocked.
 const STUCK: Duration = Duration::from_secs(1);
 
 #[test]
-fn an_upload_server_that_does_not_read_stops_the_client() {
+fn an_upload_server_that_does_not_read_blocks_the_client() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     time_upload(&front);
     front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
@@ -46,7 +46,7 @@ fn an_upload_server_that_does_not_read_stops_the_client() {
 }
 
 #[test]
-fn a_client_that_does_not_read_stops_the_upload_server() {
+fn a_client_that_does_not_read_blocks_the_upload_server() {
     const ANSWER_BYTES: usize = 64 << 20;
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {ANSWER_BYTES}\r\n\r\n");
     let answer = [head.as_bytes(), &vec![b'x'; ANSWER_BYTES]].concat();

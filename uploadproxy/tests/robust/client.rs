@@ -12,16 +12,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Where uploads go, and how they begin.
+/// The address of the proxy, and the heads of uploads.
 pub(crate) struct Client {
     address: SocketAddr,
     config: Arc<ClientConfig>,
-    /// For each PVC.
+    /// One for each PVC.
     heads: Vec<Vec<u8>>,
 }
 
 impl Client {
-    /// One whose uploads are of `length` bytes.
+    /// Returns a client whose uploads have `length` bytes.
     pub(crate) fn new(front: &Scripted, length: usize) -> Arc<Self> {
         let head = |pvc: &String| front.request_for(pvc, "POST", crate::PATH).length(length).bytes();
         Arc::new(Self {
@@ -31,17 +31,18 @@ impl Client {
         })
     }
 
-    /// A connection with nothing but TCP.
+    /// Opens a TCP connection without TLS.
     pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.or_fail("connect")
     }
 
-    /// A connection on which an upload to the PVC of this number has begun.
+    /// Begins an upload to the PVC of this number.
     pub(crate) async fn upload(&self, pvc: usize) -> TlsStream<TcpStream> {
         self.try_upload(pvc).await.or_fail("an upload")
     }
 
-    /// The same; an error if the proxy is gone or closes the connection.
+    /// Like [`Client::upload`], but returns an error if the proxy is gone or closes the
+    /// connection.
     pub(crate) async fn try_upload(&self, pvc: usize) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::IpAddress(self.address.ip().into());
         let connector = TlsConnector::from(Arc::clone(&self.config));

@@ -1,4 +1,4 @@
-//! Thousands of connections that want nothing.
+//! Thousands of connections without a request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,20 +15,22 @@ use crate::{BINARY, memory, time_upload};
 
 const CONNECTIONS: usize = 10_000;
 
-/// Files that this process and the proxy, each, may open: a connection is one.
+/// Files that this process and the proxy may each open; a connection is one.
 const FILES: u64 = 16_384;
 
-/// How much the memory of the proxy may grow by connections whose handshakes do not end: a thousand may be in progress.
+/// Limit on the growth of the proxy's memory by incomplete handshakes, of which a thousand may be
+/// in progress.
 const GROWTH_BYTES: u64 = 16 << 20;
 
-/// What a handshake may hold until its ClientHello is complete: measured are 2 KiB and what was sent of it.
+/// Limit on what a handshake holds until its ClientHello is complete. Measured: 2 KiB and the
+/// received bytes.
 const HANDSHAKE_BYTES: u64 = 8 << 10;
 
-/// A storm, as it was seen from one address.
+/// New connections per second, as observed from a single address.
 const PER_SECOND: u32 = 6000;
 
 #[test]
-fn ten_thousand_silent_connections_do_not_hinder_an_upload() {
+fn ten_thousand_silent_connections_do_not_delay_an_upload() {
     allow_files(FILES);
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     time_upload(&front);
@@ -50,14 +52,15 @@ fn ten_thousand_silent_connections_do_not_hinder_an_upload() {
     println!(
         "an upload beside up to {CONNECTIONS} connections took at most {longest:?}; {grown} bytes of memory"
     );
-    // One may be unlucky: its connection is asked for a second time when the queue of new ones is full for a moment (RFC 6298 §2.1).
+    // One upload may be unlucky: when the queue of new connections is full, its SYN is sent again
+    // after a second (RFC 6298 §2.1).
     assert!(took[took.len() / 2] < Duration::from_secs(1), "{took:?}");
     assert!(*longest < Duration::from_secs(5), "{took:?}");
     assert!(grown < GROWTH_BYTES, "{grown} bytes");
     drop(connections);
 }
 
-/// The proxy's own listener, and that of its metrics.
+/// Starts a proxy. Also returns its own address and that of its metrics.
 fn listeners() -> (Scripted, [SocketAddr; 2]) {
     let proxy = UploadProxy::new(BINARY).arg("--metrics").arg("127.0.0.1:0");
     let front = Scripted::start_with(proxy, vec![Script::status(200, "")]);
@@ -69,7 +72,7 @@ fn listeners() -> (Scripted, [SocketAddr; 2]) {
 }
 
 #[test]
-fn handshakes_that_do_not_end_hold_little_and_give_it_back() {
+fn incomplete_handshakes_hold_little_memory_and_release_it() {
     allow_files(FILES);
     let (front, addresses) = listeners();
     time_upload(&front);
@@ -92,12 +95,12 @@ fn handshakes_that_do_not_end_hold_little_and_give_it_back() {
 }
 
 #[test]
-fn a_handshake_holds_less_than_eight_kibibytes() {
+fn an_incomplete_handshake_holds_less_than_eight_kibibytes() {
     let (front, [address, _]) = listeners();
     let [_, long, short, part, _] = hello::kinds(&front.proxy.front().client_config().or_fail("TLS"));
     for hello in [&long[..4000], &short[..180], &part] {
         let mut crowd = Crowd::new();
-        // What is there only once, or for the first of them.
+        // Memory that is allocated once, or for the first of them.
         crowd.join(source(0), address, 100, hello);
         time_upload(&front);
         let before = memory(front.server.id(), "RssAnon");
@@ -110,16 +113,16 @@ fn a_handshake_holds_less_than_eight_kibibytes() {
 }
 
 #[test]
-fn heads_that_do_not_end_hold_little() {
+fn incomplete_heads_hold_little_memory() {
     const CLIENTS: u64 = 300;
-    // Without a token, which stands at the end of a head.
+    // Without a token, because it comes at the end of a head.
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
     let head = format!("POST /v1beta1/upload HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(120_000));
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| front.server.connect()).collect();
     for client in &mut clients {
-        // It may close the connection before it has all of it.
+        // The proxy may close the connection before it has read everything.
         client.send_until_answered(head.as_bytes()).ok();
     }
     let each = memory(front.server.id(), "VmHWM").saturating_sub(before) / CLIENTS;
@@ -129,10 +132,10 @@ fn heads_that_do_not_end_hold_little() {
 }
 
 #[test]
-fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
+fn uploads_succeed_in_a_storm_of_connections() {
     allow_files(FILES);
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
-    // From one other address, from the client's own one, and from many.
+    // From another address, from the client's own address, and from many.
     for sources in [vec![source(0)], vec![Ipv4Addr::LOCALHOST], (0..250).map(source).collect()] {
         let storm = Storm::start(front.server.address(), sources, PER_SECOND);
         wait::until(Duration::from_secs(60), || "no storm", || storm.connections() >= u64::from(PER_SECOND));
@@ -143,7 +146,7 @@ fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
 }
 
 #[test]
-fn silent_connections_keep_nobody_from_the_metrics() {
+fn silent_connections_do_not_block_the_metrics() {
     let (_front, [_, address]) = listeners();
     let mut crowd = Crowd::new();
     crowd.join(source(0), address, 200, b"");

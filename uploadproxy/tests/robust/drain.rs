@@ -1,4 +1,4 @@
-//! The end of the proxy: uploads that run are let finish.
+//! The end of the proxy: running uploads may finish.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use testkit::wait;
 
 use crate::{BINARY, PATH, time_upload};
 
-/// An upload of which a half has arrived.
+/// Begins an upload and sends half of it.
 fn begin(front: &Scripted, content: &[u8]) -> Connection {
     let mut connection = front.server.connect();
     connection.begin(&front.request("POST", PATH).length(content.len())).or_fail("send");
@@ -22,7 +22,7 @@ fn begin(front: &Scripted, content: &[u8]) -> Connection {
     connection
 }
 
-/// Waits until nobody listens.
+/// Waits until new connections are refused.
 fn wait_until_refused(front: &Scripted) {
     let is_refused = || TcpStream::connect(front.server.address()).is_err();
     wait::until(Duration::from_secs(5), || "new connections are still accepted", is_refused);
@@ -31,7 +31,7 @@ fn wait_until_refused(front: &Scripted) {
 #[test]
 fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "done")]);
-    // One that waits for its next request goes at once.
+    // A connection that waits for its next request is closed at once.
     let mut idle = front.server.connect();
     let answered = idle.exchange(&front.request("HEAD", PATH), b"").or_fail("an answer");
     assert_eq!(answered.status, 200);
@@ -40,7 +40,7 @@ fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     front.server.signal(Signal::TERM);
     wait_until_refused(&front);
     assert!(idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"), "an idle connection is kept");
-    // No event to wait for: the proof is that nothing ends the upload in this time.
+    // There is no event to wait for: nothing may end the upload in this time.
     std::thread::sleep(Duration::from_secs(1));
     upload.send(&content[content.len() / 2..]).or_fail("send");
     upload.response().or_fail("an answer").assert(200, "done");
@@ -61,12 +61,12 @@ fn an_idle_proxy_ends_at_once() {
     front.server.signal(Signal::TERM);
     let finished = front.server.wait();
     assert!(!finished.crashed(), "{}", finished.stderr);
-    // The proxy waits for nobody: a header alone may take ten seconds.
+    // The proxy must not wait for anybody; waiting for a header alone would take ten seconds.
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }
 
 #[test]
-fn a_second_signal_ends_everything() {
+fn a_second_signal_ends_running_uploads() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     let upload = begin(&front, &[b'x'; 1000]);
     front.server.signal(Signal::TERM);
@@ -75,7 +75,7 @@ fn a_second_signal_ends_everything() {
     let started = Instant::now();
     let finished = front.server.wait();
     assert_ne!(finished.code(), 0);
-    // The upload would keep it for ever: the second signal does not wait.
+    // The upload would keep the proxy for ever, but the second signal does not wait for it.
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     drop(upload);
 }

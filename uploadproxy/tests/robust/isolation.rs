@@ -1,4 +1,4 @@
-//! The end of one upload server is the end of one upload.
+//! The failure of one upload server ends only its own upload.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::{BINARY, PATH};
 const PVCS: [&str; 4] = ["first", "second", "third", "fourth"];
 
 #[test]
-fn a_pod_that_is_killed_takes_only_its_own_upload_along() {
+fn a_killed_pod_ends_only_its_own_upload() {
     let upload_server = beside(BINARY, "cdi-uploadserver");
     let mut proxy = UploadProxy::new(BINARY);
     let pods = PVCS.map(|_| UploadPod::of_cluster(&upload_server, proxy.cluster(), &[]));
@@ -59,12 +59,12 @@ fn a_pod_that_is_killed_takes_only_its_own_upload_along() {
         let disk = std::fs::read(pods[index].disk()).or_fail("a disk");
         assert!(disk == contents[index], "{}", PVCS[index]);
     }
-    // And the proxy goes on.
+    // The proxy itself continues.
     let gone = Request::post(PATH).header("Authorization", &proxy.bearer("second"));
     assert_eq!(front.exchange(&gone, b"x").status, 502);
 }
 
-/// What the client of the pod that was killed sees.
+/// Checks the answer to the client of the killed pod.
 fn assert_gone(response: io::Result<Response>) {
     let response = response.or_fail("a status, since none was sent before");
     assert_eq!(response.status, 502, "{response:?}");
@@ -72,7 +72,7 @@ fn assert_gone(response: io::Result<Response>) {
 }
 
 #[test]
-fn a_pod_that_starts_again_is_reached_again() {
+fn a_restarted_pod_is_reached_again() {
     let upload_server = beside(BINARY, "cdi-uploadserver");
     let proxy = UploadProxy::new(BINARY);
     let pod = UploadPod::of_cluster(&upload_server, proxy.cluster(), &[]);
@@ -86,7 +86,7 @@ fn a_pod_that_starts_again_is_reached_again() {
     server.wait();
     assert_eq!(front.exchange(&head, b"").status, 502);
     let again = pod.serve(pod.program().env("LISTEN_PORT", address.port().to_string()));
-    // A connection to the one that is gone may not be used again.
+    // A connection to the killed pod must not be reused.
     let content = disk::content(5, 1 << 20);
     let request = Request::post(PATH).header("Authorization", &proxy.bearer("disk"));
     front.exchange(&request, &content).assert_uploaded();

@@ -14,7 +14,7 @@ fn front(args: &[&str]) -> Scripted {
     Scripted::start_with(proxy, vec![Script::status(200, "done")])
 }
 
-/// An upload that has begun and goes no further.
+/// Begins an upload that does not end.
 fn begin(front: &Scripted) -> Connection {
     let before = front.upstream.seen().len();
     let mut connection = front.server.connect();
@@ -25,7 +25,7 @@ fn begin(front: &Scripted) -> Connection {
 }
 
 #[test]
-fn uploads_in_excess_are_refused_until_one_ends() {
+fn uploads_above_a_limit_are_refused_until_one_ends() {
     for args in [["--max-uploads", "2"], ["--max-uploads-per-client", "2"]] {
         let front = front(&args);
         let mut uploads = [begin(&front), begin(&front)];
@@ -33,13 +33,13 @@ fn uploads_in_excess_are_refused_until_one_ends() {
         assert_eq!(refused.status, 429, "{args:?}: {refused:?}");
         assert!(refused.header("retry-after").is_some(), "{refused:?}");
         assert!(refused.text().contains("at most 2"), "{refused:?}");
-        // Questions are no uploads.
+        // Requests that bring no body are not uploads.
         let head = front.server.exchange(&front.request("HEAD", PATH), b"");
         assert_eq!(head.status, 200, "{head:?}");
         uploads[0].send(b"y").or_fail("send");
         uploads[0].response().or_fail("an answer").assert(200, "done");
         front.server.exchange(&front.request("POST", PATH), b"x").assert(200, "done");
-        // One that is given up makes room as well.
+        // An aborted upload makes room as well.
         let [_, given_up] = uploads;
         drop(given_up);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -51,11 +51,11 @@ fn uploads_in_excess_are_refused_until_one_ends() {
 }
 
 #[test]
-fn a_stalled_upload_makes_room_when_there_is_none() {
-    // By the clock of the proxy, another process.
+fn a_stalled_upload_is_ended_when_another_needs_its_place() {
+    // Measured by the clock of the proxy, another process.
     const STALLED: Duration = Duration::from_secs(30);
     let front = front(&["--max-uploads", "2"]);
-    // One whose upload server does not read, from a client that is gone, and one that is still
+    // Two uploads: the upload server of one does not read, and the client of the other is still
     // sending.
     front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
     let mut stalled = front.server.connect();
@@ -82,7 +82,7 @@ fn a_stalled_upload_makes_room_when_there_is_none() {
 }
 
 #[test]
-fn uploads_keep_to_a_rate() {
+fn uploads_keep_to_the_rate_limit() {
     const RATE: usize = 4 << 20;
     let content = vec![b'x'; RATE * 3];
     for flag in ["--limit-rate", "--limit-rate-per-client"] {
@@ -91,13 +91,13 @@ fn uploads_keep_to_a_rate() {
         let response = front.server.exchange(&front.request("POST", PATH), &content);
         response.assert(200, "done");
         let took = started.elapsed();
-        // Buffers may take something ahead.
+        // Buffers may take some bytes in advance.
         assert!((Duration::from_millis(1800)..Duration::from_secs(5)).contains(&took), "{flag}: {took:?}");
     }
 }
 
 #[test]
-fn two_uploads_share_a_rate() {
+fn concurrent_uploads_share_the_rate_limit() {
     const RATE: usize = 4 << 20;
     let content = vec![b'x'; RATE];
     let front = front(&["--limit-rate", &RATE.to_string()]);
@@ -111,6 +111,6 @@ fn two_uploads_share_a_rate() {
         }
     });
     let took = started.elapsed();
-    // Three seconds at the proxy's rate, less what buffers take ahead.
+    // Three seconds at this rate, less the bytes that buffers take in advance.
     assert!(took > Duration::from_millis(1800), "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! What is written down of an upload, and what never is.
+//! What is logged of an upload, and what never is.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use testkit::wait;
 
 use crate::{BINARY, PATH};
 
-/// The value of `name=` in a line.
+/// Returns the value of `name=` in a line.
 fn value<'a>(line: &'a str, name: &str) -> &'a str {
     let words = line.split_whitespace();
     let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     values.next().or_fail(format!("{name} in {line:?}"))
 }
 
-/// The lines of uploads, when there are as many.
+/// Returns the lines of uploads once there are `count` of them.
 fn lines(front: &Scripted, count: usize) -> Vec<String> {
     let complaint = || format!("{count} lines of uploads in\n{}", front.server.log());
     let lines = wait::find(Duration::from_secs(5), complaint, || {
@@ -32,7 +32,7 @@ fn lines(front: &Scripted, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn every_upload_is_one_line() {
+fn every_upload_is_one_line_in_the_log() {
     let nowhere = TcpListener::bind("127.0.0.1:0").or_fail("a port");
     let closed = nowhere.local_addr().or_fail("a port");
     drop(nowhere);
@@ -79,7 +79,7 @@ fn every_upload_is_one_line() {
         outcomes,
         ["200 completed", "400 rejected", "500 failed", "502 unreachable", "503 not-ready",]
     );
-    // Whatever the proxy would have answered.
+    // The client has left, whatever the proxy would have answered.
     assert_eq!(value(&lines[5], "outcome"), "client-gone", "{lines:?}");
 }
 
@@ -102,18 +102,18 @@ fn no_token_is_ever_logged() {
     ] {
         front.server.exchange(&request, b"x");
     }
-    // Also where the request is none.
+    // Also in a request that is not valid HTTP.
     let mut connection = front.server.connect();
     let broken = format!("POST {PATH} HTTP/1.1\r\nAuthorization: {}\r\nX\0: y\r\n\r\n", bearer(&token));
     connection.send(broken.as_bytes()).or_fail("send");
     connection.response().ok();
-    // No event to wait for: the proof is that nothing of it gets into the log.
+    // There is no event to wait for: the token may not get into the log in this time.
     std::thread::sleep(Duration::from_millis(100));
     let log = front.server.log();
     assert!(log.contains("upload pvc=disk"), "{log}");
     for secret in [&token, &other] {
         for part in secret.split('.') {
-            // The header of tokens is no secret, and the same in all.
+            // The first part of a token, its header, is not secret and is the same in all tokens.
             let is_secret = part.len() > 40;
             assert!(!is_secret || !log.contains(&part[..40]), "{part} in\n{log}");
         }
@@ -121,7 +121,7 @@ fn no_token_is_ever_logged() {
 }
 
 #[test]
-fn what_clients_send_does_not_forge_lines() {
+fn clients_cannot_forge_lines_in_the_log() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let mut claims = testkit::tokens::claims("disk\nI0101 forged: upload pvc=other", NAMESPACE);
     claims["operation"] = "\u{1b}[2J\nE0101 forged".into();

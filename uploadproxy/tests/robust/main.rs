@@ -1,4 +1,5 @@
-//! Clients and upload servers that misbehave: none of them gets anything through, and none of them harms the others.
+//! Clients and upload servers that misbehave. They must not get anything past the proxy, nor harm
+//! others.
 
 mod backpressure;
 mod client;
@@ -21,7 +22,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadproxy");
 
 const PATH: &str = "/v1beta1/upload";
 
-/// Uploads to an upload server that answers 200, and says how long that took.
+/// Uploads to an upload server that answers 200, and returns how long that took.
 #[track_caller]
 fn time_upload(front: &Scripted) -> Duration {
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Clients that connect and say nothing, or say it slowly.
+//! Clients that connect and send nothing, or send slowly.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use testkit::upstream::{End, Script};
 
 use crate::{BINARY, PATH, time_upload};
 
-/// How soon an upload begins, whoever else is there.
+/// How soon an upload must succeed, whatever other clients do.
 const SOON: Duration = Duration::from_secs(1);
 
-/// How long a handshake or a header may take, and how soon after that the connection is gone.
+/// When a connection must end whose handshake or header is not complete.
 const HEADER_TIME: std::ops::Range<Duration> = Duration::from_secs(8)..Duration::from_secs(14);
 
-/// PVCs whose uploads hang: one may have 32 at a time.
+/// PVCs of the uploads that hang; one PVC may have 32 at a time.
 const PVCS: usize = 11;
 
 fn front() -> Scripted {
@@ -24,7 +24,7 @@ fn front() -> Scripted {
 }
 
 #[test]
-fn silent_clients_do_not_hinder_an_upload() {
+fn silent_clients_do_not_delay_an_upload() {
     let front = front();
     let address = front.server.address();
     let handshakes: Vec<_> = (0..200).map(|_| TcpStream::connect(address).or_fail("connect")).collect();
@@ -51,18 +51,18 @@ fn silent_clients_do_not_hinder_an_upload() {
 }
 
 #[test]
-fn a_handshake_or_a_header_that_takes_too_long_is_not_waited_for() {
+fn an_incomplete_handshake_or_header_is_ended() {
     let front = front();
     let started = Instant::now();
     let mut handshake = TcpStream::connect(front.server.address()).or_fail("connect");
     let head = front.request("POST", PATH).length(5).bytes();
     let mut connections: Vec<Connection> = (0..4).map(|_| front.server.connect()).collect();
-    // One that says nothing, one that says half, and two that go on byte by byte.
+    // One client sends nothing, one sends half, and two continue byte by byte.
     connections[1].send(&head[..head.len() / 2]).or_fail("send");
     let mut ends: Vec<Option<Duration>> = vec![None; connections.len()];
     for byte in head.chunks(1).take(60) {
         for slow in &mut connections[2..] {
-            // Its end shows below.
+            // A failure shows below.
             slow.send(byte).ok();
         }
         for (connection, end) in connections.iter_mut().zip(&mut ends) {
@@ -87,13 +87,13 @@ fn a_handshake_or_a_header_that_takes_too_long_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_may_take_as_long_as_it_likes() {
+fn a_body_may_take_any_time() {
     let front = front();
     let mut connection = front.server.connect();
     connection.begin(&front.request("POST", PATH).length(16)).or_fail("send");
     for _ in 0..16 {
         connection.send(b"x").or_fail("send");
-        // All of them together: longer than the proxy waits for a header.
+        // Altogether longer than the proxy waits for a header.
         std::thread::sleep(Duration::from_millis(900));
     }
     connection.response().or_fail("an answer").assert(200, "");

@@ -1,7 +1,7 @@
-//! Requests whose ends two servers may see at different places (RFC 9112 §11.2), and others that are none.
-//!
-//! Every probe hides a request without a token behind or within one that has a token. An upload server that ever sees the
-//! hidden one got it past the proxy.
+//! Requests whose ends two servers may see at different places (RFC 9112 §11.2), and malformed
+//! ones.
+//! Every probe hides a request without a token behind or within one that has a token. An upload
+//! server that ever sees the hidden one got it past the proxy.
 
 mod bodies;
 mod heads;
@@ -18,30 +18,31 @@ use testkit::upstream::{End, Script};
 
 use crate::{BINARY, PATH, time_upload};
 
-/// After so long without an answer none is going to come.
+/// After this time without an answer, none will come.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// Stands in the hidden request.
+/// Text that only the hidden request contains.
 const MARK: &str = "smuggled";
 
-/// What may come of a probe.
+/// The permitted outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// A status of 4xx or 5xx or a closed connection, and nothing upstream.
     Refused,
     /// One request upstream, with this body.
     Passed(&'static str),
-    /// Either, with this body.
+    /// Either of them, with this body.
     Either(&'static str),
 }
 
 use Outcome::{Either, Passed, Refused};
 
-/// A name, what is sent and what comes of it. `{T}` stands for the field with the token, `{H}` for the hidden request, `{C}` for a head
-/// of a body in chunks, `{2}` for one with two lengths and `{Z}` for a hundred zeros.
+/// A name, the bytes to send, and the permitted outcome. `{P}` stands for the path, `{T}` for the
+/// field with the token, `{H}` for the hidden request, `{C}` for the head of a body in chunks,
+/// `{2}` for one with two lengths and `{Z}` for a hundred zeros.
 type Probe = (&'static str, &'static str, Outcome);
 
-/// A probe with its name as it is shown.
+/// A probe that is displayed by its name.
 struct Case(Probe);
 
 impl fmt::Display for Case {
@@ -50,7 +51,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// A probe with all its places filled in.
+/// Returns the bytes of a probe with its placeholders replaced.
 fn filled(text: &str, bearer: &str) -> Vec<u8> {
     let hidden = format!("POST {PATH} HTTP/1.1\r\nHost: h\r\nX-Mark: {MARK}\r\nContent-Length: 0\r\n\r\n");
     let chunked = "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: chunked\r\n\r\n";
@@ -65,10 +66,10 @@ fn filled(text: &str, bearer: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The status of every answer to a probe, until the connection ends or nothing comes for a while.
+/// Returns the status of every answer to a probe, until the connection ends or is silent.
 fn answers(mut connection: Connection, bytes: &[u8]) -> Vec<u16> {
     let mut statuses = Vec::new();
-    // A server that has seen enough may close while the rest is still being sent.
+    // The server may close the connection while the rest is still being sent.
     if connection.send_until_answered(bytes).is_err() {
         return statuses;
     }
@@ -76,7 +77,8 @@ fn answers(mut connection: Connection, bytes: &[u8]) -> Vec<u16> {
     loop {
         match connection.response() {
             Ok(response) => statuses.push(response.status),
-            // What is no HTTP is an error of another kind. A reset is an end as well.
+            // Malformed HTTP is an error of the kind `Other`. Any other error, such as a reset, is
+            // the end.
             Err(error) if error.kind() != io::ErrorKind::Other => return statuses,
             Err(error) => panic!("{error}"),
         }
@@ -88,7 +90,7 @@ fn check(probes: &[Probe]) {
         let front = Scripted::start(BINARY, vec![Script::status(200, "taken")]);
         let bytes = filled(text, &front.proxy.bearer(PVC));
         let statuses = answers(front.server.connect(), &bytes);
-        // What was sent on may still be on its way.
+        // Forwarded bytes may still be on their way.
         std::thread::sleep(Duration::from_millis(20));
         let seen = front.upstream.seen();
         let marked = seen.iter().any(|seen| seen.head.contains(MARK));
@@ -106,27 +108,27 @@ fn check(probes: &[Probe]) {
             Either(body) => refused || passed(body),
         };
         assert!(is_fine, "{statuses:?} instead of {outcome:?}, upstream {seen:?}");
-        // The proxy is as it was.
+        // The proxy still works.
         time_upload(&front);
     });
 }
 
 #[test]
-fn lengths_are_sure_or_refused() {
+fn ambiguous_lengths_hide_no_request() {
     check(&bodies::LENGTHS);
 }
 
 #[test]
-fn chunks_are_what_they_say_or_refused() {
+fn malformed_chunks_hide_no_request() {
     check(&bodies::CHUNKS);
 }
 
 #[test]
-fn heads_are_http_or_refused() {
+fn malformed_heads_hide_no_request() {
     check(&heads::HEADS);
 }
 
 #[test]
-fn targets_lead_to_the_upload_server_or_nowhere() {
+fn odd_targets_lead_to_the_upload_server_or_nowhere() {
     check(&heads::TARGETS);
 }

@@ -1,4 +1,4 @@
-//! Fast clients whose upload servers do not read, without and with a limit of memory.
+//! Fast clients whose upload servers do not read, without and with a memory limit.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use crate::client::Client;
 use crate::{BINARY, PATH, memory, time_upload};
 
-/// PVCs that the uploads are for: one may have 32 at a time.
+/// PVCs of the uploads; one PVC may have 32 at a time.
 const PVCS: usize = 50;
 
 /// Handshakes in progress at the same time.
@@ -30,35 +30,34 @@ const HANDSHAKES: usize = 16;
 /// Time without progress after which an upload counts as stalled.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// Times that a client comes before it gives up.
+/// Attempts of a client before it gives up.
 const TRIES: usize = 10;
 
-/// User memory that one stalled upload may hold: what the derived limit of uploads is computed
-/// with.
+/// Limit on the user memory of a stalled upload. The default limit on uploads is computed with it.
 const STALLED_BYTES: u64 = 896 << 10;
 
-/// Memory that may stay when all uploads have ended.
+/// Memory that may remain when all uploads have ended.
 const STAYS_BYTES: u64 = 16 << 20;
 
-/// What became of an upload.
+/// The outcome of an upload.
 enum Fate {
-    /// Bytes were accepted until the upload server's end was full. The connection stays open
-    /// while this lives.
+    /// Bytes were accepted until the buffers were full. The connection stays open as long as this
+    /// value.
     Stalled { _connection: Box<TlsStream<TcpStream>> },
-    /// This answer.
+    /// The client got this answer.
     Answered(String),
-    /// No answer, and no connection.
+    /// The connection ended without an answer.
     Broken,
 }
 
-/// A crowd of clients, which send as fast as they can.
+/// Many clients that send as fast as they can.
 struct Uploads {
     runtime: Runtime,
     tasks: Vec<JoinHandle<Fate>>,
 }
 
 impl Uploads {
-    /// Those that `go_on` continue to send after they were refused.
+    /// Starts `count` uploads; with `go_on` they continue to send after a refusal.
     fn start(front: &Scripted, count: usize, go_on: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -91,7 +90,7 @@ impl Uploads {
     }
 }
 
-/// Uploads, again if the connection was closed for another one before there was an answer.
+/// Uploads, and tries again if the connection was closed without an answer to make room.
 async fn upload(client: &Client, pvc: usize, handshakes: &Semaphore, goes_on: bool) -> Fate {
     for _ in 0..TRIES {
         match try_upload(client, pvc, handshakes, goes_on).await {
@@ -114,7 +113,7 @@ async fn try_upload(client: &Client, pvc: usize, handshakes: &Semaphore, goes_on
         while let Ok(written) = timeout(STUCK, to.write_all(&piece)).await {
             written?;
         }
-        // The proxy may have had no time for it yet.
+        // The proxy may have had no time to answer yet.
         tokio::time::sleep(STUCK * 3).await;
         Ok::<_, std::io::Error>(())
     };
@@ -132,7 +131,7 @@ async fn try_upload(client: &Client, pvc: usize, handshakes: &Semaphore, goes_on
                     _connection: Box::new(from.unsplit(to)),
                 };
             }
-            // The answer may be there all the same.
+            // There may be an answer all the same.
             Err(_) => {
                 let mut answer = String::new();
                 from.read_to_string(&mut answer).await.ok();
@@ -151,7 +150,7 @@ async fn try_upload(client: &Client, pvc: usize, handshakes: &Semaphore, goes_on
     }
 }
 
-/// An upload that sends a byte a second, so that it makes progress.
+/// An upload that sends a byte every second, and so makes progress.
 struct Running {
     stop: mpsc::Sender<()>,
     thread: std::thread::JoinHandle<Response>,
@@ -183,12 +182,12 @@ impl Running {
 }
 
 #[test]
-fn a_stalled_upload_holds_little() {
+fn a_stalled_upload_holds_little_memory() {
     const UPLOADS: usize = 200;
     let front = Scripted::start_for(BINARY, PVCS, vec![Script::status(200, "")]);
     time_upload(&front);
     front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
-    // Memory that exists once, or is kept for reuse.
+    // Memory that is allocated once or kept for reuse.
     let mut first = Uploads::start(&front, 16, false);
     let _first = first.fates();
     let before = memory(front.server.id(), "RssAnon");
@@ -201,7 +200,7 @@ fn a_stalled_upload_holds_little() {
 }
 
 #[test]
-fn a_thousand_stalled_uploads_get_no_proxy_killed() {
+fn a_thousand_stalled_uploads_do_not_exceed_the_memory_limit() {
     const UPLOADS: usize = 1000;
     for (limit, least) in [(128 << 20, 40), (64 << 20, 12)] {
         let group = MemoryCgroup::new(limit);
@@ -228,7 +227,7 @@ fn a_thousand_stalled_uploads_get_no_proxy_killed() {
                 Fate::Answered(answer) => {
                     assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
                     assert!(answer.contains("\r\nretry-after: 10\r\n"), "{answer}");
-                    // Which of the two limits comes first is chance.
+                    // Either of the two limits may come first.
                     let is_for_memory = answer.contains("the memory limit of the upload proxy allows ");
                     assert!(is_for_memory || answer.contains("too many requests for this PVC"), "{answer}");
                 }
@@ -237,15 +236,15 @@ fn a_thousand_stalled_uploads_get_no_proxy_killed() {
         }
         running.finish().assert(200, "done");
 
-        // Some are closed for others before they have read their answer.
+        // Some connections are closed to make room before their client has read the answer.
         let mut persistent = Uploads::start(&front, UPLOADS / 5, true);
         let more = persistent.fates();
         assert_eq!(group.oom_kills(), 0, "limit {limit}: the proxy was killed");
         let peak = group.peak_bytes();
         println!("limit {limit}: {peak} in the cgroup beside clients that continue to send");
 
-        // The end of what a client has sent does not reach a proxy that has stopped reading: the
-        // upload servers end it.
+        // A proxy that has stopped reading does not see that a client has left; the end of the
+        // upload server ends the upload.
         let Scripted { server, proxy, upstream, .. } = front;
         drop((fates, more, uploads, persistent, upstream));
         let stays = || memory(server.id(), "RssAnon").saturating_sub(fresh);
@@ -257,7 +256,7 @@ fn a_thousand_stalled_uploads_get_no_proxy_killed() {
         println!("limit {limit}: {} bytes stay", stays());
         let request = Request::post(PATH).header("Authorization", &proxy.bearer(PVC));
         let next = server.exchange(&request, b"x");
-        assert_eq!(next.status, 502, "there is room, and no upload server: {next:?}");
+        assert_eq!(next.status, 502, "the upload is admitted, but its upload server is gone: {next:?}");
         server.signal(Signal::TERM);
         server.wait().assert_success("a proxy with a limit");
     }

@@ -17,46 +17,46 @@ use crate::{BINARY, memory, time_upload};
 
 const UPLOADS: usize = 1000;
 
-/// PVCs that they are for: one may have 32 at a time.
+/// PVCs of the uploads; one PVC may have 32 at a time.
 const PVCS: usize = 50;
 
-/// What a slow client sends at once, and how often.
+/// Bytes that a slow client sends at once, and the time between them.
 const PIECE_BYTES: usize = 4096;
 const PIECE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How many handshakes go on at the same time.
+/// Handshakes in progress at the same time.
 const HANDSHAKES: usize = 16;
 
-/// The most memory of the proxy with all uploads in progress.
+/// Limit on the proxy's memory with all uploads in progress.
 const MEMORY_BYTES: u64 = 512 << 20;
 
-/// The most of it that stays when they have ended.
+/// Limit on the memory that remains when they have ended.
 const STAYS_BYTES: u64 = 32 << 20;
 
-/// The slowest of the uploads gets at least this part of what the fastest gets.
+/// The slowest upload must get at least this fraction of what the fastest gets: one in `FAIR`.
 const FAIR: u64 = 20;
 
-/// How long each phase is looked at.
+/// How long each phase is observed.
 const PHASE: Duration = Duration::from_secs(4);
 
-/// Bytes that have arrived of each upload.
+/// Returns how many bytes of each upload have arrived.
 fn arrived(upstream: &Upstream) -> Vec<u64> {
     upstream.seen().iter().map(|seen| seen.body_bytes()).collect()
 }
 
-/// One upload: pieces now and then until `hurry`, then as fast as they go.
+/// Runs an upload: pieces at intervals until `hurry`, then as fast as possible.
 async fn upload(client: Arc<Client>, pvc: usize, handshakes: Arc<Semaphore>, hurry: Arc<AtomicBool>) {
     let turn = handshakes.acquire().await.or_fail("a turn");
     let mut stream = client.upload(pvc).await;
     drop(turn);
     let piece = [b'x'; PIECE_BYTES];
     loop {
-        // The end of the test is an error here.
+        // The end of the test closes the connection.
         if stream.write_all(&piece).await.is_err() || stream.flush().await.is_err() {
             return;
         }
         if hurry.load(Ordering::Relaxed) {
-            // The clients among themselves take turns.
+            // Lets the other clients take their turns.
             tokio::task::yield_now().await;
         } else {
             tokio::time::sleep(PIECE_INTERVAL).await;
@@ -65,7 +65,7 @@ async fn upload(client: Arc<Client>, pvc: usize, handshakes: Arc<Semaphore>, hur
 }
 
 #[test]
-fn a_thousand_uploads_take_little_memory_give_it_back_and_get_their_share() {
+fn a_thousand_uploads_share_the_rate_and_release_their_memory() {
     let front = Scripted::start_for(BINARY, PVCS, vec![Script::status(200, "")]);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -1,5 +1,5 @@
-//! The clients that people use, through the proxy and a real upload server onto files and devices: each gives the disk that
-//! qemu-img makes of the image.
+//! Real clients, through the proxy and a real upload server to files and devices. Each must give
+//! the disk that qemu-img reads from the image.
 
 mod resumable;
 mod tus;
@@ -18,10 +18,10 @@ use testkit::tools;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::{PVC, UploadProxy, beside};
 
-/// What the server leaves behind when it has got a disk.
+/// Termination message of the upload server after a disk was uploaded.
 const UPLOADED: &str = r#"{"preallocationApplied":false,"message":"Upload Complete"}"#;
 
-/// Arguments of curl, with `@` for the file, and the path that they go to.
+/// Arguments of curl, in which the last `@` stands for the file, and the upload path.
 const WAYS: [(&[&str], &str); 9] = [
     (&["--data-binary", "@@"], "upload"),
     (&["--data-binary", "@@", "-H", "Expect:"], "upload-async"),
@@ -34,7 +34,7 @@ const WAYS: [(&[&str], &str); 9] = [
     (&["-F", "file=@@", "-H", "Transfer-Encoding: chunked"], "upload-form"),
 ];
 
-/// An upload pod and a proxy in front of it.
+/// An upload pod with a proxy in front of it.
 struct Pair {
     pod: UploadPod,
     upload_server: Server,
@@ -43,12 +43,12 @@ struct Pair {
 }
 
 impl Pair {
-    /// With a file as the target.
+    /// Starts a pair whose target is a file.
     fn new() -> Self {
         Self::with(|pod| pod, "kubevirt")
     }
 
-    /// With what `change` makes of the pod, for this content.
+    /// Starts a pair with the pod that `change` returns, for this content type.
     fn with(change: impl FnOnce(UploadPod) -> UploadPod, content: &str) -> Self {
         let proxy = UploadProxy::new(BINARY);
         let pod = UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), proxy.cluster(), &[]);
@@ -59,7 +59,7 @@ impl Pair {
         Self { pod, upload_server, proxy, front }
     }
 
-    /// With a proxy that lets so many bytes pass in a second.
+    /// Starts a pair whose proxy limits the rate of uploads.
     fn throttled(bytes_per_second: u64) -> Self {
         let pair = Self::new();
         let rate = bytes_per_second.to_string();
@@ -68,7 +68,7 @@ impl Pair {
         Self { proxy, front, ..pair }
     }
 
-    /// Sends `file` by curl and returns the status.
+    /// Sends `file` with curl and returns the status.
     fn curl(&self, args: &[&str], path: &str, file: &Path) -> String {
         let file = file.to_str().or_fail("a path of ASCII");
         let args = args.iter().map(|arg| {
@@ -82,7 +82,7 @@ impl Pair {
         tools::run("curl", fixed.map(str::to_owned).into_iter().chain(args).chain(rest))
     }
 
-    /// What both logged, for messages.
+    /// Returns the logs of both, for messages.
     fn logs(&self) -> String {
         format!("{}\n{}", self.front.log(), self.upload_server.log())
     }
@@ -110,7 +110,7 @@ fn image(folder: &Path) -> Image {
 }
 
 #[test]
-fn curl_makes_the_disk_that_qemu_img_makes() {
+fn uploads_by_curl_give_the_disk_that_qemu_img_reads() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let compressed = folder.path().join("image.xz");
@@ -148,7 +148,7 @@ fn curl_makes_the_disk_that_qemu_img_makes() {
 }
 
 #[test]
-fn curl_unpacks_an_archive_by_every_path() {
+fn archives_by_curl_are_unpacked_on_every_path() {
     let folder = tempfile::tempdir().unwrap();
     let tree = folder.path().join("tree");
     std::fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -186,7 +186,7 @@ fn failures_of_the_upload_server_reach_the_client() {
 }
 
 #[test]
-fn a_body_that_breaks_leaves_the_pod_ready_for_another() {
+fn a_broken_upload_leaves_the_pod_ready_for_the_next() {
     let pair = Pair::new();
     let content = disk::content(1, 4 << 20);
     let request = testkit::https::Request::post("/v1beta1/upload");
@@ -203,7 +203,7 @@ fn a_body_that_breaks_leaves_the_pod_ready_for_another() {
 }
 
 #[test]
-fn a_second_upload_to_a_pod_that_is_gone_is_a_bad_gateway() {
+fn an_upload_to_a_pod_that_has_ended_is_a_bad_gateway() {
     let pair = Pair::new();
     let content = disk::content(1, 1 << 20);
     let request = testkit::https::Request::post("/v1beta1/upload");

@@ -1,4 +1,4 @@
-//! Uploads by tus 1.0 that break and go on, and the status of an upload.
+//! Uploads by tus 1.0 that are interrupted and resumed, and the status of an upload.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn patch(pair: &Pair, path: &str, offset: usize) -> Request {
         .header("Upload-Offset", &offset.to_string())
 }
 
-/// The path that the server made for an upload of `length` bytes: one below the proxy's own, as it was asked.
+/// Creates an upload of `length` bytes and returns its path, which is below the requested one.
 fn create(pair: &Pair, length: usize) -> String {
     let request = tus(pair, "POST", CREATE).header("Upload-Length", &length.to_string()).length(0);
     let response = pair.front.exchange(&request, b"");
@@ -31,7 +31,7 @@ fn create(pair: &Pair, length: usize) -> String {
     let location = response.header("location").or_fail("a location");
     let path = location.find(CREATE).and_then(|at| location.get(at..));
     let path = path.or_fail(format!("{location} is below {CREATE}"));
-    // Whoever follows it comes by this proxy again.
+    // A client that follows it must reach this proxy again.
     let upstream = pair.upload_server.address().to_string();
     assert!(!location.contains(&upstream), "{location}");
     path.to_owned()
@@ -43,7 +43,7 @@ fn offset(response: &Response) -> usize {
 }
 
 #[test]
-fn an_upload_goes_on_where_it_broke() {
+fn an_interrupted_upload_resumes() {
     let pair = Pair::new();
     let content = disk::content(7, 16 << 20);
     let path = create(&pair, content.len());
@@ -66,7 +66,7 @@ fn an_upload_goes_on_where_it_broke() {
 }
 
 #[test]
-fn a_proxy_that_dies_costs_a_resumable_upload_nothing() {
+fn a_resumable_upload_survives_the_death_of_the_proxy() {
     let mut pair = Pair::new();
     let content = disk::content(8, 8 << 20);
     let path = create(&pair, content.len());
@@ -75,7 +75,7 @@ fn a_proxy_that_dies_costs_a_resumable_upload_nothing() {
     connection.begin(&patch(&pair, &path, 0).length(content.len())).unwrap();
     connection.send(&content[..half]).unwrap();
     pair.upload_server.wait_for_status(&[&format!("\"received_bytes\":{half},")]);
-    // The old one is killed as it is dropped.
+    // The old proxy is killed when it is dropped.
     pair.front = pair.proxy.start();
     pair.upload_server.wait_for_state("waiting");
     let kept = offset(&pair.front.exchange(&tus(&pair, "HEAD", &path), b""));
@@ -86,7 +86,7 @@ fn a_proxy_that_dies_costs_a_resumable_upload_nothing() {
 }
 
 #[test]
-fn the_status_of_an_upload_is_seen_through_the_proxy() {
+fn the_status_of_an_upload_is_available_through_the_proxy() {
     let pair = Pair::new();
     let status = || {
         let request = tus(&pair, "GET", "/v1beta1/status");
@@ -111,7 +111,7 @@ fn the_status_of_an_upload_is_seen_through_the_proxy() {
 }
 
 #[test]
-fn a_wrong_checksum_is_told_through_the_proxy() {
+fn a_wrong_checksum_is_reported_through_the_proxy() {
     let pair = Pair::new();
     let content = disk::content(9, 1 << 20);
     let request = Request::post("/v1beta1/upload")

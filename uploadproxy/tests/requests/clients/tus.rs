@@ -1,4 +1,5 @@
-//! Clients of tus that others wrote (`crates/testkit/tus`): tus-js-client and tuspy upload, are cut, and go on.
+//! Third-party tus clients (`crates/testkit/tus`): tus-js-client and tuspy upload, are
+//! interrupted, and resume.
 
 use std::fmt;
 use std::path::Path;
@@ -16,7 +17,7 @@ use super::{Pair, UPLOADED};
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes that are sent, and bytes that the proxy lets pass in a second.
+/// Length of the upload, and the rate limit of the proxy in bytes per second.
 const LENGTH: u64 = 32 * MIB;
 const RATE: u64 = 8 * MIB;
 
@@ -39,7 +40,7 @@ impl fmt::Display for Client {
 }
 
 impl Client {
-    /// The client that uploads `file` to `url`.
+    /// Returns the client that uploads `file` to `url`.
     fn program(self, pair: &Pair, url: &str, file: &Path) -> Program {
         let installed = tools::built("tus");
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/testkit/tus");
@@ -60,7 +61,7 @@ impl Client {
 }
 
 #[test]
-fn uploads_of_other_clients_are_cut_and_go_on() {
+fn third_party_tus_clients_resume_after_a_cut() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("disk.raw");
     let content = disk::content(3, LENGTH);
@@ -84,7 +85,7 @@ fn uploads_of_other_clients_are_cut_and_go_on() {
         let offsets: Vec<u64> = offsets.map(|offset| offset.parse().or_fail(offset)).collect();
         assert!(offsets.first().is_some_and(|first| *first > 0), "{}", finished.stdout);
         assert!(finished.stdout.ends_with("done\n"), "{}", finished.stdout);
-        // Only what was under way when it was cut is sent twice, not what the server has.
+        // Only bytes in flight at the cut may be sent twice, not those that the server has.
         let again = relay.sent().saturating_sub(LENGTH);
         assert!(again < LENGTH / 4, "{again} bytes were sent again");
         pair.upload_server.wait().assert_success("resume");

@@ -1,4 +1,5 @@
-//! `virtctl image-upload`, as kubevirt's pkg/virtctl/imageupload does it, against upload servers that fail.
+//! `virtctl image-upload`, as implemented in kubevirt's pkg/virtctl/imageupload, against upload
+//! servers that fail.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,23 +15,23 @@ use testkit::upstream::{Reads, Script, Then};
 
 use crate::clients::{BINARY, Pair, UPLOADED};
 
-/// Attempts, as `--retry` says by default.
+/// Retries after the first attempt: the default of `--retry`.
 const RETRIES: u32 = 5;
 
-/// How often an expired token is replaced.
+/// How often virtctl replaces an expired token.
 const REFRESHES: u32 = 3;
 
-/// What virtctl does with a token and an image.
+/// Imitates what virtctl does with a token and an image.
 struct Virtctl<'a> {
     front: &'a Server,
-    /// Where tokens come from: the UploadTokenRequests of the real one.
+    /// Returns a token; the real virtctl creates an UploadTokenRequest.
     token: &'a dyn Fn() -> String,
-    /// Between attempts; the real one waits for milliseconds.
+    /// Pause between attempts; the real virtctl waits for milliseconds.
     pause: Duration,
 }
 
 impl Virtctl<'_> {
-    /// Uploads, and says what virtctl would print at the end.
+    /// Uploads `image`, or returns the error that virtctl would print.
     fn upload(&self, image: &[u8]) -> Result<(), String> {
         let mut token = (self.token)();
         let mut refreshes = 0;
@@ -53,7 +54,8 @@ impl Virtctl<'_> {
         Err(format!("error uploading image after {RETRIES} retries: {last}"))
     }
 
-    /// HEAD tells which of the two paths it is; then the image follows, on the same connection if it is still there.
+    /// Asks by HEAD which of the two paths to use, and sends the image, on the same connection if
+    /// it is still open.
     fn attempt(&self, token: &str, image: &[u8]) -> std::io::Result<(u16, String)> {
         let bearer = format!("Bearer {token}");
         let mut connection = self.front.connect();
@@ -66,7 +68,7 @@ impl Virtctl<'_> {
             .header("Content-Type", "application/octet-stream")
             .header("Authorization", &bearer);
         let post = |connection: &mut Connection| connection.exchange(&request, image);
-        // Go's transport connects anew when an idle connection turns out to be closed.
+        // Go's transport opens a new connection when an idle one turns out to be closed.
         let response = post(&mut connection).or_else(|_| post(&mut self.front.connect()))?;
         Ok((response.status, response.text()))
     }
@@ -77,7 +79,7 @@ fn head_ok() -> Script {
 }
 
 #[test]
-fn an_image_arrives_by_way_of_async() {
+fn virtctl_uploads_an_image_by_the_asynchronous_path() {
     let pair = Pair::new();
     let content = disk::content(1, 5 << 20);
     let virtctl = Virtctl {
@@ -92,7 +94,7 @@ fn an_image_arrives_by_way_of_async() {
 }
 
 #[test]
-fn an_archive_arrives_by_way_of_sync() {
+fn virtctl_uploads_an_archive_by_the_synchronous_path() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), disk::content(1, 1 << 20)).unwrap();
     let archive = folder.path().join("archive.tar");
@@ -110,16 +112,16 @@ fn an_archive_arrives_by_way_of_sync() {
 }
 
 #[test]
-fn failures_are_tried_again_from_the_first_byte() {
+fn virtctl_retries_failed_uploads_from_the_first_byte() {
     let content = disk::content(2, 3 << 20);
     let scripts = vec![
-        // An attempt that meets a server that is busy, before its body is read.
+        // An attempt that a busy server refuses before its body is read.
         head_ok(),
         Script::early(testkit::upstream::answer(503, "")),
-        // One that breaks.
+        // An attempt whose connection is reset.
         head_ok(),
         Script::stop(Reads::Part(1 << 20), Then::Reset),
-        // One that cannot even be asked.
+        // An attempt whose HEAD request fails already.
         Script::stop(Reads::Head, Then::Close),
         Script::status(500, "Saving stream failed: x"),
         head_ok(),
@@ -143,7 +145,7 @@ fn failures_are_tried_again_from_the_first_byte() {
 }
 
 #[test]
-fn a_server_that_always_fails_is_given_up() {
+fn virtctl_gives_up_when_the_server_always_fails() {
     let front = Scripted::start(BINARY, vec![Script::status(500, "Saving stream failed: it is broken")]);
     let virtctl = Virtctl {
         front: &front.server,
@@ -159,7 +161,7 @@ fn a_server_that_always_fails_is_given_up() {
 }
 
 #[test]
-fn a_token_that_expires_between_attempts_is_replaced() {
+fn virtctl_replaces_a_token_that_expires_between_attempts() {
     let scripts = vec![head_ok(), Script::status(503, ""), head_ok(), Script::status(200, "")];
     let front = Scripted::start(BINARY, scripts);
     let asked = Cell::new(0);
@@ -168,7 +170,7 @@ fn a_token_that_expires_between_attempts_is_replaced() {
         if asked.get() > 1 {
             return front.proxy.key().token(PVC, NAMESPACE);
         }
-        // Valid by the leeway of 10 s, for 2 s more.
+        // Expired 8 s ago, so the leeway of 10 s makes it valid for 2 s more.
         let mut claims = claims(PVC, NAMESPACE);
         claims["exp"] = json!(tokens::now() - 8);
         front.proxy.key().sign("PS256", &claims)
@@ -180,7 +182,7 @@ fn a_token_that_expires_between_attempts_is_replaced() {
 }
 
 #[test]
-fn a_token_that_never_counts_is_told_at_once() {
+fn virtctl_reports_an_invalid_token_at_once() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let virtctl = Virtctl { front: &front.server, token: &|| "abc".to_owned(), pause: Duration::ZERO };
     let error = virtctl.upload(&disk::content(1, 8 << 20)).unwrap_err();

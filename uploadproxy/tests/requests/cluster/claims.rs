@@ -1,4 +1,5 @@
-//! What the proxy answers for claims in every state that an API server of version 1.20 can hold (contract §3.6, §3.7).
+//! Answers of the proxy for claims in every state that an API server of version 1.20 can hold
+//! (contract §3.6, §3.7).
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ const TARGET: (&str, &str) = ("storage.upload.target", "");
 const READY: (&str, &str) = ("storage.pod.ready", "true");
 
 #[test]
-fn claims_that_take_no_upload_are_refused_in_upstreams_words() {
+fn claims_that_take_no_upload_are_refused_with_upstreams_message() {
     let odd = ("storage.contentType", "<script>alert(\"it's me & you\")</script>");
     let deployed = Deployed::without_claim(cluster(), "claims");
     let server = deployed.start(NOWHERE);
@@ -49,12 +50,12 @@ fn a_claim_that_does_not_get_ready_is_waited_for_ten_seconds() {
     deployed.upload(&server, &disk()).assert(503, "context deadline exceeded");
     let waited = started.elapsed();
     let expected = Duration::from_secs(9)..Duration::from_secs(15);
-    // The ten seconds are those of the proxy, another process.
+    // The ten seconds are measured by the proxy, another process.
     assert!(expected.contains(&waited), "{waited:?}");
 }
 
 #[test]
-fn an_upload_begins_when_its_claim_gets_ready() {
+fn an_upload_begins_when_its_claim_is_ready() {
     let deployed = Deployed::without_claim(cluster(), "later");
     cluster().create_upload_pvc(NAMESPACE, "later", &[]);
     let pod = deployed.pod();
@@ -64,7 +65,7 @@ fn an_upload_begins_when_its_claim_gets_ready() {
     let started = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The proxy looks at the claim meanwhile, time and again.
+            // The proxy checks the claim several times meanwhile.
             std::thread::sleep(delay);
             cluster().annotate_pvc(NAMESPACE, "later", READY.0, Some(READY.1));
         });
@@ -76,7 +77,7 @@ fn an_upload_begins_when_its_claim_gets_ready() {
     assert_disk(&pod, &disk());
 
     cluster().annotate_pvc(NAMESPACE, "later", "storage.pod.phase", Some("Succeeded"));
-    // What was seen of the claim a moment ago is told to others.
+    // For a moment the proxy may still use what it last read of the claim.
     let refused = "rejecting Upload Request for PVC later that already finished uploading";
     eventually("an upload is refused", PROMPT, || {
         let answer = deployed.upload(&server, &disk());
@@ -85,7 +86,7 @@ fn an_upload_begins_when_its_claim_gets_ready() {
 }
 
 #[test]
-fn a_claim_for_files_gets_the_files_of_an_archive() {
+fn an_archive_is_unpacked_to_a_claim_for_files() {
     let deployed = Deployed::new(cluster(), "files");
     cluster().annotate_pvc(NAMESPACE, "files", "storage.contentType", Some("archive"));
     let folder = tempfile::tempdir().unwrap();

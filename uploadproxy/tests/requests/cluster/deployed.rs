@@ -1,4 +1,4 @@
-//! The proxy as CDI's operator deploys it, beside an upload pod.
+//! The proxy as CDI's operator deploys it, next to an upload pod.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use testkit::upload_proxy::{UploadProxy, beside};
 
 use crate::cluster::{BINARY, NAMESPACE};
 
-/// An address where nobody listens, for proxies that must not get as far as an upload server.
+/// An address without a listener, for proxies that must not contact an upload server.
 pub(crate) const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// A proxy whose claim and whose ConfigMap with authorities both have the name of a test.
+/// A proxy whose claim and whose ConfigMap of authorities both have the name of the test.
 pub(crate) struct Deployed<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) name: &'static str,
@@ -27,38 +27,39 @@ pub(crate) struct Deployed<'a> {
 }
 
 impl<'a> Deployed<'a> {
-    /// A claim whose upload pod is ready, and what the proxy needs to trust that.
+    /// Creates a claim whose upload pod is ready, and the ConfigMap with the authority of the pod.
     pub(crate) fn new(cluster: &'a Cluster, name: &'static str) -> Self {
         let deployed = Self::without_claim(cluster, name);
         cluster.create_upload_pvc(NAMESPACE, name, &[("storage.pod.ready", "true")]);
         deployed
     }
 
-    /// The same without the claim.
+    /// Creates the same without the claim.
     pub(crate) fn without_claim(cluster: &'a Cluster, name: &'static str) -> Self {
         let files = UploadProxy::new(BINARY);
         cluster.set_ca_bundle(name, &files.cluster().pem());
         Self { cluster, name, files }
     }
 
-    /// The claim's upload pod, whose certificate and whose clients' are signed by `authority`.
+    /// Returns the claim's upload pod; `authority` signs its certificate and those of its clients.
     pub(crate) fn pod_of(&self, authority: &Arc<Authority>) -> UploadPod {
         let name = format!("cdi-upload-{}.{NAMESPACE}.svc", self.name);
         UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), authority, &[name])
     }
 
-    /// The claim's upload pod.
+    /// Returns the claim's upload pod.
     pub(crate) fn pod(&self) -> UploadPod {
         self.pod_of(self.files.cluster())
     }
 
-    /// The proxy with its own ServiceAccount, and `upload_server` in the place of the claim's Service.
+    /// Returns the proxy with its own ServiceAccount; `upload_server` stands in for the claim's
+    /// Service.
     pub(crate) fn program(&self, upload_server: SocketAddr) -> Program {
         let kubeconfig = self.cluster.service_account(CDI_NAMESPACE, PROXY_ACCOUNT);
         self.bare_program(upload_server).arg("-kubeconfig").arg(kubeconfig)
     }
 
-    /// The proxy in a pod that does not know of any cluster.
+    /// Returns the proxy in a pod without access to a cluster.
     pub(crate) fn bare_program(&self, upload_server: SocketAddr) -> Program {
         Program::new(BINARY)
             .args(["-alsologtostderr", "-v=3"])
@@ -79,12 +80,12 @@ impl<'a> Deployed<'a> {
         self.files.serve(self.program(upload_server))
     }
 
-    /// A POST to `/v1beta1/upload` by whoever may upload to the claim.
+    /// Returns a POST to `/v1beta1/upload` with a token for the claim.
     pub(crate) fn request(&self) -> Request {
         self.request_for(self.name)
     }
 
-    /// A POST to `/v1beta1/upload` by whoever may upload to `claim`.
+    /// Returns a POST to `/v1beta1/upload` with a token for `claim`.
     pub(crate) fn request_for(&self, claim: &str) -> Request {
         let token = self.files.key().token(claim, NAMESPACE);
         Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"))
@@ -97,7 +98,7 @@ impl<'a> Deployed<'a> {
     }
 }
 
-/// A disk of a MiB that is no image.
+/// Returns a raw disk of 1 MiB.
 pub(crate) fn disk() -> Vec<u8> {
     let mut disk = vec![0; 1 << 20];
     Random::new(1).fill(&mut disk);

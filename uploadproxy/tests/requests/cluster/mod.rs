@@ -1,4 +1,4 @@
-//! The proxy in a cluster: against a real API server, with the rights that CDI's operator gives it and no others.
+//! The proxy in a cluster: with a real API server, and only the rights that CDI's operator grants.
 
 mod claims;
 mod deployed;
@@ -16,10 +16,11 @@ use testkit::cluster::Cluster;
 /// The namespace of the claims.
 const NAMESPACE: &str = "default";
 
-/// Within this time, what is changed in the cluster must have its effect in the proxy (CDI's functional test 9063).
+/// The proxy must follow changes in the cluster within this time (CDI's functional test 9063).
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// The cluster of all tests but those that stop its API server. Each test has claims and a ConfigMap of its own.
+/// Returns the cluster of all tests except those that stop its API server. Each test has claims
+/// and a ConfigMap of its own.
 fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| {
@@ -29,7 +30,8 @@ fn cluster() -> &'static Cluster {
     })
 }
 
-/// Tries until there is a value, for at most `patience`; returns it and how long that took.
+/// Calls `attempt` until it returns a value, for at most `patience`. Returns the value and how
+/// long that took.
 #[track_caller]
 fn eventually<T>(what: &str, patience: Duration, attempt: impl Fn() -> Result<T, String>) -> (T, Duration) {
     let started = Instant::now();

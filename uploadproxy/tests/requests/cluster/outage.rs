@@ -1,4 +1,4 @@
-//! An API server that is away for a while.
+//! API servers that are unavailable for a while.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::cluster::deployed::{Deployed, NOWHERE, assert_disk, disk};
 use crate::cluster::tls::{handshake, only};
 use crate::cluster::{PROMPT, eventually};
 
-/// How long a watch that has failed may rest: kube's back-off ends at 30 s and has jitter.
+/// Longest pause before a failed watch is retried: kube's back-off ends at 30 s and has jitter.
 const WATCH_PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() {
+fn running_uploads_survive_an_outage_of_the_api_server_and_new_ones_follow_it() {
     let cluster = Cluster::start();
     cluster.install_cdi();
     let deployed = Deployed::new(&cluster, "outage");
@@ -31,7 +31,8 @@ fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() 
     assert_eq!(upload.response().unwrap().status, 100);
     cluster.stop_api();
 
-    // What was seen of the claim a moment ago is told to others: then it is the upload server that says no.
+    // For a moment the proxy may still use what it last read of the claim. Then the upload server
+    // refuses the upload.
     eventually("the loss of the API server is noticed", PROMPT, || {
         let answer = deployed.upload(&server, &disk);
         assert_eq!(answer.status, 503, "{answer:?}");
@@ -75,13 +76,13 @@ fn a_proxy_that_starts_before_the_api_server_waits_for_it() {
     cluster.stop_api();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The proxy tries in vain meanwhile: its log can be read when it listens.
+            // The proxy fails to connect meanwhile; its log is read when it listens.
             std::thread::sleep(Duration::from_secs(2));
             cluster.restart_api();
         });
         let server = deployed.files.serve(program);
         assert!(server.log().contains("cannot watch CDI's configuration"), "{}", server.log());
-        // Nobody was let in before the profile was known.
+        // No client may be accepted before the profile is known.
         let old = only(deployed.files.front(), &TLS12);
         assert!(handshake(&server, &old).is_err());
         server.connect();

@@ -1,4 +1,4 @@
-//! What the proxy needs from RBAC (contract §3.9), and how it finds the API server.
+//! The rights that the proxy needs (contract §3.9), and how it finds the API server.
 
 use testkit::cluster::cdi::{CDI_NAMESPACE, PROXY_ACCOUNT};
 
@@ -6,7 +6,7 @@ use crate::cluster::cluster;
 use crate::cluster::deployed::{Deployed, NOWHERE, assert_disk, disk};
 
 #[test]
-fn its_own_account_is_enough_for_an_upload() {
+fn the_account_of_the_proxy_suffices_for_an_upload() {
     let deployed = Deployed::new(cluster(), "rights");
     let pod = deployed.pod();
     let upload_server = pod.start();
@@ -18,7 +18,7 @@ fn its_own_account_is_enough_for_an_upload() {
 }
 
 #[test]
-fn in_its_pod_it_finds_the_api_server_by_what_kubelet_mounts() {
+fn in_its_pod_the_proxy_uses_the_mounted_service_account() {
     let deployed = Deployed::new(cluster(), "mounted");
     let pod = deployed.pod();
     let upload_server = pod.start();
@@ -30,7 +30,7 @@ fn in_its_pod_it_finds_the_api_server_by_what_kubelet_mounts() {
     std::fs::write(mounted.join("namespace"), CDI_NAMESPACE).unwrap();
     std::fs::copy(cluster().ca_file(), mounted.join("ca.crt")).unwrap();
     let api = cluster().address();
-    // In a mount namespace of its own, as in a container: the place of these files is fixed.
+    // In a mount namespace, as in a container, because the paths of these files are fixed.
     let mount = "mount --bind \"$0\" /var/run && exec \"$@\"";
     let program = deployed
         .bare_program(upload_server.address())
@@ -47,7 +47,7 @@ fn in_its_pod_it_finds_the_api_server_by_what_kubelet_mounts() {
 }
 
 #[test]
-fn without_the_right_to_read_claims_the_client_gets_the_api_servers_words() {
+fn without_the_right_to_read_claims_the_error_of_the_api_server_is_passed_on() {
     let deployed = Deployed::new(cluster(), "rightless");
     let accounts = format!("/api/v1/namespaces/{CDI_NAMESPACE}/serviceaccounts");
     let account =
@@ -66,7 +66,7 @@ fn without_the_right_to_read_claims_the_client_gets_the_api_servers_words() {
 }
 
 #[test]
-fn without_the_config_map_there_is_no_client_and_no_word() {
+fn without_the_config_map_uploads_are_refused_until_it_exists() {
     let deployed = Deployed::new(cluster(), "bundle");
     let path = "/api/v1/namespaces/cdi/configmaps/bundle";
     cluster().delete(path);

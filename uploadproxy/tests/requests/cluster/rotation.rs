@@ -1,4 +1,5 @@
-//! What the proxy shows to upload servers and expects of them, which CDI renews while the proxy runs (contract §8 item 74).
+//! Certificates of the proxy and authorities that it trusts, which CDI renews while the proxy runs
+//! (contract §8 item 74).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use testkit::upload_pod::{CLIENT_NAME, Server};
 use crate::cluster::deployed::{Deployed, assert_disk, disk};
 use crate::cluster::{cluster, eventually};
 
-/// Within this time, what was renewed must be used.
+/// Renewed files must be used within this time.
 const ROTATION: Duration = Duration::from_secs(120);
 
-/// What every 502 begins with.
+/// The beginning of every body of a 502.
 const PROXY_ERROR: &str = "error in upload-proxy: http: proxy error: ";
 
-/// Uploads until that succeeds; says how long it took.
+/// Uploads until that succeeds, and returns how long it took.
 #[track_caller]
 fn upload_after_rotation(deployed: &Deployed<'_>, server: &Server) -> Duration {
     let ((), waited) = eventually("an upload", ROTATION, || {
@@ -38,7 +39,7 @@ fn assert_proxy_error(deployed: &Deployed<'_>, server: &Server) {
 }
 
 #[test]
-fn new_authorities_are_used_and_old_ones_are_not() {
+fn new_authorities_are_trusted_and_old_ones_are_not() {
     let deployed = Deployed::new(cluster(), "authorities");
     let first_pod = deployed.pod();
     let first_server = first_pod.start();
@@ -47,7 +48,7 @@ fn new_authorities_are_used_and_old_ones_are_not() {
     deployed.upload(&server, &disk()).assert_uploaded();
     first_server.wait().assert_success("the first upload server");
 
-    // The next pod has a certificate of the next authority, and knows clients of that one.
+    // The next pod has a certificate of the next authority, and accepts only clients of that one.
     let next = Arc::new(Authority::new().unwrap());
     let port = address.port().to_string();
     let pod = deployed.pod_of(&next).env("LISTEN_PORT", &port);
@@ -67,11 +68,12 @@ fn new_authorities_are_used_and_old_ones_are_not() {
     upload_server.wait().assert_success("the next upload server");
     assert_disk(&pod, &disk());
 
-    // Whoever has taken an old key must not be believed for longer than that either.
+    // The old authority must not be trusted for longer than that either, because its key may be
+    // stolen.
     cluster().set_ca_bundle(deployed.name, &next.pem());
     let old_pod = deployed.pod().env("LISTEN_PORT", &port);
     let _old_server = old_pod.start();
-    let ((), waited) = eventually("the old authority is not believed", ROTATION, || {
+    let ((), waited) = eventually("the old authority is no longer trusted", ROTATION, || {
         let text = deployed.upload(&server, &disk()).text();
         // Before that, it is the pod that refuses the proxy.
         if text.contains("invalid peer certificate") { Ok(()) } else { Err(text) }
@@ -80,7 +82,7 @@ fn new_authorities_are_used_and_old_ones_are_not() {
 }
 
 #[test]
-fn a_new_client_certificate_is_shown() {
+fn a_new_client_certificate_is_used() {
     let deployed = Deployed::new(cluster(), "client");
     let stranger = Authority::new().unwrap().client(CLIENT_NAME, KeyKind::Ecdsa).unwrap();
     let mut secret =

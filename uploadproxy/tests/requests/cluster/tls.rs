@@ -1,4 +1,4 @@
-//! The front door's TLS, which changes while the proxy runs (contract §3.2).
+//! TLS of the public port, whose settings change while the proxy runs (contract §3.2).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use testkit::upload_pod::Server;
 use crate::cluster::deployed::{Deployed, NOWHERE, assert_disk, disk};
 use crate::cluster::{PROMPT, cluster, eventually};
 
-/// A client that speaks one version of TLS only.
+/// Returns a client that speaks only one version of TLS.
 pub(crate) fn only(
     authority: &Authority,
     version: &'static rustls::SupportedProtocolVersion,
@@ -24,7 +24,7 @@ pub(crate) fn only(
     authority.client_config_for(&offer).or_fail("TLS")
 }
 
-/// The version that a handshake agrees on, or why it failed.
+/// Returns the version that a handshake negotiates, or why it failed.
 pub(crate) fn handshake(
     server: &Server,
     client: &Arc<ClientConfig>,
@@ -63,17 +63,17 @@ fn the_profile_of_cdi_config_takes_effect_without_a_restart() {
         takes_old(profile, wanted);
     }
 
-    // Without the object the last profile holds; a new object counts.
+    // Without the object the last profile stays in effect, and a new object replaces it.
     cluster().delete(CDI_CONFIG);
-    // A watch would have told by now: the proof is that nothing changes.
+    // There is no event to wait for: a watch would have reported by now, and nothing may change.
     std::thread::sleep(PROMPT / 5);
     takes_old(&json!("deleted"), false);
     cluster().create_cdi_config();
-    takes_old(&json!("made anew"), true);
+    takes_old(&json!("created again"), true);
 }
 
 #[test]
-fn a_new_certificate_is_shown_at_once_and_drops_no_upload() {
+fn a_new_certificate_is_served_at_once_and_drops_no_upload() {
     let deployed = Deployed::new(cluster(), "swap");
     let pod = deployed.pod();
     let upload_server = pod.start();
@@ -93,7 +93,7 @@ fn a_new_certificate_is_shown_at_once_and_drops_no_upload() {
     let (first, rest) = disk.split_at(disk.len() / 2);
     upload.send(first).unwrap();
 
-    // Twice: a watch that is lost with the first folder would miss the second change.
+    // Twice, because a watch on the first folder alone would miss the second change.
     for _ in 0..2 {
         let authority = Authority::new().unwrap();
         let client = authority.client_config().unwrap();
@@ -113,7 +113,7 @@ fn a_new_certificate_is_shown_at_once_and_drops_no_upload() {
 }
 
 #[test]
-fn half_a_new_certificate_changes_nothing() {
+fn a_new_certificate_without_its_key_changes_nothing() {
     let deployed = Deployed::without_claim(cluster(), "half");
     let (certificate, key) = deployed.files.front().leaf_pem().unwrap();
     let mut secret = SecretVolume::new(&[("tls.crt", &certificate), ("tls.key", &key)]);
@@ -127,7 +127,7 @@ fn half_a_new_certificate_changes_nothing() {
 
     secret.replace(&[("tls.crt", &new_certificate), ("tls.key", "nothing")]);
     let before = deployed.files.front().client_config().unwrap();
-    // No event to wait for: the proof is that nothing changes in this time.
+    // There is no event to wait for: nothing may change in this time.
     std::thread::sleep(PROMPT / 2);
     handshake(&server, &before).unwrap();
 

@@ -1,4 +1,5 @@
-//! What the proxy needs of a cluster beside PVCs: names of services, the CA's bundle, its own certificates.
+//! What the proxy needs of a cluster besides PVCs: names of services, the CA bundle, and its own
+//! certificates.
 
 use testkit::certs::Authority;
 use testkit::https::{Request, Response};
@@ -14,7 +15,7 @@ fn post(proxy: &UploadProxy, server: &Server, pvc: &str) -> Response {
     server.exchange(&request, b"body")
 }
 
-/// Contract, appendix A.2: names of PVCs and of their services.
+/// Names of PVCs and of their services (contract, appendix A.2).
 fn services() -> Vec<(String, String)> {
     let numbers = "123456789-".repeat(13);
     let long = "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi";
@@ -39,7 +40,7 @@ fn services_are_named_as_the_controller_names_them() {
     let proxy = UploadProxy::new(BINARY);
     let api = KubeApi::start(&proxy.cluster().pem());
     for (pvc, service) in services() {
-        // A server that is nobody else: TLS fails for every other name.
+        // This server has only this name, so TLS fails for every other one.
         let name = format!("{service}.{NAMESPACE}.svc");
         let upstream = Upstream::start(proxy.cluster(), &[name], vec![Script::echo()]);
         api.set_object(&pvc, ready_pvc(&pvc));
@@ -50,7 +51,7 @@ fn services_are_named_as_the_controller_names_them() {
 }
 
 #[test]
-fn another_servers_certificate_is_a_bad_gateway() {
+fn a_certificate_of_another_server_is_a_bad_gateway() {
     let proxy = UploadProxy::new(BINARY);
     let api = KubeApi::start(&proxy.cluster().pem());
     api.set_object("disk", ready_pvc("disk"));
@@ -67,7 +68,7 @@ fn another_servers_certificate_is_a_bad_gateway() {
 }
 
 #[test]
-fn what_the_proxy_lacks_itself_is_an_internal_error() {
+fn a_proxy_without_its_files_answers_with_an_internal_error() {
     let stranger = Authority::new().unwrap().pem();
     for (case, bundle, missing, status) in [
         ("all is there", None, None, 200),
@@ -97,7 +98,7 @@ fn what_the_proxy_lacks_itself_is_an_internal_error() {
 }
 
 #[test]
-fn a_config_map_that_is_missing_is_an_internal_error_until_it_comes() {
+fn a_missing_config_map_is_an_internal_error_until_it_exists() {
     let proxy = UploadProxy::new(BINARY);
     let name = format!("cdi-upload-disk.{NAMESPACE}.svc");
     let upstream = Upstream::start(proxy.cluster(), &[name], vec![Script::echo()]);
@@ -107,13 +108,13 @@ fn a_config_map_that_is_missing_is_an_internal_error_until_it_comes() {
     let server = proxy.start_in_cluster(&api, Some(upstream.address()));
     post(&proxy, &server, "disk").assert_refused(500, "an administrator has to look");
     api.set_ca_bundle(&proxy.cluster().pem());
-    // A failure is not kept.
+    // A failure is not cached.
     let response = post(&proxy, &server, "disk");
     assert_eq!(response.status, 200, "{response:?}");
 }
 
 #[test]
-fn a_proxy_without_a_key_does_not_start() {
+fn a_proxy_without_a_valid_key_does_not_start() {
     let proxy = UploadProxy::new(BINARY);
     let api = KubeApi::start(&proxy.cluster().pem());
     for key in ["", "hello", &proxy.key().private_pem()] {

@@ -1,4 +1,4 @@
-//! What browsers of any origin may do (the "allow all" of rs/cors, which upstream uses).
+//! What pages of any origin may do: the "allow all" of rs/cors, which upstream uses.
 
 use testkit::https::{Request, Response};
 use testkit::upload_proxy::Scripted;
@@ -8,7 +8,7 @@ use crate::contract::BINARY;
 
 const ORIGIN: &str = "foo.bar.com";
 
-/// All values of a header, in order, each split at its commas.
+/// Returns all values of a header in order, each split at its commas.
 fn values<'a>(response: &'a Response, name: &str) -> Vec<&'a str> {
     let fields = response.headers.iter().filter(|(field, _)| field == name);
     let values = fields.flat_map(|(_, value)| value.split(','));
@@ -34,7 +34,7 @@ fn assert_silent(response: &Response, case: &str) {
 }
 
 #[test]
-fn every_status_allows_every_origin() {
+fn answers_of_every_status_allow_every_origin() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let path = "/v1beta1/upload";
     let good = || front.request("POST", path);
@@ -79,7 +79,7 @@ fn failures_of_the_upload_server_allow_every_origin() {
 }
 
 #[test]
-fn what_an_upload_server_says_about_origins_is_not_doubled() {
+fn cors_headers_of_the_upload_server_are_replaced() {
     let answer = "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: https://elsewhere\r\nVary: Origin\r\n\
                   Access-Control-Allow-Credentials: true\r\nContent-Length: 0\r\n\r\n";
     let front = Scripted::start(BINARY, vec![Script::answer(answer)]);
@@ -89,7 +89,8 @@ fn what_an_upload_server_says_about_origins_is_not_doubled() {
     assert_eq!(response.header("access-control-allow-credentials"), None, "{response:?}");
 }
 
-/// What `OPTIONS` with these headers is told; the status is 200 and the body empty, whatever is asked for.
+/// Returns the answer to `OPTIONS` with these headers. Its status is always 200, and its body
+/// empty.
 fn preflight(front: &Scripted, path: &str, headers: &[(&str, &str)]) -> Response {
     let request = headers
         .iter()
@@ -133,7 +134,7 @@ fn a_preflight_is_granted_what_it_asks_for() {
 }
 
 #[test]
-fn other_preflights_are_told_nothing() {
+fn other_preflights_are_granted_nothing() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for headers in [
         &[("Origin", ORIGIN), ("Access-Control-Request-Method", "TRACE")][..],

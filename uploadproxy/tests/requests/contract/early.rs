@@ -1,4 +1,4 @@
-//! Answers before the body is sent, clients that leave, bodies that nobody wants.
+//! Answers before the body is sent, clients that disconnect, and bodies that are not read.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::contract::BINARY;
 
 const PATH: &str = "/v1beta1/upload";
 
-/// The next answer that is not an interim one.
+/// Returns the next answer that is not an interim one.
 fn final_response(connection: &mut Connection) -> Response {
     loop {
         let response = connection.response().or_fail("an answer");
@@ -25,10 +25,10 @@ fn final_response(connection: &mut Connection) -> Response {
 }
 
 #[test]
-fn a_refused_upload_is_told_before_its_body_is_sent() {
+fn a_refused_upload_is_answered_before_its_body_is_sent() {
     let front = Scripted::start(BINARY, vec![Script::early(answer(409, ""))]);
     let expecting = |request: Request| request.length(1 << 40).header("Expect", "100-continue");
-    // By the proxy: not even an interim answer.
+    // Refused by the proxy, without even an interim answer.
     for (request, status) in [
         (Request::post(PATH), 400),
         (Request::post(PATH).header("Authorization", "Bearer x"), 401),
@@ -40,7 +40,7 @@ fn a_refused_upload_is_told_before_its_body_is_sent() {
         assert_eq!(response.status, status, "{response:?}");
     }
     assert_eq!(front.upstream.seen().len(), 0);
-    // By the upload server.
+    // Refused by the upload server.
     let mut connection = front.server.connect();
     connection.begin(&expecting(front.request("POST", PATH))).unwrap();
     final_response(&mut connection).assert(409, "");
@@ -48,7 +48,7 @@ fn a_refused_upload_is_told_before_its_body_is_sent() {
 }
 
 #[test]
-fn an_upload_that_waits_for_leave_gets_it() {
+fn an_upload_that_expects_100_continue_gets_it() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "done")]);
     let content = disk::content(1, 3 << 20);
     let mut connection = front.server.connect();
@@ -62,8 +62,8 @@ fn an_upload_that_waits_for_leave_gets_it() {
 }
 
 #[test]
-fn an_early_answer_reaches_a_client_that_still_sends() {
-    // What the client sends is far more than all buffers on the way hold.
+fn an_early_answer_reaches_a_client_that_is_still_sending() {
+    // The body is much larger than all buffers on the way.
     let content = disk::content(2, 64 << 20);
     for status in [400, 401, 409, 503] {
         let front = Scripted::start(BINARY, vec![Script::early(answer(status, "no"))]);
@@ -71,7 +71,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
         let response = connection.exchange(&front.request("POST", PATH), &content).unwrap();
         response.assert(status, "no");
     }
-    // The proxy's own refusals, to clients that do not look up before they have sent everything.
+    // The proxy's own refusals must also reach clients that send everything before they read.
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for (request, status) in [
         (Request::post(PATH), 400),
@@ -88,7 +88,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
 }
 
 #[test]
-fn a_client_that_leaves_ends_the_upload() {
+fn a_client_that_disconnects_ends_the_upload() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for request in [front.request("POST", PATH).length(1 << 30), front.request("POST", PATH).chunked()] {
         let before = front.upstream.seen().len();
@@ -103,13 +103,13 @@ fn a_client_that_leaves_ends_the_upload() {
         front
             .upstream
             .wait_for("its end", |seen| seen.get(before).and_then(|seen| seen.end()) == Some(End::Aborted));
-        // The proxy must not wait for a limit of its own.
+        // The upload must end with its connection, not by a timeout of the proxy.
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     }
 }
 
 #[test]
-fn a_client_that_leaves_while_it_waits_ends_the_upload() {
+fn a_client_that_disconnects_while_it_waits_ends_the_upload() {
     let front = Scripted::start(BINARY, vec![Script::silent()]);
     let mut connection = front.server.connect();
     connection.begin(&front.request("POST", PATH).length(4)).unwrap();
@@ -122,7 +122,7 @@ fn a_client_that_leaves_while_it_waits_ends_the_upload() {
 }
 
 #[test]
-fn interim_answers_of_an_upload_server_do_no_harm() {
+fn interim_answers_of_an_upload_server_are_harmless() {
     let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
     let all = [interim.as_bytes(), &answer(200, "fine")].concat();
     let front = Scripted::start(BINARY, vec![Script::answer(all)]);

@@ -1,4 +1,4 @@
-//! Upload servers that are not there, speak something else, or break off.
+//! Upload servers that cannot be reached, do not speak HTTP, or break off.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ use testkit::upstream::{End, Reads, Script, Then, Upstream};
 
 use crate::contract::{BINARY, PROXY_ERROR};
 
-/// A server on a port of its own that does this with every connection, until the test ends.
+/// Starts a server that calls `serve` for every connection, until the test ends.
 fn plain_server(serve: impl Fn(std::net::TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").or_fail("a port");
     let address = listener.local_addr().or_fail("a port");
@@ -64,7 +64,7 @@ fn an_upload_server_that_cannot_be_reached_is_a_bad_gateway() {
 }
 
 #[test]
-fn an_upload_server_that_says_no_http_is_a_bad_gateway() {
+fn an_upload_server_that_does_not_speak_http_is_a_bad_gateway() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for (case, script) in [
         ("closes", Script::stop(Reads::Everything, Then::Close)),
@@ -90,13 +90,13 @@ fn an_upload_server_that_says_no_http_is_a_bad_gateway() {
         front.upstream.follow(script);
         assert_bad_gateway(&post(&front.proxy, &front.server, PVC), case);
     }
-    // Nothing of it is left behind.
+    // The next upload is not affected.
     front.upstream.follow(Script::status(200, "fine"));
     post(&front.proxy, &front.server, PVC).assert(200, "fine");
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_never_complete() {
+fn a_truncated_answer_is_never_passed_on_as_complete() {
     let broken = [
         "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
@@ -107,7 +107,7 @@ fn an_answer_that_breaks_off_is_never_complete() {
         let mut connection = front.server.connect();
         let request = front.request("POST", "/v1beta1/upload");
         match connection.exchange(&request, b"x") {
-            // A reset may overtake what came before it.
+            // A reset may overtake the bytes before it.
             Ok(response) if then == Then::Reset => assert_bad_gateway(&response, answer),
             outcome => drop(outcome.expect_err("an end in the middle")),
         }
@@ -115,7 +115,7 @@ fn an_answer_that_breaks_off_is_never_complete() {
 }
 
 #[test]
-fn an_upload_server_that_is_silent_is_waited_for() {
+fn a_silent_upload_server_is_waited_for() {
     let front = Scripted::start(BINARY, vec![Script::silent()]);
     let mut connection = front.server.connect();
     let request = front.request("POST", "/v1beta1/upload").length(4);

@@ -1,4 +1,4 @@
-//! What of a request and of its answer is passed on.
+//! Which parts of a request and of its answer are passed on.
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -13,14 +13,14 @@ use crate::contract::BINARY;
 
 const PATH: &str = "/v1beta1/upload";
 
-/// Sends bytes as they are and returns the answer.
+/// Sends raw bytes and returns the answer.
 fn exchange(front: &Scripted, bytes: &[u8]) -> Response {
     let mut connection = front.server.connect();
     connection.send(bytes).or_fail("send");
     connection.response().or_fail("an answer")
 }
 
-/// The fields of a head, names in lower case, in the order of the alphabet.
+/// Returns the fields of a head, sorted, with their names in lower case.
 fn fields(head: &str) -> Vec<String> {
     let lines = head.lines().skip(1).filter_map(|line| line.split_once(": "));
     let mut fields: Vec<_> = lines.map(|(name, value)| format!("{}: {value}", name.to_lowercase())).collect();
@@ -29,7 +29,7 @@ fn fields(head: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_request_arrives_with_its_own_fields_and_no_others() {
+fn a_request_is_forwarded_with_its_own_fields_and_no_others() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let bearer = front.proxy.bearer(PVC);
     let head = format!(
@@ -71,7 +71,7 @@ fn a_request_arrives_with_its_own_fields_and_no_others() {
 }
 
 #[test]
-fn fields_of_one_hop_stay_there() {
+fn hop_by_hop_fields_are_not_forwarded() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let bearer = front.proxy.bearer(PVC);
     let head = format!(
@@ -103,7 +103,7 @@ fn fields_of_one_hop_stay_there() {
 }
 
 #[test]
-fn the_client_is_appended_to_the_list_of_forwarders() {
+fn the_address_of_the_client_is_appended_to_x_forwarded_for() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for (sent, arrives) in [
         (&[][..], "127.0.0.1"),
@@ -121,7 +121,7 @@ fn the_client_is_appended_to_the_list_of_forwarders() {
 }
 
 #[test]
-fn bodies_arrive_whole_by_every_framing() {
+fn bodies_arrive_complete_in_every_framing() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let mut random = Random::new(5);
     let content = disk::content(5, 40_000);
@@ -163,7 +163,7 @@ fn request_is_chunked(request: &Request) -> bool {
 }
 
 #[test]
-fn a_connection_serves_one_request_after_the_other() {
+fn a_connection_serves_one_request_after_another() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let mut connection = front.server.connect();
     for index in 0..20_usize {
@@ -176,7 +176,7 @@ fn a_connection_serves_one_request_after_the_other() {
 }
 
 #[test]
-fn an_answer_is_passed_on_as_it_is() {
+fn an_answer_is_passed_on_unchanged() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for status in [200, 201, 202, 301, 400, 401, 404, 409, 413, 418, 500, 502, 503, 507] {
         let answer = format!(
@@ -225,7 +225,7 @@ fn an_answer_is_passed_on_as_it_is() {
 }
 
 #[test]
-fn no_client_gets_to_know_whose_upload_server_it_is() {
+fn the_clone_header_of_our_upload_server_is_not_passed_on() {
     let proxy = UploadProxy::new(BINARY);
     let pod = UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), proxy.cluster(), &[]);
     let upload_server = pod.start();
@@ -239,7 +239,7 @@ fn no_client_gets_to_know_whose_upload_server_it_is() {
 }
 
 #[test]
-fn a_length_that_nobody_has_room_for_goes_no_further() {
+fn a_body_of_impossible_length_is_refused() {
     const MOST: u64 = 1 << 50;
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
@@ -254,7 +254,7 @@ fn a_length_that_nobody_has_room_for_goes_no_further() {
 }
 
 #[test]
-fn answers_without_a_body_have_none() {
+fn answers_without_a_body_are_passed_on_without_one() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let mut connection = front.server.connect();
     for status in [204, 304] {
@@ -266,7 +266,7 @@ fn answers_without_a_body_have_none() {
 }
 
 #[test]
-fn answers_in_chunks_and_until_the_end_arrive_whole() {
+fn answers_in_chunks_or_until_the_close_arrive_complete() {
     let content = vec![b'y'; 300_000];
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let chunks = [

@@ -1,5 +1,5 @@
-//! The contract with CDI's API server, virtctl and browsers: who is let in, where uploads go, what is passed on both ways
-//! and how failures read, byte for byte.
+//! The contract with CDI's API server, virtctl and browsers, byte for byte: who may upload, where
+//! uploads go, what is passed on in both directions, and how failures read.
 
 mod cluster;
 mod cors;

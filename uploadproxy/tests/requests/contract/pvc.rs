@@ -14,15 +14,15 @@ use testkit::upstream::{Script, Upstream};
 
 use crate::contract::BINARY;
 
-/// How long an upload waits for its pod (contract: at most 10 s, a look every second).
+/// How long an upload waits for its pod (contract: at most 10 s, with a check every second).
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The names that the upload server of the PVC `name` has.
+/// Returns the host name of the upload server of the PVC `name`.
 fn service(name: &str) -> String {
     format!("cdi-upload-{name}.{NAMESPACE}.svc")
 }
 
-/// A proxy in a cluster whose upload servers are one that echoes.
+/// A proxy in a cluster where one echoing server acts as every upload server.
 struct Cluster {
     api: KubeApi,
     proxy: UploadProxy,
@@ -47,18 +47,18 @@ impl Cluster {
 
 const READY: [(&str, &str); 3] = [(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (POD_READY, "true")];
 
-/// [`READY`] with these annotations on top.
+/// Returns [`READY`] and these annotations.
 fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     READY.iter().chain(more).copied().collect()
 }
 
-/// One PVC, what its reads give, and what an upload to it is told.
+/// A PVC, the answers to its reads, and the expected answer to an upload.
 struct Row {
     name: &'static str,
     answers: Vec<Answer>,
     status: u16,
     body: &'static str,
-    /// How long that takes, in seconds.
+    /// Expected time of the answer, in seconds.
     takes: u64,
 }
 
@@ -108,7 +108,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// Uploads to all at the same time, since some wait for ten seconds.
+/// Uploads to all of them at the same time, because some wait for ten seconds.
 fn check(cluster: &Cluster, rows: &[Row]) {
     for row in rows.iter().filter(|row| !row.answers.is_empty()) {
         cluster.api.set_pvc(row.name, row.answers.clone());
@@ -136,7 +136,7 @@ fn check(cluster: &Cluster, rows: &[Row]) {
 }
 
 #[test]
-fn uploads_begin_when_the_pod_is_ready_and_are_told_why_not() {
+fn uploads_begin_when_the_pod_is_ready_and_refusals_say_why() {
     let rows = rows();
     let services: Vec<_> = rows.iter().map(|row| service(row.name)).collect();
     let cluster = Cluster::start(&services);
@@ -181,7 +181,7 @@ fn a_populated_pvc_is_uploaded_through_its_prime() {
         row("other-kind", vec![Answer::Object(other_kind)], 200, "", 0),
         row("nameless", vec![Answer::Object(nameless)], 200, "", 0),
     ];
-    // None of the PVCs that are populated has an upload server of its own.
+    // The populated PVCs have no upload servers of their own.
     let names = ["prime-ready", "prime-later", "other-group", "other-kind", "nameless"];
     let cluster = Cluster::start(&names.map(service));
     let not_ready = [(UPLOAD_TARGET, ""), (POD_READY, "false")];
@@ -199,14 +199,14 @@ fn a_populated_pvc_is_uploaded_through_its_prime() {
 }
 
 #[test]
-fn archives_are_known_by_their_annotation() {
+fn archives_are_recognised_by_the_annotation_of_the_pvc() {
     let names = ["image", "explicit", "tar", "prime-tar"];
     let cluster = Cluster::start(&names.map(service));
     for (name, content) in [("explicit", "kubevirt"), ("tar", "archive"), ("prime-tar", "archive")] {
         cluster.api.set_object(name, pvc(name, &with(&[(CONTENT_TYPE, content)])));
     }
     cluster.api.set_object("image", ready_pvc("image"));
-    // The content of the PVC that is used counts, not that of the one that was named.
+    // The content type of the prime counts, not that of the PVC in the token.
     let populated_pvc = populated(pvc("populated", &[(PVC_PRIME, "prime-tar"), (CONTENT_TYPE, "tape")]));
     cluster.api.set_object("populated", populated_pvc);
     for api in ["v1beta1", "v1alpha1"] {
@@ -225,26 +225,26 @@ fn archives_are_known_by_their_annotation() {
 }
 
 #[test]
-fn a_client_that_leaves_costs_no_more_looks_than_one_that_waits() {
+fn after_a_disconnect_the_pvc_is_not_read_for_longer_than_a_client_waits() {
     let cluster = Cluster::start(&[]);
     let not_ready = pvc("waits", &[(UPLOAD_TARGET, ""), (POD_READY, "false")]);
     cluster.api.set_object("waits", not_ready);
     let mut connection = cluster.server.connect();
     let request = Request::post("/v1beta1/upload").header("Authorization", &cluster.proxy.bearer("waits"));
     connection.begin(&request.length(1 << 20)).unwrap();
-    // Time for two looks, a second apart by the proxy's clock.
+    // Time for two checks, which the proxy makes a second apart.
     std::thread::sleep(Duration::from_millis(1500));
     assert!(cluster.api.reads_of("waits") > 0);
     drop(connection);
     std::thread::sleep(WAIT);
     let reads = cluster.api.reads_of("waits");
-    // No event to wait for: the proof is that nobody looks in this time.
+    // There is no event to wait for: the proxy may not read the PVC in this time.
     std::thread::sleep(Duration::from_millis(2500));
-    assert_eq!(cluster.api.reads_of("waits"), reads, "somebody still looks");
+    assert_eq!(cluster.api.reads_of("waits"), reads, "the proxy still reads the PVC");
 }
 
 #[test]
-fn an_api_server_that_hangs_is_not_waited_for_longer_than_a_pod() {
+fn an_api_server_that_hangs_is_waited_for_no_longer_than_a_pod() {
     let cluster = Cluster::start(&[]);
     cluster.api.set_pvc("silent", [Answer::Silence]);
     let started = Instant::now();
@@ -255,7 +255,7 @@ fn an_api_server_that_hangs_is_not_waited_for_longer_than_a_pod() {
 }
 
 #[test]
-fn names_in_tokens_lead_nowhere_else() {
+fn odd_names_in_tokens_lead_to_no_other_object() {
     let cluster = Cluster::start(&[service("disk")]);
     cluster.api.set_object("disk", ready_pvc("disk"));
     for (name, namespace) in [

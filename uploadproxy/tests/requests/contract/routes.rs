@@ -57,7 +57,8 @@ fn rows(paths: &[&'static str]) -> Vec<Row> {
     pairs.map(|(method, path)| Row { method, path }).collect()
 }
 
-/// Fails the test unless the client is told that a token is missing, as far as an answer to `method` can have a body.
+/// Fails the test unless the answer says that a token is missing. An answer to HEAD has no body to
+/// say so.
 #[track_caller]
 fn assert_no_token(response: &Response, method: &str) {
     match method {
@@ -67,7 +68,7 @@ fn assert_no_token(response: &Response, method: &str) {
 }
 
 #[test]
-fn all_methods_enter_uploads_and_only_with_a_token() {
+fn upload_paths_accept_all_methods_and_need_a_token() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     check_all(rows(&UPLOADS), |row| {
         let refused = front.server.exchange(&Request::new(row.method, row.path), b"");
@@ -84,7 +85,7 @@ fn all_methods_enter_uploads_and_only_with_a_token() {
 }
 
 #[test]
-fn other_paths_do_not_exist_with_and_without_a_token() {
+fn other_paths_are_not_found_with_or_without_a_token() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     check_all(rows(&UNKNOWN), |row| {
         for request in [Request::new(row.method, row.path), front.request(row.method, row.path)] {
@@ -99,7 +100,7 @@ fn other_paths_do_not_exist_with_and_without_a_token() {
 }
 
 #[test]
-fn health_is_for_everybody_by_any_method() {
+fn health_needs_no_token_and_accepts_any_method() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     check_all(rows(&["/healthz"]), |row| {
         let response = front.server.exchange(&Request::new(row.method, row.path), b"");
@@ -111,11 +112,12 @@ fn health_is_for_everybody_by_any_method() {
 }
 
 #[test]
-fn head_brings_the_answer_of_the_upload_server() {
+fn head_returns_the_answer_of_the_upload_server() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nX-State: idle\r\n\r\n";
     let front = Scripted::start(BINARY, vec![Script::answer(answer)]);
     let mut connection = front.server.connect();
-    // Twice on one connection: nothing is waited for that HEAD does not have.
+    // Twice on one connection: the proxy must not wait for a body, which an answer to HEAD does
+    // not have.
     for _ in 0..2 {
         let response = connection.exchange(&front.request("HEAD", "/v1beta1/upload-async"), b"");
         let response = response.or_fail("an answer");
@@ -155,7 +157,7 @@ fn archives_go_to_one_path_and_images_to_their_own() {
 }
 
 #[test]
-fn a_token_opens_its_own_pvc_only() {
+fn a_token_is_valid_for_its_own_pvc_only() {
     let proxy = UploadProxy::new(BINARY);
     let [left, right] = [(); 2].map(|()| Upstream::start(proxy.cluster(), &[], vec![Script::echo()]));
     let proxy = proxy.route("left", left.address()).route("right", right.address());
@@ -176,7 +178,7 @@ fn a_token_opens_its_own_pvc_only() {
 }
 
 #[test]
-fn what_comes_beyond_upstream_needs_a_token_too() {
+fn paths_that_upstream_does_not_have_need_a_token() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for (method, path) in [
         ("POST", "/v1beta1/upload-resumable"),

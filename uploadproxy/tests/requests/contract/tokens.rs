@@ -1,4 +1,4 @@
-//! Who is let in: the header, the signature, the claims.
+//! Who may upload: the header, the signature, and the claims of a token.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use testkit::upstream::Script;
 
 use crate::contract::BINARY;
 
-/// One header and what comes of it.
+/// An Authorization header and the expected status.
 struct Row {
     name: String,
     authorization: Option<String>,
@@ -29,7 +29,7 @@ fn row(name: impl Into<String>, authorization: impl Into<String>, status: u16) -
     Row { name: name.into(), authorization: Some(authorization.into()), status }
 }
 
-/// A token with these claims changed; `null` takes a claim away.
+/// Returns a token with these claims changed; `null` removes a claim.
 fn changed(key: &TokenKey, changes: &Value) -> String {
     key.sign("PS256", &changed_claims(changes))
 }
@@ -45,7 +45,8 @@ fn changed_claims(changes: &Value) -> Value {
     claims
 }
 
-/// Sends every header on a connection of its own, and fails the test unless just the right ones arrive upstream.
+/// Sends every header on a connection of its own, and checks that only the valid ones arrive
+/// upstream.
 fn check(front: &Scripted, rows: Vec<Row>) {
     let passed = rows.iter().filter(|row| row.status == 200).count();
     check_all(rows, |row| {
@@ -57,7 +58,7 @@ fn check(front: &Scripted, rows: Vec<Row>) {
         let response = front.server.exchange(&request, b"body");
         assert_eq!(response.status, row.status, "{response:?}\n{}", front.server.log());
         if row.status != 200 {
-            // The same for every reason: a forger does not learn what is wrong.
+            // The same text for every reason, so that a forger does not learn what is wrong.
             response.assert_refused(row.status, "token");
         }
     });
@@ -65,7 +66,7 @@ fn check(front: &Scripted, rows: Vec<Row>) {
 }
 
 #[test]
-fn the_header_is_bearer_whitespace_and_a_token() {
+fn the_header_must_be_bearer_white_space_and_a_token() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let token = front.proxy.key().token(PVC, NAMESPACE);
     let mut rows = vec![
@@ -98,7 +99,7 @@ fn the_header_is_bearer_whitespace_and_a_token() {
 }
 
 #[test]
-fn all_rsa_signatures_count_and_no_others() {
+fn all_rsa_signatures_are_accepted_and_no_others() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let key = front.proxy.key();
     let claims = claims(PVC, NAMESPACE);
@@ -167,7 +168,7 @@ fn times_have_a_leeway_of_ten_seconds() {
 }
 
 #[test]
-fn claims_say_issuer_operation_and_pvc() {
+fn claims_must_name_issuer_operation_and_pvc() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let key = front.proxy.key();
     let resource = |resource: &str| json!({ "group": "", "version": "v1", "resource": resource });
@@ -202,9 +203,9 @@ fn claims_say_issuer_operation_and_pvc() {
 }
 
 #[test]
-fn other_parameters_of_the_header_do_not_matter_but_critical_ones() {
+fn header_parameters_are_ignored_unless_they_are_critical() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    // Only the header is signed anew: the claims are the same.
+    // Only the header differs; the claims are the same.
     let signed = |more: &Value| {
         let mut header = json!({ "alg": "PS256" });
         for (name, value) in more.as_object().or_fail("a header") {
@@ -220,7 +221,7 @@ fn other_parameters_of_the_header_do_not_matter_but_critical_ones() {
             json!({ "jku": "https://localhost/keys", "x5u": "https://localhost/x" }),
             200,
         ),
-        // RFC 7515 §4.1.11: what is critical and not understood is a reason to refuse.
+        // RFC 7515 §4.1.11: a token with an unknown critical parameter must be refused.
         ("an unknown critical parameter", json!({ "crit": ["x"], "x": 1 }), 401),
     ]
     .into_iter()
@@ -237,25 +238,25 @@ fn the_first_of_two_headers_counts() {
             .iter()
             .fold(Request::post("/v1beta1/upload"), |request, value| request.header("Authorization", value));
         let response = front.server.exchange(&request, b"body");
-        // Refusing both is as good.
+        // It is also acceptable to refuse both.
         assert!([status, 400].contains(&response.status), "{response:?}");
     }
 }
 
 #[test]
-fn oversized_tokens_are_refused_and_cost_nothing() {
+fn oversized_tokens_are_refused_and_harm_nothing() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let padded = changed(front.proxy.key(), &json!({ "name": "x".repeat(20_000) }));
     for token in ["x".repeat(8_000), "x".repeat(60_000), "x".repeat(2_000_000), padded] {
         let request = Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
         let mut connection = front.server.connect();
-        // A server that has seen enough may close while the rest is still being sent.
+        // The server may close the connection while the rest is still being sent.
         connection.send_until_answered(&request.length(0).bytes()).ok();
         if let Ok(response) = connection.response_to("POST") {
             let status = response.status;
             assert!([400, 401, 431, 503].contains(&status), "{} bytes of token: {response:?}", token.len());
         } else {
-            // Of a header that has more than 16 KiB the rest is not read, and the end of the connection may overtake the answer.
+            // A header above 16 KiB is not read to its end, and the close may overtake the answer.
             assert!(token.len() > 16 << 10, "{} bytes of token: no answer", token.len());
         }
     }

@@ -1,4 +1,4 @@
-//! What the API server says of a PVC or of the authorities.
+//! Hostile answers of the API server about a PVC or the authorities.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use testkit::kube_api::{
 
 use crate::hostile::{GROWTH_BYTES, Scene, WAIT, endless, json};
 
-/// Bytes that clients are told at most.
+/// Limit on the text that is sent to a client.
 const SENTENCE_BYTES: usize = 8 << 10;
 
-/// A ready PVC with a megabyte or more of something else in it.
+/// Returns a ready PVC with an annotation of this length.
 fn huge(name: &str, bytes: usize) -> Answer {
     let mut pvc = ready_pvc(name);
     pvc["metadata"]["annotations"]["x"] = "x".repeat(bytes).into();
@@ -22,7 +22,7 @@ fn huge(name: &str, bytes: usize) -> Answer {
 }
 
 #[test]
-fn answers_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory() {
+fn hostile_answers_about_a_pvc_are_refused_within_limits_of_time_and_memory() {
     let scene = Scene::start();
     scene.assert_alive("before");
     let before = scene.rss();
@@ -88,7 +88,7 @@ fn answers_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory() {
 }
 
 #[test]
-fn many_questions_about_endless_answers_take_no_more_memory() {
+fn many_requests_with_endless_answers_take_no_more_memory() {
     let scene = Scene::start();
     scene.assert_alive("before");
     let before = scene.rss();
@@ -105,7 +105,7 @@ fn many_questions_about_endless_answers_take_no_more_memory() {
 }
 
 #[test]
-fn annotations_of_users_do_not_fill_answers_and_logs() {
+fn annotations_of_users_cannot_fill_answers_and_logs() {
     let scene = Scene::start();
     let long = "<b>'\"&".repeat(30_000);
     let annotations = [(UPLOAD_TARGET, ""), (POD_READY, "true"), (CONTENT_TYPE, &*long)];
@@ -134,15 +134,15 @@ fn redirects_of_the_api_server_are_not_followed() {
             assert_eq!(response.status, 503, "{status} {location}: {response:?}");
         }
     }
-    assert!(elsewhere.accept().is_err(), "somebody came");
+    assert!(elsewhere.accept().is_err(), "a redirect was followed");
     assert_eq!(scene.upstream.seen().len(), 0);
 }
 
 #[test]
-fn what_a_pvc_says_of_itself_leads_nowhere_else() {
+fn the_content_of_a_pvc_cannot_lead_to_other_objects() {
     let scene = Scene::start();
     let annotations = |prime| [(PVC_PRIME, prime), (UPLOAD_TARGET, ""), (POD_READY, "true")];
-    // The name in the answer is not that of the question: the question counts.
+    // The name in the answer differs from the requested one, which counts.
     let mut renamed = ready_pvc("other");
     renamed["metadata"]["namespace"] = "kube-system".into();
     scene.set_object("disk", renamed);
@@ -168,7 +168,7 @@ fn what_a_pvc_says_of_itself_leads_nowhere_else() {
         let response = scene.post("disk");
         assert_eq!(response.status, 503, "{prime:?}: {response:?}");
     }
-    // A prime of which another one is said to be the prime is not followed further.
+    // A prime that names another prime is not followed further.
     scene.set_object("disk", populated(pvc("disk", &annotations("first"))));
     scene.api.set_object("first", populated(pvc("first", &[(PVC_PRIME, "other")])));
     let response = scene.post("disk");
@@ -187,7 +187,7 @@ fn what_a_pvc_says_of_itself_leads_nowhere_else() {
 }
 
 #[test]
-fn authorities_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory() {
+fn hostile_answers_about_authorities_are_refused_within_limits_of_time_and_memory() {
     let now = Duration::ZERO;
     for (what, answer) in [
         ("blanks without end", endless("{", " ", now)),
@@ -199,7 +199,7 @@ fn authorities_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory(
         let scene = Scene::start();
         let before = scene.rss();
         scene.api.set_config_map(answer);
-        // Many at once: nobody waits for the one before.
+        // Several at once: none may wait for the one before.
         let started = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -211,18 +211,18 @@ fn authorities_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory(
         assert!(waited < WAIT + Duration::from_secs(3), "{what}: {waited:?}");
         assert!(grown < GROWTH_BYTES, "{what}: {grown} bytes");
         scene.api.set_ca_bundle(&scene.proxy.cluster().pem());
-        // A failure is not believed for long.
+        // A failure is cached only for a moment.
         std::thread::sleep(Duration::from_millis(1500));
         scene.assert_alive(what);
     }
 }
 
 #[test]
-fn authorities_that_hang_for_a_while_hold_nobody_up() {
+fn a_request_for_authorities_that_hangs_delays_no_upload() {
     let scene = Scene::start();
     scene.assert_alive("before");
     scene.api.set_config_map(Answer::Silence);
-    // What was read is believed for ten seconds, and used for two minutes.
+    // A bundle that was read counts as fresh for ten seconds, and may be used for two minutes.
     std::thread::sleep(WAIT + Duration::from_secs(1));
     for _ in 0..3 {
         scene.assert_alive("beside a ConfigMap that does not come");
@@ -230,7 +230,7 @@ fn authorities_that_hang_for_a_while_hold_nobody_up() {
 }
 
 #[test]
-fn thousands_of_questions_with_one_token_cost_the_api_server_little() {
+fn thousands_of_requests_with_one_token_cost_the_api_server_little() {
     const QUESTIONS: usize = 600;
     let scene = Scene::start();
     scene.assert_alive("before");
@@ -256,7 +256,7 @@ fn thousands_of_questions_with_one_token_cost_the_api_server_little() {
 }
 
 #[test]
-fn one_token_does_not_take_the_place_of_others() {
+fn one_token_cannot_take_the_places_of_others() {
     const MOST: usize = 32;
     let scene = Scene::start();
     let not_ready = pvc("disk", &[(UPLOAD_TARGET, ""), (POD_READY, "false")]);
@@ -269,12 +269,12 @@ fn one_token_does_not_take_the_place_of_others() {
     let count = |status| statuses.iter().filter(|other| **other == status).count();
     assert_eq!((count(503), count(429)), (MOST, 8), "{statuses:?}");
     let looks = scene.api.reads_of("disk");
-    // A few looks a second, not one for each of them.
-    assert!(looks <= 50, "{looks} looks");
+    // A few reads a second altogether, not for each upload.
+    assert!(looks <= 50, "{looks} reads");
     assert_eq!(scene.post("other").status, 200);
 }
 
-/// Other PVCs, which no upload server belongs to.
+/// Creates other PVCs, which have no upload servers.
 fn others(scene: &Scene, count: usize, answer: &Answer) -> Vec<String> {
     let names: Vec<_> = (0..count).map(|number| format!("slow-{number}")).collect();
     for name in &names {
@@ -284,7 +284,7 @@ fn others(scene: &Scene, count: usize, answer: &Answer) -> Vec<String> {
 }
 
 #[test]
-fn slow_lookups_of_other_pvcs_hold_up_no_upload() {
+fn slow_lookups_of_other_pvcs_delay_no_upload() {
     let scene = Scene::start();
     scene.assert_alive("before");
     let late = |seconds| Answer::Late(Duration::from_secs(seconds), ready_pvc("disk"));
@@ -294,14 +294,15 @@ fn slow_lookups_of_other_pvcs_hold_up_no_upload() {
             for name in &names {
                 scope.spawn(|| assert!([502, 503].contains(&scene.post(name).status)));
             }
-            // All are waiting, and each of the uploads below has to ask again.
+            // All of them are waiting, and each of the uploads below has to ask the API server
+            // again.
             for _ in 0..6 {
                 std::thread::sleep(Duration::from_secs(1));
                 scene.assert_alive(&format!("beside 60 lookups that {what}"));
             }
         });
     }
-    // A slow answer counts like any other.
+    // A slow answer is used like any other.
     scene.set_pvc("disk", late(2));
     let response = scene.post("disk");
     assert_eq!(response.status, 200, "{response:?}");
@@ -312,7 +313,7 @@ fn many_large_answers_take_no_more_memory() {
     let scene = Scene::start();
     scene.assert_alive("before");
     let before = scene.rss();
-    // Almost as much as an object may have, and never its end.
+    // Almost the largest object that is allowed, which never ends.
     let begin = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{{\"metadata\":{{\"annotations\":{{\"a\":\"{}",
         "x".repeat(2_000_000)
@@ -325,7 +326,7 @@ fn many_large_answers_take_no_more_memory() {
             scope.spawn(|| assert_eq!(scene.post(name).status, 503));
         }
         for _ in 0..6 {
-            // The answers grow by real time, in another process.
+            // The answers grow in real time, in another process.
             std::thread::sleep(Duration::from_secs(1));
             scene.assert_alive("beside large answers");
         }

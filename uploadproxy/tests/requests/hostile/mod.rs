@@ -1,4 +1,4 @@
-//! A cluster against the proxy: an API server that lies, drags or never ends, and upload servers that do.
+//! Hostile clusters: API servers and upload servers that lie, are slow or never end.
 
 mod api;
 mod upload_server;
@@ -16,16 +16,17 @@ use testkit::upstream::{Script, Upstream};
 
 const PATH: &str = "/v1beta1/upload";
 
-/// How long an upload waits for its pod, and a request for an API server at most.
+/// How long an upload waits for its pod, and any request for the API server.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// For longer than this nobody is told what another one saw of a PVC.
+/// What was read of a PVC is shared with other requests for less than this time.
 const SHARED: Duration = Duration::from_millis(300);
 
-/// How much the memory of the proxy may grow, whatever an API server says.
+/// Limit on the growth of the proxy's memory, whatever the API server sends.
 const GROWTH_BYTES: u64 = 48 << 20;
 
-/// A proxy in a cluster with the PVCs `disk` and `other`, whose upload servers are one that echoes.
+/// A proxy in a cluster with the PVCs `disk` and `other`, where one echoing server acts as both
+/// upload servers.
 struct Scene {
     proxy: UploadProxy,
     api: KubeApi,
@@ -54,7 +55,7 @@ impl Scene {
         self.server.exchange(&self.request(name), b"body")
     }
 
-    /// From now on the PVC is answered so, also to who has just asked.
+    /// Changes the answer for the PVC, and waits until the earlier one is no longer shared.
     fn set_pvc(&self, name: &str, answer: Answer) {
         self.api.set_pvc(name, [answer]);
         std::thread::sleep(SHARED);
@@ -72,18 +73,18 @@ impl Scene {
         memory(self.server.id(), "VmHWM")
     }
 
-    /// Fails the test unless other uploads go on.
+    /// Fails the test unless an upload to another PVC works.
     #[track_caller]
     fn assert_alive(&self, what: &str) {
         let started = Instant::now();
         let response = self.post("other");
         assert_eq!(response.status, 200, "{what}: {response:?}\n{}", self.server.log());
-        // A hostile answer is waited for up to ten seconds, but not by others.
+        // A hostile answer may be waited for up to ten seconds, but other uploads must not wait.
         assert!(started.elapsed() < Duration::from_secs(2), "{what}: {:?}", started.elapsed());
     }
 }
 
-/// An answer with this body.
+/// Returns an answer with this body, declared as JSON.
 fn json(body: &str) -> Answer {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -92,7 +93,7 @@ fn json(body: &str) -> Answer {
     Answer::Bytes([head.as_bytes(), body.as_bytes()].concat())
 }
 
-/// An answer that begins with this and goes on for ever.
+/// Returns an answer that begins with `begin` and repeats `piece` for ever.
 fn endless(begin: &str, piece: &str, pause: Duration) -> Answer {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
     Answer::Endless {

@@ -1,4 +1,4 @@
-//! What an upload server answers that is not one of ours, or not any more.
+//! Answers of upload servers that are not ours, or are hostile.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use testkit::wait;
 
 use crate::hostile::{BINARY, GROWTH_BYTES, PATH};
 
-/// How soon an upload server that says nonsense is given up.
+/// How soon an upload server that sends nonsense must be given up.
 const SOON: Duration = Duration::from_secs(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine";
@@ -20,7 +20,7 @@ fn front(script: Script) -> Scripted {
     Scripted::start_for(BINARY, 2, vec![script])
 }
 
-/// A request with the first PVC, and what is answered.
+/// Uploads to the first PVC; returns the status, the text and the time.
 fn post(front: &Scripted) -> (u16, String, Duration) {
     let started = Instant::now();
     let response = front.server.exchange(&front.request("POST", PATH), b"body");
@@ -50,14 +50,14 @@ fn answers_that_never_begin_are_given_up() {
 }
 
 #[test]
-fn a_few_interim_answers_are_no_harm() {
+fn a_few_interim_answers_are_harmless() {
     let interim = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
     let front = front(Script::answer(format!("{interim}{OK}")));
     let (status, words, _) = post(&front);
     assert_eq!((status, words.as_str()), (200, "fine"));
 }
 
-/// What comes out of the proxy, byte for byte, until it is silent.
+/// Returns all answers of the proxy to raw bytes, until it is silent.
 fn raw(front: &Scripted, request: &[u8]) -> String {
     let mut connection: Connection = front.server.connect();
     connection.send(request).or_fail("send");
@@ -70,7 +70,7 @@ fn raw(front: &Scripted, request: &[u8]) -> String {
 }
 
 #[test]
-fn an_answer_is_one_answer_whatever_it_says_of_its_length() {
+fn an_answer_is_one_answer_whatever_lengths_it_declares() {
     let hidden = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
     for (what, answer, outcome) in [
         (
@@ -119,7 +119,7 @@ fn an_answer_is_one_answer_whatever_it_says_of_its_length() {
         ),
     ] {
         let front = front(Script { then: Then::Hang, ..Script::answer(answer) });
-        // The next request comes while the connection to the upload server might be used again.
+        // The second request comes while the connection to the upload server could be reused.
         let one = front.request("POST", PATH).length(0).bytes();
         let all = raw(&front, &[&one[..], &one].concat());
         assert!(!all.contains("smuggled"), "{what}: {all}");
@@ -136,9 +136,9 @@ fn an_answer_is_one_answer_whatever_it_says_of_its_length() {
 }
 
 #[test]
-fn an_answer_that_is_left_over_reaches_nobody() {
+fn an_unrequested_second_answer_reaches_no_client() {
     let mark = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nleft over";
-    // Behind the answer to one client at once, or a moment later, there is another one.
+    // An unrequested second answer follows the first, after the whole request or after its head.
     for script in [
         Script::answer(format!("{OK}{mark}")),
         Script { reads: Reads::Head, ..Script::answer(format!("{OK}{mark}")) },
@@ -153,7 +153,7 @@ fn an_answer_that_is_left_over_reaches_nobody() {
         let front = Scripted::start_for(BINARY, 2, vec![Script::answer(OK), script, Script::answer(OK)]);
         let mut bodies = Vec::new();
         for round in 0..4 {
-            // Clients of different PVCs with the same upload server.
+            // Clients of two PVCs that have the same upload server.
             let pvc = &front.pvcs[round % 2];
             let body = if round == 1 { &[b'x'; 100_000][..] } else { b"x" };
             bodies.push(front.server.exchange(&front.request_for(pvc, "POST", PATH), body).text());
@@ -169,7 +169,7 @@ fn an_answer_that_is_left_over_reaches_nobody() {
 }
 
 #[test]
-fn a_client_that_leaves_leaves_no_connection_for_the_next_one() {
+fn the_connection_of_a_disconnected_client_is_not_reused() {
     for body in [&b"x"[..], &[b'x'; 1 << 20]] {
         let front = Scripted::start_for(BINARY, 2, vec![Script::silent(), Script::answer(OK)]);
         let mut gone = front.server.connect();
@@ -185,7 +185,7 @@ fn a_client_that_leaves_leaves_no_connection_for_the_next_one() {
 }
 
 #[test]
-fn answers_without_end_go_as_far_as_their_client_reads() {
+fn an_endless_answer_is_read_only_as_far_as_its_client_reads() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
     let answer = format!("{head}{}", chunk.repeat(4096));
@@ -193,10 +193,10 @@ fn answers_without_end_go_as_far_as_their_client_reads() {
     let before = memory(front.server.id(), "VmRSS");
     let mut connection = front.server.connect();
     connection.begin(&front.request("POST", PATH).length(0)).or_fail("send");
-    // It does not read. Another one is not disturbed.
+    // This client does not read. Another upload must not be disturbed.
     front.upstream.wait_for("the request", |seen| seen.len() == 1);
     front.upstream.follow(Script::answer(OK));
-    // Time in which the proxy could take in all of the answer.
+    // Time in which the proxy could read the whole answer.
     std::thread::sleep(Duration::from_secs(1));
     let (status, words, waited) = post(&front);
     assert_eq!((status, words.as_str()), (200, "fine"));
@@ -204,8 +204,8 @@ fn answers_without_end_go_as_far_as_their_client_reads() {
     let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
     assert!(grown < 8 << 20, "{grown} bytes");
     drop(connection);
-    // With its client, the answer ends.
-    // Well before the other one has been idle for too long.
+    // The answer ends with its client, well before the other connection has been idle for too
+    // long.
     let has_ended = || front.upstream.open_connections() <= 1;
     wait::until(Duration::from_secs(3), || "the upload server still answers", has_ended);
 }

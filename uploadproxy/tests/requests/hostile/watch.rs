@@ -1,4 +1,4 @@
-//! What the API server says of CDI's configuration, of which it is asked to tell every change.
+//! Hostile answers of the API server to the watch on CDI's configuration.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use testkit::wait;
 
 use crate::hostile::{BINARY, GROWTH_BYTES, Scene, endless, json};
 
-/// How long a watch is followed here.
+/// How long each watch is observed.
 const FOLLOWED: Duration = Duration::from_secs(5);
 
-/// The time that may be computed meanwhile, and how many questions may be asked.
+/// Limits on processor time and on requests meanwhile.
 const CPU: Duration = Duration::from_secs(1);
 const QUESTIONS: usize = 20;
 
-/// A list with one CDIConfig, and a token that says that there is more.
+/// A list with one CDIConfig, and a token that announces another page.
 const PAGE: &str = r#"{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"CDIConfigList","metadata":{"resourceVersion":"9","continue":"more"},"items":[{"apiVersion":"cdi.kubevirt.io/v1beta1","kind":"CDIConfig","metadata":{"name":"config","resourceVersion":"5"},"spec":{}}]}"#;
 
 fn gone() -> Answer {
@@ -79,8 +79,8 @@ fn lists_that_never_end_cost_little() {
         scene.api.set_list(answer);
         scene.api.set_watch(gone());
         let (asked, computed, before) = (questions(&scene.api), cpu(scene.server.id()), scene.rss());
-        // The next watch is told that it is gone, and the list is asked for again.
-        let complaint = || format!("{what}: it asks nothing");
+        // The next watch is answered with 410 Gone, so the list is requested again.
+        let complaint = || format!("{what}: the proxy sends no requests");
         wait::until(2 * FOLLOWED, complaint, || {
             scene.api.end_watches();
             questions(&scene.api) > asked + 1

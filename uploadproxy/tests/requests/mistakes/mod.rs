@@ -1,5 +1,5 @@
-//! Typical mistakes: of who runs the proxy without a cluster, and of who uploads through it with curl. Each is told by an exit code or a
-//! status, and a sentence with where, why and what to do.
+//! Typical mistakes of people who run the proxy without a cluster, or upload through it with curl.
+//! Each must give an exit code or a status, and a message that says where, why and what to do.
 
 mod serving;
 mod uploads;
@@ -17,7 +17,7 @@ use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside, development};
 
 use crate::BINARY;
 
-/// The servers and files of the scene.
+/// The servers and files that the scene needs.
 struct Surroundings {
     _front: Server,
     _proxy: UploadProxy,
@@ -26,12 +26,12 @@ struct Surroundings {
     _folder: TempDir,
 }
 
-/// One test, so that the servers go with it.
+/// A single test, so that the servers end with it.
 #[test]
-fn every_mistake_is_told() {
+fn every_mistake_is_explained() {
     let (surroundings, scene) = start();
     scene.check(serving::SERVING);
-    // What the proxy has as its certificate is not what the rows are about.
+    // These rows are not about the proxy's certificate.
     scene.check_requests(&["--insecure"], uploads::UPLOADS);
     drop(surroundings);
 }

@@ -8,7 +8,7 @@ use crate::page::scene::{PATIENCE, Scene, crc64nvme};
 
 const MIB: u64 = 1 << 20;
 
-test_in_browsers!(zeros_are_not_sent, a_compressed_upload_goes_on_after_a_cut_and_a_reload);
+test_in_browsers!(zeros_are_not_sent, a_compressed_upload_resumes_after_a_cut_and_a_reload);
 
 fn zeros_are_not_sent(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 2 * MIB);
@@ -29,8 +29,8 @@ fn zeros_are_not_sent(browser: BrowserKind) {
     scene.assert_uploaded(&image);
 }
 
-/// Both happen in the middle of a member of gzip.
-fn a_compressed_upload_goes_on_after_a_cut_and_a_reload(browser: BrowserKind) {
+/// Both happen in the middle of a gzip member.
+fn a_compressed_upload_resumes_after_a_cut_and_a_reload(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 3 * MIB);
     let relay = Relay::start(scene.front.address());
     let image = scene.image_of(&disk::content(1, 64 * MIB));
@@ -39,7 +39,7 @@ fn a_compressed_upload_goes_on_after_a_cut_and_a_reload(browser: BrowserKind) {
     relay.cut();
     let words = scene.browser.wait_for_text("#status", "continuing at", PATIENCE);
     assert!(!words.contains(" 0 %"), "{words}");
-    // In the second of two members.
+    // Now in the second of two members.
     scene.wait_for_progress(0.65);
     let (before, again) = scene.resume_after_crash(&relay, &image);
     assert!(again < before, "{again} bytes were sent after the page was loaded again, {before} before");

@@ -1,4 +1,4 @@
-//! What the page looks like, and whether everybody can use it.
+//! The looks of the page, and whether everybody can use it.
 
 use serde_json::json;
 use testkit::browser::BrowserKind;
@@ -9,9 +9,9 @@ use crate::page::scene::Scene;
 
 const MIB: u64 = 1 << 20;
 
-test_in_browsers!(the_file_is_measured_and_a_failure_is_red, no_state_has_obstacles);
+test_in_browsers!(the_size_of_the_file_is_shown_and_a_failure_is_red, every_state_of_the_page_is_accessible);
 
-fn the_file_is_measured_and_a_failure_is_red(browser: BrowserKind) {
+fn the_size_of_the_file_is_shown_and_a_failure_is_red(browser: BrowserKind) {
     let scene = Scene::start(browser);
     scene.choose(&scene.front.url("/"), &scene.image(3 * MIB));
     let hint = scene.browser.find("#file-hint").text();
@@ -30,11 +30,11 @@ fn the_file_is_measured_and_a_failure_is_red(browser: BrowserKind) {
     assert_eq!(failed, style("#status", "color"));
 }
 
-/// Looks with axe-core, which knows the rules of WCAG.
-fn no_state_has_obstacles(browser: BrowserKind) {
+/// Checks the page with axe-core, which implements the rules of WCAG.
+fn every_state_of_the_page_is_accessible(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 4 * MIB);
     let axe = std::fs::read_to_string(tools::built("axe")).or_fail("axe-core");
-    // Chromium hands it to the page, Firefox to a sandbox around it.
+    // Chromium gives it to the page, Firefox to a sandbox around the page.
     let script = format!(
         "{axe}\nreturn (window.axe ?? axe).run(document).then(({{ violations, passes }}) => [passes.length, \
          violations.map(({{ id, nodes }}) => `${{id}}: ${{nodes.map((node) => node.html)}}`)]);"

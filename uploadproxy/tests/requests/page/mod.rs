@@ -1,6 +1,6 @@
-//! The upload page in browsers: what a user does and sees.
+//! The upload page in browsers: what users do and see.
 
-/// Makes a test of each function, in each browser.
+/// Defines a test of each function in each browser.
 macro_rules! test_in_browsers {
     ($($test:ident),+ $(,)?) => {
         mod chromium {
@@ -31,30 +31,30 @@ use testkit::relay::Relay;
 
 const MIB: u64 = 1 << 20;
 
-/// What the page may do: talk to where it came from.
+/// The page may only contact its own origin.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// Seconds by which clocks may differ: tokens count so much longer.
+/// Tolerance for differences between clocks: tokens stay valid for so many seconds longer.
 const LEEWAY: i64 = 10;
 
 test_in_browsers!(
-    an_upload_shows_how_far_it_is_and_makes_the_disk,
-    a_bad_token_is_told_apart_from_none,
-    what_the_server_says_is_shown_in_its_words,
-    a_file_that_is_no_disk_costs_its_first_bytes,
-    an_upload_goes_on_after_the_page_was_loaded_again,
-    a_token_says_what_it_is_for_and_may_come_by_a_link,
-    an_upload_that_is_cut_goes_on_where_it_was,
-    a_file_that_changes_meanwhile_is_not_continued,
+    an_upload_shows_its_progress_and_writes_the_disk,
+    an_invalid_token_and_a_missing_one_have_different_messages,
+    the_message_of_the_server_is_shown,
+    a_file_that_is_not_a_disk_is_refused_after_its_first_bytes,
+    an_upload_resumes_after_the_page_is_reloaded,
+    the_claim_of_a_token_is_shown_and_a_link_may_bring_the_token,
+    an_upload_resumes_after_a_cut,
+    an_upload_of_a_changed_file_is_not_resumed,
     a_file_may_be_dropped,
-    a_token_that_has_expired_meanwhile_is_asked_for,
-    an_upload_that_is_cancelled_makes_room_at_once,
-    an_archive_goes_in_one_request,
+    an_expired_token_is_asked_for_again,
+    a_cancelled_upload_is_removed_at_once,
+    an_archive_is_sent_in_one_request,
     a_page_of_another_origin_may_upload_by_cors,
 );
 
-fn an_upload_shows_how_far_it_is_and_makes_the_disk(browser: BrowserKind) {
+fn an_upload_shows_its_progress_and_writes_the_disk(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 8 * MIB);
     let image = scene.image(32 * MIB);
     let page = scene.front.exchange(&Request::new("GET", "/"), &[]);
@@ -83,31 +83,31 @@ fn an_upload_shows_how_far_it_is_and_makes_the_disk(browser: BrowserKind) {
     );
     assert_eq!(said, expected);
     assert_eq!(scene.browser.find("#token").property("value"), "");
-    // Neither the policy nor a missing file has made the browser complain.
+    // Neither the policy nor a missing file made the browser complain.
     assert_eq!(scene.browser.log(), [""; 0]);
     scene.assert_uploaded(&image);
 }
 
-fn a_bad_token_is_told_apart_from_none(browser: BrowserKind) {
+fn an_invalid_token_and_a_missing_one_have_different_messages(browser: BrowserKind) {
     let scene = Scene::start(browser);
     let image = scene.image(MIB);
     let stranger = tokens::TokenKey::generate().token(PVC, NAMESPACE);
     scene.upload(&scene.front.url("/"), &stranger, &image);
     let words = scene.wait_for_end("failed");
     assert!(words.contains("The token is not valid") && words.contains("401"), "{words}");
-    // The fields are as they were, and another token is taken at once.
+    // The fields are still filled, and another token is accepted at once.
     scene.browser.find("#token").clear();
     scene.browser.find("#start").click();
     let words = scene.wait_for_end("failed");
     assert!(words.contains("Paste the upload token"), "{words}");
     assert_eq!(scene.pod.data_names(), [""; 0]);
-    // Enter is as good as the button.
+    // Enter works like the button.
     scene.browser.find("#token").send_keys(&format!(" Bearer {} \u{e007}", scene.token()));
     scene.browser.wait_for_text("#status", "Done.", PATIENCE);
     scene.assert_uploaded(&image);
 }
 
-fn what_the_server_says_is_shown_in_its_words(browser: BrowserKind) {
+fn the_message_of_the_server_is_shown(browser: BrowserKind) {
     let scene = Scene::with(
         browser,
         |proxy, server| proxy.route(PVC, server.address()),
@@ -121,7 +121,7 @@ fn what_the_server_says_is_shown_in_its_words(browser: BrowserKind) {
     assert!(said.contains("is larger than the reported available storage"), "{said}");
 }
 
-fn a_file_that_is_no_disk_costs_its_first_bytes(browser: BrowserKind) {
+fn a_file_that_is_not_a_disk_is_refused_after_its_first_bytes(browser: BrowserKind) {
     let scene = Scene::start(browser);
     let relay = Relay::start(scene.front.address());
     let image = scene.image(64 * MIB);
@@ -136,7 +136,7 @@ fn a_file_that_is_no_disk_costs_its_first_bytes(browser: BrowserKind) {
     assert!(relay.sent() < 2 * MIB, "{} bytes were sent", relay.sent());
 }
 
-fn an_upload_goes_on_after_the_page_was_loaded_again(browser: BrowserKind) {
+fn an_upload_resumes_after_the_page_is_reloaded(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 8 * MIB);
     let relay = Relay::start(scene.front.address());
     let image = scene.image(48 * MIB);
@@ -145,12 +145,12 @@ fn an_upload_goes_on_after_the_page_was_loaded_again(browser: BrowserKind) {
     let title = scene.browser.run("return document.title;", &[]);
     assert!(title.as_str().is_some_and(|title| title.contains(" % · Upload a disk image")), "{title}");
     let (_, again) = scene.resume_after_crash(&relay, &image);
-    // The browser and the sockets had taken more than the server by then.
+    // By then, the browser and the sockets had taken more bytes than the server.
     assert!(again < 42 * MIB, "{again} bytes were sent after the page was loaded again");
     scene.assert_uploaded(&image);
 }
 
-fn a_token_says_what_it_is_for_and_may_come_by_a_link(browser: BrowserKind) {
+fn the_claim_of_a_token_is_shown_and_a_link_may_bring_the_token(browser: BrowserKind) {
     let scene = Scene::start(browser);
     let hint = |scene: &Scene| scene.browser.find("#token-hint").text();
     scene.browser.open(&format!("{}#token={}", scene.front.url("/"), scene.token()));
@@ -168,7 +168,7 @@ fn a_token_says_what_it_is_for_and_may_come_by_a_link(browser: BrowserKind) {
     assert!(hint(&scene).contains("has expired at "), "{}", hint(&scene));
 }
 
-fn an_upload_that_is_cut_goes_on_where_it_was(browser: BrowserKind) {
+fn an_upload_resumes_after_a_cut(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 8 * MIB);
     let relay = Relay::start(scene.front.address());
     let image = scene.image(32 * MIB);
@@ -178,15 +178,16 @@ fn an_upload_that_is_cut_goes_on_where_it_was(browser: BrowserKind) {
     let words = scene.browser.wait_for_text("#status", "continuing at", PATIENCE);
     assert!(!words.contains(" 0 %"), "{words}");
     scene.wait_for_end("done");
-    // Only what was under way when it was cut is sent twice, not what the server has. But Firefox itself repeats a request that was cut on a
-    // connection that had served another one, and sends, over this fast wire, all of it before it reads that the offset is refused.
+    // Only bytes in flight at the cut are sent twice, not those that the server has. But Firefox
+    // itself repeats a request that was cut on a reused connection, and on this fast network sends
+    // all of it before it reads that the offset is refused.
     let again = relay.sent() - 32 * MIB;
     let limit = if browser == BrowserKind::Firefox { 40 * MIB } else { 8 * MIB };
     assert!(again < limit, "{again} bytes were sent again");
     scene.assert_uploaded(&image);
 }
 
-fn a_file_that_changes_meanwhile_is_not_continued(browser: BrowserKind) {
+fn an_upload_of_a_changed_file_is_not_resumed(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 8 * MIB);
     let relay = Relay::start(scene.front.address());
     let image = scene.image(32 * MIB);
@@ -196,7 +197,7 @@ fn a_file_that_changes_meanwhile_is_not_continued(browser: BrowserKind) {
     relay.cut();
     let words = scene.wait_for_end("failed");
     assert!(words.starts_with("The file cannot be read"), "{words}");
-    // What was sent of it is no disk, and is not waited for.
+    // The partial disk is removed, and the server does not wait for the rest.
     scene.upload_server.wait_until_idle();
     assert_eq!(scene.pod.data_names(), [""; 0]);
 }
@@ -224,17 +225,17 @@ fn a_file_may_be_dropped(browser: BrowserKind) {
     assert!(std::fs::read(scene.pod.disk()).or_fail("the disk") == vec![7; 3 << 20]);
 }
 
-fn a_token_that_has_expired_meanwhile_is_asked_for(browser: BrowserKind) {
+fn an_expired_token_is_asked_for_again(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 4 * MIB);
     let relay = Relay::start(scene.front.address());
     let image = scene.image(96 * MIB);
     scene.choose(&relay.url(), &image);
     let mut claims = tokens::claims(PVC, NAMESPACE);
-    // Long enough for a browser on a busy machine, shorter than the upload takes.
+    // Long enough for a browser on a busy machine, but shorter than the upload.
     let expiry = tokens::now() + 15;
     claims["exp"] = json!(expiry - LEEWAY);
     scene.submit(&scene.proxy.key().sign("PS256", &claims));
-    // More than the wire holds: the proxy has let it in.
+    // More than the network buffers, so the proxy has accepted the token.
     scene.wait_for_progress(0.3);
     while tokens::now() <= expiry + 1 {
         std::thread::sleep(Duration::from_millis(100));
@@ -247,7 +248,7 @@ fn a_token_that_has_expired_meanwhile_is_asked_for(browser: BrowserKind) {
     scene.assert_uploaded(&image);
 }
 
-fn an_upload_that_is_cancelled_makes_room_at_once(browser: BrowserKind) {
+fn a_cancelled_upload_is_removed_at_once(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 4 * MIB);
     let image = scene.image(32 * MIB);
     scene.upload(&scene.front.url("/"), &scene.token(), &image);
@@ -256,12 +257,12 @@ fn an_upload_that_is_cancelled_makes_room_at_once(browser: BrowserKind) {
     assert_eq!(scene.wait_for_end("failed"), "Cancelled.");
     let cancelled = Instant::now();
     scene.upload_server.wait_until_idle();
-    // The browser and the server are processes with clocks of their own.
+    // The browser and the server are other processes with clocks of their own.
     assert!(cancelled.elapsed() < Duration::from_secs(10), "{:?}", cancelled.elapsed());
     assert_eq!(scene.pod.data_names(), [""; 0]);
 }
 
-fn an_archive_goes_in_one_request(browser: BrowserKind) {
+fn an_archive_is_sent_in_one_request(browser: BrowserKind) {
     let scene =
         Scene::with(browser, |proxy, server| proxy.route_with(PVC, server.address(), "archive"), |pod| pod);
     let image = scene.image(4 * MIB);
@@ -281,7 +282,7 @@ fn a_page_of_another_origin_may_upload_by_cors(browser: BrowserKind) {
     script.headers = vec![("Content-Type".to_owned(), "text/html".to_owned())];
     let elsewhere = Origin::start(script).or_fail("another origin");
     scene.browser.open(&elsewhere.url("/"));
-    // The header needs leave by a preflight, which a simple request would not.
+    // The Authorization header requires a preflight, which a simple request would not.
     let fetch = "const [url, token] = arguments;
         const headers = { Authorization: `Bearer ${token}` };
         return fetch(url, { method: 'POST', headers, body: new Uint8Array(3 << 20).fill(7) })

@@ -11,13 +11,13 @@ use testkit::relay::Relay;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
 
-/// The PVC that is uploaded to.
+/// The PVC that receives the uploads.
 pub(crate) const PVC: &str = "disk";
 
-/// How long anything that a page shows is waited for.
+/// How long to wait for anything that the page shows.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All that an upload by the page needs.
+/// Everything that an upload by the page needs.
 pub(crate) struct Scene {
     pub(crate) browser: Browser,
     pub(crate) front: Server,
@@ -28,12 +28,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A scene whose volume is for a disk.
+    /// Starts a scene whose volume is for a disk.
     pub(crate) fn start(browser: BrowserKind) -> Self {
         Self::with(browser, |proxy, server| proxy.route(PVC, server.address()), |pod| pod)
     }
 
-    /// A disk, through a proxy that lets so many bytes a second pass.
+    /// Starts a scene for a disk, whose proxy limits the rate of uploads.
     pub(crate) fn throttled(browser: BrowserKind, bytes_per_second: u64) -> Self {
         let rate = bytes_per_second.to_string();
         let proxy = |proxy: UploadProxy, server: &Server| {
@@ -42,7 +42,7 @@ impl Scene {
         Self::with(browser, proxy, |pod| pod)
     }
 
-    /// A scene with something else in it.
+    /// Starts a scene with another proxy or pod.
     pub(crate) fn with(
         browser: BrowserKind,
         proxy: impl FnOnce(UploadProxy, &Server) -> UploadProxy,
@@ -64,28 +64,28 @@ impl Scene {
         }
     }
 
-    /// A token for the PVC, as cdi-apiserver makes it.
+    /// Returns a token for the PVC, like those of cdi-apiserver.
     pub(crate) fn token(&self) -> String {
         self.proxy.key().token(PVC, NAMESPACE)
     }
 
-    /// A raw image of so many bytes, which is its disk as well. It is noise, and therefore sent as it is.
+    /// Writes a raw image of `length` bytes. It is noise, so the page sends it uncompressed.
     pub(crate) fn image(&self, length: u64) -> PathBuf {
         let mut noise = vec![0; usize::try_from(length).or_fail("a length")];
         Random::new(1).fill(&mut noise);
-        // A boot sector begins so, and no file of another kind.
+        // The beginning of a boot sector, which no other kind of file has.
         noise[..3].copy_from_slice(&[0xEB, 0x63, 0x90]);
         self.image_of(&noise)
     }
 
-    /// A raw image with this content.
+    /// Writes a raw image with this content.
     pub(crate) fn image_of(&self, content: &[u8]) -> PathBuf {
         let path = self.folder.path().join("disk.raw");
         std::fs::write(&path, content).or_fail("an image");
         path
     }
 
-    /// Opens the page at `url` and lets it upload `image` with `token`.
+    /// Opens the page at `url` and starts an upload of `image` with `token`.
     pub(crate) fn upload(&self, url: &str, token: &str, image: &Path) {
         self.choose(url, image);
         self.submit(token);
@@ -97,13 +97,13 @@ impl Scene {
         self.browser.find("#file").send_keys(&image.to_string_lossy());
     }
 
-    /// Types `token` and lets the upload begin, or continue.
+    /// Types `token` and starts or resumes the upload.
     pub(crate) fn submit(&self, token: &str) {
         self.browser.find("#token").send_keys(token);
         self.browser.find("#start").click();
     }
 
-    /// Lets the next page replace this one as after a crash: the page is not asked whether it may go.
+    /// Lets the next page replace this one without asking it, as after a crash.
     fn let_page_crash(&self) {
         self.browser.run(
             "window.addEventListener('beforeunload', (event) => event.stopImmediatePropagation(), true);",
@@ -112,8 +112,8 @@ impl Scene {
         self.upload_server.wait_for_status(&["\"state\":\"uploading\""]);
     }
 
-    /// Loads the page again as after a crash, lets the upload of `image` through `relay` continue to its end, and returns
-    /// how many bytes `relay` has passed on before and since.
+    /// Reloads the page as after a crash, resumes the upload of `image` through `relay`, and waits
+    /// for its end. Returns how many bytes `relay` has passed on before and since.
     pub(crate) fn resume_after_crash(&self, relay: &Relay, image: &Path) -> (u64, u64) {
         self.let_page_crash();
         self.choose(&relay.url(), image);
@@ -124,8 +124,8 @@ impl Scene {
         (before, relay.sent() - before)
     }
 
-    /// Waits until the page says how the upload ended, and returns what it says. Fails the test if that is not of this
-    /// kind: `done` or `failed`.
+    /// Waits until the page shows the end of the upload, and returns its text. Fails the test
+    /// unless the end is of this kind: `done` or `failed`.
     #[track_caller]
     pub(crate) fn wait_for_end(&self, kind: &str) -> String {
         let status = self.browser.find("#status");
@@ -156,7 +156,7 @@ impl Scene {
     }
 }
 
-/// CRC-64/NVME in hexadecimal digits, bit by bit.
+/// Returns the CRC-64/NVME in hexadecimal digits, computed bit by bit.
 pub(crate) fn crc64nvme(bytes: &[u8]) -> String {
     let shift = |crc: u64| if crc & 1 == 1 { crc >> 1 ^ 0x9A6C_9329_AC4B_C9B5 } else { crc >> 1 };
     let crc = bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u64::from(*byte), |crc, _| shift(crc)));

@@ -1,9 +1,9 @@
-//! Probes whose bodies have more than one end.
+//! Probes whose bodies may seem to end at several places.
 
 use super::Outcome::{Either, Passed, Refused};
 use super::Probe;
 
-/// Bodies with more than one length, or none that is sure.
+/// Bodies with more than one length, or with an ambiguous one.
 pub(super) const LENGTHS: [Probe; 28] = [
     (
         "a length and chunks",
@@ -131,7 +131,7 @@ pub(super) const LENGTHS: [Probe; 28] = [
     ("no length", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}\r\n{H}", Passed("")),
 ];
 
-/// Chunks that end elsewhere than they say.
+/// Chunks that end elsewhere than their sizes say.
 pub(super) const CHUNKS: [Probe; 20] = [
     ("a size of 2^64", "{C}10000000000000005\r\nhello\r\n0\r\n\r\n{H}", Refused),
     ("a size of 2^68", "{C}100000000000000005\r\nhello\r\n0\r\n\r\n{H}", Refused),

@@ -1,9 +1,9 @@
-//! Probes with odd heads.
+//! Probes with malformed or unusual heads.
 
 use super::Outcome::{Either, Passed, Refused};
 use super::Probe;
 
-/// Heads that one server reads and another one does not.
+/// Heads that some servers accept and others do not.
 pub(super) const HEADS: [Probe; 19] = [
     (
         "a folded field",
@@ -74,7 +74,7 @@ pub(super) const HEADS: [Probe; 19] = [
     ("the handshake of TLS", "\x16\x03\x01\x02\r\n\r\n{H}", Refused),
 ];
 
-/// Targets and hosts that lead elsewhere.
+/// Targets and hosts that lead to other servers.
 pub(super) const TARGETS: [Probe; 20] = [
     (
         "a URL of another host",
