@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_is_the_same_checksum() {
+    fn every_header_gives_the_same_checksum() {
         let expected = AnnouncedChecksum::Known(HEX.parse().unwrap());
         for (name, value) in [
             (OWN, HEX.to_owned()),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailer_is_announced_and_then_stated() {
+    fn a_checksum_in_a_trailer_is_announced_first() {
         let announced = headers("trailer", "X-Other, Content-Digest");
         let later = |algorithms: &[DigestAlgorithm]| AnnouncedChecksum::Later(algorithms.into());
         assert_eq!(promised(&announced, false).unwrap(), later(&TRAILER_ALGORITHMS));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_verified_is_refused() {
+    fn checksums_that_cannot_be_verified_are_refused() {
         for (name, value) in [
             (OWN, "sha256:12"),
             (OWN, "crc32:12345678"),

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bodies_are_those_of_the_contract() {
+    fn failures_have_the_bodies_of_the_contract() {
         let full =
             TargetError::new("write", Path::new("/data/disk.img"), std::io::Error::from_raw_os_error(28));
         let cut = SourceError::new(SourceErrorKind::Length, "unexpected EOF");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_to_blame_for_checksums_and_images() {
+    fn a_wrong_checksum_is_a_bad_request_and_a_stop_an_internal_error() {
         let mismatch = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
         assert_eq!(UploadError::from_error(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
         let clone = FailedStep { dir: Some(Path::new("/data")), is_clone: true, ..DOING };

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_state_is_the_current_one() {
+    fn only_the_current_state_is_one_in_the_metrics() {
         let text = ServerMetrics::default().encode_metrics("waiting", Some(12.5), 7);
         for line in [
             "cdi_uploadserver_state{state=\"waiting\"} 1",

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_rest_ends_the_upload() {
+    fn only_the_last_idle_period_ends_the_upload() {
         run(async {
             let (resumable, _received) = upload().await;
             resumable.begin_rest(0);
@@ -219,22 +219,22 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sends_is_not_ended() {
+    fn an_upload_in_progress_does_not_expire() {
         run(async {
             let (resumable, _received) = upload().await;
             resumable.begin_rest(0);
             let rest = resumable.current_rest().unwrap();
             let (turn, _) = resumable.take_turn().await.unwrap();
             assert!(!resumable.is_waiting());
-            assert!(!resumable.expire_rest(rest, LIMIT).await, "the intake is taken");
+            assert!(!resumable.expire_rest(rest, LIMIT).await, "a request holds the intake");
             drop(turn);
-            assert!(!resumable.expire_rest(rest, LIMIT).await, "the rest is old");
+            assert!(!resumable.expire_rest(rest, LIMIT).await, "that idle period is over");
             assert!(!resumable.try_abandon().await, "nobody has waited yet");
         });
     }
 
     #[test]
-    fn requests_that_bring_little_do_not_make_time() {
+    fn requests_with_little_data_do_not_extend_the_deadline() {
         run(async {
             tokio::time::pause();
             let (resumable, _received) = upload().await;
@@ -247,7 +247,7 @@ mod tests {
             }
             drop(resumable.take_turn().await);
             resumable.begin_rest(PROGRESS_BYTES);
-            assert_eq!(deadline(&resumable), LIMIT, "it goes on");
+            assert_eq!(deadline(&resumable), LIMIT, "there is progress");
             tokio::time::advance(second).await;
             drop(resumable.take_turn().await);
             resumable.begin_rest(PROGRESS_BYTES);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_only_asks_does_not_keep_others_waiting() {
+    fn requests_without_data_do_not_keep_other_uploads_waiting() {
         run(async {
             tokio::time::pause();
             let (resumable, _received) = upload().await;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_the_one_before_and_waits_for_it() {
+    fn a_turn_ends_the_previous_one_and_waits_for_it() {
         run(async {
             let (resumable, _received) = upload().await;
             let (turn, replaced) = resumable.take_turn().await.unwrap();

@@ -257,12 +257,12 @@ mod tests {
         while let Some(chunk) = body.next_chunk()? {
             all.extend_from_slice(&chunk);
         }
-        assert!(matches!(body.next_chunk(), Ok(None)), "the end stays the end");
+        assert!(matches!(body.next_chunk(), Ok(None)), "a body that ended stays at its end");
         Ok(all)
     }
 
     #[test]
-    fn what_is_pushed_is_read_and_counted() {
+    fn pushed_bytes_are_read_and_counted() {
         let (mut intake, source) = channel(Some(7), &AnnouncedChecksum::None);
         run(async {
             intake.push_bytes(b"abc").await.unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_no_end_is_an_error() {
+    fn an_unexpected_end_is_an_error() {
         let (mut intake, source) = channel(Some(7), &AnnouncedChecksum::None);
         run(async {
             intake.push_bytes(b"abc").await.unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailer_has_to_come_and_to_be_true() {
+    fn an_announced_trailer_must_come_and_match() {
         let sha256 = |bytes: &[u8]| -> Checksum {
             let mut digest = RunningDigest::new(datapath::digest::DigestAlgorithm::Sha256);
             digest.update(bytes);

@@ -352,7 +352,7 @@ mod tests {
             assert_eq!(answer(&job), None);
             job.progress.begin_phase(TransferPhase::Resize);
             assert_eq!(answer(&job), is_async.then_some(Ok(())));
-            assert_eq!(job.close_acknowledgement(), is_async, "told before");
+            assert_eq!(job.close_acknowledgement(), is_async, "answered early");
             job.set_result(Ok(SUCCESS));
             assert_eq!(answer(&job), Some(Ok(())));
         }
@@ -363,7 +363,7 @@ mod tests {
         let failure = UploadError::new(StatusCode::BAD_REQUEST, "no");
         let job = job(true);
         job.progress.begin_phase(TransferPhase::Resize);
-        assert!(!job.close_acknowledgement(), "nobody was told");
+        assert!(!job.close_acknowledgement(), "no answer was sent");
         job.set_result(Err(failure.clone()));
         assert_eq!(answer(&job), Some(Err(failure)));
         assert!(job.is_verified());

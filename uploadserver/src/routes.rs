@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_five_ways_to_upload_exist_in_both_versions() {
+    fn the_five_upload_paths_exist_in_both_versions() {
         for version in ["/v1beta1", "/v1alpha1"] {
             for (name, endpoint) in [
                 ("upload", WholeEndpoint::default()),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_match_exactly() {
+    fn only_exact_paths_match() {
         let resumable = |path| match find_route(path) {
             ServerRoute::Upload(endpoint) => endpoint,
             other => panic!("{other:?}"),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_and_one_in_all() {
+    fn a_slot_takes_one_upload_at_a_time_and_one_success() {
         let slot = UploadSlot::new(true);
         assert_eq!(slot.claim_for(&job()), Ok(()));
         assert_eq!(slot.claim_for(&job()), Err(SlotOccupied::Busy));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_for_many_is_free_after_each() {
+    fn a_server_for_many_uploads_is_free_after_each() {
         let slot = UploadSlot::new(false);
         for _ in 0..3 {
             assert_eq!(slot.claim_for(&job()), Ok(()));

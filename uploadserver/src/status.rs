@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_stay_in_their_bounds() {
+    fn percentages_and_rates_stay_within_bounds() {
         assert!((percent_of(1, 3) - 33.33).abs() < 1e-9);
         assert!((percent_of(3, 3) - 100.0).abs() < 1e-9);
         assert!((percent_of(0, 0) - 100.0).abs() < 1e-9);

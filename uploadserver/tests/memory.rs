@@ -1,4 +1,5 @@
-//! The memory of an upload is bounded, and the disk is done a moment after the last byte.
+//! Checks that the memory of an upload is bounded, and that the disk is complete soon after the
+//! last byte.
 
 use std::fmt;
 use std::fs::File;
@@ -22,21 +23,23 @@ use testkit::{disk, tools};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadserver");
 
-/// The bound of ARCHITECTURE.md, "Memory": in a debug build too, without what `testkit::process::PEAK_RSS_BYTES` allows that.
+/// The limit in ARCHITECTURE.md, "Memory". It holds for a debug build too, without what
+/// `testkit::process::PEAK_RSS_BYTES` adds for one.
 const PEAK_RSS_BYTES: u64 = 64 << 20;
 
-/// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 288 MiB of data in all.
+/// The disk: each [`STRIDE_BYTES`] of it begin with [`ISLAND_BYTES`] of data, followed by zeros.
+/// That is 288 MiB of data in all.
 const DISK_BYTES: u64 = 8 << 30;
 const STRIDE_BYTES: usize = 128 << 20;
 const ISLAND_BYTES: u64 = 9 << 19;
 
-/// Every write of the server waits this long: a target that is slower than the client.
+/// Delay of every write of the server, so that the target is slower than the client.
 const WRITE_DELAY: Duration = Duration::from_millis(4);
 
-/// What is sent at once.
+/// Bytes that are sent at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// An image of the disk, and where it is sent.
+/// An image of the disk, and the path that it is sent to.
 struct Case {
     name: &'static str,
     /// Options of `qemu-img convert`.
@@ -54,7 +57,7 @@ fn make_raw(path: &Path) {
     let file = File::create(path).or_fail(path.display());
     file.set_len(DISK_BYTES).or_fail(path.display());
     for (seed, offset) in (0..DISK_BYTES).step_by(STRIDE_BYTES).enumerate() {
-        // Few different ones: they are quick to make.
+        // Only a few different ones, because making them takes time.
         let island = disk::content(seed as u64 % 4, ISLAND_BYTES);
         file.write_all_at(&island, offset).or_fail(path.display());
     }
@@ -66,8 +69,8 @@ fn make_qcow2(raw: &Path, path: &Path, options: &[&str]) {
     tools::run("qemu-img", words.chain([raw.as_os_str(), path.as_os_str()]));
 }
 
-/// Posts the file at `object`, in a form if `path` is of forms, and tells how long after its last byte
-/// the answer came.
+/// Posts the file `object`, in a form if the path is for forms. Returns how long after its last
+/// byte the answer came.
 fn upload(server: &Server, path: &str, object: &Path) -> Duration {
     let request = Request::post(path);
     let (request, front, back) = if path.contains("form") {
@@ -96,7 +99,7 @@ fn upload(server: &Server, path: &str, object: &Path) -> Duration {
 }
 
 #[test]
-fn an_upload_to_a_slow_target_stays_below_the_bound() {
+fn an_upload_to_a_slow_target_stays_below_the_memory_limit() {
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");
     make_raw(&raw);
@@ -132,7 +135,7 @@ fn an_upload_to_a_slow_target_stays_below_the_bound() {
 }
 
 #[test]
-fn a_raw_disk_of_a_gibibyte_stays_below_the_bound() {
+fn a_raw_disk_of_a_gibibyte_stays_below_the_memory_limit() {
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");
     let content = disk::content(1, 32 << 20);
@@ -151,7 +154,7 @@ fn a_raw_disk_of_a_gibibyte_stays_below_the_bound() {
 }
 
 #[test]
-fn small_files_do_not_take_all_memory() {
+fn small_files_that_expand_do_not_exhaust_the_memory() {
     const LIMIT: u64 = 256 << 20;
     let pod = UploadPod::new(BINARY);
     let group = MemoryCgroup::new(LIMIT);
@@ -163,22 +166,22 @@ fn small_files_do_not_take_all_memory() {
         server.wait_until_idle();
         assert_eq!(pod.data_names(), [""; 0], "{}: something is left", bomb.name);
     }
-    // It is as good as new.
+    // The server must still work.
     let content = disk::content(1, 1 << 20);
     server.post_last("/v1beta1/upload", &content);
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
 
-/// What a debug build may take more than a release build.
+/// Memory that a debug build may take beyond a release build.
 const DEBUG_BYTES: u64 = process::PEAK_RSS_BYTES - PEAK_RSS_BYTES;
 
-/// The most memory that a server has after an upload, beside what it had before the first.
+/// Limit on the memory of a server after an upload, beyond what it had before the first one.
 const LEFT_BYTES: u64 = (16 << 20) + DEBUG_BYTES;
 
-/// The ways of bytes into the server.
+/// The paths by which bytes reach the server.
 const WAYS: [&str; 5] = ["upload", "upload-form", "upload-async", "upload-archive", "upload-resumable"];
 
-/// Sends `body` by one of them; the status of the answer.
+/// Sends `body` by one of these paths and returns the status.
 fn send(server: &Server, way: &str, body: &[u8]) -> u16 {
     let path = format!("/v1beta1/{way}");
     let response = match way {
@@ -198,7 +201,7 @@ fn send(server: &Server, way: &str, body: &[u8]) -> u16 {
 }
 
 #[test]
-fn an_upload_gives_its_memory_back() {
+fn an_upload_releases_its_memory() {
     const UPLOADS: u64 = 20;
     check_all([64, 128, 256], |mib: &u64| {
         let limit = (mib << 20) + DEBUG_BYTES;
@@ -222,7 +225,7 @@ fn an_upload_gives_its_memory_back() {
             println!("{mib:>4} MiB, {left:>10} bytes more after {}", sent[sent.len() - 1]);
             assert!(left <= LEFT_BYTES, "{left} bytes more than the {fresh} at first after {sent:#?}");
         }
-        // It is as good as new.
+        // The server must still work.
         let content = disk::content(1, 1 << 20);
         server.post_last("/v1beta1/upload", &content);
         assert!(std::fs::read(pod.disk()).or_fail("the disk") == content);
@@ -238,7 +241,7 @@ fn the_answer_comes_within_a_second_of_the_last_byte() {
     make_qcow2(&raw, &qcow2, &["-c", "-W"]);
     for (path, object) in [("/v1beta1/upload", &qcow2), ("/v1beta1/upload", &raw)] {
         let pod = UploadPod::new(BINARY);
-        // In memory, where an fsync takes no time.
+        // In memory, where fsync takes no time.
         let volume = Tmpfs::on(&pod.path("data"), 256 << 20);
         let server = pod.start();
         let waited = upload(&server, path, object);

@@ -1,4 +1,5 @@
-//! The server answers while it decodes. In a file of its own: nothing else of ours runs meanwhile.
+//! Checks that the server answers while it decodes. This file has a single test, so that no other
+//! one runs meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,10 +8,10 @@ use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
 use testkit::{disk, tools};
 
-/// How long a probe may take while two cores decode.
+/// Time limit of a probe while two cores decode.
 const LIMIT: Duration = Duration::from_millis(100);
 
-/// The disk: these bytes, so many times.
+/// Length of the content, and how many times it is repeated on the disk.
 const PERIOD_BYTES: u64 = 32 << 20;
 const PERIODS: usize = 16;
 

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn help_shows_the_defaults_that_pods_have() {
+    fn help_shows_the_defaults_of_pods() {
         let mut command = ServerCli::command();
         let serve = command.find_subcommand_mut("serve").unwrap();
         let help = serve.render_long_help().to_string();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_target_and_a_key_for_each_certificate() {
+    fn serve_needs_one_target_and_a_key_for_its_certificate() {
         let parse = |words: &[&str]| {
             let words = ["cdi-uploadserver", "serve"].iter().chain(words);
             ServerCli::try_parse_from(words).is_ok()

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_has_upstreams_default() {
+    fn unset_variables_have_upstreams_defaults() {
         let config = config(&[]).unwrap();
         assert_eq!((config.address.as_str(), config.port), ("0.0.0.0", 8443));
         assert_eq!(config.destination.disk, PathBuf::from("/data/disk.img"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_counts() {
+    fn set_variables_are_used() {
         let config = config(&[
             (LISTEN_ADDRESS, ""),
             (LISTEN_PORT, "x"),
@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_variables_are_refused() {
         assert!(matches!(config(&[(DEADLINE, "tomorrow")]), Err(ServerConfigError::Deadline(_))));
         assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), ServerConfigError::Tls);
         let Err(ServerConfigError::Environment(errors)) =
             config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")])
         else {
-            panic!("both are wrong")
+            panic!("both values must be refused")
         };
         assert_eq!(errors.iter().count(), 2);
     }

@@ -1,4 +1,4 @@
-//! Archives: tar in any compression fills the volume, and nothing but the volume.
+//! Archives: a tar in any compression fills the volume, and writes nowhere else.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -20,7 +20,8 @@ fn tar(folder: &Path, args: &[&str]) -> Vec<u8> {
     tools::filter("tar", words.chain(args.iter().map(AsRef::as_ref)), &[])
 }
 
-/// Something to pack, with what needs more than the first header of tar.
+/// Returns a folder to pack. It has a link, an executable, and a name that is too long for a
+/// simple tar header.
 fn tree() -> TempDir {
     let folder = tempfile::tempdir().or_fail("the tree");
     let path = |name: &str| folder.path().join(name);
@@ -33,7 +34,7 @@ fn tree() -> TempDir {
     folder
 }
 
-/// Every file below `folder` with its type, mode, modification time and checksum.
+/// Returns every file below `folder` with its type, mode, modification time and checksum.
 fn contents(folder: &Path) -> String {
     let script = r#"cd "$1" && find . -mindepth 1 ! -type d -printf '%P %y %m %s %Ts %l\n' | sort &&
         find . -type f -exec sha256sum {} + | sort"#;
@@ -42,7 +43,7 @@ fn contents(folder: &Path) -> String {
 }
 
 #[test]
-fn an_archive_fills_the_volume_whatever_wraps_it() {
+fn an_archive_in_any_compression_fills_the_volume() {
     let tree = tree();
     let archive = tar(tree.path(), &["."]);
     for program in ["cat"].into_iter().chain(tools::COMPRESSORS) {
@@ -63,7 +64,7 @@ fn an_archive_fills_the_volume_whatever_wraps_it() {
 #[test]
 fn every_dialect_of_tar_is_read() {
     let tree = tree();
-    // `ustar` and `v7` have no room for the long name.
+    // `ustar` and `v7` cannot store the long name.
     for format in ["gnu", "oldgnu", "pax", "ustar", "v7"] {
         let names: &[&str] = if ["ustar", "v7"].contains(&format) { &["a"] } else { &["."] };
         let option = format!("--format={format}");
@@ -73,14 +74,15 @@ fn every_dialect_of_tar_is_read() {
         let (ours, theirs) = (pod.path("data/a"), tree.path().join("a"));
         assert_eq!(contents(&ours), contents(&theirs), "{format}");
         let times = [ours, theirs].map(|folder| folder.join("run").metadata().unwrap().mtime_nsec());
-        // Only pax has fractions of a second.
+        // Only pax stores fractions of a second.
         if format == "pax" {
             assert_eq!(times[0], times[1]);
         }
     }
 }
 
-/// Archives that reach out of the volume, or bring what does not belong on one. Each also has a harmless entry first.
+/// Returns archives that write outside the volume, or contain what does not belong on one. Each
+/// has a harmless entry first.
 fn attacks(outside: &Path) -> Vec<(&'static str, Vec<u8>)> {
     let folder = tempfile::tempdir().or_fail("the tree");
     let path = |name: &str| folder.path().join(name);
@@ -111,7 +113,7 @@ fn attacks(outside: &Path) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn an_archive_that_reaches_out_is_refused_and_leaves_the_volume_as_it_was() {
+fn an_archive_that_writes_outside_is_refused_and_changes_nothing() {
     let pod = UploadPod::new(BINARY);
     let outside = pod.path("outside");
     fs::create_dir(&outside).or_fail("the tree");
@@ -132,7 +134,7 @@ fn an_archive_that_reaches_out_is_refused_and_leaves_the_volume_as_it_was() {
 }
 
 #[test]
-fn a_broken_archive_leaves_the_volume_as_it_was() {
+fn a_broken_archive_changes_nothing() {
     let tree = tree();
     let archive = tar(tree.path(), &["."]);
     let gzip = tools::filter("gzip", ["-c"], &archive);
@@ -152,7 +154,7 @@ fn a_broken_archive_leaves_the_volume_as_it_was() {
         assert_eq!(response.status, status, "{damage}: {response:?}");
         assert_eq!(pod.data_names(), [""; 0], "{damage}: {}", response.text());
     }
-    // The client vanishes.
+    // The client disconnects.
     drop(server.begin_upload("/v1beta1/upload-archive", archive.len(), &archive[..1 << 20]));
     server.wait_until_idle();
     assert_eq!(pod.data_names(), [""; 0]);
@@ -161,7 +163,7 @@ fn a_broken_archive_leaves_the_volume_as_it_was() {
 }
 
 #[test]
-fn an_archive_larger_than_the_volume_is_told_so() {
+fn an_archive_larger_than_the_volume_is_refused_for_that_reason() {
     let pod = UploadPod::new(BINARY);
     let volume = testkit::tmpfs::Tmpfs::on(&pod.path("data"), 2 << 20);
     let server = pod.start();

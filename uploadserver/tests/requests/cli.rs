@@ -1,4 +1,4 @@
-//! The face for a laptop: `cdi-uploadserver serve`.
+//! The server on a laptop: `cdi-uploadserver serve`.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ fn serve() -> Program {
     Program::new(crate::BINARY).args(["serve", "--listen", "127.0.0.1:0"])
 }
 
-/// Where a server listens.
+/// Waits until a server listens, and returns its address.
 fn address(running: &Running) -> String {
     let line = running.wait_for_line("Running server on ");
     let rest = line.split("Running server on ").nth(1).unwrap_or_default();
-    // In JSON the text ends with a quote.
+    // In JSON the text ends with a quotation mark.
     rest.split([' ', '"']).next().unwrap_or_default().to_owned()
 }
 
@@ -38,7 +38,7 @@ fn curl(certs: &Path, with_certificate: bool, address: &str, image: &Path) -> St
 }
 
 #[test]
-fn one_upload_by_curl_with_certificates_made_on_request() {
+fn curl_uploads_with_the_certificates_that_serve_creates() {
     let folder = tempfile::tempdir().unwrap();
     let (certs, target, image) =
         (folder.path().join("certs"), folder.path().join("target"), folder.path().join("image"));
@@ -51,7 +51,7 @@ fn one_upload_by_curl_with_certificates_made_on_request() {
         let program = if insecure { program.arg("--insecure") } else { program };
         let running = program.start();
         let address = address(&running);
-        // Certificates that are there are kept.
+        // Existing certificates are kept.
         let pem = std::fs::read(certs.join("ca.crt")).unwrap();
         assert_eq!(*authority.get_or_insert(pem.clone()), pem);
         if !insecure {
@@ -65,7 +65,7 @@ fn one_upload_by_curl_with_certificates_made_on_request() {
 }
 
 #[test]
-fn the_log_is_json_if_that_is_asked_for() {
+fn the_log_is_json_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
     let content = disk::content(1, 3 << 20);
@@ -83,7 +83,7 @@ fn the_log_is_json_if_that_is_asked_for() {
 }
 
 #[test]
-fn a_terminal_shows_an_upload_while_it_runs() {
+fn a_terminal_shows_a_running_upload() {
     for columns in [80, 40] {
         let folder = tempfile::tempdir().unwrap();
         let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
@@ -129,9 +129,9 @@ fn one_upload_after_another_replaces_the_disk() {
     assert_eq!(running.wait().code(), 143);
 }
 
-/// With the lines that the program prints: success and failure must not look the same.
+/// Compares the printed lines, because success and failure must not look the same.
 #[test]
-fn curl_tells_success_from_failure_and_why() {
+fn curl_shows_success_or_the_reason_for_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
     let running =
@@ -186,7 +186,7 @@ fn shells_complete_subcommands_options_and_values() {
 }
 
 #[test]
-fn an_option_before_the_subcommand_is_the_command_line() {
+fn an_option_before_the_subcommand_is_refused() {
     let refused = Program::new(crate::BINARY).args(["-v", "serve"]).env("TLS_KEY_FILE", "x").run();
     refused.assert_failure(2, "options of a subcommand follow its name");
 }

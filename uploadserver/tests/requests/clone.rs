@@ -21,14 +21,14 @@ const MIB: u64 = 1 << 20;
 const BLOCK: &str = "blockdevice-clone";
 const FILESYSTEM: &str = "filesystem-clone";
 
-/// In the snappy framing format.
+/// Returns `bytes` in the snappy framing format.
 fn framed(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = snap::write::FrameEncoder::new(Vec::new());
     encoder.write_all(bytes).or_fail("compress");
     encoder.into_inner().ok().or_fail("finish the frames")
 }
 
-/// As the cloner packs a volume: its top-level names, with holes.
+/// Packs a volume like the cloner: its top-level names, with holes.
 fn tar(folder: &Path) -> Vec<u8> {
     let mut names: Vec<_> = fs::read_dir(folder)
         .or_fail(folder.display())
@@ -45,7 +45,8 @@ fn send(server: &Server, path: &str, content_type: &str, stream: &[u8]) -> Respo
     server.exchange(&request, &chunked(stream, 32 << 10, &[]))
 }
 
-/// Clones `stream` and fails the test unless the server succeeds and says whether it preallocated.
+/// Clones `stream`, and fails the test unless the server succeeds and reports whether it
+/// preallocated.
 #[track_caller]
 fn clone(pod: &UploadPod, content_type: &str, stream: &[u8], preallocated: bool) {
     let server = pod.start();
@@ -55,7 +56,7 @@ fn clone(pod: &UploadPod, content_type: &str, stream: &[u8], preallocated: bool)
     assert_eq!(pod.message(), Some(message));
 }
 
-/// A disk of 16 MiB with an eighth of data, whose first and last sector hold something.
+/// Returns a disk of 16 MiB, of which an eighth is data, including the first and the last sector.
 fn sparse_disk() -> Vec<u8> {
     let mut content = disk::sparse_content(5, 16 * MIB, 8);
     if let Some(last) = content.last_mut() {
@@ -65,10 +66,10 @@ fn sparse_disk() -> Vec<u8> {
 }
 
 #[test]
-fn a_device_becomes_the_same_device() {
+fn a_device_is_cloned_to_a_device_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let content = sparse_disk();
-    // The target may be larger: what lies behind the clone is nobody's.
+    // The target may be larger; what lies behind the clone is not defined.
     for (bytes, sector) in [(16 * MIB, 512), (16 * MIB, 4096), (17 * MIB, 512)] {
         let device = LoopDevice::new(folder.path(), bytes, sector);
         let pod = UploadPod::new(BINARY).block(device.path());
@@ -79,10 +80,10 @@ fn a_device_becomes_the_same_device() {
 }
 
 #[test]
-fn a_device_becomes_a_file_with_holes() {
+fn a_device_is_cloned_to_a_file_with_holes() {
     let content = sparse_disk();
     let pod = UploadPod::new(BINARY);
-    // Of an attempt of an earlier container.
+    // Left by an attempt of an earlier container.
     fs::write(pod.disk(), vec![0xEE; 20 << 20]).unwrap();
     clone(&pod, BLOCK, &framed(&content), false);
     assert!(fs::read(pod.disk()).unwrap() == content);
@@ -122,7 +123,7 @@ fn a_preallocated_clone_of_a_device_has_no_holes() {
     assert!(disk::allocated_bytes(&pod.disk()) >= content.len() as u64);
 }
 
-/// A volume with a sparse disk and beside it what else may lie on one.
+/// Fills a volume with a sparse disk and with other kinds of files.
 fn fill_volume(folder: &Path, content: &[u8]) {
     disk::write_sparse(&folder.join("disk.img"), content);
     fs::create_dir_all(folder.join("nested/deeper")).or_fail("a folder");
@@ -136,7 +137,8 @@ fn fill_volume(folder: &Path, content: &[u8]) {
     fs::write(folder.join("n".repeat(200)), "a name that needs an extension").or_fail("a file");
 }
 
-/// Names, types, modes, sizes, modification times and link targets below `folder`, a line each.
+/// Returns names, types, modes, sizes, modification times and link targets below `folder`, one
+/// line each.
 fn listing(folder: &Path) -> String {
     let format = "%P %y %m %s %Ts %l %n\\n";
     let words = ["-mindepth", "1", "-not", "-type", "d", "-printf", format].map(AsRef::as_ref);
@@ -149,7 +151,7 @@ fn listing(folder: &Path) -> String {
 }
 
 #[test]
-fn a_volume_becomes_the_same_volume_with_its_holes() {
+fn a_volume_is_cloned_to_a_volume_with_its_holes() {
     let source = tempfile::tempdir().unwrap();
     let content = sparse_disk();
     fill_volume(source.path(), &content);
@@ -167,7 +169,7 @@ fn a_volume_becomes_the_same_volume_with_its_holes() {
 }
 
 #[test]
-fn an_empty_volume_becomes_an_empty_volume() {
+fn an_empty_volume_is_cloned_to_an_empty_volume() {
     let stream = tools::filter("tar", ["-c", "-f", "-", "--files-from", "/dev/null"], &[]);
     let pod = UploadPod::new(BINARY);
     clone(&pod, FILESYSTEM, &framed(&stream), true);
@@ -175,12 +177,12 @@ fn an_empty_volume_becomes_an_empty_volume() {
 }
 
 #[test]
-fn a_volume_becomes_a_device_that_holds_its_disk() {
+fn the_disk_of_a_volume_is_cloned_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
     let content = sparse_disk();
     fill_volume(source.path(), &content);
-    // None of these is the disk, whatever they are called.
+    // None of these is the disk, although their names resemble it.
     fs::create_dir(source.path().join("a-disk.img-folder")).unwrap();
     fs::write(source.path().join("disk.img.bak"), "old").unwrap();
     for bytes in [16 * MIB, 20 * MIB] {
@@ -192,9 +194,9 @@ fn a_volume_becomes_a_device_that_holds_its_disk() {
     }
 }
 
-/// Upstream takes the first name that resembles the disk's.
+/// Upstream takes the first file whose name resembles that of the disk.
 #[test]
-fn a_file_that_could_be_taken_for_the_disk_is_not_taken() {
+fn a_file_that_resembles_the_disk_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("before-disk.img.bak"), "old").unwrap();
@@ -209,7 +211,7 @@ fn a_file_that_could_be_taken_for_the_disk_is_not_taken() {
 }
 
 #[test]
-fn a_volume_without_a_disk_cannot_become_a_device() {
+fn a_volume_without_a_disk_is_not_cloned_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("notes"), "text").unwrap();
@@ -227,7 +229,7 @@ fn a_volume_without_a_disk_cannot_become_a_device() {
 }
 
 #[test]
-fn clones_are_not_asynchronous() {
+fn asynchronous_clones_are_refused() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let content = disk::content(1, MIB);
@@ -249,11 +251,11 @@ fn a_broken_clone_leaves_the_server_ready_and_the_volume_clean() {
     for (content_type, bytes) in [(BLOCK, &content), (FILESYSTEM, &tar)] {
         let good = framed(bytes);
         for damage in [
-            // A byte in the middle, of which the CRC-32C of its chunk tells.
+            // A changed byte in the middle, which the CRC-32C of its chunk reveals.
             flipped(&good, good.len() / 2),
-            // The end is missing, in the middle of a chunk.
+            // Truncated in the middle of a chunk.
             good[..good.len() - 1000].to_vec(),
-            // Not the stream identifier.
+            // A wrong stream identifier.
             flipped(&good, 4),
             bytes.clone(),
         ] {
@@ -274,7 +276,7 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     bytes
 }
 
-/// In zstd, every other piece of which is compressed.
+/// Returns `bytes` in zstd, with every other piece compressed.
 fn in_zstd(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = Encoding::Zstd.new_encoder();
     let mut stream = Vec::new();
@@ -294,7 +296,7 @@ fn checksum(bytes: &[u8]) -> String {
     digest.finish_digest()
 }
 
-/// Sends a clone in `encoding` with the trailer that belongs to `sent`.
+/// Sends a clone in `encoding`, with the checksum of `sent` as its trailer.
 fn send_encoded(server: &Server, content_type: &str, encoding: &str, stream: &[u8], sent: &[u8]) -> Response {
     let request = Request::post("/v1beta1/upload")
         .chunked()
@@ -307,7 +309,7 @@ fn send_encoded(server: &Server, content_type: &str, encoding: &str, stream: &[u
 }
 
 #[test]
-fn zstd_is_offered_and_taken() {
+fn zstd_is_offered_to_cloners_and_accepted() {
     let source = tempfile::tempdir().unwrap();
     let content = sparse_disk();
     fill_volume(source.path(), &content);
@@ -318,8 +320,8 @@ fn zstd_is_offered_and_taken() {
         let question = Request::new("HEAD", "/v1beta1/upload-async");
         let answer = server.exchange(&question, &[]);
         assert_eq!((answer.status, answer.header("x-cdi-workers-clone")), (200, None));
-        // Whoever is no cloner learns nothing.
-        // Older cloners of ours name `frames-1`, do not find it in the answer, and send snappy.
+        // Only cloners are offered zstd. Older ones of ours ask for `frames-1`, do not find it in
+        // the answer, and send snappy.
         for known in ["zstd", "frames-1"] {
             let offer = server.exchange(&question.clone().header("x-cdi-workers-clone", known), &[]);
             assert_eq!((offer.status, offer.header("x-cdi-workers-clone")), (200, Some("zstd")));
@@ -332,7 +334,7 @@ fn zstd_is_offered_and_taken() {
             flipped(&good, good.len() - 1),
             flipped(&good, 4),
             good[..good.len() - 1000].to_vec(),
-            // Frames are missing, doubled, or in another order: nothing is wrong but the checksum.
+            // Frames are missing, repeated or in another order, which only the checksum reveals.
             half.clone(),
             [&half[..], &half, &other_half].concat(),
             [&other_half[..], &half].concat(),
@@ -349,9 +351,9 @@ fn zstd_is_offered_and_taken() {
     }
 }
 
-/// All but the trailer: nothing is missing but the proof that nothing is missing.
+/// Without the trailer, a clone could not be told from one whose last frames are missing.
 #[test]
-fn zstd_has_to_come_with_a_checksum() {
+fn a_clone_in_zstd_must_have_a_checksum() {
     let content = sparse_disk();
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -374,7 +376,7 @@ fn zstd_has_to_come_with_a_checksum() {
 }
 
 #[test]
-fn zstd_becomes_a_device() {
+fn a_clone_in_zstd_is_written_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
     let content = sparse_disk();
@@ -391,7 +393,7 @@ fn zstd_becomes_a_device() {
 }
 
 #[test]
-fn an_encoding_that_nobody_knows_is_refused_with_a_sentence() {
+fn an_unknown_encoding_is_refused_with_a_message() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     for (content_type, encoding, sentence) in [

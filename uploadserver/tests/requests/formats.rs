@@ -1,4 +1,5 @@
-//! Every image format, uploaded to a file and to a device: the disk that qemu-img makes of it.
+//! Every image format, uploaded to a file and to a device: the disk must be the one that qemu-img
+//! reads.
 
 use testkit::cases::check_all;
 use testkit::disk;
@@ -8,11 +9,11 @@ use testkit::images::{Oracle, SUBFORMATS};
 use testkit::loopdev::LoopDevice;
 use testkit::upload_pod::UploadPod;
 
-/// No multiple of any block or grain.
+/// Not a multiple of any block or grain.
 const DISK_BYTES: u64 = (5 << 20) + 3 * 512;
 
 #[test]
-fn every_format_makes_the_disk_that_qemu_img_makes() {
+fn every_format_gives_the_disk_that_qemu_img_reads() {
     check_all(SUBFORMATS, |subformat| {
         let folder = tempfile::tempdir().or_fail("a folder");
         let path = |name: &str| folder.path().join(name);

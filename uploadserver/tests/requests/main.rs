@@ -1,4 +1,5 @@
-//! The server as a whole program: its contract, its clients, its command line, and what uploads, clones and archives become.
+//! The server as a whole program: its contract, clients and command line, and the results of
+//! uploads, clones and archives.
 
 mod archive;
 mod cli;

@@ -1,4 +1,4 @@
-//! No file is created or written besides the target and the termination log.
+//! Checks that no file is created or written besides the target and the termination log.
 
 use std::path::Path;
 
@@ -11,10 +11,11 @@ use testkit::syscalls;
 use testkit::tools;
 use testkit::upload_pod::UploadPod;
 
-/// Uploads `body` and fails the test if anything but the disk and the termination log was made or opened for writing.
+/// Uploads `body`, and fails the test if anything but the disk and the termination log was created
+/// or opened for writing.
 fn check(name: &str, request: &Request, body: &[u8], raw: &Path, length: u64) {
     let pod = UploadPod::new(crate::BINARY);
-    // A scratch volume is there, and not needed.
+    // A scratch volume exists, but is not needed.
     std::fs::create_dir(pod.path("scratch")).or_fail(name);
     let log = pod.path("strace.log");
     let server = pod.serve(syscalls::watched(pod.program(), &log));

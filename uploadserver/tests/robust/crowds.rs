@@ -1,4 +1,5 @@
-//! Crowds of others: whoever is known gets its answer, and the others hold little.
+//! Crowds of connections: a known client must get its answer, and the others may hold little
+//! memory.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,19 +14,19 @@ use testkit::wait;
 
 use crate::BINARY;
 
-/// Connections that a server has at most.
+/// Limit on the connections of a server.
 const CONNECTIONS: usize = 256;
 
-/// Files that a test needs for its crowd.
+/// Files that a test opens for its crowd.
 const FILES: u64 = 8192;
 
-/// A storm, as it was seen from one address.
+/// New connections per second, as observed from a single address.
 const PER_SECOND: u32 = 6000;
 
-/// How much the memory of a server may grow, whoever connects.
+/// Limit on the growth of a server's memory, whoever connects.
 const GROWTH_BYTES: u64 = 8 << 20;
 
-/// A server whose disk takes a while until what was written is on it.
+/// Starts a server whose disk takes this many seconds to sync.
 fn slow_to_sync(pod: &UploadPod, seconds: u64) -> Server {
     let inject = format!("inject=fsync,fdatasync,syncfs:delay_enter={}", seconds * 1_000_000);
     let options = [
@@ -43,7 +44,7 @@ fn slow_to_sync(pod: &UploadPod, seconds: u64) -> Server {
 }
 
 #[test]
-fn a_client_that_waits_for_its_answer_is_not_closed_for_others() {
+fn a_client_that_waits_for_its_answer_is_not_closed_in_favour_of_others() {
     allow_files(FILES);
     let content = disk::content(1, 4 << 20);
     for path in ["/v1beta1/upload", "/v1beta1/upload-archive"] {
@@ -52,7 +53,7 @@ fn a_client_that_waits_for_its_answer_is_not_closed_for_others() {
         let pod = UploadPod::new(BINARY);
         let server = slow_to_sync(&pod, 3);
         let mut upload = server.begin_upload(path, body.len(), &body);
-        // All is received, and on its way to the disk.
+        // Everything is received, and is being written to the disk.
         server.wait_for_line(if is_archive { "New phase: TransferDataDir" } else { "New phase: Resize" });
         server.wait_for_status(&[&format!("\"received_bytes\":{},", body.len())]);
         let mut crowd = Crowd::new();
@@ -66,7 +67,7 @@ fn a_client_that_waits_for_its_answer_is_not_closed_for_others() {
     }
 }
 
-/// A tar with the one file `disk.img`.
+/// Returns a tar with the single file `disk.img`.
 fn tar(content: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().or_fail("a folder");
     std::fs::write(folder.path().join("disk.img"), content).or_fail("a file");
@@ -78,13 +79,13 @@ fn tar(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
+fn uploads_succeed_in_a_storm_of_connections() {
     allow_files(FILES);
     let folder = tempfile::tempdir().unwrap();
     let spec = Spec { compression: Compression::Zlib, virtual_size: 16 << 20, ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).unwrap();
-    // From one other address, from the client's own one, and from many.
+    // From another address, from the client's own address, and from many.
     let sources = [vec![source(0)], vec![Ipv4Addr::LOCALHOST], (0..250).map(source).collect()];
     for (round, sources) in sources.into_iter().cycle().take(10).enumerate() {
         let pod = UploadPod::new(BINARY);
@@ -105,11 +106,11 @@ fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
 }
 
 #[test]
-fn handshakes_that_do_not_end_hold_little() {
+fn incomplete_handshakes_hold_little_memory() {
     allow_files(FILES);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    // What is there only once.
+    // Memory that is allocated only once.
     server.wait_until_idle();
     let before = memory(server.id(), "VmRSS");
     for hello in testkit::hello::kinds(&pod.authority().client_config().unwrap()) {

@@ -1,4 +1,4 @@
-//! Bodies that break at any point.
+//! Bodies that are cut at any point.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::http2::Http2;
 
 const CUTS: usize = 100;
 
-/// What no broken attempt may leave behind on a device.
+/// The part of a device in which a broken attempt may leave nothing.
 const FIRST_BYTES: u64 = 1 << 20;
 
 /// A request that is cut off.
@@ -28,7 +28,8 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Sends the first `bytes` of the body once the server has taken the request on, and goes away.
+    /// Sends the first `bytes` of the body after the server has accepted the request, and
+    /// disconnects.
     fn cut_after(&self, server: &Server, bytes: usize) {
         let mut connection = server.connect();
         let request = self.request.clone().header("Expect", "100-continue");
@@ -39,7 +40,7 @@ impl Attempt {
     }
 }
 
-/// Every image in every framing, synchronous and not.
+/// Returns every image in every framing, synchronous and asynchronous.
 fn attempts(image: &Image) -> Vec<Attempt> {
     let read = |path: &Path| std::fs::read(path).or_fail(path.display());
     let (raw, qcow2) = (read(&image.raw), read(&image.qcow2));
@@ -69,7 +70,7 @@ fn image(folder: &Path) -> Image {
     spec.build(folder, "image")
 }
 
-/// Uploads the image for good.
+/// Uploads the whole image.
 fn finish(server: Server, image: &Image, target: &Path) {
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
     server.post_last("/v1beta1/upload", &qcow2);
@@ -77,7 +78,7 @@ fn finish(server: Server, image: &Image, target: &Path) {
 }
 
 #[test]
-fn a_hundred_broken_bodies_in_a_row_leave_a_server_that_works() {
+fn a_hundred_broken_bodies_leave_a_working_server() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let attempts = attempts(&image);
@@ -86,7 +87,7 @@ fn a_hundred_broken_bodies_in_a_row_leave_a_server_that_works() {
     let mut random = Random::new(1);
     for round in 0..CUTS {
         let attempt = &attempts[round % attempts.len()];
-        // One byte less than everything at most.
+        // At most all bytes but one.
         let at = usize::try_from(random.below(attempt.body.len() as u64)).unwrap();
         attempt.cut_after(&server, at);
         server.wait_until_idle();
@@ -97,7 +98,7 @@ fn a_hundred_broken_bodies_in_a_row_leave_a_server_that_works() {
 }
 
 #[test]
-fn broken_bodies_leave_a_device_that_looks_like_nothing() {
+fn broken_bodies_leave_a_device_without_the_beginning_of_a_disk() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let attempts = attempts(&image);
@@ -119,7 +120,7 @@ fn broken_bodies_leave_a_device_that_looks_like_nothing() {
 }
 
 #[test]
-fn streams_of_http_2_that_are_reset_leave_a_server_that_works() {
+fn reset_http_2_streams_leave_a_working_server() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let qcow2 = std::fs::read(&image.qcow2).unwrap();
@@ -138,7 +139,7 @@ fn streams_of_http_2_that_are_reset_leave_a_server_that_works() {
             if keep_connection {
                 connection.reset(stream);
             } else {
-                // The old one goes away without a word.
+                // The old connection is closed without a message.
                 connection = Http2::open(&pod, &server);
             }
             server.wait_until_idle();
@@ -160,7 +161,7 @@ fn a_second_upload_is_refused_at_once_and_does_not_disturb_the_first() {
         let started = std::time::Instant::now();
         server.post(path, &big).assert_refused(503, "another upload is in progress");
         let waited = started.elapsed();
-        // At once, by the clock of a client: the first upload is not waited for.
+        // A refusal must not wait for the first upload.
         assert!(waited < std::time::Duration::from_secs(3), "{path}: {waited:?}");
     }
     upload.send(back).unwrap();

@@ -1,4 +1,4 @@
-//! Forms that are none.
+//! Malformed forms.
 
 use testkit::disk;
 use testkit::framing::{BOUNDARY, Part, form, form_content_type};
@@ -47,7 +47,7 @@ fn a_malformed_form_is_refused_and_the_server_stays_usable() {
 }
 
 #[test]
-fn a_form_that_ends_within_the_file_is_no_success() {
+fn a_form_that_ends_within_the_file_is_refused() {
     let content = disk::content(1, 1 << 20);
     let good = form(&[Part::file(&content)]);
     let closing = b"\r\n--".len() + BOUNDARY.len() + b"--\r\n".len();
@@ -59,7 +59,7 @@ fn a_form_that_ends_within_the_file_is_no_success() {
         assert!([400, 500].contains(&response.status), "{response:?}");
         assert_eq!(pod.data_names(), [""; 0]);
     }
-    // What lies behind the file does not matter, a missing end included.
+    // What follows the file does not matter, not even a missing end.
     let tail = form(&[Part::file(&content), Part::field("behind", "x")]);
     server.exchange(&request, &tail[..tail.len() - 20]).assert_uploaded();
     server.wait().assert_success("a form");
@@ -67,7 +67,7 @@ fn a_form_that_ends_within_the_file_is_no_success() {
 }
 
 #[test]
-fn bytes_that_resemble_the_boundary_belong_to_the_disk() {
+fn bytes_that_resemble_the_boundary_are_part_of_the_disk() {
     let mut content = disk::content(1, 1 << 20);
     let almost = format!("\r\n--{}!", &BOUNDARY[..BOUNDARY.len() - 1]);
     for offset in (0..content.len() - 4096).step_by(3_001) {
@@ -81,9 +81,9 @@ fn bytes_that_resemble_the_boundary_belong_to_the_disk() {
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
 
-/// Whoever parses a form has to keep the header of a part until it ends.
+/// A parser of forms has to keep the headers of a part until they end.
 #[test]
-fn what_comes_before_the_file_is_bounded() {
+fn the_bytes_before_the_file_are_limited() {
     let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"");
     let endless = [head.as_bytes(), &vec![b'x'; 16 << 20]].concat();
     let long = vec![b'x'; 16 << 20];

@@ -1,4 +1,4 @@
-//! As much of HTTP/2 (RFC 9113) as it takes to begin an upload and to break it off.
+//! The parts of HTTP/2 (RFC 9113) that are needed to begin an upload and to break it off.
 
 use testkit::certs::Offer;
 use testkit::fail::OrFail;
@@ -13,13 +13,13 @@ const SETTINGS: u8 = 4;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// The error code of a client that has lost interest (§7).
+/// The error code of a client that cancels a stream (§7).
 const CANCEL: u32 = 8;
 
-/// The largest frame that every server takes (§4.2).
+/// The largest frame that every server accepts (§4.2).
 const MAX_FRAME_BYTES: usize = 16_384;
 
-/// A connection. What the server answers is not looked at: nothing is sent that needs its permission.
+/// A connection that ignores the server's answers: it sends nothing that needs permission.
 pub(crate) struct Http2 {
     connection: Connection,
     next_stream: u32,
@@ -74,7 +74,7 @@ impl Http2 {
         }
     }
 
-    /// Breaks the stream off; the connection stays.
+    /// Resets the stream; the connection stays open.
     pub(crate) fn reset(&mut self, stream: u32) {
         self.frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
     }

@@ -1,4 +1,4 @@
-//! Clients that break off, stall or send nonsense: the next attempt always works.
+//! Clients that disconnect, stall or send nonsense. The next attempt must always work.
 
 mod crowds;
 mod cuts;

@@ -10,7 +10,7 @@ use testkit::upload_pod::UploadPod;
 use crate::BINARY;
 
 #[test]
-fn silent_clients_do_not_stop_an_upload() {
+fn silent_clients_do_not_delay_an_upload() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let handshakes: Vec<_> = (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
@@ -25,9 +25,9 @@ fn silent_clients_do_not_stop_an_upload() {
     let content = disk::content(1, 8 << 20);
     let started = Instant::now();
     server.post("/v1beta1/upload", &content).assert_uploaded();
-    // The server must not wait for the limits of the silent ones.
+    // The server must not wait for the timeouts of the silent clients.
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    // The silent clients are still there, and do not keep the server from its end.
+    // The silent clients are still connected, but must not keep the server from ending.
     let finished = server.wait();
     finished.assert_success("upload");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
@@ -36,7 +36,7 @@ fn silent_clients_do_not_stop_an_upload() {
 }
 
 #[test]
-fn a_client_that_stalls_frees_the_server() {
+fn a_stalled_client_frees_the_server() {
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "2");
     let server = pod.start();
     let content = disk::content(1, 1 << 20);
@@ -46,7 +46,7 @@ fn a_client_that_stalls_frees_the_server() {
         server.post("/v1beta1/upload", b"x").assert_refused(503, "another upload is in progress");
         server.wait_until_idle();
         let waited = started.elapsed();
-        // The two seconds are those of the server, another process.
+        // The two seconds are measured by the server, another process.
         assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited), "freed after {waited:?}");
         assert_eq!(pod.data_names(), [""; 0]);
         drop(stalled);
@@ -56,18 +56,18 @@ fn a_client_that_stalls_frees_the_server() {
 }
 
 #[test]
-fn a_client_that_hardly_sends_is_given_up() {
+fn a_client_below_the_minimum_speed_is_given_up() {
     let pod =
         UploadPod::new(BINARY).env("CDI_WORKERS_SPEED_LIMIT", "1000").env("CDI_WORKERS_SPEED_TIME", "3");
     let server = pod.start();
     let content = disk::content(1, 1 << 20);
     let mut slow = server.begin_upload("/v1beta1/upload", content.len(), &content[..1]);
-    // A byte every tenth of a second: never silent, and hundreds of thousands of seconds to go.
+    // A byte every tenth of a second: never silent, but the upload would take more than a day.
     let sent = content[1..].iter().take(200).position(|byte| {
         std::thread::sleep(Duration::from_millis(100));
         slow.send(&[*byte]).is_err() || server.log().contains("the source is too slow: ")
     });
-    let sent = sent.expect("it is given up within 20 s");
+    let sent = sent.expect("no end of the upload within 20 s");
     assert!(sent > 20, "given up after {sent} bytes");
     let answer = slow.response().unwrap();
     assert!(answer.status == 500 && answer.text().contains("the source is too slow: "), "{answer:?}");
@@ -77,14 +77,14 @@ fn a_client_that_hardly_sends_is_given_up() {
 }
 
 #[test]
-fn a_client_that_is_only_slow_is_waited_for() {
+fn a_slow_client_is_waited_for() {
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "2");
     let server = pod.start();
     let content = disk::content(1, 64 << 10);
     let (front, back) = content.split_at(content.len() - 5);
     let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
     for byte in back {
-        // Half of what counts as a stall, by the clock of the server.
+        // Half of the stall timeout, which the server measures.
         std::thread::sleep(Duration::from_secs(1));
         upload.send(&[*byte]).unwrap();
     }
@@ -94,7 +94,7 @@ fn a_client_that_is_only_slow_is_waited_for() {
 }
 
 #[test]
-fn a_client_that_leaves_after_its_last_byte_has_uploaded() {
+fn an_upload_succeeds_if_its_client_leaves_after_the_last_byte() {
     for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();

@@ -1,5 +1,5 @@
-//! A system that gives no more threads: every upload has an answer, and the next one is taken
-//! when there are threads again.
+//! A system without free threads: every upload must get an answer, and the next one must be
+//! accepted when there are threads again.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use testkit::upload_pod::{Server, UploadPod};
 
 use crate::BINARY;
 
-/// Time after which an answer is missing.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// More threads than an upload wants beside those of a server at rest.
+/// More threads than an upload needs beyond those of an idle server.
 const MOST: u64 = 20;
 
-/// Sends `request` to a server that may have 0, 1, 2… threads more than at rest, until those are
-/// enough for an answer of `success`. Each attempt before has to be refused in a sentence, and to
-/// leave the server free and the volume empty.
+/// Sends `request` to a server that may have 0, 1, 2… more threads than when idle, until it
+/// answers `success`. Every attempt before that must be refused with a message, and leave the
+/// server free and the volume empty.
 #[track_caller]
 fn few_threads(request: &Request, body: &[u8], success: u16) -> (UploadPod, PidsCgroup, Server) {
     let pod = UploadPod::new(BINARY);
@@ -37,7 +37,7 @@ fn few_threads(request: &Request, body: &[u8], success: u16) -> (UploadPod, Pids
             return false;
         }
         let text = answer.text();
-        // 410 says of a resumable upload that it has ended.
+        // 410 means that the resumable upload has ended.
         assert!(
             [410, 503].contains(&answer.status) && text.contains("cannot start a thread"),
             "{more}: {answer:?}"
@@ -53,7 +53,7 @@ fn few_threads(request: &Request, body: &[u8], success: u16) -> (UploadPod, Pids
 }
 
 #[test]
-fn an_image_without_a_thread_is_refused_and_the_next_one_is_taken() {
+fn an_image_without_a_thread_is_refused_and_the_next_one_accepted() {
     let content = disk::content(1, 1 << 20);
     for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
         let (pod, _group, server) = few_threads(&Request::post(path), &content, 200);
@@ -63,7 +63,7 @@ fn an_image_without_a_thread_is_refused_and_the_next_one_is_taken() {
 }
 
 #[test]
-fn a_resumable_upload_without_a_thread_is_refused_and_the_next_one_is_taken() {
+fn a_resumable_upload_without_a_thread_is_refused_and_the_next_one_accepted() {
     let content = disk::content(1, 1 << 20);
     let request = Request::post("/v1beta1/upload-resumable")
         .header("Tus-Resumable", "1.0.0")

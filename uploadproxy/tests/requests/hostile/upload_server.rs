@@ -142,7 +142,8 @@ fn an_unrequested_second_answer_reaches_no_client() {
     for script in [
         Script::answer(format!("{OK}{mark}")),
         Script { reads: Reads::Head, ..Script::answer(format!("{OK}{mark}")) },
-        // The second is said when the next request comes, if it comes on this connection.
+        // Here the marked answer is the expected one, an unrequested one follows, and the
+        // connection stays open for the next request.
         Script {
             reads: Reads::Head,
             says: Says::Bytes(format!("{mark}{OK}").into_bytes()),

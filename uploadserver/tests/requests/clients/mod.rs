@@ -1,4 +1,5 @@
-//! The clients that people use: each of them gives the disk that qemu-img makes of the image, on a file and on a device.
+//! Real clients: each must give the disk that qemu-img reads from the image, on a file and on a
+//! device.
 
 mod refusals;
 
@@ -17,10 +18,11 @@ use testkit::random::Random;
 use testkit::tools;
 use testkit::upload_pod::{Server, UploadPod};
 
-/// Where Debian's package python3-requests belongs to.
+/// The Python for which Debian installs the package python3-requests.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// What `requests` does with a form: the whole of it in memory, and no answer is read before the last byte is sent.
+/// A form by `requests`, which holds all of it in memory, and reads no answer before the last byte
+/// is sent.
 const REQUESTS_FORM: &str = r"
 import sys, requests
 url, image, ca, certificate, key = sys.argv[1:]
@@ -29,7 +31,7 @@ with open(image, 'rb') as file:
 print(answer.status_code, end='')
 ";
 
-/// What `requests` does with a file object: its length is stated.
+/// A file object by `requests`, which states its length.
 const REQUESTS_BODY: &str = r"
 import sys, requests
 url, image, ca, certificate, key = sys.argv[1:]
@@ -38,12 +40,12 @@ with open(image, 'rb') as file:
 print(answer.status_code, end='')
 ";
 
-/// A program with its way to send a file.
+/// A program and its way to send a file.
 #[derive(Clone, Copy)]
 enum Client {
-    /// Arguments of curl; `@` stands for the image.
+    /// Arguments of curl, in which the last `@` stands for the image.
     Curl(&'static [&'static str]),
-    /// A script.
+    /// A Python script.
     Python(&'static str),
 }
 
@@ -133,7 +135,7 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// The image in `folder`, and the objects that become its disk.
+/// Returns the image in `folder`, and the files that must become its disk.
 fn objects(folder: &Path) -> (Image, [(&'static str, PathBuf); 4]) {
     let image = Spec { compression: Compression::Zlib, virtual_size: 6 << 20, ..Spec::new(Content::Sparse) }
         .build(folder, "image");
@@ -153,7 +155,7 @@ fn objects(folder: &Path) -> (Image, [(&'static str, PathBuf); 4]) {
 }
 
 #[test]
-fn every_client_makes_the_disk_that_qemu_img_makes() {
+fn every_client_gives_the_disk_that_qemu_img_reads() {
     let folder = tempfile::tempdir().unwrap();
     let (image, objects) = objects(folder.path());
     let mut cases = Vec::new();
@@ -193,11 +195,11 @@ fn every_client_makes_the_disk_that_qemu_img_makes() {
 }
 
 #[test]
-fn chunks_of_any_size_make_the_same_disk() {
+fn chunks_of_any_size_give_the_same_disk() {
     let mut random = Random::new(3);
     let content = disk::content(3, 2 << 20);
     for chunk_bytes in [0, 1, 511, 4096, 1 << 20] {
-        // A chunk for every byte is tried on less.
+        // A chunk for every byte is slow, so less content is sent.
         let content = if chunk_bytes == 1 { &content[..20_000] } else { &content[..] };
         let body = match chunk_bytes {
             0 => oddly_chunked(content, &mut random),

@@ -1,4 +1,4 @@
-//! A client that is refused learns why, although it is still sending.
+//! A client that is refused must learn why, even while it is still sending.
 
 use testkit::certs::Offer;
 use testkit::disk;
@@ -8,14 +8,14 @@ use testkit::upload_pod::UploadPod;
 use crate::clients::{BINARY, CLIENTS};
 
 #[test]
-fn a_client_that_is_still_sending_reads_why_it_was_refused() {
+fn a_client_that_is_still_sending_learns_why_it_was_refused() {
     let pod = UploadPod::new(BINARY).env("UPLOAD_IMAGE_SIZE", "1Mi");
     let server = pod.start();
     let big = vec![0xAA; 48 << 20];
     let stranger = pod.authority().client_config_for(&Offer::default());
     let stranger = stranger.unwrap();
     let content = disk::content(1, 1 << 20);
-    // Often, for a reset that overtakes the answer is a matter of luck.
+    // Ten times, because a reset overtakes the answer only by chance.
     for _ in 0..10 {
         let mut connection = server.connect_as(&stranger);
         connection.exchange(&Request::post("/v1beta1/upload"), &big).unwrap().assert_refused(401, "--cert");
@@ -39,7 +39,7 @@ fn curl_and_requests_show_why_they_were_refused() {
     let server = pod.start();
     let _upload = server.begin_upload("/v1beta1/upload", 1 << 20, &[1; 100]);
     for (client, send, path) in CLIENTS {
-        // Slow on purpose: it would send for seconds after the answer.
+        // This client is slow on purpose, and would send for seconds after the answer.
         if client == "--limit-rate" {
             continue;
         }
@@ -48,9 +48,9 @@ fn curl_and_requests_show_why_they_were_refused() {
     }
 }
 
-/// Python's `requests` and others look for an answer only when they have sent everything.
+/// Python's `requests` and other clients read the answer only after they have sent everything.
 #[test]
-fn a_client_that_sends_everything_first_reads_why_it_was_refused() {
+fn a_client_that_sends_everything_first_learns_why_it_was_refused() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let body = disk::content(1, 8 << 20);
@@ -64,9 +64,9 @@ fn a_client_that_sends_everything_first_reads_why_it_was_refused() {
     }
 }
 
-/// A refused request whose body came to its end leaves a connection that can be used again.
+/// After a refused request whose body was complete, the connection can be reused.
 #[test]
-fn a_connection_serves_again_after_a_failed_upload() {
+fn a_connection_can_be_reused_after_a_failed_upload() {
     let pod = UploadPod::new(BINARY).env("UPLOAD_IMAGE_SIZE", "1Mi");
     let server = pod.start();
     let mut connection = server.connect();

@@ -13,7 +13,7 @@ use testkit::https::Request;
 use crate::contract::failures::assert_usable;
 use crate::contract::{MIB, pod};
 
-/// A checksum of the body, as a header or behind it.
+/// A checksum of the body, sent as a header or as a trailer.
 struct Checksum {
     header: &'static str,
     value: String,
@@ -29,7 +29,7 @@ impl fmt::Display for Checksum {
     }
 }
 
-/// Values of the headers that name the SHA-256 of `bytes`.
+/// Returns the headers that state the SHA-256 of `bytes`, with their values.
 fn digests(bytes: &[u8]) -> [(&'static str, String); 4] {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(bytes);
@@ -43,7 +43,7 @@ fn digests(bytes: &[u8]) -> [(&'static str, String); 4] {
 }
 
 #[test]
-fn a_checksum_is_verified_wherever_it_stands() {
+fn a_checksum_is_verified_in_every_header_and_trailer() {
     let content = disk::content(1, 3 * MIB);
     let mut cases = Vec::new();
     for matches in [true, false] {
@@ -82,7 +82,7 @@ fn a_checksum_is_verified_wherever_it_stands() {
 }
 
 #[test]
-fn a_checksum_that_cannot_be_read_is_refused_at_once() {
+fn a_malformed_checksum_is_refused_at_once() {
     let pod = pod(&[]);
     let server = pod.start();
     for (header, value) in [
@@ -95,7 +95,7 @@ fn a_checksum_that_cannot_be_read_is_refused_at_once() {
         let mut connection = server.connect();
         let request = Request::post("/v1beta1/upload").length(1 << 30).header(header, value);
         connection.begin(&request).unwrap();
-        // Nothing of the body is sent.
+        // The answer must come before any of the body is sent.
         let response = connection.response().unwrap();
         assert_eq!(response.status, 400, "{header}: {value}: {response:?}");
     }

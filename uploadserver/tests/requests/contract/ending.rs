@@ -1,4 +1,4 @@
-//! How the process ends: what it did, the deadline, SIGTERM.
+//! How the process ends: after an upload, at the deadline, and by SIGTERM.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const DEADLINE_PASSED: &str = r#"{"deadlinePassed":true,"message":"Deadline Pass
 /// Exit code of a process that ends because of SIGTERM (128 + 15).
 const TERMINATED: i32 = 143;
 
-/// RFC 3339, so many seconds from now.
+/// Returns the time so many seconds from now, as in RFC 3339.
 fn in_seconds(seconds: i32) -> String {
     let when = format!("{seconds:+} seconds");
     tools::run("date", ["-u", "-d", &when, "+%FT%TZ"]).trim().to_owned()
@@ -114,7 +114,7 @@ fn preallocation_is_done_and_reported() {
 }
 
 #[test]
-fn preallocation_that_cannot_be_read_is_off() {
+fn an_invalid_preallocation_setting_means_off() {
     for value in ["", "yes"] {
         let pod = pod(&[("PREALLOCATION", value)]);
         pod.start().post_last("/v1beta1/upload", &[0; 4096]);
@@ -137,7 +137,7 @@ fn a_deadline_without_an_upload_ends_the_server() {
         let pod = pod(&[("DEADLINE", &deadline)]);
         let started = Instant::now();
         let finished = pod.program().start().wait();
-        // The deadline is a date, by the clock of the server.
+        // The deadline is a date by the clock of the server, another process.
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
         assert_ended(&finished, &pod, 0, Some(DEADLINE_PASSED));
         let lines = ["deadline exceeded, shutting down", "upload not done, process exiting"];
@@ -147,7 +147,7 @@ fn a_deadline_without_an_upload_ends_the_server() {
 }
 
 #[test]
-fn a_deadline_that_cannot_be_read_is_fatal() {
+fn a_malformed_deadline_is_fatal() {
     for deadline in ["tomorrow", "2026-13-01T00:00:00Z", "1700000000"] {
         let pod = pod(&[("DEADLINE", deadline)]);
         let finished = pod.program().start().wait();
@@ -157,7 +157,7 @@ fn a_deadline_that_cannot_be_read_is_fatal() {
 }
 
 #[test]
-fn an_environment_that_cannot_be_read_is_named_whole() {
+fn all_malformed_variables_are_named() {
     let pod = pod(&[("UPLOAD_IMAGE_SIZE", "large"), ("CDI_UPLOAD_STALL_SECONDS", "soon")]);
     let finished = pod.program().start().wait();
     assert_ended(&finished, &pod, 1, None);
@@ -165,7 +165,7 @@ fn an_environment_that_cannot_be_read_is_named_whole() {
 }
 
 #[test]
-fn an_upload_in_flight_is_finished_after_the_deadline() {
+fn a_running_upload_is_finished_after_the_deadline() {
     let pod = pod(&[("DEADLINE", &in_seconds(2))]);
     let server = pod.start();
     let content = disk::content(1, MIB);
@@ -180,7 +180,7 @@ fn an_upload_in_flight_is_finished_after_the_deadline() {
 }
 
 #[test]
-fn an_upload_that_fails_after_the_deadline_ends_the_server_as_the_deadline_does() {
+fn an_upload_that_fails_after_the_deadline_ends_the_server_like_the_deadline() {
     let pod = pod(&[("DEADLINE", &in_seconds(2))]);
     let server = pod.start();
     let upload = server.begin_upload("/v1beta1/upload", 1 << 20, &[1; 5000]);
@@ -202,7 +202,7 @@ fn sigterm_ends_an_idle_server_at_once() {
     server.signal(Signal::TERM);
     let finished = server.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
-    // Less than the ten seconds that the server gives to what still runs.
+    // Less than the ten seconds that the server grants to running requests.
     assert!(sent.elapsed() < Duration::from_secs(8), "{:?}", sent.elapsed());
 }
 
@@ -216,7 +216,7 @@ fn sigterm_in_the_middle_of_an_upload_leaves_no_disk() {
     server.signal(Signal::TERM);
     let finished = server.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
-    // The client stalls: the signal, and not the server's patience of minutes, ends it.
+    // The client stalls. The signal must end the server, not its stall timeout of minutes.
     assert!(sent.elapsed() < Duration::from_secs(20), "{:?}", sent.elapsed());
     assert!(!finished.crashed(), "{}", finished.stderr);
     assert_eq!(pod.data_names(), [""; 0]);

@@ -1,4 +1,4 @@
-//! What a failed upload is told, and that it leaves the server ready and the volume clean.
+//! Answers to failed uploads, which must leave the server ready and the volume clean.
 
 use std::fmt;
 
@@ -16,19 +16,19 @@ use testkit::upload_pod::{Server, UploadPod};
 
 use crate::contract::{BINARY, MIB, pod};
 
-/// Begins what a volume that is too small, for whatever reason, is told.
+/// The beginning of the answer if a volume is too small, for whatever reason.
 const TOO_LARGE: &str =
     "Saving stream failed: effective image size is larger than the reported available storage: ";
 
-/// What such an image is told last; the volume has a MiB.
+/// The end of the answer if an image is too large; the volume has 1 MiB.
 const REST: &str = " is larger than the reported available storage 1048576. A larger PVC is required";
 
-/// The next attempt succeeds and leaves its own disk and no other.
+/// Checks that the next attempt succeeds, and leaves its own disk and no other.
 pub(crate) fn assert_usable(pod: &UploadPod, server: Server) {
     let content = disk::content(77, MIB);
     server.post_last("/v1beta1/upload", &content);
     assert_eq!(pod.data_names(), ["disk.img"]);
-    assert!(std::fs::read(pod.disk()).or_fail("the disk") == content, "the disk is another one");
+    assert!(std::fs::read(pod.disk()).or_fail("the disk") == content, "the disk differs");
     assert_eq!(
         pod.message().as_deref(),
         Some(r#"{"preallocationApplied":false,"message":"Upload Complete"}"#)
@@ -41,9 +41,9 @@ struct TooLarge {
     image: Vec<u8>,
     path: &'static str,
     form: bool,
-    /// What the step that found out calls itself.
+    /// The text of the step that finds out.
     step: &'static str,
-    /// Before all of it has come.
+    /// True if the size is known before everything has arrived.
     is_size_known: bool,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for TooLarge {
 }
 
 #[test]
-fn an_image_larger_than_the_volume_is_told_both_sizes() {
+fn an_image_larger_than_the_volume_is_refused_with_both_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let image = Spec { virtual_size: 2 * MIB, ..Spec::new(Content::Sparse) }.build(folder.path(), "image");
     let (qcow2, raw) = (std::fs::read(&image.qcow2).unwrap(), std::fs::read(&image.raw).unwrap());
@@ -102,7 +102,7 @@ fn an_image_larger_than_the_volume_is_told_both_sizes() {
             .and_then(|rest| rest.strip_suffix(REST))
             .or_fail(&sentence);
         let size: u64 = size.parse().or_fail(&sentence);
-        // A raw disk whose length nobody states is as large as what has come of it.
+        // The size of a raw disk of unknown length is what has arrived of it.
         let range = if case.is_size_known { 2 * MIB..=2 * MIB } else { MIB + 1..=2 * MIB };
         assert!(range.contains(&size), "{sentence}");
         server.wait_for_line(&sentence);
@@ -118,7 +118,7 @@ fn an_image_exactly_as_large_as_the_volume_fits() {
 }
 
 #[test]
-fn an_image_larger_than_the_device_is_told_both_sizes() {
+fn an_image_larger_than_the_device_is_refused_with_both_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), MIB, 512);
     let pod = UploadPod::new(BINARY).block(device.path());
@@ -134,7 +134,7 @@ fn an_image_larger_than_the_device_is_told_both_sizes() {
 }
 
 #[test]
-fn a_volume_that_fills_up_meanwhile_is_told_as_no_space() {
+fn a_volume_that_fills_up_during_an_upload_is_reported_as_no_space() {
     for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
         let pod = pod(&[]);
         let volume = Tmpfs::on(&pod.path("data"), 16 * MIB);
@@ -143,7 +143,8 @@ fn a_volume_that_fills_up_meanwhile_is_told_as_no_space() {
         let (front, back) = content.split_at(content.len() / 8);
         let mut upload = server.begin_upload(path, content.len(), front);
         server.wait_for_line("Content type header is");
-        // The server has looked at the space by now, or else it tells that there is none.
+        // By now the server has checked the free space; if not, it would report that there is
+        // none.
         std::thread::sleep(std::time::Duration::from_millis(500));
         let filling = volume.fill("filling");
         upload.send_until_answered(back).unwrap();
@@ -161,8 +162,8 @@ fn a_volume_that_fills_up_meanwhile_is_told_as_no_space() {
 }
 
 #[test]
-fn a_client_that_vanishes_leaves_a_sentence_in_the_log() {
-    // 2048 bytes: where CDI's own test breaks the body (its number 1985).
+fn a_client_that_disconnects_is_logged() {
+    // CDI's own test breaks the body after 2048 bytes (its number 1985).
     for sent in [3 << 20, 2048] {
         let pod = pod(&[]);
         let server = pod.start();
@@ -177,7 +178,7 @@ fn a_client_that_vanishes_leaves_a_sentence_in_the_log() {
 }
 
 #[test]
-fn a_client_that_vanishes_before_a_header_leaves_a_sentence_in_the_log() {
+fn a_client_that_disconnects_before_an_image_header_is_logged() {
     let pod = pod(&[]);
     let server = pod.start();
     drop(server.begin_upload("/v1beta1/upload", 4096, &[0; 100]));
@@ -189,7 +190,7 @@ fn a_client_that_vanishes_before_a_header_leaves_a_sentence_in_the_log() {
 }
 
 #[test]
-fn an_empty_body_is_no_image() {
+fn an_empty_body_is_refused() {
     let sentence = "Saving stream failed: Unable to obtain information about data source: \
                     could not process image header: EOF";
     let pod = pod(&[]);
@@ -207,12 +208,12 @@ fn an_empty_body_is_no_image() {
 }
 
 #[test]
-fn below_512_bytes_there_is_no_image() {
+fn fewer_than_512_bytes_are_refused() {
     let sentence = "Saving stream failed: Unable to obtain information about data source: \
                     could not process image header: unexpected EOF";
     let mut short = vec![0; 511];
     Random::new(1).fill(&mut short);
-    // One has fewer bytes unpacked, the other one packed.
+    // The first has fewer than 512 bytes unpacked, the second packed.
     let packed = tools::filter("gzip", ["-c"], &short);
     let packs_well = tools::filter("zstd", ["-c"], &[0; 4096]);
     let pod = pod(&[]);
@@ -235,7 +236,7 @@ fn below_512_bytes_there_is_no_image() {
 }
 
 #[test]
-fn a_broken_or_dependent_image_is_not_blamed_on_the_size_of_the_volume() {
+fn a_broken_or_dependent_image_is_not_reported_as_too_large() {
     let folder = tempfile::tempdir().unwrap();
     let qcow2 = folder.path().join("image.qcow2");
     let file = qcow2.to_str().unwrap();

@@ -1,4 +1,5 @@
-//! The contract with CDI: what every request gets, how failures read, how the process ends, what TLS it speaks.
+//! The contract with CDI: the answers to all requests, the texts of failures, the end of the
+//! process, and TLS.
 
 mod checksums;
 mod ending;
@@ -13,7 +14,7 @@ use testkit::upload_pod::UploadPod;
 
 const MIB: u64 = 1 << 20;
 
-/// A pod in filesystem mode with this environment on top.
+/// Returns a pod in filesystem mode with these variables in its environment.
 fn pod(env: &[(&str, &str)]) -> UploadPod {
     env.iter().fold(UploadPod::new(BINARY), |pod, (name, value)| pod.env(name, value))
 }

@@ -1,4 +1,4 @@
-//! A target that another process writes, or that is none.
+//! Targets that another process is writing, or that are not files.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::FileTypeExt;
@@ -14,7 +14,7 @@ use crate::contract::{MIB, pod};
 
 const IN_USE: &str = "another import or upload is writing it: wait for its end, or name another target";
 
-/// The lock that another importer or upload server holds while it writes.
+/// Takes the lock that another importer or upload server holds while it writes.
 fn locked(path: &Path) -> File {
     let file = File::create(path).or_fail(path.display());
     file.try_lock()
@@ -27,7 +27,7 @@ fn locked(path: &Path) -> File {
 }
 
 #[test]
-fn a_disk_that_another_process_writes_is_not_replaced() {
+fn a_disk_that_another_process_is_writing_is_not_replaced() {
     let pod = pod(&[]);
     let server = pod.start();
     let other = locked(&pod.disk());
@@ -36,13 +36,13 @@ fn a_disk_that_another_process_writes_is_not_replaced() {
     assert_eq!(answer.status, 500, "{}", answer.text());
     assert!(answer.text().contains(IN_USE), "{}", answer.text());
     assert_eq!(std::fs::read(pod.disk()).or_fail("the disk"), b"half of a disk");
-    // A process that is gone has no locks, and what it left is replaced.
+    // A process that has ended holds no locks, and what it left is replaced.
     drop(other);
     assert_usable(&pod, server);
 }
 
 #[test]
-fn a_directory_that_another_process_fills_is_left_to_it() {
+fn a_directory_that_another_process_is_filling_is_not_touched() {
     let pod = pod(&[]);
     let server = pod.start();
     let tree = tempfile::tempdir().or_fail("a folder");
@@ -64,7 +64,7 @@ fn a_directory_that_another_process_fills_is_left_to_it() {
 }
 
 #[test]
-fn what_is_no_file_stays_what_it_is() {
+fn a_target_that_is_not_a_file_is_not_touched() {
     let pod = pod(&[]);
     let server = pod.start();
     // Character device 1:3 is /dev/null.
@@ -78,7 +78,7 @@ fn what_is_no_file_stays_what_it_is() {
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_told_as_a_volume_that_is_too_small() {
+fn a_limit_on_file_sizes_is_reported_as_a_volume_that_is_too_small() {
     let pod = pod(&[]);
     let limit = format!("--fsize={}", 2 * MIB);
     let server = pod.serve(pod.program().under("prlimit", [limit]));

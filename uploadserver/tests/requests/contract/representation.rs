@@ -1,4 +1,5 @@
-//! Headers that change what a body is, and that are not understood: refused before a byte of it is taken.
+//! Headers that change what a body is. Unsupported ones are refused before a byte of the body is
+//! read.
 
 use testkit::disk;
 use testkit::framing::{Part, form, form_content_type};
@@ -8,11 +9,11 @@ use testkit::tools;
 use crate::contract::failures::assert_usable;
 use crate::contract::{MIB, pod};
 
-/// Bytes of a body at most.
+/// Largest accepted length of a body.
 const MOST: u64 = 1 << 50;
 
 #[test]
-fn a_part_of_something_is_not_taken_for_the_whole() {
+fn a_part_of_a_file_is_refused() {
     let pod = pod(&[]);
     let server = pod.start();
     for path in
@@ -25,7 +26,7 @@ fn a_part_of_something_is_not_taken_for_the_whole() {
         assert_eq!(response.status, 400, "{path}: {response:?}");
         assert!(response.text().contains("Content-Range says that this is a part"), "{response:?}");
     }
-    // RFC 9110 §14.5 speaks of PUT, which no path here knows.
+    // A method that the path does not take is refused first.
     let get = Request::new("GET", "/v1beta1/upload").header("Content-Range", "bytes 0-3/4");
     server.exchange(&get, b"abcd").assert_refused(404, "POST");
     assert!(pod.data_names().is_empty());
@@ -33,7 +34,7 @@ fn a_part_of_something_is_not_taken_for_the_whole() {
 }
 
 #[test]
-fn a_coding_that_nothing_undoes_is_refused_with_those_that_are_understood() {
+fn an_unsupported_coding_is_refused_with_the_supported_ones() {
     let pod = pod(&[]);
     let server = pod.start();
     let form = form(&[Part::file(&[1; 4096])]);
@@ -54,7 +55,7 @@ fn a_coding_that_nothing_undoes_is_refused_with_those_that_are_understood() {
         assert!(response.text().contains("is not understood here"), "{response:?}");
     }
     assert!(pod.data_names().is_empty());
-    // What it understands is undone, as without the header.
+    // A supported coding is undone, as without the header.
     let content = disk::content(1, MIB);
     let request = Request::post("/v1beta1/upload").header("Content-Encoding", "gzip");
     let gzip = tools::filter("gzip", ["-c"], &content);
@@ -64,7 +65,7 @@ fn a_coding_that_nothing_undoes_is_refused_with_those_that_are_understood() {
 }
 
 #[test]
-fn a_length_that_nobody_has_room_for_is_told_both_numbers() {
+fn a_length_above_the_limit_is_refused_with_both_numbers() {
     let pod = pod(&[]);
     let server = pod.start();
     for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
@@ -75,7 +76,7 @@ fn a_length_that_nobody_has_room_for_is_told_both_numbers() {
             let request = Request::post(path)
                 .header("Content-Length", &length.to_string())
                 .header("Content-Type", &form_content_type());
-            // Not a byte of it is waited for.
+            // The answer must come without the body.
             let response = server.exchange(&request, &[]);
             assert_eq!(response.status, 413, "{path} {length}: {response:?}");
             assert!(response.text().contains(&sentence), "{response:?}");

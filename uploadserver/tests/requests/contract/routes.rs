@@ -61,7 +61,7 @@ enum State {
     Done,
 }
 
-/// One row of the table.
+/// A row of the table.
 struct Row {
     method: &'static str,
     path: &'static str,
@@ -90,7 +90,8 @@ impl Row {
         rows
     }
 
-    /// The status that the order of the checks gives, and words of the body.
+    /// Returns the expected status, which follows from the order of the checks, and words of the
+    /// body.
     fn expected(&self) -> (u16, &'static str) {
         use Kind::{AsyncForm, AsyncImage, Form, Health, Unknown};
         match (self.kind, self.method) {
@@ -104,7 +105,7 @@ impl Row {
             _ if self.certificate != Certificate::Right => (401, "--cert"),
             _ if self.state == State::Busy => (503, "another upload is in progress"),
             _ if self.state == State::Done => (409, "takes no other"),
-            // An empty body is what a server that takes it on complains about.
+            // The server accepts the request, and then refuses its empty body.
             (Form | AsyncForm, _) => (400, ""),
             _ => (
                 400,
@@ -114,7 +115,8 @@ impl Row {
         }
     }
 
-    /// Compares an answer with what is expected. What a form or an archive without a byte is told is not laid down.
+    /// Compares an answer with the expected one. The contract leaves the text for an empty form or
+    /// archive open.
     fn check(&self, response: &Response) {
         let (status, body) = self.expected();
         assert_eq!(response.status, status, "{response:?}");
@@ -123,7 +125,7 @@ impl Row {
             let body = if self.method == "HEAD" { "" } else { body };
             assert!(response.text().contains(body), "{response:?}");
         }
-        // Only the answer to HEAD, and the one of a success that brings nothing, may be silent.
+        // Only an answer to HEAD has no body.
         assert_eq!(response.body.is_empty(), self.method == "HEAD", "{response:?}");
         assert_eq!(
             response.header("allow").is_some(),
@@ -137,7 +139,7 @@ impl Row {
     }
 }
 
-/// What the clients with each certificate do in the handshake.
+/// TLS settings of clients with each certificate.
 struct Clients {
     absent: Arc<ClientConfig>,
     other: Arc<ClientConfig>,
@@ -166,7 +168,7 @@ impl Clients {
 fn check_rows(server: &Server, clients: &Clients, rows: Vec<Row>) {
     check_all(rows, |row| {
         let request = Request::new(row.method, row.path);
-        // A form without a boundary would say little about whether the request was taken on.
+        // A form without a boundary would be refused whether or not the server accepts uploads.
         let request = match row.kind {
             Kind::Form | Kind::AsyncForm => request.header("Content-Type", "multipart/form-data; boundary=b"),
             _ => request,
@@ -184,7 +186,7 @@ fn an_idle_server_answers_by_path_method_and_certificate() {
     let clients = Clients::new(&pod);
     let (attempts, others) = Row::all(State::Idle).into_iter().partition(|row| row.expected().0 == 400);
     check_rows(&server, &clients, others);
-    // One after another: each of these occupies the server.
+    // One after another, because each of these occupies the server.
     let attempts: Vec<Row> = attempts;
     assert_eq!(attempts.len(), 20);
     for row in attempts {
@@ -196,7 +198,7 @@ fn an_idle_server_answers_by_path_method_and_certificate() {
 }
 
 #[test]
-fn a_busy_server_answers_everything_but_another_upload_as_before() {
+fn a_busy_server_refuses_only_another_upload() {
     let pod = pod(&[]);
     let server = pod.start();
     let clients = Clients::new(&pod);
@@ -212,7 +214,7 @@ fn a_busy_server_answers_everything_but_another_upload_as_before() {
 }
 
 #[test]
-fn a_request_that_was_on_its_way_when_the_upload_finished_is_answered() {
+fn requests_in_flight_at_the_end_of_the_upload_are_answered() {
     let pod = pod(&[]);
     let server = pod.start();
     let clients = Clients::new(&pod);
@@ -250,7 +252,8 @@ fn a_certificate_of_another_authority_fails_the_handshake() {
     let stranger = Authority::new().unwrap().client(CLIENT_NAME, KeyKind::Ecdsa).unwrap();
     let offer = Offer { identity: Some(&stranger), ..Offer::default() };
     let config = pod.authority().client_config_for(&offer).unwrap();
-    // In TLS 1.3 a client learns only after its own handshake that the server does not like its certificate.
+    // In TLS 1.3 a client learns only after its own handshake that the server rejects its
+    // certificate.
     let answer = Connection::open(server.address(), &config)
         .and_then(|mut connection| connection.exchange(&Request::new("GET", "/healthz"), &[]));
     assert!(answer.is_err(), "{answer:?}");
@@ -273,7 +276,7 @@ fn a_common_name_may_be_longer_than_64_characters_and_have_slashes() {
 }
 
 #[test]
-fn status_is_for_the_client_and_metrics_are_for_everybody() {
+fn status_needs_the_client_certificate_and_metrics_do_not() {
     let pod = pod(&[]);
     let server = pod.start();
     let clients = Clients::new(&pod);

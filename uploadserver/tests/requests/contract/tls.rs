@@ -1,4 +1,4 @@
-//! What TLS the server speaks, and how it refuses to start.
+//! The TLS versions and ciphers of the server, and how it refuses to start.
 
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ProtocolVersion, SupportedProtocolVersion};
@@ -14,7 +14,8 @@ const AES128: CipherSuite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256;
 const AES256: CipherSuite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384;
 const CHACHA: CipherSuite = CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256;
 
-/// The pod's client with one version, and one cipher suite if it is named. Tells the version that was agreed on.
+/// Connects as the pod's client with this version, and this cipher suite if there is one. Returns
+/// the negotiated version.
 fn handshake(
     pod: &UploadPod,
     server: &Server,
@@ -36,7 +37,7 @@ fn rsa_pod(env: &[(&str, &str)]) -> UploadPod {
 }
 
 #[test]
-fn the_floor_is_tls_1_2_unless_it_is_raised() {
+fn the_minimum_is_tls_1_2_unless_it_is_raised() {
     for floor in ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS99"] {
         let pod = pod(&[("TLS_MIN_VERSION", floor)]);
         let server = pod.start();
@@ -46,18 +47,19 @@ fn the_floor_is_tls_1_2_unless_it_is_raised() {
 }
 
 #[test]
-fn tls_1_3_as_the_floor_refuses_an_older_client() {
+fn a_minimum_of_tls_1_3_refuses_an_older_client() {
     let pod = pod(&[("TLS_MIN_VERSION", "VersionTLS13")]);
     let server = pod.start();
     let refused = handshake(&pod, &server, &TLS12, None).unwrap_err();
-    // What the client's library makes of the alert `protocol_version` (RFC 8446 §6.2), which CDI's test looks for.
+    // How the client's library names the alert `protocol_version` (RFC 8446 §6.2), which CDI's
+    // test looks for.
     assert!(refused.contains("ProtocolVersion"), "{refused}");
     assert_eq!(handshake(&pod, &server, &TLS13, None), Ok(ProtocolVersion::TLSv1_3));
     server.post_last("/v1beta1/upload", &disk::content(1, MIB));
 }
 
 #[test]
-fn only_the_listed_ciphers_are_spoken_in_tls_1_2() {
+fn only_the_listed_ciphers_are_accepted_in_tls_1_2() {
     for (list, spoken, unspoken) in [
         ("ECDHE-RSA-AES128-GCM-SHA256", vec![AES128], vec![AES256, CHACHA]),
         (
@@ -65,7 +67,7 @@ fn only_the_listed_ciphers_are_spoken_in_tls_1_2() {
             vec![AES128, AES256],
             vec![CHACHA],
         ),
-        // Without a suite that HTTP/2 demands (RFC 9113 §9.2.2), where Go's server would not start.
+        // Without a suite that HTTP/2 requires (RFC 9113 §9.2.2), Go's server would not start.
         ("ECDHE-RSA-CHACHA20-POLY1305", vec![CHACHA], vec![AES128, AES256]),
         ("DHE-RSA-AES128-GCM-SHA256, ECDHE-RSA-AES256-GCM-SHA384 ,NONSENSE", vec![AES256], vec![AES128]),
     ] {

@@ -1,5 +1,5 @@
-//! Typical mistakes: of who starts the server, and of who uploads with curl. Each is told by an exit code or a status, and a sentence with
-//! where, why and what to do.
+//! Typical mistakes of people who start the server, or upload with curl. Each must give an exit
+//! code or a status, and a message that says where, why and what to do.
 
 mod serving;
 mod uploads;
@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 const PAGE: &[u8] = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who?</body></html>\n";
 
-/// A server with the certificates that it has made, and files.
+/// Returns a server with certificates that it has created, and files.
 fn scene() -> &'static MistakeScene {
     static SCENE: OnceLock<(TempDir, MistakeScene)> = OnceLock::new();
     &SCENE.get_or_init(start).1
@@ -34,7 +34,7 @@ fn start() -> (TempDir, MistakeScene) {
         .arg(&target)
         .arg("--self-signed")
         .arg(&certs);
-    // It lasts as long as the scene, which is never dropped.
+    // It runs as long as the scene, which is never dropped.
     let running = lasting::start(program);
     let line = running.wait_for_line("Running server on ");
     let address = line.split("Running server on ").nth(1).unwrap_or_default();
@@ -52,7 +52,7 @@ fn start() -> (TempDir, MistakeScene) {
 /// Checks rows of arguments for curl.
 #[track_caller]
 fn check_uploads(table: &[UserMistake]) {
-    // What the server has as its certificate is not what the rows are about.
+    // These rows are not about the server's certificate.
     scene().check_requests(&["--insecure"], table);
 }
 

@@ -1,4 +1,4 @@
-//! Uploads that are continued where they broke: tus 1.0.
+//! Uploads that are interrupted and resumed: tus 1.0.
 
 mod protocol;
 mod sessions;
@@ -35,7 +35,7 @@ fn create(server: &Server, length: usize, checksum: Option<&str>) -> String {
     location(&server.exchange(&request, &[]))
 }
 
-/// The request that begins an upload whose length comes later.
+/// Returns the request that creates an upload whose length comes later.
 fn begin_deferred() -> Request {
     tus("POST", CREATE).header("Upload-Defer-Length", "1").length(0)
 }
@@ -49,7 +49,7 @@ fn location(response: &Response) -> String {
     path.to_owned()
 }
 
-/// The offset that the server names.
+/// Returns the offset that the server reports.
 fn offset(server: &Server, path: &str) -> usize {
     let head = server.exchange(&tus("HEAD", path), &[]);
     assert!([200, 204].contains(&head.status), "{head:?}");
@@ -58,17 +58,17 @@ fn offset(server: &Server, path: &str) -> usize {
     offset.or_fail(format!("an offset in {head:?}"))
 }
 
-/// Sends a part and goes away without a word; returns when the server has noticed. All of it has arrived
-/// by then: bytes that the network swallows are nobody's fault.
+/// Sends a part and disconnects. Returns when the server has received all of it and has noticed
+/// the disconnect, so that no bytes are lost in the network.
 fn send_and_cut(server: &Server, path: &str, whole: &[u8], from: usize, to: usize) {
     let mut connection: Connection = server.connect();
     let request = patch(path, from).length(whole.len() - from);
     connection.begin(&request).or_fail("send the head");
-    // Whoever leaves something unread resets the connection.
+    // An answer that is left unread would reset the connection.
     let part = &whole[from..to];
     let sent = connection.send_until_answered(part).or_fail("send a part");
     assert_eq!(sent, part.len(), "the server answered early: {:?}", connection.response());
-    // Closing a socket before everything was read at the other end can take back what was sent.
+    // If a socket is closed before the other end has read everything, sent bytes can be lost.
     server.wait_for_status(&[&format!("\"received_bytes\":{to},")]);
     drop(connection);
     server.wait_for_state("waiting");
@@ -84,7 +84,7 @@ fn checksum(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn an_upload_that_breaks_at_nine_tenths_costs_less_than_a_percent_more() {
+fn an_upload_cut_at_nine_tenths_repeats_less_than_a_percent() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     for object in [&image.raw, &image.qcow2] {
@@ -109,7 +109,7 @@ fn an_upload_that_breaks_at_nine_tenths_costs_less_than_a_percent_more() {
 }
 
 #[test]
-fn an_upload_that_breaks_twenty_times_makes_the_same_disk() {
+fn an_upload_that_is_cut_twenty_times_gives_the_same_disk() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let bytes = std::fs::read(&image.qcow2).unwrap();
@@ -128,7 +128,7 @@ fn an_upload_that_breaks_twenty_times_makes_the_same_disk() {
 }
 
 #[test]
-fn the_server_waits_and_says_so_and_takes_no_other_upload_meanwhile() {
+fn a_waiting_server_reports_that_and_takes_no_other_upload() {
     let bytes = disk::content(1, 5 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -156,7 +156,7 @@ fn the_server_waits_and_says_so_and_takes_no_other_upload_meanwhile() {
 }
 
 #[test]
-fn an_upload_that_nobody_continues_frees_the_server() {
+fn an_upload_that_is_not_resumed_frees_the_server() {
     let bytes = disk::content(1, 1 << 20);
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "2");
     let server = pod.start();
@@ -165,7 +165,7 @@ fn an_upload_that_nobody_continues_frees_the_server() {
     let started = Instant::now();
     server.wait_until_idle();
     let waited = started.elapsed();
-    // The two seconds are those of the server, another process.
+    // The two seconds are measured by the server, another process.
     assert!((Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited), "freed after {waited:?}");
     assert_eq!(pod.data_names(), [""; 0]);
     let gone = server.exchange(&tus("HEAD", &path), &[]).status;
@@ -176,7 +176,7 @@ fn an_upload_that_nobody_continues_frees_the_server() {
 }
 
 #[test]
-fn sigterm_ends_a_server_that_waits() {
+fn sigterm_ends_a_waiting_server() {
     let bytes = disk::content(1, 1 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -189,9 +189,9 @@ fn sigterm_ends_a_server_that_waits() {
     assert_eq!(pod.data_names(), [""; 0]);
 }
 
-/// The connection of a client whose network went away may look alive for minutes.
+/// The connection of a client that lost its network may look alive for minutes.
 #[test]
-fn a_second_connection_takes_over_from_one_that_hangs() {
+fn a_second_connection_takes_over_from_a_hanging_one() {
     let bytes = disk::content(1, 4 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -199,24 +199,24 @@ fn a_second_connection_takes_over_from_one_that_hangs() {
     let mut hanging = server.connect();
     hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
     hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
-    // Else the second request may be the first that the server sees.
+    // Otherwise the server might see the second request first.
     server.wait_for_status(&["\"received_bytes\":1048576,"]);
     let started = Instant::now();
     let at = offset(&server, &path);
     assert!(at <= 1 << 20, "{at}");
-    // What the first one still sends does not count.
+    // Later bytes of the first request do not count.
     hanging.send_until_answered(&bytes[..1 << 20]).ok();
     let response = server.exchange(&patch(&path, at), &bytes[at..]);
     assert_eq!(response.status, 204, "{response:?}");
-    // The server must not wait for its patience of minutes with the first one.
+    // The server must not wait for the stall timeout of the first request, which is minutes.
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     server.wait().assert_success("take over");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
 }
 
-/// Whoever asks how far an upload is takes it over, and may go away as well.
+/// A request for the offset takes the upload over, and its client may disappear as well.
 #[test]
-fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
+fn an_upload_ends_if_the_client_that_took_it_over_leaves() {
     let bytes = disk::content(1, 4 << 20);
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "2");
     let server = pod.start();
@@ -224,16 +224,16 @@ fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
     let mut hanging = server.connect();
     hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
     hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
-    // Else the second request may be the first that the server sees.
+    // Otherwise the server might see the second request first.
     server.wait_for_status(&["\"received_bytes\":1048576,"]);
     let mut asking = server.connect();
     asking.begin(&tus("HEAD", &path)).unwrap();
-    // The first one has to let go.
+    // The first request must end.
     hanging.response().unwrap().assert(204, "");
     drop(asking);
     let started = Instant::now();
     server.wait_until_idle();
-    // The server's two seconds, and what it takes to notice who is gone.
+    // The server's two seconds, and the time until it notices the disconnect.
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     server.post_last("/v1beta1/upload", &bytes);
 }

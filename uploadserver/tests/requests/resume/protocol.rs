@@ -1,4 +1,4 @@
-//! What the protocols lay down besides resuming: beginnings, pieces, endings and refusals.
+//! What the protocols define besides resuming: creation, pieces, termination and refusals.
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -16,7 +16,7 @@ use datapath::digest::{DigestAlgorithm, RunningDigest};
 use tokio_util::sync::CancellationToken;
 
 #[test]
-fn pieces_that_end_on_purpose_are_answered_with_the_offset() {
+fn complete_pieces_are_answered_with_the_offset() {
     let bytes = disk::content(1, 5 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -34,7 +34,7 @@ fn pieces_that_end_on_purpose_are_answered_with_the_offset() {
 }
 
 #[test]
-fn a_wrong_checksum_or_a_bad_image_is_told_at_the_end() {
+fn a_wrong_checksum_or_a_bad_image_is_reported_at_the_end() {
     let bytes = disk::content(1, 1 << 20);
     let gzip = testkit::tools::filter("gzip", ["-c"], &bytes);
     let pod = UploadPod::new(BINARY).env("UPLOAD_IMAGE_SIZE", "1Mi");
@@ -55,7 +55,7 @@ fn a_wrong_checksum_or_a_bad_image_is_told_at_the_end() {
 }
 
 #[test]
-fn an_upload_can_be_ended() {
+fn an_upload_can_be_terminated() {
     let bytes = disk::content(1, 1 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -87,7 +87,7 @@ fn the_first_bytes_may_come_with_the_creation() {
 }
 
 #[test]
-fn what_is_not_tus_is_refused_as_tus_says() {
+fn malformed_requests_are_refused_as_tus_requires() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let options = server.exchange(&Request::new("OPTIONS", CREATE), &[]);
@@ -117,18 +117,18 @@ fn what_is_not_tus_is_refused_as_tus_says() {
     let other_type =
         tus("PATCH", &path).header("Content-Type", "application/octet-stream").header("Upload-Offset", "0");
     assert_eq!(server.exchange(&other_type, b"x").status, 415);
-    // A checksum that nobody would verify.
+    // A checksum that would not be verified.
     for name in ["Content-Digest", "Upload-Checksum"] {
         let response = server.exchange(&patch(&path, 0).header(name, "sha-256=:AAAA:"), b"x");
         assert_eq!(response.status, 400, "{response:?}");
         assert!(response.text().contains("when the upload begins"), "{response:?}");
     }
-    // More than was announced.
+    // More than the announced length.
     let response = server.exchange(&patch(&path, 0), &[b'x'; 11]);
     assert!((400..500).contains(&response.status), "{response:?}");
     let unknown = server.exchange(&tus("HEAD", &format!("{CREATE}/unknown")), &[]);
     assert!([404, 410].contains(&unknown.status), "{unknown:?}");
-    // A stranger cannot create, ask or end.
+    // A client without a certificate cannot create, query or end an upload.
     let stranger = pod.authority().client_config_for(&testkit::certs::Offer::default()).unwrap();
     for request in [
         tus("POST", CREATE).header("Upload-Length", "10"),
@@ -142,7 +142,7 @@ fn what_is_not_tus_is_refused_as_tus_says() {
 }
 
 #[test]
-fn a_length_may_come_later_and_once() {
+fn a_deferred_length_may_be_set_once() {
     let bytes = disk::content(1, 3 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -165,10 +165,10 @@ fn a_length_may_come_later_and_once() {
         let response = server.exchange(&with_length(length).length(0), &[]);
         assert_eq!(response.status, status, "{length}: {response:?}");
     }
-    // Fewer than these bytes.
+    // Less than the bytes that are sent.
     let response = server.exchange(&with_length(2 << 20), &bytes[1 << 20..]);
     assert_eq!(response.status, 413, "{response:?}");
-    // What was refused has set nothing.
+    // A refused request has not set the length.
     assert_eq!(server.exchange(&with_length(bytes.len()).length(0), &[]).status, 204);
     let head = server.exchange(&tus("HEAD", &path), &[]);
     assert_eq!(head.header("upload-length"), Some("3145728"), "{head:?}");
@@ -184,9 +184,10 @@ fn a_length_may_come_later_and_once() {
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
 }
 
-/// A client takes an upload for complete whose offset is its length, also when it hears so from a HEAD.
+/// A client considers an upload complete when its offset is its length, also if a HEAD tells it
+/// so.
 #[test]
-fn the_last_byte_completes_an_upload_whose_client_is_gone() {
+fn the_last_byte_completes_an_upload_whose_client_has_left() {
     let bytes = disk::content(1, 1 << 20);
     for (promised, is_kept) in [(&bytes[..], true), (b"another", false)] {
         let pod = UploadPod::new(BINARY);
@@ -196,7 +197,7 @@ fn the_last_byte_completes_an_upload_whose_client_is_gone() {
         let request = patch(&path, 0).chunked();
         connection.begin(&request).unwrap();
         let chunk = [&b"100000\r\n"[..], &bytes, b"\r\n"].concat();
-        // The last chunk, which ends the body, does not come.
+        // The last chunk, which would end the body, is not sent.
         connection.send(&chunk).unwrap();
         server.wait_for_status(&["\"received_bytes\":1048576,"]);
         drop(connection);
@@ -212,7 +213,7 @@ fn the_last_byte_completes_an_upload_whose_client_is_gone() {
 }
 
 #[test]
-fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew() {
+fn an_upload_of_unknown_length_may_end_with_a_checksum() {
     let bytes = disk::content(1, 3 << 20);
     let crc = |bytes: &[u8]| {
         let mut digest = RunningDigest::new(DigestAlgorithm::Crc64Nvme);
@@ -257,7 +258,7 @@ fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew
 }
 
 #[test]
-fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
+fn the_disk_of_a_killed_server_is_kept_as_far_as_the_marks_of_the_client_match() {
     const MIB: usize = 1 << 20;
     let bytes = disk::content(7, 9 << 20);
     let pod = UploadPod::new(BINARY);
@@ -295,7 +296,7 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
 }
 
-/// Leaves a disk as a killed server does.
+/// Leaves a disk like a killed server.
 fn leave(pod: &UploadPod, fill: impl FnOnce(&File)) {
     let file = File::create(pod.disk()).or_fail("the disk");
     fill(&file);
@@ -307,7 +308,7 @@ fn begin_with(marks: &str) -> Request {
 }
 
 #[test]
-fn a_look_at_a_hole_of_tebibytes_is_answered_at_once() {
+fn a_leftover_disk_with_a_hole_of_tebibytes_is_checked_at_once() {
     const TIB: u64 = 1 << 40;
     let pod = UploadPod::new(BINARY);
     leave(&pod, |file| {
@@ -318,7 +319,7 @@ fn a_look_at_a_hole_of_tebibytes_is_answered_at_once() {
     let marks = datapath::marks::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
     let server = pod.start();
     let response = server.exchange(&begin_with(&marks[0].to_string()), &[]);
-    // A server that has not finished its look in 20 s says "later".
+    // A server that has not finished its check after 20 s would answer "later".
     assert_eq!(response.header("x-cdi-kept"), Some(&*(7 * TIB).to_string()));
     let path = location(&response);
     assert_eq!(server.exchange(&tus("DELETE", &path), &[]).status, 204);
@@ -326,13 +327,13 @@ fn a_look_at_a_hole_of_tebibytes_is_answered_at_once() {
 }
 
 #[test]
-fn an_upload_is_ended_in_the_middle_of_a_look_at_what_is_left() {
+fn an_upload_can_be_terminated_while_a_leftover_disk_is_checked() {
     const READS: usize = 256;
     let pod = UploadPod::new(BINARY);
     leave(&pod, |file| {
         file.write_all_at(&disk::content(5, READS as u64 * (256 << 10)), 0).unwrap();
     });
-    // All of it would take 51 s.
+    // To read all of it would take 51 s.
     let reads = pod.path("reads");
     let mut options = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=preadv"].map(OsString::from).to_vec();
     options.extend(["-e", "inject=preadv:delay_enter=200000", "-o"].map(OsString::from));
@@ -354,6 +355,6 @@ fn an_upload_is_ended_in_the_middle_of_a_look_at_what_is_left() {
     server.wait_until_idle();
     let read = std::fs::read_to_string(&reads).unwrap().matches("preadv").count();
     assert!((1..READS / 2).contains(&read), "{read} reads of {READS}");
-    // What a process has left stays: the next one may know it.
+    // The disk of an earlier process stays, because the next upload may match it.
     assert!(pod.disk().exists());
 }

@@ -1,4 +1,4 @@
-//! Clients that keep an upload open and bring nothing, or next to nothing.
+//! Clients that keep an upload open, but send nothing or almost nothing.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use testkit::wait;
 
 use crate::resume::{BINARY, create, patch, tus};
 
-/// How long an upload may wait for its client here, and how soon after that it must be gone.
+/// How long an upload may wait for its client, and when it must have ended.
 const RESUME: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(8);
 
-/// How often a client comes.
+/// Time between the requests of a client.
 const INTERVAL: Duration = Duration::from_millis(300);
 
-/// Calls `client` again and again until the server has ended the upload; says when that was.
+/// Calls `client` repeatedly until the server has ended the upload, and returns when that was.
 fn until_ended(server: &Server, mut client: impl FnMut(usize) -> u16) -> Duration {
     let started = Instant::now();
     for round in 0.. {
@@ -32,7 +32,7 @@ fn until_ended(server: &Server, mut client: impl FnMut(usize) -> u16) -> Duratio
 }
 
 #[test]
-fn an_upload_is_not_kept_open_by_requests_that_bring_nothing_or_little() {
+fn requests_with_little_or_no_data_do_not_keep_an_upload_open() {
     let content = disk::content(1, 4 << 20);
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "3");
     let server = pod.start();
@@ -44,7 +44,7 @@ fn an_upload_is_not_kept_open_by_requests_that_bring_nothing_or_little() {
                 "empty PATCH" => server.exchange(&patch(&path, 0).length(0), &[]),
                 "PATCH of a byte" => server.exchange(&patch(&path, round), &content[round..=round]),
                 _ => match server.exchange(&patch(&path, 5), &content[5..6]) {
-                    // That it is wrong is no news.
+                    // A wrong offset alone does not mean that the upload has ended.
                     wrong if wrong.text().contains("bytes were received") => return 204,
                     other => other,
                 },
@@ -58,12 +58,12 @@ fn an_upload_is_not_kept_open_by_requests_that_bring_nothing_or_little() {
 }
 
 #[test]
-fn an_upload_that_goes_on_after_many_pauses_is_kept() {
+fn an_upload_that_continues_after_many_pauses_is_kept() {
     let content = disk::content(1, 8 << 20);
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "3");
     let server = pod.start();
     let path = create(&server, content.len(), None);
-    // Five seconds of pauses in all.
+    // Altogether five seconds of pauses.
     for part in 0..5 {
         std::thread::sleep(Duration::from_secs(1));
         let from = part * (1 << 20);
@@ -77,7 +77,7 @@ fn an_upload_that_goes_on_after_many_pauses_is_kept() {
 }
 
 #[test]
-fn whoever_only_asks_does_not_keep_another_upload_waiting() {
+fn requests_for_the_offset_do_not_keep_another_upload_waiting() {
     let content = disk::content(1, 1 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -97,7 +97,7 @@ fn whoever_only_asks_does_not_keep_another_upload_waiting() {
 }
 
 #[test]
-fn questions_about_an_upload_leave_nothing_behind() {
+fn requests_for_the_offset_take_no_memory() {
     const QUESTIONS: usize = 5000;
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
