@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_left_out_of_the_stream() {
+    fn the_kept_part_is_left_out_of_the_stream() {
         const MIB: usize = 1 << 20;
         // A hole that begins within the first MiB and ends after 9 MiB, with data around it: it
         // spans the kept parts that end at 2 and 8 MiB.
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_no_tar_is_named() {
+    fn other_things_than_files_and_tars_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let tar = testkit::oci::tar(&[("a", b"content")]);
         let packed = testkit::tools::filter("gzip", ["-1c"], &tar);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_close_to_where_the_server_may_be() {
+    fn marks_are_closer_together_towards_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         File::create(&path).unwrap().set_len(1 << 30).unwrap();
@@ -368,7 +368,7 @@ mod tests {
             image.prefix_marks((1 << 30) - 1).unwrap().into_iter().map(PrefixCrc::end_offset).collect();
         assert!(ends.is_sorted() && ends.len() < MAX_MARKS);
         assert_eq!(ends.last(), Some(&((1 << 30) - MARK_BYTES)));
-        // The distance between two marks is what has to be sent again at most: an eighth of the
+        // The distance between two marks is the most that has to be sent again: an eighth of the
         // distance to the end, and one mark.
         let far = |pair: &[u64]| pair[1] - pair[0] > ((1 << 30) - pair[1]) / 8 + MARK_BYTES;
         assert!(!ends.windows(2).any(far), "{ends:?}");

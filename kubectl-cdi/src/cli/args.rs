@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_taken_as_people_type_them() {
+    fn sizes_are_accepted_in_the_usual_units() {
         for (text, bytes) in [
             ("10Gi", 10 << 30),
             ("10GiB", 10 << 30),

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_of_a_command_is_one_word_to_a_shell() {
+    fn a_word_with_special_characters_is_quoted_for_the_shell() {
         for (word, expected) in
             [("a/b-c.raw", "a/b-c.raw"), ("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'")]
         {

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_that_continues_is_the_one_that_was_given() {
+    fn the_command_that_resumes_repeats_the_given_words() {
         let words = ["upload", "my disk's.raw", "dv/a", "-n", "vms"].map(OsString::from);
         let expected = r"kubectl cdi upload 'my disk'\''s.raw' dv/a -n vms --no-create";
         assert_eq!(continuation_command(&words), expected);

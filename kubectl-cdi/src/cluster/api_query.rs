@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_those_of_the_api() {
+    fn paths_are_those_of_the_kubernetes_api() {
         for (verb, resource, path) in [
             (RbacVerb::Get, ResourceKind::CLAIMS, "/api/v1/namespaces/vms/persistentvolumeclaims/disk"),
             (RbacVerb::List, ResourceKind::EVENTS, "/api/v1/namespaces/vms/events"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_said_by_what_was_asked() {
+    fn refusals_name_what_was_requested() {
         let status = |message: &str| json!({"kind": "Status", "message": message});
         let rbac = status("datavolumes.cdi.kubevirt.io is forbidden: User \"me\" cannot create resource");
         let said = sentence(RbacVerb::Create, ResourceKind::DATA_VOLUMES, 403, &rbac);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_the_object_the_namespace_or_cdi() {
+    fn a_404_means_a_missing_object_namespace_or_cdi() {
         let code =
             |resource, body: &[u8]| question(RbacVerb::Create, resource).response_error("h", 404, body);
         let page = b"404 page not found\n";

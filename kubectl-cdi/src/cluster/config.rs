@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_administrator_has_set_comes_first() {
+    fn settings_of_an_administrator_come_first() {
         let mut config = json!({"status": {
             "uploadProxyURL": "proxy.example.org",
             "uploadProxyCA": "PEM",
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_address_the_two_ways_to_expose_the_proxy_are_said() {
+    fn without_a_proxy_url_the_error_names_two_ways_to_expose_it() {
         for config in [json!({}), json!({"status": {"uploadProxyURL": ""}})] {
             let said = CdiConfig::from_object(&config).proxy_url().unwrap_err().to_string();
             assert!(said.contains("Ingress or a Route") && said.contains("port-forward"), "{said}");

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_kind_and_a_name() {
+    fn a_target_consists_of_kind_and_name() {
         for (text, kind, shown) in [
             ("dv/a.b-1", VolumeTargetKind::DataVolume, "dv/a.b-1"),
             ("datavolume/a", VolumeTargetKind::DataVolume, "dv/a"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_not() {
+    fn other_targets_are_refused() {
         for text in ["", "a", "vm/a", "DV/a"] {
             assert_eq!(text.parse::<VolumeTarget>(), Err(VolumeTargetError::Kind), "{text}");
         }

@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_sentence_holds_a_secret() {
+    fn no_error_contains_a_secret() {
         let yaml = "users: [{name: me, user: {token: s3cret}}\ncontexts: {";
         let error = kube::config::Kubeconfig::from_yaml(yaml).unwrap_err();
         let run = AuthError::AuthExecRun {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_of_the_family() {
+    fn exit_codes_follow_from_the_error() {
         let target: VolumeTarget = "dv/disk".parse().unwrap();
         let failed = |is_checksum| ClusterError::Failed {
             target: target.clone(),

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_final_when_they_are_repeated_and_a_volume_does_not_grow() {
+    fn repeated_refusals_are_final_and_a_small_volume_is_at_once() {
         for sentence in [
             "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found",
             "Unable to connect to s3 data source: could not get s3 object: \"b/k\": NoSuchKey: The specified key does not exist.",
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_waited_for() {
+    fn temporary_failures_are_waited_for() {
         for sentence in [
             "Pod is running",
             "expected status code 200, got 503. Status: 503 Service Unavailable",

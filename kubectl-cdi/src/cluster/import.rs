@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_known_by_its_scheme() {
+    fn a_source_is_recognised_by_its_scheme() {
         for (address, kind, url) in [
             ("https://h/d.qcow2", "http", "https://h/d.qcow2"),
             ("docker://h/d:1", "registry", "docker://h/d:1"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_goes_with_the_sources_that_have_it() {
+    fn flags_are_refused_for_sources_that_lack_them() {
         let endpoint = "http://minio:9000".parse().unwrap();
         let at_minio = ClusterImport::new("s3://b/a dir/d", Some(&endpoint)).unwrap();
         assert_eq!(at_minio.url, "http://minio:9000/b/a%20dir/d");

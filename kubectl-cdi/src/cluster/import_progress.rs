@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_what_the_data_volume_says() {
+    fn progress_is_read_from_the_data_volume() {
         let found = TargetObjects {
             data_volume: Some(json!({"status": {
                 "phase": "ImportInProgress",
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_says_it_by_annotations() {
+    fn progress_is_read_from_the_annotations_of_a_claim() {
         let found = TargetObjects {
             data_volume: None,
             claim: Some(json!({"metadata": {"annotations": {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_percentage_is_none() {
+    fn malformed_percentages_are_ignored() {
         for text in ["N/A", "", "%", "NaN%", "-1%", "1000%"] {
             assert_eq!(parse_percent(text), None, "{text}");
         }

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_those_of_serde_json_without_what_is_never_looked_at() {
+    fn values_equal_those_of_serde_json_without_managed_fields() {
         let value = json!({"a": [1, -2, 0.5, true, null, "x\n\u{1f600}"], "b": {"c": {}, "d": []}});
         let text = value.to_string();
         let mut memory = MemoryBudget::new(1 << 20).empty_grant();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_whatever_it_is_for() {
+    fn memory_is_counted_for_every_kind_of_value() {
         const LIMIT: u64 = 1 << 20;
         let repeated = |piece: &str, count: usize| format!("[{}0]", piece.repeat(count));
         for (piece, least) in [("0,", 64), ("[],", 64), (r#"{"":0},"#, 64 + 640), (r#""","#, 64 + 24)] {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn several_texts_share_their_memory() {
+    fn several_documents_share_one_budget() {
         let text = format!("[{}0]", "0,".repeat(5000));
         let mut memory = MemoryBudget::new(1 << 20).empty_grant();
         let mut read = 0;

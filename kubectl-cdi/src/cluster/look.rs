@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_a_target_while_it_waits() {
+    fn a_claim_accepts_an_upload_while_it_waits() {
         let target: VolumeTarget = "pvc/disk".parse().unwrap();
         let upload = ("storage.upload.target", "");
         claim(&[upload]).takes_upload(&target, false).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_claim_its_size_form_and_uid_are_known() {
+    fn size_mode_and_uid_are_read_from_a_claim() {
         let mut found = claim(&[("storage.pod.ready", "true")]);
         let uid = found.claim_uid(&"pvc/disk".parse().unwrap()).unwrap().unwrap();
         assert_eq!((uid.as_str(), found.claim_bytes()), ("u-1", Some(1 << 30)));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_volume_says_it_by_its_phase() {
+    fn a_data_volume_accepts_an_upload_by_its_phase() {
         let target: VolumeTarget = "dv/disk".parse().unwrap();
         let spec = json!({"source": {"upload": {}}});
         let phase = |phase: &str| volume(json!({"spec": spec, "status": {"phase": phase}}));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_hope_is_said_in_the_pods_words() {
+    fn a_final_failure_is_reported_with_the_message_of_the_pod() {
         let target: VolumeTarget = "dv/disk".parse().unwrap();
         let failed = volume(json!({"status": {"phase": "Failed", "conditions": [
             {"type": "Running", "reason": "ChecksumError", "message": "checksum mismatch: expected a"},

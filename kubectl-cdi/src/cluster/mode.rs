@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn access_modes_have_two_names() {
+    fn access_modes_have_a_long_and_a_short_name() {
         for text in ["RWX", "rwx", "ReadWriteMany", "readwritemany"] {
             assert_eq!(parse_access_mode(text).as_deref(), Ok("ReadWriteMany"), "{text}");
         }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_absent_or_of_another_type_is_nothing() {
+    fn absent_fields_and_fields_of_another_type_are_ignored() {
         let object = json!({
             "metadata": {"annotations": {"cdi.kubevirt.io/storage.pod.ready": "true", "cdi.kubevirt.io/odd": 1}},
             "status": {"phase": 3, "conditions": [{"type": "Running", "message": " a\nb "}]},

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_has_the_name_that_cdi_says() {
+    fn the_pod_name_is_taken_from_the_annotation() {
         let claim = |annotations: Value| json!({"metadata": {"name": "disk", "annotations": annotations}});
         assert_eq!(pod_name(&claim(json!({})), true), "cdi-upload-disk");
         assert_eq!(pod_name(&claim(json!({})), false), "importer-disk");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_waits_for_is_in_its_status() {
+    fn the_reason_for_waiting_is_read_from_the_pod_status() {
         let unschedulable = json!({"status": {"phase": "Pending", "conditions": [
             {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
         ]}});
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_fails_is_known_by_its_last_words() {
+    fn a_failing_pod_is_reported_with_its_last_message() {
         let end =
             |message: &str| json!({"terminated": {"exitCode": 1, "reason": "Error", "message": message}});
         let crash = |last: &Value| {

@@ -77,7 +77,7 @@ mod tests {
                 "spec": {"storage": {"resources": {"requests": {"storage": "1Gi"}}}},
                 "status": {"phase": "ImportInProgress", "progress": progress},
             })),
-            // Larger by the overhead of a file system, which the disk does not fill.
+            // Larger than the disk by the overhead of a file system.
             claim: Some(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})),
         }
     }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_is_left_is_that_of_the_rest() {
+    fn the_time_left_follows_from_progress_and_start() {
         for (progress, left) in [("25.00%", Some(300)), ("100.00%", Some(0)), ("0.00%", None)] {
             let pace = FillPace::measure(&import(progress), &running(), after(100)).unwrap();
             assert_eq!(pace.seconds_left, left, "{progress}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_the_part_of_the_disk_by_the_time_of_the_container() {
+    fn the_rate_follows_from_the_disk_size_and_the_running_time() {
         assert_eq!(fill_rate(&import("50.00%"), &running(), after(512)), Some(1 << 20));
         assert_eq!(fill_rate(&import("0.00%"), &running(), after(1)), Some(0));
         let claim = TargetObjects {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn where_something_is_not_known_there_is_no_rate() {
+    fn without_all_figures_there_is_no_rate() {
         let known = import("50.00%");
         for seconds in [0, -5] {
             assert_eq!(fill_rate(&known, &running(), after(seconds)), None, "{seconds}");

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vectors_of_the_controllers_lead_back_to_the_disk() {
+    fn the_examples_of_the_controllers_give_back_the_disk_size() {
         // Contract, A.1: the largest disk that fits. The volume has `ceil(disk * (1 + overhead))`
         // bytes.
         assert_eq!(with_overhead(2_147_483_648, 0.06), 2_276_332_667);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_data_volume_is_the_disk_and_a_claim_of_files_is_more() {
+    fn a_data_volume_requests_the_disk_size_and_a_claim_adds_the_overhead() {
         let ask = |kind, mode| request_bytes(kind, (4 << 30) - 1, mode, cdi(0.06, false));
         for mode in [VolumeMode::Block, VolumeMode::Filesystem] {
             assert_eq!(ask(VolumeTargetKind::DataVolume, mode), 4 << 30);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_volumes_that_are_known_to_be_xfs_have_its_least_size() {
+    fn only_volumes_known_to_be_xfs_get_its_minimum_size() {
         let ask = |kind, is_xfs| request_bytes(kind, MIB, VolumeMode::Filesystem, cdi(0.0, is_xfs));
         for kind in [VolumeTargetKind::DataVolume, VolumeTargetKind::Claim] {
             assert_eq!((ask(kind, false), ask(kind, true)), (10 << 20, 300 << 20));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_short() {
+    fn quantities_use_the_largest_exact_unit() {
         for (bytes, text) in [
             (0, "0"),
             (1, "1"),
@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_asked_for_is_enough(
+        fn the_requested_size_is_always_enough(
             disk in prop_oneof![1_u64..(1 << 33), 1_u64..(1 << 50)], percent in 0_u32..100, block: bool, is_xfs: bool,
         ) {
             let mode = if block { VolumeMode::Block } else { VolumeMode::Filesystem };

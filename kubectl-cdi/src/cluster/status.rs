@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn one_screen_says_it_all() {
+    fn one_row_has_all_the_information() {
         let volume = json!({
             "metadata": {"creationTimestamp": "2025-12-31T23:58:00Z"},
             "spec": {"source": {"http": {}}},
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_short() {
+    fn durations_are_shortened() {
         for (seconds, text) in
             [(0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (90_000, "25h"), (200_000, "2d")]
         {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_five_warnings_are_enough() {
+    fn only_the_newest_five_warnings_are_kept() {
         let warnings: Vec<_> = (0..9).map(|n| event("disk", &n.to_string(), "x")).collect();
         let row = status_row(
             "dv/disk".parse().unwrap(),

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_says_when_it_expires() {
+    fn the_expiry_is_read_from_the_token() {
         let claims = URL_SAFE_NO_PAD.encode(r#"{"exp": 1767225600}"#);
         let expires = |token: String| UploadToken(token).expires().map(|time| time.to_string());
         assert_eq!(expires(format!("e30.{claims}.sig")).as_deref(), Some("2026-01-01T00:00:00Z"));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown() {
+    fn a_token_is_hidden_in_debug_output() {
         let token = UploadToken("s3cret".to_owned());
         assert_eq!((token.as_str(), format!("{token:?}").as_str()), ("s3cret", "Token(…)"));
     }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uid_is_one_plain_word() {
+    fn a_uid_must_be_one_plain_word() {
         let target: VolumeTarget = "pvc/disk".parse().unwrap();
         let read = |uid: &str| ObjectUid::from_object(&json!({"metadata": {"uid": uid}}), &target);
         let longest = "a".repeat(MAX_CHARS);

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_volume_leaves_to_cdi_what_is_not_said() {
+    fn a_data_volume_leaves_unset_options_to_cdi() {
         let least = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1",
             "kind": "DataVolume",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_says_it_by_annotations() {
+    fn a_claim_has_the_options_as_annotations() {
         let claim = build_manifest(&wanted("pvc/disk"));
         assert_eq!(claim["kind"], "PersistentVolumeClaim");
         assert_eq!(
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_is_what_was_meant() {
+    fn the_yaml_equals_the_manifest() {
         let manifest = build_manifest(&full("pvc/disk"));
         let text = to_yaml(&manifest).unwrap();
         assert!(text.contains("kind: PersistentVolumeClaim\n"), "{text}");

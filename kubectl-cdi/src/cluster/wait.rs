@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wait_is_one_sentence() {
+    fn each_reason_for_waiting_is_one_sentence() {
         let target: VolumeTarget = "dv/x".parse().unwrap();
         for (waiting, sentence) in [
             (

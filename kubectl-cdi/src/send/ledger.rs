@@ -282,12 +282,12 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_goes_on_at_the_piece_that_was_cut_with_its_checksum() {
+    fn an_upload_resumes_at_the_interrupted_piece_with_its_checksum() {
         let folder = tempfile::tempdir().unwrap();
         let uid = "u-1".parse().unwrap();
         let open = || LockedFile::open(folder.path(), &uid);
         let place = open().unwrap().unwrap();
-        assert!(open().is_err(), "two processes have one upload");
+        assert!(open().is_err(), "a second process opened the same upload");
         let mut ledger = PieceLedger::new(place.clone_file().ok());
         let path = format!("{}/1", program::cdi::RESUMABLE);
         let location = UploadLocation::try_from(path.clone()).unwrap();
@@ -306,7 +306,7 @@ mod tests {
         for (offset, expected) in [(0, 0), (99, 0), (100, 7), (1000, 14)] {
             assert_eq!(ledger.stream_offset_of(offset), expected);
         }
-        assert_eq!(ledger.image_offset(), 8 << 20, "nothing of what is kept is sent");
+        assert_eq!(ledger.image_offset(), 8 << 20, "the kept part is not sent");
         for (offset, back) in
             [(20, passed(14, 200, PieceKind::Squeezed)), (13, passed(7, 100, PieceKind::Zeros))]
         {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_is_the_end() {
+    fn a_truncated_line_ends_the_ledger() {
         let record = LedgerRecord { passed: passed(1, 2, PieceKind::Zeros), crc: 0xabc };
         let line = record.to_line();
         assert_eq!(LedgerRecord::parse_line(line.trim_end()), Some(record));

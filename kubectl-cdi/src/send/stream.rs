@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_was_replaced_changes_nothing_any_more() {
+    async fn a_replaced_stream_has_no_effect() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         let content = testkit::disk::content(1, 4 << 20);

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_in_a_row_are_one_wait() {
+    fn consecutive_attempts_are_one_wait() {
         let watch = UploadWatch::default();
         watch.set_wait_reason("waiting for CDI");
         assert_eq!(watch.wait_state().unwrap().retry, None);

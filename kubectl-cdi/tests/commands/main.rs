@@ -1,4 +1,4 @@
-//! The client: what it asks of a real cluster, whole uploads, and clusters that mean harm.
+//! The client: requests to a real cluster, whole uploads, and hostile clusters.
 
 mod cluster;
 mod hostile;

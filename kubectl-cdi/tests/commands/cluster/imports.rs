@@ -1,4 +1,4 @@
-//! Imports, while the test does what CDI's controllers do.
+//! Imports; the test acts as CDI's controllers.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn an_import_is_followed_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_import_that_can_never_succeed_ends() {
+async fn an_import_that_cannot_succeed_ends() {
     let namespace = "never";
     let cluster = administrator(namespace).await;
     let fails = |restarts: u32, message: &str| {

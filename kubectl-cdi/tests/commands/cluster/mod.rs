@@ -1,4 +1,4 @@
-//! What is asked of the cluster, against a real API server; CDI's controllers are played by the tests.
+//! Requests to the cluster, against a real API server. The tests act as CDI's controllers.
 
 mod imports;
 mod reach;
@@ -15,10 +15,11 @@ use std::time::Duration;
 use kubectl_cdi::cluster::{Cluster, ClusterOptions, ContentSource, VolumeTarget, WantedVolume};
 use testkit::fail::OrFail;
 
-/// Longer than anything takes that a test does meanwhile.
+/// Longer than any step of a test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The cluster of all tests but those that need one without CDI. Each test has a namespace of its own.
+/// Returns the cluster of all tests except those that need one without CDI. Each test has its own
+/// namespace.
 fn api() -> &'static testkit::cluster::Cluster {
     static API: OnceLock<testkit::cluster::Cluster> = OnceLock::new();
     API.get_or_init(|| {
@@ -29,7 +30,7 @@ fn api() -> &'static testkit::cluster::Cluster {
     })
 }
 
-/// The administrator, in a new namespace.
+/// Connects as the administrator, to a new namespace.
 async fn administrator(namespace: &str) -> Cluster {
     api().create_namespace(namespace);
     connect(api().administrator(), namespace).await
@@ -45,7 +46,7 @@ fn target(text: &str) -> VolumeTarget {
     text.parse().or_fail(text)
 }
 
-/// An upload of a disk of 1 GiB.
+/// Describes a volume for an upload of a disk of 1 GiB.
 fn wanted(text: &str) -> WantedVolume {
     WantedVolume {
         target: target(text),

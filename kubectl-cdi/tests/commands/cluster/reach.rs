@@ -1,4 +1,4 @@
-//! Ways to a cluster, and the lack of one.
+//! Ways to a cluster, and clusters that cannot be reached.
 
 use std::fs;
 use std::path::Path;
@@ -55,13 +55,13 @@ async fn a_kubeconfig_names_contexts_and_their_namespaces() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_not_there_is_named() {
+async fn a_missing_kubeconfig_is_named() {
     let said = refused(&reach(Path::new("/nowhere/config"))).await;
     assert!(said.contains("/nowhere/config") && said.contains("--kubeconfig"), "{said}");
 }
 
 #[tokio::test]
-async fn a_login_program_is_asked_and_its_complaint_is_said() {
+async fn the_credential_plugin_is_run_and_its_error_is_shown() {
     let exec = |script: &str| {
         json!({"exec": {
             "apiVersion": "client.authentication.k8s.io/v1",
@@ -90,7 +90,7 @@ async fn a_login_program_is_asked_and_its_complaint_is_said() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_not_taken_are_no_missing_right() {
+async fn rejected_credentials_are_not_reported_as_a_missing_right() {
     let (_folder, reach) = edited(|config| config["users"][0]["user"] = json!({"token": "s3cret"}));
     let cluster = Cluster::connect(&reach).await.unwrap();
     let said = cluster.find_target(&target("pvc/none")).await.unwrap_err().to_string();
@@ -99,7 +99,7 @@ async fn credentials_that_are_not_taken_are_no_missing_right() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_named() {
+async fn an_unreachable_cluster_is_named() {
     let [nobody] = testkit::ports::free();
     let (_folder, reach) =
         edited(|config| config["clusters"][0]["cluster"]["server"] = json!(format!("https://{nobody}")));
@@ -114,7 +114,7 @@ async fn a_cluster_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_not_there_is_named() {
+async fn a_missing_namespace_is_named() {
     api();
     let mut cluster = administrator("reach").await;
     cluster.find_target(&target("dv/none")).await.unwrap();
@@ -126,7 +126,7 @@ async fn a_namespace_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn without_cdi_that_is_what_is_said() {
+async fn a_cluster_without_cdi_is_reported_as_such() {
     let bare = testkit::cluster::Cluster::start();
     let with_rights = bare.administrator();
     let without = bare.user("nobody", &[("", "persistentvolumeclaims", &["get", "list"])]);
@@ -143,7 +143,7 @@ async fn without_cdi_that_is_what_is_said() {
             assert!(matches!(error, ClusterError::NoCdi), "{error}");
             assert_eq!(error.exit_reason().exit_code(), 7);
         }
-        // Claims are there without CDI.
+        // Claims exist without CDI.
         assert!(cluster.find_target(&target("pvc/disk")).await.unwrap().is_empty());
         assert_eq!(cluster.list_targets().await, []);
     }

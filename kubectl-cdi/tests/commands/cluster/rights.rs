@@ -1,4 +1,4 @@
-//! Rights that are missing: which verb on which resource.
+//! Missing rights: the error names the verb and the resource.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn denied<T>(asked: Result<T, ClusterError>, what: &str) {
 }
 
 #[tokio::test]
-async fn without_any_right_each_request_says_which_one_is_missing() {
+async fn without_any_right_each_request_names_the_missing_one() {
     let cluster = user("rightless", &[]).await;
     let (dv, pvc) = (target("dv/disk"), target("pvc/disk"));
     denied(
@@ -49,14 +49,14 @@ async fn without_any_right_each_request_says_which_one_is_missing() {
         cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await,
         "get persistentvolumeclaims in namespace rightless",
     );
-    // CDI lets everybody read its configuration, and completion is silent.
+    // CDI lets everybody read its configuration, and completion ignores errors.
     cluster.cdi_config().await.unwrap();
     assert_eq!(cluster.list_targets().await, []);
     assert!(!cluster.is_xfs(None).await);
 }
 
 #[tokio::test]
-async fn who_may_not_look_at_pods_waits_with_less_detail() {
+async fn without_rights_on_pods_the_wait_has_less_detail() {
     let rights: [Right<'_>; 2] =
         [(CDI, "datavolumes", &["get", "list"]), ("", "persistentvolumeclaims", &["get", "list"])];
     let cluster = user("blind", &rights).await;

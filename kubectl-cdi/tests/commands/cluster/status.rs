@@ -1,4 +1,4 @@
-//! One screen, and names.
+//! The status table, and names for completion.
 
 use k8s_openapi::jiff::Timestamp;
 use kubectl_cdi::cluster::status::format_table;
@@ -7,7 +7,7 @@ use testkit::fail::OrFail;
 
 use crate::cluster::{administrator, api, target, wanted};
 
-/// Makes the pod of an import, which has been running for so many seconds.
+/// Creates the pod of an import that has been running for so many seconds.
 fn run_importer(namespace: &str, name: &str, seconds: i64) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let pod = json!({
@@ -27,7 +27,7 @@ fn run_importer(namespace: &str, name: &str, seconds: i64) {
 }
 
 #[tokio::test]
-async fn all_that_cdi_fills_is_on_the_screen() {
+async fn everything_that_cdi_fills_is_in_the_status() {
     let namespace = "status";
     let cluster = administrator(namespace).await;
     assert_eq!(
@@ -74,7 +74,7 @@ async fn all_that_cdi_fills_is_on_the_screen() {
     run_importer(namespace, "importer-one", 100);
     let one = cluster.list_status(Some(&target("dv/one"))).await.unwrap();
     assert_eq!((one.len(), one[0].bytes), (1, Some(1 << 30)));
-    // 45.20 % of 1 GiB in 100 s, and the time of the request.
+    // 45.20 % of 1 GiB in 100 s, with a tolerance for the time of the request.
     let rate = one[0].rate.unwrap();
     assert!((4_000_000..=4_853_313).contains(&rate), "{rate}");
     let left = one[0].seconds_left.unwrap();

@@ -14,7 +14,7 @@ fn server() -> &'static TokenServer {
 }
 
 #[tokio::test]
-async fn a_token_is_for_one_claim_and_for_who_may_have_it() {
+async fn a_token_is_for_one_claim_and_needs_the_right() {
     let cluster = administrator("tokens").await;
     let server = server();
     let before = server.given();
@@ -31,7 +31,7 @@ async fn a_token_is_for_one_claim_and_for_who_may_have_it() {
 }
 
 #[tokio::test]
-async fn an_api_of_tokens_that_does_not_run_is_said() {
+async fn an_unavailable_token_api_is_reported() {
     let api = testkit::cluster::Cluster::start();
     drop(api.serve_upload_tokens());
     let cluster = connect(api.administrator(), "default").await;

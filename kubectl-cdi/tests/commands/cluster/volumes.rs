@@ -1,4 +1,4 @@
-//! Making volumes, and the cluster's refusals.
+//! Creating volumes, and refusals of the cluster.
 
 use kubectl_cdi::cluster::{ClusterError, ClusterImport, ContentSource, VolumeMode, WantedVolume};
 use program::command_line::FailedCommand;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cluster::{administrator, api, target, wanted};
 
 #[tokio::test]
-async fn what_is_wanted_is_made_and_can_be_removed() {
+async fn a_volume_is_created_as_described_and_can_be_deleted() {
     let cluster = administrator("made").await;
     let full = |text| WantedVolume {
         storage_class: Some("fast".to_owned()),
@@ -35,14 +35,14 @@ async fn what_is_wanted_is_made_and_can_be_removed() {
         assert!(matches!(other, ClusterError::Refused { .. }), "{other}");
         assert!(cluster.find_target(&target(text)).await.unwrap().has_target(&target(text)));
         cluster.remove_volume(&target(text), &uid).await.unwrap();
-        // The API server keeps a claim until a controller says that no pod uses it.
+        // The API server keeps a deleted claim until a controller confirms that no pod uses it.
         let gone = cluster.find_target(&target(text)).await.unwrap().takes_upload(&target(text), false);
         assert!(matches!(gone, Err(ClusterError::Gone(_))), "{gone:?}");
     }
 }
 
 #[tokio::test]
-async fn a_claim_is_what_was_asked_for() {
+async fn a_created_claim_can_be_read_back() {
     let cluster = administrator("claim").await;
     let uid = cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
     let found = cluster.find_target(&target("pvc/disk")).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_claim_is_what_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_quota_is_said_in_the_clusters_words() {
+async fn an_exceeded_quota_is_reported_in_the_words_of_the_cluster() {
     let cluster = administrator("quota").await;
     let quota = json!({
         "apiVersion": "v1",
@@ -64,12 +64,12 @@ async fn a_quota_is_said_in_the_clusters_words() {
         "spec": {"hard": {"requests.storage": "512Mi"}},
     });
     let made = api().create("/api/v1/namespaces/quota/resourcequotas", &quota);
-    // What the controller of quotas does, once it has counted.
+    // The controller of quotas does this after it has counted.
     let status = json!({"status": {"hard": made["spec"]["hard"], "used": {"requests.storage": "0"}}});
     api().patch("/api/v1/namespaces/quota/resourcequotas/small/status", &status);
     let mut number = 0;
     let error = loop {
-        // The API server learns of a quota a moment after it was written.
+        // A new quota takes effect in the API server after a moment.
         number += 1;
         if let Err(error) = cluster.create_volume(&wanted(&format!("pvc/disk-{number}"))).await {
             break error;
@@ -89,7 +89,7 @@ async fn a_quota_is_said_in_the_clusters_words() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_checks_is_said_in_its_words() {
+async fn a_refusal_of_the_api_server_is_reported_in_its_words() {
     let cluster = administrator("checked").await;
     let odd = WantedVolume { access_mode: Some("Sometimes".to_owned()), ..wanted("pvc/disk") };
     let said = cluster.create_volume(&odd).await.unwrap_err().to_string();
@@ -123,7 +123,7 @@ async fn an_import_names_its_source() {
 }
 
 #[tokio::test]
-async fn a_checksum_that_cdi_does_not_know_is_not_lost() {
+async fn a_checksum_that_cdi_does_not_support_is_not_dropped_silently() {
     let old = testkit::cluster::Cluster::start();
     old.create_namespace("default");
     old.install_data_volumes();
@@ -153,7 +153,7 @@ async fn a_checksum_that_cdi_does_not_know_is_not_lost() {
     };
     let mut number = 0;
     let error = loop {
-        // The API server learns of a schema a moment after it was written.
+        // A new schema takes effect in the API server after a moment.
         number += 1;
         let import = import(Some("sha256:ab"), &format!("dv/disk-{number}"));
         if let Err(error) = cluster.create_volume(&import).await {
@@ -167,7 +167,7 @@ async fn a_checksum_that_cdi_does_not_know_is_not_lost() {
 }
 
 #[tokio::test]
-async fn the_configuration_is_cdis() {
+async fn the_configuration_is_read_from_cdi() {
     let cluster = administrator("configured").await;
     assert!(matches!(cluster.cdi_config().await.unwrap().proxy_url(), Err(ClusterError::NoProxy)));
     api().set_cdi_config_status(&json!({

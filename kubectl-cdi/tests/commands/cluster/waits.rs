@@ -1,4 +1,4 @@
-//! Waiting, while the test does what CDI's controllers do.
+//! Waiting; the test acts as CDI's controllers.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{PATIENCE, administrator, api, target, wanted};
 
-/// What was told, and the end. Each step of the controllers is made when the wait says the sentence before it.
+/// Waits for the target. Each of `steps` runs when the wait reports its sentence, and all of them
+/// must run.
 async fn wait(
     cluster: &Cluster,
     target: &VolumeTarget,
@@ -27,7 +28,7 @@ async fn wait(
             }
         })
         .await;
-    assert!(next.is_none(), "never said: {:?}", next.map(|(sentence, _)| *sentence));
+    assert!(next.is_none(), "not reported: {:?}", next.map(|(sentence, _)| *sentence));
     waited
 }
 
@@ -85,7 +86,7 @@ fn record(
 }
 
 #[tokio::test]
-async fn all_that_an_upload_pod_waits_for_is_said() {
+async fn everything_that_an_upload_pod_waits_for_is_reported() {
     let (namespace, pod) = ("waits", "cdi-upload-disk");
     let cluster = administrator(namespace).await;
     cluster.create_volume(&wanted("dv/disk")).await.unwrap();
@@ -142,7 +143,7 @@ async fn all_that_an_upload_pod_waits_for_is_said() {
 }
 
 #[tokio::test]
-async fn a_populator_fills_another_claim() {
+async fn the_pod_of_a_populators_claim_is_watched() {
     let namespace = "prime";
     let cluster = administrator(namespace).await;
     cluster.create_volume(&wanted("dv/disk")).await.unwrap();
@@ -157,11 +158,11 @@ async fn a_populator_fills_another_claim() {
 }
 
 #[tokio::test]
-async fn a_first_consumer_is_asked_for() {
+async fn a_missing_first_consumer_is_reported() {
     let namespace = "consumer";
     let cluster = administrator(namespace).await;
     let table = async || status::format_table(&cluster.list_status(None).await.unwrap());
-    // Of a claim only an event says it, with any kind of class.
+    // Only an event says this of a claim, with any kind of class.
     cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
     let about = ("PersistentVolumeClaim", "disk");
     let waits = ("Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
@@ -178,7 +179,7 @@ async fn a_first_consumer_is_asked_for() {
     )
     .await
     .unwrap();
-    // Of a DataVolume CDI says it itself: with and without a CSI driver.
+    // Of a DataVolume CDI itself says it, with and without a CSI driver.
     for (name, phase) in [("csi", "PendingPopulation"), ("other", "WaitForFirstConsumer")] {
         let dv = target(&format!("dv/{name}"));
         cluster.create_volume(&wanted(&dv.to_string())).await.unwrap();
@@ -198,7 +199,7 @@ async fn a_first_consumer_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_claim_that_cannot_exist_ends_the_wait() {
+async fn a_claim_that_cannot_be_created_ends_the_wait() {
     let namespace = "no-claim";
     let cluster = administrator(namespace).await;
     let words = "PVC spec is missing accessMode and no storageClass to choose profile";
@@ -216,10 +217,10 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
         assert!(error.to_string().starts_with(&said), "{error}");
         assert_eq!(error.exit_reason().exit_code(), 7);
     }
-    // The claim came later: the condition is an old one.
+    // The claim was created later, so the condition is outdated.
     api().create_pvc(namespace, "disk", &[("storage.pod.ready", "true")]);
     cluster.wait_for_upload_ready(&dv, PATIENCE, |_| ()).await.unwrap();
-    // Kubernetes looks for the class of a claim.
+    // Kubernetes looks for the storage class of a claim.
     let words = "storageclass.storage.k8s.io \"nope\" not found";
     for name in ["claim", "disk2"] {
         let pvc = target(&format!("pvc/{name}"));
@@ -236,7 +237,7 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_with_the_reason() {
+async fn a_wait_ends_with_its_reason() {
     let namespace = "ends";
     let cluster = administrator(namespace).await;
     let dv = target("dv/disk");
@@ -260,7 +261,7 @@ async fn a_wait_ends_with_the_reason() {
 }
 
 #[tokio::test]
-async fn after_the_bytes_the_end_of_the_pod_is_waited_for() {
+async fn after_the_upload_the_end_of_the_pod_is_waited_for() {
     let (namespace, name) = ("done", "cdi-upload-disk");
     let cluster = administrator(namespace).await;
     cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
@@ -272,7 +273,7 @@ async fn after_the_bytes_the_end_of_the_pod_is_waited_for() {
         "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
     );
     record(namespace, ("Pod", name), stale, "2026-01-01T00:00:00Z");
-    // It is scheduled by now, and starts.
+    // The pod has been scheduled meanwhile, and starts.
     let starting = container(&json!({"waiting": {"reason": "ContainerCreating"}}), false);
     set_pod(namespace, name, &starting);
     let (mut starts, pvc) = (Vec::new(), target("pvc/disk"));
@@ -281,7 +282,7 @@ async fn after_the_bytes_the_end_of_the_pod_is_waited_for() {
     });
     waited.await.unwrap_err();
     assert_eq!(starts, ["waiting for the pod to start"]);
-    // What is seen of the end of a pod, a second each.
+    // The states of a pod at its end, more than a second each.
     let running = container(&json!({"running": {}}), true);
     let deaf = container(&json!({"running": {}}), false);
     let ended = container(&json!({"terminated": {"exitCode": 0}}), false);
@@ -304,7 +305,7 @@ async fn after_the_bytes_the_end_of_the_pod_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_data_volume_that_is_collected_as_garbage_has_succeeded() {
+async fn a_garbage_collected_data_volume_counts_as_succeeded() {
     let namespace = "garbage";
     let cluster = administrator(namespace).await;
     let dv = target("dv/disk");
@@ -317,7 +318,7 @@ async fn a_data_volume_that_is_collected_as_garbage_has_succeeded() {
 }
 
 #[tokio::test]
-async fn a_wait_outlives_the_api_server() {
+async fn a_wait_survives_an_outage_of_the_api_server() {
     let api = testkit::cluster::Cluster::start();
     api.create_namespace("default");
     api.create_upload_pvc("default", "disk", &[]);

@@ -1,4 +1,4 @@
-//! Answers of an API server that are too large, too many or without end.
+//! Answers of an API server that are too large, too many or endless.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +14,16 @@ use testkit::process::PEAK_RSS_BYTES;
 
 use crate::hostile::{Cluster, Laptop};
 
-/// The bound of the whole process (ARCHITECTURE.md, "Memory"), with what [`PEAK_RSS_BYTES`] allows
-/// a debug build.
+/// The limit for the whole process (ARCHITECTURE.md, "Memory"), and the [`PEAK_RSS_BYTES`] that a
+/// debug build may add.
 const PROCESS_BYTES: u64 = (192 << 20) + PEAK_RSS_BYTES;
 
-/// Time in which each of the lists ends.
+/// Time limit for reading each of the lists.
 const LIST_TIME: Duration = Duration::from_secs(80);
 
 type Page = fn(usize) -> String;
 
-/// A page of a list with these items, and a token for the next page.
+/// Returns a page of a list with these items, and a token for the next page.
 fn page(items: &str, next: usize) -> String {
     format!(r#"{{"kind": "List", "metadata": {{"continue": "page-{next}"}}, "items": [{items}]}}"#)
 }
@@ -32,7 +32,7 @@ fn many(item: &str, count: usize) -> String {
     format!("{}{item}", format!("{item},").repeat(count - 1))
 }
 
-/// A laptop whose API server answers every list with pages, and a counter of them.
+/// Returns a laptop whose API server answers every list with numbered pages.
 fn laptop_of_pages(pages: Page, pause: Duration) -> Laptop {
     let count = AtomicUsize::new(0);
     let answer = move |_: &_| {
@@ -43,7 +43,7 @@ fn laptop_of_pages(pages: Page, pause: Duration) -> Laptop {
 }
 
 #[test]
-fn lists_end() {
+fn endless_lists_are_ended() {
     let cases: [(&str, Page, Duration, &str); 5] = [
         (
             "large objects",
@@ -88,7 +88,7 @@ fn a_list_of_many_pages_is_read_to_its_end() {
 }
 
 #[test]
-fn one_answer_takes_little_memory() {
+fn a_single_answer_takes_little_memory() {
     let zeros = |bytes: usize| format!(r#"{{"a":[{}0]}}"#, "0,".repeat(bytes / 2));
     let maps = |bytes: usize| format!(r#"{{"a":[{}0]}}"#, r#"{"":0},"#.repeat(bytes / 7));
     let bodies = [
@@ -112,7 +112,7 @@ fn one_answer_takes_little_memory() {
 }
 
 #[test]
-fn an_upload_keeps_to_its_cgroup() {
+fn an_upload_stays_within_its_cgroup() {
     const LIMIT: u64 = 64 << 20;
     let laptop = Laptop::new(Cluster::harmless());
     let group = MemoryCgroup::new(LIMIT);

@@ -1,4 +1,4 @@
-//! The ledger: a file of its owner alone, and nothing else in its place.
+//! The ledger: only its owner may read it, and nothing else may be in its place.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,10 +16,10 @@ use crate::hostile::{Cluster, Laptop, UPLOADS, mode};
 
 const NAME: &str = "0a1b-2c.upload";
 
-/// Longer than anything takes here.
+/// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A laptop whose proxy takes an upload and never answers to its bytes.
+/// Returns a laptop whose proxy accepts an upload, and never answers to its data.
 fn silent_laptop() -> Laptop {
     Laptop::with_proxy(Cluster::harmless(), |request| match request.method.as_str() {
         "POST" => Reply::status(201, "").with("Location", format!("{UPLOADS}/a1")),
@@ -38,7 +38,7 @@ fn wait_for_requests(laptop: &Laptop, count: usize) {
 }
 
 #[test]
-fn a_ledger_is_for_its_owner_only() {
+fn a_ledger_is_readable_only_by_its_owner() {
     // As another version has left them.
     let laptop = silent_laptop();
     let ledger = laptop.ledgers().join(NAME);
@@ -48,12 +48,12 @@ fn a_ledger_is_for_its_owner_only() {
         fs::set_permissions(path, PermissionsExt::from_mode(old)).unwrap();
     }
     assert_eq!(modes_while_uploading(&laptop), (0o700, 0o600));
-    // And new ones.
+    // A new folder and a new ledger.
     fs::remove_dir_all(laptop.path("home/.local")).unwrap();
     assert_eq!(modes_while_uploading(&laptop), (0o700, 0o600));
 }
 
-/// The permissions of folder and ledger while an upload runs, which a signal ends.
+/// Returns the permissions of folder and ledger during an upload, which a signal then ends.
 fn modes_while_uploading(laptop: &Laptop) -> (u32, u32) {
     let before = laptop.proxy.requests().len();
     let running = laptop.upload("60s").start();
@@ -70,11 +70,11 @@ fn modes_while_uploading(laptop: &Laptop) -> (u32, u32) {
     (mode(&laptop.ledgers()), mode(&ledger))
 }
 
-/// Puts something into the place of the ledger.
+/// Puts something else in the place of the ledger.
 type Make = fn(&Laptop);
 
 #[test]
-fn what_is_in_the_place_of_a_ledger_is_left_alone() {
+fn other_things_in_the_place_of_a_ledger_are_not_touched() {
     let places: [(&str, Make); 4] = [
         ("a link to a file", |laptop| {
             symlink(laptop.path("home/.bashrc.d/x.upload"), laptop.ledgers().join(NAME)).or_fail("a link");
@@ -104,7 +104,7 @@ fn kind(laptop: &Laptop) -> fs::FileType {
 }
 
 #[test]
-fn a_folder_of_others_or_behind_a_link_holds_no_ledger() {
+fn a_folder_of_another_user_or_behind_a_link_holds_no_ledger() {
     for is_link in [true, false] {
         let laptop = Laptop::new(Cluster::harmless());
         let elsewhere = laptop.path("elsewhere");
@@ -125,7 +125,7 @@ fn a_folder_of_others_or_behind_a_link_holds_no_ledger() {
 }
 
 #[test]
-fn a_signal_ends_it_whatever_is_in_the_place_of_a_ledger() {
+fn a_signal_ends_an_upload_whatever_is_in_the_place_of_its_ledger() {
     let laptop = silent_laptop();
     fs::create_dir(laptop.ledgers()).unwrap();
     make_fifo(&laptop);
@@ -137,7 +137,7 @@ fn a_signal_ends_it_whatever_is_in_the_place_of_a_ledger() {
 }
 
 #[test]
-fn an_upload_that_has_ended_at_the_server_is_begun_again() {
+fn an_upload_that_the_server_has_forgotten_starts_over() {
     for status in [404, 410] {
         let is_stale = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_stale);
@@ -160,12 +160,12 @@ fn an_upload_that_has_ended_at_the_server_is_begun_again() {
         let requests = laptop.proxy.requests();
         let (last, _) = requests.last().or_fail("a request");
         assert_eq!((last.method.as_str(), last.path()), ("PATCH", &*format!("{UPLOADS}/second")));
-        assert_eq!(laptop.left(), [], "the ledger of a refused image");
+        assert_eq!(laptop.left(), [], "the ledger of a refused image remains");
     }
 }
 
 #[test]
-fn an_answer_without_words_is_told_by_its_status_and_its_server() {
+fn an_answer_without_text_is_reported_by_its_status_and_server() {
     let laptop = laptop_with_a_lost_answer(Reply::status(410, ""));
     let finished = laptop.upload("60s").run();
     let url = laptop.proxy.url("");
@@ -173,7 +173,8 @@ fn an_answer_without_words_is_told_by_its_status_and_its_server() {
     finished.assert_failure(7, &words);
 }
 
-/// A laptop of which the answer to its bytes is lost, and the one to the next request is this.
+/// Returns a laptop that never gets the answer to its data, and gets `next` for the data that it
+/// sends after that.
 fn laptop_with_a_lost_answer(next: Reply) -> Laptop {
     let is_lost = AtomicBool::new(false);
     Laptop::with_proxy(Cluster::harmless(), move |request| match request.method.as_str() {
@@ -185,15 +186,15 @@ fn laptop_with_a_lost_answer(next: Reply) -> Laptop {
 }
 
 #[test]
-fn the_words_of_a_refusal_are_asked_for_again_if_they_were_lost() {
+fn the_text_of_a_lost_refusal_is_requested_again() {
     let laptop = laptop_with_a_lost_answer(Reply::status(400, "the image is odd"));
     let finished = laptop.upload("60s").run();
     finished.assert_failure(4, "the upload server refuses the image: the image is odd");
-    assert_eq!(laptop.left(), [], "the ledger of a refused image");
+    assert_eq!(laptop.left(), [], "the ledger of a refused image remains");
 }
 
 #[test]
-fn more_than_the_whole_disk_is_not_there() {
+fn a_kept_part_larger_than_the_disk_is_refused() {
     let laptop = Laptop::with_proxy(Cluster::harmless(), |request| match request.method.as_str() {
         "POST" => {
             let reply = Reply::status(201, "").with("Location", format!("{UPLOADS}/a1"));

@@ -1,6 +1,5 @@
-//! The real program against an API server and an upload proxy that mean harm: what they say is not
-//! a path, a command or a line, and
-//! takes neither all memory nor all time.
+//! The real program against a hostile API server and upload proxy. Their answers must not become a
+//! path, a command or a line of output, nor exhaust memory or time.
 
 mod answers;
 mod ledger;
@@ -22,22 +21,22 @@ use testkit::fail::OrFail;
 use testkit::process::Program;
 use testkit::wire::Request;
 
-/// The path of every upload that can be continued.
+/// The path of every resumable upload.
 const UPLOADS: &str = "/v1beta1/upload-resumable";
 
-/// What a cluster and its upload proxy say.
+/// Answers of a cluster and its upload proxy.
 #[derive(Clone)]
 struct Cluster {
     claim: Value,
     token: Value,
-    /// Where the proxy says that the upload is.
+    /// The location of the upload, as the proxy states it.
     location: String,
-    /// The URL of the proxy in CDIConfig, if it is another one.
+    /// The URL of the proxy in CDIConfig, if it is not the proxy's own.
     proxy_url: Option<String>,
 }
 
 impl Cluster {
-    /// A cluster that means no harm, and refuses the image after its first byte.
+    /// A harmless cluster, which refuses the image after its first byte.
     fn harmless() -> Self {
         Self {
             claim: json!({
@@ -69,7 +68,7 @@ impl Cluster {
     }
 }
 
-/// A person at a laptop, whose kubeconfig leads to a cluster.
+/// The home of a user whose kubeconfig leads to a cluster.
 struct Laptop {
     folder: TempDir,
     api: Adversary,
@@ -116,7 +115,7 @@ impl Laptop {
         self.folder.path().join(name)
     }
 
-    /// The folder of the ledgers.
+    /// Returns the folder of the ledgers.
     fn ledgers(&self) -> PathBuf {
         self.path("home/.local/state/kubectl-cdi")
     }
@@ -139,7 +138,7 @@ impl Laptop {
         ))
     }
 
-    /// All files of the person but the ledgers, and what is in them.
+    /// Returns all files of the user except the ledgers, with their contents.
     fn files(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.folder.path().to_owned()];
@@ -159,7 +158,7 @@ impl Laptop {
         files
     }
 
-    /// Names and contents of the ledgers.
+    /// Returns names and contents of the ledgers.
     fn left(&self) -> Vec<(String, String)> {
         let Ok(entries) = fs::read_dir(self.ledgers()) else {
             return Vec::new();
@@ -177,7 +176,7 @@ impl Laptop {
     }
 }
 
-/// The permissions of a file.
+/// Returns the permissions of a file.
 fn mode(path: &Path) -> u32 {
     let metadata = fs::symlink_metadata(path).or_fail(path.display());
     metadata.permissions().mode() & 0o7777

@@ -1,15 +1,15 @@
-//! Names that a server chooses: of files, in paths of requests, in commands that people copy.
+//! Names that a server chooses: of files, in request paths, and in commands that users copy.
 
 use serde_json::{Value, json};
 use testkit::cases::check_all;
 
 use crate::hostile::{Cluster, Laptop, UPLOADS};
 
-/// Texts that would lead elsewhere as a part of a path.
+/// Texts that would lead elsewhere as part of a path.
 const ELSEWHERE: [&str; 6] = ["../../../secrets/x", "a/b/c", "x?watch=true", "..", "", "a%2f..%2fb"];
 
 #[test]
-fn a_uid_is_no_path() {
+fn a_uid_is_never_used_as_a_path() {
     let elsewhere = tempfile::tempdir().unwrap();
     let absolute = elsewhere.path().join("x").to_string_lossy().into_owned();
     let long = "a".repeat(65);
@@ -39,7 +39,7 @@ fn a_uid_is_no_path() {
 }
 
 #[test]
-fn a_location_is_a_path_of_plain_letters() {
+fn a_location_must_be_a_path_of_plain_letters() {
     let long = format!("{UPLOADS}/{}", "a".repeat(1000));
     let locations = [
         "/v1beta1/upload-resumable/$(touch${IFS}PWNED)",
@@ -100,7 +100,7 @@ fn names_lead_to_no_other_object() {
 }
 
 #[test]
-fn a_token_is_no_command() {
+fn a_token_cannot_inject_a_command() {
     for token in ["a'; touch PWNED; '", "a\nb", "$(touch PWNED)", "a b", "\u{202e}", "a\u{1b}[31m"] {
         let laptop = Laptop::new(Cluster { token: json!(token), ..Cluster::harmless() });
         for program in [laptop.program("token pvc/disk"), laptop.upload("5s")] {
@@ -116,7 +116,7 @@ fn a_token_is_no_command() {
 }
 
 #[test]
-fn the_url_of_a_proxy_is_no_command() {
+fn the_url_of_a_proxy_cannot_inject_a_command() {
     for url in [
         "https://example.org/$(touch${IFS}PWNED)",
         "https://example.org/;touch",

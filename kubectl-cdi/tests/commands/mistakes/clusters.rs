@@ -1,9 +1,9 @@
-//! Ways to clusters, and what is not in them.
+//! Ways to clusters, and what they lack.
 
 use testkit::user_mistakes;
 
 #[test]
-fn clusters_are_told() {
+fn mistakes_about_clusters_are_explained() {
     super::check(user_mistakes! {
         "upload {files}/raw dv/x --kubeconfig {files}/nope" =>
             2: "{files}/nope", "no such file or directory", "give --kubeconfig";

@@ -3,7 +3,7 @@
 use testkit::user_mistakes;
 
 #[test]
-fn sources_are_told() {
+fn mistakes_about_sources_are_explained() {
     super::check(user_mistakes! {
         "import https://example.org/disk.img" =>
             2: "required arguments", "not provided", "<TARGET>";

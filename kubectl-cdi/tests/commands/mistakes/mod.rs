@@ -1,4 +1,5 @@
-//! Typical mistakes with the plugin: each is told by an exit code and a sentence with where, why and what to do.
+//! Typical mistakes with the plugin. Each must give an exit code and a message that says where,
+//! why and what to do.
 
 mod clusters;
 mod imports;
@@ -31,7 +32,7 @@ const WEB: &str = r#"
     location /page { default_type text/html; return 200 "<!DOCTYPE html><html><head><title>Sign in</title></head></html>"; }
 "#;
 
-/// Servers and files for all tables; they last as long as the process.
+/// Servers and files for all tables, which last as long as the process.
 struct Surroundings {
     _folder: TempDir,
     _servers: [Nginx; 2],
@@ -60,7 +61,7 @@ fn scene() -> (Surroundings, MistakeScene) {
     });
     let cluster = &api().cluster;
     cluster.create_namespace(NAMESPACE);
-    // One for each row that holds it for a while.
+    // One claim for each row that locks it for a while.
     for claim in ["there", "closed", "untrusted", "web", "plain"] {
         cluster.create_upload_pvc(NAMESPACE, claim, &[("storage.pod.ready", "true")]);
     }

@@ -3,7 +3,7 @@
 use testkit::user_mistakes;
 
 #[test]
-fn usage_is_told() {
+fn mistakes_on_the_command_line_are_explained() {
     super::check(user_mistakes! {
         "frobnicate" =>
             2: "'frobnicate'", "unrecognized", "subcommand";
@@ -67,7 +67,7 @@ fn usage_is_told() {
 }
 
 #[test]
-fn images_and_proxies_are_told() {
+fn mistakes_about_images_and_proxies_are_explained() {
     super::check(user_mistakes! {
         "upload {files}/nope dv/x {here}" =>
             3: "{files}/nope", "no such file or directory", "check the path";

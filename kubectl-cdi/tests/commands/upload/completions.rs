@@ -1,4 +1,4 @@
-//! What a shell and kubectl complete, by the real program and a real API server.
+//! Completions by a shell and by kubectl, with the real program and a real API server.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::upload::{BINARY, api};
 
 const SPACE: &str = "completed";
 
-/// The volumes whose names are completed.
+/// Creates the volumes whose names are completed.
 fn volumes() {
     let cluster = &api().cluster;
     cluster.create_namespace(SPACE);
@@ -41,7 +41,7 @@ fn shells_and_kubectl_complete_the_names_of_volumes() {
     // Readline completes what follows the equals sign.
     assert_eq!(Shell::Bash.candidates(Path::new(BINARY), &["upload", "a.raw", "--dry-run="]), ["client"]);
 
-    // kubectl runs a program of this name with the words behind `kubectl cdi`.
+    // kubectl runs a program of this name with the words after `kubectl cdi`.
     let folder = tempfile::tempdir().or_fail("a folder");
     let for_kubectl = folder.path().join("kubectl_complete-cdi");
     symlink(BINARY, &for_kubectl).or_fail("a link");

@@ -1,4 +1,4 @@
-//! Uploads that are cut off, and go on.
+//! Uploads that are interrupted and resumed.
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
@@ -24,11 +24,11 @@ impl Scene {
     }
 }
 
-/// Longer than a connection may be silent, for the client and for both servers.
+/// Longer than client and servers allow a connection to be silent.
 const SILENCE: Duration = Duration::from_secs(65);
 
 #[test]
-fn an_upload_goes_on_whatever_is_cut_dies_expires_or_is_silent() {
+fn an_upload_resumes_after_cuts_restarts_expiry_and_silence() {
     let mut scene = Scene::new();
     let content = disk::content(5, 384 * MIB);
     let image = scene.image(&content);
@@ -50,13 +50,13 @@ fn an_upload_goes_on_whatever_is_cut_dies_expires_or_is_silent() {
     let event = last_event(&finished);
     assert_eq!(event["resumable"], true, "{event}");
     let again = event["sent_again_bytes"].as_u64().or_fail("a number");
-    // What was in the buffers of two sockets, a wire and a proxy, and for a pod that died in front of the disk: together less than
-    // 2 % of a disk of 4 GiB.
+    // The bytes in the buffers of two sockets, a relay and a proxy, and those that a killed pod
+    // had not written to the disk: together less than 2 % of a disk of 4 GiB.
     assert!(again < 20 * 2 * MIB + 32 * MIB || !is_thrifty(), "{event}");
 }
 
 #[test]
-fn another_process_goes_on_where_one_was_killed_or_stopped() {
+fn another_process_resumes_a_killed_or_stopped_upload() {
     let scene = Scene::new();
     let content = disk::sparse_content(6, 256 * MIB, 4);
     let image = scene.image(&content);
@@ -76,19 +76,19 @@ fn another_process_goes_on_where_one_was_killed_or_stopped() {
     let event = last_event(&finished);
     let stream = event["sent_bytes"].as_u64().or_fail("a number");
     let sent = wire.load(Ordering::Relaxed);
-    // What was on its way came twice, and TLS takes a little.
+    // Bytes in flight were sent twice, and TLS adds a little.
     assert!(sent < stream + 16 * MIB, "{sent} for {stream}");
 }
 
 #[test]
-fn a_token_that_expires_is_renewed() {
+fn an_expired_token_is_renewed() {
     let scene = Scene::new();
     let content = disk::content(7, 64 * MIB);
     let image = scene.image(&content);
     api().tokens.set_lifetime_seconds(2);
     let running = scene.upload(&image).start();
     scene.wait_until_sent(2 * MIB);
-    // Until the token has expired: its times are those of the real clock.
+    // Until the token has expired, which is a matter of real time.
     sleep(Duration::from_secs(3));
     api().tokens.set_lifetime_seconds(300);
     scene.wire.cut();
@@ -96,7 +96,7 @@ fn a_token_that_expires_is_renewed() {
 }
 
 #[test]
-fn a_pod_that_is_killed_gets_the_rest_and_not_much_more() {
+fn a_restarted_pod_gets_little_more_than_the_rest() {
     let mut scene = Scene::new();
     let content = disk::content(11, 256 * MIB);
     let image = scene.image(&content);
@@ -108,12 +108,12 @@ fn a_pod_that_is_killed_gets_the_rest_and_not_much_more() {
     let event = last_event(&finished);
     let stream = event["sent_bytes"].as_u64().or_fail("a number");
     let sent = wire.load(Ordering::Relaxed);
-    // The proxy's answer comes while the client sends, which has to stop then.
+    // The proxy answers while the client is still sending, and the client must stop then.
     assert!(sent < stream + 48 * MIB || !is_thrifty(), "{sent} for {stream}");
 }
 
 #[test]
-fn another_process_goes_on_at_another_pod() {
+fn another_process_resumes_with_another_pod() {
     let mut scene = Scene::new();
     let content = disk::sparse_content(10, 256 * MIB, 4);
     let image = scene.image(&content);
@@ -134,7 +134,7 @@ fn another_process_goes_on_at_another_pod() {
 }
 
 #[test]
-fn an_upload_pod_that_starts_anew_gets_all_of_an_image_that_is_no_disk() {
+fn a_compressed_image_is_sent_again_to_a_restarted_pod() {
     let mut scene = Scene::new();
     let content = disk::content(8, 64 * MIB);
     let image = scene.image(&tools::filter("gzip", ["-1c"], &content));
@@ -146,7 +146,7 @@ fn an_upload_pod_that_starts_anew_gets_all_of_an_image_that_is_no_disk() {
 }
 
 #[test]
-fn where_no_upload_can_be_continued_it_is_sent_in_one_request() {
+fn without_support_for_resuming_the_image_is_sent_in_one_request() {
     let scene = Scene::with(|pod| pod.env("CDI_UPLOAD_RESUME_SECONDS", "0"));
     let content = disk::content(9, 64 * MIB);
     let image = scene.image(&content);

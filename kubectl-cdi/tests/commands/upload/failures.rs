@@ -1,4 +1,5 @@
-//! Failures that people meet, through the real program: the exit code, the sentence, and that nothing is left behind.
+//! Failures that users meet, with the real program: the exit code, the message, and that nothing
+//! is left behind.
 
 use std::path::PathBuf;
 
@@ -16,14 +17,14 @@ const DATA_VOLUMES: &str = "datavolumes.cdi.kubevirt.io";
 const CLAIMS: &str = "persistentvolumeclaims";
 const TOKENS: &str = "uploadtokenrequests.upload.cdi.kubevirt.io";
 
-/// All that an upload into a new volume takes.
+/// All rights that an upload to a new volume needs.
 const ALL: [(&str, &[&str]); 3] = [
     (DATA_VOLUMES, &["get", "list", "create", "delete"]),
     (CLAIMS, &["get", "list", "create", "delete"]),
     (TOKENS, &["create"]),
 ];
 
-/// A person at a laptop, in a namespace of their own.
+/// A user with a namespace of their own.
 struct Person {
     cluster: &'static Cluster,
     kubeconfig: PathBuf,
@@ -37,7 +38,7 @@ impl Person {
         Self::new(cluster, space, cluster.administrator())
     }
 
-    /// A person who may do [`ALL`] but these verbs.
+    /// Creates a user with the rights [`ALL`] except these verbs.
     fn without(space: &str, missing: &[(&str, &str)]) -> Self {
         let mut rights = Vec::new();
         for (name, verbs) in ALL {
@@ -61,7 +62,8 @@ impl Person {
         Self { cluster, kubeconfig, space: space.to_owned(), folder }
     }
 
-    /// A command; `IMAGE` stands for a file, `PROXY` for one that is not asked.
+    /// Returns a command, in which `IMAGE` stands for a file, and `PROXY` for a proxy that is not
+    /// contacted.
     fn program(&self, line: &str) -> Program {
         let image = self.folder.path().join("image");
         let words = line.split(' ').map(|word| match word {
@@ -77,13 +79,13 @@ impl Person {
             .timeout(PATIENCE)
     }
 
-    /// The end of a command that fails, and leaves the volumes as they were.
+    /// Runs a command that must fail and leave the volumes unchanged.
     #[track_caller]
     fn fails(&self, line: &str, code: i32, sentence: &str) -> Finished {
         let before = self.volumes();
         let finished = self.program(line).run();
         let ledgers = std::fs::read_dir(self.folder.path().join("state/kubectl-cdi"));
-        assert_eq!(ledgers.map_or(0, Iterator::count), 0, "{line}: a ledger of nothing");
+        assert_eq!(ledgers.map_or(0, Iterator::count), 0, "{line}: a ledger remains");
         self.failed(&finished, code, sentence, &before);
         finished
     }
@@ -94,7 +96,7 @@ impl Person {
         assert_eq!(self.volumes(), before, "left behind: {}", finished.stderr);
     }
 
-    /// The DataVolumes and claims that are there to stay.
+    /// Returns the DataVolumes and claims that are not being deleted.
     fn volumes(&self) -> Vec<String> {
         let space = &self.space;
         let mut names = Vec::new();
@@ -113,21 +115,21 @@ impl Person {
         names
     }
 
-    /// Makes a claim into which an upload may begin.
+    /// Creates a claim that is ready for an upload.
     fn ready_claim(&self, name: &str) {
         let ready = [("storage.pod.ready", "true")];
         self.cluster.create_upload_pvc(&self.space, name, &ready);
     }
 }
 
-/// The URL of a proxy that is not there.
+/// Returns the URL of a proxy that does not run.
 fn nowhere() -> String {
     let [nobody] = testkit::ports::free();
     format!("https://{nobody}")
 }
 
 #[test]
-fn a_right_that_is_missing_is_named() {
+fn a_missing_right_is_named() {
     let upload_into_ready = format!("upload IMAGE pvc/ready --no-create --uploadproxy-url {}", nowhere());
     for (number, (verb, resource, lines)) in [
         (
@@ -138,7 +140,7 @@ fn a_right_that_is_missing_is_named() {
         (
             "get",
             DATA_VOLUMES,
-            // The first makes the DataVolume, and removes it again.
+            // The first one creates the DataVolume, and deletes it again.
             &["upload IMAGE PROXY dv/disk", "upload IMAGE PROXY dv/disk --no-create", "status dv/disk"],
         ),
         ("list", DATA_VOLUMES, &["status"]),
@@ -167,7 +169,7 @@ fn a_right_that_is_missing_is_named() {
 }
 
 #[test]
-fn what_may_not_be_removed_again_is_said_to_stay() {
+fn a_volume_that_may_not_be_deleted_again_is_reported() {
     let person = Person::without("undeletable", &[("get", DATA_VOLUMES), ("delete", DATA_VOLUMES)]);
     let finished = person.program("upload IMAGE PROXY dv/disk").run();
     finished.assert_failure(7, "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable");
@@ -177,7 +179,7 @@ fn what_may_not_be_removed_again_is_said_to_stay() {
 }
 
 #[test]
-fn without_rights_on_pods_and_events_everything_works() {
+fn everything_works_without_rights_on_pods_and_events() {
     let person = Person::without("no-pods", &[]);
     person.ready_claim("ready");
     let finished = person.program("status").run();
@@ -187,7 +189,7 @@ fn without_rights_on_pods_and_events_everything_works() {
 }
 
 #[test]
-fn a_cluster_without_cdi_is_known() {
+fn a_cluster_without_cdi_is_recognised() {
     let bare: &'static Cluster = Box::leak(Box::new(Cluster::start()));
     let rightless = bare.user("rightless", &[("", CLAIMS, &["get", "list", "create"])]);
     let lines = [
@@ -209,7 +211,7 @@ fn a_cluster_without_cdi_is_known() {
         let claims = bare.get("/api/v1/namespaces/bare/persistentvolumeclaims");
         assert_eq!(claims["items"], json!([]));
     }
-    // With CDI, whose configuration only the administrator may read.
+    // With CDI, whose configuration only the administrator may read here.
     bare.install_data_volumes();
     let person = Person::new(bare, "bare", rightless);
     let sentence = "you may not get cdiconfigs.cdi.kubevirt.io in the cluster: ask an administrator";
@@ -217,7 +219,7 @@ fn a_cluster_without_cdi_is_known() {
 }
 
 #[test]
-fn a_quota_that_is_used_up_is_said_in_the_clusters_words() {
+fn an_exceeded_quota_is_reported_in_the_words_of_the_cluster() {
     let person = Person::administrator("quota");
     let quotas = "/api/v1/namespaces/quota/resourcequotas";
     let quota = json!({
@@ -227,10 +229,10 @@ fn a_quota_that_is_used_up_is_said_in_the_clusters_words() {
         "spec": {"hard": {"requests.storage": "512Mi"}},
     });
     let made = person.cluster.create(quotas, &quota);
-    // What the controller of quotas does, once it has counted.
+    // The controller of quotas does this after it has counted.
     let status = json!({"status": {"hard": made["spec"]["hard"], "used": {"requests.storage": "0"}}});
     person.cluster.patch(&format!("{quotas}/small/status"), &status);
-    // The API server learns of a quota a moment after it was written.
+    // A new quota takes effect in the API server after a moment.
     let line = |number| format!("import https://example.org/a pvc/early-{number} --size 1Gi --no-wait");
     (0..1000).find(|number| person.program(&line(*number)).run().code() != 0);
     let words = "exceeded quota: small, requested: requests.storage=1Gi, used: requests.storage=0, limited: requests.storage=512Mi";
@@ -241,7 +243,7 @@ fn a_quota_that_is_used_up_is_said_in_the_clusters_words() {
 }
 
 #[test]
-fn a_quota_that_cdi_meets_ends_the_wait() {
+fn a_quota_that_cdi_exceeds_ends_the_wait() {
     let person = Person::administrator("quota-of-cdi");
     let running = person.program("upload IMAGE PROXY dv/disk --progress plain").start();
     running.wait_for_line("waiting for CDI to make the claim");
@@ -254,7 +256,7 @@ fn a_quota_that_cdi_meets_ends_the_wait() {
 }
 
 #[test]
-fn a_proxy_that_is_not_reached_can_be_exposed_in_two_ways() {
+fn for_an_unreachable_proxy_the_error_names_ways_to_expose_it() {
     let person = Person::administrator("unreachable");
     person.ready_claim("disk");
     let url = nowhere();
@@ -270,7 +272,7 @@ fn a_proxy_that_is_not_reached_can_be_exposed_in_two_ways() {
 }
 
 #[test]
-fn where_no_proxy_is_known_the_ways_to_one_are_said() {
+fn for_an_unknown_proxy_the_error_names_ways_to_expose_it() {
     let person = Person::administrator("no-proxy");
     person.ready_claim("disk");
     for line in ["upload IMAGE dv/disk", "upload IMAGE pvc/disk --no-create", "token pvc/disk"] {

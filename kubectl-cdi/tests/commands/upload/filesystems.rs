@@ -1,5 +1,5 @@
-//! Volumes that are made for an image have room for it on ext4 and xfs, with the tools by which
-//! kubelet formats them.
+//! Checks that volumes created for an image have enough space on ext4 and xfs, formatted with the
+//! tools that kubelet uses.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::upload::{BINARY, NAMESPACE, api};
 
 const MIB: u64 = 1 << 20;
 
-/// Disks of 1 MiB to 100 GiB: around the steps of both file systems, CirrOS's 44 MiB among them.
+/// Disks of 1 MiB to 100 GiB: around the thresholds of both file systems, and CirrOS's 44 MiB.
 const DISKS: [u64; 12] = [
     MIB,
     4 * MIB,
@@ -30,10 +30,10 @@ const DISKS: [u64; 12] = [
     100 << 30,
 ];
 
-/// The size below which `mkfs.xfs` makes no file system.
+/// The size below which `mkfs.xfs` refuses to create a file system.
 const XFS_MIN_BYTES: u64 = 300 * MIB;
 
-/// The size that is requested for the disk in `image`, by a dry run without `--size`.
+/// Returns the size that a dry run without `--size` requests for the disk in `image`.
 fn requested(image: &Path, target: &str, class: &str) -> u64 {
     let finished = Program::new(BINARY)
         .args(["upload", &image.to_string_lossy(), target])
@@ -48,15 +48,15 @@ fn requested(image: &Path, target: &str, class: &str) -> u64 {
     program::quantity::parse_bytes(size.or_fail(&finished.stdout)).or_fail(&finished.stdout)
 }
 
-/// The claim that CDI makes of a DataVolume of `bytes` (`GetRequiredSpace`, with its default
-/// overhead of 6 %).
+/// Returns the size of the claim that CDI creates for a DataVolume of `bytes` (`GetRequiredSpace`,
+/// with its default overhead of 6 %).
 fn inflated(bytes: u64) -> u64 {
     let hundredths = u128::from(bytes.next_multiple_of(MIB)) * 106;
     u64::try_from(hundredths.div_ceil(100)).or_fail("a size")
 }
 
-/// Formats a volume of `bytes`, and says how many of them a pod may use. Fails unless a file of
-/// `disk` bytes fits.
+/// Formats a volume of `bytes`, and returns how many of them a pod may use. Fails the test unless
+/// a file of `disk` bytes fits.
 fn usable(folder: &Path, bytes: u64, mkfs: &[&str], disk: u64) -> u64 {
     let device = LoopDevice::empty(folder, bytes / 512 * 512, 512);
     let words = mkfs[1..].iter().map(AsRef::as_ref);
@@ -76,7 +76,7 @@ fn usable(folder: &Path, bytes: u64, mkfs: &[&str], disk: u64) -> u64 {
 }
 
 #[test]
-fn a_volume_for_a_disk_has_room_for_it_on_ext4_and_xfs() {
+fn a_new_volume_has_space_for_its_disk_on_ext4_and_xfs() {
     let cluster = &api().cluster;
     let class = json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -107,8 +107,8 @@ fn a_volume_for_a_disk_has_room_for_it_on_ext4_and_xfs() {
                 line += &format!(", xfs {usable}");
             }
             println!("{line}");
-            // Not much more than by CDI's 6 % alone: the metadata of xfs, or where only ext4 can
-            // be, a tenth and 10 MiB.
+            // Not much more than CDI's 6 % alone: the metadata of xfs or, where only ext4 is
+            // possible, a tenth and 10 MiB.
             let spare = match class {
                 "on-xfs" => XFS_MIN_BYTES + XFS_MIN_BYTES / 10,
                 _ if claim < XFS_MIN_BYTES => disk / 20 + 10 * MIB,

@@ -1,5 +1,5 @@
-//! Imports: sizes of disks that are looked at from here, and sources as CDI's API and the
-//! importer take them.
+//! Imports: sizes of disks that the client inspects, and sources in the form that CDI's API and
+//! the importer accept.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use testkit::upload_proxy::beside;
 
 use crate::upload::{BINARY, NAMESPACE, api};
 
-/// A dry run of an import from `url`, into a volume without a file system.
+/// Runs a dry run of an import from `url` to a volume without a file system.
 fn import(url: &str) -> Finished {
     import_into(url, "Block")
 }
@@ -38,7 +38,7 @@ fn origin(change: impl FnOnce(&mut Script), body: Vec<u8>) -> Origin {
     Origin::start(script).or_fail("an HTTP server")
 }
 
-/// An empty image of 64 MiB.
+/// Returns an empty image of 64 MiB.
 fn qcow2(folder: &Path, options: &[&str]) -> Vec<u8> {
     let path = folder.join("image.qcow2");
     let words = [&["create", "-q", "-f", "qcow2"], options].concat();
@@ -48,7 +48,7 @@ fn qcow2(folder: &Path, options: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn a_volume_is_as_large_as_the_disk_at_the_url() {
+fn a_volume_has_the_size_of_the_disk_at_the_url() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = qcow2(folder.path(), &[]);
     let packed = tools::filter("gzip", ["-1c"], &image);
@@ -64,7 +64,7 @@ fn a_volume_is_as_large_as_the_disk_at_the_url() {
         finished.assert_success("a dry run");
         let line = format!("storage: {size}");
         assert!(finished.stdout.contains(&line), "{ranges:?}: {}", finished.stdout);
-        // With room for a file system, as for an upload (`filesystems`).
+        // With space for a file system, as for an upload (see `filesystems`).
         let finished = import_into(&origin.url("/image"), "Filesystem");
         finished.assert_success("a dry run");
         let line = format!("storage: {formatted}");
@@ -73,7 +73,7 @@ fn a_volume_is_as_large_as_the_disk_at_the_url() {
 }
 
 #[test]
-fn where_the_size_cannot_be_told_it_is_asked_for() {
+fn if_the_size_cannot_be_found_out_it_must_be_given() {
     let ask = "cannot find out the disk size: ";
     let packed = tools::filter("gzip", ["-1c"], &disk::content(2, 1 << 20));
     let packed = origin(|_| (), packed);
@@ -101,7 +101,7 @@ fn where_the_size_cannot_be_told_it_is_asked_for() {
 }
 
 #[test]
-fn an_image_that_is_not_there_needs_no_size() {
+fn a_missing_image_is_reported_without_asking_for_its_size() {
     let missing = Adversary::start(|_, _| Reply::status(404, "no such image"));
     let finished = import(&missing.url("/disk"));
     finished.assert_failure(3, "image not found: ");
@@ -110,7 +110,7 @@ fn an_image_that_is_not_there_needs_no_size() {
 }
 
 #[test]
-fn a_volume_is_as_large_as_the_disk_in_a_registry() {
+fn a_volume_has_the_size_of_the_disk_in_a_registry() {
     let authority = Authority::new().or_fail("an authority");
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = Image::of_disk(&qcow2(folder.path(), &[]), Compression::Gzip);
@@ -133,7 +133,7 @@ fn a_volume_is_as_large_as_the_disk_in_a_registry() {
 }
 
 #[test]
-fn whoever_stops_an_import_is_told_that_it_goes_on() {
+fn after_an_interrupt_the_user_learns_that_the_import_continues() {
     let cluster = &api().cluster;
     let kubeconfig = cluster.administrator();
     let running = Program::new(BINARY)
@@ -154,7 +154,7 @@ fn whoever_stops_an_import_is_told_that_it_goes_on() {
     let command = format!("kubectl cdi status dv/followed --kubeconfig {}", kubeconfig.display());
     assert!(finished.stderr.contains(&command), "{}", finished.stderr);
 
-    // For a bar and for programs the percentage is one of bytes.
+    // For the progress bar and for programs, the percentage is converted to bytes.
     let running = Program::new(BINARY)
         .args(["import", "https://example.org/d", "dv/followed", "--no-create", "--progress", "json"])
         .args(["--timeout", "3s", "--namespace", NAMESPACE, "--kubeconfig"])
@@ -165,7 +165,7 @@ fn whoever_stops_an_import_is_told_that_it_goes_on() {
     assert!(running.stdout.contains(part), "{}", running.stdout);
 }
 
-/// `kubectl cdi import` of a source that nobody looks at.
+/// Runs `kubectl cdi import` of a source that the client does not inspect.
 fn import_for_cdi(address: &str, target: &str, more: &[&str]) -> Finished {
     Program::new(BINARY)
         .args(["import", address, target, "--size", "8Mi", "--no-wait"])
@@ -176,7 +176,7 @@ fn import_for_cdi(address: &str, target: &str, more: &[&str]) -> Finished {
 }
 
 #[test]
-fn an_object_of_s3_is_read_by_the_importer_from_the_url_that_cdi_lets_through() {
+fn the_importer_reads_an_s3_object_from_the_url_that_cdi_accepts() {
     let store = Store::start(Kind::S3s);
     let content = disk::content(7, 8 << 20);
     let endpoint = format!("http://{}", store.address());
@@ -198,7 +198,7 @@ fn an_object_of_s3_is_read_by_the_importer_from_the_url_that_cdi_lets_through() 
         let url = source["url"].as_str().or_fail("a URL");
         assert!(url.starts_with(&format!("{endpoint}/images/")), "{url}");
 
-        // The pod that CDI makes of that.
+        // The pod that CDI creates for that.
         let root = tempfile::tempdir().or_fail("a folder");
         for folder in ["data", "dev", "tmp"] {
             std::fs::create_dir(root.path().join(folder)).or_fail(folder);
@@ -216,12 +216,12 @@ fn an_object_of_s3_is_read_by_the_importer_from_the_url_that_cdi_lets_through() 
             .run()
             .assert_success("the importer");
         let imported = std::fs::read(root.path().join("data/disk.img")).or_fail("a disk");
-        assert!(imported == content, "another disk");
+        assert!(imported == content, "the disk differs");
     }
 }
 
 #[test]
-fn sources_are_those_that_cdi_lets_through() {
+fn sources_have_the_form_that_cdi_accepts() {
     for (number, (address, kind, url)) in [
         ("s3://images/a/disk.img", "s3", "https://s3.us-east-1.amazonaws.com/images/a/disk.img"),
         ("gs://images/a/disk.img", "gcs", "gs://images/a/disk.img"),
@@ -245,7 +245,7 @@ fn sources_are_those_that_cdi_lets_through() {
 }
 
 #[test]
-fn what_a_source_does_not_have_is_refused_and_not_dropped() {
+fn flags_that_a_source_does_not_support_are_refused() {
     let checksum = ["--checksum", "sha256:ab"];
     for (address, flags, sentence) in [
         ("s3://b/k", &checksum[..], "--checksum is only for http:// and https://"),

@@ -1,5 +1,5 @@
-//! Uploads by the real program, through the real proxy and upload server, in a cluster with a real API server. CDI's controllers are
-//! played by the tests.
+//! Uploads by the real program, through the real proxy and upload server, in a cluster with a real
+//! API server. The tests act as CDI's controllers.
 
 mod completions;
 mod cuts;
@@ -28,7 +28,7 @@ use testkit::relay::Relay;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
 
-/// Longer than anything takes here.
+/// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Api {
@@ -36,7 +36,7 @@ pub(crate) struct Api {
     tokens: TokenServer,
 }
 
-/// The cluster of all tests. Each test has a claim of its own.
+/// Returns the cluster of all tests. Each test has a claim of its own.
 pub(crate) fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(|| {
@@ -49,7 +49,7 @@ pub(crate) fn api() -> &'static Api {
     })
 }
 
-/// A claim, its upload pod, and a proxy behind a wire that can be cut.
+/// A claim, its upload pod, and a proxy behind a relay that can be cut.
 struct Scene {
     claim: String,
     pod: UploadPod,
@@ -61,7 +61,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The scene of a new claim that is ready for an upload.
+    /// Starts a scene with a new claim that is ready for an upload.
     fn new() -> Self {
         Self::with(|pod| pod)
     }
@@ -92,18 +92,18 @@ impl Scene {
         }
     }
 
-    /// Kills the proxy, and starts another one in its place.
+    /// Kills the proxy and starts another one in its place.
     fn restart_proxy(&mut self) {
         self.front = self.proxy.start();
         self.wire.lead_to(self.front.address());
     }
 
-    /// Kills the upload pod, and starts it anew, as kubelet does.
+    /// Kills the upload pod and starts it again, like kubelet.
     fn restart_pod(&mut self) {
         self.restart_pod_with(&[]);
     }
 
-    /// The same with these variables.
+    /// Like [`Scene::restart_pod`], with these variables.
     fn restart_pod_with(&mut self, variables: &[(&str, &str)]) {
         let address = self.upload_server.address();
         self.upload_server.signal(Signal::KILL);
@@ -116,13 +116,13 @@ impl Scene {
         self.upload_server = self.pod.serve(program);
     }
 
-    /// `kubectl cdi upload` of `image` into the claim.
+    /// Returns `kubectl cdi upload` of `image` to the claim.
     fn upload(&self, image: &Path) -> Program {
-        // Less than the test waits, so that the program itself says what it waited for in vain.
+        // Less than the test waits, so that the program itself reports a timeout.
         self.upload_for(image, "1m")
     }
 
-    /// The same, which may be stopped for so long.
+    /// Like [`Scene::upload`], with this timeout.
     fn upload_for(&self, image: &Path, timeout: &str) -> Program {
         self.program(&["upload", &image.to_string_lossy(), &format!("pvc/{}", self.claim), "--no-create"])
             .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
@@ -139,34 +139,35 @@ impl Scene {
             .timeout(PATIENCE)
     }
 
-    /// An image file of these bytes.
+    /// Writes an image file of these bytes.
     fn image(&self, bytes: &[u8]) -> PathBuf {
         let path = self.folder.path().join("image");
         std::fs::write(&path, bytes).or_fail("an image");
         path
     }
 
-    /// Waits for the upload, whose disk is then `expected`.
+    /// Waits for the end of the upload, and checks that the disk is `expected`.
     #[track_caller]
     fn finish(self, running: Running, expected: &[u8]) -> Finished {
         self.upload_server.wait().assert_success("the upload server");
-        // What CDI says when the pod has ended well.
+        // CDI sets this when the pod has succeeded.
         let succeeded = Some("Succeeded");
         api().cluster.annotate_pvc(NAMESPACE, &self.claim, "storage.pod.phase", succeeded);
         let finished = running.wait();
         finished.assert_success("the upload");
         let disk = std::fs::read(self.pod.disk()).or_fail("the disk");
-        assert!(disk == expected, "another disk");
+        assert!(disk == expected, "the disk differs");
         finished
     }
 }
 
-/// True if it matters how much is sent again: a program of another version may lack what saves it (`ci/versions`).
+/// Returns true if the amount that is sent again matters. Programs of another version may not
+/// support what saves it (`ci/versions`).
 fn is_thrifty() -> bool {
     std::env::var_os("CDI_TEST_KNOWS_LESS").is_none()
 }
 
-/// The last event of `--progress json`.
+/// Returns the last event of `--progress json`.
 fn last_event(finished: &Finished) -> serde_json::Value {
     let line = finished.stdout.lines().last().or_fail("an event");
     serde_json::from_str(line).or_fail(line)

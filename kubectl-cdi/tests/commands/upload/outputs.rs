@@ -1,4 +1,4 @@
-//! The forms in which `token` and `status` print for programs.
+//! Output of `token` and `status` for programs.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use testkit::process::Program;
 use crate::upload::{BINARY, NAMESPACE, PATIENCE, Scene, api};
 
 #[test]
-fn a_token_is_printed_for_programs_too() {
+fn a_token_is_printed_in_forms_for_programs() {
     let scene = Scene::new();
     let target = format!("pvc/{}", scene.claim);
     let url = scene.wire.url();
@@ -19,7 +19,7 @@ fn a_token_is_printed_for_programs_too() {
         finished.assert_success("a token");
         finished.stdout
     };
-    // Without a word about where the proxy is.
+    // Without the URL of the proxy.
     let name = print(&["-o", "name"]);
     let token = name.trim_end();
     assert!(token.split('.').count() == 3 && name.lines().count() == 1, "{name}");
@@ -33,7 +33,7 @@ fn a_token_is_printed_for_programs_too() {
     let refused = scene.program(&["token", &target, "--uploadproxy-url", "https://h/$(a)"]).run();
     refused.assert_failure(2, "is not a host and a path of plain letters");
 
-    // The command does what it says.
+    // The printed command must work.
     let flags = ["--uploadproxy-url", &url, "--cacert", &ca];
     let all = print(&flags);
     let command = print(&[&flags[..], &["-o", "curl"]].concat());
@@ -44,10 +44,10 @@ fn a_token_is_printed_for_programs_too() {
     let curl = Program::new("sh").args(["-c", &command.replace("IMAGE", &image)]).timeout(PATIENCE).run();
     curl.assert_success(&command);
     scene.upload_server.wait().assert_success("the upload server");
-    assert!(std::fs::read(scene.pod.disk()).or_fail("the disk") == content, "another disk");
+    assert!(std::fs::read(scene.pod.disk()).or_fail("the disk") == content, "the disk differs");
 }
 
-/// `kubectl cdi status` with these words.
+/// Returns `kubectl cdi status` with these words.
 fn status(words: &[&str]) -> Program {
     Program::new(BINARY)
         .arg("status")
@@ -58,7 +58,7 @@ fn status(words: &[&str]) -> Program {
 }
 
 #[test]
-fn the_status_is_printed_for_programs_too() {
+fn the_status_is_printed_in_forms_for_programs() {
     let cluster = &api().cluster;
     for space in ["shown-1", "shown-2"] {
         cluster.create_namespace(space);
@@ -98,7 +98,7 @@ fn the_status_is_printed_for_programs_too() {
 }
 
 #[test]
-fn a_status_is_watched() {
+fn a_watched_status_is_printed_at_each_change() {
     let (space, cluster) = ("watched", &api().cluster);
     cluster.create_namespace(space);
     cluster.create_data_volume(space, "disk", &json!({"http": {"url": "https://example.org/d"}}));
@@ -118,7 +118,7 @@ fn a_status_is_watched() {
         }
     };
     wait_for(1);
-    // Nothing is printed while nothing changes.
+    // Nothing may be printed while nothing changes.
     std::thread::sleep(std::time::Duration::from_secs(5));
     assert_eq!(states().len(), 1);
     cluster.set_data_volume_status(space, "disk", &json!({"phase": "Succeeded", "progress": "100.0%"}));

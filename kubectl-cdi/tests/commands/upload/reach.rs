@@ -1,4 +1,5 @@
-//! Without a cluster, or with something else in its place: what works all the same, and what is said.
+//! Commands without a cluster, or with another server in its place: what works all the same, and
+//! which messages are printed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use testkit::process::{Finished, Program};
 
 use crate::upload::{BINARY, PATIENCE};
 
-/// A laptop whose kubeconfig names a server.
+/// A folder with a kubeconfig that names a server.
 struct Laptop(TempDir);
 
 impl Laptop {
@@ -30,7 +31,7 @@ impl Laptop {
         laptop
     }
 
-    /// A laptop whose cluster does not run.
+    /// Returns one whose cluster does not run.
     fn alone() -> Self {
         let [nobody] = testkit::ports::free();
         Self::new(&format!("https://{nobody}"))
@@ -40,7 +41,7 @@ impl Laptop {
         self.0.path().join(name)
     }
 
-    /// The end of a command, in which `IMAGE` stands for a file.
+    /// Runs a command, in which `IMAGE` stands for a file.
     fn run(&self, line: &str) -> Finished {
         let words = line.split(' ').map(|word| match word {
             "IMAGE" => self.path("image").into_os_string(),
@@ -54,7 +55,7 @@ impl Laptop {
 #[test]
 fn a_dry_run_needs_no_cluster() {
     let laptop = Laptop::alone();
-    // Nothing of this depends on a cluster.
+    // None of this depends on a cluster.
     for line in [
         "upload IMAGE dv/shown --size 10GB --access-mode RWX",
         "import s3://images/disk.img dv/shown --size 10G --access-mode ReadWriteMany",
@@ -86,7 +87,7 @@ fn a_dry_run_needs_no_cluster() {
 }
 
 #[test]
-fn a_cluster_that_does_not_run_is_one_line() {
+fn a_cluster_that_does_not_run_is_reported_in_one_line() {
     let laptop = Laptop::alone();
     for line in ["status", "token dv/a", "upload IMAGE dv/a", "import https://example.org/a dv/a --size 1Gi"]
     {
@@ -97,7 +98,7 @@ fn a_cluster_that_does_not_run_is_one_line() {
 }
 
 #[test]
-fn a_server_of_another_kind_is_no_cluster_without_cdi() {
+fn another_server_is_not_reported_as_a_cluster_without_cdi() {
     let page = "<html><body><h1>404 Not Found</h1><hr>nginx</body></html>";
     for (status, reason) in [(404, "it "), (200, "it does not answer in JSON")] {
         let server = Adversary::start(move |_, _| Reply::status(status, page));
@@ -112,7 +113,7 @@ fn a_server_of_another_kind_is_no_cluster_without_cdi() {
 }
 
 #[test]
-fn an_unknown_authority_of_the_api_server_is_said() {
+fn an_unknown_authority_of_the_api_server_is_reported() {
     let authority = Authority::new().or_fail("an authority");
     let tls = authority.server_config().or_fail("TLS");
     let server = Adversary::start_tls(|_, _| Reply::of("{}"), tls);
@@ -127,7 +128,7 @@ fn an_unknown_authority_of_the_api_server_is_said() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_before_the_cluster_is_asked() {
+fn impossible_commands_are_refused_before_the_cluster_is_contacted() {
     let laptop = Laptop::alone();
     let qcow2 = laptop.path("disk.qcow2");
     let words = ["create", "-q", "-f", "qcow2"].map(Into::into);

@@ -11,7 +11,7 @@ use crate::upload::{NAMESPACE, Scene, api};
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn an_image_that_was_refused_is_refused_again_in_the_same_words_until_there_is_room() {
+fn a_refused_image_is_refused_in_the_same_words_until_there_is_space() {
     let folder = tempfile::tempdir().unwrap();
     let [small, large] = [8, 32].map(|mib| LoopDevice::empty(folder.path(), mib * MIB, 512));
     let scene = Scene::with(|pod| pod.block(small.path()));

@@ -1,4 +1,4 @@
-//! Whole uploads into claims.
+//! Whole uploads to claims.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use testkit::tools;
 
 use crate::upload::{BINARY, NAMESPACE, PATIENCE, Scene, api, last_event};
 
-/// One that is not asked.
+/// A proxy that is not contacted.
 const PROXY: &str = "--uploadproxy-url=https://localhost:1";
 
 #[test]
@@ -32,7 +32,7 @@ fn a_raw_disk_is_sent_without_its_zeros() {
 }
 
 #[test]
-fn what_is_compressed_is_sent_as_it_is() {
+fn a_compressed_image_is_sent_as_it_is() {
     let scene = Scene::new();
     let content = disk::content(4, 8 << 20);
     let image = scene.image(&tools::filter("gzip", ["-1c"], &content));
@@ -43,9 +43,9 @@ fn what_is_compressed_is_sent_as_it_is() {
 }
 
 #[test]
-fn an_upload_that_fails_at_the_server_ends_with_its_words() {
+fn an_upload_that_the_server_refuses_ends_with_its_message() {
     let scene = Scene::new();
-    // Good at its beginning, where the client looks.
+    // The beginning is intact, which is all that the client checks.
     let mut image = tools::filter("gzip", ["-1c"], &disk::content(5, 8 << 20));
     let middle = image.len() / 2;
     image[middle..middle + 64].fill(0xaa);
@@ -56,7 +56,7 @@ fn an_upload_that_fails_at_the_server_ends_with_its_words() {
 }
 
 #[test]
-fn a_claim_that_is_too_small_or_filled_is_refused_before_a_byte_is_sent() {
+fn a_claim_that_is_too_small_or_filled_is_refused_before_any_byte_is_sent() {
     let scene = Scene::new();
     let image = scene.folder.path().join("large");
     std::fs::File::create(&image).unwrap().set_len(2 << 30).unwrap();
@@ -70,7 +70,7 @@ fn a_claim_that_is_too_small_or_filled_is_refused_before_a_byte_is_sent() {
 }
 
 #[test]
-fn a_proxy_whose_certificate_is_unknown_gets_no_token() {
+fn a_proxy_with_an_unknown_certificate_gets_no_token() {
     let scene = Scene::new();
     let url = scene.wire.url();
     let target = format!("pvc/{}", scene.claim);
@@ -79,7 +79,7 @@ fn a_proxy_whose_certificate_is_unknown_gets_no_token() {
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "is not trusted");
     assert!(finished.stderr.contains("--cacert"), "{}", finished.stderr);
-    // Found out before a volume is made.
+    // This is found before a volume is created.
     let words =
         ["upload", &image.to_string_lossy(), "dv/untrusted", "--timeout", "2s", "--uploadproxy-url", &url];
     let finished = scene.program(&words).run();
@@ -88,7 +88,7 @@ fn a_proxy_whose_certificate_is_unknown_gets_no_token() {
 }
 
 #[test]
-fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
+fn a_volume_that_the_server_finds_too_small_is_deleted_and_a_larger_one_works() {
     let mut scene = Scene::with(|pod| pod.env("UPLOAD_IMAGE_SIZE", "4Mi"));
     let content = disk::content(6, 8 << 20);
     let image = scene.image(&content);
@@ -107,14 +107,14 @@ fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
     let removed = format!("{target}, which was created for this upload, was deleted");
     assert!(finished.stderr.contains(&removed), "{}", finished.stderr);
     assert!(finished.stderr.contains("upload into a larger one, see --size"), "{}", finished.stderr);
-    // As advised.
+    // As the message advises.
     scene.restart_pod_with(&[("UPLOAD_IMAGE_SIZE", "8Mi")]);
     let running = upload(&scene, &["--size", "8Mi", "--progress", "json"]).start();
     scene.finish(running, &content);
 }
 
 #[test]
-fn a_line_of_progress_is_not_repeated() {
+fn a_progress_line_is_not_repeated() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
     let words =
@@ -126,7 +126,7 @@ fn a_line_of_progress_is_not_repeated() {
 }
 
 #[test]
-fn a_token_for_a_claim_that_does_not_exist_is_not_given() {
+fn no_token_is_given_for_a_missing_claim() {
     let scene = Scene::new();
     for target in ["pvc/none", "dv/none"] {
         let sentence = format!("{target} not found in namespace {NAMESPACE}: check the name and --namespace");
@@ -137,7 +137,7 @@ fn a_token_for_a_claim_that_does_not_exist_is_not_given() {
 }
 
 #[test]
-fn a_volume_that_never_was_has_not_been_deleted() {
+fn a_missing_volume_is_not_reported_as_deleted() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
     let image = image.to_string_lossy();
@@ -153,7 +153,7 @@ fn a_volume_that_never_was_has_not_been_deleted() {
 }
 
 #[test]
-fn what_would_be_made_is_shown_and_not_made() {
+fn a_dry_run_shows_the_volume_and_does_not_create_it() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 3 << 20));
     let words = [
@@ -177,7 +177,7 @@ fn what_would_be_made_is_shown_and_not_made() {
 }
 
 #[test]
-fn how_large_a_compressed_disk_is_its_end_tells() {
+fn the_size_of_a_compressed_disk_is_found_at_its_end() {
     let scene = Scene::new();
     let packed = |bytes| tools::filter("gzip", ["-1c"], &disk::sparse_content(2, bytes, 8));
     let image = scene.image(&packed(5 << 20));
@@ -198,7 +198,7 @@ fn how_large_a_compressed_disk_is_its_end_tells() {
 }
 
 #[test]
-fn a_volume_that_was_made_in_vain_is_removed_again() {
+fn a_new_volume_is_deleted_if_the_upload_fails() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
     let words = ["upload", &image.to_string_lossy(), "dv/vain", "--timeout", "2s", PROXY];
@@ -211,7 +211,7 @@ fn a_volume_that_was_made_in_vain_is_removed_again() {
 }
 
 #[test]
-fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
+fn after_an_interrupt_the_user_learns_how_to_resume() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
     let words = ["upload", &image.to_string_lossy(), "dv/waiting", PROXY, "--progress", "plain"];
@@ -227,7 +227,7 @@ fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
 }
 
 #[test]
-fn a_wait_fits_its_terminal_and_leaves_nothing_behind() {
+fn a_wait_fits_the_terminal_and_leaves_nothing_on_it() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
     for (number, columns) in [80, 60, 40].into_iter().enumerate() {
@@ -235,7 +235,7 @@ fn a_wait_fits_its_terminal_and_leaves_nothing_behind() {
         let terminal = Terminal::open(columns);
         let running =
             scene.program(&["upload", &image.to_string_lossy(), &target, PROXY]).start_on(&terminal);
-        // How long it has been waiting comes where there is room.
+        // The waiting time is shown only if there is space for it.
         let drawn = terminal.wait_for(if columns == 40 { "waiting for CDI to make" } else { " for 2 s" });
         assert!(drawn.contains("  0 %  waiting for CDI") && drawn.lines().count() == 1, "{columns}: {drawn}");
         terminal.type_interrupt();
@@ -248,7 +248,7 @@ fn a_wait_fits_its_terminal_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_terminal_is_what_it_was_after_ctrl_c() {
+fn a_terminal_is_restored_after_ctrl_c() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
     let upload = format!(
@@ -256,7 +256,7 @@ fn a_terminal_is_what_it_was_after_ctrl_c() {
         image.display(),
         api().cluster.administrator().display()
     );
-    // Long enough for the bar.
+    // Long enough for the bar to appear.
     let interrupted = format!("timeout --foreground --preserve-status -s INT 3 {upload}");
     let line = format!("stty -a; echo BEGIN; {interrupted}; echo code $?; stty -a");
     let finished = Program::new("script")
@@ -270,7 +270,7 @@ fn a_terminal_is_what_it_was_after_ctrl_c() {
     let (said, after) = rest.split_once("code 130").or_fail(&finished.stdout);
     assert_eq!(before.trim(), after.trim(), "{said}");
     assert!(said.contains("waiting for CDI to make the claim"), "{said:?}");
-    // DEC private mode 25 is the cursor.
+    // DEC private mode 25 shows and hides the cursor.
     let count = |what: &str| said.matches(what).count();
     assert!(count("\x1b[?25l") <= count("\x1b[?25h"), "{said:?}");
     let (bar, end) = said.split_once("kubectl-cdi: stopped by SIGINT").or_fail(said);
