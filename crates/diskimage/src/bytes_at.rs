@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_orders_and_the_end() {
+    fn numbers_are_read_in_both_byte_orders_and_not_past_the_end() {
         let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
         assert_eq!(be16(&bytes, 6), Some(0x0708));
         assert_eq!(le16(&bytes, 6), Some(0x0807));

@@ -139,11 +139,11 @@ mod tests {
         for (index, format) in Format::ALL.into_iter().enumerate() {
             assert_eq!(Format::ALL.iter().position(|other| *other == format), Some(index));
         }
-        assert!(Format::ALL.contains(&Format::Dmg), "the last one that the enum has");
+        assert!(Format::ALL.contains(&Format::Dmg), "the last variant of the enum");
     }
 
     #[test]
-    fn what_is_read_can_be_asked_for() {
+    fn every_readable_format_can_be_requested() {
         for format in Format::readable_formats() {
             assert_eq!(format.flag_name().parse(), Ok(format));
             assert_eq!(format.qemu_name().parse(), Ok(format));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn small_changes_are_not_told() {
+    fn small_changes_are_not_reported() {
         let told = Arc::new(AtomicU64::new(0));
         let mut account = MemoryAccount::new(Counting(Arc::clone(&told)));
         for bytes in (0..=STEP).chain((0..=STEP).rev()) {

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_write_to_terminals() {
+    fn names_are_escaped() {
         let text = "a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
         let shown = r"a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
         assert_eq!(printable_name(format!("{text}\0d").as_bytes()), shown);
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short() {
+    fn names_are_shortened() {
         let cut = format!("{}…", "a".repeat(MAX_CHARS));
         assert_eq!(printable_utf16(std::iter::repeat(97)), cut);
         assert_eq!(printable_name(&[b'a'; 2000]), cut);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dmg_is_known_by_its_last_bytes() {
+    fn a_dmg_is_recognised_by_its_last_bytes() {
         let mut last = [0; TRAILER_BYTES];
         last[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
         assert_eq!(TrailerKind::detect(&last, 12_345), Some(TrailerKind::Dmg));

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_data_becomes_one_run() {
+    fn adjacent_data_is_joined_to_one_run() {
         let mut batch = RangeBatch::default();
         batch.push_data(Host(0x1000), 0x1000, RangeRole::Data, Guest(0));
         batch.push_data(Host(0x2000), 0x1000, RangeRole::Data, Guest(0x1000));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_out_in_the_order_of_the_image() {
+    fn batches_are_returned_in_the_order_of_the_image() {
         let mut wants = WantedQueue::default();
         let want = |host| WantedRange::new_data(Host(host), 512, Guest(0));
         wants.add_sorted(vec![want(1024), want(4096)]);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_no_more_than_its_room() {
+    fn a_batch_stays_within_its_memory() {
         for room in [0, 24, 100, 24 * 4, 24 * 100, 10_000] {
             let mut batch = RangeBatch::with_room(room);
             let mut pushed = 0;
@@ -383,14 +383,14 @@ mod tests {
                 pushed += 1;
             }
             assert!(batch.memory_bytes() <= room, "{room}: {}", batch.memory_bytes());
-            assert_eq!(pushed - 1, room / 24, "all of the room is used");
+            assert_eq!(pushed - 1, room / 24, "all of the memory is used");
         }
     }
 
     #[test]
-    fn what_a_layout_remembers_counts_too() {
+    fn memory_of_a_layout_is_charged_to_the_batch() {
         let mut batch = RangeBatch::with_room(100);
         assert!(batch.charge_bytes(60) && !batch.charge_bytes(60) && batch.is_exceeded());
-        assert!(!batch.charge_bytes(1), "what is not complete is not gone on with");
+        assert!(!batch.charge_bytes(1), "nothing can be charged after that");
     }
 }

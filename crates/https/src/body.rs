@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_may_be_as_large_as_it_says() {
+    fn a_body_may_have_exactly_the_largest_length() {
         assert_eq!(check_length(MAX_BYTES), Ok(()));
         let refused = check_length(MAX_BYTES + 1).unwrap_err();
         assert_eq!(

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_takes_no_more_memory_than_it_is_granted() {
+    fn a_check_takes_no_more_memory_than_is_available() {
         let image = Qcow2::new(9, (1..=200).map(Guest::Data).collect()).build().image;
         for memory in [0, 100, 2000, 10_000] {
             let available = memory;

@@ -3,7 +3,7 @@ use super::*;
 /// An offset in a head, and the bytes there.
 type Part<'a> = (usize, &'a [u8]);
 
-/// A head of zeros that contains these bytes.
+/// Returns a head of zeros that contains these bytes.
 fn head(parts: &[Part<'_>]) -> Vec<u8> {
     let mut head = vec![0; DETECT_BYTES];
     for (at, bytes) in parts {
@@ -18,7 +18,7 @@ const GPT: Part<'_> = (512, b"EFI PART\0\0\x01\0");
 const GPT_4K: Part<'_> = (4096, b"EFI PART\0\0\x01\0");
 const MBR: Part<'_> = (510, b"\x55\xaa");
 
-/// A tar whose first file is called `name`, which may be the signature of an image.
+/// Returns a tar whose first file is called `name`, which may be the signature of an image.
 fn tar(name: &[u8]) -> Vec<u8> {
     let mut tar = head(&[(0, name), (257, b"ustar\x0000"), (148, b"        ")]);
     let sum: u32 = tar[..512].iter().map(|byte| u32::from(*byte)).sum();
@@ -57,13 +57,13 @@ fn signatures_are_recognised() {
 }
 
 #[test]
-fn a_disk_of_several_kinds_is_raw() {
+fn a_disk_with_signs_of_several_kinds_is_raw() {
     assert_eq!(Format::detect(&head(&[ISO, GPT, GPT_4K, MBR])), Ok(Format::Raw));
     assert_eq!(Format::detect(&tar(b"disk.vmdk")), Ok(Format::Raw));
 }
 
 #[test]
-fn a_container_that_is_also_a_disk_is_refused_with_both_names() {
+fn a_container_that_also_looks_like_a_disk_is_refused_with_both_names() {
     let qcow2: Part<'_> = (0, b"QFI\xfb\0\0\0\x03");
     let cluster: Part<'_> = (20, &[0, 0, 0, 16]);
     let containers: [(&str, &[Part<'_>]); 5] = [
@@ -103,7 +103,7 @@ fn two_containers_are_refused_with_both_names() {
 }
 
 #[test]
-fn guest_bytes_behind_the_first_cluster_of_a_qcow2_are_no_mark() {
+fn guest_bytes_behind_the_first_cluster_of_a_qcow2_are_ignored() {
     for (cluster_bits, marks) in [(9, &[ISO, GPT, GPT_4K][..]), (12, &[ISO, GPT_4K]), (15, &[ISO])] {
         let header: [Part<'_>; 2] = [(0, b"QFI\xfb\0\0\0\x03"), (20, &[0, 0, 0, cluster_bits])];
         let image = head(&[&header, marks].concat());
@@ -112,7 +112,7 @@ fn guest_bytes_behind_the_first_cluster_of_a_qcow2_are_no_mark() {
 }
 
 #[test]
-fn what_only_resembles_a_mark_is_none() {
+fn incomplete_signs_of_a_disk_are_ignored() {
     for mark in [
         (ISO_DESCRIPTOR, &b"\x04CD001\x01"[..]),
         (ISO_DESCRIPTOR, b"\x01CD001\x02"),
@@ -124,7 +124,7 @@ fn what_only_resembles_a_mark_is_none() {
 }
 
 #[test]
-fn a_format_that_was_asked_for_must_be_there() {
+fn a_requested_format_must_be_present() {
     let vdi = head(&[VDI, MBR]);
     assert_eq!(Format::resolve_wanted(&vdi, Some(Format::Vdi)), Ok(Format::Vdi));
     let (wanted, found) = (Format::Vhdx, Format::Vdi);
@@ -135,7 +135,7 @@ fn a_format_that_was_asked_for_must_be_there() {
 }
 
 #[test]
-fn a_head_cut_anywhere_has_no_format_that_the_whole_has_not() {
+fn a_truncated_head_has_no_format_that_the_whole_lacks() {
     let whole = head(&[VDI]);
     for length in 0..whole.len() {
         let format = Format::detect(&whole[..length]);

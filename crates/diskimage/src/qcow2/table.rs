@@ -216,19 +216,19 @@ mod tests {
     use crate::qcow2::testing::header;
 
     #[test]
-    fn compressed_descriptor_of_64k_clusters() {
+    fn a_compressed_entry_gives_offset_and_length() {
         // 64 KiB clusters: 54 bits of offset, 8 bits of sectors.
         let entry = COMPRESSED | (3 << 54) | 0x5_0123;
         assert_eq!(compressed_location(&header(16), entry), (Host(0x5_0123), 4 * 512 - 0x123));
     }
 
     #[test]
-    fn refcounts_of_every_width() {
+    fn refcounts_of_every_width_are_read() {
         let mut header = header(16);
         for order in 0..=6 {
             header.refcount_order = order;
             let mut block = vec![0u8; 64];
-            // Refcount 1 at index 3, everything else 0.
+            // The refcount at index 3 is 1, all others are 0.
             match order {
                 0..=2 => block[3 * (1 << order) / 8] |= 1 << (3 * (1 << order) % 8),
                 _ => block[(3 << order) / 8 + (1 << order) / 8 - 1] = 1,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_bits() {
+    fn set_bits_are_grouped_into_runs() {
         assert_eq!(bit_runs(0b1011_0001).collect::<Vec<_>>(), [(0, 1), (4, 2), (7, 1)]);
         assert_eq!(bit_runs(u32::MAX).collect::<Vec<_>>(), [(0, 32)]);
         assert_eq!(bit_runs(1 << 31).collect::<Vec<_>>(), [(31, 1)]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_flag_is_refused_in_version_2() {
+    fn a_zero_flag_is_refused_in_version_2() {
         let mut header = header(16);
         header.version = 2;
         let table = LoadedTable { kind: L2, host: Host(0), note: 0, bytes: &1u64.to_be_bytes() };

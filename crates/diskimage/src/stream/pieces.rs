@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn single_bytes_cost_single_bytes() {
+    fn adjacent_small_pieces_are_joined() {
         let mut pieces = PieceList::default();
         for byte in 0..=255u8 {
             pieces.push(&Bytes::copy_from_slice(&[byte]));

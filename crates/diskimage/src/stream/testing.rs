@@ -1,4 +1,4 @@
-//! Runs an image into any sink, in both modes.
+//! Runs an image by either route into any sink.
 
 use bytes::Bytes;
 

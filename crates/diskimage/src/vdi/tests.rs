@@ -40,23 +40,23 @@ fn refusal(at: usize, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_header_tells_size_and_kind() {
+fn size_and_kind_are_read_from_the_header() {
     let facts = opened(&image()).unwrap();
     assert_eq!((facts.virtual_size, facts.features), (4 << 20, vec!["dynamic".into()]));
     assert_eq!((facts.cluster_size, facts.parking_unit), (Some(1 << 20), None));
     assert_eq!(opened(&patched(0x4c, &[2])).unwrap().features, ["static"]);
-    // Blocks may lie before the map. They are then parked.
+    // Blocks that lie before the map are parked.
     assert_eq!(opened(&patched(0x158, &[0, 2])).unwrap().parking_unit, Some(1 << 20));
 }
 
 #[test]
-fn an_odd_size_is_rounded_up_as_qemu_does() {
+fn an_odd_size_is_rounded_up_as_in_qemu() {
     let size = ((4_u64 << 20) - 700).to_le_bytes();
     assert_eq!(opened(&patched(0x170, &size)).unwrap().virtual_size, (4 << 20) - 512);
 }
 
 #[test]
-fn limits_have_both_sides() {
+fn sizes_are_accepted_up_to_their_limits() {
     assert!(refusal(0x170, &((4_u64 << 20) + 1).to_le_bytes()).contains("has room for 4194304"));
     let size = 0x1fff_ff80_u64 << 20;
     let mut image = patched(0x170, &size.to_le_bytes());
@@ -69,7 +69,7 @@ fn limits_have_both_sides() {
 }
 
 #[test]
-fn what_is_not_read_is_said() {
+fn unsupported_images_are_refused_with_the_reason() {
     for (at, bytes, sentence) in [
         (0x44, &[0, 0, 1, 0][..], "version 1.0 is not read"),
         (0x44, &[1, 0, 0, 0], "version 0.1 is not read"),
@@ -86,7 +86,7 @@ fn what_is_not_read_is_said() {
 }
 
 #[test]
-fn a_parent_is_named() {
+fn an_image_with_a_parent_is_refused_with_its_name() {
     let uuid: Vec<u8> = (0..16).collect();
     let link = refusal(0x1a8, &uuid);
     assert!(link.contains("03020100-0504-0706-0809-0a0b0c0d0e0f"), "{link}");
@@ -96,7 +96,7 @@ fn a_parent_is_named() {
 }
 
 #[test]
-fn a_short_header_says_what_it_lacks() {
+fn a_short_header_is_refused_with_both_lengths() {
     let short = opened(&image()[..0x1c7]);
     let (format, needed, available) = (Format::Vdi, 0x1c8, 0x1c7);
     assert_eq!(short, Err(Error::ShortHeader { format, needed, available }));
@@ -104,7 +104,7 @@ fn a_short_header_says_what_it_lacks() {
 }
 
 #[test]
-fn entries_become_runs_within_the_disk() {
+fn map_entries_become_runs_within_the_disk() {
     let size = ((4_u64 << 20) - 512).to_le_bytes();
     let mut vdi = VdiLayout::new(VdiHeader::parse(&patched(0x170, &size)).unwrap());
     let tables = vdi.initial_ranges(AccessOrder::OnePass).unwrap().into_sorted(Format::Vdi).unwrap();
@@ -121,7 +121,7 @@ fn entries_become_runs_within_the_disk() {
 }
 
 #[test]
-fn a_large_map_comes_in_parts() {
+fn a_large_map_is_read_in_parts() {
     let mut image = patched(0x170, &((1_u64 << 40) + 512).to_le_bytes());
     image[0x180..0x184].copy_from_slice(&0x0020_0000_u32.to_le_bytes());
     let mut vdi = VdiLayout::new(VdiHeader::parse(&image).unwrap());

@@ -1,5 +1,5 @@
-//! Tests of dynamic images in both modes, and of headers that are refused.
-//! `importer/tests/images/formats` compares the same images with QEMU.
+//! Dynamic images by both routes, and headers that are refused. `importer/tests/images/formats`
+//! compares the same images with QEMU.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn size_of(image: &[u8]) -> u64 {
     open(image).unwrap().head_facts().virtual_size
 }
 
-/// Some or all blocks of the disk, each of them once, in any order.
+/// Some or all blocks of the disk, each of them once and in any order.
 fn blocks(count: usize, block_size: usize) -> impl Strategy<Value = Vec<(usize, Vec<u8>)>> {
     let all: Vec<usize> = (0..count).collect();
     let chosen = prop::sample::subsequence(all, 0..=count).prop_shuffle();
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn every_prefix_fails_unless_only_the_last_footer_was_lost(
+    fn every_prefix_fails_unless_only_the_last_footer_is_missing(
         dynamic in dynamic(),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_end_in_an_answer(
+    fn hostile_bytes_neither_panic_nor_hang(
         dynamic in dynamic(),
         patches in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn only_the_footer_of_the_whole_image_makes_a_fixed_disk(sectors in 0u64..50, other in 0u64..50) {
+    fn only_a_footer_of_the_right_size_makes_a_fixed_disk(sectors in 0u64..50, other in 0u64..50) {
         let disk = vec![7; usize::try_from(sectors).unwrap() * 512];
         let image = fixed(&disk, &Footer::fixed(other * 512));
         let last = &image[disk.len()..];
@@ -111,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn the_table_before_the_blocks_needs_no_parking() {
+fn an_image_with_its_table_before_the_blocks_needs_no_parking() {
     let dynamic = Dynamic {
         blocks: (0..40).rev().map(|index| (index, vec![9; 4096])).collect(),
         ..Dynamic::new(40 * 4096, 4096)
@@ -120,10 +120,10 @@ fn the_table_before_the_blocks_needs_no_parking() {
     assert_eq!((array.most_parked, array.disk), (0, dynamic.disk()));
 }
 
-/// Disks created by Virtual PC and by QEMU are as large as their geometry; see `disk_sectors` in
-/// the footer module.
+/// Disks of Virtual PC and of QEMU have the size of their geometry; see `disk_sectors` in the
+/// footer module.
 #[test]
-fn the_creator_decides_what_the_size_is() {
+fn the_creator_decides_whether_size_or_geometry_counts() {
     let image = |creator: &[u8; 4], geometry| {
         let mut dynamic = Dynamic::new(10 << 20, 2 << 20);
         dynamic.footer.creator = *creator;
@@ -141,7 +141,7 @@ fn the_creator_decides_what_the_size_is() {
 }
 
 #[test]
-fn the_geometry_is_the_specification_s() {
+fn the_geometry_is_computed_as_in_the_specification() {
     assert_eq!(geometry(10 << 20), (301, 4, 17));
     assert_eq!(geometry(1 << 30), (2080, 16, 63));
     assert_eq!(geometry(127 << 30), (65_278, 16, 255));
@@ -180,7 +180,7 @@ fn refusal(is_sealed: bool, patch: impl FnOnce(&mut [u8])) -> String {
 }
 
 #[test]
-fn headers_that_make_no_sense_are_refused() {
+fn contradictory_headers_are_refused() {
     let header = HEADER.start;
     let put = |at: usize, bytes: &'static [u8]| {
         move |image: &mut [u8]| image[at..at + bytes.len()].copy_from_slice(bytes)
@@ -204,7 +204,7 @@ fn headers_that_make_no_sense_are_refused() {
     }
 }
 
-/// As in QEMU, a block has to be complete even if the disk does not need any of its sectors.
+/// As in QEMU, a block must be complete even if the disk needs none of its sectors.
 #[test]
 fn a_spare_entry_that_points_behind_the_image_is_refused() {
     let dynamic = Dynamic { spare_entries: 1, ..Dynamic::new(4096, 4096) };

@@ -1,4 +1,4 @@
-//! Tests of images with every layout in both modes, and of headers that are refused.
+//! Images of every layout by both routes, and headers that are refused.
 //! `importer/tests/images/formats` compares the same images with QEMU.
 
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn every_prefix_fails_unless_nothing_mapped_was_lost(vhdx in vhdx(), cut in any::<prop::sample::Index>()) {
+    fn every_prefix_fails_unless_only_unmapped_bytes_are_missing(vhdx in vhdx(), cut in any::<prop::sample::Index>()) {
         let image = vhdx.bytes();
         let cut = cut.index(image.len());
         for route in [one_pass_of, ranged_of] {
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_end_in_an_answer(
+    fn hostile_bytes_neither_panic_nor_hang(
         vhdx in vhdx(),
         at in prop::sample::select(vec![HEADERS_AT[1], REGION_TABLES_AT[0], METADATA_AT, ITEMS_AT, 3 * MIB]),
         patches in prop::collection::vec((0usize..120, any::<u8>()), 1..8),
@@ -90,8 +90,8 @@ proptest! {
     }
 }
 
-/// A disk of one and a half chunks. With 512-byte sectors, 4096 blocks of 1 MiB are a chunk. The
-/// entry of its sector bitmap follows them.
+/// The disk has one and a half chunks. With 512-byte sectors a chunk is 4096 blocks of 1 MiB, and
+/// the entry of its sector bitmap comes after them.
 #[test]
 fn the_entry_of_a_sector_bitmap_maps_nothing() {
     let vhdx = Vhdx {
@@ -107,7 +107,7 @@ fn the_entry_of_a_sector_bitmap_maps_nothing() {
 }
 
 #[test]
-fn a_head_that_ends_before_the_metadata_asks_for_more() {
+fn a_head_that_ends_before_the_metadata_requests_more() {
     let image = Vhdx::new(5 << 20, MIB).bytes();
     let needed = |head: usize| match open(&image[..head]) {
         Err(Error::ShortHeader { needed, .. }) => needed,
@@ -121,7 +121,7 @@ fn a_head_that_ends_before_the_metadata_asks_for_more() {
 }
 
 #[test]
-fn what_an_image_is_like_is_told() {
+fn size_and_features_are_read_from_the_metadata() {
     let facts = |vhdx: &Vhdx| open(&vhdx.bytes()).unwrap().head_facts();
     let mut vhdx = Vhdx::new((5 << 20) + 4096, 32 * MIB);
     let found = facts(&vhdx);
@@ -189,7 +189,7 @@ fn a_difference_is_refused_with_the_name_of_its_parent() {
 }
 
 #[test]
-fn what_must_be_known_to_be_read_is_refused_if_it_is_unknown() {
+fn unknown_regions_and_items_are_refused_if_they_are_required() {
     let unknown = guid("00112233-4455-6677-8899-aabbccddeeff");
     for (is_required, reason) in [(false, ""), (true, "33221100554477668899aabbccddeeff")] {
         let refused = refusal(|vhdx| vhdx.regions = vec![(unknown, 64 * MIB, MIB, is_required)], |_| {});
@@ -200,7 +200,7 @@ fn what_must_be_known_to_be_read_is_refused_if_it_is_unknown() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn contradictory_headers_are_refused() {
     let regions = REGION_TABLES_AT[0] + 16;
     let (table, metadata, items) = (3 * MIB, METADATA_AT, ITEMS_AT);
     for (at, bytes, reason) in [

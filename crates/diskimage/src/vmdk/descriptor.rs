@@ -248,7 +248,7 @@ mod tests {
         "parentCID=ffffffff\ncreateType=\"streamOptimized\"\nRDONLY 4192256 SPARSE \"call-me-stream.vmdk\"";
 
     #[test]
-    fn a_disk_that_is_one_file_is_accepted_however_it_is_written() {
+    fn a_disk_in_one_file_is_accepted_in_every_spelling() {
         let usual = descriptor(ONE_FILE);
         for text in [
             usual.clone(),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_identities_is_none_for_qemu() {
+    fn descriptors_without_the_ids_that_qemu_needs_are_refused() {
         let usual = descriptor(ONE_FILE);
         for (text, is_taken) in [
             (usual.replace("CID=fffffffe", "CID= +0"), true),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_elsewhere_are_refused_with_their_names() {
+    fn extents_in_other_files_are_refused_with_their_names() {
         let usual = descriptor(ONE_FILE);
         for (text, name) in [
             (usual.replace("call-me", "/etc/passwd"), "/etc/passwd-stream.vmdk"),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_or_too_much_is_no_descriptor() {
+    fn incomplete_and_ambiguous_descriptors_are_refused() {
         let twice = descriptor(ONE_FILE) + "createType=\"monolithicSparse\"\n";
         for text in ["", "garbage", "createType=\"streamOptimized\"", "RW 1 SPARSE \"a\"", &twice] {
             assert!(matches!(check_embedded(text.as_bytes()), Err(Error::Header { .. })), "{text}");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_made_safe_and_short() {
+    fn names_in_refusals_are_escaped_and_shortened() {
         let text = format!("createType=\"custom\"\nRW 1 FLAT \"a\u{1b}[2J{}\"", "x".repeat(5000));
         let said = refuse_descriptor(text.as_bytes()).to_string();
         assert!(said.contains(r"a\u{1b}[2Jx") && said.len() < 1000, "{said}");

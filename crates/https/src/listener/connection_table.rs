@@ -323,21 +323,21 @@ mod tests {
         slot.0.close.is_cancelled()
     }
 
-    /// A connection whose handshake is complete.
+    /// Returns a connection whose handshake is complete.
     fn open(table: &ConnectionTable) -> ConnectionSlot {
         let slot = table.take_slot().unwrap();
         slot.finish_handshake();
         slot
     }
 
-    /// Polls a connection that has nothing to do.
+    /// Polls a connection that is idle.
     fn look(slot: &ConnectionSlot) {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(slot.poll_connection(&mut cx, |_| Poll::<()>::Pending).is_pending());
     }
 
     #[test]
-    fn the_oldest_idle_connection_makes_room() {
+    fn the_oldest_idle_connection_is_closed_for_a_new_one() {
         let table = ConnectionTable::new(3, ConnectionFigures::default());
         let connections = [open(&table), open(&table), open(&table)];
         let engaged = connections[0].hold_active();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_say_how_full_the_table_is() {
+    fn metrics_show_how_full_the_table_is() {
         let figures = ConnectionFigures::default();
         let table = ConnectionTable::new(2, figures.clone());
         let [first, second] = [open(&table), open(&table)];
@@ -366,16 +366,16 @@ mod tests {
     }
 
     #[test]
-    fn an_engagement_lasts_until_the_answer_has_left() {
+    fn a_connection_is_active_until_its_answer_is_sent() {
         let table = ConnectionTable::new(1, ConnectionFigures::default());
         let slot = open(&table);
         let engagement = slot.hold_active();
         let other = engagement.clone();
         drop(engagement);
         look(&slot);
-        assert!(table.take_slot().is_none(), "a clone lives");
+        assert!(table.take_slot().is_none(), "a clone of the guard is alive");
         drop(other);
-        assert!(table.take_slot().is_none(), "nobody has looked since");
+        assert!(table.take_slot().is_none(), "the connection has not been polled since");
         let mut cx = Context::from_waker(Waker::noop());
         // The response is written, but the socket accepts no more data.
         assert!(
@@ -385,7 +385,7 @@ mod tests {
             })
             .is_pending()
         );
-        assert!(table.take_slot().is_none(), "the answer is still here");
+        assert!(table.take_slot().is_none(), "the answer is not sent yet");
         assert!(
             slot.poll_connection(&mut cx, |_| {
                 slot.set_unsent(false);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_given_while_the_connection_is_polled_is_waited_for() {
+    fn an_answer_given_during_a_poll_is_waited_for() {
         let table = ConnectionTable::new(1, ConnectionFigures::default());
         let slot = open(&table);
         let engagement = slot.hold_active();
@@ -410,13 +410,13 @@ mod tests {
             })
             .is_pending()
         );
-        assert!(table.take_slot().is_none(), "what was answered may not have been written");
+        assert!(table.take_slot().is_none(), "the answer may not have been written yet");
         look(&slot);
         assert!(table.take_slot().is_some());
     }
 
     #[test]
-    fn handshakes_are_a_part_of_all_connections_and_the_oldest_is_closed_first() {
+    fn handshakes_are_limited_and_the_oldest_is_closed_first() {
         let table = ConnectionTable::new(1000, ConnectionFigures::default());
         let idle: Vec<_> = (0..500).map(|_| open(&table)).collect();
         let greet = || {
@@ -427,25 +427,25 @@ mod tests {
         let many: Vec<_> = (0..1000).map(|_| greet()).collect();
         let closed = many.iter().filter(|slot| is_closed(slot)).count();
         assert_eq!(closed, 1000 - 250);
-        assert!(many[..closed].iter().all(is_closed), "the oldest");
+        assert!(many[..closed].iter().all(is_closed), "the oldest are closed");
         assert!(!idle.iter().any(is_closed));
     }
 
     #[test]
-    fn silent_connections_are_not_few_and_leave_the_others_their_connections() {
+    fn silent_connections_are_limited_and_the_oldest_is_closed_first() {
         for (most, room) in [(4000, 1000), (1000, LEAST_WAITING), (200, 100)] {
             let table = ConnectionTable::new(most, ConnectionFigures::default());
             let idle: Vec<_> = (0..100).map(|_| open(&table)).collect();
             let silent: Vec<_> = (0..2000).map(|_| table.take_slot().unwrap()).collect();
             let closed = silent.iter().filter(|slot| is_closed(slot)).count();
             assert_eq!(closed, 2000 - room, "of {most}");
-            assert!(silent[..closed].iter().all(is_closed), "the oldest");
+            assert!(silent[..closed].iter().all(is_closed), "the oldest are closed");
             assert!(!idle.iter().any(is_closed));
         }
     }
 
     #[test]
-    fn silent_handshakes_go_before_those_that_have_begun() {
+    fn silent_connections_are_closed_before_handshakes_that_have_begun() {
         let table = ConnectionTable::new(4 * LEAST_HANDSHAKES, ConnectionFigures::default());
         let first = table.take_slot().unwrap();
         first.begin_handshake();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_ends_leaves_its_place() {
+    fn a_closed_connection_frees_its_slot() {
         let table = ConnectionTable::new(2, ConnectionFigures::default());
         let first = open(&table);
         for _ in 0..10 {

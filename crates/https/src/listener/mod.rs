@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn without_an_address_both_families_are_listened_on() {
+    async fn without_an_address_both_families_are_served() {
         let socket = bind("", 0).await.unwrap();
         let port = socket.local_addr().unwrap().port();
         for host in ["127.0.0.1", "::1"] {

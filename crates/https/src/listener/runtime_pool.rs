@@ -89,7 +89,7 @@ mod tests {
     }
 
     /// Serves a connection on the pool until its client closes it. Returns the thread that serves
-    /// it, the client, and a receiver of the thread at the end.
+    /// it, the client, and a receiver for the thread that serves it at the end.
     async fn connect(
         lanes: &RuntimePool,
         socket: &TcpListener,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_stays_in_the_lane_that_had_fewest() {
+    async fn a_connection_stays_on_the_runtime_that_had_the_fewest() {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let lanes = RuntimePool::new([Ok::<_, ()>(runtime()), Ok(runtime())]).unwrap();
         let (first, client, told) = connect(&lanes, &socket).await;
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_runtime_that_cannot_be_made_is_an_error_inside_another_one() {
+    async fn a_runtime_that_cannot_be_created_is_an_error() {
         let made = RuntimePool::new([Ok(runtime()), Err("too many open files")]);
         assert_eq!(made.unwrap_err(), "too many open files");
     }
 
     #[tokio::test]
-    async fn without_lanes_the_caller_carries_it() {
+    async fn an_empty_pool_uses_the_runtime_of_the_caller() {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
         let (stream, _) = socket.accept().unwrap();

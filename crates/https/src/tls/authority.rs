@@ -142,7 +142,7 @@ mod tests {
     use crate::tls::{ServerFiles, TlsProfile, common_name};
 
     #[test]
-    fn its_files_make_a_server_and_name_a_client_of_any_length() {
+    fn the_files_make_a_server_and_a_client_with_a_name_of_any_length() {
         let dir = tempfile::tempdir().unwrap();
         let files = AuthorityFiles::in_dir(dir.path());
         assert!(!files.has_all_files());

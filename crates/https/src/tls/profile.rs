@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn all_names_in_the_table_can_be_offered() {
+    fn all_ciphers_of_the_table_can_be_offered() {
         assert_eq!(offered(&TlsProfile::default()).len(), SUITES.len());
         for (openssl, iana, suite) in SUITES {
             for name in [openssl, iana] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_offered_is_named_and_leaves_tls_1_3() {
+    fn unsupported_names_are_reported_and_leave_tls_1_3() {
         let profile = TlsProfile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
         assert_eq!(profile.not_offered(), ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]);
         assert!(offered(&profile).is_empty());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_restricts_nothing_and_the_floor_may_be_1_3() {
+    fn an_empty_list_restricts_nothing_and_the_minimum_may_be_1_3() {
         assert_eq!(TlsProfile::new("", " , ").protocol_versions().len(), 2);
         assert_eq!(TlsProfile::new("VersionTLS12", "").protocol_versions().len(), 2);
         assert_eq!(TlsProfile::new("VersionTLS13", "").protocol_versions(), [&version::TLS13]);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_certificates_are_passed_over() {
+    fn files_without_certificates_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         fs::write(folder.path().join("broken"), broken).unwrap();

@@ -20,7 +20,7 @@ async fn connect(address: SocketAddr) -> TlsStream<TcpStream> {
     connector.connect(ServerName::try_from("any.example").unwrap(), tcp).await.unwrap()
 }
 
-/// The server's answer to `request`, and the certificate it shows.
+/// Returns the server's answer to `request`, and its certificate.
 async fn exchange(address: SocketAddr, request: &str) -> (String, Vec<u8>) {
     let mut stream = connect(address).await;
     let certificate = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
@@ -51,7 +51,7 @@ async fn a_scrape_gets_the_progress_on_any_path() {
     }
 
     stop.cancel();
-    // The listener closes when its task sees the token.
+    // The listener closes when its task notices the token.
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -74,7 +74,7 @@ async fn the_certificate_names_cloner_target_for_one_year() {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_off_does_not_stop_the_server() {
+async fn a_client_that_disconnects_does_not_stop_the_server() {
     let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
@@ -117,14 +117,14 @@ async fn many_clients_are_served_at_once() {
 }
 
 #[tokio::test]
-async fn silent_clients_keep_nobody_out() {
+async fn silent_clients_do_not_block_others() {
     let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
     let (mut silent, mut open) = (Vec::new(), Vec::new());
     for index in 0..200 {
         silent.push(TcpStream::connect(address).await.unwrap());
-        // Some complete their handshakes, and say nothing then.
+        // Some complete their handshakes, and then send nothing.
         if index % 4 == 0 {
             open.push(connect(address).await);
         }

@@ -1,4 +1,4 @@
-//! The servers that a client accepts, over real TLS handshakes.
+//! Which servers a client accepts, with real TLS handshakes.
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const NAME: &str = "images.example";
 
-/// The certificate that a server shows, and the key it has.
+/// The certificate that a server presents, and its key.
 struct Identity {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
@@ -32,7 +32,8 @@ impl Identity {
     }
 }
 
-/// A certificate as `openssl req -x509` makes it: self-signed and a CA at once, which webpki alone would refuse as a server.
+/// Returns a certificate like those of `openssl req -x509`: self-signed and a CA at the same time,
+/// which webpki alone would refuse for a server.
 fn openssl_style(adjust: impl FnOnce(&mut CertificateParams)) -> Identity {
     let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -63,7 +64,7 @@ fn trusting(certificates: &[&CertificateDer<'static>]) -> ClientConfig {
     tls::client_config(roots).unwrap()
 }
 
-/// Connects `client` to a server with `identity`; the client's error text, if it refuses.
+/// Connects `client` to a server with `identity`; returns the client's error if it refuses.
 async fn connect_with(
     client: ClientConfig,
     identity: &Identity,
@@ -91,7 +92,7 @@ async fn connect(client: ClientConfig, identity: &Identity, name: &'static str) 
     connect_with(client, identity, name, rustls::ALL_VERSIONS).await
 }
 
-/// The server's end of a handshake, whether or not it succeeds.
+/// Runs the server's end of a handshake, whether or not it succeeds.
 async fn accept(server: ServerConfig, io: tokio::io::DuplexStream) {
     drop(TlsAcceptor::from(Arc::new(server)).accept(io).await);
 }
@@ -102,7 +103,7 @@ fn assert_refused(outcome: Result<(), String>, reason: &str) {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_that_is_configured_is_accepted() {
+async fn a_configured_self_signed_certificate_is_accepted() {
     let server = openssl_style(|_| {});
     for version in rustls::ALL_VERSIONS {
         let client = trusting(&[&server.certificate]);
@@ -111,7 +112,7 @@ async fn a_self_signed_certificate_that_is_configured_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_needs_the_right_name_and_time() {
+async fn a_self_signed_certificate_must_have_the_right_name_and_time() {
     let server = openssl_style(|_| {});
     let outcome = connect(trusting(&[&server.certificate]), &server, "other.example").await;
     assert_refused(outcome, "not valid for name");
@@ -151,7 +152,7 @@ async fn a_chain_to_a_configured_authority_is_accepted_and_any_other_refused() {
     assert_eq!(connect(trusting(&[ours.der()]), &server, NAME).await, Ok(()));
     assert_refused(connect(trusting(&[ours.der()]), &server, "other.example").await, "not valid for name");
     assert_refused(connect(trusting(&[authority("theirs").der()]), &server, NAME).await, "UnknownIssuer");
-    // A name is no proof.
+    // Another authority of the same name is not trusted.
     assert_refused(connect(trusting(&[authority("ours").der()]), &server, NAME).await, "BadSignature");
     assert_refused(connect(trusting(&[]), &server, NAME).await, "UnknownIssuer");
 }
@@ -190,7 +191,7 @@ async fn a_pod_trusts_its_mounted_folders() {
 }
 
 #[test]
-fn a_missing_certificate_folder_is_named_unless_nothing_is_verified() {
+fn a_missing_certificate_folder_is_an_error_unless_insecure() {
     let paths = PodPaths::from_prefix(None);
     let missing = Path::new("/nonexistent-certs");
     let error = tls::pod_client_config(&paths, Some(missing), false).unwrap_err().to_string();

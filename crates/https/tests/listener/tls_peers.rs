@@ -1,4 +1,4 @@
-//! Our TLS streams and those of OpenSSL and Go, in both roles.
+//! Our TLS streams against OpenSSL and Go, in both roles.
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes that are told, in many records: no two of them alike.
+/// Returns the data for the peers: many records, all of them different.
 fn story() -> Vec<u8> {
     (0..3_000_001u32).flat_map(u32::to_le_bytes).take(3_000_001).collect()
 }
@@ -27,7 +27,8 @@ fn run<F: Future>(future: F) -> F::Output {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("it hangs") })
 }
 
-/// Sends back what the one client says, which is that many bytes, while `client` runs with our address.
+/// Returns the result of `client`, which runs with our address, while we send back the `bytes`
+/// that it sends.
 fn echoed<T: Send + 'static>(bytes: usize, client: impl FnOnce(SocketAddr) -> T + Send + 'static) -> T {
     let authority = Authority::new().unwrap();
     let config = authority.server_config().unwrap();
@@ -39,7 +40,8 @@ fn echoed<T: Send + 'static>(bytes: usize, client: impl FnOnce(SocketAddr) -> T 
         let mut stream = Stream::accept(plain, Arc::clone(&config)).await.unwrap();
         let mut buffer = vec![0; 100_000];
         let mut left = bytes;
-        // All of it is kept until its end, or both sides would wait for the other to read.
+        // Everything is collected first, because otherwise both sides could wait for the other to
+        // read.
         let mut said = Vec::new();
         while left > 0 {
             let length = stream.read(&mut buffer).await.unwrap();
@@ -63,7 +65,7 @@ const CIPHERS: [[&str; 3]; 6] = [
 ];
 
 #[test]
-fn openssl_is_served() {
+fn a_client_of_openssl_is_served() {
     for cipher in CIPHERS {
         let told = story();
         let heard = echoed(told.len(), move |address| {
@@ -77,7 +79,7 @@ fn openssl_is_served() {
 }
 
 #[test]
-fn go_is_served() {
+fn a_client_of_go_is_served() {
     let told = story();
     let heard = echoed(told.len(), move |address| {
         tools::filter(&golang::tls().to_string_lossy(), ["client", &address.to_string()], &told)
@@ -86,7 +88,7 @@ fn go_is_served() {
 }
 
 #[test]
-fn openssl_has_its_new_keys() {
+fn key_updates_of_openssl_are_followed() {
     let words = ["one\n", "two\n", "three\n", "four\n"];
     let bytes = words.iter().map(|word| word.len()).sum::<usize>();
     let authority = Authority::new().unwrap();
@@ -104,7 +106,8 @@ fn openssl_has_its_new_keys() {
                 .unwrap();
             let mut commands = client.stdin.take().unwrap();
             let mut answers = BufReader::new(client.stdout.take().unwrap());
-            // Between the lines: a new key of theirs, with and without one of ours.
+            // Between the lines, OpenSSL changes its keys, with and without a request for new ones
+            // of ours.
             for (word, command) in words.iter().zip(["K\n", "k\n", "K\n", "Q\n"]) {
                 commands.write_all(word.as_bytes()).unwrap();
                 let mut line = String::new();
@@ -113,7 +116,7 @@ fn openssl_has_its_new_keys() {
                     assert!(answers.read_line(&mut line).unwrap() > 0, "no {word:?}");
                 }
                 commands.write_all(command.as_bytes()).unwrap();
-                // A command is one only when it is read alone.
+                // OpenSSL recognises a command only if it reads nothing else at the same time.
                 std::thread::sleep(Duration::from_millis(200));
             }
             client.wait().unwrap();
@@ -133,7 +136,7 @@ fn openssl_has_its_new_keys() {
     });
 }
 
-/// A server of one connection that tells its address in a line of its own, behind `mark`.
+/// A server for one connection, which prints its address in a line after `mark`.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -169,7 +172,7 @@ impl Drop for Server {
     }
 }
 
-/// Says `question` to it, and goodbye if `says_goodbye`; returns the whole answer.
+/// Sends `question`, and close_notify if `says_goodbye`; returns the whole answer.
 fn ask(server: &Server, config: &Arc<ClientConfig>, question: &[u8], says_goodbye: bool) -> Vec<u8> {
     run(async {
         let plain = TcpStream::connect(server.address).await.unwrap();
@@ -188,7 +191,7 @@ fn ask(server: &Server, config: &Arc<ClientConfig>, question: &[u8], says_goodby
 }
 
 #[test]
-fn openssl_serves_us() {
+fn a_server_of_openssl_is_used() {
     let authority = Authority::new().unwrap();
     let config = authority.client_config().unwrap();
     for cipher in CIPHERS {
@@ -205,7 +208,7 @@ fn openssl_serves_us() {
 }
 
 #[test]
-fn go_serves_us() {
+fn a_server_of_go_is_used() {
     let authority = Authority::new().unwrap();
     let config = authority.client_config().unwrap();
     let server = Server::start(&authority, "", |certificate, key| {

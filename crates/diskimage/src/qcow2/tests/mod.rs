@@ -1,4 +1,4 @@
-//! The header alone. Both routes over whole images: `references`.
+//! Tests of the header alone. `references` tests both routes with whole images.
 
 use testkit::images::qcow2::{Guest, Qcow2};
 
@@ -14,7 +14,7 @@ fn patched(patch: impl FnOnce(&mut Vec<u8>)) -> Result<Qcow2Header, Error> {
 }
 
 #[test]
-fn limits_of_the_header_have_both_sides() {
+fn header_fields_are_accepted_up_to_their_limits() {
     assert!(patched(|_| {}).is_ok());
     let put32 = |at: usize, value: u32| patched(|b| b[at..at + 4].copy_from_slice(&value.to_be_bytes()));
     for bits in [8, 22, u32::MAX] {
@@ -64,7 +64,7 @@ fn unknown_features_are_refused_by_name_or_number() {
 }
 
 #[test]
-fn dirty_and_corrupt_images_are_read_as_qemu_does() {
+fn dirty_and_corrupt_images_are_accepted_as_in_qemu() {
     let header = patched(|b| b[79] = 3).unwrap();
     assert!(header.dirty && header.corrupt);
 }
@@ -75,7 +75,8 @@ fn the_size_is_rounded_down_to_sectors() {
     assert_eq!(header.virtual_size, 0);
 }
 
-/// The refusal of an image with these header extensions; empty if it is taken.
+/// Returns the refusal of an image with these header extensions, or an empty text if it is
+/// accepted.
 fn extended(extensions: &[u8], autoclear: u8) -> String {
     let refused = patched(|bytes| {
         bytes[104..104 + extensions.len()].copy_from_slice(extensions);
@@ -84,7 +85,7 @@ fn extended(extensions: &[u8], autoclear: u8) -> String {
     refused.map_or_else(|error| error.to_string(), |_| String::new())
 }
 
-/// An extension of this kind, whose content is filled up with zeros.
+/// Returns an extension of this kind, whose content is padded with zeros.
 fn extension(kind: u32, content: &[u8]) -> Vec<u8> {
     let length = u32::try_from(content.len()).unwrap();
     let mut bytes = [kind.to_be_bytes(), length.to_be_bytes()].concat();
@@ -94,14 +95,14 @@ fn extension(kind: u32, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn extensions_end_in_the_first_cluster_as_in_qemu() {
+fn extensions_must_end_in_the_first_cluster_as_in_qemu() {
     let unknown = |length: usize| extension(0x1234_5678, &vec![7; length]);
     let room = 512 - 104 - 8;
-    // Without an end marker, and right up to the limit.
+    // Without an end marker, and exactly up to the limit.
     assert_eq!(extended(&unknown(room), 0), "");
     let cut = |length: u32| [&unknown(0)[..4], &length.to_be_bytes()].concat();
     assert!(extended(&cut(u32::try_from(room).unwrap() + 1), 0).contains("extensions end at 0x200"));
-    // The length of the end marker counts as well.
+    // The length of the end marker is checked as well.
     assert!(extended(&[0, 0, 0, 0, 1, 0, 0, 0], 0).contains("has 16777216 bytes"));
     assert!(extended(&extension(0x0537_be77, &[0; 16]), 0).contains("not encrypted"));
     assert_eq!(extended(&extension(0xe279_2aca, &[b'r'; 15]), 0), "");
@@ -109,7 +110,7 @@ fn extensions_end_in_the_first_cluster_as_in_qemu() {
 }
 
 #[test]
-fn extensions_of_large_clusters_are_waited_for() {
+fn long_extensions_require_more_of_the_head() {
     let mut image = Qcow2::new(17, vec![Guest::Data(1)]).build().image;
     let length = 100_000_u32;
     image[104..108].copy_from_slice(&[0x12; 4]);
@@ -122,7 +123,7 @@ fn extensions_of_large_clusters_are_waited_for() {
 }
 
 #[test]
-fn bitmaps_that_are_up_to_date_have_to_make_sense() {
+fn bitmaps_that_are_up_to_date_are_validated() {
     let bitmaps = |count: u32, reserved: u32, bytes: u64, offset: u64| {
         let numbers = [count.to_be_bytes(), reserved.to_be_bytes()].concat();
         extension(0x2385_2875, &[numbers, bytes.to_be_bytes().into(), offset.to_be_bytes().into()].concat())
@@ -140,28 +141,28 @@ fn bitmaps_that_are_up_to_date_have_to_make_sense() {
         let said = extended(&extension, 1);
         assert_eq!(said.is_empty(), sentence.is_empty(), "{said}");
         assert!(said.contains(sentence), "{said}");
-        // Without the autoclear bit they are out of date, and nothing counts but the length.
+        // Without the autoclear bit the bitmaps are out of date, and only the length is checked.
         assert_eq!(extended(&extension, 0), "");
     }
     assert!(extended(&extension(0x2385_2875, &[0; 16]), 0).contains("must have 24"));
 }
 
 #[test]
-fn what_is_not_read_is_still_where_it_can_be() {
+fn tables_that_are_not_read_must_still_be_at_valid_offsets() {
     let put64 = |at: usize, value: u64| patched(|b| b[at..at + 8].copy_from_slice(&value.to_be_bytes()));
     let snapshots = |count: u32| patched(|b| b[60..64].copy_from_slice(&count.to_be_bytes()));
     assert!(snapshots(65_536).is_ok());
     assert!(snapshots(65_537).unwrap_err().to_string().contains("the limit is 65536"));
     assert!(put64(64, 1024).is_ok());
     assert!(put64(64, 1025).is_err());
-    // QEMU's files end a GiB before 2^63.
+    // The largest file of QEMU ends 1 GiB before 2^63.
     let most = (1_u64 << 63) - (1 << 30);
     for at in [40, 48, 64] {
         assert!(put64(at, most - 1024).is_ok(), "{at}");
         assert!(put64(at, most + 512).is_err(), "{at}");
     }
     assert!(patched(|b| b[95] = 2).unwrap_err().to_string().contains("external data file"));
-    // What is rounded off the size needs an entry as well.
+    // The part of the size that is rounded off needs an entry as well.
     assert!(put64(24, 64 * 512).is_ok());
     assert!(matches!(put64(24, 64 * 512 + 1), Err(Error::L1TooSmall { needed: 2, .. })));
 }

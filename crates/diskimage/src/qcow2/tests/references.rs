@@ -1,4 +1,5 @@
-//! Images whose clusters have any number of references and lie in any order: by both routes they are the disk that they say.
+//! Images whose clusters have any number of references and lie in any order. By both routes they
+//! must give the right disk.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -7,12 +8,12 @@ use testkit::images::qcow2::{Built, CORRUPT, DIRTY, Guest, Qcow2};
 use crate::Error;
 use crate::qcow2::testing::{Array, one_pass, ranged};
 
-/// log2 of the bytes of a cluster.
+/// log2 of the cluster size.
 const SMALL: u32 = 9;
-/// The smallest cluster with subclusters.
+/// log2 of the smallest cluster size with subclusters.
 const EXTENDED: u32 = 14;
 
-/// Clusters of which many have the same number.
+/// Clusters of which many share the same content.
 fn shared(most: usize) -> impl Strategy<Value = Vec<Guest>> {
     let cluster = prop_oneof![
         3 => Just(Guest::Hole),
@@ -23,7 +24,7 @@ fn shared(most: usize) -> impl Strategy<Value = Vec<Guest>> {
     prop::collection::vec(cluster, 0..most)
 }
 
-/// The same, of which parts are stored.
+/// Shared clusters of which only some parts are stored.
 fn parts() -> impl Strategy<Value = Vec<Guest>> {
     let cluster = prop_oneof![
         2 => Just(Guest::Hole),
@@ -32,11 +33,11 @@ fn parts() -> impl Strategy<Value = Vec<Guest>> {
         1 => (1u8..5).prop_map(Guest::Compressed),
         5 => (1u8..5, 1u32..).prop_map(|(number, stored)| Guest::Part(number, stored)),
     ];
-    // Two tables.
+    // Enough for two tables.
     prop::collection::vec(cluster, 0..1100)
 }
 
-/// Clusters that have their place for themselves.
+/// Clusters that are not shared.
 fn plain(most: usize) -> impl Strategy<Value = Vec<Guest>> {
     prop::collection::vec(0u8..4, 0..most).prop_map(|kinds| {
         let cluster = |(number, kind)| match kind {
@@ -83,7 +84,7 @@ proptest! {
         chunk in 1usize..3000,
     ) {
         let refcount_order = if version == 2 { 4 } else { refcount_order };
-        // Zero clusters came with version 3.
+        // Zero clusters were introduced with version 3.
         let cluster = |guest| match guest {
             Guest::ZeroAllocated(_) if version == 2 => Guest::Hole,
             guest => guest,
@@ -93,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn snapshots_may_share_what_the_disk_has_once(
+    fn snapshots_may_share_clusters_that_the_disk_has_once(
         guest in plain(250),
         differs in any::<Index>(),
         copies in 1usize..3,
@@ -108,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn what_snapshots_and_the_disk_share_several_times_is_never_read_wrongly(
+    fn clusters_shared_several_times_with_snapshots_are_never_read_wrongly(
         guest in shared(150),
         snapshot in shared(150),
         order in order(),
@@ -122,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn every_prefix_fails_unless_only_unmapped_bytes_were_lost(
+    fn every_prefix_fails_unless_only_unmapped_bytes_are_missing(
         guest in shared(250),
         order in order(),
         cut in any::<Index>(),
@@ -130,7 +131,7 @@ proptest! {
         let built = Qcow2 { order, ..Qcow2::new(SMALL, guest) }.build();
         let cut = cut.index(built.image.len());
         for route in [one_pass, ranged] {
-            // Of compressed clusters, the tail of their last sector is not needed.
+            // The end of a compressed cluster's last sector is not needed.
             if let Ok(sink) = route(&built.image[..cut], 1000) {
                 prop_assert!(sink.disk == built.disk);
             }
@@ -138,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_end_in_an_answer(
+    fn hostile_bytes_neither_panic_nor_hang(
         guest in shared(250),
         order in order(),
         patches in prop::collection::vec((any::<Index>(), any::<u8>()), 1..20),
@@ -146,12 +147,12 @@ proptest! {
         let mut image = Qcow2 { order, ..Qcow2::new(SMALL, guest) }.build().image;
         for (at, byte) in patches {
             let at = at.index(image.len());
-            // The size decides how much a test would have to allocate.
+            // The size decides how much memory the test allocates.
             if !(24..32).contains(&at) {
                 image[at] = byte;
             }
         }
-        // Larger clusters mean larger virtual sizes than the array of this test has.
+        // Larger clusters would allow a larger virtual size than the array of this test.
         image[23] = 9;
         drop(one_pass(&image, 700));
         drop(ranged(&image, 700));
@@ -180,61 +181,63 @@ fn passed(spec: &Qcow2) -> Array {
     sink
 }
 
-/// More clusters than one table of small ones maps.
+/// Returns more clusters than one table maps.
 fn two_tables() -> Vec<Guest> {
     (1..=200).map(Guest::Data).collect()
 }
 
 #[test]
-fn metadata_first_needs_no_parking() {
+fn an_image_with_its_metadata_first_needs_no_parking() {
     for flags in [0, DIRTY] {
         let spec = Qcow2 { flags, ..Qcow2::new(SMALL, two_tables()) };
-        // The refcount table and the block are not looked at if they are not to be trusted.
+        // The refcount table and block are not read if they cannot be trusted.
         let most = if flags == DIRTY { 2 } else { 0 };
         assert_eq!(passed(&spec).most_parked, most);
     }
 }
 
 #[test]
-fn l1_at_the_end_parks_everything_and_still_works() {
+fn an_image_with_its_l1_table_last_parks_everything() {
     // Parts: refcount table, one refcount block, L1 table, …
     let spec = Qcow2 { order: vec![0, 0, u16::MAX], ..Qcow2::new(SMALL, two_tables()) };
     assert!(passed(&spec).most_parked >= 200);
 }
 
 #[test]
-fn a_shared_cluster_is_kept_until_its_last_reference_and_no_longer() {
-    // One cluster in each of four tables. Parts: refcount table and block, L1 table, (no) snapshots, four L2 tables, data.
+fn a_shared_cluster_is_kept_exactly_until_its_last_reference() {
+    // One cluster that four tables share. Parts: refcount table and block, L1 table, (no)
+    // snapshots, four L2 tables, data.
     let mut guest = vec![Guest::Hole; 4 * 64];
     for (table, place) in guest.chunks_mut(64).zip(0..) {
         table[place] = Guest::Data(1);
         table[20 + place] = Guest::Data(2 + u8::try_from(place).unwrap());
     }
     let spec = Qcow2 {
-        // The tables, but for the first, behind the data that they name.
+        // All tables except the first are behind the data that they refer to.
         order: vec![0, 0, 0, 0, 0, 2, 3, 4, 1, 1, 1, 1, 1],
         ..Qcow2::new(SMALL, guest)
     };
-    // The shared cluster and those of the three tables to come.
+    // The shared cluster, and those of the three later tables.
     assert_eq!(passed(&spec).most_parked, 4);
-    // Without refcounts the flag of each of the others says that it is the only one.
+    // Without refcounts, only their flags say that the other clusters have a single reference.
     let spec = Qcow2 { flags: DIRTY, ..spec };
     assert_eq!(passed(&spec).most_parked, 4 + 2);
 }
 
 #[test]
-fn refcounts_that_come_after_the_data_let_go_of_it() {
+fn refcounts_behind_the_data_release_parked_clusters() {
     let guest: Vec<Guest> = (1..=50).map(Guest::Compressed).collect();
     let late = |table: u16, block: u16| Qcow2 {
         order: vec![table, block, 0, 0, 0],
         ..Qcow2::new(SMALL, guest.clone())
     };
-    // Nothing tells of compressed clusters whether there are others to come; but all tables are known at once.
+    // Nothing says whether a compressed cluster has further references; but here all tables are
+    // known at once.
     assert_eq!(passed(&late(1, 1)).most_parked, 0);
     let mut guest = guest.clone();
     guest.resize(65, Guest::Data(9));
     let spec = Qcow2 {
-        // The second table comes last, the refcounts before it.
+        // The second table comes last, and the refcounts before it.
         order: vec![2, 2, 0, 0, 0, 3],
         ..Qcow2::new(SMALL, guest)
     };
@@ -243,11 +246,11 @@ fn refcounts_that_come_after_the_data_let_go_of_it() {
 }
 
 #[test]
-fn a_count_that_is_too_low_is_blamed_on_the_count() {
+fn a_refcount_that_is_too_low_is_reported_as_such() {
     let mut guest = vec![Guest::Data(1)];
     guest.resize(65, Guest::Data(1));
     let spec = Qcow2 {
-        // The second table behind the cluster.
+        // The second table is behind the cluster.
         order: vec![0, 0, 0, 0, 0, 2, 1],
         ..Qcow2::new(SMALL, guest)
     };

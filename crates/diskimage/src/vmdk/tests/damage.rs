@@ -1,14 +1,14 @@
-//! Images that contradict themselves are refused.
+//! Images that contradict themselves must be refused.
 
 use testkit::images::vmdk::{Grain, Tables, Vmdk, descriptor, marker};
 
 use super::testing::{one_pass, ranged};
 use crate::{Error, Format, Image};
 
-/// A header needs this many bytes, and a descriptor the rest of it.
+/// Bytes that a header and a descriptor take together.
 const OVERHEAD: usize = 24 * 512;
 
-/// Two tables' worth of grains: 0, 2 and 17 are stored.
+/// Returns an image with two tables of grains, of which 0, 2 and 17 are stored.
 fn vmdk(tables: Tables, compressed: bool) -> Vmdk {
     let mut grains = vec![Grain::Hole; 18];
     for (number, byte) in [(0, 10), (2, 20), (17, 30)] {
@@ -21,7 +21,8 @@ fn stream() -> Vec<u8> {
     vmdk(Tables::Footer, true).build()
 }
 
-/// Offsets of the markers in [`stream`]: three grains with a table behind the second and the third, directory, footer, end.
+/// Offsets of the markers in [`stream`]: three grains with a table behind the second and the
+/// third, then directory, footer and end.
 const GRAINS: [usize; 3] = [OVERHEAD, OVERHEAD + 512, OVERHEAD + 2048];
 const TABLE_1: usize = OVERHEAD + 1024;
 const TABLE_2: usize = OVERHEAD + 2560;
@@ -45,7 +46,7 @@ fn refusal(result: Result<super::testing::Array, Error>) -> String {
 }
 
 #[test]
-fn the_offsets_of_this_test_are_right() {
+fn the_offsets_in_this_file_are_right() {
     let image = stream();
     let kind = |at: usize| image[at..at + 16].to_vec();
     for (at, first_sector) in GRAINS.into_iter().zip([0u64, 16, 136]) {
@@ -62,9 +63,9 @@ fn the_offsets_of_this_test_are_right() {
 
 type Damage = fn(&mut Vec<u8>);
 
-/// The tables, by which QEMU goes, and the markers are not of the same disk any more.
+/// The tables, which QEMU follows, and the markers disagree about the disk.
 #[test]
-fn a_stream_that_says_two_things_is_refused() {
+fn a_stream_whose_tables_contradict_its_markers_is_refused() {
     let cases: [(&str, Damage); 18] = [
         ("two markers are of the same grain", |image| put64(image, GRAINS[1], 0)),
         ("contradicts the markers", |image| put64(image, GRAINS[1], 8)),
@@ -97,7 +98,7 @@ fn a_stream_that_says_two_things_is_refused() {
 }
 
 #[test]
-fn a_stream_ends_where_it_says() {
+fn a_stream_must_end_with_its_end_marker() {
     let mut longer = stream();
     longer.push(0);
     assert!(refusal(one_pass(&longer, 100)).contains("1 bytes follow the end of the stream"));
@@ -117,13 +118,13 @@ fn a_stream_ends_where_it_says() {
 #[test]
 fn a_grain_behind_its_table_is_refused() {
     let mut image = stream();
-    // Grain 17 claims to be grain 1, whose table has passed.
+    // Grain 17 claims to be grain 1, whose table came before.
     put64(&mut image, GRAINS[2], 8);
     assert!(refusal(one_pass(&image, 100)).contains("follows the grain table"));
 }
 
 #[test]
-fn a_footer_is_looked_at_where_it_is_needed() {
+fn a_damaged_footer_is_refused_on_the_ranged_route() {
     for damage in [FOOTER + 12, FOOTER + 8, END + 12, END, FOOTER + 512] {
         let mut image = stream();
         image[damage] ^= 0x40;
@@ -136,9 +137,9 @@ fn a_footer_is_looked_at_where_it_is_needed() {
     assert!(refusal(ranged(&image[..1000], 100)).contains("needs"));
 }
 
-/// A table that refers to another grain is damage that QEMU does not see.
+/// QEMU does not detect a table that refers to another grain.
 #[test]
-fn a_grain_whose_marker_is_another_ones_is_refused() {
+fn a_grain_with_the_marker_of_another_is_refused() {
     for tables in [Tables::First, Tables::Last, Tables::Footer] {
         let mut image = vmdk(tables, true).build();
         let at = (OVERHEAD..image.len())
@@ -154,9 +155,9 @@ fn a_grain_whose_marker_is_another_ones_is_refused() {
     }
 }
 
-/// Upstream's tests look for QEMU's words in the refusal of such an image (`invalid-qcow-large-memory.img`).
+/// Upstream's tests expect QEMU's message for such an image (`invalid-qcow-large-memory.img`).
 #[test]
-fn tables_too_big_for_qemu_are_refused_in_its_words_whatever_the_grain() {
+fn tables_too_big_for_qemu_are_refused_with_its_message() {
     let opened = |capacity: u64, grain: u64| {
         let mut image = vmdk(Tables::First, false).build();
         put64(&mut image, 12, capacity);
@@ -168,7 +169,7 @@ fn tables_too_big_for_qemu_are_refused_in_its_words_whatever_the_grain() {
     for grain in [128, 3456] {
         let most = 512 * grain * (32 << 20);
         assert!(refusal_of(opened(most + 1, grain)).contains("L1 size too big: 33554433 entries"));
-        // As large as QEMU takes, and larger than we do.
+        // The largest that QEMU accepts, which is larger than our limit.
         assert!(refusal_of(opened(most, grain)).contains("33554432 entries, the limit is 2097152"));
     }
     assert!(refusal_of(opened(1 << 20, 3456)).contains("not a power of two"));
@@ -179,7 +180,7 @@ fn refusal_of<T>(result: Result<T, Error>) -> String {
 }
 
 #[test]
-fn limits_of_the_header_have_both_sides() {
+fn header_fields_are_accepted_up_to_their_limits() {
     let patched = |at: usize, bytes: &[u8]| {
         let mut image = vmdk(Tables::First, false).build();
         image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -190,7 +191,7 @@ fn limits_of_the_header_have_both_sides() {
         (4, 1, 0),
         (44, 512, 513),
         (44, 1, 0),
-        // A power of two.
+        // Must be a power of two.
         (20, 0x20_0000, 0x40_0000),
         (20, 1, 0),
         (20, 16, 24),
@@ -216,7 +217,7 @@ fn limits_of_the_header_have_both_sides() {
         if at != 36 {
             assert!(padded(good).is_ok(), "{at}: {good}");
         } else {
-            // More than there is, but not more than there may be.
+            // More than the image has, but not more than the limit.
             assert!(matches!(padded(good), Err(Error::ShortHeader { needed: 256_512, .. })));
         }
         assert!(!matches!(padded(bad), Ok(_) | Err(Error::ShortHeader { .. })), "{at}: {bad}");
@@ -228,7 +229,7 @@ fn limits_of_the_header_have_both_sides() {
 }
 
 #[test]
-fn large_grains_are_for_images_that_are_not_compressed() {
+fn large_grains_are_refused_in_compressed_images() {
     let mut image = vmdk(Tables::First, true).build();
     put64(&mut image, 20, 4096);
     assert!(Image::open(Format::Vmdk, &image).is_ok());
@@ -238,7 +239,7 @@ fn large_grains_are_for_images_that_are_not_compressed() {
 }
 
 #[test]
-fn an_extent_without_a_descriptor_is_a_part_of_a_disk() {
+fn an_extent_without_a_descriptor_is_refused_as_part_of_a_disk() {
     let mut image = vmdk(Tables::First, false).build();
     put64(&mut image, 36, 0);
     let refused = Image::open(Format::Vmdk, &image).map(drop).unwrap_err();
@@ -256,7 +257,7 @@ fn data_in_other_files_is_refused_with_their_names() {
     assert_eq!(refused, Err(Error::ExternalFile { what: "an extent", name: "/etc/passwd".into() }));
 }
 
-/// Two entries for one table or one grain: no program writes that.
+/// Two entries for the same table or grain, which no program writes.
 #[test]
 fn shared_tables_are_refused() {
     let mut image = vmdk(Tables::Last, false).build();
@@ -268,9 +269,9 @@ fn shared_tables_are_refused() {
     }
 }
 
-/// Before the header's version of it was read, an entry 1 was a sector like any other.
+/// Without its flag in the header, an entry 1 is a sector number like any other.
 #[test]
-fn grains_of_zeros_need_their_flag() {
+fn entries_mean_zeros_only_with_their_flag() {
     let mut grains = vec![Grain::Zeroed; 3];
     grains[1] = Grain::Data(7);
     let vmdk = Vmdk::small(Tables::First, false, grains);

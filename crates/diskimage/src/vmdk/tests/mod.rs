@@ -1,4 +1,4 @@
-//! Both routes over images that are built byte by byte.
+//! Both routes, with images that are built byte by byte.
 
 mod damage;
 mod orders;

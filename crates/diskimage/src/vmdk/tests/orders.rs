@@ -1,4 +1,4 @@
-//! Grains and tables in any order give the disk.
+//! Grains and tables in any order must give the disk.
 
 use proptest::prelude::*;
 use testkit::images::vmdk::{Grain, Tables, Vmdk};
@@ -26,7 +26,8 @@ pub(super) fn images() -> impl Strategy<Value = Vmdk> {
     )
 }
 
-/// An image that comes once cannot be read if only its last sectors say what it is.
+/// Returns true if only the last sectors of the image say what it is, so that one pass cannot read
+/// it.
 fn needs_ranges(vmdk: &Vmdk) -> bool {
     vmdk.tables == Tables::Footer && !vmdk.compressed
 }
@@ -51,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn every_prefix_fails_unless_nothing_mapped_was_lost(
+    fn every_prefix_fails_unless_only_unmapped_bytes_are_missing(
         vmdk in images(),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -66,14 +67,14 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_end_in_an_answer(
+    fn hostile_bytes_neither_panic_nor_hang(
         vmdk in images(),
         patches in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
     ) {
         let mut image = vmdk.build();
         for (at, byte) in patches {
             let at = at.index(image.len());
-            // The size decides how much a test would have to allocate.
+            // The size decides how much memory the test allocates.
             if !(12..28).contains(&at) {
                 image[at] = byte;
             }

@@ -1,4 +1,4 @@
-//! A sink that is an array, and the two ways into it.
+//! A sink that is an array, and both routes into it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,7 +9,7 @@ use flate2::read::ZlibDecoder;
 use crate::stream::testing;
 use crate::{Error, Format, Guest, GuestSink, Host, Image};
 
-/// The disk, and what waits.
+/// The disk and the parked grains.
 pub(super) struct Array {
     pub(super) disk: Vec<u8>,
     parked: BTreeMap<Host, Bytes>,
@@ -26,7 +26,8 @@ impl GuestSink for Array {
         Ok(())
     }
 
-    /// As QEMU: a stream with its checksum, not longer than a grain, at least as long as the disk.
+    /// Like QEMU, accepts a stream with a valid checksum that is not longer than a grain and
+    /// covers the rest of the disk.
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let failed =
             |reason: String| Error::CompressedCluster { guest, cluster_size: self.grain as u64, reason };
@@ -64,7 +65,7 @@ fn open(image: &[u8]) -> Result<(Image, Array), Error> {
     let opened = Image::open(Format::Vmdk, image)?;
     let facts = opened.head_facts();
     let array = Array {
-        // Damage can make it as large as it likes.
+        // Limited, because a damaged header can claim any size.
         disk: vec![0; usize::try_from(facts.virtual_size.min(64 << 20)).unwrap()],
         parked: BTreeMap::new(),
         most_parked: 0,
@@ -73,7 +74,7 @@ fn open(image: &[u8]) -> Result<(Image, Array), Error> {
     Ok((opened, array))
 }
 
-/// Runs an image in chunks of `chunk` bytes through the one-pass route.
+/// Runs an image through the one-pass route, in chunks of `chunk` bytes.
 pub(super) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
     let (opened, sink) = open(image)?;
     let sink = testing::one_pass(opened, image, chunk, sink)?;
@@ -81,7 +82,7 @@ pub(super) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
     Ok(sink)
 }
 
-/// Runs an image through the ranged route, skipping what is not needed.
+/// Runs an image through the ranged route, which skips bytes that are not needed.
 pub(super) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
     let (opened, sink) = open(image)?;
     testing::ranged(opened, image, chunk, sink)

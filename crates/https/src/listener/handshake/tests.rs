@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use super::*;
 use crate::tls;
 
-/// Builds a handshake record.
+/// Returns a handshake record.
 fn record(payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
     [&[HANDSHAKE, 3, 1][..], &length, payload].concat()
 }
 
-/// The first bytes that a rustls client sends.
+/// Returns the first bytes that a rustls client sends.
 fn client_hello() -> Vec<u8> {
     let config: ClientConfig = tls::insecure_client_config().unwrap();
     let name = ServerName::try_from("a.example").unwrap();
@@ -29,8 +29,8 @@ fn in_records(hello: &[u8], bytes: usize) -> Vec<u8> {
     hello[RECORD_HEADER..].chunks(bytes).flat_map(record).collect()
 }
 
-/// The result of reading a ClientHello that begins with `sent`, or `None` if the reader still
-/// waits for more.
+/// Returns the result of reading a ClientHello that begins with `sent`, or `None` if the reader
+/// still waits for more.
 async fn greeted(sent: &[u8]) -> Option<Result<HelloReader<DuplexStream>, String>> {
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(sent).await.unwrap();
@@ -41,7 +41,7 @@ async fn greeted(sent: &[u8]) -> Option<Result<HelloReader<DuplexStream>, String
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hello_is_waited_for_until_it_is_whole_in_whatever_pieces() {
+async fn a_hello_is_waited_for_until_it_is_complete() {
     let hello = client_hello();
     for bytes in [hello.len(), 700, 100] {
         let sent = in_records(&hello, bytes);
@@ -51,15 +51,15 @@ async fn a_hello_is_waited_for_until_it_is_whole_in_whatever_pieces() {
         let mut wire = greeted(&sent).await.unwrap().unwrap();
         let mut given = vec![0; sent.len()];
         wire.read_exact(&mut given).await.unwrap();
-        assert!(given == sent, "it is given out as it came");
+        assert!(given == sent, "the bytes are returned unchanged");
         assert_eq!(wire.waiting.capacity(), 0);
     }
 }
 
 #[tokio::test]
-async fn plain_http_is_known_by_its_first_bytes() {
+async fn plain_http_is_recognised_by_its_first_bytes() {
     let (mut client, server) = tokio::io::duplex(1 << 16);
-    // Much shorter than the record that it would be.
+    // Much shorter than the TLS record that these bytes would announce.
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut wire = HelloReader::new(server);
     let is_known = poll_fn(|cx| Poll::Ready(wire.poll_hello(cx).is_ready())).await;
@@ -67,7 +67,7 @@ async fn plain_http_is_known_by_its_first_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_hello_or_too_long_is_refused() {
+async fn other_messages_and_long_hellos_are_refused() {
     let hello = client_hello();
     let long = [&[CLIENT_HELLO, 0, 0xff, 0xff][..], &[0; 5000]].concat();
     let fit =
@@ -89,7 +89,7 @@ async fn what_is_no_hello_or_too_long_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
+async fn bytes_after_the_hello_are_returned_by_record_and_limited() {
     let mut wire = greeted(&in_records(&client_hello(), 2000)).await.unwrap().unwrap();
     let mut buffer = vec![0; 4096];
     assert!(wire.read(&mut buffer).await.unwrap() > 0);
@@ -112,20 +112,20 @@ async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
         }
     };
     assert_eq!(error, "12288 bytes have come, and more than 12288 are not waited for");
-    // After the handshake the records are not inspected any more.
+    // After the handshake the records are no longer inspected.
     wire.is_over = true;
     wire.waiting.clear();
     client.write_all(b"whatever").await.unwrap();
     assert!(wire.read(&mut buffer).await.unwrap() > 0);
 }
 
-/// A client may send data without waiting for a response to the end of its handshake.
+/// A client may send data at once, without waiting for an answer to the end of its handshake.
 #[tokio::test]
-async fn data_may_come_along_with_the_end_of_the_handshake() {
+async fn data_may_arrive_with_the_end_of_the_handshake() {
     let certificate = tls::SelfSigned::generate("a.example").unwrap();
     let (_, config) = watch::channel(Arc::new(certificate.server_config().unwrap()));
     let client = tokio_rustls::TlsConnector::from(Arc::new(tls::insecure_client_config().unwrap()));
-    // The pipe has room for everything that the client sends, so that the client is never blocked.
+    // The pipe has space for everything that the client sends, so that the client never blocks.
     let (near, far) = tokio::io::duplex(1 << 20);
     let data = vec![7; 100 << 10];
     let talking = async {
@@ -147,7 +147,7 @@ async fn data_may_come_along_with_the_end_of_the_handshake() {
 
 proptest! {
     #[test]
-    fn random_bytes_hold_little(kind in prop_oneof![Just(HANDSHAKE), any::<u8>()], bytes in prop::collection::vec(any::<u8>(), 0..6000)) {
+    fn random_bytes_hold_little_memory(kind in prop_oneof![Just(HANDSHAKE), any::<u8>()], bytes in prop::collection::vec(any::<u8>(), 0..6000)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let sent = [&[kind, 3, 1][..], &bytes].concat();
         if let Some(Ok(wire)) = runtime.block_on(greeted(&sent)) {

@@ -16,7 +16,7 @@ fn name() -> ServerName<'static> {
     ServerName::try_from(NAME).unwrap()
 }
 
-/// Configurations that both support the given version, and the given suite if it fits the
+/// Returns configurations that both support the given version, and the given suite if it fits the
 /// certificate.
 fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let server = SelfSigned::generate(NAME).unwrap().server_config().unwrap();
@@ -39,7 +39,7 @@ fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>)
     (Arc::new(client), Arc::new(server))
 }
 
-/// A connection through a pipe of `room` bytes, with a [`Stream`] on both sides.
+/// Returns both ends of a connection through a pipe of `room` bytes.
 async fn connected(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_is_written_is_read_whatever_the_sizes_and_whoever_the_peer(
+    fn written_bytes_are_read_whatever_their_sizes_and_the_peer(
         (is_new, suite) in (any::<bool>(), 0usize..8),
         lengths in (0usize..400_000, 0usize..400_000),
         parts in prop::collection::vec(prop_oneof![1usize..300, 1000usize..150_000], 1..6),
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_were_changed_or_cut_are_never_data(at in 0usize..60_000, bit in 0u8..9, is_new in any::<bool>()) {
+    fn changed_or_truncated_bytes_are_never_returned_as_data(at in 0usize..60_000, bit in 0u8..9, is_new in any::<bool>()) {
         let (client, server) = configs(is_new, 0);
         let sent = noise(3, 50_000);
         let (received, ended) = run(async {
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_handshake_with_any_bytes_changed_ends(
+    fn a_handshake_with_any_bytes_changed_ends_without_a_panic(
         (is_new, is_there) in (any::<bool>(), any::<bool>()),
         at in 0usize..1500,
         change in prop_oneof![
@@ -263,7 +263,7 @@ proptest! {
 }
 
 #[test]
-fn a_peer_that_speaks_no_tls_is_told_so_in_tls() {
+fn a_peer_that_does_not_speak_tls_gets_an_alert() {
     let (client, server) = configs(true, 0);
     let garbage = b"HTTP/1.1 400 Bad Request\r\n\r\n";
     for is_server in [false, true] {
@@ -286,7 +286,7 @@ fn a_peer_that_speaks_no_tls_is_told_so_in_tls() {
 }
 
 #[test]
-fn a_worn_key_is_followed_by_another() {
+fn new_keys_are_used_after_a_key_update() {
     for is_mine in [true, false] {
         let (client, server) = configs(true, 0);
         let data = noise(4, 1 << 20);
@@ -309,7 +309,7 @@ fn a_worn_key_is_followed_by_another() {
 }
 
 #[test]
-fn a_peer_that_asks_for_new_keys_without_end_is_given_up() {
+fn a_peer_that_requests_endless_key_updates_is_disconnected() {
     let (client, server) = configs(true, 0);
     run(async {
         let (mut client, mut server) = connected(&client, &server, 1 << 20).await;
@@ -326,7 +326,7 @@ fn a_peer_that_asks_for_new_keys_without_end_is_given_up() {
 }
 
 #[test]
-fn an_end_without_goodbye_is_none_and_one_with_it_leaves_the_other_way_open() {
+fn only_an_announced_end_is_an_end_and_leaves_the_other_direction_open() {
     let (client, server) = configs(true, 0);
     run(async {
         let (mut client, mut server) = connected(&client, &server, 1 << 20).await;
@@ -335,7 +335,7 @@ fn an_end_without_goodbye_is_none_and_one_with_it_leaves_the_other_way_open() {
         let mut question = Vec::new();
         server.read_to_end(&mut question).await.unwrap();
         assert_eq!(question, b"question");
-        assert_eq!(server.read(&mut [0; 10]).await.unwrap(), 0, "it stays the end");
+        assert_eq!(server.read(&mut [0; 10]).await.unwrap(), 0, "the end is permanent");
         assert!(client.write_all(b"more").await.is_err());
     });
     run(async {
@@ -350,7 +350,7 @@ fn an_end_without_goodbye_is_none_and_one_with_it_leaves_the_other_way_open() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_a_pause_holds_no_room() {
+fn waiting_data_is_limited_and_an_idle_stream_holds_no_buffer() {
     let (client, server) = configs(true, 0);
     run(async {
         let (mut client, mut server) = connected(&client, &server, 100_000).await;
@@ -361,7 +361,7 @@ fn what_waits_is_bounded_and_a_pause_holds_no_room() {
             }
         };
         let writing = tokio::time::timeout(Duration::from_millis(200), writing).await;
-        assert!(writing.is_err(), "nobody reads");
+        assert!(writing.is_err(), "the peer does not read");
         assert!(written < 100_000 + MAX_WRITE_BYTES + (40 << 10), "{written}");
         let mut buffer = vec![0; 1000];
         server.read_exact(&mut buffer).await.unwrap();

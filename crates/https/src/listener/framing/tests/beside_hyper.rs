@@ -1,4 +1,4 @@
-//! Runs hyper behind the guard, on streams of requests with many kinds of errors.
+//! Runs hyper behind the guard, with streams of requests that contain many kinds of errors.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -185,7 +185,7 @@ fn stream() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// The targets of the requests that hyper passes to its service behind the guard.
+/// Returns the targets of the requests that hyper, behind the guard, passes to its service.
 fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -218,8 +218,8 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
     seen.clone()
 }
 
-/// The request targets at the positions where the guard expects requests: the second word after
-/// each position.
+/// Returns the request targets at the positions where the guard expects requests: the second word
+/// after each position.
 fn followed(sent: &[u8]) -> Vec<String> {
     let mut framing = RequestFraming::default();
     let mut found = Vec::new();
@@ -252,14 +252,14 @@ fn compare(sent: &[u8], piece: usize) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
     #[test]
-    fn a_request_begins_where_hyper_thinks(sent in stream(), piece in 1..200_usize) {
+    fn guard_and_hyper_agree_where_requests_begin(sent in stream(), piece in 1..200_usize) {
         compare(&sent.0, piece)?;
     }
 }
 
-/// Streams with which the guard was once out of step.
+/// Streams for which guard and hyper once disagreed.
 #[test]
-fn what_was_read_in_two_ways_is_read_in_one() {
+fn streams_that_were_read_in_two_ways_are_read_in_one() {
     let chunked = "POST /1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
     let both = "POST /both HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n";
     let zeros = "0".repeat(64);
@@ -267,7 +267,7 @@ fn what_was_read_in_two_ways_is_read_in_one() {
     for sent in [
         // The value of the size appears only after its 64th digit.
         format!("{chunked}{zeros}5\r\nhello\r\n0\r\n\r\n{both}"),
-        // A trailer that hyper reads as one line and others as two.
+        // A trailer that hyper reads as one line and other servers as two.
         format!("{chunked}0\r\nX: y\n\r\n{inner}{both}"),
     ] {
         for piece in [1, 7, 1000] {
@@ -276,9 +276,9 @@ fn what_was_read_in_two_ways_is_read_in_one() {
     }
 }
 
-/// Requests with a single interpretation all reach the service.
+/// All requests with a single interpretation must reach the service.
 #[test]
-fn whole_requests_are_all_handed_out() {
+fn unambiguous_requests_all_reach_the_service() {
     let all: String = WHOLE[..5].iter().flat_map(|request| request.iter().copied()).collect();
     let all = all.replace("ZEROS", &"0".repeat(80)).replace("LONG", &"x".repeat(80));
     for piece in [1, 10, 10_000] {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The bytes of `text` that hyper can read when it arrives in pieces of this size.
+/// Returns the bytes of `text` that hyper can read if it arrives in pieces of this size.
 fn seen(text: &str, piece: usize) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     let mut framing = RequestFraming::default();
@@ -50,7 +50,7 @@ const BOTH: [&str; 4] = [
 ];
 
 #[test]
-fn a_head_with_both_lengths_is_spoiled() {
+fn a_head_with_both_lengths_is_corrupted() {
     for head in BOTH {
         let text = format!("{head}0\r\n\r\nGET / HTTP/1.1\r\n\r\n");
         assert_spoiled_at(&text, head.len() - 1);
@@ -58,7 +58,7 @@ fn a_head_with_both_lengths_is_spoiled() {
 }
 
 #[test]
-fn a_head_with_an_encoding_that_is_not_understood_is_spoiled() {
+fn a_head_with_an_unknown_encoding_is_corrupted() {
     let filler = " ".repeat(LINE_BYTES);
     for lines in [
         "Transfer-Encoding: gzip, chunked",
@@ -92,7 +92,7 @@ fn bodies_are_not_mistaken_for_heads() {
 }
 
 #[test]
-fn a_second_request_is_watched_as_well() {
+fn a_second_request_is_checked_as_well() {
     let zeros = "0".repeat(3 * LINE_BYTES);
     let extension = "x".repeat(3 * LINE_BYTES);
     for first in [
@@ -109,7 +109,7 @@ fn a_second_request_is_watched_as_well() {
 }
 
 #[test]
-fn chunks_that_cannot_be_followed_are_spoiled_where_that_shows() {
+fn malformed_chunks_are_corrupted_where_they_become_malformed() {
     let head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (good, bad) in [
         ("", "z"),
@@ -134,7 +134,7 @@ fn chunks_that_cannot_be_followed_are_spoiled_where_that_shows() {
 
 proptest! {
     #[test]
-    fn of_random_bytes_a_beginning_is_seen_as_it_came(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1..300_usize) {
+    fn of_random_bytes_only_a_prefix_passes_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1..300_usize) {
         let mut framing = RequestFraming::default();
         let mut copy = bytes.clone();
         for (piece, original) in copy.chunks_mut(piece).zip(bytes.chunks(piece)) {
