@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_secret_is_printed() {
+    fn secrets_in_a_url_are_not_printed() {
         let url = Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
         assert_eq!(printable_url(&url), "https://host:8443/disk.img");
     }

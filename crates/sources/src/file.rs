@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_shared_zeros_and_are_not_read() {
+    fn holes_are_returned_as_shared_zeros_without_being_read() {
         let mut file = file(b"");
         file.as_file().set_len(64 << 20).unwrap();
         let written = [(10 << 20, 100_000), (20 << 20, 1), ((64 << 20) - 5, 5)];
@@ -272,7 +272,7 @@ mod tests {
         }
         assert!(bytes == expected);
         assert!(read < 3 * CHUNK_BYTES, "{read} bytes were read");
-        // Skips into a hole, within it, and out of it.
+        // Skips into a hole, inside it, and out of it.
         let mut body = source.open_body().unwrap();
         let mut at = 0;
         for offset in [100, 5 << 20, (10 << 20) + 1, 30 << 20, (64 << 20) - 3] {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_its_length_is_no_image() {
+    fn a_file_that_changes_its_length_is_refused() {
         let file = file(b"0123456789");
         for (length, word) in [(9, "fewer"), (11, "more")] {
             file.as_file().set_len(10).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_plain() {
+    fn a_pipe_is_read_in_order_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_opened_is_named() {
+    fn a_path_that_cannot_be_opened_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let message =
             |path: &Path| FileSource::open(path, CancellationToken::new()).err().unwrap().to_string();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_full_though_reads_are_small() {
+    fn chunks_are_full_even_if_reads_are_small() {
         let (mut body, mut writer) = pipe();
         let writing =
             std::thread::spawn(move || (0..300).for_each(|_| writer.write_all(&[7; 1000]).unwrap()));
@@ -109,11 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_does_not_wait_for_long() {
+    fn received_bytes_do_not_wait_for_long() {
         let (mut body, mut writer) = pipe();
         writer.write_all(b"first").unwrap();
         assert_eq!(body.next_chunk().unwrap().unwrap(), "first");
-        // The writer is never silent, but it never fills a chunk.
+        // The writer is never silent for long, but never fills a chunk.
         let writing = std::thread::spawn(move || {
             while writer.write_all(b"x").is_ok() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -121,15 +121,14 @@ mod tests {
         });
         let began = Instant::now();
         assert!(body.next_chunk().unwrap().unwrap().len() < 1000);
-        // Real time is measured: threads read and write the pipe, so tokio's clock is not
-        // involved.
+        // Real time, because threads read and write the pipe; tokio's clock is not involved.
         assert!(began.elapsed() < 20 * REST_WAIT);
         drop(body);
         writing.join().unwrap();
     }
 
     #[test]
-    fn a_stop_ends_the_wait() {
+    fn a_stop_ends_the_wait_for_data() {
         let (mut body, _writer) = pipe();
         body.stop.cancel();
         assert!(body.next_chunk().is_err());

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_told_apart() {
+    fn locations_are_told_apart_by_their_form() {
         let engine = SourceLocation::ImageIo {
             api: "https://e/api".parse().unwrap(),
             disk_id: "1".to_owned(),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn all_schemes_are_named_where_one_is_refused() {
+    fn a_refused_scheme_is_reported_with_all_supported_ones() {
         let error = SourceLocation::parse("ftp://host/disk", SourceOptions::default()).unwrap_err();
         assert_eq!(
             error.to_string(),

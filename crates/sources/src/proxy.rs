@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_and_the_case_of_the_variable_choose() {
+    fn scheme_and_variable_choose_the_proxy() {
         let proxy = |host: &str| Some(format!("http://{host}/"));
         for (env, url, expected) in [
             (vec![], "http://a.com/", None),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_proxy_is_reported_without_its_password() {
+    fn an_invalid_proxy_is_reported_without_its_password() {
         for value in ["ftp://u:secret@p/", "http://u:secret@p:99999/"] {
             let error =
                 ProxyConfig::from_env(|name| (name == "HTTP_PROXY").then(|| value.to_owned())).unwrap_err();

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_the_bound() {
+    fn pauses_double_up_to_the_limit() {
         let patience = patience();
         for (failures, seconds) in [(1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 30.0), (u32::MAX, 30.0)] {
             assert_eq!(patience.backoff_delay(failures, 1.0), Duration::from_secs_f64(seconds), "{failures}");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn only_getting_further_counts_as_progress_of_a_repetition() {
+    fn only_new_bytes_count_as_progress_of_a_repetition() {
         let patience = patience();
         let mut attempts = RetryAttempts::new(&patience, &NoObserver);
         attempts.record_repeated(100);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_short_enough_for_a_line_of_progress() {
+    fn a_cause_fits_a_line_of_progress() {
         for (kind, sentence, cause) in [
             (
                 SourceErrorKind::Status(503),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_hears_of_pauses_and_of_their_end() {
+    fn an_observer_is_told_of_pauses_and_their_end() {
         #[derive(Default)]
         struct Heard(Mutex<Vec<String>>);
         impl Observer for Heard {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_retries_ends_the_attempts() {
+    fn the_limit_of_retries_ends_the_attempts() {
         let patience = RetryPolicy { retries: Some(2), ..patience() };
         let mut attempts = RetryAttempts::new(&patience, &NoObserver);
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_contact_ends_soon_unless_limits_are_set_for_it() {
+    fn a_first_contact_is_given_up_early_unless_limits_are_set() {
         let retries = |retries| RetryPolicy { retries: Some(retries), ..patience() };
         assert_eq!(first_pauses(&patience()), [1, 2]);
         assert_eq!(first_pauses(&retries(1)), [1]);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_limit_ends_a_first_contact_that_has_no_limit_of_attempts() {
+    fn a_first_contact_without_a_limit_of_attempts_ends_by_time() {
         let policy =
             RetryPolicy { first_attempts: None, no_progress_limit: Duration::from_secs(10), ..patience() };
         let mut contact = policy.first_contact();

@@ -82,12 +82,12 @@ mod tests {
         let mut body =
             VerifiedBody::new(Box::new(Two(chunks)), expected.parse().unwrap(), "blob".to_owned())?;
         while body.next_chunk()?.is_some() {}
-        // Reading after the end returns the end again.
+        // Reading after the end returns the same result again.
         body.next_chunk().map(drop)
     }
 
     #[test]
-    fn the_end_is_only_reached_with_the_right_digest() {
+    fn a_body_ends_without_error_only_with_the_right_digest() {
         // RFC 1321, appendix A.5.
         read("md5:900150983cd24fb0d6963f7d28e17f72").unwrap();
         let wrong = format!("md5:{}", "0".repeat(32));

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_a_tree() {
+    fn a_document_is_parsed_to_a_tree() {
         let disk = XmlElement::parse(
             b"<?xml version='1.0'?><disk id=\"d1\"><!-- x --><name> a&amp;b&#33; </name><total_size>512</total_size>\
               <storage_domains><storage_domain id='s1'/><storage_domain id='s2'/></storage_domains></disk>",
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused() {
+    fn malformed_documents_are_refused() {
         let deep = "<a>".repeat(100) + &"</a>".repeat(100);
         for text in ["", "plain", "<a>", "<a></b>", "</a>", "<a>&bomb;</a>", deep.as_str()] {
             assert!(XmlElement::parse(text.as_bytes()).is_err(), "{text:?}");

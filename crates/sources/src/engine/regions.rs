@@ -99,7 +99,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn an_object_is_cut_into_data_and_zeros() {
+    fn an_object_is_divided_into_data_and_zeros() {
         let regions = ObjectRegions::new([MIB..2 * MIB, 2 * MIB + 512..3 * MIB, 9 * MIB..10 * MIB]);
         let mut at = 0;
         let mut pieces = Vec::new();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_name_bucket_and_object_as_they_are_written() {
+    fn endpoints_name_bucket_and_object_literally() {
         for (endpoint, emulator, url) in [
             ("gs://b/a/disk.img", "", "https://storage.googleapis.com/b/a/disk.img"),
             ("gs://b/a%20b+c?d#e", "localhost:9", "http://localhost:9/b/a%2520b%2Bc%3Fd%23e"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crc_counts_where_bytes_come_as_they_are_stored() {
+    fn the_crc_is_used_only_for_bytes_as_they_are_stored() {
         let read = |pairs: &[(&'static str, &'static str)], encoding| {
             let pairs = pairs
                 .iter()

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_service_is_named_with_and_without_its_version() {
+    fn an_identity_service_may_be_given_with_or_without_its_version() {
         for (endpoint, tokens) in [
             ("https://h:5000", "https://h:5000/v3/auth/tokens"),
             ("https://h:5000/v3/", "https://h:5000/v3/auth/tokens"),
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_one_segment_of_a_path() {
+    fn an_id_becomes_a_single_path_segment() {
         let service = Url::parse("https://h/image").unwrap();
         let url = api_url(&service, "v2", &["images", "../a/b?c#d", "file"]);
         assert_eq!(url.as_str(), "https://h/image/v2/images/..%2Fa%2Fb%3Fc%23d/file");
     }
 
     #[test]
-    fn an_address_names_cloud_and_image() {
+    fn an_address_must_name_cloud_and_image() {
         let options = GlanceOptions::parse("glance+http://h:5000/v3?image=a%20b", access()).unwrap();
         assert_eq!(options.image_id, "a b");
         for address in ["glance+http://h", "glance+http://?image=1", "glance+http://h?image=1&image=2"] {

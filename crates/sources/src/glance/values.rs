@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_have_the_names_of_openstacks_client() {
+    fn variables_have_the_names_of_the_openstack_client() {
         for (key, name) in [
             ("username", "OS_USERNAME"),
             ("userID", "OS_USER_ID"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_one_of_a_user_of_a_domain() {
+    fn a_password_needs_a_user_and_its_domain() {
         let user = |domain: &str| {
             format!(
                 r#"{{"identity":{{"methods":["password"],"password":{{"user":{{"domain":{domain},"name":"u","password":"p"}}}}}}}}"#
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scope_is_a_project_else_the_system_else_a_domain() {
+    fn the_scope_is_a_project_or_the_system_or_a_domain() {
         let of = |more: &[(&str, &str)]| {
             let document = asked(&[&[("userID", "u"), ("password", "p")], more].concat());
             document.split_once(r#""scope":"#).map_or("none".to_owned(), |(_, scope)| scope.to_owned())
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_and_application_credentials_are_proofs_too() {
+    fn tokens_and_application_credentials_are_accepted() {
         let token = [("authType", "token"), ("token", "t")];
         assert_eq!(asked(&token), "about t");
         let rescoped = asked(&[&token[..], &[("projectID", "i")]].concat());
@@ -270,7 +270,7 @@ mod tests {
                 r#"{{"identity":{{"application_credential":{inner},"methods":["application_credential"]}}}}"#
             )
         };
-        // The scope of an application credential was fixed when it was created.
+        // The scope of an application credential is fixed when it is created.
         assert_eq!(
             of(&[("applicationCredentialID", "i"), ("projectID", "p")]),
             credential(r#"{"id":"i","secret":"s"}"#)
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_variable_and_no_value() {
+    fn errors_name_the_variable_but_no_value() {
         for (pairs, sentence) in [
             (
                 &[("authType", "hidden")][..],

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_secret_is_printed() {
+    fn secrets_in_an_endpoint_are_not_printed() {
         for endpoint in ["ftp://u:secret@host/disk?secret", "u:secret@host", "http://u:secret@ho st/"] {
             let message = parse_endpoint(endpoint).unwrap_err().to_string();
             assert!(message.starts_with("unable to parse endpoint \""), "{message}");

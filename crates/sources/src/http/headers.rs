@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_fine_and_a_broken_one_is_not() {
+    fn a_missing_directory_is_accepted_and_a_broken_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read_secret_headers(&dir.path().join("missing")).unwrap(), []);
         symlink("nowhere", dir.path().join("dangling")).unwrap();

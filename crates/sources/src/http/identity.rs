@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_names_both_sides() {
+    fn a_difference_is_reported_with_both_values() {
         let first = identity(&[(header::ETAG, "\"a\"")], 100);
         assert!(first.check_unchanged(&identity(&[(header::ETAG, "\"a\"")], 100)).is_ok());
         assert!(first.check_unchanged(&ObjectIdentity::from_headers(&HeaderMap::new(), None)).is_ok());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn content_encodings_are_joined_and_identity_is_none() {
+    fn content_encodings_are_joined_and_identity_is_ignored() {
         for (value, expected) in [("identity", None), ("GZIP", Some("gzip")), ("gzip , br", Some("gzip, br"))]
         {
             let identity = identity(&[(header::CONTENT_ENCODING, value)], 1);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_that_pass_are_told_from_those_that_stay() {
+    fn temporary_statuses_are_told_from_permanent_ones() {
         for (code, passes) in [(404, false), (403, false), (408, true), (429, true), (500, true), (503, true)]
         {
             let status = StatusCode::from_u16(code).unwrap();

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_merged() {
+    fn adjacent_extents_of_a_kind_are_merged() {
         let text = br#"[{"start":0,"length":5,"zero":false,"hole":false},{"start":5,"length":5,"zero":false},
                         {"start":10,"length":90,"zero":true,"hole":true}]"#;
         let extents = parse_extents(text).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_engine_and_disk() {
+    fn an_address_must_name_engine_and_disk() {
         let (api, disk) = disk_of_engine("ovirt+https://engine/ovirt-engine/api/disks/4a-b").unwrap();
         assert_eq!((api.as_str(), disk.as_str()), ("https://engine/ovirt-engine/api", "4a-b"));
         for address in [
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_is_named_with_or_without_its_api() {
+    fn an_engine_may_be_given_with_or_without_its_api_path() {
         for (address, api) in [
             ("https://engine", "https://engine/ovirt-engine/api"),
             ("https://engine/", "https://engine/ovirt-engine/api"),

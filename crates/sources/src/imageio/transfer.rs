@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_what_is_wanted() {
+    fn a_request_names_disk_and_format() {
         assert_eq!(
             transfer_request(&TransferSubject::Snapshot("a<b".to_owned()), TransferFormat::Cow),
             "<image_transfer><direction>download</direction><inactivity_timeout>60</inactivity_timeout>\
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn both_wordings_of_a_lock_are_known() {
+    fn both_messages_for_a_locked_disk_are_recognised() {
         assert!(is_locked("Operation Failed: [Cannot transfer Virtual Disk. Disk is locked.]"));
         assert!(is_locked("The following disks are locked: a"));
         assert!(!is_locked("no such disk"));

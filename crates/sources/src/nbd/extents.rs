@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_skipped_and_small_ones_read() {
+    fn large_holes_are_skipped_and_small_ones_read() {
         let known = extents(&[MIB, 3 * MIB, 4 * MIB, 4 * MIB + 4096, 5 * MIB, 8 * MIB]);
         assert_eq!(
             steps(&mut plan(8 * MIB, 1, 2 * MIB), 0..8 * MIB, &known),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_keep_to_the_sizes_of_the_server() {
+    fn reads_follow_the_block_sizes_of_the_server() {
         let mut plan = plan(MIB, 4096, 65536);
         plan.stop_asking();
         let steps = steps(&mut plan, 5000..MIB, &[]);
@@ -265,16 +265,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_serves_the_next_range() {
+    fn known_extents_are_used_for_the_next_range() {
         let mut plan = plan(1 << 40, 512, 2 * MIB);
-        assert_eq!(plan.next_step(&(0..4 * MIB)), ReadStep::Ask(0..1 << 30), "one window at once");
+        assert_eq!(plan.next_step(&(0..4 * MIB)), ReadStep::Ask(0..1 << 30), "one window at a time");
         plan.record_extents(0, extents(&[8 * MIB, 64 * MIB]));
         assert_eq!(plan.next_step(&(12 * MIB..16 * MIB)), ReadStep::Zeros(12 * MIB..16 * MIB));
         assert_eq!(plan.next_step(&(64 * MIB..65 * MIB)), ReadStep::Ask(64 * MIB..64 * MIB + (1 << 30)));
     }
 
     #[test]
-    fn extents_without_end_take_bounded_memory() {
+    fn endless_extents_take_limited_memory() {
         let mut status = BlockStatus::new(0..1 << 30);
         for byte in 0..4 << 20 {
             status.add_descriptor(1, if byte % 2 == 0 { 0 } else { STATE_ZERO }).unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_knows_byte_by_byte_is_not_asked_again() {
+    fn a_server_with_tiny_extents_is_not_asked_again() {
         let mut slow = plan(MIB, 1, MIB);
         assert_eq!(slow.next_step(&(0..MIB)), ReadStep::Ask(0..MIB));
         slow.record_extents(0, vec![NbdExtent { end: MIN_ANSWER_BYTES - 1, zero: true }]);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_what_was_asked_for() {
+    fn block_status_must_fit_the_request() {
         let status = |descriptors: &[(u32, u32)]| {
             let mut status = BlockStatus::new(10..100);
             for (length, flags) in descriptors {
@@ -311,7 +311,7 @@ mod tests {
         // A hole that is not declared to be zeros is data. The last descriptor may extend beyond
         // the range.
         assert_eq!(status(&[(20, 0), (10, 1), (600, 3)]).unwrap(), [data, zeros]);
-        assert_eq!(status(&[(30, 0)]).unwrap(), [data], "less than asked for is allowed");
+        assert_eq!(status(&[(30, 0)]).unwrap(), [data], "an answer may be shorter than the request");
         for wrong in [&[][..], &[(0, 0)], &[(90, 0), (1, 0)], &[(30, 0), (0, 3)]] {
             assert!(status(wrong).is_err(), "{wrong:?}");
         }

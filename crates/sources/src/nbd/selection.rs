@@ -65,7 +65,7 @@ mod tests {
     use crate::engine::TO_THE_END;
 
     #[test]
-    fn a_part_of_the_stream_is_found_on_the_export() {
+    fn a_part_of_the_stream_is_located_on_the_export() {
         let ranges = [10..20, 30..31, 40..60];
         for (wanted, expected) in [
             (0..TO_THE_END, vec![10..20, 30..31, 40..60]),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_ports_and_exports_are_found() {
+    fn hosts_ports_and_exports_are_parsed() {
         for (text, expected) in [
             ("nbd://host", tcp("host", 10809, "", None)),
             ("nbd://host/", tcp("host", 10809, "", None)),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn incomplete_uris_are_refused_with_the_reason() {
         let long = format!("nbd://host/{}", "a".repeat(4097));
         for (text, reason) in [
             ("nbd:///export", "lacks the host"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_read_again_and_names_no_user() {
+    fn a_printed_uri_can_be_parsed_again_and_has_no_user() {
         for text in ["nbd://user@host/a%20b", "nbds://[::1]:5/x", "nbd+unix:///x?socket=/run/s"] {
             let uri = NbdUri::parse(text).unwrap();
             let printed = uri.to_string();

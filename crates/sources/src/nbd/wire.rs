@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_reply_answers_its_option() {
+    fn an_option_reply_must_answer_its_option() {
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&REP_MAGIC.to_be_bytes());
         bytes[11] = 7;
@@ -381,7 +381,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(error) = ServerError::parse(&bytes) {
                 prop_assert!(error.message.len() <= 3 * bytes.len());
             }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_read_as_far_as_they_go() {
+    fn error_documents_are_read_as_far_as_they_are_complete() {
         let document = "<?xml version=\"1.0\"?>\n<Error xmlns=\"x\"><Code>NoSuchKey</Code>\
                         <Message>The key &quot;a&#x26;b&quot;\ndoes not exist.</Message><Key><Code>x</Code></Key>\
                         <Region>eu-west-1</Region></Error>";

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clouds_own_hosts_are_told_from_those_of_its_customers() {
+    fn hosts_of_a_cloud_are_told_from_hosts_of_its_customers() {
         use CloudProvider::{Amazon, Google};
         for (cloud, url) in [
             (Amazon, "https://s3.amazonaws.com/b/k"),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_no_clouds() {
+    fn other_hosts_are_not_taken_for_a_cloud() {
         for url in [
             "http://s3.amazonaws.com/b/k",
             "https://s3.amazonaws.com.example/b/k",

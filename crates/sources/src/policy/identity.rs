@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_lends_what_is_mounted_to_the_cloud_itself() {
+    fn a_pod_lends_its_mounted_identity_only_to_the_cloud() {
         let pod = ImportPolicy::for_pod(&env(), true);
         assert!(lends(&pod, IdentityOrigin::Mounted, AMAZON));
         for stranger in [STRANGER, "http://s3.amazonaws.com/b/k", "https://127.0.0.1/"] {
@@ -161,12 +161,12 @@ mod tests {
         }
         assert!(
             !lends(&ImportPolicy::for_pod(&env(), false), IdentityOrigin::Mounted, AMAZON),
-            "who knows who that is"
+            "the server is not verified"
         );
     }
 
     #[test]
-    fn the_command_line_lends_to_strangers_when_told_so() {
+    fn the_command_line_lends_identities_to_others_only_on_request() {
         let granted = ExtraPermissions { ambient_identity: true, ..ExtraPermissions::default() };
         let (usual, told) = (
             ImportPolicy::command_line(&env(), true, &ExtraPermissions::default()),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_has_its_own_variables_only() {
+    fn a_lent_identity_has_only_its_own_variables() {
         let policy = ImportPolicy::for_pod(&env(), true);
         let lent = policy.lend_identity(
             IdentityOrigin::Mounted,

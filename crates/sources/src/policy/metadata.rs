@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_services_are_known_however_they_are_written() {
+    fn metadata_services_are_recognised_in_every_notation() {
         let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), true);
         for url in [
             "http://169.254.169.254/latest/meta-data/",
@@ -173,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn metadata_services_are_known_behind_translators_and_tunnels() {
+    fn metadata_services_are_recognised_behind_translators_and_tunnels() {
         let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), true);
         for ip in [
             // Mapped, compatible and translated addresses (RFC 2765).
             "::ffff:a9fe:a9fe",
             "::a9fe:a9fe",
             "::ffff:0:a9fe:a9fe",
-            // NAT64: the well-known prefix, the local-use prefix in any layout, and a network's
-            // own prefix.
+            // NAT64: the well-known prefix, the local-use prefix in any layout, and a prefix of
+            // the network's own.
             "64:ff9b::a9fe:a9fe",
             "64:ff9b:1::a9fe:a9fe",
             "64:ff9b:1:a9fe:a9:fe00::",

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_go_over_tls_or_stay_on_this_machine() {
+    fn secrets_are_sent_only_over_tls_or_to_this_machine() {
         let env = HashMap::<String, String>::new();
         let strict = ImportPolicy::command_line(&env, true, &ExtraPermissions::default());
         let granted = ExtraPermissions { cleartext_secrets: true, ..ExtraPermissions::default() };

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_of_a_registry_is_its_own_a_neighbour_or_known() {
+    fn a_token_service_may_be_the_registry_a_neighbour_or_well_known() {
         for (registry, realm) in [
             ("https://quay.io/v2/", "https://quay.io/v2/auth"),
             ("https://registry:5000/v2/", "https://registry:5001/auth"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_hear_no_password() {
+    fn other_token_services_get_no_password() {
         for (registry, realm) in [
             ("https://quay.io/v2/", "https://evil.example/auth"),
             ("https://registry.example.org/v2/", "https://example.org.evil.example/"),
@@ -194,12 +194,12 @@ mod tests {
             for part in [host(registry), host(realm), "--token-service".to_owned()] {
                 assert!(error.contains(&part), "{part}: {error}");
             }
-            assert_eq!(admits(&policy(&[&host(realm)]), registry, realm), Ok(()), "named");
+            assert_eq!(admits(&policy(&[&host(realm)]), registry, realm), Ok(()), "allowed by name");
         }
     }
 
     #[test]
-    fn what_is_secret_for_a_registry_with_tls_never_leaves_it() {
+    fn secrets_for_a_registry_with_tls_are_never_sent_without() {
         let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), false);
         let lax = [policy(&["registry.example.org"]), pod];
         for policy in &lax {
@@ -209,6 +209,6 @@ mod tests {
         }
         let plain = ("http://registry.example.org/v2/", "http://registry.example.org/token");
         assert!(admits(&lax[0], plain.0, plain.1).unwrap_err().contains("--cleartext-secrets"));
-        assert_eq!(admits(&lax[1], plain.0, plain.1), Ok(()), "the pod warns");
+        assert_eq!(admits(&lax[1], plain.0, plain.1), Ok(()), "the pod only warns");
     }
 }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_are_understood() {
+    fn challenges_of_real_registries_are_parsed() {
         for (text, expected) in [
             (
                 r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io""#,

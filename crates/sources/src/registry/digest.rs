@@ -71,12 +71,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_strict() {
+    fn malformed_digests_are_refused() {
         let digest = OciDigest::sha256_of(b"abc").unwrap();
         assert!(digest.verify_bytes(b"abc", "x").is_ok());
         assert!(digest.verify_bytes(b"abd", "x").is_err());
         let text = digest.to_string();
-        // FIPS 180-4, example.
+        // An example of FIPS 180-4.
         assert_eq!(&text[..15], "sha256:ba7816bf");
         assert_eq!(digest.blob_path(), text.replace("sha256:", "blobs/sha256/"));
         for other in [

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_files_below_disk() {
+    fn disks_are_files_in_the_folder_disk() {
         for (name, is_disk) in [
             ("disk/disk.img", true),
             ("./disk/fedora 40.qcow2", true),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_file_or_one_too_many_is_refused() {
+    fn other_kinds_of_entries_and_second_files_are_refused() {
         let mut lookup = LayerLookup::default();
         assert_eq!(look(&mut lookup, "disk/a", FILE), Ok(true));
         let error = look(&mut lookup, "disk/b", FILE).unwrap_err();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn upper_layers_hide_what_they_delete_from_lower_ones_only() {
+    fn deletions_hide_files_of_lower_layers_only() {
         for (whiteout, hidden) in [
             (".wh.disk", true),
             (".wh..wh..opq", true),
@@ -216,14 +216,14 @@ mod tests {
         }
         let mut same = LayerLookup::default();
         assert_eq!(look(&mut same, ".wh.disk", FILE), Ok(false));
-        assert_eq!(look(&mut same, "disk/a", FILE), Ok(true), "its own files stay");
+        assert_eq!(look(&mut same, "disk/a", FILE), Ok(true), "the layer's own files stay");
         let mut replaced = LayerLookup::default();
         assert_eq!(look(&mut replaced, "disk", FILE), Ok(false));
         assert_eq!(look(&mut replaced.into_lower_layer(), "disk/a", FILE), Ok(false));
     }
 
     #[test]
-    fn there_are_only_so_many_deletions() {
+    fn the_number_of_deletions_is_limited() {
         let mut lookup = LayerLookup::default();
         let refused = (0..10_000).find(|n| look(&mut lookup, &format!("disk/.wh.{n}"), FILE).is_err());
         assert_eq!(refused, Some(MAX_HIDDEN));

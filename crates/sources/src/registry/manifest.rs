@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_are_told_by_what_they_hold() {
+    fn a_manifest_is_recognised_by_its_content() {
         let one = descriptor();
         let image = format!(r#"{{"schemaVersion":2,"config":{one},"layers":[{one}]}}"#);
         assert!(matches!(parse(&image, None), Ok(ParsedManifest::Image { layers, .. }) if layers.len() == 1));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_of_today_is_refused() {
+    fn outdated_and_invalid_manifests_are_refused() {
         let one = descriptor();
         for (text, reason) in [
             (r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(), "schema 1"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_may_be_almost_empty() {
+    fn configurations_may_lack_most_fields() {
         assert_eq!(ImageConfig::parse(b"{}").unwrap(), ImageConfig::default());
         let config =
             ImageConfig::parse(br#"{"config":{"Env":null,"Labels":{"ostree.bootable":"1"}}}"#).unwrap();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_variant_is_taken() {
+    fn the_best_variant_is_chosen() {
         let both = ["linux/arm/v5", "windows/amd64/", "linux/arm/v7", "linux/amd64/"];
         assert_eq!(chosen("amd64", &both), Some(3));
         assert_eq!(chosen("arm", &both), Some(2));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_for_us_is_said_in_cdis_words() {
+    fn a_missing_platform_is_reported_with_the_message_of_cdi() {
         for (kind, name) in [(IndexKind::Oci, "image index"), (IndexKind::DockerList, "manifest list")] {
             let index = index(kind, &["linux/amd64/"]);
             assert_eq!(
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_wish_it_is_this_machine() {
+    fn the_default_platform_is_this_machine() {
         let own = WantedPlatforms::new(None);
         assert_eq!(own.architecture, own_architecture());
         assert_eq!(own.variants.first().copied(), Some(own_variant(own_architecture()).unwrap_or("")));

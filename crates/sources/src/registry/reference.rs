@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_become_long_ones() {
+    fn short_names_are_completed() {
         for (text, long) in [
             ("docker://fedora", "registry-1.docker.io docker.io/library/fedora:latest"),
             ("docker://index.docker.io/a/b:1", "registry-1.docker.io docker.io/a/b:1"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_refused_in_cdis_words() {
+    fn refused_names_are_reported_with_the_messages_of_cdi() {
         let prefix = "Could not parse image: Invalid image name \"fedora\", ";
         assert_eq!(parse("fedora"), Err(format!("{prefix}expected colon-separated transport:reference")));
         assert_eq!(

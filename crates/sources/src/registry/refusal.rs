@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_repeated_and_other_documents_are_not() {
+    fn error_texts_are_repeated_and_other_documents_are_not() {
         for (body, expected) in [
             (
                 r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown","detail":{"Tag":"x"}}]}"#,

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_of_all_bytes_count() {
+    fn only_checksums_of_the_whole_object_are_used() {
         let crc32 = ("x-amz-checksum-crc32", "y/Q5Jg==");
         let crc64 = ("x-amz-checksum-crc64nvme", "rosUhgp5mIg=");
         assert_eq!(read(&[crc32]).as_deref(), Some("crc32:cbf43926"));

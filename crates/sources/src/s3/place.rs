@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_cdi_name_host_bucket_and_key() {
+    fn endpoints_of_cdi_are_parsed_to_host_bucket_and_key() {
         for (endpoint, url, name, region) in [
             (
                 "http://minio.ns:9000/images/disk.img",
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_at_a_server_names_the_same_object_to_a_pod() {
+    fn a_url_for_a_server_names_the_same_object_in_a_pod() {
         for (server, address, url, name) in [
             (
                 "https://s3.us-east-1.amazonaws.com",
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_names_bucket_and_key() {
+    fn an_s3_url_is_parsed_to_bucket_and_key() {
         let minio = [("AWS_ENDPOINT_URL", "http://minio:9000/base/"), ("AWS_REGION", "here")];
         for (text, environment, url, region) in [
             ("s3://b/k", &[][..], "https://b.s3.us-east-1.amazonaws.com/k", "us-east-1"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_object_is_refused_without_its_secrets() {
+    fn urls_without_an_object_are_refused_without_printing_secrets() {
         for endpoint in [
             "bucket/key",
             "https://host",
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_another_host_at_amazon_only() {
+    fn only_at_amazon_a_region_has_another_host() {
         let relocate = |url: &str| relocate_url(&Url::parse(url).unwrap(), "cn-north-1").map(String::from);
         for (url, expected) in [
             (

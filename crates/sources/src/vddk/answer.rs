@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_known_by_their_type() {
+    fn faults_are_recognised_by_their_type() {
         for detail in [
             "<NotAuthenticatedFault xmlns='urn:vim25' xsi:type='NotAuthenticated'/>",
             "<NotAuthenticatedFault/>",

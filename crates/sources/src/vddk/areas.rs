@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_are_sorted_and_joined_over_pages() {
+    fn areas_of_several_pages_are_sorted_and_joined() {
         let mut areas = ChangedAreas::default();
         let first = page("0", "100", &[(50, 10), (0, 10), (60, 5), (90, 20)]);
         assert_eq!(areas.add_page(&first, 0, 200).unwrap(), 100);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_without_number_take_bounded_memory_and_all_are_read() {
+    fn any_number_of_areas_takes_limited_memory_and_none_is_lost() {
         let mut areas = ChangedAreas::default();
         let count = 4 * MAX_AREAS as u64;
         for index in 0..count {

@@ -49,7 +49,7 @@ mod tests {
     const REAL: &str = "52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/81";
 
     #[test]
-    fn change_ids_are_told_from_names_of_snapshots() {
+    fn change_ids_are_told_from_snapshot_names() {
         let of = |text: &str| ChangeId::parse(text);
         assert_eq!(of(REAL).unwrap().to_string(), REAL);
         assert!(of("52dec0d9b9439d10-61d54c1be97b6563/a").is_some());
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_one_tracking_differ_in_their_number_only() {
+    fn change_ids_of_one_disk_differ_only_in_their_number() {
         let real = ChangeId::parse(REAL).unwrap();
         let is_related = |text: &str| real.is_related(&ChangeId::parse(text).unwrap());
         assert!(is_related("52 DE c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/7"));

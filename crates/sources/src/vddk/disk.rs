@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_known_by_any_of_its_files() {
+    fn a_disk_is_found_by_any_of_its_files() {
         let devices = element(
             "<val><VirtualDevice><key>1</key></VirtualDevice>\
              <VirtualDevice><key>2000</key><backing><fileName>[a] vm/d-000002.vmdk</fileName>\
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_state_is_one_of_the_same_tracking_and_size() {
+    fn an_earlier_state_must_have_the_same_tracking_and_size() {
         let (tracked, before) = (disk(Some("52-61/8"), 512), ChangeId::parse("52-61/7").unwrap());
         assert_eq!(tracked.check_related("now", before.clone()).unwrap(), before);
         let refused = |result: Result<ChangeId, SourceError>, reason: &str| {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_snapshots_is_walked() {
+    fn snapshots_are_listed_with_their_children() {
         let info = element(
             "<val><rootSnapshotList><snapshot>snapshot-1</snapshot><name>a</name>\
              <childSnapshotList><snapshot>snapshot-2</snapshot><name>b</name></childSnapshotList>\

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_and_the_host_are_found_and_passwords_are_not() {
+    fn library_and_host_are_read_from_the_log_but_no_passwords() {
         let log = ProgramLog::default();
         let text = "nbdkit: debug: VMware VixDiskLib (7.0.3) Release build-18705163\n\
                     nbdkit: vddk[1]: debug: config key=password, value=secret\n\

@@ -350,20 +350,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_vcenter_machine_and_disk() {
+    fn an_address_must_name_vcenter_machine_and_disk() {
         let parse =
             |address| VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default());
         let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
         assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
         assert_eq!((options.uuid.as_str(), options.backing_file.as_str()), ("42-a", "[ds 1] vm/d.vmdk"));
-        assert!(options.has_certificates, "the server has to show a good certificate");
+        assert!(options.has_certificates, "the certificate is verified");
         for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
             assert!(parse(address).is_err(), "{address}");
         }
     }
 
     #[test]
-    fn other_architectures_are_named_as_users_know_them() {
+    fn unsupported_architectures_are_reported_by_their_usual_names() {
         assert!(check_architecture("x86_64").is_ok());
         for (rust_name, name) in [("aarch64", "arm64"), ("s390x", "s390x")] {
             assert_eq!(

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thumbprints_are_sha1_or_sha256_of_the_certificate() {
+    fn thumbprints_are_the_sha1_or_sha256_of_the_certificate() {
         // FIPS 180-4: SHA-1 of "abc".
         let colons = "A9:99:3E:36:47:06:81:6A:BA:3E:25:71:78:50:C2:6C:9C:D0:D8:9D";
         let sha1 = Thumbprint::parse(colons).unwrap();

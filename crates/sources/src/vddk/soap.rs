@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_go_to_sdk() {
+    fn calls_are_sent_to_the_path_sdk() {
         for (endpoint, expected) in [
             ("https://vcenter", "https://vcenter/sdk"),
             ("https://vcenter/", "https://vcenter/sdk"),

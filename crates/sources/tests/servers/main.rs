@@ -1,4 +1,4 @@
-//! The sources against servers: a scripted origin, and VMware's simulator of vSphere.
+//! The sources with servers: a scripted origin, and VMware's simulator of vSphere.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

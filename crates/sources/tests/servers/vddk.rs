@@ -1,4 +1,5 @@
-//! VMware disks: the lookup against VMware's simulator of vSphere, nbdkit with a stand-in for VMware's library.
+//! VMware disks: the lookup with VMware's simulator of vSphere, and nbdkit with a stand-in for
+//! VMware's library.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -16,7 +17,7 @@ use testkit::vsphere::{Machine, Vsphere, build_plugin};
 use testkit::{certs, disk};
 use tokio_util::sync::CancellationToken;
 
-/// One for all tests: it ends with this process.
+/// A single simulator for all tests, which ends with this process.
 static VSPHERE: LazyLock<Vsphere> = LazyLock::new(Vsphere::start);
 
 fn access(password: &str) -> Network {
@@ -35,14 +36,14 @@ fn access(password: &str) -> Network {
     }
 }
 
-/// What a side-car image brings, and a disk that the plugin serves.
+/// The files of a side-car image, and a disk that the plugin serves.
 struct Scene {
     folder: TempDir,
     bytes: Vec<u8>,
 }
 
 impl Scene {
-    /// The plugin insists on `expected`: arguments and their values.
+    /// Creates a scene whose plugin accepts only the `expected` arguments and values.
     fn new(expected: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         build_plugin(folder.path());
@@ -111,7 +112,7 @@ fn read_all(source: &dyn Source) -> Vec<u8> {
     bytes
 }
 
-/// Programs that still run and mention `folder`.
+/// Returns the number of running programs whose command line contains `folder`.
 fn running_in(folder: &Path) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -121,8 +122,8 @@ fn running_in(folder: &Path) -> usize {
 }
 
 #[test]
-fn a_disk_is_found_served_and_read() {
-    // The last machine lies in the second data centre.
+fn a_disk_is_found_and_read() {
+    // The last machine is in the second data centre.
     for (index, of_instance) in [(0, true), (7, false)] {
         let machine = machine(index);
         let moref = format!("moref={}", machine.moref);
@@ -149,7 +150,7 @@ fn a_disk_is_found_served_and_read() {
 }
 
 #[test]
-fn a_snapshot_is_known_by_its_name_or_its_object() {
+fn a_snapshot_may_be_given_by_name_or_object() {
     let machine = machine(1);
     let scene = Scene::new(&[
         ("snapshot", &machine.snapshot),
@@ -171,7 +172,7 @@ fn a_snapshot_is_known_by_its_name_or_its_object() {
 }
 
 #[test]
-fn what_vsphere_does_not_have_is_named() {
+fn missing_machines_and_disks_are_named() {
     let (scene, machine) = (Scene::new(&[]), machine(2));
     let nobody = "00000000-0000-0000-0000-000000000000";
     refused(open(&scene.options(nobody, &machine.disk)), "vSphere has no machine with uuid 00000000");
@@ -189,7 +190,7 @@ fn what_vsphere_does_not_have_is_named() {
 }
 
 #[test]
-fn servers_are_known_by_their_certificate() {
+fn a_server_must_have_a_trusted_certificate_or_the_thumbprint() {
     let (scene, machine) = (Scene::new(&[]), machine(3));
     let options = scene.options(&machine.uuid, &machine.disk);
     let with_certificates = VddkOptions { has_certificates: true, ..options.clone() };
@@ -201,12 +202,13 @@ fn servers_are_known_by_their_certificate() {
 }
 
 #[test]
-fn what_is_missing_in_the_pod_is_said() {
+fn missing_files_of_the_pod_are_named() {
     let (scene, machine) = (Scene::new(&[]), machine(4));
     let options = scene.options(&machine.uuid, &machine.disk);
     let with = |installation: VddkInstallation| VddkOptions { installation, ..options.clone() };
     let installation = options.installation.clone();
-    // A plugin for tests needs no library, as every test of this file shows; nbdkit's own does.
+    // The plugin for tests needs no library, as every test of this file shows, but nbdkit's own
+    // does.
     let nothing = VddkInstallation { test_plugin: scene.path("none"), ..installation.clone() };
     refused(open(&with(nothing.clone())), "the VDDK library is missing: ");
     let no_nbdkit = VddkInstallation { nbdkit: scene.path("nbdkit"), ..installation };
@@ -216,7 +218,7 @@ fn what_is_missing_in_the_pod_is_said() {
 }
 
 #[test]
-fn nbdkit_that_fails_gives_its_reason() {
+fn a_failure_of_nbdkit_is_reported_with_its_reason() {
     let (scene, machine) = (Scene::new(&[("server", "elsewhere")]), machine(5));
     let options = scene.options(&machine.uuid, &machine.disk);
     refused(open(&options), "the argument server is not what it should be");
@@ -224,13 +226,13 @@ fn nbdkit_that_fails_gives_its_reason() {
     std::fs::remove_file(scene.path("disk.raw")).unwrap();
     let start = Instant::now();
     refused(open(&scene.options(&machine.uuid, &machine.disk)), "VixDiskLib_Open: no disk");
-    // The failure of nbdkit, another process, is noticed: no limit is waited for.
+    // nbdkit is another process, whose failure must be noticed without waiting for a limit.
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(running_in(scene.folder.path()), 0);
 }
 
 #[test]
-fn checkpoints_that_make_no_sense_are_refused() {
+fn contradictory_checkpoints_are_refused() {
     let (scene, machine) = (Scene::new(&[]), machine(6));
     let options = scene.options(&machine.uuid, &machine.disk);
     let with = |checkpoints| VddkOptions { checkpoints, ..options.clone() };
@@ -250,9 +252,9 @@ fn the_certificate_with_the_thumbprint_is_trusted() {
     assert!(read_all(&open(&options).unwrap()) == scene.bytes);
 }
 
-/// What CDI's own tests of warm imports rely on.
+/// CDI's own tests of warm imports rely on this.
 #[test]
-fn a_simulated_disk_has_not_changed() {
+fn a_simulated_disk_has_no_changes() {
     let (scene, machine) = (Scene::new(&[]), machine(7));
     let options = VddkOptions {
         checkpoints: checkpoints("second", Some("first")),

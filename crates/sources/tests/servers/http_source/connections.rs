@@ -1,4 +1,4 @@
-//! Bodies over several connections at once.
+//! Bodies that are read over several connections at once.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use testkit::origin::{Fault, Ranges};
 
 use super::*;
 
-/// A few rounds of segments: 4 MiB each with four connections.
+/// Several rounds of segments, of 4 MiB each for four connections.
 const LENGTH: usize = 37_000_001;
 
 fn connections(count: usize) -> impl Fn(&mut HttpConfig) {
@@ -15,7 +15,7 @@ fn connections(count: usize) -> impl Fn(&mut HttpConfig) {
 }
 
 #[test]
-fn the_body_is_the_same_over_any_number_of_connections() {
+fn the_body_is_the_same_with_any_number_of_connections() {
     let body = noise(LENGTH);
     for count in [1, 2, 3, 8] {
         let origin = start(Script::new(body.clone()));
@@ -26,10 +26,10 @@ fn the_body_is_the_same_over_any_number_of_connections() {
 }
 
 #[test]
-fn broken_connections_are_continued_each_by_itself() {
+fn broken_connections_are_resumed_independently() {
     let body = noise(LENGTH);
     let faults = vec![
-        // The first GET and the question whether ranges work.
+        // The first GET, and the request that checks whether ranges work.
         Fault::None,
         Fault::None,
         Fault::CutAt(5_000_000),
@@ -42,7 +42,7 @@ fn broken_connections_are_continued_each_by_itself() {
 }
 
 #[test]
-fn without_ranges_there_is_one_connection() {
+fn without_ranges_a_single_connection_is_used() {
     let body = noise(5_000_000);
     for ranges in [Ranges::Refused, Ranges::Claimed, Ranges::Unknown] {
         let origin = start(Script { ranges, ..Script::new(body.clone()) });
@@ -63,23 +63,23 @@ fn another_version_of_the_object_is_an_error() {
 }
 
 #[test]
-fn a_limit_of_each_connection_is_not_that_of_the_transfer() {
+fn several_connections_exceed_the_rate_limit_of_one() {
     let body = noise(24 << 20);
     let script = Script { rate: Some(12 << 20), ..Script::new(body.clone()) };
     let time = |count| {
         let origin = start(script.clone());
-        // The server's rate is one of real time.
+        // The server limits the rate in real time.
         let start = Instant::now();
         assert!(fetch_with(&origin, connections(count)).unwrap() == body);
         start.elapsed()
     };
     let (one, four) = (time(1), time(4));
-    assert!(one >= Duration::from_millis(1800), "{one:?}: the limit does not limit");
+    assert!(one >= Duration::from_millis(1800), "{one:?}: the rate is not limited");
     assert!(four < one * 2 / 3, "{four:?} over four connections, {one:?} over one");
 }
 
 #[test]
-fn skipping_goes_on_at_the_offset() {
+fn a_skip_continues_at_the_offset() {
     let body = noise(LENGTH);
     let origin = start(Script::new(body.clone()));
     let mut config = config(&origin.url("/disk.img"));

@@ -1,4 +1,5 @@
-//! Servers that want more than HTTP: what they are sent, and who else is not.
+//! Servers that require more than plain HTTP: what they are sent, and that other servers are not
+//! sent it.
 
 use std::sync::Mutex;
 
@@ -10,14 +11,14 @@ use url::Url;
 
 use super::*;
 
-/// Sends a token, and learns a new one from a refusal.
+/// A dialect that sends a token, and changes it after a refusal.
 #[derive(Debug, Default)]
 struct Token {
     text: Mutex<&'static str>,
     refusals: Mutex<Vec<(u16, String)>>,
-    /// What it makes of a refusal.
+    /// The verdicts on refusals; the last one comes first.
     verdict: Mutex<Vec<RefusalVerdict>>,
-    /// Where redirects may lead with the token.
+    /// The prefix of URLs to which redirects may take the token.
     friend: Option<String>,
 }
 
@@ -54,7 +55,7 @@ fn fetch_speaking(origin: &Origin, dialect: &Arc<Token>) -> Result<Vec<u8>, Sour
     read_all(&mut *open(speaking(&origin.url("/disk.img"), dialect))?.open_body()?)
 }
 
-/// The token of every request.
+/// Returns the token of every request.
 fn tokens(origin: &Origin) -> Vec<Option<String>> {
     let requests = origin.requests();
     let token = |header: Option<&str>| header.map(str::to_owned);
@@ -66,7 +67,7 @@ fn wants_new_token() -> Script {
 }
 
 #[test]
-fn a_new_token_is_tried_once() {
+fn after_a_refusal_a_new_token_is_tried() {
     let origin = start(wants_new_token());
     let dialect = with(vec![RefusalVerdict::Again(None)]);
     assert_eq!(fetch_speaking(&origin, &dialect).unwrap(), b"disk");
@@ -75,7 +76,7 @@ fn a_new_token_is_tried_once() {
 }
 
 #[test]
-fn a_second_refusal_in_a_row_is_one() {
+fn a_second_refusal_in_a_row_is_an_error() {
     let origin = start(Script {
         required_header: Some(("x-token".to_owned(), "never".to_owned())),
         ..Script::new("disk")
@@ -88,7 +89,7 @@ fn a_second_refusal_in_a_row_is_one() {
 }
 
 #[test]
-fn every_part_of_a_broken_transfer_is_authorized() {
+fn every_part_of_an_interrupted_transfer_is_authorized() {
     let body = noise(3 << 20);
     let origin = start(Script {
         faults: vec![Fault::CutAt(1 << 20), Fault::CutAt(1 << 20)],
@@ -100,7 +101,7 @@ fn every_part_of_a_broken_transfer_is_authorized() {
 }
 
 #[test]
-fn the_words_of_the_server_are_the_error() {
+fn the_message_of_the_server_becomes_the_error() {
     let origin = start(wants_new_token());
     let dialect = with(vec![RefusalVerdict::Described {
         text: "NoSuchKey: nothing here".to_owned(),
@@ -112,7 +113,7 @@ fn the_words_of_the_server_are_the_error() {
 }
 
 #[test]
-fn what_passes_is_waited_for() {
+fn a_temporary_refusal_is_waited_for() {
     let dialect = with(vec![RefusalVerdict::Described { text: "SlowDown".to_owned(), transient: true }]);
     let body = noise(1 << 20);
     let broken = start(Script {
@@ -124,7 +125,7 @@ fn what_passes_is_waited_for() {
 }
 
 #[test]
-fn strangers_hear_no_token_and_friends_do() {
+fn only_friends_get_the_token_after_a_redirect() {
     let elsewhere = start(Script::new("disk"));
     let target = elsewhere.url("/there");
     let redirects =
@@ -139,7 +140,7 @@ fn strangers_hear_no_token_and_friends_do() {
 }
 
 #[test]
-fn a_refusal_may_name_another_place() {
+fn a_refusal_may_lead_to_another_url() {
     let body = noise(2 << 20);
     let elsewhere = start(Script { faults: vec![Fault::CutAt(1 << 20)], ..Script::new(body.clone()) });
     let there = Url::parse(&elsewhere.url("/there")).unwrap();
@@ -148,7 +149,8 @@ fn a_refusal_may_name_another_place() {
     assert_eq!(tokens(&elsewhere), vec![Some("new".to_owned()); 2]);
 }
 
-/// The second request of a transfer that breaks once.
+/// Returns the result of a transfer that breaks once, and the condition that its second request
+/// has.
 fn resumed(continuity: ContinuityProof, script: Script) -> (Result<Vec<u8>, SourceError>, Option<String>) {
     let origin = start(script);
     let result = fetch_with(&origin, |config| config.continuity = continuity);
@@ -161,7 +163,7 @@ fn resumed(continuity: ContinuityProof, script: Script) -> (Result<Vec<u8>, Sour
 }
 
 #[test]
-fn parts_are_joined_by_what_the_source_trusts() {
+fn parts_are_joined_by_the_proof_that_the_source_requires() {
     let body = noise(2 << 20);
     let broken = || Script { faults: vec![Fault::CutAt(1 << 20)], ..Script::new(body.clone()) };
     for (continuity, expected) in [
@@ -176,7 +178,7 @@ fn parts_are_joined_by_what_the_source_trusts() {
 }
 
 #[test]
-fn another_validator_is_another_object_unless_its_name_says_what_it_is() {
+fn a_changed_validator_is_an_error_unless_the_object_is_immutable() {
     let body = noise(2 << 20);
     let replaced = || Script {
         faults: vec![Fault::CutAt(1 << 20)],

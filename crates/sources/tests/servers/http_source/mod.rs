@@ -1,4 +1,4 @@
-//! The HTTP source against an origin that misbehaves on request.
+//! The HTTP source, with an origin that misbehaves on request.
 
 mod connections;
 mod dialects;
@@ -21,7 +21,7 @@ use testkit::certs;
 use testkit::origin::{Origin, Script};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes without a pattern that a shifted or repeated piece could match.
+/// Returns bytes without a pattern that a shifted or repeated piece could match.
 fn noise(len: usize) -> Bytes {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let next = || {
@@ -33,7 +33,7 @@ fn noise(len: usize) -> Bytes {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// The defaults with pauses of milliseconds.
+/// Returns the default configuration with pauses of milliseconds.
 fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
     let patience = RetryPolicy {
         first_delay: Duration::from_millis(2),
@@ -47,7 +47,7 @@ fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
     HttpConfig::new(url, &Arc::new(network)).unwrap()
 }
 
-/// The network of a configuration, to be changed.
+/// Returns the network of a configuration, so that it can be changed.
 fn network(config: &mut HttpConfig) -> &mut Network {
     Arc::make_mut(&mut config.network)
 }
@@ -56,7 +56,7 @@ fn config(url: &str) -> HttpConfig {
     config_with(url, certs::distrustful_client_config().unwrap())
 }
 
-/// The same until `stop`.
+/// Returns a configuration that ends with `stop`.
 fn until(stop: CancellationToken, url: &str) -> HttpConfig {
     let mut config = config(url);
     network(&mut config).stop = stop;
@@ -80,7 +80,7 @@ fn read_all(body: &mut dyn SourceBody) -> Result<Vec<u8>, SourceError> {
     Ok(bytes)
 }
 
-/// The whole object at `/disk.img`, with the configuration that `change` makes.
+/// Fetches the whole object at `/disk.img`, with the configuration that `change` has altered.
 fn fetch_with(origin: &Origin, change: impl FnOnce(&mut HttpConfig)) -> Result<Vec<u8>, SourceError> {
     let mut config = config(&origin.url("/disk.img"));
     change(&mut config);
@@ -91,7 +91,7 @@ fn fetch(origin: &Origin) -> Result<Vec<u8>, SourceError> {
     fetch_with(origin, |_| {})
 }
 
-/// `Range` of every request that was answered, in order.
+/// Returns the `Range` header of every request that was answered, in order.
 fn ranges_asked(origin: &Origin) -> Vec<Option<String>> {
     let requests = origin.requests();
     requests.iter().map(|recorded| recorded.request.header("range").map(str::to_owned)).collect()

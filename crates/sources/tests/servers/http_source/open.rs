@@ -1,4 +1,4 @@
-//! The first request: what is asked, what is accepted, what is said when it fails.
+//! The first request: what is sent, which answers are accepted, and how failures are reported.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use testkit::origin::{Fault, Framing};
 use super::*;
 
 #[test]
-fn a_plain_get_hands_out_its_own_body() {
+fn a_plain_get_returns_the_body_of_its_first_request() {
     let body = noise(300_000);
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/a/disk.img?signature=secret#top"))).unwrap();
@@ -28,7 +28,7 @@ fn a_plain_get_hands_out_its_own_body() {
 }
 
 #[test]
-fn an_empty_body_is_an_end_not_an_error() {
+fn an_empty_body_is_not_an_error() {
     let origin = start(Script::new(""));
     assert_eq!(fetch(&origin).unwrap(), b"");
     assert!(!open(config(&origin.url("/"))).unwrap().is_ranged());
@@ -49,7 +49,7 @@ fn tls_is_verified_against_the_given_roots() {
 }
 
 #[test]
-fn other_statuses_than_200_are_reported_as_cdi_does() {
+fn other_statuses_than_200_are_reported_as_in_cdi() {
     for (status, reason) in [(404, "404 Not Found"), (204, "204 No Content"), (304, "304 Not Modified")] {
         let origin = start(Script { faults: vec![Fault::Status(status, None)], ..Script::new("x") });
         let error = fetch(&origin).unwrap_err();
@@ -74,19 +74,19 @@ fn a_server_that_is_not_ready_is_asked_three_times() {
 }
 
 #[test]
-fn retry_after_is_respected_up_to_the_bound() {
+fn retry_after_is_respected_up_to_the_limit() {
     let origin =
         start(Script { faults: vec![Fault::Status(503, Some("3600".into()))], ..Script::new("disk") });
     let begin = Instant::now();
     let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(200))
         .unwrap();
     assert_eq!(bytes, b"disk");
-    // Real sockets are asked again: the pause shows only on the clock.
+    // Real sockets are used, so the pause can only be measured.
     assert!(begin.elapsed() >= Duration::from_millis(200));
 }
 
 #[test]
-fn a_port_without_a_server_is_named_in_plain_words() {
+fn a_refused_connection_is_reported_in_plain_words() {
     let address = {
         let origin = start(Script::new("x"));
         origin.address()
@@ -103,7 +103,7 @@ fn a_port_without_a_server_is_named_in_plain_words() {
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_named_in_plain_words() {
+fn an_unknown_host_is_reported_in_plain_words() {
     let error = open(config("http://no-such-host.invalid/disk")).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Connect);
     let expected =
@@ -138,7 +138,7 @@ fn credentials_and_headers_are_sent() {
 }
 
 #[test]
-fn a_user_agent_of_the_user_wins_and_framing_headers_are_ours() {
+fn a_custom_user_agent_is_used_and_framing_headers_are_ignored() {
     let origin = start(Script::new("disk"));
     let header = |line| parse_header(line, false).unwrap().unwrap();
     fetch_with(&origin, |config| {
@@ -155,7 +155,7 @@ fn a_user_agent_of_the_user_wins_and_framing_headers_are_ours() {
 }
 
 #[test]
-fn content_encodings_are_left_on_the_bytes_or_refused() {
+fn supported_content_encodings_are_left_to_the_decoder_and_others_refused() {
     let encoded = |coding: &str| {
         start(Script {
             headers: vec![
@@ -191,19 +191,19 @@ fn bodies_without_a_length_are_read_to_their_end() {
 }
 
 #[test]
-fn stop_ends_the_wait_for_an_answer() {
+fn a_stop_ends_the_wait_for_an_answer() {
     let origin = start(Script { latency: Duration::from_secs(60), ..Script::new("disk") });
     let stop = CancellationToken::new();
     let stopper = stop.clone();
     let stopping = std::thread::spawn(move || {
-        // No event to wait for: the server records a request when its latency is over.
+        // There is no event to wait for: the server records a request only after its latency.
         std::thread::sleep(Duration::from_millis(50));
         stopper.cancel();
     });
     let begin = Instant::now();
     let error = HttpSource::open(until(stop, &origin.url("/"))).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Stopped);
-    // Far more than a stop takes, far less than the minute of the server.
+    // Much longer than a stop takes, and much shorter than the minute of the server.
     assert!(begin.elapsed() < Duration::from_secs(5));
     stopping.join().unwrap();
 }

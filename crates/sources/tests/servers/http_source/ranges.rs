@@ -1,4 +1,4 @@
-//! Random access beside the body, and bodies that skip.
+//! Ranges that are read beside the body, and bodies that skip.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testkit::origin::{Fault, Object, Ranges};
 use super::*;
 
 #[test]
-fn ranges_are_used_only_where_they_work() {
+fn ranges_are_used_only_if_they_work() {
     let body = noise(1000);
     for (ranges, is_ranged) in [
         (Ranges::Served, true),
@@ -21,7 +21,7 @@ fn ranges_are_used_only_where_they_work() {
         let source = open(config(&origin.url("/"))).unwrap();
         assert_eq!(source.is_ranged(), is_ranged, "{ranges:?}");
         assert_eq!(source.is_ranged(), is_ranged);
-        assert!(origin.requests().len() <= 2, "asked at most once");
+        assert!(origin.requests().len() <= 2, "ranges are checked at most once");
         assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
     }
     for etag in [None, Some("W/\"weak\"")] {
@@ -32,7 +32,7 @@ fn ranges_are_used_only_where_they_work() {
 }
 
 #[test]
-fn a_server_that_serves_one_request_at_a_time_is_read_in_order() {
+fn a_server_for_one_request_at_a_time_is_read_in_order() {
     let body = noise(1000);
     let origin = start(Script { faults: vec![Fault::None, Fault::Silence], ..Script::new(body.clone()) });
     let mut config = config(&origin.url("/"));
@@ -43,7 +43,7 @@ fn a_server_that_serves_one_request_at_a_time_is_read_in_order() {
 }
 
 #[test]
-fn ranges_are_read_while_the_body_is_held_open() {
+fn ranges_are_read_while_the_body_is_open() {
     let body = noise(20_000_000);
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/"))).unwrap();
@@ -59,7 +59,7 @@ fn ranges_are_read_while_the_body_is_held_open() {
 }
 
 #[test]
-fn a_range_is_resumed_too() {
+fn an_interrupted_range_is_resumed() {
     let body = noise(1_000_000);
     let origin = start(Script {
         faults: vec![Fault::None, Fault::CutAt(600_000), Fault::Status(503, None)],
@@ -72,7 +72,7 @@ fn a_range_is_resumed_too() {
 }
 
 #[test]
-fn a_range_outside_of_the_object_or_of_another_object_is_refused() {
+fn ranges_outside_the_object_or_of_another_version_are_refused() {
     let body = noise(1000);
     let origin =
         start(Script { replaced: Some((1, Object::new(noise(1000), Some("\"v2\"")))), ..Script::new(body) });
@@ -82,14 +82,14 @@ fn a_range_outside_of_the_object_or_of_another_object_is_refused() {
 }
 
 #[test]
-fn a_server_that_ignores_a_range_does_not_make_us_read_everything() {
+fn a_server_that_ignores_a_range_is_not_read_to_its_end() {
     let origin = start(Script { ranges: Ranges::Claimed, ..Script::new(noise(1000)) });
     let source = open(config(&origin.url("/"))).unwrap();
     assert_eq!(source.read_range(900..1000).unwrap_err().kind(), SourceErrorKind::NotResumable);
 }
 
 #[test]
-fn a_small_gap_is_read_and_a_large_one_is_not_fetched() {
+fn a_small_gap_is_read_and_a_large_one_is_not() {
     let body = noise(30_000_000);
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/"))).unwrap();
@@ -122,7 +122,7 @@ fn a_large_first_gap_leaves_the_first_response_unread() {
 }
 
 #[test]
-fn a_source_opens_more_than_one_body() {
+fn a_source_can_open_several_bodies() {
     let body = noise(100_000);
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/"))).unwrap();

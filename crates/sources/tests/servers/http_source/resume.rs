@@ -1,4 +1,4 @@
-//! Bodies that break: continued from the byte where they stopped, or refused for a reason that is said.
+//! Bodies that break: they are resumed at the same byte, or refused with a reason.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn without_validator(mut script: Script) -> Script {
     script
 }
 
-/// An error of `kind` with every one of `words`.
+/// Checks that fetching fails with an error of `kind` that contains all of `words`.
 fn refused(origin: &Origin, kind: SourceErrorKind, words: &[&str]) {
     let error = fetch(origin).unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
@@ -29,11 +29,12 @@ fn refused(origin: &Origin, kind: SourceErrorKind, words: &[&str]) {
 }
 
 #[test]
-fn ten_cuts_in_a_row_re_send_less_than_one_percent() {
+fn ten_cuts_repeat_less_than_one_percent() {
     let body = noise(LENGTH);
     for percent in [10, 50, 90] {
         let offset = (LENGTH * percent / 100) as u64;
-        // Ten times at the same place, each a little later so that every attempt has sent something.
+        // Ten cuts at almost the same place, each a byte later, so that every attempt brings
+        // something.
         let faults = (0..10).map(|nth| Fault::CutAt(offset + nth)).collect();
         let origin = start(breaking(&body, faults));
         assert_eq!(fetch(&origin).unwrap(), body, "{percent} %");
@@ -44,7 +45,7 @@ fn ten_cuts_in_a_row_re_send_less_than_one_percent() {
 }
 
 #[test]
-fn resets_refusals_and_errors_on_the_way_are_survived() {
+fn resets_refusals_and_temporary_errors_are_survived() {
     let body = noise(LENGTH);
     let faults = vec![
         Fault::CutAt(300_000),
@@ -60,7 +61,7 @@ fn resets_refusals_and_errors_on_the_way_are_survived() {
 }
 
 #[test]
-fn a_resume_asks_for_the_rest_of_the_same_object() {
+fn a_resume_requests_the_rest_of_the_same_object() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::CutAt(123_456)]));
     assert_eq!(fetch(&origin).unwrap(), body);
@@ -71,7 +72,7 @@ fn a_resume_asks_for_the_rest_of_the_same_object() {
 }
 
 #[test]
-fn a_date_is_a_validator_where_no_strong_tag_is() {
+fn a_date_is_the_validator_without_a_strong_etag() {
     let body = noise(LENGTH);
     for etag in [None, Some("W/\"v1\"".to_owned())] {
         let mut script = breaking(&body, vec![Fault::CutAt(500_000)]);
@@ -91,7 +92,7 @@ fn a_stalled_connection_is_replaced() {
     let bytes =
         fetch_with(&origin, |config| network(config).patience.idle_limit = Duration::from_millis(100));
     assert_eq!(bytes.unwrap(), body);
-    // With the idle limit of the other tests, one stall alone takes longer.
+    // With the idle limit of the other tests, a single stall would take longer.
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(origin.body_bytes() < LENGTH as u64 * 101 / 100);
 }
@@ -106,14 +107,14 @@ fn a_slow_reader_is_not_a_stalled_connection() {
     network(&mut config).bridge_bytes = 10_000;
     let mut reader = open(config).unwrap().open_body().unwrap();
     let first = reader.next_chunk().unwrap().unwrap();
-    // Longer than both limits, which are of real time: the reader is slow, not the server.
+    // Longer than both limits, which count real time. The reader is slow, not the server.
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!([first.to_vec(), read_all(&mut *reader).unwrap()].concat(), body);
     assert_eq!(origin.requests().len(), 1);
 }
 
 #[test]
-fn time_without_a_new_byte_ends_the_transfer() {
+fn a_transfer_without_new_bytes_is_given_up() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 10_000]));
     let error =
@@ -144,7 +145,7 @@ fn retries_are_counted_from_the_last_new_byte() {
 }
 
 #[test]
-fn an_object_that_was_replaced_is_refused() {
+fn a_replaced_object_is_refused() {
     let body = noise(LENGTH);
     for (etag, words) in [(Some("\"v2\""), ["\"v1\"", "\"v2\""]), (None, ["another version", ""])] {
         let script = Script {
@@ -161,7 +162,7 @@ fn an_object_that_was_replaced_is_refused() {
 }
 
 #[test]
-fn an_object_that_became_shorter_is_refused() {
+fn a_shortened_object_is_refused() {
     let body = noise(LENGTH);
     let script = Script {
         replaced: Some((1, Object::new(body.slice(..400_000), Some("\"v1\"")))),
@@ -182,7 +183,7 @@ fn a_server_without_ranges_is_read_again_up_to_the_break() {
 }
 
 #[test]
-fn a_server_without_ranges_that_always_breaks_early_is_given_up() {
+fn a_server_without_ranges_that_always_breaks_is_given_up() {
     let body = noise(LENGTH);
     let mut faults = vec![Fault::CutAt(500_000)];
     faults.resize(10_000, Fault::CutAt(300_000));
@@ -194,14 +195,14 @@ fn a_server_without_ranges_that_always_breaks_early_is_given_up() {
 }
 
 #[test]
-fn without_a_validator_nothing_is_spliced() {
+fn without_a_validator_parts_are_joined_only_with_a_checksum() {
     let body = noise(LENGTH);
     let script = without_validator(breaking(&body, vec![Fault::CutAt(500_000)]));
     let origin = start(script.clone());
     refused(&origin, SourceErrorKind::NotResumable, &["500000 bytes", "checksum"]);
     assert_eq!(origin.requests().len(), 1);
 
-    // A checksum of the whole object proves it afterwards.
+    // A checksum of the whole object can prove it afterwards.
     let trusting = |config: &mut HttpConfig| config.is_checked = true;
     assert_eq!(fetch_with(&start(script.clone()), trusting).unwrap(), body);
     let grown = Script { replaced: Some((1, Object::new(noise(LENGTH + 1), None))), ..script };
@@ -209,7 +210,7 @@ fn without_a_validator_nothing_is_spliced() {
 }
 
 #[test]
-fn a_break_before_the_first_byte_is_a_new_start() {
+fn a_break_before_the_first_byte_starts_over() {
     let body = noise(LENGTH);
     let origin = start(without_validator(breaking(&body, vec![Fault::CutAt(0)])));
     assert_eq!(fetch(&origin).unwrap(), body);
@@ -217,7 +218,7 @@ fn a_break_before_the_first_byte_is_a_new_start() {
 }
 
 #[test]
-fn a_body_shorter_than_its_length_is_never_an_end() {
+fn a_body_shorter_than_its_length_is_never_complete() {
     let body = noise(LENGTH);
     let script = Script { framing: Framing::Lie(LENGTH as u64 + 10), ..Script::new(body) };
     refused(&start(script.clone()), SourceErrorKind::Changed, &["1000010", "1000000"]);
@@ -238,19 +239,19 @@ fn parts_that_end_early_are_continued() {
 }
 
 #[test]
-fn retry_after_is_respected_on_the_way() {
+fn retry_after_is_respected_during_a_transfer() {
     let body = noise(LENGTH);
     let unready = Fault::Status(503, Some("3600".into()));
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000), unready]));
     let begin = Instant::now();
     let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(300));
     assert_eq!(bytes.unwrap(), body);
-    // Real sockets are asked again: the pause shows only on the clock.
+    // Real sockets are used, so the pause can only be measured.
     assert!(begin.elapsed() >= Duration::from_millis(300));
 }
 
 #[test]
-fn a_cut_in_a_chunked_body_is_resumed() {
+fn a_cut_chunked_body_is_resumed() {
     let body = noise(LENGTH);
     let chunked =
         |offset| Script { framing: Framing::Chunked, ..breaking(&body, vec![Fault::CutAt(offset)]) };
@@ -260,7 +261,7 @@ fn a_cut_in_a_chunked_body_is_resumed() {
 }
 
 #[test]
-fn a_chunked_body_that_only_lacks_its_end_mark_is_complete() {
+fn a_chunked_body_that_lacks_only_its_end_mark_is_complete() {
     let body = noise(LENGTH);
     let origin = start(Script { framing: Framing::Chunked, cut_end_mark: true, ..Script::new(body.clone()) });
     assert_eq!(fetch(&origin).unwrap(), body);
@@ -297,28 +298,29 @@ fn a_permanent_refusal_of_the_rest_ends_the_transfer() {
 }
 
 #[test]
-fn stop_ends_a_stalled_read() {
+fn a_stop_ends_a_stalled_read() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000)]));
     let stop = CancellationToken::new();
     let source = HttpSource::open(until(stop.clone(), &origin.url("/"))).unwrap();
     let mut reader = source.open_body().unwrap();
     let stopping = std::thread::spawn(move || {
-        // The reader has what came, and waits, after that; it tells nobody.
+        // Meanwhile the reader receives what came, and then waits; no event shows that.
         std::thread::sleep(Duration::from_millis(100));
         stop.cancel();
     });
     let begin = Instant::now();
     assert_eq!(read_all(&mut *reader).unwrap_err().kind(), SourceErrorKind::Stopped);
-    // Less than the idle limit: the stop ends the read, and not the stall.
+    // Less than the idle limit: the stop must end the read, not the stall.
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(source.read_range(0..1).unwrap_err().kind(), SourceErrorKind::Stopped);
     stopping.join().unwrap();
 }
 
-/// A chunk that the pump cannot hand over any more because of the stop is not the end of the object.
+/// If a stop keeps the pump from handing over a chunk, that must not look like the end of the
+/// object.
 #[test]
-fn a_body_that_was_stopped_while_it_flows_never_ends_well() {
+fn a_body_that_is_stopped_never_looks_complete() {
     const BYTES: usize = 32 << 20;
     let origin = start(Script::new(noise(BYTES)));
     for round in 0..200 {
@@ -327,12 +329,12 @@ fn a_body_that_was_stopped_while_it_flows_never_ends_well() {
         let mut body = source.open_body().unwrap();
         let first = body.next_chunk().unwrap().unwrap();
         let stopping = std::thread::spawn(move || {
-            // Each round stops a little later in a flow through real sockets.
+            // Each round stops a little later in a transfer through real sockets.
             std::thread::sleep(Duration::from_micros(round * 50));
             stop.cancel();
         });
         match read_all(&mut *body) {
-            // On a busy machine all of it may come before the stop.
+            // On a busy machine everything may arrive before the stop.
             Ok(bytes) => assert_eq!(first.len() + bytes.len(), BYTES, "round {round}"),
             Err(error) => assert_eq!(error.kind(), SourceErrorKind::Stopped, "{error}"),
         }

@@ -1,4 +1,4 @@
-//! Redirects and proxies: where requests go, and what they carry there.
+//! Redirects and proxies: where requests are sent, and what they contain there.
 
 use sources::BasicCredentials;
 use sources::http::parse_header;
@@ -56,7 +56,7 @@ fn redirects_out_of_http_are_refused() {
 #[test]
 fn credentials_and_headers_stay_with_their_origin() {
     let body = noise(200_000);
-    // The other origin breaks in the middle, so that the resume is looked at too.
+    // The other origin breaks in the middle, so that the resuming request is checked too.
     let other = start(Script { faults: vec![Fault::CutAt(100_000)], ..Script::new(body.clone()) });
     let elsewhere = other.url("/disk.img");
     let origin = start(redirecting(&[("/disk.img", "/same"), ("/same", &elsewhere)]));
@@ -94,7 +94,7 @@ fn credentials_in_the_url_stay_with_their_origin() {
 }
 
 #[test]
-fn a_resume_begins_where_the_redirects_ended() {
+fn a_resume_starts_at_the_last_redirect() {
     let body = noise(200_000);
     let mut script = redirecting(&[("/disk.img", "/signed")]);
     script.object.body = body.clone();
@@ -106,20 +106,20 @@ fn a_resume_begins_where_the_redirects_ended() {
 }
 
 #[test]
-fn an_expired_redirect_is_asked_for_again() {
+fn an_expired_redirect_is_requested_again() {
     let body = noise(200_000);
     let mut script = redirecting(&[("/disk.img", "/signed")]);
     script.object.body = body.clone();
     script.faults = vec![Fault::CutAt(100_000)];
     script.expires.insert("/signed".into(), (1, 403));
     let origin = start(script);
-    // The fresh signature leads to the same path, which has expired for good: that is an error…
+    // The new redirect leads to the same path, which has expired for good: an error…
     let error = fetch(&origin).unwrap_err().to_string();
     assert_eq!(error, "expected status code 206, got 403. Status: 403 Forbidden");
     let paths: Vec<_> = origin.requests().into_iter().map(|recorded| recorded.request.target).collect();
     assert_eq!(paths, ["/disk.img", "/signed", "/signed", "/disk.img", "/signed"]);
 
-    // …and one that leads elsewhere goes on there.
+    // …and one that leads elsewhere is followed.
     let store = start(Script {
         expires: [("/old".to_owned(), (1, 403))].into(),
         faults: vec![Fault::CutAt(100_000)],
@@ -146,7 +146,7 @@ fn proxies_at(url: &str) -> ProxyConfig {
 }
 
 #[test]
-fn plain_http_goes_through_the_proxy_with_an_absolute_url() {
+fn plain_http_is_sent_to_the_proxy_with_an_absolute_url() {
     let origin = start(Script::new("disk"));
     let proxy = ForwardProxy::start(origin.address()).unwrap();
     let mut through = config("http://origin.invalid/disk.img");
@@ -159,11 +159,11 @@ fn plain_http_goes_through_the_proxy_with_an_absolute_url() {
 }
 
 #[test]
-fn https_goes_through_a_tunnel_that_carries_our_user_agent() {
+fn https_uses_a_tunnel_with_our_user_agent() {
     let authority = certs::Authority::new().unwrap();
     let origin = Origin::start_tls(Script::new("disk"), authority.server_config().unwrap()).unwrap();
     let proxy = ForwardProxy::start(origin.address()).unwrap();
-    // Loopback is never proxied, and this name does not resolve: only the proxy can reach it.
+    // Loopback is never proxied, and this name does not resolve, so only the proxy can reach it.
     let url = format!("https://{}/disk.img", certs::PROXIED_NAME);
     let mut through = config_with(&url, authority.client_config().unwrap());
     network(&mut through).proxy = proxies(&proxy);
