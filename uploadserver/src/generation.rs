@@ -229,7 +229,7 @@ mod tests {
             assert!(!resumable.expire_rest(rest, LIMIT).await, "a request holds the intake");
             drop(turn);
             assert!(!resumable.expire_rest(rest, LIMIT).await, "that idle period is over");
-            assert!(!resumable.try_abandon().await, "nobody has waited yet");
+            assert!(!resumable.try_abandon().await, "it has not waited long enough");
         });
     }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::client::Client;
 use crate::{BINARY, PATH, memory, time_upload};
 
-/// Uploads at the same time, each of which may take less than 1 MiB of memory.
+/// Uploads at the same time, each of which may take up to 1 MiB of memory.
 const UPLOADS: u64 = 16;
 
 /// A sender without progress for this long is blocked.

@@ -127,7 +127,8 @@ fn reset_http_2_streams_leave_a_working_server() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let mut random = Random::new(3);
-    // All streams of a connection together may send 65 535 bytes without permission (RFC 9113 §6.9.2).
+    // All streams of a connection together may send 65 535 bytes without permission (RFC 9113
+    // §6.9.2).
     for (keep_connection, limit) in [(true, 2_500), (false, 60_000)] {
         let mut connection = Http2::open(&pod, &server);
         for round in 0..25 {

@@ -298,7 +298,7 @@ mod tests {
         let (file, unfinished) = create(&path, false).unwrap();
         std::fs::write(&other, "not ours").unwrap();
         std::fs::rename(&other, &path).unwrap();
-        let Err(Error::Target(error)) = unfinished.mark_complete(&file) else { panic!("it is complete") };
+        let Err(Error::Target(error)) = unfinished.mark_complete(&file) else { panic!("it was completed") };
         assert_eq!(error.refusal_reason(), Some(&TargetRefusedError::Replaced));
         unfinished.remove();
         assert_eq!(std::fs::read(&path).unwrap(), b"not ours");

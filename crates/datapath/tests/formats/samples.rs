@@ -128,7 +128,7 @@ fn vdi_by_hand() -> Vec<Sample> {
     };
     let by_hand = |name, vdi: &Vdi| {
         let mut sample = Sample::new(name, "vdi", vdi.build());
-        // Its header is like that of the other samples.
+        // The other samples have a similar header.
         sample.metadata.remove(0);
         sample
     };
@@ -164,7 +164,7 @@ fn vmdk_by_hand() -> Vec<Sample> {
         };
         let mut sample = Sample::new(format!("vmdk, {name}"), "vmdk", vmdk.build());
         assert!(sample.disk == vmdk.disk(), "{name}: qemu-img reads another disk than was written");
-        // Its descriptor is like that of the other samples.
+        // The other samples have a similar descriptor.
         sample.metadata.remove(2);
         sample
     };

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_may_not_lose_the_tls_of_the_first_url() {
+    fn a_redirect_may_lose_tls_only_if_a_checksum_is_given() {
         let check = |start: &str, to: &str, is_checked| {
             let url = |text: &str| Url::parse(text).unwrap();
             keeps_promise(&url(start), &url(to), is_checked)

@@ -162,7 +162,7 @@ async fn a_missing_first_consumer_is_reported() {
     let namespace = "consumer";
     let cluster = administrator(namespace).await;
     let table = async || status::format_table(&cluster.list_status(None).await.unwrap());
-    // Only an event says this of a claim, with any kind of class.
+    // For a claim only an event reports that, with any kind of class.
     cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
     let about = ("PersistentVolumeClaim", "disk");
     let waits = ("Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
@@ -179,7 +179,7 @@ async fn a_missing_first_consumer_is_reported() {
     )
     .await
     .unwrap();
-    // Of a DataVolume CDI itself says it, with and without a CSI driver.
+    // For a DataVolume CDI itself reports it, with and without a CSI driver.
     for (name, phase) in [("csi", "PendingPopulation"), ("other", "WaitForFirstConsumer")] {
         let dv = target(&format!("dv/{name}"));
         cluster.create_volume(&wanted(&dv.to_string())).await.unwrap();

@@ -263,7 +263,7 @@ fn one_token_cannot_take_the_places_of_others() {
     scene.set_object("disk", not_ready);
     let statuses: Vec<u16> = std::thread::scope(|scope| {
         let posts: Vec<_> = (0..MOST + 8).map(|_| scope.spawn(|| scene.post("disk").status)).collect();
-        scene.assert_alive("beside those who wait");
+        scene.assert_alive("beside waiting uploads");
         posts.into_iter().map(|post| post.join().unwrap()).collect()
     });
     let count = |status| statuses.iter().filter(|other| **other == status).count();

@@ -319,7 +319,7 @@ fn a_leftover_disk_with_a_hole_of_tebibytes_is_checked_at_once() {
     let marks = datapath::marks::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
     let server = pod.start();
     let response = server.exchange(&begin_with(&marks[0].to_string()), &[]);
-    // A server that has not finished its check after 20 s would answer "later".
+    // A server that has not finished its check after 20 s would answer `later`.
     assert_eq!(response.header("x-cdi-kept"), Some(&*(7 * TIB).to_string()));
     let path = location(&response);
     assert_eq!(server.exchange(&tus("DELETE", &path), &[]).status, 204);

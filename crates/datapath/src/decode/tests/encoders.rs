@@ -7,7 +7,7 @@ use crate::encode::{Encoding, PIECE_BYTES, VolumePiece};
 
 const ENCODINGS: [(Encoding, Codec); 2] = [(Encoding::Zstd, Codec::Zstd), (Encoding::Snappy, Codec::Snappy)];
 
-/// Returns a stream of `pieces`, of which those with `true` are compressed.
+/// Returns a stream of `pieces`. The pieces with `true` are compressed.
 fn encode(encoding: Encoding, pieces: &[(VolumePiece, bool)]) -> Vec<u8> {
     // The encoders take turns, like two threads that share the work.
     let mut encoders = [encoding.new_encoder(), encoding.new_encoder()];

@@ -149,7 +149,7 @@ fn only_leftovers_of_this_user_are_kept() {
     VerifiedPrefix::find_prefix(&other, &marks, &CancellationToken::new()).unwrap_err();
     let writer = File::open(&path).unwrap();
     writer.try_lock().unwrap();
-    assert!(find(&path, &marks).is_none(), "somebody has locked it");
+    assert!(find(&path, &marks).is_none(), "another process has locked it");
     drop(writer);
     assert_eq!(find(&path, &marks).unwrap().end_offset(), 8 * MIB);
 }
