@@ -3,7 +3,8 @@
 //! ```
 //! use sources::{SourceLocation, SourceOptions};
 //!
-//! let location = SourceLocation::parse("https://example.org/disk.qcow2", SourceOptions::default())?;
+//! let options = SourceOptions::default();
+//! let location = SourceLocation::parse("https://example.org/disk.qcow2", options)?;
 //! assert!(!location.is_local());
 //! assert!(SourceLocation::parse("gopher://example.org/disk", SourceOptions::default()).is_err());
 //! # Ok::<(), datapath::error::SourceError>(())

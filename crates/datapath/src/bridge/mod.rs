@@ -364,8 +364,8 @@ mod tests {
 
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config::with_cases(64))]
-        /// Whatever the chunk sizes, sender and receiver never both sleep, each waiting for the
-        /// other.
+        /// Sender and receiver never both sleep, each waiting for the other, whatever the sizes
+        /// of the chunks.
         #[test]
         fn every_chunk_arrives(
             budget in 1usize..5000,

@@ -10,7 +10,7 @@ use diskimage::{Guest, GuestSink, Host, Image, ImageMemoryLimit, ImageStream};
 /// of other clusters.
 const MAP_BYTES: u64 = 16 << 20;
 
-/// Errors of an example: those of the image, and those of its compressed clusters.
+/// Result of an example. The image or one of its compressed clusters may be invalid.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Collects the bytes of the guest's disk.

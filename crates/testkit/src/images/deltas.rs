@@ -30,7 +30,7 @@ pub struct Delta {
 impl Spec {
     /// Builds a delta `folder/name.qcow2` on top of a new disk `folder/name.base` of `base_size`
     /// bytes, which has no zero blocks. The spec's content is ignored: the delta gets writes
-    /// (compressed ones too if the spec says so), zeros and discards.
+    /// (compressed ones too if the spec asks for them), zeros and discards.
     pub fn build_delta(&self, base_size: u64, folder: &Path, name: &str) -> Delta {
         let base = folder.join(name).with_extension("base");
         std::fs::write(&base, disk::content(self.seed, base_size)).or_fail(base.display());

@@ -125,8 +125,8 @@ impl Program {
         self
     }
 
-    /// Lets `feed` write the program's standard input through a pipe. It is no error if the
-    /// program stops reading.
+    /// Lets `feed` write the program's standard input through a pipe. The program may stop
+    /// reading at any time.
     pub fn stdin(
         mut self,
         feed: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send + 'static,

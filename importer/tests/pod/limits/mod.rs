@@ -1,6 +1,6 @@
 //! Every program with at most 1, 2, 3… threads or open files, until the limit no longer disturbs
 //! it. It always ends with a sentence and a documented exit code, a disk is complete only if the
-//! program says so, and a server serves again when the limit is lifted.
+//! program reports success, and a server serves again when the limit is lifted.
 
 mod jobs;
 mod servers;

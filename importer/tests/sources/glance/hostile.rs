@@ -28,7 +28,7 @@ fn refuse_all(cases: Vec<Case>) {
     });
 }
 
-/// Text that clears a terminal, reverses what follows, and goes on for `length` bytes.
+/// Text that clears a terminal, reverses the text after it, and is `length` bytes long.
 fn loud(length: usize) -> String {
     format!("\u{1b}[2J\u{202e}\u{2028}begin{}", "x".repeat(length))
 }
