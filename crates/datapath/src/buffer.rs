@@ -62,6 +62,7 @@ fn map_chunk() -> MmapMut {
 /// Returns the memory of free chunks to the system. For processes that live on after a transfer.
 pub fn give_back() {
     let free = std::mem::take(&mut *FREE.lock());
+    // Unmapped after the lock is released, since every thread of a transfer takes it.
     drop(free);
 }
 

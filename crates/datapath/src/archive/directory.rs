@@ -113,6 +113,7 @@ impl Directory {
         &self,
     ) -> Result<impl Iterator<Item = Result<Vec<u8>, TargetError>>, TargetError> {
         let failed = |errno: Errno| TargetError::new("list", &self.path, errno.into());
+        // `read_from` opens the directory again, so that two listings do not share one position.
         let entries = Dir::read_from(&self.fd).map_err(failed)?;
         let names = entries.map(move |entry| Ok(entry.map_err(failed)?.file_name().to_bytes().to_vec()));
         Ok(names.filter(|name| !matches!(name.as_deref(), Ok(b"." | b".."))))
@@ -160,6 +161,7 @@ impl Directory {
     pub(super) fn remove_directory(&self, name: &[u8]) -> Result<bool, TargetError> {
         match unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
             Ok(()) => Ok(true),
+            // POSIX allows both errors for a directory that is not empty (rmdir).
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
             Err(errno) => Err(self.map_errno("remove", name)(errno)),
         }
@@ -197,6 +199,8 @@ impl Directory {
             rename()
         } else {
             match renameat_with(&self.fd, name, &to.fd, name, RenameFlags::NOREPLACE) {
+                // EINVAL: this filesystem has no `RENAME_NOREPLACE` (NFS). ENOSYS: the kernel has
+                // no `renameat2` (rename(2)).
                 Err(Errno::INVAL | Errno::NOSYS) => match to.entry_status(name)? {
                     Some(_) => Err(Errno::EXIST),
                     None => rename(),

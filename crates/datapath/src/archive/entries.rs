@@ -112,6 +112,8 @@ impl TarReader {
             };
             let header = match TarHeader::parse(&block) {
                 Ok(header) => header,
+                // A damaged first header cannot be told from a file that is not a tar. The second
+                // is far more frequent: a wrong URL or content type.
                 Err(_) if self.at == 0 => return Err(self.entry_error(ArchiveErrorKind::NotTar)),
                 Err(kind) => return Err(self.entry_error(kind)),
             };
@@ -134,6 +136,7 @@ impl TarReader {
             b'K' => extended.long_link = Some(self.long_name(header)?),
             // Solaris used `X` before the format was standardised.
             b'x' | b'X' => {
+                // Several headers may describe one entry, so the limit counts them together.
                 let most = MAX_PAX_BYTES - extended.pax.len() as u64;
                 let records = self.read_contents(header, "an extended header in bytes", most)?;
                 extended.pax.extend(records);
@@ -181,6 +184,8 @@ impl TarReader {
                     return Err(self.entry_error(kind));
                 }
             },
+            // A contiguous file (7) is read as a regular one, which POSIX allows where the system
+            // has no such files (pax, "typeflag").
             0 | b'0' | b'7' => self.read_file_entry(header, pax)?,
             b'S' if header.is_old_gnu() => self.old_sparse_file(header, &pax)?,
             b'1' => TarEntryKind::HardLink(link()),
@@ -190,6 +195,8 @@ impl TarReader {
             b'5' => TarEntryKind::Directory,
             b'6' => TarEntryKind::Fifo,
             other => {
+                // POSIX suggests to extract an unknown type as a regular file. That would be
+                // something other than what was sent, so it is an error here.
                 let shown = other.escape_ascii().to_string();
                 return Err(self.entry_error(ArchiveErrorKind::UnknownType(shown)));
             }

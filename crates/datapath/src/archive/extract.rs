@@ -105,6 +105,7 @@ impl<'a> ArchiveExtraction<'a> {
         let (directory, name) = self.tree.make_room(path)?;
         let file = directory.create_file(name)?;
         let failed = |action| move |source| TargetError::new(action, &directory.path_of(name), source);
+        // Only a sparse file can end in a hole, which no write creates.
         if let Some(size) = sparse_size {
             file.set_len(size).map_err(failed("resize"))?;
         }
@@ -136,6 +137,7 @@ impl<'a> ArchiveExtraction<'a> {
         if status.is_directory() {
             return Err(refused("is a directory"));
         }
+        // `make_room` would remove the file before the link to it is created.
         if path == target_path {
             return Ok(());
         }

@@ -79,6 +79,8 @@ impl PaxRecords {
             link_path: self.link_path.clone(),
             size: self.size,
             mtime: self.mtime,
+            // A sparse map describes one file, so the entries after a global header do not inherit
+            // it.
             sparse: SparseRecords::default(),
         }
     }
@@ -94,6 +96,8 @@ impl SparseRecords {
             b"numblocks" => self.count = number("number of sparse regions")?,
             b"offset" => self.offset = number("offset of a sparse region")?,
             b"numbytes" => {
+                // Version 0.0 repeats `offset` and `numbytes` for each region, although POSIX lets
+                // a later record replace an earlier one.
                 let length = number("length of a sparse region")?;
                 self.push_region(self.offset, length)?;
                 self.offset = None;

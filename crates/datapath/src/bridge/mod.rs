@@ -173,6 +173,8 @@ impl BridgeSender {
                 }
                 Err(packed) => packed,
             };
+            // A receiver that waits for `WAKE_BYTES` sleeps, and this sender is about to wait for
+            // room: without this call neither would wake the other.
             shared.wake_receiver();
             shared.gone.run_until_cancelled(has_room).await.ok_or(BridgeClosedError)?;
         }
@@ -222,6 +224,8 @@ impl BridgeReceiver {
                     queue.is_full &= !has_room;
                     drop(queue);
                     if has_room {
+                        // All of them: a bridge may have several senders, and each checks the
+                        // budget again.
                         shared.has_room.notify_waiters();
                     }
                     return Some(packed);
@@ -231,6 +235,8 @@ impl BridgeReceiver {
                 }
                 queue.wake_at = Some(wake_at);
             }
+            // `notify_one` stores a permit, so a wake-up between the unlock above and this wait is
+            // kept.
             shared.gone.run_until_cancelled(shared.has_chunks.notified()).await?;
         }
     }

@@ -158,6 +158,7 @@ impl DecoderEngine for SnappyEngine {
         }
         let body = std::mem::take(&mut self.pending);
         let finished = self.finish_chunk(header.kind, &body, output);
+        // The vector is put back for its allocation.
         self.pending = body;
         self.pending.clear();
         finished

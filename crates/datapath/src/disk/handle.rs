@@ -187,6 +187,7 @@ impl Disk {
         self.commit_part(first_block as u64, rest)?;
         self.sync()?;
         self.commit_part(0, first)?;
+        // Others may open the file only now that it is whole. The sync below covers the mode too.
         if let Some(mode) = mode
             && self.kind == DiskKind::File
         {
@@ -212,6 +213,7 @@ impl Disk {
         if !self.zeroed {
             return self.write_cached(offset, bytes);
         }
+        // Only data, because the disk reads as zeros elsewhere, and holes save space.
         for run in data_runs(offset, std::iter::once(bytes)) {
             self.write_cached(offset + run.start as u64, &bytes[run])?;
         }
@@ -220,6 +222,7 @@ impl Disk {
 
     /// Waits until everything is on the disk.
     pub(super) fn sync(&self) -> Result<(), TargetError> {
+        // `fdatasync` would not suffice, since it need not write the file's mode (fsync(2)).
         self.file.sync_all().map_err(|source| self.target_error("fsync", source))
     }
 

@@ -73,6 +73,8 @@ impl Disk {
                 self.count_written(total_bytes(pages));
                 Ok(())
             }
+            // Linux reports an unsuitable length or alignment of a direct write as EINVAL
+            // (open(2), "O_DIRECT"). Other errors concern the disk itself.
             Err(Errno::INVAL) => {
                 tracing::debug!("direct writes are refused, using the page cache");
                 direct.give_up();
@@ -103,6 +105,7 @@ fn write_all(file: &File, offset: u64, slices: &[&[u8]]) -> Result<(), Errno> {
         let mut vectors = &mut vectors[..];
         while at < end {
             match rustix::io::pwritev(file, vectors, at) {
+                // Without this error, a filesystem that writes nothing would be asked forever.
                 Ok(0) => return Err(Errno::IO),
                 Ok(wrote) => {
                     at += wrote as u64;

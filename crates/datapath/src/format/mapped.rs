@@ -174,6 +174,7 @@ impl GuestSink for OnePassSink<'_, '_> {
     }
 
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        // One byte stands for the whole cluster, since slots are claimed in clusters.
         self.park.claim_range(guest.0, 1, self.writer)?;
         self.writer.add_compressed(guest.0, bytes)
     }

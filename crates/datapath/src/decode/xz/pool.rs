@@ -42,6 +42,7 @@ impl BlockPool {
     /// Changes the state and wakes the workers.
     fn for_workers(&self, change: impl FnOnce(&mut PoolState)) {
         change(&mut self.state.lock());
+        // All of them: one worker waits for a block, another for input, a third for room.
         self.workers.notify_all();
     }
 }
