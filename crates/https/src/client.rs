@@ -98,6 +98,7 @@ impl HttpsServer {
             return None;
         }
         let host = url.host_str()?;
+        // `Url` puts IPv6 addresses into brackets, which TLS and sockets do not understand.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Some(Self {
             name: ServerName::try_from(host.clone()).ok()?,
@@ -143,6 +144,7 @@ impl HttpsServer {
         let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
+            // In the words of Go's transport, which CDI's cloner prints.
             .map_err(|_| NoResponseError::Unreachable("net/http: TLS handshake timeout".to_owned()))?
             .map_err(|error| match is_untrusted(&error) {
                 true => NoResponseError::Untrusted(error_chain(&error)),
@@ -170,6 +172,7 @@ pub async fn read_message(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), MESSAGE_BYTES).collect();
     match timeout(MESSAGE_PATIENCE, body).await {
         Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        // Not an error: the status of the response already says what happened.
         _ => String::new(),
     }
 }

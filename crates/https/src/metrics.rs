@@ -73,6 +73,7 @@ pub async fn start_endpoint(
             Some(address)
         }
         Err(error) => {
+            // The work matters more than its progress (contract §0.7).
             tracing::warn!(%error, "continuing without metrics");
             None
         }

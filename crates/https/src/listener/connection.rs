@@ -72,6 +72,8 @@ impl HttpsConnection {
         let address = self.address;
         program::sockets::prepare_socket(&stream);
         let handshake = timeout(HANDSHAKE_TIMEOUT, async {
+            // A connection counts as a handshake from its first byte on. Until then it is silent,
+            // and the first to be closed for a new one.
             handshake::first_byte(&stream).await?;
             self.slot.begin_handshake();
             // Boxed, like the HTTP part below: a task is as large as the largest future that it
@@ -124,6 +126,7 @@ impl HttpsConnection {
             }
             self.last_answers(connection.as_mut()).await
         } else {
+            // Only for HTTP/1.1: in HTTP/2, frames say where a body ends.
             let io = TokioIo::new(FramingGuard::new(stream));
             let mut connection = pin!(http1_builder(self.header_timeout).serve_connection(io, service));
             tokio::select! {

@@ -131,6 +131,7 @@ impl ConnectionTable {
             connections.figures.refused.add(1);
             return None;
         }
+        // Numbers only grow, so the oldest connection is the first in each `BTreeSet`.
         let number = connections.next;
         connections.next += 1;
         let taken = Connection { close: close.clone(), phase: Phase::Silent, engagements: 0 };

@@ -126,6 +126,8 @@ pub async fn serve<H, F, B>(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
+                // With too many open files, accept fails again at once: without a pause, this loop
+                // would use a whole CPU.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -151,6 +153,7 @@ pub async fn serve<H, F, B>(
             drop(alive);
         });
     }
+    // Closed before the wait, so that new clients are refused instead of waiting in the backlog.
     drop(socket);
     drop(alive);
     // No message is ever sent: this returns when the last sender is dropped.

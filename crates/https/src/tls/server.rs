@@ -42,6 +42,8 @@ impl ServerFiles {
                     roots.add(certificate)?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                    // The kubelet's probes have no certificate. Requests that need one are refused
+                    // by the handler, which can answer 401; here only the handshake could fail.
                     .allow_unauthenticated()
                     .build()?;
                 builder.with_client_cert_verifier(verifier)

@@ -178,6 +178,8 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, "EOF")));
             }
             self.received += piece.filled().len();
+            // Exactly: a vector that doubles could take twice the limit, with thousands of
+            // clients.
             self.waiting.reserve_exact(piece.filled().len());
             self.waiting.extend_from_slice(piece.filled());
         }
