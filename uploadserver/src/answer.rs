@@ -76,6 +76,8 @@ async fn perform(
     asked: Result<UploadRequest<'_>, RequestRefusal>,
     request: &mut Option<Request<Incoming>>,
 ) -> Result<Reply, RequestRefusal> {
+    // As in CDI's server, methods are checked before clients, and HEAD is for everybody (contract
+    // §2.4).
     let is_open = matches!(
         asked,
         Ok(UploadRequest::Presence { .. } | UploadRequest::Capabilities) | Err(RequestRefusal::Method(_))
@@ -87,6 +89,7 @@ async fn perform(
         // This client is allowed to upload, so its connection must not be closed in favour of
         // another one before it has its answer.
         peer.hold_active();
+        // A request that continues an upload must not end it to make way for another one.
         if !matches!(endpoint, UploadEndpoint::Continuation(_)) {
             server.make_way().await?;
         }

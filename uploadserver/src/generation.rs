@@ -96,6 +96,8 @@ impl ResumableState {
     ) -> Option<(OwnedMutexGuard<Option<UploadIntake>>, CancellationToken)> {
         let replaced = {
             let mut turn = self.turn.lock();
+            // Cancelled before the lock is requested, because the previous request holds it while
+            // it feeds.
             std::mem::take(&mut turn.replaced).cancel();
             turn.replaced.clone()
         };
@@ -150,6 +152,7 @@ impl ResumableState {
         let Ok(mut intake) = self.intake.try_lock() else {
             return false;
         };
+        // A request has taken and released the turn since the timer was set.
         if self.turn.lock().number != rest.number {
             return false;
         }

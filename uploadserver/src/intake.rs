@@ -129,6 +129,8 @@ impl UploadIntake {
             _ => Ok(checksum),
         };
         self.flush_bytes().await;
+        // Before the sender is dropped: the data path looks for the end as soon as the bridge is
+        // closed.
         self.set_end(end);
     }
 
@@ -192,6 +194,7 @@ impl SourceBody for ReceivedBody {
         match end {
             Some(Ok(checksum)) => self.verify_checksum(checksum.as_ref()).map(|()| None),
             Some(Err(error)) => Err(error),
+            // The task that received the body was dropped with its connection, before the end.
             None => Err(SourceError::new(SourceErrorKind::Length, "unexpected EOF")),
         }
     }

@@ -75,6 +75,7 @@ pub(crate) async fn run(
         exit = until_deadline(&server, deadline) => exit,
         () = shutdown.cancel_token().cancelled() => ServerExit::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),
     };
+    // First, so that no request begins another upload while the server stops.
     closing.cancel();
     match exit {
         ServerExit::Success(_) => tracing::info!("Shutting down http server after successful upload"),

@@ -69,11 +69,14 @@ impl RequestRefusal {
         match self {
             // 404 instead of 405, as CDI's own server answers (contract §2.4).
             Self::Method(_) | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => StatusCode::NOT_FOUND,
+            // As CDI's server answers: 401, 503 while busy, 409 when done (contract §2.4).
             Self::Client => StatusCode::UNAUTHORIZED,
             Self::Occupied(SlotOccupied::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Occupied(SlotOccupied::Done) | Self::WrongOffset { .. } => StatusCode::CONFLICT,
             Self::Locked => StatusCode::LOCKED,
             Self::Gone => StatusCode::GONE,
+            // 410 makes a client begin again. After a 5xx it would try to resume an upload that is
+            // gone.
             Self::Failed(failure) if failure.status.is_server_error() => StatusCode::GONE,
             Self::Failed(failure) => failure.status,
             Self::Tus(TusHeaderError::Version) => StatusCode::PRECONDITION_FAILED,
@@ -85,6 +88,7 @@ impl RequestRefusal {
             Self::TooLarge(_)
             | Self::TooMuch { .. }
             | Self::Representation(RepresentationError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            // A fault of the client, but CDI's server answers 500 (contract §2.7).
             Self::AsyncClone => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::BAD_REQUEST,
         }

@@ -176,6 +176,7 @@ async fn feed(
         return true;
     };
     match payload::feed_intake(&mut payload, &mut intake, server.config.stall, replaced).await {
+        // Only a request that is wrong ends the upload: after a broken connection, it can go on.
         BodyEnd::Broken(error) if error.kind() == SourceErrorKind::Invalid => intake.break_off(error).await,
         BodyEnd::Unwanted => {}
         BodyEnd::Whole(trailing) if intake.has_all_bytes() => {
@@ -248,6 +249,7 @@ fn created(mut reply: Reply, id: &str) -> Reply {
     if reply.status().is_success() {
         *reply.status_mut() = StatusCode::CREATED;
     }
+    // Also after a refusal: the upload has begun, and the client may send its bytes again.
     if let Ok(location) = HeaderValue::from_str(&format!("{RESUMABLE}/{id}")) {
         reply.headers_mut().insert(header::LOCATION, location);
     }
@@ -274,6 +276,7 @@ fn with_offset(job: &UploadJob, mut reply: Reply) -> Reply {
         Some(total) => headers.insert(UPLOAD_LENGTH, HeaderValue::from(total)),
         None => headers.insert(UPLOAD_DEFER_LENGTH, DEFERRED),
     };
+    // tus demands this for HEAD, since the offset in a cached response would be wrong.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
 }

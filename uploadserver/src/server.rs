@@ -56,6 +56,7 @@ impl UploadServer {
                 if !job.resumable.try_abandon().await {
                     return Err(SlotOccupied::Busy);
                 }
+                // If the old upload takes longer to end, `begin_upload` refuses the new one.
                 timeout(TAKE_OVER, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
                 Ok(())
             }
@@ -90,6 +91,7 @@ impl UploadServer {
         });
         if let Err(error) = started {
             let _entered = job.span.enter();
+            // 503, because another attempt can get the thread that the system refused here.
             self.finish_upload(&job, Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, error)));
         }
         Ok((job, intake))
@@ -99,6 +101,7 @@ impl UploadServer {
     /// because the client may send another upload at once.
     fn finish_upload(&self, job: &Arc<UploadJob>, result: Result<UploadSuccess, UploadError>) {
         self.figures.count_upload(job, result.is_ok());
+        // Before the slot is released: a client that asks for its upload in between must find it.
         if job.plan.is_resumable() {
             *self.ended.lock() = Some(Arc::clone(job));
         }

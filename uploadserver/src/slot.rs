@@ -72,6 +72,7 @@ impl UploadSlot {
     /// Claims the slot for `job`. Fails if the slot is occupied.
     pub(crate) fn claim_for(&self, job: &Arc<UploadJob>) -> Result<(), SlotOccupied> {
         let mut result = Ok(());
+        // Compared and changed in one step, because two requests may begin at the same time.
         self.state.send_if_modified(|state| {
             result = match state {
                 ServerState::Idle => Ok(()),

@@ -52,6 +52,8 @@ pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
 /// Returns the length of the upload that a request creates; `None` if the length comes later.
 pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, TusHeaderError> {
     if !headers.contains_key(TUS_RESUMABLE) {
+        // Answered with 404: kubectl-cdi 0.1.0 speaks another protocol on this path, and sends
+        // everything in one request when it is not found.
         return Err(TusHeaderError::NotTus);
     }
     check_version(headers)?;
@@ -87,6 +89,7 @@ pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<Pref
     let text = value.to_str().map_err(|_| refused("it is not text"))?;
     let marks = text.split(',').map(|mark| mark.trim().parse::<PrefixCrc>());
     let marks: Vec<PrefixCrc> =
+        // One more than the limit is enough for a refusal, however long the header is.
         marks.take(MAX_MARKS + 1).collect::<Result<_, _>>().map_err(|error| refused(&error.to_string()))?;
     if marks.len() > MAX_MARKS || !marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset()) {
         return Err(refused(&format!("there are {MAX_MARKS} at most, in ascending order")));

@@ -29,6 +29,7 @@ pub(crate) fn write_upload(
 ) -> Result<UploadSuccess, UploadError> {
     volume::limits::of_next_transfer();
     let written = run_transfer(config, job, &received);
+    // Dropped first: its chunks belong to the pool that is given back next.
     drop(received);
     memory::give_back();
     written
@@ -63,6 +64,7 @@ fn run_transfer(
                 BodyContent::FilesClone(_) => !is_device,
             },
         }),
+        // Errors after a stop are its consequences, so they neither count nor reach the client.
         Err(_) if job.stop.is_cancelled() => {
             Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, "it was stopped on request"))
         }

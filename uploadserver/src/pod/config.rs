@@ -68,6 +68,7 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
     let config = Config {
         // A variable that is set but empty means all addresses.
         address: env.get(LISTEN_ADDRESS).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
+        // An invalid port counts as none, as in CDI's server (contract §2.1).
         port: reader.read_text(LISTEN_PORT).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_PORT),
         tls,
         profile: TlsProfile::new(
