@@ -186,6 +186,7 @@ impl UploadDeniedError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Excess(_) => StatusCode::TOO_MANY_REQUESTS,
+            // 503 whatever the reason, as CDI's proxy answers (contract §3.6).
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotForArchives(_) => StatusCode::NOT_FOUND,
         }
@@ -239,9 +240,13 @@ fn admit_upload(
     grant: UploadGrant,
     request: &Request<Incoming>,
 ) -> Result<Arc<UploadExchange>, UploadLimitError> {
+    // The limit of the PVC comes first: a request beyond it must not make another upload give up
+    // its place, which `admit_upload` may do.
     let entry = proxy.limits.enter_request(&grant)?;
     let method = request.method().clone();
     let permit = match is_question(&method) {
+        // Without a permit, so that clients can ask about their uploads while all places are
+        // taken.
         true => None,
         false => Some(proxy.limits.admit_upload(peer.address.ip())?),
     };
@@ -308,6 +313,7 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
     tracing::error!("{failure}");
     match failure {
         UpstreamError::Credentials(_) => {
+            // 500 as from CDI's proxy (contract §3.7).
             exchange.note_answer(StatusCode::INTERNAL_SERVER_ERROR, RequestOutcome::NoCredentials);
             let words =
                 "the proxy cannot read its own certificates: an administrator has to look at its log\n";
@@ -318,6 +324,7 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
             limit_reply(format!("{failure}\n"))
         }
         UpstreamError::Transport(_) => {
+            // 502 and these words as from CDI's proxy (contract §3.8).
             exchange.note_answer(StatusCode::BAD_GATEWAY, RequestOutcome::Unreachable);
             reply::text_reply(StatusCode::BAD_GATEWAY, format!("error in upload-proxy: {failure}\n"))
         }

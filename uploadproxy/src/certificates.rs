@@ -42,6 +42,7 @@ pub(crate) async fn follow_files(
                 _ = ticks.tick() => false,
             };
             let found = read_files(&files).ok();
+            // Files that were refused are tried, and complained of, only once.
             let is_new = found.is_some() && found != used && found != refused;
             if !is_new && !is_other_profile {
                 continue;
@@ -72,6 +73,8 @@ fn show_expiry(files: &ServerFiles, expiry: &Gauge) {
 }
 
 fn read_files(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
+    // Blocking calls in a task: the files have a few kilobytes, and the kubelet keeps mounted
+    // Secrets in memory.
     Ok([std::fs::read(&files.certificate)?, std::fs::read(&files.key)?])
 }
 

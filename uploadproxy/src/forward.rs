@@ -50,6 +50,7 @@ pub(crate) fn upstream_request(
         // and so is the header that announces them.
         headers.remove(header::TRAILER);
     }
+    // The upload server knows the proxy by its certificate. A token there could only leak.
     headers.remove(header::AUTHORIZATION);
     for name in CLONE_HEADERS {
         headers.remove(name);

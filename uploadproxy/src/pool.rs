@@ -121,6 +121,8 @@ impl ConnectionLease {
             if let Ok(Ok(())) = timeout(LINGER, connection.sender.ready()).await {
                 pool.put_idle(place, connection);
                 tokio::time::sleep(IDLE).await;
+                // The pool has no task of its own, so each returned connection closes what has
+                // become too old.
                 pool.sweep_idle();
             }
         });

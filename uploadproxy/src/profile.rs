@@ -44,6 +44,8 @@ async fn take_next(
                     let names = not_offered.join(", ");
                     tracing::debug!("not offered, since they are not safe or not known: {names}");
                 }
+                // Only if it has changed: a receiver builds a new TLS configuration for each
+                // notification.
                 profile.send_if_modified(|current| {
                     let changed = *current != next;
                     if changed {
@@ -57,6 +59,7 @@ async fn take_next(
             // The configuration was deleted: the last profile stays in force (contract §3.2).
             Some(Ok(None)) => return true,
             Some(Err(error)) => {
+                // Not the end: the stream watches again after a pause (`default_backoff`).
                 tracing::warn!("cannot watch CDI's configuration: {}", program::report::error_chain(&error));
             }
             None => return false,

@@ -126,6 +126,7 @@ fn with_timeouts(mut config: kube::Config) -> kube::Config {
     config.connect_timeout = Some(API_PATIENCE);
     config.read_timeout = Some(API_PATIENCE);
     config.write_timeout = Some(API_PATIENCE);
+    // Otherwise the time between two requests on a connection would count as silence.
     config.reset_reader_on_write = true;
     config
 }
@@ -164,6 +165,7 @@ pub(crate) fn metrics_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
     let (address, port) = values::listen(text)?;
     if address.is_empty() {
+        // IPv6 first, because such a socket takes IPv4 too; the other is for nodes without IPv6.
         let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
         return Ok(all.map(|ip| SocketAddr::new(ip, port)).into());
     }

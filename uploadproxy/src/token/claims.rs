@@ -50,6 +50,7 @@ impl TokenClaims {
         let leeway = LEEWAY.as_secs_f64();
         let is = |time: &Option<Number>, wrong: fn(f64, f64) -> bool, leeway: f64| {
             let time = time.as_ref().and_then(Number::as_f64);
+            // Only a time that is present can be wrong, as in go-jose, which CDI uses.
             time.is_some_and(|time| wrong(time + leeway, now))
         };
         if is(&self.exp, |exp, now| exp < now, leeway) {
