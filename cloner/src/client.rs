@@ -84,6 +84,8 @@ impl UploadClient {
     }
 
     async fn query_zstd_support(&self) -> Result<bool, String> {
+        // Every upload server answers HEAD on this path without beginning an upload (contract
+        // §2.4).
         let request = self.0.build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new());
         let mut request = request.map_err(describe_error)?;
         // The server lists its encodings only if the request names one.

@@ -26,6 +26,7 @@ pub(crate) enum SizeKind {
 pub(crate) fn tree_bytes(root: &Path, count: SizeKind) -> u64 {
     let mut total = 0;
     let mut linked = HashSet::new();
+    // A list instead of recursion, because the volume decides how deep directories nest.
     let mut waiting: Vec<PathBuf> = vec![root.to_owned()];
     while let Some(path) = waiting.pop() {
         let is_root = path == root;

@@ -175,6 +175,7 @@ fn report_stop(shutdown: &ShutdownRequest) -> ExitReason {
 }
 
 fn report_fatal(reason: &str) -> ExitReason {
+    // Without a termination message, the kubelet shows the end of the log (contract §0.3).
     tracing::error!("{reason}");
     ExitReason::Fatal
 }
