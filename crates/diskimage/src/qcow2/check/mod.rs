@@ -81,6 +81,7 @@ impl Qcow2Check {
             });
             tables.push_table(*host, self.header.cluster_size(), L2, 0);
         }
+        // Freed, not cleared: the list may be large, and the L2 tables need the memory next.
         self.l2_tables = Vec::new();
     }
 
