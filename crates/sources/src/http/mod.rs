@@ -141,6 +141,7 @@ impl Source for HttpSource {
     /// True if the length is known, the validator is strong, and ranges were seen to work. They
     /// are tested once, when first needed.
     fn is_ranged(&self) -> bool {
+        // A missing header says nothing: such a server may support ranges too (RFC 9110 §14.3).
         let refused = header_text(&self.headers, header::ACCEPT_RANGES)
             .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
         let object = &self.object;
@@ -187,6 +188,7 @@ async fn send_first_request(client: &ObjectClient) -> Result<(Response, Url), So
 }
 
 async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError> {
+    // A GET, because some servers refuse HEAD or answer it differently. The body is read later.
     let (response, location) = client.follow_redirects(client.start_url(), None).await?;
     match response.status() {
         StatusCode::OK => Ok((response, location)),

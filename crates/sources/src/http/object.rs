@@ -61,6 +61,7 @@ impl HttpObject {
             (response, url)
         };
         if response.status().is_success() {
+            // Only after a success: an error page must not become the place of later requests.
             *self.location.lock() = url;
         }
         Ok(response)

@@ -245,6 +245,7 @@ impl NbdPipeline {
         ranges: &mut impl Iterator<Item = Range<u64>>,
         limit: Duration,
     ) -> Result<(), AttemptError> {
+        // Nothing is sent after a request for block status: its reply decides what to read next.
         while self.asked.len() < MAX_REQUESTS
             && self.asked_bytes < self.ahead_bytes
             && !matches!(self.asked.back(), Some(QueuedRequest::Status))

@@ -37,6 +37,7 @@ pub(super) async fn negotiate(
 ) -> Result<(Stream, NbdAgreement), AttemptError> {
     let mut haggling = NbdNegotiation { stream };
     haggling.exchange_greeting().await?;
+    // Before all other options, because an attacker could change what is agreed without TLS.
     if let Some(name) = &uri.tls_name {
         haggling = haggling.start_tls(name, tls).await?;
     }
@@ -91,6 +92,7 @@ impl NbdNegotiation {
         if style != Some(wire::IHAVEOPT) || flags & wire::FLAG_FIXED_NEWSTYLE == 0 {
             return Err(invalid_error("the NBD server does not speak the fixed newstyle protocol"));
         }
+        // A client must not set a flag that the server has not set (protocol, "Client flags").
         let client_flags = wire::FLAG_FIXED_NEWSTYLE | (flags & wire::FLAG_NO_ZEROES);
         self.write_bytes(&u32::from(client_flags).to_be_bytes()).await
     }
@@ -136,11 +138,14 @@ impl NbdNegotiation {
                 Ok(())
             })
             .await?;
+        // A refusal at the end takes back the contexts that were announced before it.
         Ok(id.filter(|_| matches!(outcome, OptionOutcome::Accepted)))
     }
 
     async fn negotiate_go(&mut self, export: &str) -> Result<(u64, bool, BlockSizes), AttemptError> {
         let (mut described, mut block_sizes) = (None, BlockSizes::default());
+        // `NBD_OPT_EXPORT_NAME`, the older option, cannot report errors: the server closes the
+        // connection.
         self.write_bytes(&wire::encode_option(wire::OPT_GO, &wire::encode_go(export))).await?;
         let outcome = self
             .read_option_replies(wire::OPT_GO, |kind, mut fields| {

@@ -42,6 +42,7 @@ impl ImportPolicy {
             ))),
             CleartextRule::Warned(told) => {
                 let mut told = told.lock();
+                // Once for each server, because a download sends thousands of requests.
                 if told.insert(url.origin()) {
                     tracing::warn!("{secret} goes to {server} without TLS: everybody on the way can read it");
                 }

@@ -151,6 +151,8 @@ impl VddkInstallation {
         arguments.push(path_argument("libdir=", &self.library));
         arguments.push(format!("server={}", disk.server).into());
         arguments.push(format!("user={}", disk.user).into());
+        // In a file, because other users can see the arguments of a process
+        // (nbdkit-vddk-plugin(1)).
         arguments.push(path_argument("password=+", &folder.password_path()));
         if let Some(thumbprint) = disk.thumbprint {
             arguments.push(format!("thumbprint={thumbprint}").into());
@@ -192,6 +194,7 @@ impl NbdkitProcess {
         let program = installation.start_program(&mut command, gone)?;
         let mut nbdkit = Self { program, folder };
         nbdkit.wait_until_ready(stop)?;
+        // nbdkit has read it by now, and an importer that is killed leaves its folder behind.
         nbdkit.folder.forget_password();
         Ok(nbdkit)
     }

@@ -134,6 +134,7 @@ impl RunningProgram {
         if self.reader.is_none() {
             return;
         }
+        // `run-with-parent` ends nbdkit when its standard input ends.
         drop(self.child.stdin.take());
         // After a child was waited for, its process ID may already belong to another process.
         if !self.is_kept
