@@ -59,6 +59,7 @@ impl ApiQuery<'_> {
         let words = object::printable_line(&words);
         match code {
             401 => ClusterError::Unknown { host: host.to_owned() },
+            // Quotas, RBAC and admission share status and reason, so only the message differs.
             403 if words.contains("quota") => ClusterError::Quota(words),
             // The message of RBAC. All other responses with status 403 are refusals by admission.
             403 if words.contains("is forbidden: User ") => ClusterError::Denied {

@@ -144,6 +144,7 @@ impl Cluster {
         name: &str,
         uid: &ObjectUid,
     ) -> Result<(), ClusterError> {
+        // A check before the request would leave time for another object to take the name.
         let preconditions = json!({"uid": uid.as_str()});
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         self.ask_for(RbacVerb::Delete, resource, name, Some(&options)).await.map(drop)

@@ -65,6 +65,7 @@ impl CountedValue<'_, '_> {
         let wanted = counter.taken.saturating_add(STEP_BYTES);
         counter.memory.resize(wanted).map_err(|exceeded| {
             let error = E::custom(&exceeded);
+            // Remembered here, because the error of serde_json keeps only the text.
             counter.exceeded = Some(exceeded);
             error
         })

@@ -45,6 +45,7 @@ impl TargetObjects {
     /// bound.
     pub fn claim_bytes(&self) -> Option<u64> {
         let claim = self.claim.as_ref()?;
+        // A claim can be bound to a volume that is larger than its request.
         let size = text_at(claim, "/status/capacity/storage")
             .or_else(|| text_at(claim, "/spec/resources/requests/storage"));
         program::quantity::parse_bytes(size?).ok()
@@ -115,6 +116,7 @@ impl TargetObjects {
 
     /// Returns true if the volume is filled.
     pub(crate) fn is_filled(&self) -> bool {
+        // A claim without a DataVolume has only the annotation, with the phase of its pod.
         self.phase() == Some("Succeeded") || self.of_claim("storage.pod.phase") == Some("Succeeded")
     }
 

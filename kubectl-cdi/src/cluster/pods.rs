@@ -33,6 +33,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
         match text_at(status, "/state/waiting/reason") {
             None | Some("ContainerCreating" | "PodInitializing") => {}
             Some("CrashLoopBackOff") => return WaitReason::Crashing(last_words(status)),
+            // Kubelet has many such reasons: ErrImagePull, ImagePullBackOff, InvalidImageName, …
             Some(reason) if reason.contains("Image") => {
                 return WaitReason::Image(message().unwrap_or_else(|| printable_line(reason)));
             }
@@ -45,6 +46,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     if let Some(end) = ends.find(|end| end["exitCode"] != 0) {
         return WaitReason::Crashing(words_of(end));
     }
+    // Init containers are left out, because they end before the other containers start.
     let has_ended = |status: &Value| status.pointer("/state/terminated").is_some();
     if list_at(pod, "/status/containerStatuses").iter().any(has_ended) {
         return WaitReason::Finishing;

@@ -45,6 +45,7 @@ pub fn request_bytes(
     let (inflated, formatted) =
         (with_overhead(disk, file_system.overhead), with_metadata(disk, file_system.is_xfs));
     match kind {
+        // CDI checks against its overhead, and the file system takes its metadata: both must fit.
         VolumeTargetKind::Claim => round_up(inflated.max(formatted)),
         VolumeTargetKind::DataVolume if formatted <= inflated => disk,
         VolumeTargetKind::DataVolume => round_up(without_overhead(formatted, file_system.overhead)),

@@ -88,6 +88,7 @@ impl Cluster {
             Some(target) => vec![(target.clone(), self.find_existing(target).await?)],
             None => self.list_all(&mut memory).await?,
         };
+        // One request for all volumes, instead of one for each.
         let warnings = self.list_events("type=Warning").await;
         let is_running = |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
         let pods = match all.iter().any(is_running) {

@@ -71,6 +71,7 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
             if let Some(mode) = access {
                 storage["accessModes"] = json!([mode]);
             }
+            // `storage`, not `pvc`: only there CDI chooses modes that the storage supports.
             let mut spec = json!({"source": source_value(&wanted.source), "storage": storage});
             set_field(&mut spec, "contentType", wanted.archive.then_some("archive"));
             if wanted.preallocation {

@@ -179,6 +179,7 @@ impl UploadTask<'_> {
                 Err(trouble) => return Err(self.send_error(trouble)),
             }
             if let Some(session) = &mut session {
+                // After a failure, only the server knows which bytes have arrived.
                 session.has = None;
             }
         }
@@ -310,6 +311,7 @@ impl UploadTask<'_> {
             return Err(UploadRequestError::Passing(format!("the server has {taken} bytes of {total}")));
         }
         self.watch.set_wait_reason("the upload server checks the disk and writes the last of it");
+        // Asked for again: sending may have taken longer than a token is valid.
         let token = self.tokens.current_token().await?;
         protocol::finish_upload(proxy, &token, location, total, &checksum).await
     }

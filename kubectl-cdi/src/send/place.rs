@@ -78,6 +78,7 @@ fn open_locked(path: &Path, name: String) -> io::Result<LockedFile> {
     make_private(&folder, FileType::Directory, Mode::RWXU)?;
     let mode = Mode::RUSR | Mode::WUSR;
     // With `NONBLOCK` a named pipe is opened without waiting, and is rejected by the check below.
+    // With `APPEND`, the first write after a truncation goes to the beginning of the file.
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | flags;
     let file = openat(&folder, &name, flags, mode)?;
     make_private(&file, FileType::RegularFile, mode)?;
