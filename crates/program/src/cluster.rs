@@ -60,6 +60,7 @@ pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Err
         ClientBuilder::try_from(config.clone())?;
     }
     let mut connector = HttpConnector::new_with_resolver(service_fn(resolve_name));
+    // Without this, the connector refuses `https` addresses, whose TLS is added above it.
     connector.enforce_http(false);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -103,6 +104,7 @@ pub async fn client_config(
         (None, Some(server)) => Config::new(server.parse().map_err(|error| complain(&error))?),
     };
     if let Some(server) = server {
+        // Wins over the kubeconfig, as in `BuildConfigFromFlags` of client-go, which CDI uses.
         config.cluster_url = server.parse().map_err(|error| complain(&error))?;
     }
     Ok(config)

@@ -43,6 +43,7 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
+    // A guard, because the caller can also drop this future before the job has ended.
     let mut left_behind = OnDrop(Some(abandon));
     let overdue = async {
         shutdown.cancel_token().cancelled().await;

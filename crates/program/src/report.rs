@@ -114,6 +114,7 @@ fn without_middle(line: &str) -> String {
 }
 
 fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
+    // Written in place: the kubelet mounts this very file, so another one cannot take its name.
     OpenOptions::new()
         .write(true)
         .create(true)

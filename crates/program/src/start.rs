@@ -68,6 +68,7 @@ where
     }
     let format = LogStyle::from_env(env).log_format(LogFormat::Klog);
     logging::init(LogOptions { format, verbosity: flags.verbosity, program });
+    // After the log, to which the hook writes.
     panics::install_hook();
     crate::install_provider();
     let ended = on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()));
@@ -111,6 +112,8 @@ pub fn build_runtimes() -> impl Iterator<Item = Result<Runtime, ProcessStartErro
 /// task that passes its bytes on wake each other for every read: an upload of a raw disk took 3.9
 /// s of CPU time with two threads and 2.8 s with one.
 fn build_runtime() -> Result<Runtime, ProcessStartError> {
+    // A current-thread runtime would run only inside `block_on`, which nobody calls for the
+    // runtimes that serve connections.
     let mut builder = Builder::new_multi_thread();
     coalesce::wake_ups(&mut builder).worker_threads(1).enable_all();
     // tokio returns an error if epoll is not available, but panics if it cannot get a thread or a

@@ -31,12 +31,14 @@ impl ProgressMetric {
     }
 
     fn raise_to(&self, hundredths: u64) {
+        // CDI expects a percentage that only grows (contract §0.7).
         self.state.fetch_max(hundredths + 1, Ordering::Relaxed);
     }
 
     /// The value with two decimals, never in exponent form; `None` before the first update.
     pub(super) fn value_text(&self) -> Option<String> {
         let hundredths = self.state.load(Ordering::Relaxed).checked_sub(1)?;
+        // CDI's controllers do not match any other form of the number (contract §0.7).
         Some(format!("{}.{:02}", hundredths / 100, hundredths % 100))
     }
 }

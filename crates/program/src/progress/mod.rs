@@ -225,6 +225,7 @@ impl ProgressReporter {
                 DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => LINE_PERIOD,
             };
             let (mut monitor, mut lines) = (JobMonitor::start(&watched), PlainLines::default());
+            // A channel instead of a sleep, so that the end of the job is not delayed by it.
             while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 let moment = monitor.look_at(&mut watched);
                 match &display.kind {
