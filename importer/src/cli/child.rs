@@ -27,6 +27,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
     };
     let mut child = Command::new(&arguments.program)
         .args(&arguments.arguments)
+        // The pipe stays with this process, which learns from it that the parent has ended.
         .stdin(Stdio::null())
         .spawn()
         .map_err(|error| failed(&errno_text(&error)))?;
@@ -45,6 +46,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
         }
     });
     if let Err(error) = watching {
+        // Without this thread, the program would outlive the parent.
         child.kill().and_then(|()| child.wait()).ok();
         return Err(failed(&ThreadStartError(error).to_string()));
     }
@@ -54,6 +56,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
 
 fn wait_for_the_end() {
     let mut input = std::io::stdin().lock();
+    // A pipe that cannot be read counts as ended: nothing else would end the program.
     while input.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
 }
 

@@ -88,6 +88,7 @@ impl From<ProcessStartError> for ImporterCommandError {
 impl From<Error> for ImporterCommandError {
     fn from(error: Error) -> Self {
         match error {
+            // The source did not fail, so the exit code of its failures would be wrong.
             Error::Source(source) if source.kind() == SourceErrorKind::Stopped => {
                 Self::Transfer(Error::Stopped, None)
             }

@@ -231,6 +231,7 @@ fn parse_extra_header(line: &str, secret: bool, option: &str) -> Result<ExtraHea
 /// option that names the file, for error messages.
 fn read_line(option: &str, file: &Path) -> Result<String, ImporterCommandError> {
     match fs::read_to_string(file) {
+        // Only line breaks, which editors add: a password may begin or end with spaces.
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
         Err(error) => Err(ImporterCommandError::Usage(format!(
             "cannot read {}: {}; check {option}",

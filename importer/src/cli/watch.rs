@@ -44,6 +44,7 @@ impl Observer for TransferWatch {
 
     fn record_bytes(&self, count: ByteCount, total: u64) {
         if count == ByteCount::Target {
+            // Several writers report totals, so an older total can arrive after a newer one.
             self.written.fetch_max(total, Ordering::Relaxed);
         }
     }
@@ -58,6 +59,7 @@ impl Observer for TransferWatch {
         *waiting = Some(WaitState {
             party: Some("the source"),
             cause: pause.cause.to_owned(),
+            // Several pauses without a byte between them count as one wait.
             since: waiting.as_ref().map_or(now, |wait| wait.since),
             retry: Some(PlannedRetry { attempt: pause.next_attempt, at: now + pause.pause }),
         });
