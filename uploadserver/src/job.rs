@@ -143,7 +143,8 @@ impl UploadJob {
     /// Creates a job that has not begun. `transfers` counts its stages.
     pub(crate) fn new(plan: UploadPlan, stop: CancellationToken, transfers: Arc<TransferMetrics>) -> Self {
         let outlook = Sender::new(JobState::Running);
-        // 128 random bits, so that names cannot be guessed.
+        // 128 random bits: no two uploads ever share a name. The name is not a secret, because every
+        // request is authenticated by its certificate or token.
         let id = format!("{:032x}", fastrand::u128(..));
         Self {
             // Only the log lines of an upload with several requests need a span to be told apart.

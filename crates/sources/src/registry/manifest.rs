@@ -280,7 +280,7 @@ mod tests {
         let one = descriptor();
         for (text, reason) in [
             (r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(), "schema 1"),
-            (format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#), "at once"),
+            (format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#), "both a single image"),
             ("{}".to_owned(), "neither"),
             (r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(), "no digest"),
             (one.replace('3', "-3").replace("\"mediaType\"", "\"x\""), "neither"),

@@ -55,7 +55,7 @@ fn shells_and_kubectl_complete_the_names_of_volumes() {
     assert_eq!(ask(&["token", "-n", SPACE, ""]), "dv/fedora\npvc/disk1\n:4\n");
     assert_eq!(ask(&["upload", "./"]), ":0\n");
     assert_eq!(ask(&["status", "-n", "nowhere", ""]), ":4\n");
-    assert!(ask(&["up"]).starts_with("upload\tSend an image from here\n"));
+    assert!(ask(&["up"]).starts_with("upload\tUpload an image from this machine\n"));
 }
 
 #[test]
