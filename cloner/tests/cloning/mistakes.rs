@@ -96,7 +96,7 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
         "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/raw" =>
             2: "the key of the client certificate", "cannot be used", "check --cert and --key";
         "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/stranger.key" =>
-            2: "the certificate and the key", "do not belong together", "check --cert and --key";
+            2: "the certificate and the key", "do not match", "check --cert and --key";
         "clone {files}/raw https://{closed}/v1beta1/upload {tls}" =>
             7: "https://{closed}/v1beta1/upload", "cannot connect: connection refused", "does the server run?";
         "clone {files}/raw https://no-such-host.invalid/v1beta1/upload {tls}" =>

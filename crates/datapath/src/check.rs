@@ -50,7 +50,7 @@ pub fn check_image(
     let image = open_mapped(format, &mut input, memory)?;
     let facts = image.head_facts();
     let Some(image_bytes) = ranged_length(source, &mut input) else {
-        let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
+        let reason = "images are checked in place: the image must not be compressed as a whole, and its source must support ranges";
         return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
     };
     let mut checker = ImageChecker::new(image, image_bytes, memory.empty_grant());

@@ -54,7 +54,7 @@ fn try_lock(file: &File) -> LockState {
             Err(TryLockError::WouldBlock) => return LockState::Taken,
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
             Err(TryLockError::Error(error)) => {
-                tracing::debug!(%error, "the filesystem of the target has no locks");
+                tracing::debug!(%error, "the target's filesystem does not support locks");
                 return LockState::Impossible;
             }
         }

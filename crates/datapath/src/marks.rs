@@ -55,7 +55,7 @@ impl fmt::Display for PrefixCrc {
 /// A text that is not a valid mark.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not END:CRC with END, a multiple of {MARK_BYTES} above {HELD_BYTES}, and CRC, 16 hexadecimal digits"
+    "{0:?} is not END:CRC, where END is a multiple of {MARK_BYTES} above {HELD_BYTES} and CRC has 16 hexadecimal digits"
 )]
 pub struct PrefixCrcError(String);
 

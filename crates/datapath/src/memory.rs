@@ -65,7 +65,7 @@ impl Drop for HeldMemory {
 
 /// The request exceeds the memory that is left in the budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("needs {needed} bytes of memory, and {available} of the {limit} that an image may take are left")]
+#[error("needs {needed} bytes of memory, but only {available} of the {limit} allowed for an image are left")]
 pub struct MemoryLimitError {
     /// Bytes that this request needs.
     pub needed: u64,

@@ -28,7 +28,7 @@ impl SpeedLimit {
 /// Fewer bytes arrived than required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{bytes} bytes came in {} seconds of waiting, which is less than {bytes_per_second} a second",
+    "{bytes} bytes arrived in {} seconds of waiting, which is less than {bytes_per_second} per second",
     .time.as_secs()
 )]
 pub struct TooSlowError {
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((slow.bytes, slow.time), (10, Duration::from_secs(10)));
         assert_eq!(
             slow.to_string(),
-            "10 bytes came in 10 seconds of waiting, which is less than 100 a second"
+            "10 bytes arrived in 10 seconds of waiting, which is less than 100 per second"
         );
     }
 

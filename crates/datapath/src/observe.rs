@@ -128,7 +128,7 @@ impl ByteCount {
             Self::Target => ("target_bytes", "Bytes that were written to the target, or sent to it."),
             Self::Skipped => (
                 "skipped_bytes",
-                "Bytes of zeros that were not written or sent, such as holes. A disk counts them when it is complete.",
+                "Zero bytes that were not written or sent, such as holes. They are counted when the disk is complete.",
             ),
         }
     }
@@ -174,7 +174,7 @@ impl StageTimes {
     }
 
     /// Lists the times of all stages that were used and names the slowest: `source 3.0 s, target
-    /// 0.2 s: the source is the slow part`. `None` if no stage stands out, or if all were fast.
+    /// 0.2 s: the source is the bottleneck`. `None` if no stage stands out, or if all were fast.
     fn slow_part(&self) -> Option<String> {
         let times = self.all_times();
         let (slowest, longest) = times.into_iter().max_by_key(|(_, time)| *time)?;
@@ -186,7 +186,7 @@ impl StageTimes {
         let used = times.iter().filter(|(_, time)| !time.is_zero());
         let listed: Vec<_> =
             used.map(|(stage, time)| format!("{stage} {:.1} s", time.as_secs_f64())).collect();
-        Some(format!("{}: the {slowest} is the slow part", listed.join(", ")))
+        Some(format!("{}: the {slowest} is the bottleneck", listed.join(", ")))
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
         times.add_time(Stage::Source, Duration::from_secs(1));
         assert_eq!(times.slow_part(), None, "nothing stands out");
         times.add_time(Stage::Source, Duration::from_secs(2));
-        let sentence = "source 3.0 s, target 0.9 s: the source is the slow part";
+        let sentence = "source 3.0 s, target 0.9 s: the source is the bottleneck";
         assert_eq!(times.slow_part().as_deref(), Some(sentence));
     }
 }

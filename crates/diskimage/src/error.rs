@@ -20,10 +20,10 @@ pub enum Error {
         found: Format,
     },
     /// A consistency check was requested for a raw disk.
-    #[error("the image is raw: it has no structure of its own that could be checked")]
+    #[error("the image is raw: it has no structure that could be checked")]
     NothingToCheck,
     /// The content matches two formats.
-    #[error("the image could be in {first} format and in {second} format: say which with --format")]
+    #[error("the image could be in {first} or {second} format: choose one with --format")]
     Ambiguous {
         /// One of them.
         first: &'static str,
@@ -101,7 +101,8 @@ pub enum Error {
     },
     /// The image stores only the differences to another image, its parent.
     #[error(
-        "the {format} image is the difference to another{}: other files are never opened; flatten it first with `qemu-img convert -O qcow2`", named(.name)
+        "the {format} image stores only the differences to another{}: other files are never opened; flatten it first with `qemu-img \
+         convert -O qcow2`", named(.name)
     )]
     Parent {
         /// The format.
@@ -163,7 +164,8 @@ pub enum Error {
     /// One pass only: something is referred to again after it has passed, and nothing announced
     /// the later reference.
     #[error(
-        "the {format} image cannot be read in one pass: {what} at image offset {offset:#x} is needed again after it has passed: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`"
+        "the {format} image cannot be read in one pass: {what} at image offset {offset:#x} is needed again after it has passed: serve \
+         it uncompressed from a server that supports ranges, or convert it once with `qemu-img convert -O qcow2`"
     )]
     Passed {
         /// The format.
@@ -176,7 +178,8 @@ pub enum Error {
     /// References that the format allows but that no program writes. Following them could cost any
     /// amount of time or memory, even for a small image.
     #[error(
-        "the {format} image is not supported: {what} (at image offset {offset:#x}), which no program writes and which may take any time to follow: convert it once with `qemu-img convert -O qcow2`"
+        "the {format} image is not supported: {what} (at image offset {offset:#x}), which no program writes and which could take \
+         unlimited time to follow: convert it once with `qemu-img convert -O qcow2`"
     )]
     TooEntangled {
         /// The format.
@@ -188,7 +191,8 @@ pub enum Error {
     },
     /// The map of the image needs more memory than is available.
     #[error(
-        "the tables of the image need more than the {available} bytes of memory that are left for them: give the import more memory, or convert the image once with `qemu-img convert -O qcow2`, which orders it"
+        "the tables of the image need more than the {available} bytes of memory that are left for them: give the import more memory, or \
+         convert the image once with `qemu-img convert -O qcow2`, which puts it in order"
     )]
     MapTooLarge {
         /// Bytes that are available for the map.

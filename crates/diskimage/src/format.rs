@@ -125,7 +125,7 @@ impl FromStr for Format {
         Self::readable_formats().find(|format| format.name_and_flags().1.contains(&name)).ok_or_else(|| {
             let list = Self::list_readable(Self::flag_name);
             let (first, last) = list.rsplit_once(", ").unwrap_or_default();
-            format!("unknown format \"{name}\": there are {first} and {last}")
+            format!("unknown format \"{name}\": use {first} or {last}")
         })
     }
 }

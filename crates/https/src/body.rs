@@ -8,7 +8,7 @@ pub const MAX_BYTES: u64 = 1 << 50;
 
 /// The body is too large for the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0} bytes is too large: at most {MAX_BYTES} are taken")]
+#[error("{0} bytes is too large: the limit is {MAX_BYTES}")]
 pub struct TooLarge(pub u64);
 
 /// Rejects a length that cannot be real.
@@ -32,9 +32,6 @@ mod tests {
     fn a_body_may_have_exactly_the_largest_length() {
         assert_eq!(check_length(MAX_BYTES), Ok(()));
         let refused = check_length(MAX_BYTES + 1).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "1125899906842625 bytes is too large: at most 1125899906842624 are taken"
-        );
+        assert_eq!(refused.to_string(), "1125899906842625 bytes is too large: the limit is 1125899906842624");
     }
 }

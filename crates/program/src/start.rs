@@ -24,9 +24,7 @@ const MAX_LANES: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessStartError {
     /// The system refuses a resource that a runtime needs: a thread or file descriptors.
-    #[error(
-        "cannot start: {0}; raise the limits of processes (pids, ulimit -u) and of open files (ulimit -n)"
-    )]
+    #[error("cannot start: {0}; raise the limits on processes (pids, ulimit -u) and open files (ulimit -n)")]
     Runtime(String),
     /// The signal handlers cannot be installed.
     #[error("cannot watch for signals: {0}")]

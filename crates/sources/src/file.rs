@@ -75,11 +75,11 @@ impl FileSource {
 fn opening_advice(path: &str, error: &io::Error) -> &'static str {
     let has_scheme = path.split_once(':').is_some_and(|(scheme, _)| find_scheme(scheme).is_some());
     match error.kind() {
-        io::ErrorKind::NotFound if has_scheme => "the address of a server has two slashes behind the colon",
+        io::ErrorKind::NotFound if has_scheme => "the address of a server has two slashes after the colon",
         io::ErrorKind::NotFound if begins_like_a_host(path) => "the address of a server begins with https://",
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "check the path",
         io::ErrorKind::IsADirectory => "name a file in it",
-        io::ErrorKind::PermissionDenied => "does this user have the right to read it?",
+        io::ErrorKind::PermissionDenied => "is this user allowed to read it?",
         _ => "a source is a file, a block device or a pipe",
     }
 }

@@ -123,7 +123,7 @@ impl SourceLocation {
                 Ok(Self::Vddk(VddkOptions::parse(text, particulars.checkpoints, particulars.vddk)?))
             }
             Some(SourceKind::Glance) => {
-                let unknown = || invalid_error("an OpenStack cloud has to be told who asks");
+                let unknown = || invalid_error("an OpenStack cloud requires a login");
                 let access = particulars.access.ok_or_else(unknown)?;
                 GlanceOptions::parse(text, access).map(Self::Glance)
             }
@@ -131,7 +131,7 @@ impl SourceLocation {
                 let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
                 path.map(Self::File).ok_or_else(|| {
                     invalid_error(format!(
-                        "{text} is not a file of this machine: write file:///PATH, or the path alone"
+                        "{text} is not a file on this machine: write file:///PATH, or the path alone"
                     ))
                 })
             }

@@ -84,7 +84,7 @@ fn parse_proxy(name: &str, text: &str) -> Result<Url, SourceError> {
     }
     match url.scheme() {
         "http" | "https" | "socks5h" => Ok(url),
-        other => Err(refused(format!("scheme {other} is none of http, https, socks5"))),
+        other => Err(refused(format!("scheme {other} is not http, https or socks5"))),
     }
 }
 

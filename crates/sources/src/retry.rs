@@ -300,7 +300,7 @@ impl<'a> RetryAttempts<'a> {
         let delay =
             self.patience.backoff_delay(self.failures, fastrand::f64()).max(asked).min(self.remaining_time());
         self.waiting.observer.record_retry(error.kind());
-        tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
+        tracing::info!(attempt = self.failures, cause = %error, "the source failed {place}, resuming");
         self.waiting.begin(&short_cause(&error), self.failures, delay);
         Ok(delay)
     }
@@ -321,7 +321,7 @@ pub(super) async fn with_lookup_limit<T>(
 ) -> Result<T, SourceError> {
     tokio::time::timeout(LOOKUP_LIMIT, work).await.unwrap_or_else(|_| {
         let message =
-            format!("the server did not tell where the object is within {} s", LOOKUP_LIMIT.as_secs());
+            format!("the server did not report the object's location within {} s", LOOKUP_LIMIT.as_secs());
         Err(SourceError::new(SourceErrorKind::Stalled, message))
     })
 }

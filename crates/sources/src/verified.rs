@@ -33,7 +33,7 @@ impl VerifiedBody {
         match self.expected.verify(&hashing.finish_digest()) {
             Err(Error::Checksum { expected, calculated }) => {
                 let message = format!(
-                    "{}: the bytes that arrived have {calculated}, the source announced {expected}",
+                    "{}: the received bytes have {calculated}, the source announced {expected}",
                     self.what
                 );
                 Err(SourceError::new(SourceErrorKind::Digest, message))

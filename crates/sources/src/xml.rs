@@ -31,9 +31,9 @@ pub(super) struct XmlElement {
 pub(super) enum XmlError {
     #[error("not well-formed XML: {0}")]
     Syntax(String),
-    #[error("the XML ends before its elements do")]
+    #[error("the XML ends before its elements are closed")]
     Truncated,
-    #[error("more than {MAX_DEPTH} elements inside each other, or more than {MAX_ELEMENTS} altogether")]
+    #[error("more than {MAX_DEPTH} nested elements, or more than {MAX_ELEMENTS} in total")]
     TooLarge,
 }
 

@@ -11,10 +11,10 @@ use datapath::observe::{ByteCount, Observer, Stage};
 use program::metrics::{Counter, MetricValue, MetricsRegistry, SecondsCounter};
 
 const RETRIES: &str =
-    "Attempts that failed and are made again: requests, connections, uploads that wait to be continued.";
+    "Failed attempts that are retried: requests, connections, uploads that wait to be resumed.";
 const ERRORS: &str = "Errors that ended a transfer.";
-const SECONDS: &str = "Time that stages took: source waits for bytes, decode undoes layers and archives, format reads the \
-                       image, target writes and syncs, or waits for the network. Stages and threads overlap.";
+const SECONDS: &str = "Time spent in each stage: source waits for bytes, decode decompresses and unpacks, format reads the image, \
+                       target writes and syncs, or waits for the network. Stages and threads overlap.";
 
 /// Deprecated metric names. Each pair is a current name without `cdi_transfer_` and `_total`, and
 /// the whole old name.
@@ -270,7 +270,7 @@ mod tests {
             "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"status\"} 1\n",
             "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"io\"} 0\n",
             "cdi_x_retries_total{stage=\"source\"} 2\n",
-            "# HELP cdi_x_retries_total Deprecated and gone with the next release: use cdi_transfer_retries_total.\n",
+            "# HELP cdi_x_retries_total Deprecated, to be removed in the next release: use cdi_transfer_retries_total.\n",
             "cdi_transfer_stage_seconds_total{program=\"x\",stage=\"target\"} 0.75\n",
             "cdi_transfer_stage_seconds_total{program=\"x\",stage=\"source\"} 0\n",
         ] {

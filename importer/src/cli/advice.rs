@@ -16,7 +16,7 @@ const FETCH_AGAIN: &str = "fetch it again";
 /// registries, with advice for each.
 const SOURCE_WORDS: [(&str, &str); 13] = [
     ("redirect", "check the address"),
-    ("the NBD server has no export", "check the name behind the host"),
+    ("the NBD server has no export", "check the name after the host"),
     ("cannot connect to the NBD server: no such file", "check the path of the socket"),
     ("index.json", "an image layout is a directory: oci:DIRECTORY:NAME"),
     ("does not look like a tar archive", "oci-archive: reads the tar of an image layout"),
@@ -67,7 +67,7 @@ fn source_advice(error: &SourceError) -> Option<String> {
     let code = SOURCE_WORDS.iter().find(|(code, _)| text.contains(code));
     let advice = code.map(|(_, advice)| *advice);
     let of_kind = match error.kind() {
-        SourceErrorKind::Connect => Some("is the address right, and does its server run?"),
+        SourceErrorKind::Connect => Some("is the address right, and is its server running?"),
         SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed => Some("try again"),
         _ => None,
     };
@@ -83,10 +83,10 @@ fn decode_text(error: &DecodeError) -> String {
 
 fn decode_advice(error: &DecodeError) -> Option<String> {
     let advice = match error {
-        DecodeError::Empty => "check what should have been in it",
+        DecodeError::Empty => "check what it should contain",
         DecodeError::Truncated { .. } => FETCH_AGAIN,
         DecodeError::Corrupt { .. } => "fetch it again, and compare its checksum (--checksum)",
-        DecodeError::TrailingGarbage { .. } => "cut them off, or fetch it again",
+        DecodeError::TrailingGarbage { .. } => "remove them, or fetch it again",
         DecodeError::TooDeep { .. } => "decompress it first",
         _ => return None,
     };
@@ -109,7 +109,7 @@ fn format_text(error: &FormatError) -> String {
 fn format_advice(error: &FormatError) -> Option<String> {
     let advice = match error {
         FormatError::Image(error) => match error {
-            diskimage::Error::NotThatFormat { .. } => "leave out --format to have it recognized",
+            diskimage::Error::NotThatFormat { .. } => "leave out --format to detect it",
             diskimage::Error::Header { what, .. } if what.contains("no backing file") => {
                 "`cdi-importer import` writes whole images"
             }
@@ -118,9 +118,9 @@ fn format_advice(error: &FormatError) -> Option<String> {
         },
         FormatError::TooLarge { .. } => "choose a larger target, or a larger --size for a file",
         FormatError::Base { found, expected } if is_path_of(expected, found) => {
-            "--base takes the name without its folders"
+            "--base takes the name without directories"
         }
-        FormatError::Base { .. } => "apply a delta to the disk that it was made of",
+        FormatError::Base { .. } => "apply the delta to the disk that it was made from",
         FormatError::Archive(error) => match error.kind {
             ArchiveErrorKind::NotTar => {
                 "`cdi-importer info` shows what it is, and `cdi-importer import` writes disk images"
@@ -129,7 +129,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
             ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => FETCH_AGAIN,
             ArchiveErrorKind::NoDisk { .. } => "import the disk file itself",
             ArchiveErrorKind::SeveralDisks { .. } => return None,
-            _ => "make the archive again without it",
+            _ => "create the archive again without it",
         },
         _ => return None,
     };
@@ -146,18 +146,20 @@ fn target_advice(error: &TargetError) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let advice = match error.source.kind() {
         ErrorKind::StorageFull => "free some space, or choose another target",
-        ErrorKind::FileTooLarge => "its file system has no files of that size, so choose another one",
+        ErrorKind::FileTooLarge => {
+            "its filesystem does not support files of that size, so choose another one"
+        }
         ErrorKind::NotADirectory => "a part of the path is a file, so check the path",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "choose another target, or another user"
         }
         ErrorKind::NotFound if error.path.contains("://") => {
-            "a target is a file or a block device of this machine"
+            "a target is a file or a block device on this machine"
         }
         ErrorKind::NotFound => match folder.filter(|folder| !folder.exists()) {
-            Some(folder) => return Some(format!("make the directory {} first", folder.display())),
+            Some(folder) => return Some(format!("create the directory {} first", folder.display())),
             None if error.action == "create" => "choose another directory",
-            None if error.action == "statfs" => "make the directory first",
+            None if error.action == "statfs" => "create the directory first",
             None => "make it first",
         },
         _ => return None,
@@ -193,6 +195,6 @@ mod tests {
     fn the_missing_directory_is_named() {
         let source = io::Error::from(ErrorKind::NotFound);
         let error = TargetError { action: "create", path: "/nope/disk.img".to_owned(), source };
-        assert_eq!(target_advice(&error).as_deref(), Some("make the directory /nope first"));
+        assert_eq!(target_advice(&error).as_deref(), Some("create the directory /nope first"));
     }
 }

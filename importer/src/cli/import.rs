@@ -52,7 +52,7 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
     if image.to_str().is_some_and(|image| image.contains("://")) {
         let (image, target) = (image.display(), arguments.target.display());
         let what = format!(
-            "{image} is an address, and convert is for images of this machine: use cdi-importer import {image} {target}"
+            "{image} is an address, and convert is for images on this machine: use cdi-importer import {image} {target}"
         );
         return Err(ImporterCommandError::Usage(what));
     }

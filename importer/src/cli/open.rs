@@ -84,7 +84,7 @@ impl JobContext {
         if matches!(place, SourceLocation::Vddk(_))
             && arguments.content.payload_kind() != PayloadKind::default()
         {
-            let what = "--format and --ova are for images: a VMware disk is what its guest has written";
+            let what = "--format and --ova are for images: a VMware disk is always read as raw";
             return Err(ImporterCommandError::Usage(what.to_owned()));
         }
         let network = self.open_network(arguments, credentials, is_checked)?;

@@ -55,8 +55,8 @@ fn check_cloud(source: &str, auth_url: Option<&String>) -> Result<(), ImporterCo
     let named = source.split_once('+').and_then(|(_, url)| host(url));
     match named {
         Some(named) if named != own => Err(ImporterCommandError::Usage(format!(
-            "the variables OS_… are for {own}, as {AUTH_URL} says, and not for {named}: give --user and --password-file, or \
-             allow it with --ambient-identity"
+            "the variables OS_… are for {own} (see {AUTH_URL}), not for {named}: give --user and --password-file, or allow it with \
+             --ambient-identity"
         ))),
         _ => Ok(()),
     }

@@ -16,7 +16,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// name would create a file of that name.
 pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
     if path == Path::new("-") {
-        let what = "the target cannot be standard output, since it is not written in order: name a file, a device or a directory";
+        let what = "the target cannot be standard output, because it is not written in order: choose a file, a device or a directory";
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }
     let is_file = fs::metadata(path).map_or(true, |found| found.is_file());

@@ -22,10 +22,10 @@ const PVC_SIZE: &str = "pvc-size";
 pub(super) const FLAGS: [OwnFlag; 4] = [
     OwnFlag {
         name: VOLUME_PATH,
-        purpose: "(mandatory) the disk: a block device, or a file disk.img that is made",
+        purpose: "(mandatory) the disk: a block device, or a file disk.img that is created",
     },
-    OwnFlag { name: OWNER_UID, purpose: "uid of the claim: the label of the progress" },
-    OwnFlag { name: PVC_SIZE, purpose: "bytes of the claim: a file grows no larger" },
+    OwnFlag { name: OWNER_UID, purpose: "uid of the claim, the label of the progress metric" },
+    OwnFlag { name: PVC_SIZE, purpose: "size of the claim in bytes, the limit for a file" },
     OwnFlag {
         name: "secret-name",
         purpose: "accepted, no effect: the keys of the secret are read from the environment",

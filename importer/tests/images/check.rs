@@ -142,7 +142,7 @@ fn a_reference_beyond_the_end_is_found() {
     assert_eq!(qemu_check(&scene.image), 2);
     let finished = check(&scene.image, &["--data"]);
     finished.assert_failure(4, "error(s)");
-    assert!(finished.stdout.contains("behind the end of the image"), "{}", finished.stdout);
+    assert!(finished.stdout.contains("beyond the end of the image"), "{}", finished.stdout);
 }
 
 #[test]
@@ -204,12 +204,12 @@ fn raw_disks_and_pipes_cannot_be_checked() {
     let raw = folder.path().join("disk.raw");
     std::fs::write(&raw, vec![7; 4096]).or_fail("write a raw disk");
     let finished = check(&raw, &[]);
-    finished.assert_failure(4, "no structure of its own");
+    finished.assert_failure(4, "no structure that could be checked");
 
     let scene = scene(Compression::Plain);
     Program::new(crate::BINARY)
         .args(["check", "-"])
         .stdin_file(&scene.image)
         .run()
-        .assert_failure(3, "its source must have ranges");
+        .assert_failure(3, "its source must support ranges");
 }

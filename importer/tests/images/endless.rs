@@ -63,7 +63,7 @@ fn endless_streams_that_decode_to_nothing_are_refused() {
     ];
     check_all(cases.map(Case), |Case((codec, first, then))| {
         let finished = send(first.clone(), then, &[]);
-        finished.assert_failure(4, &format!(" bytes of the {codec} stream hold only "));
+        finished.assert_failure(4, &format!(" bytes of the {codec} stream decode to only "));
     });
 }
 
@@ -78,7 +78,7 @@ fn endless_data_after_an_image_is_refused() {
     // The limit is 1 GiB, and 16 times the disk of 1 MiB.
     finished.assert_failure(
         4,
-        " bytes of the image were read, an image of its virtual size has at most 1090519040",
+        " bytes of the image were read, but an image of this virtual size has at most 1090519040",
     );
 }
 

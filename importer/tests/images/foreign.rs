@@ -52,7 +52,12 @@ fn content_that_may_be_a_disk_is_stored_as_it_is() {
     let tar = tools::filter("tar", ["-C", folder.path().to_str().or_fail("ASCII"), "-c", "inside"], b"");
     let luks = [b"LUKS\xBA\xBE\0\x02".to_vec(), disk::content(2, 8184)].concat();
     for (bytes, warning) in [
-        (tar, Some("warning: this is a tar, and is stored as it is: --ova takes the disk in an OVA")),
+        (
+            tar,
+            Some(
+                "warning: this is a tar archive, stored unchanged as a disk: use --ova for the disk in an OVA",
+            ),
+        ),
         (luks, Some("warning: this disk is encrypted by LUKS")),
         (vec![0; 512], None),
         (disk::content(3, 4096), None),

@@ -168,7 +168,7 @@ fn a_source_without_bytes_is_an_error() {
 #[test]
 fn too_many_layers_are_refused() {
     let layers = &["gzip", "xz", "gzip", "xz", "gzip", "xz", "gzip", "xz", "gzip"];
-    refused(compress(layers, &DISK[..MIB]), 4, "compressed layers inside each other");
+    refused(compress(layers, &DISK[..MIB]), 4, "nested layers of compression");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn the_slow_stage_is_named_at_the_end() {
     let finished = import(&server.url("/disk"), &target).run();
     finished.assert_success("import");
     let line = finished.stdout.lines().nth(1).or_fail(&finished.stdout);
-    assert!(line.starts_with("source ") && line.ends_with(": the source is the slow part"), "{line}");
+    assert!(line.starts_with("source ") && line.ends_with(": the source is the bottleneck"), "{line}");
     let json = import(&server.url("/disk"), &target).args(["--force", "--progress", "json"]).run();
     let done: serde_json::Value =
         json.stdout.lines().last().map(serde_json::from_str).or_fail("events").or_fail("JSON");

@@ -108,7 +108,7 @@ fn a_pod_that_a_store_refuses_asks_no_service_for_an_identity() {
                 let expected =
                     "Unable to connect to s3 data source: could not get s3 object: \"bucket/disk\": ";
                 assert!(message.starts_with(expected), "{case}: {message}");
-                let is_told = message.contains("they have to be in the Secret of the DataVolume");
+                let is_told = message.contains("put them into the Secret of the DataVolume");
                 assert_eq!(is_told, keys.is_empty(), "{case}: {message}");
             }
         }
@@ -336,7 +336,7 @@ fn a_mounted_identity_is_not_sent_to_other_hosts() {
         if is_asked {
             assert_nothing_borrowed(&asked, endpoint);
         }
-        let reason = if is_asked { "was asked without keys" } else { "is none of them" };
+        let reason = if is_asked { "was accessed without keys" } else { "is none of them" };
         assert!(message.contains(reason), "{endpoint} {more:?}: {message}");
     }
     let hosts = ["storage.googleapis.com.example"];

@@ -403,7 +403,7 @@ fn a_vsphere_that_cannot_tell_what_changed_never_leads_to_an_incomplete_disk() {
     // The snapshot disappears while the disk is changed in place: that is not a success.
     import.stage(&third.name, &second.name);
     let (object, removing) = (third.object.clone(), import.pod.program().start());
-    removing.wait_for_line("vSphere knows the disk");
+    removing.wait_for_line("found the disk in vSphere");
     vsphere.habits(|habits| habits.removed = vec![object]);
     let finished = removing.wait();
     let message = import.pod.message().unwrap_or_default();

@@ -17,10 +17,10 @@ use testkit::process::{Finished, Program};
 const MIB: u64 = 1 << 20;
 
 /// Part of the error of every refusal.
-const REFUSED: &str = "without TLS, where everybody on the way could send another image";
+const REFUSED: &str = "without TLS, where anybody on the path could replace the image";
 
 /// Part of the warning where a digest verifies the image.
-const WARNED: &str = "without TLS: only the checksum tells whether this is the image";
+const WARNED: &str = "without TLS: only the checksum protects the image";
 
 struct Scene {
     folder: tempfile::TempDir,

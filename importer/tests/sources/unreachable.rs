@@ -144,7 +144,7 @@ fn a_failed_redirect_names_its_target_and_its_origin() {
     })
     .or_fail("a server");
     let expected = format!(
-        "HTTP request errored: http://{gone}/there (to which {} led): {}",
+        "HTTP request errored: http://{gone}/there (reached from {}): {}",
         origin.url("/disk"),
         refused(gone)
     );

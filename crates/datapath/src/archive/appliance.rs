@@ -130,7 +130,7 @@ impl ApplianceDisk {
             }
         }
         if expected.is_empty() {
-            tracing::info!(disk = printable_name(&self.name), "no manifest has a digest of the disk");
+            tracing::info!(disk = printable_name(&self.name), "no manifest contains a digest of the disk");
         }
         Ok(())
     }

@@ -267,7 +267,7 @@ impl Directory {
     pub(super) fn apply_attributes(&self, attributes: Attributes) -> Result<(), TargetError> {
         match self.set_attributes(b".", attributes) {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {
-                tracing::warn!(%error, "a directory that was there before keeps its mode and time");
+                tracing::warn!(%error, "an existing directory keeps its mode and time");
                 Ok(())
             }
             other => other,

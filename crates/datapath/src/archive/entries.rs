@@ -179,7 +179,7 @@ impl TarReader {
                 0 => TarEntryKind::Directory,
                 _ => {
                     let kind = ArchiveErrorKind::Name(
-                        "ends with a slash, as only a directory's does, but the entry has data",
+                        "ends with a slash, which is only valid for a directory, but the entry has data",
                     );
                     return Err(self.entry_error(kind));
                 }
@@ -341,7 +341,7 @@ impl TarReader {
         if self.cursor.offset() == 0 {
             return Err(DecodeError::Empty.into());
         }
-        tracing::warn!("the archive ends without the two blocks of zeros that should end it");
+        tracing::warn!("the archive ends without the two zero blocks that mark its end");
         Ok(None)
     }
 

@@ -130,7 +130,7 @@ impl<'a> ArchiveExtraction<'a> {
             other => other.into(),
         })?;
         let Some((from, old, status)) = self.tree.find_entry(&target_path)? else {
-            return Err(refused("is not a file that came before it in the archive"));
+            return Err(refused("is not an earlier file in the archive"));
         };
         // A hard link to a symbolic link is allowed: it is a second name of the link itself, which
         // is not followed.
@@ -151,9 +151,9 @@ fn check_symlink(target: &[u8]) -> Result<(), ArchiveErrorKind> {
     match target {
         [] => Err(ArchiveErrorKind::Symlink("is empty")),
         _ if target.len() >= PATH_MAX_BYTES => {
-            Err(ArchiveErrorKind::Symlink("is longer than the 4095 bytes that a path may have"))
+            Err(ArchiveErrorKind::Symlink("is longer than 4095 bytes, the limit for a path"))
         }
-        _ if target.contains(&0) => Err(ArchiveErrorKind::Symlink("has a NUL in it")),
+        _ if target.contains(&0) => Err(ArchiveErrorKind::Symlink("contains a NUL byte")),
         _ => Ok(()),
     }
 }

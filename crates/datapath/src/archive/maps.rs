@@ -39,7 +39,7 @@ impl TarReader {
         in_archive: u64,
     ) -> Result<TarEntryKind, Error> {
         let Some(size) = size else {
-            let kind = ArchiveErrorKind::Sparse("comes without the size of the file".to_owned());
+            let kind = ArchiveErrorKind::Sparse("comes without the file size".to_owned());
             return Err(self.entry_error(kind));
         };
         let layout = self.locate_error(SparseLayout::with_holes(regions, size, stored))?;
@@ -103,7 +103,7 @@ impl TarReader {
         return Err(self.entry_error(bad_number()));
 
         fn bad_number() -> ArchiveErrorKind {
-            ArchiveErrorKind::Sparse("in front of the data is not made of numbers".to_owned())
+            ArchiveErrorKind::Sparse("before the data does not consist of numbers".to_owned())
         }
     }
 }

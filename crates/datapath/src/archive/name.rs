@@ -20,23 +20,23 @@ pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKin
         return Err(Name("is empty"));
     }
     if name.contains(&0) {
-        return Err(Name("has a NUL in it"));
+        return Err(Name("contains a NUL byte"));
     }
     // An error, where GNU tar strips the slash: the user would get something other than what was
     // sent.
     if name.starts_with(b"/") {
-        return Err(Name("is absolute: it would climb out of the target"));
+        return Err(Name("is absolute: names must be relative to the target directory"));
     }
     if name.len() >= PATH_MAX_BYTES {
-        return Err(Name("is longer than the 4095 bytes that a path may have"));
+        return Err(Name("is longer than 4095 bytes, the limit for a path"));
     }
     let mut found = Vec::new();
     for component in name.split(|byte| *byte == b'/') {
         match component {
             b"" | b"." => {}
-            b".." => return Err(Name("has a component `..`: it would climb out of the target")),
+            b".." => return Err(Name("contains `..`, which would lead out of the target directory")),
             long if long.len() > NAME_MAX_BYTES => {
-                return Err(Name("has a component of more than 255 bytes"));
+                return Err(Name("has a component longer than 255 bytes"));
             }
             component => found.push(component),
         }

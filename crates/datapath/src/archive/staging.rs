@@ -121,13 +121,13 @@ fn remove_stale(target: &Directory, lock: LockState) -> Result<(), TargetError> 
             continue;
         }
         if lock == LockState::Ours {
-            tracing::info!("removing what an earlier attempt has left");
+            tracing::info!("removing files left by an earlier attempt");
             target.remove_all(&name)?;
         } else {
             let name = printable_name(&name);
             tracing::warn!(
                 name,
-                "the filesystem has no locks: remove this folder if nothing unpacks into it"
+                "the filesystem does not support locks: remove this directory if no process is unpacking into it"
             );
         }
     }

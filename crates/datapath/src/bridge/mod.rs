@@ -49,7 +49,7 @@ pub fn channel(budget_bytes: usize, stop: &CancellationToken) -> (BridgeSender, 
 
 /// The other end of the bridge was dropped, or the transfer was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nobody reads the other end of the bridge any more")]
+#[error("the reading end of the bridge was closed")]
 pub struct BridgeClosedError;
 
 /// State shared by both ends.

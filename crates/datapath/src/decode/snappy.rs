@@ -77,7 +77,7 @@ impl SnappyChunkHeader {
             Ok(Self { kind, body_bytes })
         } else {
             Err(corrupt_error(format!(
-                "a chunk of {body_bytes} bytes, where {} to {} are allowed",
+                "a chunk of {body_bytes} bytes, expected {} to {}",
                 allowed.start(),
                 allowed.end()
             )))
@@ -218,7 +218,7 @@ impl SnappyEngine {
         };
         if length > MAX_DATA_BYTES {
             return Err(corrupt_error(format!(
-                "a chunk with {length} bytes of data, where {MAX_DATA_BYTES} are allowed"
+                "a chunk with {length} bytes of data, the limit is {MAX_DATA_BYTES}"
             )));
         }
         let is_compressed = kind == SnappyChunkKind::Compressed;

@@ -166,7 +166,7 @@ impl UnfinishedFile {
                 rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())
                     .map_err(|errno| target_error("remove", &self.path, errno))
             } else {
-                tracing::debug!(path = %self.path.display(), "something else has the name of the partial target");
+                tracing::debug!(path = %self.path.display(), "another file has replaced the partial target");
                 Ok(())
             }
         });

@@ -76,7 +76,7 @@ impl Disk {
             // Linux reports an unsuitable length or alignment of a direct write as EINVAL
             // (open(2), "O_DIRECT"). Other errors concern the disk itself.
             Err(Errno::INVAL) => {
-                tracing::debug!("direct writes are refused, using the page cache");
+                tracing::debug!("direct writes are not supported, using the page cache");
                 direct.give_up();
                 self.write_through_cache(offset, pages)
             }

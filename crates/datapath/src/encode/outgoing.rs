@@ -131,7 +131,7 @@ pub type Log = Box<dyn FnMut(PassedPiece) + Send>;
 
 /// The error of a stream that ends before it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what is sent could not be read to its end")]
+#[error("the data to send could not be read completely")]
 pub struct IncompleteStreamError;
 
 /// An entry of the queue: a piece that is being encoded, or the end of the stream.

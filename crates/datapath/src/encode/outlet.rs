@@ -10,7 +10,7 @@ const FEW_ZEROS: u64 = 16 << 10;
 
 /// The error of a write after the receiver of the pieces has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nobody takes the bytes any more")]
+#[error("the receiver of the data is gone")]
 pub struct OutletClosedError;
 
 /// Collects bytes into pieces and passes them on in order.

@@ -54,18 +54,16 @@ pub enum ArchiveErrorKind {
         value: String,
     },
     /// The stream ends inside an entry.
-    #[error("the archive is cut short: {missing} more bytes should follow")]
+    #[error("the archive is truncated: {missing} more bytes should follow")]
     Truncated {
         /// Least number of bytes missing from the part that was being read.
         missing: u64,
     },
     /// The archive ends after headers that describe an entry which does not follow.
-    #[error("the archive is cut short: a long name or pax header is the last one")]
+    #[error("the archive is truncated: it ends after a long name or pax header")]
     Dangling,
     /// A block of zeros is followed by something other than a second one.
-    #[error(
-        "the archive is damaged: a block of zeros is followed by something else than another one, which would end it"
-    )]
+    #[error("the archive is damaged: a zero block is not followed by the second one that ends an archive")]
     LoneZeroBlock,
     /// A pax extended header does not consist of valid records.
     #[error("the archive is damaged: the pax header {0}")]
@@ -84,11 +82,11 @@ pub enum ArchiveErrorKind {
         limit: u64,
     },
     /// A list whose length the archive decides needs more memory than the budget has.
-    #[error("a list of what is in the archive {0}")]
+    #[error("the list of the archive's entries {0}")]
     Memory(#[from] MemoryLimitError),
     /// Too many bytes of the archive belong to entries that nobody wants; it may never end.
     #[error(
-        "{passed} bytes of the archive belong to files that are not needed: it may never end; unpack it and send the files"
+        "{passed} bytes of the archive belong to files that are not needed: it may be endless; unpack it and send the files"
     )]
     Endless {
         /// Number of unwanted bytes so far.
@@ -104,13 +102,13 @@ pub enum ArchiveErrorKind {
     #[error("the name {0}")]
     Name(&'static str),
     /// The entry lies behind a symbolic link.
-    #[error("the entry lies behind the symbolic link `{0}`, which may lead anywhere")]
+    #[error("the path of the entry leads through the symbolic link `{0}`, which may point anywhere")]
     BehindSymlink(String),
     /// The entry lies below something that is not a directory.
     #[error("the entry lies below `{0}`, which is not a directory")]
     BelowFile(String),
     /// The entry would have to replace a directory that is not empty.
-    #[error("a directory that is not empty is in the way: {0}")]
+    #[error("cannot replace a directory that is not empty: {0}")]
     Occupied(String),
     /// A hard link that cannot be created.
     #[error("its hard link target `{target}` {reason}")]
@@ -141,7 +139,7 @@ pub enum ArchiveErrorKind {
     NotAppliance,
     /// An OVA that contains no disk image.
     #[error(
-        "the OVA holds no disk image, which would be a file called *.vmdk, *.vhd, *.vhdx, *.vdi, *.qcow2, *.img or *.raw; it holds {others}"
+        "the OVA contains no disk image (*.vmdk, *.vhd, *.vhdx, *.vdi, *.qcow2, *.img or *.raw); it contains {others}"
     )]
     NoDisk {
         /// The names of the OVA's first entries.
@@ -149,14 +147,14 @@ pub enum ArchiveErrorKind {
     },
     /// An OVA that contains more than one disk image.
     #[error(
-        "the OVA holds more than one disk image: `{first}` came before this one. Unpack it and import them one by one"
+        "the OVA contains more than one disk image: `{first}` came before this one. Unpack it and import them one by one"
     )]
     SeveralDisks {
         /// Name of the first disk image.
         first: String,
     },
     /// The disk image in an OVA is not a regular file.
-    #[error("the disk image in the OVA {0}: it has to be a plain file")]
+    #[error("the disk image in the OVA {0}: it must be a regular file")]
     Disk(&'static str),
     /// The OVA's manifest has an invalid digest for the disk image.
     #[error("the digest in the manifest {0}")]

@@ -43,7 +43,7 @@ pub enum DecodeError {
     },
     /// A layer has read many bytes, but almost none have come out of the whole stack of layers.
     #[error(
-        "{consumed} bytes of the {codec} stream hold only {decoded} bytes of an image: a stream with so little data is refused"
+        "{consumed} bytes of the {codec} stream decode to only {decoded} bytes of an image: streams with so little data are rejected"
     )]
     Barren {
         /// Name of the layer.
@@ -54,7 +54,7 @@ pub enum DecodeError {
         decoded: u64,
     },
     /// More nested layers than the documented limit.
-    #[error("more than {limit} compressed layers inside each other")]
+    #[error("more than {limit} nested layers of compression")]
     TooDeep {
         /// The documented limit.
         limit: usize,

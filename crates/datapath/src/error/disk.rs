@@ -22,13 +22,13 @@ pub enum TargetRefusedError {
     #[error("it is {0}: a disk is written to a regular file or a block device")]
     Kind(&'static str),
     /// Another process holds the lock of the target.
-    #[error("another import or upload is writing it: wait for its end, or name another target")]
+    #[error("another import or upload is writing to it: wait until it ends, or choose another target")]
     InUse,
     /// The path no longer names the file that was created there.
-    #[error("it was removed or replaced by something else meanwhile")]
+    #[error("it was removed or replaced in the meantime")]
     Replaced,
     /// Writing to the target would change the source that is being read.
-    #[error("it is the source, or holds bytes of it: write to another target")]
+    #[error("it is the source, or overlaps it: write to another target")]
     Source,
     /// A file that the archive contains exists already.
     #[error("it exists already: pass --overwrite to replace it")]
@@ -81,14 +81,14 @@ impl TargetError {
     pub(crate) fn still_visible(self, hiding: &Self) -> Self {
         let hiding = errno_text(&hiding.source);
         self.with_remains(format!(
-            "its first MiB could not be zeroed again ({hiding}), so that it may look like a complete disk"
+            "its first MiB could not be zeroed again ({hiding}), so it may look like a complete disk"
         ))
     }
 
     /// Extends the failure of an archive's commit that happened after its first rename.
     pub(crate) fn partly_unpacked(self) -> Self {
         self.with_remains(
-            "the directory may hold a part of the archive: unpack it again over that part (--overwrite)"
+            "the directory may contain part of the archive: unpack the archive again with --overwrite"
                 .to_owned(),
         )
     }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "fsync /dev/x: no space left on device; its first MiB could not be zeroed again (input/output error), \
-             so that it may look like a complete disk"
+             so it may look like a complete disk"
         );
     }
 

@@ -28,7 +28,7 @@ impl std::fmt::Display for TextPayload {
 }
 
 /// Advice on importing a file that does not look like a disk.
-const TAKE_RAW: &str = "to take it as a disk all the same, give --format raw, or put it into a qcow2 by `qemu-img convert -f raw -O qcow2`";
+const TAKE_RAW: &str = "to import it as a raw disk anyway, give --format raw, or convert it to qcow2 with `qemu-img convert -f raw -O qcow2`";
 
 /// A failure of the format stage.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum FormatError {
     #[error(transparent)]
     Image(#[from] diskimage::Error),
     /// The source is text: probably a web page about a disk, or an error page.
-    #[error("{0}: check the address, and whether it wants a login; {TAKE_RAW}")]
+    #[error("{0}: check the address, and whether it requires a login; {TAKE_RAW}")]
     Text(TextPayload),
     /// The source is a known kind of file that cannot be a disk.
     #[error("this is {0}, not a disk: check the address; {TAKE_RAW}")]
@@ -51,12 +51,14 @@ pub enum FormatError {
     /// So many clusters wait for their position on the disk that the list of them exceeds the
     /// memory budget.
     #[error(
-        "the list of clusters that wait for their position {0}: give the process more memory, or convert the image once with `qemu-img convert`"
+        "the list of clusters whose position is still unknown {0}: give the process more memory, or convert the image once with \
+         `qemu-img convert`"
     )]
     Waiting(#[source] MemoryLimitError),
     /// The image is longer than any image with its virtual size can be.
     #[error(
-        "{passed} bytes of the image were read, an image of its virtual size has at most {most}: it may never end; convert it once with `qemu-img convert`"
+        "{passed} bytes of the image were read, but an image of this virtual size has at most {most}: it may be endless; convert it \
+         once with `qemu-img convert`"
     )]
     Endless {
         /// Bytes received.
@@ -108,7 +110,9 @@ pub enum FormatError {
     /// Because of the order of the image, more bytes wait for their position than fit into memory,
     /// and neither the target nor a scratch directory can hold them.
     #[error(
-        "the image refers to {parked} bytes before it says where they belong, and neither memory ({budget} bytes), the target nor a scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server with ranges, or name a scratch directory"
+        "the image stores {parked} bytes before it states where they belong, and neither memory ({budget} bytes), the target nor a \
+         scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server that supports \
+         ranges, or provide a scratch directory"
     )]
     Parking {
         /// Bytes that are waiting.

@@ -28,7 +28,7 @@ pub const fn error_kinds(stage: Stage) -> &'static [&'static str] {
 /// or node.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot start a thread of the transfer: {}; raise the limit of processes (pids of the pod or node, or ulimit -u)",
+    "cannot start a thread of the transfer: {}; raise the process limit (pids of the pod or node, or ulimit -u)",
     errno_text(.0)
 )]
 pub struct ThreadStartError(#[from] pub std::io::Error);

@@ -39,7 +39,7 @@ pub(crate) fn refuse_foreign(
     }
     if head.get(USTAR_AT..).is_some_and(|rest| rest.starts_with(USTAR)) {
         tracing::warn!(
-            "this is a tar, and is stored as it is: --ova takes the disk in an OVA, and an archive fills a directory"
+            "this is a tar archive, stored unchanged as a disk: use --ova for the disk in an OVA, or unpack the archive into a directory"
         );
     } else if head.starts_with(b"LUKS\xBA\xBE") {
         tracing::warn!("this disk is encrypted by LUKS: only a guest that has the key can read it");

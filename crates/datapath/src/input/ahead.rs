@@ -88,7 +88,7 @@ fn chunk_part(chunk: &[u8], position: u64, range: Range<u64>) -> Option<&[u8]> {
 
 fn changed_error(range: &Range<u64>) -> Error {
     let sentence = format!(
-        "bytes {:#x} to {:#x} of the image differ between two reads: the image was changed meanwhile, or damaged on the way",
+        "bytes {:#x} to {:#x} of the image differ between two reads: the image was changed in the meantime, or damaged in transit",
         range.start, range.end
     );
     SourceError::new(SourceErrorKind::Changed, sentence).into()

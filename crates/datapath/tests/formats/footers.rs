@@ -158,8 +158,8 @@ fn an_image_declared_vhd_must_have_a_footer() {
     footer.current_size += 2048;
     for (image, reason) in [
         (fixed(&disk(), &footer), "truncated"),
-        (disk(), "no footer where one should be"),
-        (vec![1; 100], "no footer where one should be"),
+        (disk(), "no footer where one is expected"),
+        (vec![1; 100], "no footer where one is expected"),
     ] {
         for source in [Memory::ranged(image.clone()), Memory::new(image.clone())] {
             let error = import(&source, &forced(Format::Vhd), u64::MAX).unwrap_err();

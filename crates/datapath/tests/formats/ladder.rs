@@ -97,7 +97,7 @@ fn data_that_fits_nowhere_goes_to_scratch_or_is_refused() {
 
     let error = transfer(&Memory::new(image.clone()), &target).unwrap_err();
     assert!(matches!(error, Error::Format(_)), "{error}");
-    assert!(error.to_string().contains("name a scratch directory"), "{error}");
+    assert!(error.to_string().contains("provide a scratch directory"), "{error}");
     assert!(!disk.exists());
 
     let scratch = dir.path().join("scratch");

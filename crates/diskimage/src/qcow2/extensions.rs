@@ -92,11 +92,11 @@ impl HeaderExtensions {
         };
         let BitmapsExtension { count, reserved, directory_bytes, directory_offset } = *bitmaps;
         if !(1..=MAX_BITMAPS).contains(&count) {
-            return Err(Format::Qcow2.header_error(format!("{count} bitmaps, must be 1 to {MAX_BITMAPS}")));
+            return Err(Format::Qcow2.header_error(format!("{count} bitmaps, expected 1 to {MAX_BITMAPS}")));
         }
         if !(1..=MAX_DIRECTORY_BYTES).contains(&directory_bytes) {
             return Err(Format::Qcow2.header_error(format!(
-                "the directory of bitmaps has {directory_bytes} bytes, must have 1 to {MAX_DIRECTORY_BYTES}"
+                "the bitmap directory has {directory_bytes} bytes, expected 1 to {MAX_DIRECTORY_BYTES}"
             )));
         }
         // Validated although it is not read: QEMU does not open an image whose directory has an
@@ -107,7 +107,7 @@ impl HeaderExtensions {
                 Ok(Some((count, directory_offset..end)))
             }
             _ => Err(Format::Qcow2.header_error(format!(
-                "the directory of bitmaps at {directory_offset:#x} (reserved: {reserved:#x})"
+                "the bitmap directory at {directory_offset:#x} (reserved: {reserved:#x})"
             ))),
         }
     }
@@ -135,7 +135,7 @@ impl BitmapsExtension {
     fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() != BITMAPS_BYTES {
             return Err(Format::Qcow2.header_error(format!(
-                "the bitmaps extension has {} bytes, must have {BITMAPS_BYTES}",
+                "the bitmaps extension has {} bytes, expected {BITMAPS_BYTES}",
                 bytes.len()
             )));
         }

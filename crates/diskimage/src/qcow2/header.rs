@@ -136,7 +136,7 @@ impl Qcow2Header {
         match word(32)? {
             0 if extensions.has_crypto => {
                 return Err(
-                    Format::Qcow2.header_error("a header of encryption in an image that is not encrypted")
+                    Format::Qcow2.header_error("an encryption header in an image that is not encrypted")
                 );
             }
             0 => {}

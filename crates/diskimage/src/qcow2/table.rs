@@ -112,7 +112,7 @@ pub(super) fn l2_entry(
         }
         return match (host, stored) {
             (Host(0), 0) => Ok(ClusterMapping::Unmapped),
-            (Host(0), _) => Err(corrupt("subclusters stored in no cluster".into())),
+            (Host(0), _) => Err(corrupt("stored subclusters without a cluster".into())),
             (_, 0) => Ok(ClusterMapping::ZeroAllocated { host }),
             _ => Ok(ClusterMapping::Data { host, subclusters: stored, is_sole }),
         };

@@ -31,13 +31,13 @@ impl VdiCheck {
         // entries refer to it.
         let Some(word) = word.filter(|_| u64::from(block) < blocks) else {
             findings.add_error(|| {
-                format!("entry {index} of the block map names block {block}, there are {blocks}")
+                format!("entry {index} of the block map refers to block {block}, but there are only {blocks}")
             });
             return;
         };
         self.allocated += 1;
         if *word >> (block % 64) & 1 == 1 {
-            findings.add_error(|| format!("two entries of the block map name block {block}"));
+            findings.add_error(|| format!("two entries of the block map refer to block {block}"));
         }
         *word |= 1 << (block % 64);
         let length = BLOCK_BYTES.min(Guest(index * BLOCK_BYTES).remaining_bytes(self.header.virtual_size));
@@ -93,7 +93,7 @@ impl ImageCheck for VdiCheck {
         let (said, found) = (u64::from(self.header.allocated), self.allocated);
         if said != found {
             findings.add_error(|| {
-                format!("the header says that {said} blocks are allocated, the block map has {found}")
+                format!("the header states {said} allocated blocks, the block map has {found}")
             });
         }
     }

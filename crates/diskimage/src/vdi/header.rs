@@ -78,7 +78,7 @@ fn check_version(version: u32) -> Result<(), Error> {
     }
     let (major, minor) = (version >> 16, version & 0xffff);
     Err(Format::Vdi.unsupported_error(format!(
-        "version {major}.{minor} is not read, only 1.1: clone it once with `VBoxManage clonemedium`"
+        "version {major}.{minor} is not supported, only 1.1: convert the image once with `VBoxManage clonemedium`"
     )))
 }
 
@@ -127,14 +127,14 @@ fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result
     }
     if u64::from(block_size) != BLOCK_BYTES {
         return Err(Format::Vdi.unsupported_error(format!(
-            "blocks of {block_size} bytes are not read, only {BLOCK_BYTES}: clone it once with `VBoxManage clonemedium`"
+            "block size {block_size} is not supported, only {BLOCK_BYTES}: convert the image once with `VBoxManage clonemedium`"
         )));
     }
     // No program writes such images. QEMU ignores the field, so it would read other bytes than
     // VirtualBox.
     if block_extra != 0 {
         return Err(Format::Vdi.unsupported_error(format!(
-            "{block_extra} bytes in front of each block are not read: clone it once with `VBoxManage clonemedium`"
+            "{block_extra} bytes before each block are not supported: convert the image once with `VBoxManage clonemedium`"
         )));
     }
     Ok(())

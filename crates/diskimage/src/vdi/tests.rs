@@ -77,8 +77,8 @@ fn unsupported_images_are_refused_with_the_reason() {
         (0x154, &[1], "the block map is at 0x201"),
         (0x158, &[0, 1], "the first block is at 0x100"),
         (0x168, &[0, 16], "sectors of 4096 bytes"),
-        (0x178, &[0, 0, 32], "blocks of 2097152 bytes"),
-        (0x17c, &[0, 2], "512 bytes in front of each block"),
+        (0x178, &[0, 0, 32], "block size 2097152"),
+        (0x17c, &[0, 2], "512 bytes before each block"),
     ] {
         let refusal = refusal(at, bytes);
         assert!(refusal.contains(sentence), "{refusal}");

@@ -46,7 +46,7 @@ impl DynamicHeader {
         let block_size = be32(header, BLOCK_SIZE_AT).map_or(0, u64::from);
         if !block_size.is_power_of_two() || block_size < MIN_BLOCK_BYTES {
             return Err(Format::Vhd.header_error(format!(
-                "block size {block_size}, must be a power of two from {MIN_BLOCK_BYTES} on"
+                "block size {block_size}, must be a power of two and at least {MIN_BLOCK_BYTES}"
             )));
         }
         if table_entries > MAX_ENTRIES {

@@ -65,7 +65,7 @@ impl VhdFooter {
             return Err(Format::Vhd.short_header_error(FOOTER_BYTES as u64, sector));
         };
         if !sector.starts_with(COOKIE) {
-            return Err(Format::Vhd.header_error("no footer where one should be"));
+            return Err(Format::Vhd.header_error("no footer where one is expected"));
         }
         check_sum("footer", sector, CHECKSUM_AT)?;
         let disk_type = match be32(sector, DISK_TYPE_AT).unwrap_or(0) {

@@ -189,7 +189,7 @@ fn contradictory_headers_are_refused() {
     for (is_sealed, at, bytes, reason) in [
         (false, 100, &[1][..], "the footer's checksum is"),
         (false, header + 700, &[1], "the dynamic disk header's checksum is"),
-        (true, 60, &[0, 0, 0, 2], "only dynamic ones do"),
+        (true, 60, &[0, 0, 0, 2], "only dynamic disks do"),
         (true, 60, &[0, 0, 0, 5], "disk type 5"),
         (true, 16, &[0xff; 8], "the header needs"),
         (true, 16, &[0, 0, 0, 0, 0, 0, 4, 0], "no dynamic disk header at 0x400"),

@@ -14,7 +14,8 @@ pub(super) const ALIGNMENT: u64 = 1 << 20;
 pub(super) fn bytes_of(head: &[u8], range: Range<Host>) -> Result<&[u8], Error> {
     if range.end > Host(MAX_HEAD_BYTES as u64) {
         return Err(Format::Vhdx.unsupported_error(format!(
-            "the metadata with its size lies up to offset {:#x}, beyond the first {MAX_HEAD_BYTES} bytes: convert it once with `qemu-img convert -O qcow2`",
+            "the metadata with the disk size extends to offset {:#x}, beyond the first {MAX_HEAD_BYTES} bytes: convert it once with \
+             `qemu-img convert -O qcow2`",
             range.end
         )));
     }

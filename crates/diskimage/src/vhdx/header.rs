@@ -42,8 +42,8 @@ impl VhdxHeader {
         let log_guid: Guid = header.get(48..64).and_then(|guid| guid.try_into().ok()).unwrap_or(NONE);
         if log_guid != NONE {
             return Err(Format::Vhdx.unsupported_error(
-                "it was not closed by its last writer, and its log has changes that are not in the disk yet: \
-                       replay it with `qemu-img check -r all`, or attach and detach it once in Hyper-V",
+                "it was not closed properly, and its log contains changes that are not in the disk yet: replay the log \
+                 with `qemu-img check -r all`, or attach and detach it once in Hyper-V",
             ));
         }
         let log_version = le16(header, 64).unwrap_or(0);
@@ -54,7 +54,7 @@ impl VhdxHeader {
         let start = Host(le64(header, 72).unwrap_or(0));
         if start < Host(ALIGNMENT) || !start.is_multiple_of(ALIGNMENT) {
             return Err(Format::Vhdx
-                .header_error(format!("the log begins at {start:#x}, must be a multiple of a MiB")));
+                .header_error(format!("the log begins at {start:#x}, which is not a multiple of 1 MiB")));
         }
         Ok(Self { log: start..start.saturating_add(length) })
     }
@@ -66,7 +66,7 @@ impl VhdxHeader {
 fn newer_header<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error> {
     let sequence = |header: &[u8]| is_valid(header).then(|| le64(header, 8)).flatten();
     match (sequence(first), sequence(second)) {
-        (None, None) => Err(Format::Vhdx.header_error("neither of its headers is intact and of version 1")),
+        (None, None) => Err(Format::Vhdx.header_error("it has no intact header of version 1")),
         (Some(one), Some(other)) if one == other && first != second => {
             Err(Format::Vhdx
                 .header_error(format!("its headers differ and have the same sequence number {one}")))

@@ -160,11 +160,12 @@ impl MetadataItems {
         let end = offset + le32(entry, 20).map_or(0, u64::from);
         // "Offset … MUST be at least 64 KB". Items lie within the region.
         if offset < TABLE_BYTES || end > region.end - region.start {
-            return Err(Format::Vhdx
-                .header_error(format!("a metadata item at {offset:#x} to {end:#x}, outside of its region")));
+            return Err(Format::Vhdx.header_error(format!(
+                "a metadata item at {offset:#x} to {end:#x}, outside the metadata region"
+            )));
         }
         if self.find_item(&guid).is_some() {
-            return Err(Format::Vhdx.header_error("its metadata has an item twice"));
+            return Err(Format::Vhdx.header_error("its metadata contains an item twice"));
         }
         self.0.push((guid, region.start + offset..region.start + end));
         Ok(())

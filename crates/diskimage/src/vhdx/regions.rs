@@ -57,7 +57,7 @@ impl VhdxRegions {
                 }
             };
             if known.replace(range).is_some() {
-                return Err(Format::Vhdx.header_error("its region table has a region twice"));
+                return Err(Format::Vhdx.header_error("its region table contains a region twice"));
             }
         }
         Ok(Self {
@@ -82,7 +82,8 @@ fn intact_table(head: &[u8]) -> Result<&[u8], Error> {
         return Ok(table);
     }
     Err(Format::Vhdx.header_error(
-        "its first region table is damaged: if the second is not, Hyper-V may still read it (`Convert-VHD` makes a new image of it)",
+        "its first region table is damaged: if the second is intact, Hyper-V can still read the image, and `Convert-VHD` can make a new \
+         one",
     ))
 }
 
@@ -92,7 +93,7 @@ fn parse_range(entry: &[u8]) -> Result<Range<Host>, Error> {
     match start.checked_add(length) {
         Some(end) if start >= Host(ALIGNMENT) && start.is_multiple_of(ALIGNMENT) => Ok(start..end),
         _ => Err(Format::Vhdx.header_error(format!(
-            "a region of {length} bytes at {start:#x}: regions begin at multiples of a MiB"
+            "a region of {length} bytes at {start:#x}: regions must begin at multiples of 1 MiB"
         ))),
     }
 }

@@ -167,7 +167,7 @@ fn one_intact_header_and_the_first_region_table_are_enough() {
     for (broken, reason) in [
         (&[HEADERS_AT[0], REGION_TABLES_AT[1]][..], ""),
         (&[HEADERS_AT[1], REGION_TABLES_AT[1]], ""),
-        (&HEADERS_AT, "neither of its headers is intact"),
+        (&HEADERS_AT, "no intact header"),
         // QEMU does not read the second region table.
         (&REGION_TABLES_AT[..1], "its first region table is damaged"),
     ] {
@@ -185,7 +185,7 @@ fn a_difference_is_refused_with_the_name_of_its_parent() {
     let refused = refusal(|vhdx| vhdx.parent = Some("..\\bäse.vhdx".into()), |_| {});
     assert!(refused.contains("\"..\\bäse.vhdx\""), "{refused}");
     let refused = refusal(|_| {}, |image| image[ITEMS_AT + 4] = 2);
-    assert!(refused.contains("difference to another"), "{refused}");
+    assert!(refused.contains("differences to another"), "{refused}");
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn contradictory_headers_are_refused() {
         (metadata, &[0], "no metadata at 0x200000"),
         (metadata + 10, &[0xff, 0xff], "65535 items"),
         (metadata + 10, &[4], "no physical sector size"),
-        (metadata + 32 + 18, &[0], "outside of its region"),
-        (metadata + 32 + 18, &[0x20], "outside of its region"),
+        (metadata + 32 + 18, &[0], "outside the metadata region"),
+        (metadata + 32 + 18, &[0x20], "outside the metadata region"),
         (metadata + 32 + 20, &[4], "file parameters is shorter than 8"),
         (
             metadata + 32 + 32,

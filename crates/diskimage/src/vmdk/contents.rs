@@ -55,7 +55,7 @@ impl VmdkContents {
         // that continues after the table would not know about the grain either.
         if self.confirmed.contains_key(&table) {
             return Err(
-                Format::Vmdk.corrupt_error("a grain follows the grain table that should name it", host)
+                Format::Vmdk.corrupt_error("a grain follows the grain table that should refer to it", host)
             );
         }
         if !self.marked.contains_key(&table) {
@@ -75,7 +75,7 @@ impl VmdkContents {
                 *entry = sector;
                 Ok(())
             }
-            _ => Err(Format::Vmdk.corrupt_error("two markers are of the same grain", host)),
+            _ => Err(Format::Vmdk.corrupt_error("two markers refer to the same grain", host)),
         }
     }
 
@@ -133,8 +133,10 @@ impl VmdkContents {
         let (host, tables) = match self.directory.take() {
             Some((host, tables)) if host == directory => (host, tables),
             _ => {
-                return Err(Format::Vmdk
-                    .corrupt_error("the footer refers to a grain directory that did not come", directory));
+                return Err(Format::Vmdk.corrupt_error(
+                    "the footer refers to a grain directory that is not in the stream",
+                    directory,
+                ));
             }
         };
         for (index, sector) in (0u64..).zip(tables.iter()) {

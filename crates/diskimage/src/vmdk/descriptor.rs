@@ -86,7 +86,8 @@ pub(super) fn text_of<'h>(header: &VmdkHeader, head: &'h [u8]) -> Result<&'h [u8
 
 fn no_descriptor() -> Error {
     Format::Vmdk.unsupported_error(
-        "it has no descriptor, so it is one of several files of a disk: make one file of them with `qemu-img convert -O qcow2` and their descriptor",
+        "it has no descriptor, so it is only one of the files of a disk: merge them with `qemu-img convert -O qcow2` and their \
+         descriptor file",
     )
 }
 
@@ -110,9 +111,9 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
         (Some([]), _, _) => {
             Err(Format::Vmdk.header_error("its descriptor does not say what kind of disk it is"))
         }
-        (Some([_]), None, []) => Err(Format::Vmdk.header_error("its descriptor names no extent")),
+        (Some([_]), None, []) => Err(Format::Vmdk.header_error("its descriptor lists no extent")),
         (Some([_, _, ..]), _, _) => {
-            Err(Format::Vmdk.header_error("its descriptor says twice what kind of disk it is"))
+            Err(Format::Vmdk.header_error("its descriptor states the kind of disk twice"))
         }
         (Some([_]), None, [_, second, ..]) => Err(second.external_file_error("its second extent")),
         (Some([_]), Some(extent), _) => Err(extent.external_file_error("an extent")),
@@ -187,7 +188,8 @@ impl VmdkDescriptor {
             .map(|extent| format!(" (its first one is \"{}\")", shorten_name(&extent.file)))
             .unwrap_or_default();
         format.unsupported_error(format!(
-            "the data of a {kind} disk is in other files{place}, which are never opened: make one file of it with `qemu-img convert -O qcow2`"
+            "the data of a {kind} disk is in other files{place}, which are never opened: merge it into one file with `qemu-img convert \
+             -O qcow2`"
         ))
     }
 }

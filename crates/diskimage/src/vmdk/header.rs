@@ -178,26 +178,26 @@ impl VmdkHeader {
 fn check_version(version: u32) -> Result<u32, Error> {
     match version {
         1..=3 => Ok(version),
-        _ => Err(Format::Vmdk
-            .unsupported_error(format!("its version is {version}, and only 1, 2 and 3 are known"))),
+        _ => {
+            Err(Format::Vmdk
+                .unsupported_error(format!("version {version} is not supported, expected 1, 2 or 3")))
+        }
     }
 }
 
 fn parse_grain_size(sectors: u64) -> Result<u64, Error> {
     match sectors {
         1..=MAX_GRAIN_SECTORS => Ok(sectors * SECTOR),
-        _ => Err(Format::Vmdk.header_error(format!(
-            "a grain has {sectors} sectors, which is not from 1 to {MAX_GRAIN_SECTORS}"
-        ))),
+        _ => Err(Format::Vmdk
+            .header_error(format!("a grain has {sectors} sectors, expected 1 to {MAX_GRAIN_SECTORS}"))),
     }
 }
 
 fn table_entries(entries: u32) -> Result<u64, Error> {
     match entries {
         1..=MAX_TABLE_ENTRIES => Ok(entries.into()),
-        _ => Err(Format::Vmdk.header_error(format!(
-            "a grain table has {entries} entries, which is not from 1 to {MAX_TABLE_ENTRIES}"
-        ))),
+        _ => Err(Format::Vmdk
+            .header_error(format!("a grain table has {entries} entries, expected 1 to {MAX_TABLE_ENTRIES}"))),
     }
 }
 
@@ -207,7 +207,7 @@ fn descriptor_range(offset: u64, size: u64) -> Result<Range<Host>, Error> {
     match start.checked_add(length) {
         Some(end) => Ok(start..end),
         None => Err(Format::Vmdk
-            .header_error(format!("a descriptor of {size} sectors at sector {offset} ends nowhere"))),
+            .header_error(format!("a descriptor of {size} sectors at sector {offset} is too large"))),
     }
 }
 

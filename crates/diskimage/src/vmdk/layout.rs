@@ -135,7 +135,8 @@ impl ImageLayout for VmdkLayout {
                 Ok(MarkerWalk::first_marker(&self.header))
             }
             (GrainDirectory::AtEnd, AccessOrder::OnePass) => Err(Format::Vmdk.unsupported_error(
-                "only its end says where its grains belong: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`",
+                "only its end states where its grains belong: serve it uncompressed from a server that supports ranges, or convert it \
+                 once with `qemu-img convert -O qcow2`",
             )),
         }
     }

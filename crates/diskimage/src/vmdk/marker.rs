@@ -42,8 +42,10 @@ impl VmdkMarker {
     pub(super) fn grain_start(self, header: &VmdkHeader, host: Host) -> Result<Guest, Error> {
         let longest = longest_grain(header) - MARKER_BYTES;
         if u64::from(self.size) > longest {
-            let what =
-                format!("the marker of a compressed grain says {} bytes, the limit is {longest}", self.size);
+            let what = format!(
+                "the marker of a compressed grain states {} bytes, the limit is {longest}",
+                self.size
+            );
             return Err(Format::Vmdk.corrupt_error(what, host));
         }
         match self.value.checked_mul(SECTOR).map(Guest) {
@@ -53,7 +55,8 @@ impl VmdkMarker {
                 Ok(guest)
             }
             _ => {
-                let what = format!("a marker is of sector {}, where no grain begins", self.value);
+                let what =
+                    format!("a marker refers to sector {}, which is not the start of a grain", self.value);
                 Err(Format::Vmdk.corrupt_error(what, host))
             }
         }
@@ -89,7 +92,7 @@ pub(super) fn grain_range(header: &VmdkHeader, guest: Guest, stored: &[u8]) -> R
     // readers would see different disks.
     if marker.value.checked_mul(SECTOR).map(Guest) != Some(guest) {
         return Err(broken(format!(
-            "its marker says that it is of sector {}, a grain table that it is of sector {}",
+            "its marker states that it belongs to sector {}, a grain table to sector {}",
             marker.value,
             guest.0 / SECTOR
         )));
@@ -98,7 +101,7 @@ pub(super) fn grain_range(header: &VmdkHeader, guest: Guest, stored: &[u8]) -> R
     let (start, end) = (to_usize(MARKER_BYTES), to_usize(MARKER_BYTES + u64::from(marker.size)));
     if marker.size == 0 || end > stored.len() {
         return Err(broken(format!(
-            "its marker says {} bytes, there are {}",
+            "its marker states {} bytes, there are {}",
             marker.size,
             stored.len().saturating_sub(start)
         )));

@@ -56,7 +56,7 @@ impl MarkerWalk {
     ) -> Result<(), Error> {
         let host = table.host;
         let Some(marker) = VmdkMarker::parse(table.bytes) else {
-            return Err(Format::Vmdk.corrupt_error("a marker is cut short", host));
+            return Err(Format::Vmdk.corrupt_error("a marker is truncated", host));
         };
         let behind = host + MARKER_BYTES;
         if marker.size == 0 {
@@ -104,7 +104,7 @@ impl MarkerWalk {
                 Ok(())
             }
             _ => {
-                let what = format!("a marker says {sectors} sectors for a table of {length} bytes");
+                let what = format!("a marker states {sectors} sectors for a table of {length} bytes");
                 Err(Format::Vmdk.corrupt_error(what, host))
             }
         }
@@ -124,7 +124,7 @@ impl MarkerWalk {
         };
         if value != 0 {
             return Err(
-                Format::Vmdk.corrupt_error(format!("the end-of-stream marker says {value} sectors"), host)
+                Format::Vmdk.corrupt_error(format!("the end-of-stream marker states {value} sectors"), host)
             );
         }
         self.end = Some(host + SECTOR);
@@ -155,7 +155,7 @@ pub(super) fn directory_of(header: &VmdkHeader, host: Host, footer: &[u8]) -> Re
     }
     // QEMU requires the image to reach its first grain.
     if footer.overhead > host {
-        return Err(Format::Vmdk.corrupt_error("the footer says that all grains are behind it", host));
+        return Err(Format::Vmdk.corrupt_error("the footer states that all grains come after it", host));
     }
     match footer.directory {
         GrainDirectory::At(directory) => Ok(directory),

@@ -133,7 +133,7 @@ pub async fn serve<H, F, B>(
             }
         };
         let Some(slot) = table.take_slot() else {
-            tracing::debug!(%address, "refused a connection: all others are in use");
+            tracing::debug!(%address, "refused a connection: the limit is reached, and no connection is idle");
             continue;
         };
         let connection = HttpsConnection {
@@ -148,7 +148,7 @@ pub async fn serve<H, F, B>(
             let _crash = PanicLogger(address);
             let serving = Box::pin(connection.serve_stream(stream, handler));
             if slot.until_closed(serving).await.is_none() {
-                tracing::debug!(%address, "closed an idle connection: there are too many");
+                tracing::debug!(%address, "closed an idle connection: too many are open");
             }
             drop(alive);
         });
@@ -167,7 +167,7 @@ struct PanicLogger(SocketAddr);
 impl Drop for PanicLogger {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(address = %self.0, "internal error, please report it: a connection was given up");
+            tracing::error!(address = %self.0, "internal error, please report it: a connection was dropped");
         }
     }
 }

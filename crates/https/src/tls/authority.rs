@@ -47,7 +47,7 @@ impl AuthorityFiles {
         let files = Self::in_dir(dir);
         if !files.has_all_files() {
             files.create_for_this_machine(client_name)?;
-            tracing::info!("made certificates in {}", dir.display());
+            tracing::info!("created certificates in {}", dir.display());
         }
         Ok(files)
     }

@@ -81,14 +81,14 @@ pub enum TlsError {
     #[error("cannot configure TLS verification: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
     /// No certificate could be generated for our own server.
-    #[error("cannot make a self-signed certificate: {0}")]
+    #[error("cannot create a self-signed certificate: {0}")]
     Generate(#[from] rcgen::Error),
 }
 
 /// Describes an error in a configuration in words that say what to check.
 fn config_words(error: &rustls::Error) -> String {
     match error {
-        rustls::Error::InconsistentKeys(_) => "the certificate and the key do not belong together".to_owned(),
+        rustls::Error::InconsistentKeys(_) => "the certificate and the key do not match".to_owned(),
         other => other.to_string(),
     }
 }

@@ -45,7 +45,7 @@ impl TrustedRoots {
         let mut roots = Self::none();
         let found = rustls_native_certs::load_native_certs();
         for error in found.errors {
-            tracing::debug!(%error, "a part of the system's certificates cannot be read");
+            tracing::debug!(%error, "some of the system's certificates cannot be read");
         }
         for certificate in found.certs {
             roots.add_certificate(certificate);
@@ -56,7 +56,7 @@ impl TrustedRoots {
     /// Trusts `certificate`, both as an issuer and as the certificate of a server.
     pub fn add_certificate(&mut self, certificate: CertificateDer<'static>) {
         if let Err(error) = self.issuers.add(certificate.clone()) {
-            tracing::debug!(%error, "a certificate cannot be an issuer of others");
+            tracing::debug!(%error, "a certificate cannot be used as a CA");
         }
         self.exact.insert(certificate);
     }

@@ -19,7 +19,7 @@ pub const LISTEN: &str = "127.0.0.1:8443";
 /// Parses an address to listen on, `ADDRESS:PORT`. An empty address means all addresses.
 pub fn listen(text: &str) -> Result<(String, u16), String> {
     let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;
-    let port = port.parse().map_err(|_| format!("{port:?} is not a port: use a number to 65535"))?;
+    let port = port.parse().map_err(|_| format!("{port:?} is not a port: use a number up to 65535"))?;
     let address = address.trim_start_matches('[').trim_end_matches(']');
     Ok((address.to_owned(), port))
 }
@@ -41,11 +41,11 @@ pub fn server_url(address: SocketAddr) -> String {
 pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let metadata = fs::metadata(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "the directory does not exist: make it first".to_owned(),
+        io::ErrorKind::NotFound => "the directory does not exist: create it first".to_owned(),
         _ => error.to_string(),
     })?;
     if !metadata.is_dir() {
-        return Err("it is not a directory: name one".to_owned());
+        return Err("it is not a directory: choose one".to_owned());
     }
     access(&path, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| io::Error::from(errno).to_string())?;
     Ok(path)
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn a_folder_must_exist_and_be_a_directory() {
         assert_eq!(writable_folder("/").unwrap(), PathBuf::from("/"));
-        let device = "it is not a directory: name one";
+        let device = "it is not a directory: choose one";
         assert_eq!(writable_folder("/dev/null").unwrap_err(), device);
-        assert_eq!(writable_folder("/nope").unwrap_err(), "the directory does not exist: make it first");
+        assert_eq!(writable_folder("/nope").unwrap_err(), "the directory does not exist: create it first");
     }
 
     #[test]

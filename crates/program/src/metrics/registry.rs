@@ -188,7 +188,7 @@ impl MetricsRegistry {
         labels: &[(&str, &str)],
         value: impl Into<MetricValue>,
     ) {
-        let help = format!("Deprecated and gone with the next release: use {name}.");
+        let help = format!("Deprecated, to be removed in the next release: use {name}.");
         self.show_value(old_name.into(), help.into(), labels, value.into());
     }
 

@@ -247,7 +247,7 @@ impl ProgressReporter {
             }
         });
         if let Err(error) = &thread {
-            tracing::warn!("no progress is shown, for want of a thread: {error}");
+            tracing::warn!("progress is not shown, because its thread cannot be started: {error}");
         }
         Self { done, thread: thread.ok() }
     }

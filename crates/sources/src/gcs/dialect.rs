@@ -129,7 +129,7 @@ fn credential_provider(
         match key_file {
             Some(file) => {
                 let words = format!(
-                    "{file} is not the key of a service account (JSON), or cannot be read: check --key-file, or GOOGLE_APPLICATION_CREDENTIALS"
+                    "{file} is not a service account key (JSON), or cannot be read: check --key-file, or GOOGLE_APPLICATION_CREDENTIALS"
                 );
                 failure.with_plain_words(&words)
             }
@@ -156,9 +156,8 @@ impl ServerDialect for GcsDialect {
         let secret = "the token for Google Cloud Storage";
         self.network.policy.check_secret_target(secret, request.url())?;
         let token = provider.get_credential().await.map_err(credential_failure)?;
-        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer)).map_err(|_| {
-            invalid_error("the token for Google Cloud Storage holds a character that no token has")
-        })?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer))
+            .map_err(|_| invalid_error("the token for Google Cloud Storage contains an invalid character"))?;
         bearer.set_sensitive(true);
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
         Ok(())
@@ -177,8 +176,7 @@ impl ServerDialect for GcsDialect {
         }
         if let (404, Some(generation)) = (status, self.generation.get()) {
             let text = format!(
-                "the object changed during the transfer: its generation {generation} is no longer there. \
-                 Start the import again"
+                "the object changed during the transfer: its generation {generation} no longer exists. Start the import again"
             );
             return RefusalVerdict::Described { text, transient: false };
         }

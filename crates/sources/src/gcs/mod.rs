@@ -90,15 +90,15 @@ impl GcsLocation {
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
                 (format!("{scheme}://{host}"), names)
             }
-            _ => return Err(refused("its scheme is none of gs, http and https")),
+            _ => return Err(refused("its scheme is not gs, http or https")),
         };
         let (bucket, object) = names.split_once('/').unwrap_or((names, ""));
         if bucket.is_empty() || object.is_empty() {
-            return Err(refused("it has to name a bucket and an object: BUCKET/OBJECT"));
+            return Err(refused("it must name a bucket and an object: BUCKET/OBJECT"));
         }
         if !survives_urls(names.as_bytes()) {
             return Err(refused(
-                "a name with a segment that is \".\" or \"..\" cannot be asked for over HTTP",
+                "a name with a segment that is \".\" or \"..\" cannot be requested over HTTP",
             ));
         }
         let mut url = Url::parse(&server).map_err(|error| refused(&error.to_string()))?;

@@ -63,7 +63,7 @@ impl TokenDocument {
         let services = &self.token.catalog;
         if services.is_empty() {
             return Err(invalid_error(
-                "the token is for no services: name the project (by id, or by name and domain) that has the image",
+                "the token is not valid for any service: name the project that contains the image (by id, or by name and domain)",
             ));
         }
         let all: Vec<&CatalogEndpoint> = services
@@ -114,7 +114,7 @@ fn parse_endpoint_url(text: &str) -> Result<Url, SourceError> {
     let said = "the catalogue's address of the image service cannot be used";
     let url = parse_endpoint(text).map_err(|error| SourceError::with_context(error.kind(), said, error))?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(invalid_error(format!("{said}: it has a user, a password or a query")));
+        return Err(invalid_error(format!("{said}: it contains a user, a password or a query")));
     }
     Ok(url)
 }

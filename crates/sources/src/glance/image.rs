@@ -42,9 +42,9 @@ impl GlanceImage {
         let advice = match self.status.as_deref() {
             Some("active") => return Ok(()),
             Some("queued" | "saving" | "uploading" | "importing") => "wait until its upload has ended",
-            Some("deactivated") => "an administrator has to activate it again",
+            Some("deactivated") => "an administrator has to reactivate it",
             Some("killed" | "deleted" | "pending_delete") => "upload it again",
-            _ => "only an active image has bytes",
+            _ => "only active images can be read",
         };
         let status = plain_line(self.status.as_deref().unwrap_or("without a status"));
         Err(invalid_error(format!("it is {status}, not active: {advice}")))
@@ -57,7 +57,9 @@ impl GlanceImage {
         if let Some((algorithm, hash)) = secure {
             match format!("{algorithm}:{hash}").parse() {
                 Ok(checksum) => return Ok(Some(checksum)),
-                Err(ChecksumError::Algorithm(name)) => tracing::info!("its hash of {name} is not known here"),
+                Err(ChecksumError::Algorithm(name)) => {
+                    tracing::info!("hash algorithm {name} of the image is not supported")
+                }
                 Err(error) => return Err(hash_error(error)),
             }
         }
@@ -73,7 +75,7 @@ impl GlanceImage {
             // A response without a length comes from a server that cannot know whether it sent
             // everything.
             Some(size) if sent != Some(size) => {
-                let message = format!("it has {size} bytes, {} are sent", text(sent));
+                let message = format!("it has {size} bytes, but the server sends {}", text(sent));
                 Err(SourceError::new(SourceErrorKind::Length, message))
             }
             _ => Ok(()),

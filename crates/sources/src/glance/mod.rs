@@ -48,7 +48,7 @@ impl GlanceOptions {
     /// Parses an address `glance+https://HOST:5000/v3?image=ID`.
     pub fn parse(address: &str, access: GlanceAccess) -> Result<Self, SourceError> {
         let unusable = || {
-            invalid_error("an OpenStack image is named by glance+https://IDENTITY-SERVICE:5000/v3?image=ID")
+            invalid_error("an OpenStack image is given as glance+https://IDENTITY-SERVICE:5000/v3?image=ID")
         };
         let endpoint = address.split_once('+').ok_or_else(unusable)?.1;
         let mut url = Url::parse(endpoint).map_err(|_| unusable())?;
@@ -64,7 +64,7 @@ impl GlanceOptions {
     fn from_url(mut url: Url, image_id: &str, access: GlanceAccess) -> Result<Self, SourceError> {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(invalid_error(
-                "the URL of an identity service holds no user and no password: they are given beside it",
+                "the URL of an identity service must not contain a user or a password: give them separately",
             ));
         }
         // As segments of a path, these would name another resource.
@@ -115,7 +115,7 @@ fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Resul
     image.check_status()?;
     let checksum = image.expected_checksum()?;
     if checksum.is_none() {
-        tracing::warn!("{what} has no hash that is known here: nothing can be verified");
+        tracing::warn!("{what} has no supported hash: it is not verified");
     }
     let config = HttpConfig {
         dialect: Some(Arc::new(session)),
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(options.image_id, "a b");
         for address in ["glance+http://h", "glance+http://?image=1", "glance+http://h?image=1&image=2"] {
             let error = GlanceOptions::parse(address, access()).unwrap_err().to_string();
-            assert!(error.starts_with("an OpenStack image is named by glance+https://"), "{error}");
+            assert!(error.starts_with("an OpenStack image is given as glance+https://"), "{error}");
         }
     }
 }

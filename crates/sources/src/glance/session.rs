@@ -76,7 +76,7 @@ impl GlanceSession {
         let answer = self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?;
         let does = match answer.status {
             StatusCode::OK => return GlanceImage::parse(&answer.body),
-            StatusCode::NOT_FOUND => "has no such image, or not for this project",
+            StatusCode::NOT_FOUND => "has no such image, or does not show it to this project",
             _ => "does not describe the image",
         };
         Err(response_error("image", does, &answer, self.access.named_secret().1))
@@ -111,7 +111,7 @@ impl GlanceSession {
                 (self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?, None)
             }
             TokenQuery::About(token) => {
-                let unusable = || invalid_error("the token of OpenStack holds a character that no token has");
+                let unusable = || invalid_error("the OpenStack token contains an invalid character");
                 let token = header_value(token.expose().as_bytes()).ok_or_else(unusable)?;
                 let make = || {
                     let request = self.agent.build_request(Method::GET, self.tokens.clone());
@@ -129,7 +129,7 @@ impl GlanceSession {
             _ => return Err(response_error("identity", "gives no token", &answer, secret)),
         }
         let unusable =
-            || invalid_error(format!("{} gives no usable token", service_name("identity", &answer)));
+            || invalid_error(format!("{} returns no usable token", service_name("identity", &answer)));
         let told = || header_value(answer.headers.get(SUBJECT)?.as_bytes());
         let token = given.or_else(told).ok_or_else(unusable)?;
         // The message does not repeat the service's own text, which may contain parts of the

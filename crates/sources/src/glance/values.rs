@@ -157,7 +157,7 @@ impl AccessReader<'_, '_> {
             .or_else(|| self.read_domain("domain"))
             .or_else(|| self.read_text("defaultDomain").map(KeystoneDomain::Id));
         if domain.is_none() {
-            let reason = format!("is not set or empty: a name of a {owner} is one of a domain");
+            let reason = format!("is not set or empty: the name of a {owner} is unique only within a domain");
             self.reject_key(&format!("{own}Name"), &reason);
         }
         domain

@@ -60,7 +60,7 @@ impl HttpAgent {
     pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<AgentResponse, SourceError> {
         let (http, request) = request.build_split();
         let request = request
-            .map_err(|error| invalid_error(format!("a request cannot be made: {}", plain_cause(error))))?;
+            .map_err(|error| invalid_error(format!("cannot build a request: {}", plain_cause(error))))?;
         self.network.policy.check_url(request.url())?;
         let origin = url_origin(request.url());
         let (method, shown) = (request.method().clone(), origin.clone());
@@ -126,8 +126,7 @@ async fn receive_response(
         // Checked while the body arrives: a chunked response announces no length, and an announced
         // length may be wrong.
         if body.len() + chunk.len() > limit {
-            let message =
-                format!("the answer has more than the {limit} bytes that are allowed for a document");
+            let message = format!("the answer is larger than the {limit} bytes allowed for a document");
             return Err(AttemptError::new_final(SourceErrorKind::Length, message));
         }
         body.extend_from_slice(&chunk);

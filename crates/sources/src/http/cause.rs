@@ -63,17 +63,17 @@ impl RequestRoute {
             407 => {
                 let proxy = self.proxy.as_ref().map_or("a proxy", |(proxy, _)| proxy);
                 return format!(
-                    "the proxy {proxy} wants a user name and a password (407): http://NAME:PASSWORD@HOST:PORT in {scheme}_proxy"
+                    "the proxy {proxy} requires a user name and a password (407): set {scheme}_proxy to http://NAME:PASSWORD@HOST:PORT"
                 );
             }
             400 if scheme == "http" => format!("{shown} answers {}: is it https://?", status_text(status)),
             401 if has_login => {
                 format!("{shown} does not accept the user name and the password (401): check them")
             }
-            401 => format!("{shown} wants a user name and a password (401): give --user and --password-file"),
-            403 => format!(
-                "{shown} may not be read (403): does it need a login, or has a signed address expired?"
-            ),
+            401 => {
+                format!("{shown} requires a user name and a password (401): give --user and --password-file")
+            }
+            403 => format!("{shown} denies access (403): does it need a login, or has a signed URL expired?"),
             404 | 410 => format!("{shown} does not exist ({code}): is the address right?"),
             408 | 429 | 500..=599 => format!("{shown} answers {}: try again later", status_text(status)),
             _ => format!("{shown} answers {}: check the address", status_text(status)),
@@ -150,14 +150,16 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
     };
     Some(match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "no authority that is trusted here has signed its certificate; --ca-dir DIR adds authorities"
-                .to_owned()
+            "its certificate is not signed by a trusted authority; --ca-dir DIR adds authorities".to_owned()
         }
         Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
             format!("its certificate expired on {}: is the clock of this machine right?", date(*not_after))
         }
         Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
-            format!("its certificate begins on {}: is the clock of this machine right?", date(*not_before))
+            format!(
+                "its certificate is not valid before {}: is the clock of this machine right?",
+                date(*not_before)
+            )
         }
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
             let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name));
@@ -197,7 +199,7 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     } else if is_connect && is_io {
         format!("cannot connect to {peer}: {cause}")
     } else if cause == TUNNEL_REFUSED {
-        format!("{cause}: does it allow connections to {}, or want a password?", route.server)
+        format!("{cause}: does it allow connections to {}, or require a password?", route.server)
     } else {
         cause
     };

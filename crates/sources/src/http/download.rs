@@ -118,7 +118,7 @@ impl<'a> HttpDownload<'a> {
         if let Some(end) = self.end
             && position > end
         {
-            let message = format!("the server sent at least {position} bytes where {end} were announced");
+            let message = format!("the server announced {end} bytes and sent at least {position}");
             return Err(AttemptError::new_final(SourceErrorKind::Length, message));
         }
         self.position = position;
@@ -207,15 +207,15 @@ impl<'a> HttpDownload<'a> {
             || self.object.continuity == ContinuityProof::Immutable;
         if self.bounded || !proven {
             let message = format!(
-                "the server sent the whole object instead of its bytes from {} on, which {}",
+                "the server sent the whole object instead of the range from byte {}, which {}",
                 self.position,
-                if proven { "makes random access impossible" } else { "may belong to another version" },
+                if proven { "makes random access impossible" } else { "may be another version" },
             );
             return Err(AttemptError::new_final(SourceErrorKind::NotResumable, message));
         }
         tracing::info!(
             bytes = self.position,
-            "the server ignores ranges: what came before is read and dropped"
+            "the server ignores ranges: earlier bytes are read and discarded"
         );
         Ok(DownloadConnection { response, repeated: self.position })
     }

@@ -27,9 +27,9 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, Sou
     };
     let refused = |what: &str| invalid_error(format!("extra header {name:?} is invalid: {what}"));
     let header_name: HeaderName =
-        name.parse().map_err(|_| refused("the name holds a forbidden character"))?;
+        name.parse().map_err(|_| refused("the name contains a forbidden character"))?;
     let mut value: HeaderValue =
-        value.trim().parse().map_err(|_| refused("the value holds a forbidden character"))?;
+        value.trim().parse().map_err(|_| refused("the value contains a forbidden character"))?;
     value.set_sensitive(secret);
     Ok(Some(ExtraHeader { name: header_name, value }))
 }

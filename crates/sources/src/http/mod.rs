@@ -150,7 +150,7 @@ impl Source for HttpSource {
         }
         *self.is_ranged.get_or_init(|| {
             object.network().block_on(self.probe_ranges()).unwrap_or_else(|error| {
-                tracing::info!(cause = %error, "no ranges from this server");
+                tracing::info!(cause = %error, "the server does not support ranges");
                 false
             })
         })
@@ -202,8 +202,8 @@ async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError
 fn check_encoding(identity: &ObjectIdentity) -> Result<(), SourceError> {
     match identity.encoding() {
         Some(coding) if !CONTENT_CODINGS.contains(&coding) => Err(invalid_error(format!(
-            "the server answers with Content-Encoding {coding:?} although it was asked for the object as \
-             it is: serve it without, or with one of {}",
+            "the server answers with Content-Encoding {coding:?} although the object was requested without encoding: serve it without, \
+             or with one of {}",
             CONTENT_CODINGS.join(", ")
         ))),
         _ => Ok(()),
@@ -221,6 +221,6 @@ fn warn_about(response: &Response, identity: &ObjectIdentity) {
         tracing::warn!("Unexpected content type '{content_type}'. Content might not be a KubeVirt image.");
     }
     if identity.length.is_none() && !response.headers().contains_key(header::TRANSFER_ENCODING) {
-        tracing::warn!("the server announces no length: a transfer that breaks cannot be told from its end");
+        tracing::warn!("the server announces no length: an interrupted transfer looks like a complete one");
     }
 }

@@ -55,7 +55,7 @@ impl HttpObject {
         let (response, url) = self.client.follow_redirects(&location, part).await?;
         let expired = matches!(response.status().as_u16(), 401 | 403 | 404 | 410);
         let (response, url) = if expired && location != *self.client.start_url() {
-            tracing::info!("{} where the redirect led, asking the endpoint again", response.status());
+            tracing::info!("{} from the redirect's target, asking the endpoint again", response.status());
             self.client.follow_redirects(self.client.start_url(), part).await?
         } else {
             (response, url)
@@ -73,9 +73,8 @@ impl HttpObject {
         let condition = self.condition_header();
         if condition.is_none() && !self.is_checked && self.continuity != ContinuityProof::Immutable {
             let message = format!(
-                "the transfer broke after {start} bytes and cannot be continued: the server gives neither a \
-                 strong ETag nor a usable Last-Modified, so the rest might be that of another object. \
-                 Start the import again, or give a checksum"
+                "the transfer broke after {start} bytes and cannot be resumed: the server gives neither a strong ETag nor a usable \
+                 Last-Modified, so the rest might belong to another object. Start the import again, or give a checksum"
             );
             return Err(SourceError::new(SourceErrorKind::NotResumable, message));
         }

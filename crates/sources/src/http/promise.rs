@@ -28,8 +28,8 @@ pub(crate) fn keeps_promise(
         return Ok(IntegrityGuarantee::LeftToDigest { from, to });
     }
     Err(invalid_error(format!(
-        "{from} leads to {to}, without TLS, where everybody on the way could send another image: give its checksum (of a \
-         container image, the digest), or an http URL to begin with"
+        "{from} leads to {to}, without TLS, where anybody on the path could replace the image: give its checksum (for a container \
+         image, its digest), or begin with an http URL"
     )))
 }
 
@@ -46,9 +46,7 @@ impl IntegrityGuarantee {
     /// Logs a warning if TLS no longer protects the bytes.
     pub(crate) fn warn_downgrade(&self) {
         if let Self::LeftToDigest { from, to } = self {
-            tracing::warn!(
-                "{from} leads to {to}, without TLS: only the checksum tells whether this is the image"
-            );
+            tracing::warn!("{from} leads to {to}, without TLS: only the checksum protects the image");
         }
     }
 }

@@ -43,7 +43,7 @@ impl OvirtSession {
         let size = disk.text_of("total_size").and_then(|text| text.parse::<u64>().ok());
         match size {
             Some(_) => Ok(disk),
-            None => Err(invalid_error(format!("the engine tells no total_size of disk {id}"))),
+            None => Err(invalid_error(format!("the engine reports no total_size for disk {id}"))),
         }
     }
 
@@ -61,7 +61,7 @@ impl OvirtSession {
         // never end.
         if domains.len() > MAX_DOMAINS {
             return Err(invalid_error(format!(
-                "the engine says that disk {disk_id} lies in {} storage domains, more than {MAX_DOMAINS} make no sense",
+                "the engine reports disk {disk_id} in {} storage domains, the limit is {MAX_DOMAINS}",
                 domains.len()
             )));
         }

@@ -33,7 +33,7 @@ pub(super) fn described_bytes(extents: &[ImageIoExtent]) -> u64 {
 /// Parses the list in `text`. Neighbours of the same kind are merged.
 pub(super) fn parse_extents(text: &[u8]) -> Result<Vec<ImageIoExtent>, SourceError> {
     let wrong = |reason: String| {
-        let message = format!("the extents of the disk are not usable: {reason}");
+        let message = format!("the extents of the disk are invalid: {reason}");
         SourceError::new(SourceErrorKind::Invalid, message)
     };
     let extents: Vec<ImageIoExtent> =
@@ -43,9 +43,7 @@ pub(super) fn parse_extents(text: &[u8]) -> Result<Vec<ImageIoExtent>, SourceErr
         let ImageIoExtent { start, length, zero } = extent;
         let end = described_bytes(&merged);
         if start != end || length == 0 || start.checked_add(length).is_none() {
-            return Err(wrong(format!(
-                "one of {length} bytes begins at byte {start} where byte {end} is expected"
-            )));
+            return Err(wrong(format!("one of {length} bytes begins at byte {start}, expected {end}")));
         }
         // The server splits extents at cluster boundaries.
         match merged.last_mut() {

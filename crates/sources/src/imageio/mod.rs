@@ -140,7 +140,7 @@ pub fn disk_of_engine(address: &str) -> Result<(Url, String), SourceError> {
         (!id.is_empty() && !id.contains('/')).then_some((url, id))
     });
     split.ok_or_else(|| {
-        invalid_error("an oVirt disk is named by ovirt+https://ENGINE/ovirt-engine/api/disks/ID")
+        invalid_error("an oVirt disk is given as ovirt+https://ENGINE/ovirt-engine/api/disks/ID")
     })
 }
 

@@ -99,7 +99,7 @@ impl OvirtSession {
                     .error
                     .or(token.error_code)
                     .map_or_else(|| status_text(answer.status), |reason| plain_line(&reason));
-                let message = format!("the engine refuses the user name or password: {reason}");
+                let message = format!("the engine rejected the user name or password: {reason}");
                 let kind = SourceErrorKind::Status(answer.status.as_u16());
                 let host = self.api_url("")?;
                 let host = host.host_str().unwrap_or_default();
@@ -144,7 +144,7 @@ impl OvirtSession {
     ) -> Result<XmlElement, SourceError> {
         self.try_call(method, path, body).await?.map_err(|fault| {
             let error = SourceError::from(fault);
-            SourceError::with_context(error.kind(), format_args!("the engine answers to {path:?}"), error)
+            SourceError::with_context(error.kind(), format_args!("the engine's answer to {path:?}"), error)
         })
     }
 
@@ -202,7 +202,7 @@ impl OvirtSession {
 
     fn api_url(&self, path: &str) -> Result<Url, SourceError> {
         self.api.join(path).map_err(|error| {
-            let what = format!("the engine has no address {path:?}");
+            let what = format!("the engine's address of {path:?} is not valid");
             SourceError::with_context(SourceErrorKind::Invalid, what, error)
         })
     }
@@ -226,7 +226,7 @@ fn encode_form(pairs: &[(&str, &str)]) -> String {
 /// another path is rejected.
 pub(super) fn path_segment(id: &str) -> Result<String, SourceError> {
     if matches!(id, "" | "." | "..") || id.len() > MAX_ID_BYTES {
-        let message = format!("the engine has nothing with the id {:?}", plain_line(id));
+        let message = format!("the engine cannot have an object with the id {:?}", plain_line(id));
         return Err(invalid_error(message));
     }
     Ok(form_urlencoded::byte_serialize(id.as_bytes()).collect())

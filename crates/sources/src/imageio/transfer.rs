@@ -142,7 +142,7 @@ impl ActiveTransfer {
             match answer {
                 Ok(transfer) => {
                     let Some(id) = &transfer.id else {
-                        let message = "the engine began an image transfer without an id";
+                        let message = "the engine started an image transfer without an id";
                         return Err(SourceError::new(SourceErrorKind::Io, message));
                     };
                     let segment = path_segment(id)?;
@@ -160,7 +160,7 @@ impl ActiveTransfer {
                 }
                 Err(fault) => {
                     let kind = SourceErrorKind::Status(fault.status.as_u16());
-                    let message = format!("the engine does not begin an image transfer: {}", fault.text);
+                    let message = format!("the engine does not start an image transfer: {}", fault.text);
                     return Err(SourceError::new(kind, message));
                 }
             }
@@ -195,7 +195,7 @@ impl ActiveTransfer {
     async fn shut_down(&self) {
         if self.segment.get().is_some() && tokio::time::timeout(END_LIMIT, self.end_transfer()).await.is_err()
         {
-            tracing::warn!("image transfer {} does not end, leaving it to the engine", self.transfer_id());
+            tracing::warn!("image transfer {} does not finish, leaving it to the engine", self.transfer_id());
         }
         tokio::time::timeout(END_PAUSE, self.session.close()).await.ok();
     }
@@ -254,7 +254,7 @@ fn data_url(transfer: &XmlElement) -> Result<Url, SourceError> {
     text.and_then(|text| Url::parse(text).ok())
         .filter(|url| matches!(url.scheme(), "http" | "https"))
         .ok_or_else(|| {
-            let message = "the engine gives no usable transfer_url for the image";
+            let message = "the engine returned no usable transfer_url for the image";
             SourceError::new(SourceErrorKind::Io, message)
         })
 }

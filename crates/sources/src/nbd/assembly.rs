@@ -60,7 +60,7 @@ impl ReadAssembly {
         let Some(end) = end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
         else {
             return Err(NbdViolation(format!(
-                "{length} bytes at offset {offset} answer a read of {} bytes at offset {}",
+                "{length} bytes at offset {offset} do not belong to a read of {} bytes at offset {}",
                 self.range.end - self.range.start,
                 self.range.start
             )));

@@ -110,7 +110,7 @@ impl InflightRequest {
     fn request_text(&self) -> String {
         let (verb, range) = match &self.answer {
             PendingReply::Read(assembly) => ("read", assembly.requested_range()),
-            PendingReply::Status(status) => ("question for block status", status.requested_range()),
+            PendingReply::Status(status) => ("block status request", status.requested_range()),
         };
         format!("{verb} of {} bytes at offset {}", range.end - range.start, range.start)
     }
@@ -119,7 +119,7 @@ impl InflightRequest {
         match &mut self.answer {
             PendingReply::Read(assembly) => Ok(assembly),
             PendingReply::Status(status) => Err(NbdViolation(format!(
-                "data in answer to a question for block status at offset {}",
+                "data in answer to a block status request at offset {}",
                 status.requested_range().start
             ))),
         }
@@ -196,7 +196,7 @@ impl NbdConnection {
     pub(super) async fn close(mut self, limit: Duration) {
         let request = wire::encode_request(wire::CMD_DISC, 0, 0, 0);
         if with_time_limit(limit, self.write_request(&request)).await.is_err() {
-            tracing::debug!("the NBD server did not wait for the end");
+            tracing::debug!("the NBD server was gone before the disconnect");
         }
     }
 
@@ -273,7 +273,7 @@ impl NbdConnection {
     /// Begins a chunk of data: offset (u64), data.
     async fn begin_data(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         let Some(length) = chunk.length.checked_sub(8) else {
-            return Err(violation_error(format!("a chunk of data of {} bytes", chunk.length)));
+            return Err(violation_error(format!("a data chunk of {} bytes", chunk.length)));
         };
         let mut offset = [0; 8];
         self.read_bytes(&mut offset).await?;
@@ -286,10 +286,7 @@ impl NbdConnection {
     /// Receives a chunk for a hole: offset (u64), length (u32).
     async fn receive_hole(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         if chunk.length != 12 {
-            return Err(violation_error(format!(
-                "a chunk for a hole of {} bytes instead of 12",
-                chunk.length
-            )));
+            return Err(violation_error(format!("a hole chunk of {} bytes, expected 12", chunk.length)));
         }
         let mut payload = [0; 12];
         self.read_bytes(&mut payload).await?;
@@ -315,7 +312,7 @@ impl NbdConnection {
         let mut context = [0; 4];
         self.read_bytes(&mut context).await?;
         if Some(u32::from_be_bytes(context)) != self.agreement.allocation {
-            return Err(violation_error("block status of a context that was not asked for".into()));
+            return Err(violation_error("block status of a context that was not requested".into()));
         }
         // "A successful reply MUST contain exactly one chunk per negotiated context", and only one
         // is negotiated.
@@ -406,10 +403,9 @@ fn find_inflight(
     flights: &mut VecDeque<InflightRequest>,
     cookie: u64,
 ) -> Result<&mut InflightRequest, NbdViolation> {
-    flights
-        .iter_mut()
-        .find(|flight| flight.cookie == cookie && !flight.is_done)
-        .ok_or_else(|| NbdViolation(format!("a reply with cookie {cookie}, which no open request has")))
+    flights.iter_mut().find(|flight| flight.cookie == cookie && !flight.is_done).ok_or_else(|| {
+        NbdViolation(format!("a reply with cookie {cookie}, which belongs to no open request"))
+    })
 }
 
 fn violation_error(text: String) -> AttemptError {

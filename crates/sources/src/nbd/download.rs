@@ -313,7 +313,7 @@ impl NbdPipeline {
             ReplyEvent::Refused { what, error }
                 if matches!(self.asked.front(), Some(QueuedRequest::Status)) =>
             {
-                tracing::info!("the NBD server answers the {what} with {error}: reading all of it");
+                tracing::info!("the NBD server answers the {what} with {error}: reading everything");
                 self.asked.pop_front();
                 self.plan.stop_asking();
             }

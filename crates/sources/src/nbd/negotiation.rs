@@ -69,9 +69,7 @@ impl NbdNegotiation {
         let greeting = tokio::time::timeout(GREETING_LIMIT, self.read_bytes(&mut bytes)).await;
         greeting.unwrap_or_else(|_| {
             let seconds = GREETING_LIMIT.as_secs();
-            let message = format!(
-                "it sent no greeting within {seconds} s, as NBD servers do: check the host and the port"
-            );
+            let message = format!("it sent no NBD greeting within {seconds} s: check the host and the port");
             Err(AttemptError::new_transient(SourceErrorKind::Invalid, message))
         })?;
         let mut fields = MessageFields(&bytes);
@@ -79,7 +77,7 @@ impl NbdNegotiation {
             (fields.read_u64(), fields.read_u64(), fields.read_u16().unwrap_or_default());
         if password != Some(wire::INIT_PASSWD) {
             return Err(AttemptError::from(NbdViolation(format!(
-                "it begins with {}, as no NBD server does: check the host and the port",
+                "it begins with {}, which is not an NBD greeting: check the host and the port",
                 printable_text(&bytes)
             ))));
         }
@@ -99,7 +97,7 @@ impl NbdNegotiation {
 
     async fn start_tls(mut self, name: &str, tls: &Arc<ClientConfig>) -> Result<Self, AttemptError> {
         let server = ServerName::try_from(name.to_owned()).map_err(|_| {
-            let message = format!("{name:?} can be in no certificate: use tls-hostname=NAME");
+            let message = format!("{name:?} cannot be the name in a certificate: use tls-hostname=NAME");
             invalid_error(message)
         })?;
         self.write_bytes(&wire::encode_option(wire::OPT_STARTTLS, &[])).await?;
@@ -165,7 +163,7 @@ impl NbdNegotiation {
         }
         let Some((size, multi_conn)) = described else {
             return Err(AttemptError::from(NbdViolation(
-                "it opens the export without saying how large it is".into(),
+                "it opens the export without reporting its size".into(),
             )));
         };
         Ok((size, multi_conn, block_sizes))
@@ -183,7 +181,7 @@ impl NbdNegotiation {
             let OptionReply { kind, length } = OptionReply::parse(option, &head)?;
             if length > MAX_REPLY_BYTES {
                 return Err(AttemptError::from(NbdViolation(format!(
-                    "a reply to option {option} has {length} bytes, up to {MAX_REPLY_BYTES} make sense"
+                    "a reply to option {option} has {length} bytes, the limit is {MAX_REPLY_BYTES}"
                 ))));
             }
             let mut data = vec![0; usize::try_from(length).unwrap_or_default()];
@@ -239,7 +237,7 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
             invalid_error(format!("the NBD server refuses access to the {name}{message}"))
         }
         wire::REP_ERR_UNSUP => invalid_error(format!(
-            "the NBD server does not know NBD_OPT_GO{message}; use one from after 2017"
+            "the NBD server does not support NBD_OPT_GO{message}; use a version from after 2017"
         )),
         wire::REP_ERR_SHUTDOWN => AttemptError::new_transient(
             SourceErrorKind::Connect,

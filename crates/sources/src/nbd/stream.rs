@@ -48,7 +48,7 @@ pub(super) fn connection_error(error: &io::Error) -> AttemptError {
 
 impl From<NbdViolation> for AttemptError {
     fn from(violation: NbdViolation) -> Self {
-        let message = format!("the NBD server breaks the protocol: {}", violation.0);
+        let message = format!("the NBD server violates the protocol: {}", violation.0);
         Self::Final(SourceError::new(SourceErrorKind::Invalid, message))
     }
 }

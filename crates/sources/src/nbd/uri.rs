@@ -55,7 +55,7 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
         "nbd+unix" => (false, true),
         "nbds+unix" => (true, true),
         other => {
-            return Err(format!("the scheme {other} is none of nbd, nbds, nbd+unix and nbds+unix"));
+            return Err(format!("the scheme {other} is not nbd, nbds, nbd+unix or nbds+unix"));
         }
     };
     let parameter =
@@ -77,13 +77,10 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
     };
     let export = percent_decode_str(url.path().strip_prefix('/').unwrap_or_default())
         .decode_utf8()
-        .map_err(|_| "the name of the export is not UTF-8")?
+        .map_err(|_| "the export name is not UTF-8")?
         .into_owned();
     if export.len() > MAX_STRING_BYTES {
-        return Err(format!(
-            "the name of the export has {} bytes, {MAX_STRING_BYTES} are allowed",
-            export.len()
-        ));
+        return Err(format!("the export name has {} bytes, the limit is {MAX_STRING_BYTES}", export.len()));
     }
     let tls_name = tls.then(|| parameter("tls-hostname").or(host).unwrap_or_else(|| LOCAL_NAME.to_owned()));
     Ok(NbdUri { address, export, tls_name })

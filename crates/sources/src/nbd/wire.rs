@@ -161,7 +161,7 @@ impl OptionReply {
         let head = (fields.read_u64(), fields.read_u32());
         if head != (Some(REP_MAGIC), Some(option)) {
             return Err(NbdViolation(format!(
-                "what should be the reply to option {option} begins with {bytes:02x?}"
+                "the reply to option {option} begins with {bytes:02x?}, which is not valid"
             )));
         }
         let (kind, length) = (fields.read_u32(), fields.read_u32());
@@ -172,11 +172,11 @@ impl OptionReply {
 /// Parses the data of [`INFO_EXPORT`] after its type: export size and transmission flags.
 pub(super) fn parse_export(mut fields: MessageFields<'_>) -> Result<(u64, bool), NbdViolation> {
     let (Some(size), Some(flags), true) = (fields.read_u64(), fields.read_u16(), fields.0.is_empty()) else {
-        return Err(NbdViolation("the description of the export has a wrong length".into()));
+        return Err(NbdViolation("the export description has the wrong length".into()));
     };
     if size >= MAX_EXPORT_BYTES {
         return Err(NbdViolation(format!(
-            "the export announces {size} bytes, below {MAX_EXPORT_BYTES} are possible"
+            "the export announces {size} bytes, expected less than {MAX_EXPORT_BYTES}"
         )));
     }
     Ok((size, flags & FLAG_CAN_MULTI_CONN != 0))
@@ -202,12 +202,12 @@ impl BlockSizes {
     pub(super) fn parse(mut fields: MessageFields<'_>) -> Result<Self, NbdViolation> {
         let sizes = (fields.read_u32(), fields.read_u32(), fields.read_u32(), fields.0.is_empty());
         let (Some(minimum), Some(_preferred), Some(maximum), true) = sizes else {
-            return Err(NbdViolation("the block sizes have a wrong length".into()));
+            return Err(NbdViolation("the block size description has the wrong length".into()));
         };
         if !minimum.is_power_of_two() || minimum > MAX_MIN_BLOCK || maximum < minimum {
             return Err(NbdViolation(format!(
-                "the minimum block size {minimum} with the maximum {maximum}: a power of two up to {MAX_MIN_BLOCK} \
-                 and no less than that are possible"
+                "minimum block size {minimum}, maximum {maximum}: expected a power of two up to {MAX_MIN_BLOCK}, and a maximum that is \
+                 not lower"
             )));
         }
         Ok(Self { minimum, maximum: maximum - maximum % minimum })

@@ -118,11 +118,11 @@ impl ImportPolicy {
         };
         match self.face {
             PolicyMode::Pod => {
-                format!("{host} was asked without keys: they have to be in the Secret of the DataVolume")
+                format!("{host} was accessed without keys: put them into the Secret of the DataVolume")
             }
             PolicyMode::CommandLine => format!(
-                "{host} was asked without keys: give them with {keys}; the identity of this machine is used for {name}'s own \
-                 hosts with verified certificates, and for others only with --ambient-identity"
+                "{host} was accessed without keys: give them with {keys}; the identity of this machine is used for {name}'s own hosts \
+                 with verified certificates, and for others only with --ambient-identity"
             ),
         }
     }

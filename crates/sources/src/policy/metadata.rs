@@ -104,7 +104,7 @@ fn embedded_ipv4(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
 }
 
 fn refusal_message(name: &str) -> String {
-    format!("{name} is the metadata service of this machine, which an import does not ask")
+    format!("{name} is the metadata service of this machine, which imports must not access")
 }
 
 /// A resolver that returns an error if no thread can be started for the lookup, and that leaves

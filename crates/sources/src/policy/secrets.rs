@@ -37,14 +37,16 @@ impl ImportPolicy {
         let server = url_origin(url);
         match &self.cleartext {
             CleartextRule::Refused => Err(invalid_error(format!(
-                "{secret} would go to {server} without TLS, and everybody on the way could read it: use https, or allow \
-                 it with --cleartext-secrets"
+                "{secret} would be sent to {server} without TLS, where anybody on the path could read it: use https, or allow it with \
+                 --cleartext-secrets"
             ))),
             CleartextRule::Warned(told) => {
                 let mut told = told.lock();
                 // Once for each server, because a download sends thousands of requests.
                 if told.insert(url.origin()) {
-                    tracing::warn!("{secret} goes to {server} without TLS: everybody on the way can read it");
+                    tracing::warn!(
+                        "{secret} is sent to {server} without TLS: anybody on the path can read it"
+                    );
                 }
                 Ok(())
             }
@@ -81,6 +83,6 @@ mod tests {
             }
         }
         let error = reveals(&strict, "http://h:8080/path").unwrap_err();
-        assert!(error.starts_with("the password would go to http://h:8080 without TLS"), "{error}");
+        assert!(error.starts_with("the password would be sent to http://h:8080 without TLS"), "{error}");
     }
 }

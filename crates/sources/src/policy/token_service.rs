@@ -49,8 +49,8 @@ impl ImportPolicy {
         // connection without TLS.
         if realm.scheme() != "https" && registry.scheme() == "https" {
             return refused(format!(
-                "the registry {registry_host} wants its password to be sent to the token service {realm_host} without TLS, \
-                 which would show the password to everybody on the way"
+                "the registry {registry_host} wants its password to be sent to the token service {realm_host} without TLS, where \
+                 anybody on the path could read it"
             ));
         }
         let is_named = self.token_services.iter().any(|named| named.eq_ignore_ascii_case(realm_host));

@@ -31,8 +31,10 @@ impl ManagedObjectReference {
         if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
             return Ok(Self::new(kind, name));
         }
-        let message =
-            format!("vSphere names a {kind} {:?}, which is not a valid object name", plain_line(name));
+        let message = format!(
+            "vSphere returned {:?} as the name of a {kind}, which is not a valid object name",
+            plain_line(name)
+        );
         Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 
@@ -111,7 +113,7 @@ pub(super) fn parse_response(
         _ => {
             let code = status.as_u16();
             let message =
-                format!("vSphere answers {method} with status {code} and no SOAP: is this its URL?");
+                format!("vSphere answers {method} with status {code} and without SOAP: is this its URL?");
             Err(SourceError::new(SourceErrorKind::Status(code), message).into())
         }
     }

@@ -32,13 +32,11 @@ impl ChangedAreas {
     ) -> Result<u64, SourceError> {
         let begin = parse_number(page, "startOffset")?;
         if begin != offset {
-            return Err(impossible_error(format!(
-                "what changed from byte {begin} on when asked from byte {offset} on"
-            )));
+            return Err(impossible_error(format!("it begins at byte {begin}, expected byte {offset}")));
         }
         let end = begin.saturating_add(parse_number(page, "length")?);
         if end <= offset {
-            return Err(impossible_error(format!("nothing about byte {offset}")));
+            return Err(impossible_error(format!("it does not cover byte {offset}")));
         }
         let mut areas: Vec<Range<u64>> = Vec::new();
         for area in page.children_named("changedArea") {
@@ -46,7 +44,7 @@ impl ChangedAreas {
             let end = start.saturating_add(parse_number(area, "length")?);
             if start < offset || end > disk_bytes || start == end {
                 return Err(impossible_error(format!(
-                    "a change of the bytes {start} to {end} behind byte {offset} of a disk of {disk_bytes} bytes"
+                    "a change of bytes {start} to {end}, expected a range within bytes {offset} to {disk_bytes}"
                 )));
             }
             areas.push(start..end);
@@ -131,9 +129,9 @@ mod tests {
     #[test]
     fn impossible_areas_are_refused() {
         for (wrong, reason) in [
-            (page("0", "0", &[]), "nothing about byte 0"),
+            (page("0", "0", &[]), "it does not cover byte 0"),
             (page("0", "-1", &[]), "a length of \"-1\""),
-            (page("1", "9", &[]), "from byte 1 on when asked from byte 0"),
+            (page("1", "9", &[]), "it begins at byte 1, expected byte 0"),
             (page("", "9", &[]), "a startOffset of \"\""),
             (page("0", "100", &[(-5, 5)]), "a start of \"-5\""),
             (page("0", "100", &[(5, -5)]), "a length of \"-5\""),

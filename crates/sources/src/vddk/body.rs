@@ -61,7 +61,7 @@ impl VddkReadState {
             SourceErrorKind::Stopped => error,
             _ => SourceError::with_context(
                 SourceErrorKind::Changed,
-                "the snapshot is not what it was when reading began, begin this stage again",
+                "the snapshot has changed since reading began, start this stage again",
                 error,
             ),
         })

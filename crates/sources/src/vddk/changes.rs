@@ -62,7 +62,7 @@ async fn query_page(
 fn explain_fault(fault: VsphereFault, since: &ChangeId) -> SourceError {
     let advice = match fault.kind.as_str() {
         "ManagedObjectNotFound" => {
-            "the snapshot was removed meanwhile: begin this stage again with another".to_owned()
+            "the snapshot was removed in the meantime: start this stage again with another one".to_owned()
         }
         "NoPermission" => "the user needs the privilege VirtualMachine.Config.ChangeTracking".to_owned(),
         // Mostly `FileFault` and `InvalidArgument`: tracking is off, or does not reach back to

@@ -194,7 +194,7 @@ impl VirtualDisk {
             && self.change_id.is_none()
             && before.change_id.is_none()
         {
-            tracing::warn!("this vSphere tells no size of the disk: it is a simulator");
+            tracing::warn!("vSphere does not report the disk size: it is a simulator");
             return Ok(EarlierState::Same);
         }
         Ok(EarlierState::Tracked(self.check_related(current, before.require_change_id(previous)?)?))

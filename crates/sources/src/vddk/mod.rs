@@ -98,7 +98,7 @@ impl VddkOptions {
         });
         let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
             invalid_error(
-                "a VMware disk is named by vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
+                "a VMware disk is given as vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
             )
         })?;
         Ok(Self {
@@ -252,7 +252,7 @@ async fn changes_of(
     is_test: bool,
     network: &Network,
 ) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
-    tracing::info!(?found, "vSphere knows the disk");
+    tracing::info!(?found, "found the disk in vSphere");
     let since = match &found.since {
         None => return Ok((found, None)),
         // CDI's own tests import from VMware's simulator in stages, with a plugin for tests.
@@ -260,20 +260,21 @@ async fn changes_of(
         Some(EarlierState::Same) if is_test => return Ok((found, ChangedRanges::new(0, []))),
         Some(EarlierState::Same) => {
             return Err(invalid_error(format!(
-                "vSphere tells neither the size of the disk {} nor what changed on it: {BEGIN_ANEW}",
+                "vSphere reports neither the size of the disk {} nor its changes: {BEGIN_ANEW}",
                 found.disk.file
             )));
         }
         Some(EarlierState::Tracked(since)) => since,
     };
     let capacity = found.disk.capacity.ok_or_else(|| {
-        invalid_error(format!("vSphere does not tell the size of the disk {}", found.disk.file))
+        invalid_error(format!("vSphere does not report the size of the disk {}", found.disk.file))
     })?;
     // No byte arrives during this query, so it has the same time limit as the wait for a byte.
     let limit = network.patience.no_progress_limit;
     let changes = tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
     let changes = changes.unwrap_or_else(|_| {
-        let message = format!("vSphere did not tell within {} s what changed since {since}", limit.as_secs());
+        let message =
+            format!("vSphere did not report within {} s what changed since {since}", limit.as_secs());
         Err(SourceError::new(SourceErrorKind::Stalled, message))
     })?;
     tracing::info!(

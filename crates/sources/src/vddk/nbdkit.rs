@@ -91,8 +91,8 @@ impl VddkInstallation {
         // CDI's image for tests has a plugin and a disk, but no library.
         if !self.is_for_tests() && !self.library.join("lib64").is_dir() {
             return Err(invalid_error(format!(
-                "the VDDK library is missing: {} not found. It comes from a side-car image, which the ConfigMap \
-                 v2v-vmware or initImageURL of the DataVolume names",
+                "the VDDK library is missing: {} not found. It comes from a sidecar image, which is set in the ConfigMap v2v-vmware or \
+                 in initImageURL of the DataVolume",
                 self.library.join("lib64").display()
             )));
         }
@@ -132,7 +132,7 @@ impl VddkInstallation {
     ) -> Result<RunningProgram, SourceError> {
         RunningProgram::start(command, self.keeper.is_some(), gone).map_err(|error| {
             invalid_error(format!(
-                "cannot start {}, with which VMware disks are read: {}",
+                "cannot start {}, which reads VMware disks: {}",
                 self.nbdkit.display(),
                 errno_text(&error)
             ))

@@ -21,7 +21,7 @@ impl Thumbprint {
         let hex = text.trim().replace(':', "");
         let algorithm = if hex.len() == 64 { "sha256" } else { "sha1" };
         format!("{algorithm}:{hex}").parse().map(Self).map_err(|error: ChecksumError| {
-            let what = format!("{text:?} is not the thumbprint of a certificate");
+            let what = format!("{text:?} is not a certificate thumbprint");
             SourceError::with_context(SourceErrorKind::Invalid, what, error)
         })
     }

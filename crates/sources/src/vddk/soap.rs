@@ -213,7 +213,7 @@ fn session_cookie(headers: &HeaderMap) -> Option<String> {
 }
 
 fn unexpected_error(method: &str) -> SourceError {
-    invalid_error(format!("vSphere answers {method} with something else"))
+    invalid_error(format!("vSphere answers {method} with an unexpected document"))
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ fn missing_machines_and_disks_are_named() {
     refused(open_with(&options, &anonymous), "needs a user name and a password");
     let elsewhere =
         VddkOptions { endpoint: format!("{}/nothing", VSPHERE.url()).parse().unwrap(), ..options };
-    refused(open(&elsewhere), "no SOAP: is this its URL?");
+    refused(open(&elsewhere), "without SOAP: is this its URL?");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn missing_files_of_the_pod_are_named() {
     let nothing = VddkInstallation { test_plugin: scene.path("none"), ..installation.clone() };
     refused(open(&with(nothing.clone())), "the VDDK library is missing: ");
     let no_nbdkit = VddkInstallation { nbdkit: scene.path("nbdkit"), ..installation };
-    refused(open(&with(no_nbdkit)), "with which VMware disks are read: no such file or directory");
+    refused(open(&with(no_nbdkit)), "which reads VMware disks: no such file or directory");
     std::fs::create_dir_all(scene.path("library/lib64")).unwrap();
     refused(open(&with(nothing)), "nbdkit cannot load its plugin vddk");
 }

@@ -10,7 +10,7 @@ use crate::ownership::gate::{self, Gate};
 use crate::ownership::importer;
 use crate::ownership::place::Place;
 
-const IN_USE: &str = "another import or upload is writing it";
+const IN_USE: &str = "another import or upload is writing to it";
 
 #[test]
 fn one_writer_at_a_time_changes_a_disk() {

@@ -21,7 +21,7 @@ const ROUNDS: u64 = 40;
 /// Number of archives in a round.
 const WRITERS: usize = 3;
 
-const IN_USE: &str = "another import or upload is writing it";
+const IN_USE: &str = "another import or upload is writing to it";
 const NOT_WHOLE: &str = "another process changed the directory";
 
 /// Size of each file. Together they are more than the decoders buffer, so that the first ones are

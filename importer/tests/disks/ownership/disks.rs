@@ -17,9 +17,9 @@ const ROUNDS: u64 = 60;
 /// Number of writers in a round. One more disk is that of an unrelated program.
 const WRITERS: u64 = 3;
 
-const IN_USE: &str = "another import or upload is writing it";
+const IN_USE: &str = "another import or upload is writing to it";
 const BUSY: &str = "device or resource busy";
-const REPLACED: &str = "it was removed or replaced by something else meanwhile";
+const REPLACED: &str = "it was removed or replaced in the meantime";
 
 #[test]
 fn nothing_complete_is_lost_and_nothing_incomplete_looks_complete() {

@@ -41,7 +41,7 @@ fn a_device_whose_last_sync_fails_is_hidden_again() {
         // The sync after hiding the disk again fails as well.
         (
             "4+",
-            "its first MiB could not be zeroed again (input/output error), so that it may look like a complete disk",
+            "its first MiB could not be zeroed again (input/output error), so it may look like a complete disk",
         ),
     ] {
         for options in [&["-q"][..], &["-q", "--preallocate"]] {
@@ -109,7 +109,7 @@ fn without_locks_the_replaced_writer_fails_and_the_other_disk_stays() {
         match signal {
             None => {
                 replaced_gate.open(replaced_last);
-                replaced.wait().assert_failure(7, "it was removed or replaced by something else");
+                replaced.wait().assert_failure(7, "it was removed or replaced in the meantime");
             }
             Some(signal) => {
                 replaced.signal(signal);
@@ -131,7 +131,7 @@ fn overtaken(place: &Place, disks: &[Disk]) {
     let program = importer(["import", "-vv", "--progress=none", "--force", "-"]);
     let quick = program.arg(place.target()).stdin(feed).start();
     quick.wait_for_line("took the target");
-    slow.wait().assert_failure(7, "another import or upload is writing it");
+    slow.wait().assert_failure(7, "another import or upload is writing to it");
     gate.open(last);
     quick.wait().assert_success("the one that was faster");
     disk::assert_same(&place.target(), &disks[1].raw, DISK_BYTES, "the one that was faster");

@@ -12,7 +12,7 @@ use testkit::tools;
 use crate::ownership::importer;
 use crate::ownership::place::{DISK_BYTES, Disk, disks};
 
-const REFUSED: &str = "it is the source, or holds bytes of it";
+const REFUSED: &str = "it is the source, or overlaps it";
 
 struct Scene {
     folder: tempfile::TempDir,

@@ -19,7 +19,7 @@ const STAGING: &str = ".cdi-staging-";
 const LOCK: &str = ".cdi-staging-lock";
 
 /// Part of the error of a commit that failed after its first rename.
-const PARTLY: &str = "the directory may hold a part of the archive";
+const PARTLY: &str = "the directory may contain part of the archive";
 
 /// An entry of a tree: mode, time, content.
 type Entry = (u32, i64, Vec<u8>);

@@ -122,7 +122,7 @@ fn polyglots_are_refused_with_both_names_unless_a_format_is_given() {
             Subformat::new(format, "").write(&path("disk"), &path("image"));
             mark(&path("image"), polyglot);
             let (second, ..) = polyglot;
-            refused(&path("image"), &format!("could be in {name} format and in {second} format"));
+            refused(&path("image"), &format!("could be in {name} or {second} format"));
             let import = |format: &str| {
                 let program = Program::new(crate::BINARY);
                 let program = program.args(["import", "--format", format]);

@@ -42,7 +42,7 @@ fn images_that_need_a_parent_are_refused() {
     let file = File::options().write(true).open(&image).unwrap();
     for kind in [3_u32, 4] {
         file.write_all_at(&kind.to_le_bytes(), TYPE_AT).unwrap();
-        refused(&image, "the vdi image is the difference to another");
+        refused(&image, "the vdi image stores only the differences to another");
     }
 }
 

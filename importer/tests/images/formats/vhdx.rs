@@ -66,7 +66,7 @@ fn sectors_of_4096_bytes_are_read() {
 #[test]
 fn an_image_whose_log_must_be_replayed_is_refused() {
     let image = |log_guid| Vhdx { log_guid, ..shuffled() }.bytes();
-    refused_bytes(&image([0, 1]), "replay it with `qemu-img check -r all`");
+    refused_bytes(&image([0, 1]), "replay the log with `qemu-img check -r all`");
     let folder = tempfile::tempdir().or_fail("a folder");
     check(&write(folder.path(), &image([1, 0])), "vhdx");
 }

@@ -78,7 +78,7 @@ fn grains_without_markers_need_their_tables_first() {
         .arg(folder.path().join("target"))
         .stdin_file(&image)
         .run();
-    finished.assert_failure(4, "serve it uncompressed from a server with ranges");
+    finished.assert_failure(4, "serve it uncompressed from a server that supports ranges");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn images_with_data_in_other_files_are_refused_by_name() {
         (with(descriptor("monolithicSparse", &[own, passwd])), "\"/etc/passwd\" (an extent)"),
         (
             with(descriptor("monolithicSparse", &[own]) + "parentFileNameHint=\"/etc/shadow\"\n"),
-            "the difference to another \"/etc/shadow\"",
+            "only the differences to another \"/etc/shadow\"",
         ),
         (descriptor("monolithicFlat", &[passwd]).into_bytes(), "\"/etc/passwd\""),
     ];
@@ -133,7 +133,7 @@ fn subformats_of_several_files_are_refused_by_name() {
         refused(&image, subformat);
         refused(&image, extent);
         if subformat == "twoGbMaxExtentSparse" {
-            refused(&folder.path().join(extent), "one of several files");
+            refused(&folder.path().join(extent), "only one of the files");
         }
     }
 }

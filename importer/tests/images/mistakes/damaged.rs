@@ -51,7 +51,7 @@ pub(super) const DAMAGED_IMAGES: &[UserMistake] = user_mistakes! {
     "import {files}/encrypted.qcow2 {target}" =>
         4: "{files}/encrypted.qcow2", "encrypted (LUKS)", "decrypt it first";
     "import {files}/flat.vmdk {target}" =>
-        4: "{files}/flat.vmdk", "in other files (its first one is \"flat-flat.vmdk\")", "make one file of it";
+        4: "{files}/flat.vmdk", "in other files (its first one is \"flat-flat.vmdk\")", "merge it into one file";
     "import {files}/external.qcow2 {target}" =>
         4: "{files}/external.qcow2", "external data file", "convert it first";
     "import --format qcow2 {files}/raw {target}" =>
@@ -59,13 +59,13 @@ pub(super) const DAMAGED_IMAGES: &[UserMistake] = user_mistakes! {
     "import --format vhdx {files}/disk.qcow2 {target}" =>
         4: "{files}/disk.qcow2", "not in vhdx format: its first bytes are qcow2", "leave out --format";
     "import --format vmdk {files}/empty {target}" =>
-        4: "{files}/empty", "the source is empty", "check what should have been in it";
+        4: "{files}/empty", "the source is empty", "check what it should contain";
     "import --ova {files}/raw {target}" =>
         4: "{files}/raw", "does not look like an OVA", "leave out --ova";
     "import --ova {files}/disk.ova {target}" =>
-        4: "{files}/disk.ova", "holds no disk image", "it holds `vm.ovf`";
+        4: "{files}/disk.ova", "contains no disk image", "it contains `vm.ovf`";
     "import --ova {files}/two.ova {target}" =>
         4: "{files}/two.ova", "`a.raw` came before this one", "import them one by one";
     "import --ova {files}/half.tar {target}" =>
-        4: "{files}/half.tar", "the archive is cut short", "fetch it again";
+        4: "{files}/half.tar", "the archive is truncated", "fetch it again";
 };

@@ -23,11 +23,11 @@ pub(super) const SOURCES: &[UserMistake] = user_mistakes! {
     "import {files}/raw/disk {target}" =>
         3: "{files}/raw/disk", "not a directory", "check the path";
     "import {files}/empty {target}" =>
-        4: "{files}/empty", "the source is empty: 0 bytes", "check what should have been in it";
+        4: "{files}/empty", "the source is empty: 0 bytes", "check what it should contain";
     "import /dev/null {target}" =>
-        4: "/dev/null", "the source is empty", "check what should have been in it";
+        4: "/dev/null", "the source is empty", "check what it should contain";
     "import - {target}" =>
-        4: "standard input", "the source is empty", "check what should have been in it";
+        4: "standard input", "the source is empty", "check what it should contain";
     "import - {target} <{files}/page.html" =>
         4: "standard input", "this is text, not a disk", "--format raw";
     "import - {target} <{files}/half.gz" =>
@@ -35,7 +35,7 @@ pub(super) const SOURCES: &[UserMistake] = user_mistakes! {
     "import file:///nope {target}" =>
         3: "/nope", "no such file", "check the path";
     "import file://host/disk.img {target}" =>
-        2: "file://host/disk.img", "not a file of this machine", "write file:///PATH";
+        2: "file://host/disk.img", "not a file on this machine", "write file:///PATH";
     "convert {files}/nope {target}" =>
         3: "{files}/nope", "no such file", "check the path";
     "info {files}/nope" =>
@@ -43,20 +43,20 @@ pub(super) const SOURCES: &[UserMistake] = user_mistakes! {
     "info {files}/directory" =>
         3: "{files}/directory", "is a directory", "name a file in it";
     "info {files}/empty" =>
-        4: "{files}/empty", "the source is empty", "check what should have been in it";
+        4: "{files}/empty", "the source is empty", "check what it should contain";
     "check {files}/nope" =>
         3: "{files}/nope", "no such file", "check the path";
     "unpack {files}/nope {folder}" =>
         3: "{files}/nope", "no such file", "check the path";
     "unpack {files}/empty {folder}" =>
-        4: "{files}/empty", "the source is empty", "check what should have been in it";
+        4: "{files}/empty", "the source is empty", "check what it should contain";
     "apply --base base.img {files}/nope {files}/raw" =>
         3: "{files}/nope", "no such file", "check the path";
 };
 
 pub(super) const FOREIGN_FILES: &[UserMistake] = user_mistakes! {
     "import {files}/page.html {target}" =>
-        4: "{files}/page.html", "text, not a disk: it begins with \"<!DOCTYPE html>", "whether it wants a login";
+        4: "{files}/page.html", "text, not a disk: it begins with \"<!DOCTYPE html>", "whether it requires a login";
     "import {files}/page.gz {target}" =>
         4: "{files}/page.gz", "this is text, not a disk", "give --format raw";
     "import {files}/error.json {target}" =>
@@ -113,7 +113,7 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
     "import {files}/raw {files}/full" =>
         7: "{files}/full", "it is a directory", "a regular file or a block device";
     "import {files}/raw {files}/nope/disk.img" =>
-        7: "{files}/nope/disk.img", "no such file or directory", "make the directory {files}/nope first";
+        7: "{files}/nope/disk.img", "no such file or directory", "create the directory {files}/nope first";
     "import {files}/raw {files}/raw/disk.img" =>
         7: "{files}/raw/disk.img", "not a directory", "check the path";
     "import {files}/raw {files}/raw" =>
@@ -123,7 +123,7 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
     "import {files}/raw /proc/disk.img" =>
         7: "/proc/disk.img", "no such file or directory", "choose another directory";
     "import {files}/raw http://{http}/disk.img" =>
-        7: "http://{http}/disk.img", "no such file or directory", "a file or a block device of this machine";
+        7: "http://{http}/disk.img", "no such file or directory", "a file or a block device on this machine";
     "import {files}/raw {device}" =>
         5: "{files}/raw", "the target has room for 1048576", "choose a larger target";
     "import {files}/disk.qcow2 {device}" =>
@@ -156,7 +156,7 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
 
 pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "unpack {files}/files.tar /nope" =>
-        7: "/nope", "no such file or directory", "make the directory first";
+        7: "/nope", "no such file or directory", "create the directory first";
     "unpack {files}/files.tar {files}/raw" =>
         7: "{files}/raw", "not a directory", "check the path";
     "unpack {files}/disk.qcow2 {folder}" =>
@@ -168,9 +168,9 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "unpack {files}/half.gz {folder}" =>
         4: "{files}/half.gz", "does not look like a tar archive", "`cdi-importer info` shows what it is";
     "unpack {files}/half.tar {folder}" =>
-        4: "{files}/half.tar", "the archive is cut short", "fetch it again";
+        4: "{files}/half.tar", "the archive is truncated", "fetch it again";
     "unpack {files}/up.tar {folder}" =>
-        4: "{files}/up.tar", "it would climb out of the target", "make the archive again without it";
+        4: "{files}/up.tar", "would lead out of the target directory", "create the archive again without it";
     "unpack {files}/disk.zip {folder}" =>
         4: "{files}/disk.zip", "zip compression is not supported", "recompress";
     "unpack {files}/files.tar {files}/full" =>
@@ -180,9 +180,9 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "apply --base base.img {files}/child.qcow2 {target}" =>
         7: "{target}", "no such file or directory", "make it first";
     "apply --base /etc/base.img {files}/child.qcow2 {files}/raw" =>
-        4: "{files}/child.qcow2", "'base.img' does not match", "--base takes the name without its folders";
+        4: "{files}/child.qcow2", "'base.img' does not match", "--base takes the name without directories";
     "apply --base other.img {files}/child.qcow2 {files}/raw" =>
-        4: "{files}/child.qcow2", "'base.img' does not match", "the disk that it was made of";
+        4: "{files}/child.qcow2", "'base.img' does not match", "the disk that it was made from";
     "apply --base base.img {files}/disk.qcow2 {files}/raw" =>
         4: "{files}/disk.qcow2", "no backing file", "`cdi-importer import` writes whole images";
     "apply --base base.img {files}/raw {files}/raw" =>

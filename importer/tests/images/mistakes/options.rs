@@ -225,7 +225,7 @@ pub(super) const STRAY_OPTIONS: &[UserMistake] = user_mistakes! {
     "check --ova {files}/disk.ova" =>
         2: "--ova", "reads an image in place", "extract it with tar first";
     "convert https://{http}/raw {target}" =>
-        2: "https://{http}/raw", "convert is for images of this machine", "use cdi-importer import https://{http}/raw {target}";
+        2: "https://{http}/raw", "convert is for images on this machine", "use cdi-importer import https://{http}/raw {target}";
     "convert docker://quay.io/x/y {target}" =>
-        2: "docker://quay.io/x/y", "convert is for images of this machine", "use cdi-importer import";
+        2: "docker://quay.io/x/y", "convert is for images on this machine", "use cdi-importer import";
 };

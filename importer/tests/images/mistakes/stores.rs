@@ -5,7 +5,7 @@ use testkit::user_mistakes;
 
 pub(super) const REGISTRIES: &[UserMistake] = user_mistakes! {
     "import --retries 0 docker://{closed}/vm:x {target}" =>
-        3: "{closed}", "connection refused", "does its server run?";
+        3: "{closed}", "connection refused", "is its server running?";
     "import --retries 0 docker://{registry}/vm:program {target}" =>
         3: "{registry}", "it does not speak TLS", "is it http://?";
     "import --insecure docker://{registry}/vm:program {target}" =>
@@ -44,7 +44,7 @@ pub(super) const OBJECT_STORES: &[UserMistake] = user_mistakes! {
     "AWS_ENDPOINT_URL=ftp://minio import s3://b/k {target}" =>
         3: "AWS_ENDPOINT_URL: ftp://minio", "is not the URL of a server", "write https://HOST:PORT";
     "AWS_ENDPOINT_URL=http://{closed} import --retries 0 --anonymous s3://b/k {target}" =>
-        3: "http://{closed}/b/k", "connection refused", "does its server run?";
+        3: "http://{closed}/b/k", "connection refused", "is its server running?";
     "AWS_ENDPOINT_URL=http://{http} import --anonymous s3://nokey/k {target}" =>
         3: "\"nokey/k\"", "NoSuchKey", "check the name of the object";
     "AWS_ENDPOINT_URL=http://{http} import --anonymous s3://nobucket/k {target}" =>
@@ -52,11 +52,11 @@ pub(super) const OBJECT_STORES: &[UserMistake] = user_mistakes! {
     "AWS_ENDPOINT_URL=http://{http} import --anonymous s3://denied/k {target}" =>
         3: "\"denied/k\"", "AccessDenied", "use keys that may read the object";
     "AWS_ENDPOINT_URL=http://{http} import s3://denied/k {target}" =>
-        3: "\"denied/k\"", "was asked without keys", "give them with --user and --password-file";
+        3: "\"denied/k\"", "was accessed without keys", "give them with --user and --password-file";
     "AWS_ENDPOINT_URL=http://{http} import --user joe --password-file {files}/password s3://signature/k {target}" =>
         3: "\"signature/k\"", "SignatureDoesNotMatch", "check --password-file";
     "AWS_ENDPOINT_URL=https://{https} import --anonymous s3://nokey/k {target}" =>
-        3: "https://{https}/nokey/k", "no authority that is trusted here", "--ca-dir DIR";
+        3: "https://{https}/nokey/k", "not signed by a trusted authority", "--ca-dir DIR";
     "import s3://bucket {target}" =>
         3: "\"s3://bucket\"", "it has to name a bucket and an object", "BUCKET/KEY";
     "import s3:// {target}" =>
@@ -64,9 +64,9 @@ pub(super) const OBJECT_STORES: &[UserMistake] = user_mistakes! {
     "import s3:///key {target}" =>
         3: "\"s3:///key\"", "it has to name a bucket and an object", "BUCKET/KEY";
     "import --key-file /etc/passwd gs://b/k {target}" =>
-        3: "/etc/passwd", "is not the key of a service account", "check --key-file";
+        3: "/etc/passwd", "is not a service account key", "check --key-file";
     "import --key-file {files}/key.json gs://b/k {target}" =>
-        3: "{files}/key.json", "is not the key of a service account", "check --key-file";
+        3: "{files}/key.json", "is not a service account key", "check --key-file";
     "import --key-file {files}/nope gs://b/k {target}" =>
         3: "{files}/nope", "or cannot be read", "check --key-file";
     "GOOGLE_APPLICATION_CREDENTIALS={files}/nope import gs://b/k {target}" =>
@@ -87,19 +87,19 @@ pub(super) const CLOUDS: &[UserMistake] = user_mistakes! {
     "import ovirt+https://engine/ovirt-engine/api/disks/1 {target}" =>
         2: "oVirt", "needs a user name and a password", "give --user and --password-file";
     "import --user joe --password-file {files}/password ovirt+https://engine/ovirt-engine/api {target}" =>
-        2: "an oVirt disk", "is named by", "ovirt+https://ENGINE/ovirt-engine/api/disks/ID";
+        2: "an oVirt disk", "is given as", "ovirt+https://ENGINE/ovirt-engine/api/disks/ID";
     "import --retries 0 --user joe --password-file {files}/password ovirt+https://{closed}/ovirt-engine/api/disks/1 {target}" =>
-        3: "https://{closed}", "connection refused", "does its server run?";
+        3: "https://{closed}", "connection refused", "is its server running?";
     "import --insecure --user joe --password-file {files}/password ovirt+https://{https}/ovirt-engine/api/disks/1 {target}" =>
         3: "127.0.0.1", "is not an oVirt engine (404 Not Found)", "check the address";
     "import vddk+https://v/?vm=1&disk=d {target}" =>
         2: "vSphere", "needs a user name and a password", "give --user and --password-file";
     "import --user joe --password-file {files}/password vddk+https://v/ {target}" =>
-        2: "a VMware disk", "is named by", "vddk+https://VCENTER/?vm=UUID&disk=";
+        2: "a VMware disk", "is given as", "vddk+https://VCENTER/?vm=UUID&disk=";
     "import --thumbprint XYZ --user joe --password-file {files}/password vddk+https://{closed}/?vm=1&disk=d {target}" =>
-        3: "\"XYZ\"", "is not the thumbprint of a certificate", "expected 40 hex characters";
+        3: "\"XYZ\"", "is not a certificate thumbprint", "expected 40 hex characters";
     "import --format qcow2 --user joe --password-file {files}/password vddk+https://{closed}/?vm=1&disk=d {target}" =>
-        2: "--format", "is what its guest has written", "are for images";
+        2: "--format", "is always read as raw", "are for images";
     "import --ova --user joe --password-file {files}/password vddk+https://{closed}/?vm=1&disk=d {target}" =>
-        2: "--ova", "is what its guest has written", "are for images";
+        2: "--ova", "is always read as raw", "are for images";
 };

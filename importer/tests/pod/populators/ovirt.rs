@@ -91,7 +91,7 @@ fn refusals_of_the_engine_are_reported_and_leave_no_disk() {
     let engine = Engine::start(holding(vec![7; 4096]));
     let mut wrong = pod(&engine);
     wrong.set("password", "wrong s3cret");
-    wrong.assert_refused("the engine refuses the user name or password");
+    wrong.assert_refused("the engine rejected the user name or password");
     pod(&engine).with("--disk-id=absent").assert_refused("absent");
     pod(&engine).with("--pvc-size=2048").assert_refused("virtual image size 4096 is larger");
 }

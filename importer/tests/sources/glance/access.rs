@@ -69,7 +69,7 @@ fn variables_of_one_cloud_do_not_go_to_another() {
     let import = || place.import_with(&cloud.source(), &strange);
     import().run().assert_failure(
         2,
-        "the variables OS_… are for keystone.example, as OS_AUTH_URL says, and not for 127.0.0.1",
+        "the variables OS_… are for keystone.example (see OS_AUTH_URL), not for 127.0.0.1",
     );
     assert!(cloud.requests().is_empty());
     import().arg("--ambient-identity").run().assert_success("allowed by the user");
@@ -145,7 +145,7 @@ fn a_token_without_services_is_distinguished_from_a_cloud_without_images() {
     let cloud = Cloud::start(Script::new("x"));
     let unscoped = [ACCESS[0], ACCESS[1], ("OS_USER_DOMAIN_ID", "default")];
     let program = place.import_with(&cloud.source(), &unscoped);
-    place.assert_refused(program, "the token is for no services: name the project");
+    place.assert_refused(program, "the token is not valid for any service: name the project");
 
     let cloud = Cloud::start(Script {
         catalog: catalog(&[("compute", "public", "one", CLOUD), ("volumev3", "public", "one", CLOUD)]),

@@ -28,7 +28,7 @@ fn the_secure_hash_is_verified_or_the_md5_if_there_is_none() {
     let none = |script: Script| script.with("os_hash_algo", ()).with("os_hash_value", ());
     let bad_md5 = |script: Script| script.with("checksum", &zeros[..32]);
     let (wrong, md5) = ("the source announced sha512:0000", "the source announced md5:0000");
-    let unverified = "nothing can be verified";
+    let unverified = "it is not verified";
     for (script, refused, said) in [
         (whole(), None, ""),
         (bad_md5(whole()), None, ""),
@@ -61,7 +61,7 @@ fn images_that_are_not_active_are_refused() {
     for (status, advice) in [
         ("queued", "it is queued, not active: wait until its upload has ended"),
         ("saving", "wait until its upload has ended"),
-        ("deactivated", "an administrator has to activate it again"),
+        ("deactivated", "an administrator has to reactivate it"),
         ("killed", "upload it again"),
         ("\u{1b}[2J\u{202e}", "not active"),
     ] {
@@ -76,7 +76,7 @@ fn a_size_that_differs_is_found_before_the_disk_is_touched() {
     for size in [8 * MIB - 1, 8 * MIB + 1] {
         let place = Place::new();
         let cloud = Cloud::start(Script::new(RAW.clone()).with("size", size));
-        let sentence = format!("it has {size} bytes, {} are sent", 8 * MIB);
+        let sentence = format!("it has {size} bytes, but the server sends {}", 8 * MIB);
         place.assert_refused(place.import(&cloud), &sentence);
     }
 }

@@ -71,7 +71,7 @@ fn a_cloud_with_tls_cannot_name_an_image_service_without_tls() {
         authority.server_config().unwrap(),
     );
     let import = |cloud: &Cloud| place.import(cloud).arg("--ca-dir").arg(place.path("certs"));
-    place.assert_refused(import(&cloud), "without TLS, where everybody on the way could send another image");
+    place.assert_refused(import(&cloud), "without TLS, where anybody on the path could replace the image");
     assert!(plain.requests().is_empty());
 
     let cloud = Cloud::start_tls(Script::new(raw.clone()), authority.server_config().unwrap());

@@ -219,7 +219,7 @@ fn malformed_extents_are_reported_briefly() {
     let (place, engine) = (Place::new(), engine(Arc::new(attack)));
     let program = place.program("import").arg(address(&engine)).arg(place.target());
     let finished = program.timeout(TIMEOUT).run();
-    finished.assert_failure(3, "the extents of the disk are not usable");
+    finished.assert_failure(3, "the extents of the disk are invalid");
     assert_harmless(&finished, "extents");
 }
 

@@ -79,7 +79,7 @@ fn parts_out_of_order_are_put_together() {
 fn data_that_was_not_requested_is_refused() {
     refused(
         reading!(request => request.data(true, request.offset + 1, &vec![7; request.length as usize])),
-        "1048576 bytes at offset 1 answer a read of 1048576 bytes at offset 0",
+        "1048576 bytes at offset 1 do not belong to a read of 1048576 bytes at offset 0",
     );
     refused(
         reading!(request => request.data(true, u64::MAX, &[7])),
@@ -94,11 +94,11 @@ fn data_that_was_not_requested_is_refused() {
         "bytes are missing in the read of 1048576 bytes at offset 0",
     );
     refused(reading!(request => request.data(true, 0, &[])), "0 bytes at offset 0");
-    refused(reading!(request => request.chunk(true, 1, &[0; 7])), "a chunk of data of 7 bytes");
-    refused(reading!(request => request.chunk(true, 2, &[0; 11])), "11 bytes instead of 12");
+    refused(reading!(request => request.chunk(true, 1, &[0; 7])), "a data chunk of 7 bytes");
+    refused(reading!(request => request.chunk(true, 2, &[0; 11])), "11 bytes, expected 12");
     refused(
         reading!(request => request.chunk(true, 2, b"\0\0\0\0\0\0\0\0\xff\xff\xff\xff")),
-        "4294967295 bytes at offset 0 answer a read",
+        "4294967295 bytes at offset 0 do not belong to a read",
     );
     refused(
         reading!(request => (0..5000u64).flat_map(|n| request.data(false, n * 2, &[7])).collect()),
@@ -110,7 +110,7 @@ fn data_that_was_not_requested_is_refused() {
 fn replies_without_a_request_and_malformed_chunks_are_refused() {
     refused(
         reading!(request => NbdRequest { cookie: 99, ..*request }.sevens()),
-        "cookie 99, which no open request has",
+        "cookie 99, which belongs to no open request",
     );
     let twice = run(NbdScript {
         size: 8 << 20,
@@ -120,7 +120,7 @@ fn replies_without_a_request_and_malformed_chunks_are_refused() {
         },
         ..NbdScript::default()
     });
-    refused(twice, "which no open request has");
+    refused(twice, "which belongs to no open request");
     refused(reading!(_request => vec![1; 100]), "a reply begins with 0x01010101");
     refused(reading!(request => request.chunk(true, 77, &[])), "a chunk of type 77");
     refused(reading!(request => request.chunk(false, 0, &[])), "a chunk of type 0");
@@ -150,9 +150,9 @@ fn invalid_block_status_is_refused() {
     );
     refused(status(|request| request.status(&[])), "block status in 4 bytes");
     refused(status(|request| request.chunk(true, 5, &[0; 11])), "block status in 11 bytes");
-    refused(status(|request| request.chunk(true, 5, &[0; 12])), "not asked for");
+    refused(status(|request| request.chunk(true, 5, &[0; 12])), "not requested");
     refused(status(|request| request.chunk(true, 0, &[])), "no block status");
-    refused(status(NbdRequest::sevens), "data in answer to a question");
+    refused(status(NbdRequest::sevens), "data in answer to a block status request");
     // A status may cover less than was requested, and its last extent may be longer.
     let slow = answering(|request| match request.command {
         7 => request.status(&[(request.length.min(3000), 3)]),
@@ -222,13 +222,13 @@ fn a_reply_that_arrives_byte_by_byte_is_given_up() {
 fn invalid_handshakes_are_refused() {
     let greeted =
         |greeting: &[u8]| run(NbdScript { greeting: Some(greeting.to_vec()), ..NbdScript::default() });
-    refused(greeted(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "as no NBD server does");
+    refused(greeted(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "which is not an NBD greeting");
     refused(greeted(b"NBDMAGIC\0\0\x42\x02\x81\x86\x12\x53\0\0\0\0"), "the oldstyle protocol only");
     refused(greeted(b"NBDMAGICIHAVEOPT\0\0"), "does not speak the fixed newstyle");
     let sized = |size| run(NbdScript { size, ..NbdScript::default() });
     refused(sized(u64::MAX), "announces 18446744073709551615 bytes");
     let option = |reply: Vec<u8>| run(NbdScript { option: Some((7, reply)), ..NbdScript::default() });
-    refused(option(option_reply(7, 1, &[])), "without saying how large it is");
+    refused(option(option_reply(7, 1, &[])), "without reporting its size");
     refused(option(option_reply(8, 1, &[])), "the reply to option 7");
     refused(option(option_reply(7, 3, &[0; 5])), "wrong length");
     refused(option(option_reply(7, 3, &[0; 40_000])), "40000 bytes");

@@ -53,7 +53,8 @@ fn keys_in_variables_are_for_amazon_unless_they_are_lent() {
 
     let refusing = store(Some(403));
     let finished = run(&refusing, &[]);
-    finished.assert_failure(3, "127.0.0.1 was asked without keys: give them with --user and --password-file");
+    finished
+        .assert_failure(3, "127.0.0.1 was accessed without keys: give them with --user and --password-file");
     assert!(finished.stderr.contains("--ambient-identity"), "{}", finished.stderr);
     assert_eq!(headers(&refusing, "authorization"), [None]);
     assert!(platform.requests().is_empty());
@@ -91,7 +92,7 @@ fn a_key_file_in_a_variable_is_for_google_unless_it_is_lent() {
         ("GCE_METADATA_HOST", host.as_str()),
     ];
     let finished = import(folder.path(), "gs://bucket/disk", &env, &[]);
-    finished.assert_failure(3, "127.0.0.1 was asked without keys: give them with --key-file");
+    finished.assert_failure(3, "127.0.0.1 was accessed without keys: give them with --key-file");
     assert_eq!(headers(&refusing, "authorization"), [None]);
 
     import(folder.path(), "gs://bucket/disk", &env, &["--ambient-identity"]).assert_failure(3, "401");

@@ -132,7 +132,7 @@ fn a_password_is_not_sent_to_a_token_service_without_tls() {
     });
     let program = scene.strict_import(&registry.reference("a/b:1"));
     let program = program.args(scene.trusting(&authority)).args(scene.as_user());
-    scene.assert_refused(program, SOURCE_FAILED, "without TLS, which would show the password");
+    scene.assert_refused(program, SOURCE_FAILED, "without TLS, where anybody on the path could read it");
     assert!(service.requests().is_empty(), "{:?}", service.requests());
 }
 

@@ -54,7 +54,7 @@ const FLAGS: [OwnFlag; 4] = [
     },
     OwnFlag {
         name: DONE_FILE.0,
-        purpose: "file whose appearance ends the server; it is removed (default /shared/done)",
+        purpose: "file that ends the server when it appears, and is then removed (default /shared/done)",
     },
 ];
 

@@ -15,7 +15,7 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 use crate::image::{self, ImageSummary};
 
 /// The message for every other command.
-const NOT_QEMU: &str = "this qemu-img is from cdi-workers and only has the subcommand info; QEMU's own is in the package \
+const NOT_QEMU: &str = "this qemu-img is from cdi-workers and supports only the subcommand info; QEMU's own is in the package \
                         qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL)";
 
 #[derive(Parser)]

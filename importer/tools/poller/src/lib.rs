@@ -34,10 +34,7 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     OwnFlag { name: NAMESPACE, purpose: "(mandatory) namespace of the DataImportCron" },
     OwnFlag { name: CRON, purpose: "(mandatory) name of the DataImportCron" },
     OwnFlag { name: URL, purpose: "(mandatory) what it imports: docker://registry/repository:tag" },
-    OwnFlag {
-        name: CERT_DIR,
-        purpose: "folder with further certificates that the registry may be signed with",
-    },
+    OwnFlag { name: CERT_DIR, purpose: "directory of additional CA certificates to trust for the registry" },
 ];
 
 /// The reason why the DataImportCron was not updated.
@@ -49,7 +46,7 @@ enum PollError {
     Environment(EnvErrors),
     #[error("Failed getting the digest of {url}: {cause}")]
     Digest { url: String, cause: String },
-    #[error("Failed to find the way to Kubernetes: {0}")]
+    #[error("Failed to find the address of Kubernetes: {0}")]
     NoCluster(#[from] cluster::ClusterConfigError),
     #[error(transparent)]
     Cron(#[from] CronError),
@@ -101,7 +98,8 @@ async fn fetch_digest(
     let mut reader = EnvReader::new(env);
     let network = PodNetwork::from_env(&mut reader, env);
     reader.into_result().map_err(PollError::Environment)?;
-    let mut network = network.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
+    let mut network =
+        network.ok_or_else(|| failed("the environment does not state how to fetch it".to_owned()))?;
     if let Some(folder) = flags.own_value(CERT_DIR).filter(|folder| !folder.is_empty()) {
         network.cert_dir = Some(folder.into());
     }

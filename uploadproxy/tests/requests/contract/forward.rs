@@ -246,7 +246,7 @@ fn a_body_of_impossible_length_is_refused() {
         for method in ["POST", "PUT", "PATCH"] {
             let request = front.request(method, PATH).header("Content-Length", &length.to_string());
             let response = front.server.exchange(&request, b"");
-            let sentence = format!("a body of {length} bytes is too large: at most {MOST} are taken\n");
+            let sentence = format!("a body of {length} bytes is too large: the limit is {MOST}\n");
             response.assert(413, &sentence);
         }
     }

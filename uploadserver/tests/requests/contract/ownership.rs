@@ -12,7 +12,8 @@ use testkit::tools;
 use super::failures::assert_usable;
 use crate::contract::{MIB, pod};
 
-const IN_USE: &str = "another import or upload is writing it: wait for its end, or name another target";
+const IN_USE: &str =
+    "another import or upload is writing to it: wait until it ends, or choose another target";
 
 /// Takes the lock that another importer or upload server holds while it writes.
 fn locked(path: &Path) -> File {

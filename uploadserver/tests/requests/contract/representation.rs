@@ -69,7 +69,7 @@ fn a_length_above_the_limit_is_refused_with_both_numbers() {
     let pod = pod(&[]);
     let server = pod.start();
     for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
-        let sentence = format!("{length} bytes is too large: at most {MOST} are taken");
+        let sentence = format!("{length} bytes is too large: the limit is {MOST}");
         for path in
             ["/v1beta1/upload", "/v1beta1/upload-async", "/v1beta1/upload-form", "/v1beta1/upload-archive"]
         {

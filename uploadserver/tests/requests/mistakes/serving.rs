@@ -34,13 +34,13 @@ fn a_server_that_cannot_serve_says_why() {
         "serve --dir {folder} --self-signed {files}/certs --size 4GiB" =>
             2: "'--size <QUANTITY>'", "not a Kubernetes quantity", "write 4Gi";
         "serve --dir {folder} --self-signed {files}/certs --scratch {files}/nope" =>
-            2: "'--scratch <DIR>'", "does not exist", "make it first";
+            2: "'--scratch <DIR>'", "does not exist", "create it first";
         "serve --dir {folder} --self-signed {files}/certs --memory 1Mi" =>
             2: "'--memory <QUANTITY>'", "the process itself needs 64Mi", "give at least that";
         "serve --dir {folder} --self-signed {files}/certs --listen nonsense" =>
             2: "'--listen <ADDRESS:PORT>'", "invalid value 'nonsense'", "use ADDRESS:PORT";
         "serve --dir {folder} --self-signed {files}/certs --listen 127.0.0.1:99999" =>
-            2: "'--listen <ADDRESS:PORT>'", "\"99999\" is not a port", "use a number to 65535";
+            2: "'--listen <ADDRESS:PORT>'", "\"99999\" is not a port", "use a number up to 65535";
         "serve --dir {folder} --insecure --self-signed {files}/certs --listen {address}" =>
             1: "{address}", "in use", "choose another address or port";
         "serve --dir {folder} --insecure --self-signed {files}/certs --listen 192.0.2.1:8443" =>
@@ -62,7 +62,7 @@ fn a_server_that_cannot_serve_says_why() {
         "serve --dir {folder} --insecure --tls-cert {files}/certs/server.crt --tls-key {files}/raw" =>
             2: "{files}/raw", "no items found", "--tls-key";
         "serve --dir {folder} --insecure --tls-cert {files}/certs/server.crt --tls-key {files}/other.key" =>
-            2: "the certificate and the key", "do not belong together", "check --tls-cert, --tls-key";
+            2: "the certificate and the key", "do not match", "check --tls-cert, --tls-key";
         "serve --dir {folder} --insecure --tls-cert {files}/certs/server.crt --tls-key {files}/certs/server.key --self-signed {files}/certs" =>
             2: "'--tls-cert <FILE>'", "cannot be used with", "'--self-signed <DIR>'";
         "serve --dir {folder} --tls-cert {files}/certs/server.crt --tls-key {files}/certs/server.key" =>

@@ -54,15 +54,15 @@ fn an_upload_that_is_refused_says_why() {
         "-T {files}/huge.qcow2 {url}/upload" =>
             400: "virtual image size 1125899906842624", "larger than the reported available storage 8388608", "A larger PVC is required";
         "-T {files}/flat.vmdk {url}/upload" =>
-            400: "\"flat-flat.vmdk\"", "in other files", "make one file of it";
+            400: "\"flat-flat.vmdk\"", "in other files", "merge it into one file";
         "-T {files}/raw {url}/upload-archive" =>
             400: "at byte 0x0", "does not look like a tar archive", "send a tar file";
         "-T {files}/disk.qcow2 {url}/upload-archive" =>
             400: "at byte 0x0", "does not look like a tar archive", "send a tar file";
         "-T {files}/half.tar {url}/upload-archive" =>
-            400: "entry `a`", "the archive is cut short", "send it again";
+            400: "entry `a`", "the archive is truncated", "send it again";
         "-T {files}/up.tar {url}/upload-archive" =>
-            400: "entry `/../etc/hostname`", "it would climb out of the target", "make the archive again";
+            400: "entry `/../etc/hostname`", "would lead out of the target directory", "create the archive again";
         "-T {files}/raw -H X-Cdi-Checksum:foo {url}/upload" =>
             400: "x-cdi-checksum", "got 'foo'", "expected 'algorithm:hash'";
         "-T {files}/raw -H X-Cdi-Checksum:md5:00000000000000000000000000000000 {url}/upload" =>

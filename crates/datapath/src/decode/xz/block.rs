@@ -56,7 +56,7 @@ pub(super) fn block_header(bytes: &[u8]) -> Result<u64, EngineError> {
 fn header_vli(fields: &mut &[u8]) -> Result<u64, EngineError> {
     match read_vli(fields)? {
         Some(value) => Ok(value),
-        None => fail_corrupt("the fields of a block header are longer than it is"),
+        None => fail_corrupt("the fields of a block header exceed its size"),
     }
 }
 
@@ -71,7 +71,7 @@ fn read_filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), EngineError
             *fields = rest;
             Ok((id, properties))
         }
-        None => fail_corrupt("the fields of a block header are longer than it is"),
+        None => fail_corrupt("the fields of a block header exceed its size"),
     }
 }
 
@@ -80,7 +80,7 @@ fn dictionary_bytes(code: u8) -> Result<u64, EngineError> {
     match code {
         0..MAX_DICTIONARY_CODE => Ok((2 | u64::from(code & 1)) << (code / 2 + 11)),
         MAX_DICTIONARY_CODE => Ok(u64::from(u32::MAX)),
-        _ => fail_corrupt("the dictionary size of a block is reserved"),
+        _ => fail_corrupt("a block uses a reserved dictionary size"),
     }
 }
 

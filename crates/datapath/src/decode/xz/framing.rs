@@ -90,7 +90,7 @@ pub(super) fn read_vli(bytes: &mut &[u8]) -> Result<Option<u64>, EngineError> {
         value |= u64::from(byte & 0x7F) << (7 * index);
         if byte & 0x80 == 0 {
             if byte == 0 && index > 0 {
-                return fail_corrupt("an integer is longer than it needs to be");
+                return fail_corrupt("an integer is not in its shortest form");
             }
             advance_input(bytes, index as u64 + 1);
             return Ok(Some(value));

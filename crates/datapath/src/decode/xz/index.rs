@@ -105,7 +105,7 @@ impl XzIndexReader {
         };
         if count != self.seen.count {
             let seen = self.seen.count;
-            return fail_corrupt(&format!("its index lists {count} blocks, it has {seen}"));
+            return fail_corrupt(&format!("its index lists {count} blocks, the stream has {seen}"));
         }
         self.place = IndexPosition::Records;
         Ok(IndexProgress::More)
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn an_index_of_other_blocks_is_refused() {
         for (fields, reason) in [
-            (&[1, 0xE8, 7, 0xAC, 2][..], "its index lists 1 blocks, it has 2"),
-            (&[3, 0xE8, 7, 0xAC, 2, 60, 7, 60, 7], "its index lists 3 blocks, it has 2"),
+            (&[1, 0xE8, 7, 0xAC, 2][..], "its index lists 1 blocks, the stream has 2"),
+            (&[3, 0xE8, 7, 0xAC, 2, 60, 7, 60, 7], "its index lists 3 blocks, the stream has 2"),
             (&[2, 60, 7, 0xE8, 7, 0xAC, 2], "the sizes in its index"),
             (&[2, 0xE8, 7, 0xAC, 2, 60, 8], "the sizes in its index"),
             (&[2, 0xE9, 7, 0xAC, 2, 60, 7], "the sizes in its index"),

@@ -236,7 +236,7 @@ impl XzFileWalk {
         }
         if backward != index_bytes {
             return Err(self.corrupt_error(&format!(
-                "its footer says that the index has {backward} bytes, it has {index_bytes}"
+                "its footer states an index size of {backward} bytes, the index has {index_bytes}"
             )));
         }
         self.input.consume(STREAM_HEADER_BYTES);

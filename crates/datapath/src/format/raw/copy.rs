@@ -44,7 +44,7 @@ pub fn copy_raw(
     }
     let kept = output.writer.disk().kept_bytes();
     if kept > 0 && received < HELD_BYTES {
-        let message = "the stream ends before the part of the disk that is there already";
+        let message = "the stream ends before the part of the disk that was already written";
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     }
     // Every byte comes exactly once, so their number is also the end of the stream.

@@ -19,7 +19,7 @@ use crate::qemu::samples::{SAMPLES, Sample};
 /// headers, except for tables that are shared.
 const NOT_OPENED: [(&str, &[&str]); 4] = [
     ("qcow2", &["backing file"]),
-    ("vdi", &["in front of each block", "image type", "difference to another"]),
+    ("vdi", &["before each block", "image type", "differences to another"]),
     (
         "vmdk",
         &[
@@ -28,7 +28,7 @@ const NOT_OPENED: [(&str, &[&str]); 4] = [
             "the descriptor",
             "in other files",
             "in another file",
-            "difference to another",
+            "differences to another",
             "compression algorithm",
             "the capacity is 0",
             "which are more than",
@@ -36,7 +36,7 @@ const NOT_OPENED: [(&str, &[&str]); 4] = [
             "grain table has",
             "compressed grains",
             "needs a grain directory",
-            "its version",
+            "expected 1, 2 or 3",
             "the header needs",
             "the footer contradicts the header",
             "the footer at",
@@ -46,7 +46,13 @@ const NOT_OPENED: [(&str, &[&str]); 4] = [
     ),
     (
         "vhdx",
-        &["(64 TiB)", "outside of its region", "is shorter than", "regions begin at", "log has changes"],
+        &[
+            "(64 TiB)",
+            "outside the metadata region",
+            "is shorter than",
+            "regions must begin at",
+            "log contains changes",
+        ],
     ),
 ];
 

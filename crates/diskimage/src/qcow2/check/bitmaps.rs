@@ -55,7 +55,7 @@ pub(super) fn check_directory(
     while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
         count += 1;
         let bitmap = BitmapEntry::parse(header, entry).ok_or_else(|| {
-            let what = format!("the directory of bitmaps is wrong at {at:#x}");
+            let what = format!("the bitmap directory is invalid at {at:#x}");
             Format::Qcow2.corrupt_error(what, place.start)
         })?;
         let length = bitmap.table_entries * 8;
@@ -65,7 +65,7 @@ pub(super) fn check_directory(
     }
     if count != header.bitmap_count {
         let said = header.bitmap_count;
-        let what = format!("the directory has {count} bitmaps, the header says {said}");
+        let what = format!("the bitmap directory has {count} entries, the header states {said}");
         return Err(Format::Qcow2.corrupt_error(what, place.start));
     }
     Ok(())
@@ -82,7 +82,7 @@ pub(super) fn learn_table(
         let host = Host(entry & OFFSET_MASK);
         let is_place = host == Host(0) || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
         if entry & RESERVED != 0 || !is_place {
-            let what = format!("the table of a bitmap has an entry {entry:#x}");
+            let what = format!("a bitmap table has the invalid entry {entry:#x}");
             return Err(Format::Qcow2.corrupt_error(what, table.host));
         }
         if host != Host(0) {

@@ -103,7 +103,7 @@ impl ClusterTable {
         if end > self.image_end && end - self.image_end >= 1 << self.bits {
             findings.add_error(|| {
                 format!(
-                    "{} at {host:#x} of {length} bytes is behind the end of the image, which is at {:#x}",
+                    "{} at {host:#x} of {length} bytes extends beyond the end of the image at {:#x}",
                     use_name(used),
                     self.image_end
                 )
@@ -140,7 +140,7 @@ impl ClusterTable {
             let says = if says_one { "one" } else { "not one" };
             findings.add_error(|| {
                 format!(
-                    "an entry for the cluster at {host:#x} says that its refcount is {says}, it is {refcount}"
+                    "an entry for the cluster at {host:#x} states a refcount of {says}, but it is {refcount}"
                 )
             });
         }

@@ -63,7 +63,7 @@ pub(super) fn check_entries(
 impl L2Entry<'_> {
     fn look_at_compressed(&self, clusters: &mut ClusterTable, findings: &mut Findings) {
         if self.entry & COPIED != 0 {
-            findings.add_error(|| self.error_text("of a compressed cluster says that the refcount is one"));
+            findings.add_error(|| self.error_text("of a compressed cluster states a refcount of one"));
         }
         if (self.stored, self.zero) != (0, 0) {
             findings.add_error(|| self.error_text("of a compressed cluster has subclusters"));
@@ -87,12 +87,12 @@ impl L2Entry<'_> {
         let is_zero = self.entry & ZERO != 0 && !self.header.extended_l2;
         if is_zero && self.header.version < 3 {
             findings.error_unknown_to_qemu(|| {
-                self.error_text("is of a zero cluster, which version 2 does not have")
+                self.error_text("is of a zero cluster, which version 2 does not support")
             });
         }
         if host == Host(0) {
             if self.stored != 0 {
-                findings.add_error(|| self.error_text("has subclusters stored in no cluster"));
+                findings.add_error(|| self.error_text("has stored subclusters but no cluster"));
             }
             return;
         }

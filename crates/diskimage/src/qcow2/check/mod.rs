@@ -95,13 +95,13 @@ impl Qcow2Check {
             // not read. QEMU also continues with the other blocks.
             if entry != host.0 || !self.is_aligned(host) {
                 findings.add_error(|| {
-                    format!("refcount table entry {index} is {entry:#x}, which no block can have")
+                    format!("refcount table entry {index} is {entry:#x}, which is not a valid block offset")
                 });
                 continue;
             }
             if host >= self.clusters.clusters_end() {
                 findings.add_error(|| {
-                    format!("the refcount block {index} at {host:#x} is behind the end of the image")
+                    format!("the refcount block {index} at {host:#x} is beyond the end of the image")
                 });
                 continue;
             }

@@ -144,7 +144,7 @@ fn bitmaps_that_are_up_to_date_are_validated() {
         // Without the autoclear bit the bitmaps are out of date, and only the length is checked.
         assert_eq!(extended(&extension, 0), "");
     }
-    assert!(extended(&extension(0x2385_2875, &[0; 16]), 0).contains("must have 24"));
+    assert!(extended(&extension(0x2385_2875, &[0; 16]), 0).contains("expected 24"));
 }
 
 #[test]

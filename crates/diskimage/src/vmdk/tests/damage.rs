@@ -67,11 +67,11 @@ type Damage = fn(&mut Vec<u8>);
 #[test]
 fn a_stream_whose_tables_contradict_its_markers_is_refused() {
     let cases: [(&str, Damage); 18] = [
-        ("two markers are of the same grain", |image| put64(image, GRAINS[1], 0)),
+        ("two markers refer to the same grain", |image| put64(image, GRAINS[1], 0)),
         ("contradicts the markers", |image| put64(image, GRAINS[1], 8)),
-        ("where no grain begins", |image| put64(image, GRAINS[1], 17)),
-        ("where no grain begins", |image| put64(image, GRAINS[1], 144)),
-        ("where no grain begins", |image| put64(image, GRAINS[1], u64::MAX)),
+        ("not the start of a grain", |image| put64(image, GRAINS[1], 17)),
+        ("not the start of a grain", |image| put64(image, GRAINS[1], 144)),
+        ("not the start of a grain", |image| put64(image, GRAINS[1], u64::MAX)),
         ("the limit is 8180", |image| put32(image, GRAINS[1] + 8, 8181)),
         ("contradicts the markers", |image| put32(image, TABLE_1 + 512, 0)),
         ("contradicts the markers", |image| put32(image, TABLE_1 + 512 + 60, 40)),
@@ -84,7 +84,7 @@ fn a_stream_whose_tables_contradict_its_markers_is_refused() {
         ("0 sectors for a table", |image| put64(image, TABLE_1, 0)),
         ("sectors for a table", |image| put64(image, TABLE_1, u64::MAX)),
         ("ends without a footer", |image| put32(image, FOOTER + 12, 0)),
-        ("did not come", |image| put64(image, FOOTER + 512 + 56, 7)),
+        ("is not in the stream", |image| put64(image, FOOTER + 512 + 56, 7)),
         ("does not say where", |image| put64(image, FOOTER + 512 + 56, u64::MAX)),
         ("the footer contradicts the header", |image| put64(image, FOOTER + 512 + 12, 100)),
         ("1 sectors", |image| put64(image, END, 1)),
@@ -147,11 +147,11 @@ fn a_grain_with_the_marker_of_another_is_refused() {
             .find(|at| image[*at..*at + 8] == 136u64.to_le_bytes())
             .unwrap();
         put64(&mut image, at, 8);
-        assert!(refusal(ranged(&image, 100)).contains("its marker says that it is of sector 8"));
+        assert!(refusal(ranged(&image, 100)).contains("its marker states that it belongs to sector 8"));
         put64(&mut image, at, 136);
         put32(&mut image, at + 8, 5000);
         let said = refusal(ranged(&image, 100));
-        assert!(said.contains("its marker says 5000 bytes"), "{said}");
+        assert!(said.contains("its marker states 5000 bytes"), "{said}");
     }
 }
 
@@ -243,7 +243,7 @@ fn an_extent_without_a_descriptor_is_refused_as_part_of_a_disk() {
     let mut image = vmdk(Tables::First, false).build();
     put64(&mut image, 36, 0);
     let refused = Image::open(Format::Vmdk, &image).map(drop).unwrap_err();
-    assert!(refused.to_string().contains("one of several files"), "{refused}");
+    assert!(refused.to_string().contains("only one of the files"), "{refused}");
 }
 
 #[test]

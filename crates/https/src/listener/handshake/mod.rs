@@ -102,9 +102,9 @@ pub(super) struct HelloReader<S> {
 /// Reasons why a handshake is rejected early.
 #[derive(Debug, thiserror::Error)]
 enum HandshakeError {
-    #[error("{received} bytes have come, and more than {most} are not waited for")]
+    #[error("{received} bytes were received, the limit is {most}")]
     Bytes { received: usize, most: usize },
-    #[error("it has come in more than {MAX_RECORDS} pieces")]
+    #[error("it arrived in more than {MAX_RECORDS} pieces")]
     Records,
     #[error("it is not a ClientHello")]
     NoHello,

@@ -78,10 +78,10 @@ async fn other_messages_and_long_hellos_are_refused() {
         (vec![21, 3, 1, 0, 2, 1, 0], "it is not a ClientHello"),
         (record(&[2, 0, 0, 0]), "it is not a ClientHello"),
         ([record(&[1]), vec![23]].concat(), "it is not a ClientHello"),
-        (record(&long), "4096 bytes have come, and more than 4096 are not waited for"),
-        (in_records(&record(&long), 1), "it has come in more than 32 pieces"),
-        (record(&[]).repeat(33), "it has come in more than 32 pieces"),
-        (in_records(&hello, 5), "it has come in more than 32 pieces"),
+        (record(&long), "4096 bytes were received, the limit is 4096"),
+        (in_records(&record(&long), 1), "it arrived in more than 32 pieces"),
+        (record(&[]).repeat(33), "it arrived in more than 32 pieces"),
+        (in_records(&hello, 5), "it arrived in more than 32 pieces"),
     ] {
         let refused = greeted(&sent).await.unwrap().map(drop);
         assert_eq!(refused, Err(sentence.to_owned()), "{sent:?}");
@@ -111,8 +111,8 @@ async fn bytes_after_the_hello_are_returned_by_record_and_limited() {
             Err(error) => break error.to_string(),
         }
     };
-    assert_eq!(error, "12288 bytes have come, and more than 12288 are not waited for");
-    // After the handshake the records are no longer inspected.
+    assert_eq!(error, "12288 bytes were received, the limit is 12288");
+    // After the handshake the records are not inspected any more.
     wire.is_over = true;
     wire.waiting.clear();
     client.write_all(b"whatever").await.unwrap();

@@ -108,7 +108,7 @@ impl ObjectClient {
     pub(super) fn request_route(&self, url: &Url) -> RequestRoute {
         let mut shown = self.display_url(url);
         if *url != self.start {
-            shown.push_str(&format!(" (to which {} led)", self.display_url(&self.start)));
+            shown.push_str(&format!(" (reached from {})", self.display_url(&self.start)));
         }
         RequestRoute::new(url, shown, &self.network.proxy)
     }

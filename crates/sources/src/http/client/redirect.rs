@@ -97,7 +97,7 @@ fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Optio
         return Ok(None);
     };
     let refused = |reason: &str| {
-        let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
+        let message = format!("{shown} redirects to an address that cannot be used: {reason}",);
         AttemptError::Final(invalid_error(message))
     };
     let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;

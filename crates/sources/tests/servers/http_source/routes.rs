@@ -49,7 +49,7 @@ fn a_redirect_loop_ends() {
 fn redirects_out_of_http_are_refused() {
     for location in ["file:///etc/passwd", "ftp://host/disk", "http://"] {
         let error = fetch(&start(redirecting(&[("/disk.img", location)]))).unwrap_err().to_string();
-        assert!(error.contains("redirects to a place that cannot be followed"), "{error}");
+        assert!(error.contains("redirects to an address that cannot be used"), "{error}");
     }
 }
 

@@ -91,7 +91,7 @@ impl DataImportCron {
             match self.send_patch(&changes).await {
                 Ok(()) => return Ok(is_news),
                 Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE && !attempts.is_empty() => {
-                    tracing::debug!("somebody else was faster: {}", status.message);
+                    tracing::debug!("the object was changed by another writer, retrying: {}", status.message);
                 }
                 Err(error) => return Err(self.call_error("updating", &error)),
             }

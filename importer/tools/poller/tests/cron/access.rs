@@ -81,5 +81,5 @@ fn the_api_server_can_be_given_by_an_option() {
     let server = format!("https://{}", cluster().address());
     scene.assert_finds(scene.insecure(&url).args(["-server", &server]), &known_digest(), "-server");
     let outside = scene.insecure(&url).env("KUBECONFIG", "");
-    outside.run().assert_failure(1, "Failed to find the way to Kubernetes: ");
+    outside.run().assert_failure(1, "Failed to find the address of Kubernetes: ");
 }
