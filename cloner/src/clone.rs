@@ -30,7 +30,7 @@ pub(crate) enum CloneError {
     #[error("Unexpected status code {}{}", .0.status.as_u16(), reason_suffix(.0))]
     Refused(ServerResponse),
     /// The server answered with success before the whole clone was sent.
-    #[error("the server answered {0} before all was sent")]
+    #[error("the server answered {0} before everything was sent")]
     Early(StatusCode),
     /// A thread for reading or encoding could not be started.
     #[error(transparent)]

@@ -11,20 +11,20 @@ use crate::clone::EncodingChoice;
 
 const CLONE_EXAMPLES: &str = "\
 Examples:
-  # A logical volume, to the upload server of its copy
+  # Clone a logical volume to the upload server of the target volume
   cdi-cloner clone /dev/vg0/vm1 https://localhost:8443/v1beta1/upload \\
       --ca certs/ca.crt --cert certs/client.crt --key certs/client.key
 
-  # The files of a directory
+  # Clone the files in a directory
   cdi-cloner clone /var/lib/vm1 https://host:8443/v1beta1/upload \\
       --ca ca.crt --cert c.crt --key c.key";
 
 const PACK_EXAMPLES: &str = "\
 Examples:
-  # What CDI's cloner would send of a directory
+  # Write the archive that CDI's cloner would send for a directory
   cdi-cloner pack /var/lib/vm1 > vm1.tar.sz
 
-  # The tar alone
+  # Write the plain tar archive
   cdi-cloner pack /var/lib/vm1 --encoding plain | tar -tv";
 
 /// Sends a volume to the upload server that fills its copy.

@@ -83,13 +83,13 @@ fn plain_reason(reason: &str) -> (String, &'static str) {
         Some((_, cause)) => {
             // A failed lookup reads "dial tcp: lookup HOST: no such host".
             let cause = cause.strip_prefix("connect: ").unwrap_or(cause);
-            (format!("cannot connect: {cause}"), "is the address right, and does the server run?")
+            (format!("cannot connect: {cause}"), "is the address right, and is the server running?")
         }
         None if reason.contains("InvalidContentType") => {
             ("it does not speak TLS".to_owned(), "is it the port of an upload server?")
         }
         None if ["UnknownIssuer", "BadSignature"].iter().any(|issuer| reason.contains(issuer)) => {
-            ("the authorities of --ca have not signed its certificate".to_owned(), "check --ca")
+            ("its certificate is not signed by an authority in --ca".to_owned(), "check --ca")
         }
         None if reason.contains("invalid peer certificate") => {
             (reason.to_owned(), "check the address, and the clock of this machine")
@@ -97,7 +97,7 @@ fn plain_reason(reason: &str) -> (String, &'static str) {
         // A rejected certificate can cause any of these errors: the server's alert races with the
         // first bytes that are sent.
         None if CONNECTION_ENDS.iter().any(|end| reason.contains(end)) => {
-            let advice = "does it take this client? Check --cert and --key, and the server's log";
+            let advice = "does it accept this client? Check --cert and --key, and the server's log";
             (format!("the server ended the connection ({reason})"), advice)
         }
         None => (reason.to_owned(), "check the server's log, and clone again"),
@@ -107,7 +107,7 @@ fn plain_reason(reason: &str) -> (String, &'static str) {
 fn refusal_advice(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            "check --cert and --key: the server wants a client of another authority or name"
+            "check --cert and --key: the server expects a client certificate with another authority or name"
         }
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
             "the path of an upload server is /v1beta1/upload"

@@ -136,7 +136,7 @@ fn pack_volume(arguments: &PackArgs) -> Result<(), ClonerCommandError> {
         (source.storage_location(), StorageLocation::from_file(io::stdout()))
         && volume.shares_bytes_with(stdout)
     {
-        return Err(ClonerCommandError::Output("it is the volume, or holds bytes of it".to_owned()));
+        return Err(ClonerCommandError::Output("it is the volume, or overlaps it".to_owned()));
     }
     let tally = Arc::new(Tally::default());
     let mut outgoing = EncodedStream::start(

@@ -68,7 +68,7 @@ impl DeviceSource {
         if end > announced {
             let path = path.display();
             tracing::warn!(
-                "{path} grew to {end} bytes while it was read: the clone has the first {announced}"
+                "{path} grew to {end} bytes while it was read: the clone contains only the first {announced}"
             );
         }
         Ok(())

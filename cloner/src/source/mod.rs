@@ -33,7 +33,7 @@ pub(crate) enum VolumeReadError {
     #[error("{} was replaced while the volume was read", path.display())]
     Replaced { path: PathBuf },
     /// A file that is not of a type that can be cloned.
-    #[error("{} is neither a directory nor a block device or file with a disk", path.display())]
+    #[error("{} is not a block device, a disk file or a directory", path.display())]
     Unsupported { path: PathBuf },
     /// The receiver of the stream is gone.
     #[error("the clone was stopped")]

@@ -98,13 +98,13 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
         "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/stranger.key" =>
             2: "the certificate and the key", "do not match", "check --cert and --key";
         "clone {files}/raw https://{closed}/v1beta1/upload {tls}" =>
-            7: "https://{closed}/v1beta1/upload", "cannot connect: connection refused", "does the server run?";
+            7: "https://{closed}/v1beta1/upload", "cannot connect: connection refused", "is the server running?";
         "clone {files}/raw https://no-such-host.invalid/v1beta1/upload {tls}" =>
             7: "https://no-such-host.invalid", "no such host", "is the address right";
         "clone {files}/raw https://{http}/v1beta1/upload {tls}" =>
             7: "https://{http}/v1beta1/upload", "it does not speak TLS", "is it the port of an upload server?";
         "clone {files}/raw https://{https}/v1beta1/upload --ca {files}/other-ca.crt --cert {files}/client.crt --key {files}/client.key" =>
-            7: "https://{https}/v1beta1/upload", "have not signed its certificate", "check --ca";
+            7: "https://{https}/v1beta1/upload", "its certificate is not signed by", "check --ca";
         "clone {files}/raw https://{https}/v1beta1/upload {tls}" =>
             7: "https://{https}/v1beta1/upload", "status code 404;", "the path of an upload server is /v1beta1/upload";
         "clone {files}/raw https://{server}/v1beta1/upload --ca {pod}/ca.crt --cert {files}/stranger.crt --key {files}/stranger.key" =>

@@ -242,7 +242,7 @@ fn only_the_announced_part_of_a_growing_file_is_packed() {
 fn sources_that_are_not_volumes_are_refused() {
     for (source, sentence) in [
         ("/nowhere", "open /nowhere: no such file or directory"),
-        ("/dev/null", "is neither a directory nor a block device"),
+        ("/dev/null", "is not a block device, a disk file or a directory"),
     ] {
         Program::new(BINARY).args(["pack", source]).run().assert_failure(3, sentence);
     }
@@ -264,6 +264,6 @@ fn a_volume_is_not_packed_into_itself() {
         .or_fail("run cdi-cloner");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("it is the volume, or holds bytes of it"), "{said}");
+    assert!(said.contains("it is the volume, or overlaps it"), "{said}");
     assert!(fs::read(&path).unwrap() == content, "the volume was overwritten");
 }

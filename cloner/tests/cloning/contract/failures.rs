@@ -46,7 +46,7 @@ fn a_success_status_before_everything_is_sent_is_an_error() {
     });
     scene.fill(64);
     let pod = scene.pod().block(&scene.disk());
-    start(&pod).assert_failure(FATAL, "the server answered 200 OK before all was sent");
+    start(&pod).assert_failure(FATAL, "the server answered 200 OK before everything was sent");
     assert_eq!(pod.message(), None);
 }
 
