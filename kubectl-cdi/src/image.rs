@@ -48,7 +48,7 @@ pub(crate) enum ImageFileError {
     NoFile(PathBuf),
     #[error("an upload from standard input is not supported: write the image to a file, and upload that")]
     StandardInput,
-    #[error("{0} is not a file of this machine: let the cluster fetch it by kubectl cdi import {0} TARGET")]
+    #[error("{0} is not a file on this machine: let the cluster fetch it with kubectl cdi import {0} TARGET")]
     Address(String),
     #[error("{} is not a tar archive but {what}: leave out --archive", path.display())]
     NotArchive { path: PathBuf, what: String },
@@ -67,9 +67,7 @@ pub(crate) enum ImageFileError {
 /// CDI's message for it is about the header.
 pub(crate) fn refusal_text(error: &datapath::Error) -> String {
     match error {
-        datapath::Error::Decode(DecodeError::Empty) => {
-            "it is empty: check what should have been in it".to_owned()
-        }
+        datapath::Error::Decode(DecodeError::Empty) => "it is empty: check what it should contain".to_owned(),
         error => error.to_string(),
     }
 }
@@ -253,7 +251,7 @@ fn remote_address(path: &Path) -> Option<&str> {
 /// be told from a tar.
 fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
     if facts.format != Format::Raw {
-        return Some(format!("an image of the format {}", facts.format));
+        return Some(format!("an image in {} format", facts.format));
     }
     let mut header = [0; TAR_HEADER_BYTES];
     let is_plain = facts.layers.is_empty() && file.read_exact_at(&mut header, 0).is_ok();
@@ -351,7 +349,7 @@ mod tests {
             assert_eq!(ImageFile::open(&path, true).is_ok(), is_tar, "{name}");
         }
         let said = |path: &str| ImageFile::open(Path::new(path), false).unwrap_err().to_string();
-        assert!(said("https://h/d.img").ends_with("by kubectl cdi import https://h/d.img TARGET"));
+        assert!(said("https://h/d.img").ends_with("with kubectl cdi import https://h/d.img TARGET"));
         assert!(said("-").starts_with("an upload from standard input is not supported"));
         assert!(said("ftp://h/d.img").starts_with("cannot read ftp://h/d.img: "));
         assert!(said("/").contains("is not a regular file"));

@@ -31,7 +31,7 @@ const REGISTRY: &str = "docker://";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskSizeError {
     /// The image cannot be inspected from this machine.
-    #[error("cannot find out the disk size: {0}; give --size")]
+    #[error("cannot determine the disk size: {0}; give --size")]
     Unknown(String),
     /// The server does not have the image (HTTP 404 or 410).
     #[error("image not found: {0}; check the URL")]
@@ -90,7 +90,7 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),
-        (None, None) => Err(DiskSizeError::Unknown("all of the image would have to be read".to_owned())),
+        (None, None) => Err(DiskSizeError::Unknown("the whole image would have to be read".to_owned())),
     }
 }
 

@@ -11,43 +11,43 @@ use crate::cluster::{ClusterOptions, VolumeMode, VolumeTarget, parse_access_mode
 
 const UPLOAD_EXAMPLES: &str = "\
 Examples:
-  # Into a new DataVolume, as large as the disk in the image
+  # Upload into a new DataVolume, as large as the disk in the image
   kubectl cdi upload fedora.qcow2 dv/fedora
 
-  # Into a claim that is there, from behind a port-forward
+  # Upload into an existing claim, through a port-forward
   kubectl cdi upload disk.raw pvc/disk1 --no-create \\
       --uploadproxy-url https://localhost:8443 --insecure
 
-  # What would be made
+  # Show what would be created
   kubectl cdi upload disk.raw dv/disk1 --storage-class fast --dry-run client";
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
-  # An image that the cluster fetches, into a volume as large as its disk
+  # Import an image into a volume as large as its disk
   kubectl cdi import https://example.org/fedora.qcow2 dv/fedora
 
-  # With its checksum, and a certificate authority from a ConfigMap
+  # Verify a checksum, and trust a certificate authority in a ConfigMap
   kubectl cdi import https://images.local/a.img dv/a --size 5Gi \\
       --checksum sha256:… --cert-configmap ca
 
-  # From a bucket of a server with the protocol of S3
+  # Import from an S3-compatible server
   kubectl cdi import s3://images/a.img dv/a --size 5Gi \\
       --secret keys --endpoint http://minio.storage:9000";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
-  # All DataVolumes of the namespace, until Ctrl-C
+  # Watch all DataVolumes of the namespace until Ctrl-C
   kubectl cdi status --watch
 
-  # For a script
+  # Print JSON for a script
   kubectl cdi status dv/fedora -o json";
 
 const TOKEN_EXAMPLES: &str = "\
 Examples:
-  # The token alone
+  # Print only the token
   TOKEN=$(kubectl cdi token dv/fedora -o name)
 
-  # The command that uploads
+  # Print the command that uploads
   kubectl cdi token dv/fedora -o curl";
 
 /// Uploads and imports disk images into volumes of a Kubernetes cluster with KubeVirt CDI.
@@ -280,7 +280,8 @@ pub(super) struct VolumeArgs {
 /// `--dry-run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DryRun {
-    /// Only on this machine; the cluster is asked for its filesystem overhead, if it answers
+    /// Do not create anything; only the filesystem overhead is read from the cluster, if it can be
+    /// reached
     Client,
 }
 
@@ -294,7 +295,7 @@ pub(super) enum ManifestFormat {
 /// `--encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum EncodingOption {
-    /// Leave out zeros, and compress while the network is slow, unless the image is already
+    /// Skip zeros; compress while the network is the bottleneck, unless the image is already
     /// compressed
     Auto,
     /// Send the file as it is

@@ -77,7 +77,7 @@ async fn import_volume(
     }
     view.has_volume.store(true, Ordering::Relaxed);
     if arguments.no_wait {
-        return Ok(Some(format!("{target} is made; kubectl cdi status {target} shows how far it is")));
+        return Ok(Some(format!("{target} is created; show its progress with: kubectl cdi status {target}")));
     }
     cluster.follow_import(target, arguments.timeout.0, |progress| view.show_import(progress)).await?;
     Ok(Some(format!("{} imported into {target}", arguments.url)))
@@ -94,7 +94,7 @@ async fn planned_volume(
     let size = match volume.size {
         Some(size) => size,
         None => {
-            view.watch.set_wait_reason("looking how large the disk is");
+            view.watch.set_wait_reason("finding out the disk size");
             let disk_bytes = remote::disk_bytes(&arguments.url).await?;
             size_for(target, volume, disk_bytes, file_system).await
         }

@@ -131,7 +131,7 @@ async fn dry_run_file_system(arguments: &ClusterArgs, class: Option<&str>) -> Fi
     };
     let file_system = FileSystem::default();
     let percent = file_system.overhead * 100.0;
-    tracing::warn!("the size counts on CDI's default of {percent} % for file systems, since {reason}");
+    tracing::warn!("the size assumes CDI's default filesystem overhead of {percent} %, because {reason}");
     file_system
 }
 

@@ -76,7 +76,7 @@ impl ApiQuery<'_> {
             404 if !is_status && self.resource.is_of_cdi() => ClusterError::NoCdi,
             404 if !is_status => ClusterError::NotKubernetes {
                 host: host.to_owned(),
-                words: "it answers 404 without an object of the kind Status".to_owned(),
+                words: "it answers 404 without a Status object".to_owned(),
             },
             404 => {
                 ClusterError::NotFound { object: self.object_name(), namespace: self.namespace.to_owned() }

@@ -193,7 +193,7 @@ impl Cluster {
             return Err(ClusterError::NoCdi);
         }
         if matches!(refused, ClusterError::NoCdi) && !self.is_kubernetes().await? {
-            return Err(self.not_kubernetes("it does not know the path /version".to_owned()));
+            return Err(self.not_kubernetes("it does not serve the path /version".to_owned()));
         }
         Err(refused)
     }

@@ -15,7 +15,7 @@ use super::object::printable_line;
 pub enum ClusterError {
     /// The kubeconfig is missing or cannot be used.
     #[error(
-        "cannot find a cluster: {0}; give --kubeconfig or set KUBECONFIG, and choose a context by --context"
+        "cannot find a cluster: {0}; give --kubeconfig or set KUBECONFIG, and choose a context with --context"
     )]
     Kubeconfig(String),
     /// The kubeconfig does not have the context.
@@ -34,7 +34,7 @@ pub enum ClusterError {
     },
     /// A connection to the API server cannot be established, or breaks.
     #[error(
-        "the API server at {host} cannot be reached: {words}; check the network, or choose another cluster by --context"
+        "the API server at {host} cannot be reached: {words}; check the network, or choose another cluster with --context"
     )]
     Unreachable {
         /// The API server.
@@ -44,7 +44,7 @@ pub enum ClusterError {
     },
     /// The certificate of the API server is not signed by a trusted authority.
     #[error(
-        "the certificate of the API server at {host} is not trusted: {words}; name the file of its authority in the kubeconfig: kubectl \
+        "the certificate of the API server at {host} is not trusted: {words}; set the file of its authority in the kubeconfig: kubectl \
          config set-cluster NAME --certificate-authority FILE"
     )]
     Untrusted {
@@ -71,7 +71,7 @@ pub enum ClusterError {
     },
     /// The response is not one that a Kubernetes API server sends.
     #[error(
-        "{host} is not a Kubernetes API server: {words}; check the server in the kubeconfig, or choose another cluster by --context"
+        "{host} is not a Kubernetes API server: {words}; check the server in the kubeconfig, or choose another cluster with --context"
     )]
     NotKubernetes {
         /// The server.
@@ -81,8 +81,8 @@ pub enum ClusterError {
     },
     /// The response exceeds a limit.
     #[error(
-        "the API server at {host} answers to {verb} {resource} with {what}: choose another cluster by --context, or a namespace with \
-         less in it"
+        "the API server at {host} answers to {verb} {resource} with {what}: choose another cluster with --context, or a smaller \
+         namespace"
     )]
     TooMuch {
         /// The API server.
@@ -96,7 +96,7 @@ pub enum ClusterError {
     },
     /// The API server does not accept the credentials (status 401).
     #[error(
-        "the API server at {host} does not know you (401): log in again, or choose another user by --context"
+        "the API server at {host} rejected your credentials (401): log in again, or choose another user with --context"
     )]
     Unknown {
         /// The API server.
@@ -119,7 +119,7 @@ pub enum ClusterError {
         namespace: Option<String>,
     },
     /// CDI is not installed in the cluster.
-    #[error("CDI is not installed in this cluster: install it, or choose another cluster by --context")]
+    #[error("CDI is not installed in this cluster: install it, or choose another cluster with --context")]
     NoCdi,
     /// The namespace does not exist.
     #[error("namespace {0} not found: check --namespace")]
@@ -133,15 +133,15 @@ pub enum ClusterError {
         namespace: String,
     },
     /// An object that was to be created exists already.
-    #[error("{0} is there already: give --no-create to fill it as it is, or choose another name")]
+    #[error("{0} already exists: give --no-create to fill it, or choose another name")]
     Exists(String),
     /// A quota of the namespace is exhausted.
     #[error(
-        "no room in the quota of the namespace: {0}; ask for less by --size, or remove what is not needed"
+        "the quota of the namespace is exceeded: {0}; request less with --size, or delete what is not needed"
     )]
     Quota(String),
     /// The object was refused by admission: by a webhook, or by the API server's own checks.
-    #[error("the cluster refuses {object}: {words}")]
+    #[error("the cluster rejected {object}: {words}")]
     Refused {
         /// The object, such as `dv/NAME`.
         object: String,
@@ -150,7 +150,8 @@ pub enum ClusterError {
     },
     /// The installed version of CDI would import without verifying the checksum.
     #[error(
-        "{0} was not made: the CDI of this cluster knows no checksums of sources; leave out --checksum, or ask for a newer CDI"
+        "{0} was not created: the CDI of this cluster does not support checksums of sources; leave out --checksum, or ask for a newer \
+         CDI"
     )]
     NoChecksum(VolumeTarget),
     /// The disk does not fit into the volume.
@@ -173,12 +174,12 @@ pub enum ClusterError {
     Filled(VolumeTarget),
     /// The volume is not meant for uploads.
     #[error(
-        "{0} does not wait for an upload: it has neither the source \"upload\" nor the annotation \
+        "{0} is not waiting for an upload: it has neither the source \"upload\" nor the annotation \
          cdi.kubevirt.io/storage.upload.target; choose another name"
     )]
     NoUpload(VolumeTarget),
     /// The volume expects an archive and gets a disk image, or the other way round.
-    #[error("{target} waits for {}", if *.is_archive { "an archive: give --archive" } else { "a disk image: leave out --archive" })]
+    #[error("{target} expects {}", if *.is_archive { "an archive: give --archive" } else { "a disk image: leave out --archive" })]
     Content {
         /// The volume.
         target: VolumeTarget,
@@ -186,12 +187,12 @@ pub enum ClusterError {
         is_archive: bool,
     },
     /// The volume is deleted, or is marked for deletion.
-    #[error("{0} has been deleted: make it again, or choose another name")]
+    #[error("{0} has been deleted: create it again, or choose another name")]
     Gone(VolumeTarget),
     /// The claim cannot be provided as it was requested.
     #[error(
-        "{target} gets no volume: {words}; check --storage-class, --access-mode and --volume-mode, and whether the cluster has a default \
-         storage class"
+        "{target} is not getting a volume: {words}; check --storage-class, --access-mode and --volume-mode, and whether the cluster has \
+         a default storage class"
     )]
     NoClaim {
         /// The volume.
@@ -224,7 +225,7 @@ pub enum ClusterError {
     },
     /// The volume was not ready within the time limit.
     #[error(
-        "{target} is not there after {seconds} s: {waiting}; give a longer --timeout, or look at: kubectl cdi status {target}"
+        "{target} is not ready after {seconds} s: {waiting}; give a longer --timeout, or look at: kubectl cdi status {target}"
     )]
     TimedOut {
         /// The volume.
@@ -236,9 +237,9 @@ pub enum ClusterError {
     },
     /// CDIConfig has no URL of the upload proxy.
     #[error(
-        "the cluster does not say where its upload proxy is reached from outside: an administrator can make an Ingress or a Route for the \
-         service cdi-uploadproxy; or run `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` and give \
-         --uploadproxy-url https://localhost:8443"
+        "the cluster does not publish an external address of its upload proxy: an administrator can create an Ingress or a Route for \
+         the service cdi-uploadproxy; or run `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` and give --uploadproxy-url \
+         https://localhost:8443"
     )]
     NoProxy,
     /// The URL of the upload proxy in CDIConfig is not valid.
@@ -248,7 +249,7 @@ pub enum ClusterError {
     BadProxy(String),
     /// The API server sends a UID that is not safe as a part of a file name.
     #[error(
-        "the uid of {target} cannot be {uid:?}, as its API server says: only 1 to 64 letters, digits and - can; choose another cluster by \
+        "the API server returned {uid:?} as the uid of {target}: expected 1 to 64 letters, digits and -; choose another cluster with \
          --context"
     )]
     Uid {
@@ -258,7 +259,7 @@ pub enum ClusterError {
         uid: String,
     },
     /// A name is not safe as a part of the path of a request.
-    #[error("{0:?} cannot be the name of an object of Kubernetes: use small letters, digits, - and .")]
+    #[error("{0:?} cannot be the name of a Kubernetes object: use small letters, digits, - and .")]
     Name(String),
 }
 
@@ -284,7 +285,7 @@ impl ClusterError {
     /// Creates the error for a missing context `name` in `file`, whose contexts are `known`.
     pub(crate) fn no_context(name: &str, file: &str, known: &[String]) -> Self {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        let words = format!("\"{name}\" in {file}: choose one by --context; there are: {known}");
+        let words = format!("\"{name}\" in {file}: choose one with --context; there are: {known}");
         Self::Context(printable_line(&words))
     }
 

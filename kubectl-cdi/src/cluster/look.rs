@@ -164,7 +164,8 @@ impl TargetObjects {
             _ if is_failed => FinalReason::Other,
             _ => FinalReason::from_message(sentence.as_deref()?, self.restart_count())?,
         };
-        let (words, target) = (sentence.unwrap_or_else(|| "its pod says nothing".to_owned()), target.clone());
+        let (words, target) =
+            (sentence.unwrap_or_else(|| "its pod gives no reason".to_owned()), target.clone());
         Some(match reason {
             FinalReason::NoSpace => ClusterError::Full { target, words },
             reason => ClusterError::Failed {

@@ -65,8 +65,8 @@ mod tests {
         let error = ObjectUid::from_object(&json!({"metadata": {"uid": 7}}), &target).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the uid of pvc/disk cannot be \"\", as its API server says: only 1 to 64 letters, digits and - can; \
-             choose another cluster by --context"
+            "the API server returned \"\" as the uid of pvc/disk: expected 1 to 64 letters, digits and -; choose another cluster \
+             with --context"
         );
     }
 }

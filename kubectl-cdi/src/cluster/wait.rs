@@ -196,12 +196,12 @@ mod tests {
                 WaitReason::FirstConsumer(target),
                 "dv/x waits for its first consumer: start the VM, or give --force-bind",
             ),
-            (WaitReason::Claim, "waiting for CDI to make the claim"),
+            (WaitReason::Claim, "waiting for CDI to create the claim"),
             (WaitReason::Unbound(None), "waiting for a volume for the claim"),
             (WaitReason::Unscheduled("0/3 nodes".to_owned()), "waiting for a node for the pod: 0/3 nodes"),
             (
                 WaitReason::Crashing("exit code 1".to_owned()),
-                "the pod has failed and is tried again: exit code 1",
+                "the pod has failed and is being retried: exit code 1",
             ),
             (WaitReason::Cluster("gone".to_owned()), "gone"),
         ] {

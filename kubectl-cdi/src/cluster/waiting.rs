@@ -66,13 +66,13 @@ impl fmt::Display for WaitReason {
                     "{target} waits for its first consumer: start the VM, or give --force-bind"
                 );
             }
-            Self::Claim => ("waiting for CDI to make the claim", None),
+            Self::Claim => ("waiting for CDI to create the claim", None),
             Self::Unbound(words) => ("waiting for a volume for the claim", words.as_ref()),
             Self::Pod => ("waiting for CDI to start the pod", None),
             Self::Unscheduled(words) => ("waiting for a node for the pod", Some(words)),
             Self::Image(words) => ("waiting for the pod's image", Some(words)),
             Self::Starting(words) => ("waiting for the pod to start", words.as_ref()),
-            Self::Crashing(words) => ("the pod has failed and is tried again", Some(words)),
+            Self::Crashing(words) => ("the pod has failed and is being retried", Some(words)),
             Self::NotReady => ("waiting for the pod to be ready", None),
             Self::Finishing => ("waiting for the pod to finish", None),
         };

@@ -45,7 +45,7 @@ pub(crate) enum ProxySetupError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(
-        "the certificate of the upload proxy at {url} is not trusted: {words}; give --cacert, or --insecure to trust whoever answers"
+        "the certificate of the upload proxy at {url} is not trusted: {words}; give --cacert, or --insecure to skip verification"
     )]
     Untrusted { url: String, words: String },
 }

@@ -12,7 +12,7 @@ pub(crate) struct UploadLocation(String);
 /// The error for a path that cannot be the path of an upload.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the upload proxy says that the upload is at {path:?}, where no upload can be: expected {}/ and letters, digits, - or _ behind it",
+    "the upload proxy returned the location {path:?}, which cannot be an upload: expected {}/ followed by letters, digits, - or _",
     cdi::RESUMABLE
 )]
 pub(crate) struct UploadLocationError {

@@ -61,7 +61,7 @@ pub(crate) enum UploadSendError {
     #[error(transparent)]
     InUse(#[from] ClaimBusyError),
     /// The server rejects the image. Contains the server's message.
-    #[error("the upload server refuses the image: {0}")]
+    #[error("the upload server rejected the image: {0}")]
     Refused(String),
     /// The volume is too small. Contains the server's message.
     #[error("the volume is too small: {0}; upload into a larger one, see --size")]
@@ -74,8 +74,8 @@ pub(crate) enum UploadSendError {
     #[error(transparent)]
     Untrusted(ProxySetupError),
     #[error(
-        "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? An Ingress, a Route, or \
-         `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url https://localhost:8443 lets it"
+        "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? Use an Ingress, a Route, or \
+         `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url https://localhost:8443"
     )]
     Unreachable { url: String, seconds: u64, words: String },
 }
@@ -227,11 +227,11 @@ impl UploadTask<'_> {
                 let (end, bytes) = (kept.end_offset(), self.image.identity.bytes);
                 if end > bytes {
                     return Err(UploadRequestError::Ended(format!(
-                        "the upload server says that {end} bytes of the disk are there, which has {bytes}"
+                        "the upload server reports {end} bytes of a disk that has only {bytes}"
                     )));
                 }
                 if kept.end_offset() > 0 {
-                    tracing::warn!("{} bytes of the disk are there already", kept.end_offset());
+                    tracing::warn!("the server already has {} bytes of the disk", kept.end_offset());
                 }
                 let (image, is_encoded) = (&self.image.identity, self.is_encoded());
                 ledger.lock().begin_upload(image, is_encoded, &location, kept);
@@ -265,7 +265,7 @@ impl UploadTask<'_> {
         if offset == 0 || !self.image.is_raw() {
             return Ok(Vec::new());
         }
-        self.watch.set_wait_reason("looking for what the upload server has of the disk");
+        self.watch.set_wait_reason("checking which part of the disk the upload server already has");
         let image = Arc::clone(self.image);
         // This reads everything that was sent, so it runs on a blocking thread.
         let marks = threads::run_blocking(move || image.prefix_marks(offset)).await;
@@ -310,7 +310,7 @@ impl UploadTask<'_> {
         if taken != total {
             return Err(UploadRequestError::Passing(format!("the server has {taken} bytes of {total}")));
         }
-        self.watch.set_wait_reason("the upload server checks the disk and writes the last of it");
+        self.watch.set_wait_reason("the upload server is checking the disk and writing the rest");
         // Asked for again: sending may have taken longer than a token is valid.
         let token = self.tokens.current_token().await?;
         protocol::finish_upload(proxy, &token, location, total, &checksum).await
@@ -327,7 +327,7 @@ impl UploadTask<'_> {
         let answer = tokio::select! {
             answer = sending => answer,
             () = self.watch.wait_for_stall(STALL) => {
-                Err(UploadRequestError::Passing(format!("nothing has moved for {} s", STALL.as_secs())))
+                Err(UploadRequestError::Passing(format!("no progress for {} s", STALL.as_secs())))
             }
         };
         match tally.take_failure() {
@@ -352,7 +352,7 @@ impl UploadTask<'_> {
             | UploadRequestError::Ended(words)
             | UploadRequestError::Passing(words) => UploadSendError::Failed(words),
             UploadRequestError::Missing => UploadSendError::Failed(format!(
-                "{url} answers repeatedly that it does not have it: is that the upload proxy of this cluster? Check --uploadproxy-url"
+                "{url} repeatedly answers that it does not have the upload: is that the upload proxy of this cluster? Check --uploadproxy-url"
             )),
             UploadRequestError::Unauthorized => UploadSendError::Unauthorized(url),
             UploadRequestError::Untrusted(words) => {

@@ -91,7 +91,7 @@ fn make_private(open: impl AsFd, kind: FileType, mode: Mode) -> io::Result<()> {
     let found = fstat(&open)?;
     let is_single = kind == FileType::Directory || found.st_nlink == 1;
     if FileType::from_raw_mode(found.st_mode) != kind || !is_single {
-        return Err(io::Error::other("it is not a plain file or folder"));
+        return Err(io::Error::other("it is not a regular file or directory"));
     }
     if found.st_uid != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("it belongs to another user"));

@@ -34,7 +34,7 @@ async fn an_import_is_followed_to_its_end() {
     assert_eq!(
         told,
         [
-            "Pending: waiting for CDI to make the claim",
+            "Pending: waiting for CDI to create the claim",
             "ImportInProgress: Pod is running",
             "ImportInProgress 45.20 %: Pod is running",
             "ImportInProgress 45.20 %, restarted once: Unable to connect to http data source",

@@ -94,7 +94,7 @@ async fn rejected_credentials_are_not_reported_as_a_missing_right() {
     let (_folder, reach) = edited(|config| config["users"][0]["user"] = json!({"token": "s3cret"}));
     let cluster = Cluster::connect(&reach).await.unwrap();
     let said = cluster.find_target(&target("pvc/none")).await.unwrap_err().to_string();
-    assert!(said.contains("does not know you") && !said.contains("s3cret"), "{said}");
+    assert!(said.contains("rejected your credentials") && !said.contains("s3cret"), "{said}");
     assert!(said.contains(&api().address().to_string()), "{said}");
 }
 

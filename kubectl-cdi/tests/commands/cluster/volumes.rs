@@ -28,7 +28,7 @@ async fn a_volume_is_created_as_described_and_can_be_deleted() {
         let again = cluster.create_volume(&wanted(text)).await.unwrap_err();
         assert_eq!(
             again.to_string(),
-            format!("{text} is there already: give --no-create to fill it as it is, or choose another name")
+            format!("{text} already exists: give --no-create to fill it, or choose another name")
         );
         let another = "another-uid".parse().unwrap();
         let other = cluster.remove_volume(&target(text), &another).await.unwrap_err();
@@ -94,7 +94,7 @@ async fn a_refusal_of_the_api_server_is_reported_in_its_words() {
     let odd = WantedVolume { access_mode: Some("Sometimes".to_owned()), ..wanted("pvc/disk") };
     let said = cluster.create_volume(&odd).await.unwrap_err().to_string();
     assert!(
-        said.starts_with("the cluster refuses pvc/disk: ")
+        said.starts_with("the cluster rejected pvc/disk: ")
             && said.contains("Unsupported value: \"Sometimes\""),
         "{said}"
     );

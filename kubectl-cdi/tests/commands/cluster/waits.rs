@@ -100,7 +100,7 @@ async fn everything_that_an_upload_pod_waits_for_is_reported() {
         &cluster,
         &target("dv/disk"),
         &mut [
-            ("waiting for CDI to make the claim", &mut || {
+            ("waiting for CDI to create the claim", &mut || {
                 api().create_upload_pvc(namespace, "disk", &[]);
             }),
             ("waiting for a volume for the claim", &mut || {
@@ -126,7 +126,7 @@ async fn everything_that_an_upload_pod_waits_for_is_reported() {
                 status["containerStatuses"][0]["lastState"] = json!({"terminated": end});
                 set_pod(namespace, pod, &status);
             }),
-            ("the pod has failed and is tried again: no TLS key", &mut || {
+            ("the pod has failed and is being retried: no TLS key", &mut || {
                 set_pod(namespace, pod, &container(&json!({"running": {}}), false));
             }),
             ("waiting for the pod to be ready", &mut || {
@@ -209,7 +209,7 @@ async fn a_claim_that_cannot_be_created_ends_the_wait() {
     cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     api().set_data_volume_status(namespace, "disk", &refused);
     let dv = target("dv/disk");
-    let said = format!("dv/disk gets no volume: {words}; check --storage-class");
+    let said = format!("dv/disk is not getting a volume: {words}; check --storage-class");
     for error in [
         cluster.wait_for_upload_ready(&dv, PATIENCE, |_| ()).await.unwrap_err(),
         cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap_err(),
@@ -231,7 +231,7 @@ async fn a_claim_that_cannot_be_created_ends_the_wait() {
             "claim" => cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
             _ => cluster.follow_import(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
         };
-        let said = format!("{pvc} gets no volume: {words}; ");
+        let said = format!("{pvc} is not getting a volume: {words}; ");
         assert!(error.to_string().starts_with(&said), "{error}");
     }
 }
@@ -248,8 +248,8 @@ async fn a_wait_ends_with_its_reason() {
     let said = wait().await.unwrap_err().to_string();
     assert_eq!(
         said,
-        "dv/disk is not there after 0 s: waiting for CDI to make the claim; give a longer --timeout, or look at: \
-         kubectl cdi status dv/disk"
+        "dv/disk is not ready after 0 s: waiting for CDI to create the claim; give a longer --timeout, or look at: kubectl cdi status \
+         dv/disk"
     );
     let quota = json!({"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: q"});
     api().set_data_volume_status(namespace, "disk", &json!({"phase": "Pending", "conditions": [quota]}));

@@ -120,7 +120,7 @@ fn an_upload_stays_within_its_cgroup() {
     let huge = bombs.iter().find(|bomb| bomb.name == "a map alone").or_fail("a bomb");
     let harmless = std::fs::read(laptop.path("image")).unwrap();
     for (image, sentence) in
-        [(huge.bytes.as_slice(), " bytes of memory"), (&harmless, "the upload server refuses the image: ")]
+        [(huge.bytes.as_slice(), " bytes of memory"), (&harmless, "the upload server rejected the image: ")]
     {
         let mut file = std::fs::File::create(laptop.path("image")).unwrap();
         file.write_all(image).unwrap();

@@ -91,7 +91,7 @@ fn other_things_in_the_place_of_a_ledger_are_not_touched() {
         make(&laptop);
         let before = (laptop.files(), kind(&laptop));
         let finished = laptop.upload("5s").run();
-        finished.assert_failure(4, "the upload server refuses the image: ");
+        finished.assert_failure(4, "the upload server rejected the image: ");
         let sentence = "no other process can continue this upload: ";
         assert!(finished.stderr.contains(sentence), "{what}: {}", finished.stderr);
         assert!((laptop.files(), kind(&laptop)) == before, "{what}: something was changed");
@@ -117,7 +117,7 @@ fn a_folder_of_another_user_or_behind_a_link_holds_no_ledger() {
             }
         }
         let finished = laptop.upload("5s").run();
-        finished.assert_failure(4, "the upload server refuses the image: ");
+        finished.assert_failure(4, "the upload server rejected the image: ");
         let sentence = "no other process can continue this upload: ";
         assert!(finished.stderr.contains(sentence), "{}", finished.stderr);
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
@@ -156,7 +156,7 @@ fn an_upload_that_the_server_has_forgotten_starts_over() {
         modes_while_uploading(&laptop);
         is_stale.store(true, Ordering::Relaxed);
         let finished = laptop.upload("5s").run();
-        finished.assert_failure(4, "the upload server refuses the image: ");
+        finished.assert_failure(4, "the upload server rejected the image: ");
         let requests = laptop.proxy.requests();
         let (last, _) = requests.last().or_fail("a request");
         assert_eq!((last.method.as_str(), last.path()), ("PATCH", &*format!("{UPLOADS}/second")));
@@ -189,7 +189,7 @@ fn laptop_with_a_lost_answer(next: Reply) -> Laptop {
 fn the_text_of_a_lost_refusal_is_requested_again() {
     let laptop = laptop_with_a_lost_answer(Reply::status(400, "the image is odd"));
     let finished = laptop.upload("60s").run();
-    finished.assert_failure(4, "the upload server refuses the image: the image is odd");
+    finished.assert_failure(4, "the upload server rejected the image: the image is odd");
     assert_eq!(laptop.left(), [], "the ledger of a refused image remains");
 }
 
@@ -203,6 +203,6 @@ fn a_kept_part_larger_than_the_disk_is_refused() {
         _ => Reply::status(502, ""),
     });
     let finished = laptop.upload("60s").run();
-    let words = "says that 18446744073709551615 bytes of the disk are there, which has 1048576";
+    let words = "reports 18446744073709551615 bytes of a disk that has only 1048576";
     finished.assert_failure(7, words);
 }

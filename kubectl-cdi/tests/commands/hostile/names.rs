@@ -56,7 +56,7 @@ fn a_location_must_be_a_path_of_plain_letters() {
         let before = laptop.files();
         let finished = laptop.upload("5s").run();
         assert!(laptop.files() == before, "something was changed");
-        finished.assert_failure(7, "says that the upload is at ");
+        finished.assert_failure(7, "the upload proxy returned the location ");
         assert_eq!(laptop.left(), [], "a ledger with the words of the proxy");
         let requests = laptop.proxy.requests();
         assert_eq!(requests.len(), 1, "{requests:?}");
@@ -88,7 +88,7 @@ fn names_lead_to_no_other_object() {
         let laptop = Laptop::new(cluster);
         let before = laptop.files();
         let finished = laptop.upload("1s").run();
-        finished.assert_failure(7, "pvc/disk is not there after 1 s");
+        finished.assert_failure(7, "pvc/disk is not ready after 1 s");
         assert!(laptop.files() == before, "something was changed");
         let known = ["/disk", "/config", "/cdi-upload-disk", "/events"];
         for (request, _) in laptop.api.requests() {
@@ -107,7 +107,7 @@ fn a_token_cannot_inject_a_command() {
             let finished = program.run();
             finished.assert_failure(
                 7,
-                "the cluster refuses a token for pvc/disk: the answer holds none that can be a token",
+                "the cluster rejected a token for pvc/disk: the answer does not contain a valid token",
             );
             assert_eq!(finished.stdout, "");
         }

@@ -16,7 +16,7 @@ fn mistakes_about_clusters_are_explained() {
         "upload {files}/raw dv/x --kubeconfig {files}/page.html" =>
             2: "the kubeconfig", "is not valid (line 1)", "give --kubeconfig";
         "upload {files}/raw dv/x --kubeconfig {files}/without-context" =>
-            2: "the kubeconfig", "has no current context", "choose a context by --context";
+            2: "the kubeconfig", "has no current context", "choose a context with --context";
         "upload {files}/raw dv/x --kubeconfig {cluster} --context nope" =>
             2: "{cluster}", "no context \"nope\"", "there are: test";
         "KUBECONFIG={cluster} status --context nope" =>
@@ -26,17 +26,17 @@ fn mistakes_about_clusters_are_explained() {
         "status --kubeconfig {cluster} --namespace UPPER" =>
             2: "\"UPPER\"", "cannot be the name of a namespace", "check --namespace";
         "upload {files}/raw dv/x --kubeconfig {stranger}" =>
-            7: "the API server at", "does not know you (401)", "log in again";
+            7: "the API server at", "rejected your credentials (401)", "log in again";
         "status --kubeconfig {stranger}" =>
-            7: "the API server at", "does not know you (401)", "choose another user by --context";
+            7: "the API server at", "rejected your credentials (401)", "choose another user with --context";
         "token pvc/there --kubeconfig {stranger}" =>
-            7: "the API server at", "does not know you (401)", "log in again";
+            7: "the API server at", "rejected your credentials (401)", "log in again";
         "upload {files}/raw dv/x --kubeconfig {closed}" =>
-            7: "the API server at {closedport}", "onnection refused;", "choose another cluster by --context";
+            7: "the API server at {closedport}", "onnection refused;", "choose another cluster with --context";
         "status --kubeconfig {closed}" =>
             7: "the API server at {closedport}", "onnection refused;", "check the network";
         "upload {files}/raw dv/x --kubeconfig {web}" =>
-            7: "{http} is not a Kubernetes API server", "does not know the path /version", "check the server in the kubeconfig";
+            7: "{http} is not a Kubernetes API server", "does not serve the path /version", "check the server in the kubeconfig";
         "upload {files}/raw dv/x --kubeconfig {untrusted}" =>
             7: "the API server at {https}", "UnknownIssuer", "kubectl config set-cluster NAME --certificate-authority FILE";
         "upload {files}/raw dv/x --kubeconfig {nohost}" =>
@@ -50,6 +50,6 @@ fn mistakes_about_clusters_are_explained() {
         "token pvc/there --uploadproxy-url nonsense:// {here}" =>
             2: "--uploadproxy-url", "not a host and a path of plain letters", "use https://HOST";
         "token pvc/there {here}" =>
-            7: "the cluster", "does not say where its upload proxy is", "--uploadproxy-url https://localhost:8443";
+            7: "the cluster", "does not publish an external address of its upload proxy", "--uploadproxy-url https://localhost:8443";
     });
 }

@@ -22,7 +22,7 @@ fn mistakes_about_sources_are_explained() {
         "import http://{http}/page dv/x {here}" =>
             4: "the image", "this is text, not a disk", "check the address";
         "import http://{http}/empty dv/x {here}" =>
-            4: "the image", "it is empty", "check what should have been in it";
+            4: "the image", "it is empty", "check what it should contain";
         "import http://{closedport}/x dv/x {here}" =>
             2: "http://{closedport}/x", "connection refused", "give --size";
         "import http://no-such-host.invalid/x dv/x {here}" =>
@@ -56,8 +56,8 @@ fn mistakes_about_sources_are_explained() {
         "import http://{http}/raw dv/x --size 1Gi --timeout 0" =>
             2: "'--timeout <TIME>'", "invalid value '0'", "at least one second";
         "import http://{http}/raw pvc/there --size 1Gi {here}" =>
-            7: "pvc/there", "is there already", "choose another name";
+            7: "pvc/there", "already exists", "choose another name";
         "import http://{http}/raw dv/x --size 1Gi --kubeconfig {stranger}" =>
-            7: "the API server at", "does not know you (401)", "log in again";
+            7: "the API server at", "rejected your credentials (401)", "log in again";
     });
 }

@@ -76,7 +76,7 @@ fn mistakes_about_images_and_proxies_are_explained() {
         "upload {files}/fifo dv/x {here}" =>
             3: "{files}/fifo", "is not a regular file", "pipes and directories are not supported";
         "upload {files}/empty dv/x {here}" =>
-            4: "{files}/empty", "it is empty", "check what should have been in it";
+            4: "{files}/empty", "it is empty", "check what it should contain";
         "upload {files}/page.html dv/x {here}" =>
             4: "{files}/page.html", "this is text, not a disk", "`qemu-img convert -f raw -O qcow2`";
         "upload {files}/paper.pdf dv/x {here}" =>
@@ -90,21 +90,21 @@ fn mistakes_about_images_and_proxies_are_explained() {
         "upload - dv/x {here}" =>
             2: "standard input", "is not supported", "write the image to a file, and upload that";
         "upload https://example.org/disk.img dv/x {here}" =>
-            2: "https://example.org/disk.img", "is not a file of this machine", "kubectl cdi import https://example.org/disk.img TARGET";
+            2: "https://example.org/disk.img", "is not a file on this machine", "kubectl cdi import https://example.org/disk.img TARGET";
         "upload {files}/raw dv/x --archive {here}" =>
             4: "{files}/raw", "is not a tar archive but a raw disk", "leave out --archive";
         "upload {files}/disk.qcow2 dv/x --archive {here}" =>
-            4: "{files}/disk.qcow2", "an image of the format qcow2", "leave out --archive";
+            4: "{files}/disk.qcow2", "an image in qcow2 format", "leave out --archive";
         "upload {files}/raw dv/never-was --no-create {proxy} {here}" =>
             7: "dv/never-was", "not found", "check the name";
         "upload {files}/raw pvc/never-was --no-create {proxy} {here}" =>
             7: "pvc/never-was", "not found", "check the name";
         "upload {files}/raw pvc/there {proxy} {here}" =>
-            7: "pvc/there", "is there already", "give --no-create";
+            7: "pvc/there", "already exists", "give --no-create";
         "upload {files}/raw dv/x {proxy} --kubeconfig {cluster} --namespace nowhere" =>
             7: "namespace nowhere", "not found", "check --namespace";
         "upload {files}/raw dv/x {here}" =>
-            7: "the cluster", "does not say where its upload proxy is", "--uploadproxy-url https://localhost:8443";
+            7: "the cluster", "does not publish an external address of its upload proxy", "--uploadproxy-url https://localhost:8443";
         "upload {files}/raw pvc/there --no-create --uploadproxy-url nonsense:// {here}" =>
             2: "\"nonsense://\"", "is not the https URL of an upload proxy", "write https://HOST";
         "upload {files}/raw pvc/there --no-create --uploadproxy-url http://{http} {here}" =>
@@ -114,7 +114,7 @@ fn mistakes_about_images_and_proxies_are_explained() {
         "upload {files}/raw pvc/untrusted --no-create --uploadproxy-url https://{https} {here}" =>
             7: "https://{https}", "UnknownIssuer", "give --cacert, or --insecure";
         "upload {files}/raw pvc/web --no-create --uploadproxy-url https://{https} --insecure {here}" =>
-            7: "https://{https}", "does not have it", "Check --uploadproxy-url";
+            7: "https://{https}", "does not have the upload", "Check --uploadproxy-url";
         "upload {files}/raw pvc/plain --no-create --uploadproxy-url https://{http} --timeout 2s {here}" =>
             7: "https://{http}", "was not reached for", "can it be reached from here?";
         "upload {files}/raw pvc/there --no-create {proxy} --cacert {files}/nope {here}" =>

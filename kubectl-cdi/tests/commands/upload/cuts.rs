@@ -125,7 +125,7 @@ fn another_process_resumes_with_another_pod() {
     let running = scene.upload(&image).start();
     let wire = scene.wire.total();
     let finished = scene.finish(running, &content);
-    let kept = " bytes of the disk are there already";
+    let kept = "the server already has ";
     assert!(finished.stderr.contains(kept), "{}", finished.stderr);
     let event = last_event(&finished);
     let stream = event["sent_bytes"].as_u64().or_fail("a number");

@@ -185,7 +185,7 @@ fn everything_works_without_rights_on_pods_and_events() {
     let finished = person.program("status").run();
     finished.assert_success("the status");
     assert!(finished.stdout.contains("pvc/ready  Running"), "{}", finished.stdout);
-    person.program("token pvc/ready").run().assert_failure(7, "where its upload proxy is reached");
+    person.program("token pvc/ready").run().assert_failure(7, "an external address of its upload proxy");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_cluster_without_cdi_is_recognised() {
             let finished = person.program(line).run();
             finished.assert_failure(
                 7,
-                "CDI is not installed in this cluster: install it, or choose another cluster by --context",
+                "CDI is not installed in this cluster: install it, or choose another cluster with --context",
             );
         }
         let claims = bare.get("/api/v1/namespaces/bare/persistentvolumeclaims");
@@ -237,22 +237,22 @@ fn an_exceeded_quota_is_reported_in_the_words_of_the_cluster() {
     (0..1000).find(|number| person.program(&line(*number)).run().code() != 0);
     let words = "exceeded quota: small, requested: requests.storage=1Gi, used: requests.storage=0, limited: requests.storage=512Mi";
     let finished = person.fails("upload IMAGE PROXY pvc/disk --size 1Gi", 5, words);
-    let beginning = "no room in the quota of the namespace: ";
+    let beginning = "the quota of the namespace is exceeded: ";
     assert!(finished.stderr.contains(beginning), "{}", finished.stderr);
-    assert!(finished.stderr.contains("; ask for less by --size"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("; request less with --size"), "{}", finished.stderr);
 }
 
 #[test]
 fn a_quota_that_cdi_exceeds_ends_the_wait() {
     let person = Person::administrator("quota-of-cdi");
     let running = person.program("upload IMAGE PROXY dv/disk --progress plain").start();
-    running.wait_for_line("waiting for CDI to make the claim");
+    running.wait_for_line("waiting for CDI to create the claim");
     let full = json!({"conditions": [
         {"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},
     ]});
     person.cluster.set_data_volume_status(&person.space, "disk", &full);
     let finished = running.wait();
-    person.failed(&finished, 5, "no room in the quota of the namespace: exceeded quota: small", &[]);
+    person.failed(&finished, 5, "the quota of the namespace is exceeded: exceeded quota: small", &[]);
 }
 
 #[test]
@@ -264,7 +264,8 @@ fn for_an_unreachable_proxy_the_error_names_ways_to_expose_it() {
         let line = format!("upload IMAGE {target} --uploadproxy-url {url} --timeout 2s");
         let sentence = format!("the upload proxy at {url} was not reached for 2 s: ");
         let finished = person.fails(&line, 7, &sentence);
-        let ways = "An Ingress, a Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`";
+        let ways =
+            "Use an Ingress, a Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`";
         assert!(finished.stderr.contains(ways), "{}", finished.stderr);
         let removed = finished.stderr.contains("dv/disk, which was created for this upload, was deleted");
         assert_eq!(removed, target == "dv/disk", "{}", finished.stderr);
@@ -277,7 +278,7 @@ fn for_an_unknown_proxy_the_error_names_ways_to_expose_it() {
     person.ready_claim("disk");
     for line in ["upload IMAGE dv/disk", "upload IMAGE pvc/disk --no-create", "token pvc/disk"] {
         let finished =
-            person.fails(line, 7, "the cluster does not say where its upload proxy is reached from outside");
+            person.fails(line, 7, "the cluster does not publish an external address of its upload proxy");
         for way in [
             "an Ingress or a Route for the service cdi-uploadproxy",
             "`kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`",

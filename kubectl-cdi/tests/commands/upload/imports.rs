@@ -74,13 +74,13 @@ fn a_volume_has_the_size_of_the_disk_at_the_url() {
 
 #[test]
 fn if_the_size_cannot_be_found_out_it_must_be_given() {
-    let ask = "cannot find out the disk size: ";
+    let ask = "cannot determine the disk size: ";
     let packed = tools::filter("gzip", ["-1c"], &disk::content(2, 1 << 20));
     let packed = origin(|_| (), packed);
     let locked = origin(|script| script.basic_auth = Some("user:s3cret".to_owned()), vec![0; 512]);
     let [nobody] = testkit::ports::free();
     for (url, words) in [
-        (packed.url("/disk.gz"), "all of the image would have to be read; give --size"),
+        (packed.url("/disk.gz"), "the whole image would have to be read; give --size"),
         (locked.url("/disk"), "401"),
         (format!("http://{nobody}/disk"), "refused"),
         (
@@ -141,7 +141,7 @@ fn after_an_interrupt_the_user_learns_that_the_import_continues() {
         .args(["--namespace", NAMESPACE, "--kubeconfig"])
         .arg(&kubeconfig)
         .start();
-    running.wait_for_line("waiting for CDI to make the claim");
+    running.wait_for_line("waiting for CDI to create the claim");
     let status = serde_json::json!({"phase": "ImportInProgress", "progress": "45.20%"});
     cluster.set_data_volume_status(NAMESPACE, "followed", &status);
     running.wait_for_line("ImportInProgress 45.20 %");
@@ -160,7 +160,7 @@ fn after_an_interrupt_the_user_learns_that_the_import_continues() {
         .args(["--timeout", "3s", "--namespace", NAMESPACE, "--kubeconfig"])
         .arg(&kubeconfig)
         .run();
-    running.assert_failure(7, "dv/followed is not there after 3 s: ImportInProgress 45.20 %");
+    running.assert_failure(7, "dv/followed is not ready after 3 s: ImportInProgress 45.20 %");
     let part = r#""image_bytes":485331304,"image_total":1073741824"#;
     assert!(running.stdout.contains(part), "{}", running.stdout);
 }

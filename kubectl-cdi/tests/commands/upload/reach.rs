@@ -78,7 +78,7 @@ fn a_dry_run_needs_no_cluster() {
         let finished = laptop.run(&line);
         finished.assert_success("a dry run");
         assert!(finished.stdout.contains("storage: 11Mi"), "{}", finished.stdout);
-        let warning = "the size counts on CDI's default of 6 % for file systems, since ";
+        let warning = "the size assumes CDI's default filesystem overhead of 6 %, because ";
         let said = &finished.stderr;
         assert!(said.contains(warning) && said.contains(reason), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
@@ -137,7 +137,7 @@ fn impossible_commands_are_refused_before_the_cluster_is_contacted() {
     for (line, code, sentence) in [
         ("upload https://example.org/d.img dv/a", 2, "kubectl cdi import https://example.org/d.img TARGET"),
         ("upload - dv/a", 2, "an upload from standard input is not supported"),
-        (&archive, 4, "is not a tar archive but an image of the format qcow2: leave out --archive"),
+        (&archive, 4, "is not a tar archive but an image in qcow2 format: leave out --archive"),
         (
             "import https://example.org/a dv/a --size 1Gi --checksum foo",
             2,

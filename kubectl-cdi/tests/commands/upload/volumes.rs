@@ -50,7 +50,7 @@ fn an_upload_that_the_server_refuses_ends_with_its_message() {
     let middle = image.len() / 2;
     image[middle..middle + 64].fill(0xaa);
     let finished = scene.upload(&scene.image(&image)).run();
-    finished.assert_failure(4, "the upload server refuses the image: ");
+    finished.assert_failure(4, "the upload server rejected the image: ");
     assert!(finished.stderr.contains("the gzip stream is corrupt"), "{}", finished.stderr);
     assert!(!scene.pod.disk().exists());
 }
@@ -120,8 +120,8 @@ fn a_progress_line_is_not_repeated() {
     let words =
         ["upload", &image.to_string_lossy(), "dv/patient", "--timeout", "4s", "--progress", "plain", PROXY];
     let finished = scene.program(&words).run();
-    finished.assert_failure(7, "waiting for CDI to make the claim");
-    let line = "kubectl-cdi: waiting for CDI to make the claim\n";
+    finished.assert_failure(7, "waiting for CDI to create the claim");
+    let line = "kubectl-cdi: waiting for CDI to create the claim\n";
     assert_eq!(finished.stderr.matches(line).count(), 1, "{}", finished.stderr);
 }
 
@@ -203,7 +203,7 @@ fn a_new_volume_is_deleted_if_the_upload_fails() {
     let image = scene.image(&disk::content(1, 1 << 20));
     let words = ["upload", &image.to_string_lossy(), "dv/vain", "--timeout", "2s", PROXY];
     let finished = scene.program(&words).run();
-    finished.assert_failure(7, "waiting for CDI to make the claim");
+    finished.assert_failure(7, "waiting for CDI to create the claim");
     let removed = "dv/vain, which was created for this upload, was deleted";
     assert!(finished.stderr.contains(removed), "{}", finished.stderr);
     let words = ["status", "dv/vain"];
@@ -216,7 +216,7 @@ fn after_an_interrupt_the_user_learns_how_to_resume() {
     let image = scene.image(&disk::content(1, 1 << 20));
     let words = ["upload", &image.to_string_lossy(), "dv/waiting", PROXY, "--progress", "plain"];
     let running = scene.program(&words).start();
-    running.wait_for_line("waiting for CDI to make the claim");
+    running.wait_for_line("waiting for CDI to create the claim");
     running.signal(Signal::INT);
     let command = format!("kubectl cdi upload {} dv/waiting", image.display());
     let finished = running.wait();
@@ -236,7 +236,7 @@ fn a_wait_fits_the_terminal_and_leaves_nothing_on_it() {
         let running =
             scene.program(&["upload", &image.to_string_lossy(), &target, PROXY]).start_on(&terminal);
         // The waiting time is shown only if there is space for it.
-        let drawn = terminal.wait_for(if columns == 40 { "waiting for CDI to make" } else { " for 2 s" });
+        let drawn = terminal.wait_for(if columns == 40 { "waiting for CDI to create" } else { " for 2 s" });
         assert!(drawn.contains("  0 %  waiting for CDI") && drawn.lines().count() == 1, "{columns}: {drawn}");
         terminal.type_interrupt();
         running.signal(Signal::INT);
@@ -269,7 +269,7 @@ fn a_terminal_is_restored_after_ctrl_c() {
     let (before, rest) = finished.stdout.split_once("BEGIN").or_fail(&finished.stdout);
     let (said, after) = rest.split_once("code 130").or_fail(&finished.stdout);
     assert_eq!(before.trim(), after.trim(), "{said}");
-    assert!(said.contains("waiting for CDI to make the claim"), "{said:?}");
+    assert!(said.contains("waiting for CDI to create the claim"), "{said:?}");
     // DEC private mode 25 shows and hides the cursor.
     let count = |what: &str| said.matches(what).count();
     assert!(count("\x1b[?25l") <= count("\x1b[?25h"), "{said:?}");
