@@ -37,7 +37,7 @@ pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
 /// The answer to requests that [`heads::is_proper`] rejects.
-const IMPROPER: &str = "the request needs the header Host, once, and must not be a CONNECT\n";
+const IMPROPER: &str = "the request needs exactly one Host header, and must not be a CONNECT\n";
 
 /// State that all requests share.
 pub(crate) struct ProxyState {
@@ -178,7 +178,7 @@ enum UploadDeniedError {
     Excess(#[from] UploadLimitError),
     #[error(transparent)]
     Unavailable(#[from] UnavailableError),
-    #[error("only disk images can be uploaded in parts, and PVC {0} takes an archive")]
+    #[error("only disk images can be uploaded in parts, but PVC {0} expects an archive")]
     NotForArchives(String),
 }
 
@@ -315,8 +315,7 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
         UpstreamError::Credentials(_) => {
             // 500 as from CDI's proxy (contract §3.7).
             exchange.note_answer(StatusCode::INTERNAL_SERVER_ERROR, RequestOutcome::NoCredentials);
-            let words =
-                "the proxy cannot read its own certificates: an administrator has to look at its log\n";
+            let words = "the proxy cannot read its own certificates: an administrator has to check its log\n";
             reply::text_reply(StatusCode::INTERNAL_SERVER_ERROR, words)
         }
         UpstreamError::Stalled => {

@@ -58,7 +58,7 @@ fn bounded_client(config: Config, rest: Duration) -> Result<Client, kube::Error>
 enum ApiReplyError {
     #[error("the API server answers with more than {MOST_BYTES} bytes")]
     One,
-    #[error("large answers of the API server have more than {MOST_BULK_BYTES} bytes together; retry later")]
+    #[error("large answers of the API server exceed {MOST_BULK_BYTES} bytes in total; retry later")]
     Together,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct ProxyMetrics {
     sizes: Histogram,
     /// The sum of `seconds`, under its deprecated name.
     milliseconds: Counter,
-    /// The end of the certificate that clients see, in seconds since 1970.
+    /// Expiry time of the certificate presented to clients, in seconds since 1970.
     pub(crate) certificate_expiry: Gauge,
     outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
     limits: [(&'static str, Counter); UploadLimitError::NAMES.len()],
@@ -39,7 +39,7 @@ impl Default for ProxyMetrics {
             ),
             bytes: registry.add_counter(
                 "cdi_uploadproxy_received_bytes_total",
-                "Bytes that were taken from clients for upload servers.",
+                "Bytes received from clients for upload servers.",
                 &[],
             ),
             connections: ConnectionFigures {
@@ -50,7 +50,7 @@ impl Default for ProxyMetrics {
                 ),
                 limit: registry.add_gauge(
                     "cdi_uploadproxy_max_connections",
-                    "Connections of clients that there may be before the oldest idle one is closed.",
+                    "Number of client connections at which the oldest idle one is closed.",
                     &[],
                 ),
                 evicted: registry.add_counter(
@@ -60,32 +60,32 @@ impl Default for ProxyMetrics {
                 ),
                 refused: registry.add_counter(
                     "cdi_uploadproxy_refused_connections_total",
-                    "Connections that were closed at once because all others were in use.",
+                    "Connections that were closed immediately because the connection limit was reached.",
                     &[],
                 ),
             },
             seconds: registry.add_histogram(
                 "cdi_uploadproxy_request_duration_seconds",
-                "Time that requests with a valid token took.",
+                "Duration of requests with a valid token.",
                 TRANSFER_SECONDS,
             ),
             sizes: registry.add_histogram(
                 "cdi_uploadproxy_request_size_bytes",
-                "Bytes that requests with a valid token brought.",
+                "Bytes received in requests with a valid token.",
                 TRANSFER_BYTES,
             ),
             milliseconds: registry.add_counter(
                 "cdi_uploadproxy_upload_milliseconds_total",
-                "Deprecated and gone with the next release: use cdi_uploadproxy_request_duration_seconds_sum.",
+                "Deprecated, to be removed in the next release: use cdi_uploadproxy_request_duration_seconds_sum.",
                 &[],
             ),
             certificate_expiry: registry.add_gauge(
                 "cdi_uploadproxy_certificate_expiry_timestamp_seconds",
-                "The end of the certificate that clients see, in seconds since 1970.",
+                "Expiry time of the certificate presented to clients, in seconds since 1970.",
                 &[],
             ),
             outcomes: RequestOutcome::ALL.map(|outcome| {
-                let help = "Requests to upload paths, by how they ended.";
+                let help = "Requests to upload paths, by outcome.";
                 let labels = [("outcome", outcome.name())];
                 (outcome, registry.add_counter("cdi_uploadproxy_requests_total", help, &labels))
             }),

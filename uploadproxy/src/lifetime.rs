@@ -98,7 +98,8 @@ fn memory_shares(allowed: &UploadLimits) -> Option<MemoryShares> {
     let shares = MemoryShares::from_limit(limit_bytes);
     match allowed.uploads {
         Some(given) if given > shares.uploads => tracing::warn!(
-            "the memory limit of {limit_bytes} bytes allows {} uploads at a time whose upload servers do not read, and {given} are allowed",
+            "the memory limit of {limit_bytes} bytes is enough for {} uploads at a time if their upload servers do not read, but \
+             {given} are allowed",
             shares.uploads
         ),
         Some(_) => {}

@@ -42,7 +42,7 @@ async fn take_next(
                 let not_offered = next.not_offered();
                 if !not_offered.is_empty() {
                     let names = not_offered.join(", ");
-                    tracing::debug!("not offered, since they are not safe or not known: {names}");
+                    tracing::debug!("not offered, because they are unsafe or unknown: {names}");
                 }
                 // Only if it has changed: a receiver builds a new TLS configuration for each
                 // notification.

@@ -135,13 +135,13 @@ impl UpstreamServers {
     ) -> Result<(Response<Incoming>, ConnectionLease), UpstreamError> {
         let headers = response.headers();
         let odd = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            Some("it wants to speak another protocol")
+            Some("it switches to another protocol")
         } else if headers.contains_key(header::TRANSFER_ENCODING)
             && headers.contains_key(header::CONTENT_LENGTH)
         {
             // Rejected as in requests (RFC 9112 §6.1): hyper uses one length, and a client may use
             // the other.
-            Some("its answer has two lengths")
+            Some("its answer states two lengths")
         } else {
             None
         };

@@ -58,13 +58,13 @@ pub(crate) enum AnnouncedChecksumError {
     NotText(&'static str),
     #[error("invalid digest in {0}: use for example sha-256=:<base64>:")]
     Digest(&'static str),
-    #[error("{0} names no algorithm that is supported here: use sha-256 or sha-512")]
+    #[error("{0} contains no supported algorithm: use sha-256 or sha-512")]
     Algorithm(&'static str),
     #[error(
-        "{0} is of a part: name the checksum of the whole in {OWN} or repr-digest when the upload begins"
+        "{0} is the checksum of a part: give the checksum of the whole in {OWN} or repr-digest when the upload begins"
     )]
     OfPart(&'static str),
-    #[error("{0} is of the form, not of the file in it: use {OWN} with forms")]
+    #[error("{0} is the checksum of the form, not of the file in it: use {OWN} with forms")]
     OfForm(&'static str),
 }
 

@@ -78,7 +78,7 @@ fn way_out(error: &Error) -> Option<&'static str> {
             Some("compare the file with its checksum, and send it again")
         }
         Error::Format(FormatError::Image(image)) if !image.to_string().contains("`qemu-img") => {
-            Some("look at the file with `qemu-img check`, and send it again")
+            Some("check the file with `qemu-img check`, and send it again")
         }
         Error::Format(FormatError::Archive(archive)) => match archive.kind {
             ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => {

@@ -41,7 +41,7 @@ impl Default for ServerMetrics {
             )
         };
         let state = |state| {
-            let help = "1 for what the server is doing.";
+            let help = "1 for the current state of the server.";
             let labels = [("state", state)];
             (state, registry.add_gauge("cdi_uploadserver_state", help, &labels))
         };
@@ -50,7 +50,7 @@ impl Default for ServerMetrics {
             failures: outcome("failure"),
             refusals: registry.add_counter(
                 "cdi_uploadserver_refused_requests_total",
-                "Requests of uploads that were not taken: of another client, with another method, while one is in progress.",
+                "Upload requests that were rejected: from another client, with another method, or while an upload is in progress.",
                 &[],
             ),
             percent: registry.add_gauge(
@@ -64,7 +64,7 @@ impl Default for ServerMetrics {
                 &[],
             ),
             states: ["idle", "uploading", "waiting", "processing", "done", "failed"].map(state),
-            held: registry.add_gauge("cdi_uploadserver_held_bytes", "Memory that data takes.", &[]),
+            held: registry.add_gauge("cdi_uploadserver_held_bytes", "Memory used for data.", &[]),
             transfers: Arc::new(TransferMetrics::new(
                 &registry,
                 "uploadserver",

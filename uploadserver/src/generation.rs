@@ -162,7 +162,7 @@ impl ResumableState {
         let (received, seconds) = (intake.received_bytes(), limit.as_secs());
         let error = SourceError::new(
             SourceErrorKind::Stalled,
-            format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
+            format!("the upload was interrupted at byte {received} and not resumed for {seconds} s"),
         );
         intake.break_off(error).await;
         true

@@ -215,13 +215,13 @@ impl ReceivedBody {
             return Ok(());
         }
         let stated = stated.ok_or_else(|| {
-            wrong("checksum validation failed: the announced checksum did not come".to_owned())
+            wrong("checksum validation failed: the announced checksum was not sent".to_owned())
         })?;
         let names: Vec<_> = digests.iter().map(|(algorithm, _)| algorithm.name()).collect();
         let (_, digest) =
             digests.into_iter().find(|(algorithm, _)| *algorithm == stated.algorithm()).ok_or_else(|| {
                 wrong(format!(
-                    "checksum validation failed: {} was announced, not {}",
+                    "checksum validation failed: {} was announced, but {} was sent",
                     names.join(" or "),
                     stated.algorithm()
                 ))
@@ -304,8 +304,8 @@ mod tests {
         for (stated, sentence) in [
             (Some(sha256(b"abc")), None),
             (Some(sha256(b"abd")), Some("checksum mismatch")),
-            (Some(md5), Some("sha256 was announced, not md5")),
-            (None, Some("did not come")),
+            (Some(md5), Some("sha256 was announced, but md5 was sent")),
+            (None, Some("was not sent")),
         ] {
             let (mut intake, source) =
                 channel(None, &AnnouncedChecksum::Later(vec![datapath::digest::DigestAlgorithm::Sha256]));

@@ -52,7 +52,7 @@ pub(crate) async fn run(
     let tls = config.tls.server_config(&config.profile)?;
     let not_offered = config.profile.not_offered();
     if !not_offered.is_empty() {
-        tracing::warn!("not offered, since they are not safe or not known: {}", not_offered.join(", "));
+        tracing::warn!("not offered, because they are unsafe or unknown: {}", not_offered.join(", "));
     }
     let socket = listener::bind(&config.address, config.port).await?;
     if let Ok(address) = socket.local_addr() {

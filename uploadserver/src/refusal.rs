@@ -15,15 +15,17 @@ use crate::tus::{self, TusHeaderError};
 /// A reason why a request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestRefusal {
-    #[error("this path takes {0} only: an upload is a POST or a PUT, such as `curl -T IMAGE`")]
+    #[error("this path accepts only {0}: use POST or PUT to upload, such as `curl -T IMAGE`")]
     Method(&'static str),
-    #[error("this server takes uploads of one client only, which shows a certificate: give --cert and --key")]
+    #[error(
+        "this server accepts uploads only from one client, which must present its certificate: give --cert and --key"
+    )]
     Client,
     #[error(transparent)]
     Occupied(#[from] SlotOccupied),
     #[error("upload not found: begin it again")]
     NoUpload,
-    #[error("the request before does not let go of the upload: try again in a moment")]
+    #[error("the previous request still holds the upload: try again in a moment")]
     Locked,
     #[error("the upload has failed: begin it again")]
     Gone,
@@ -39,9 +41,9 @@ pub(crate) enum RequestRefusal {
     FormOnPlainPath,
     #[error(transparent)]
     Tus(#[from] TusHeaderError),
-    #[error("a clone in \"{0}\" is not understood: {ENCODING_HEADER} may be {ZSTD}")]
+    #[error("a clone in \"{0}\" is not supported: {ENCODING_HEADER} must be {ZSTD}")]
     CloneEncoding(String),
-    #[error("{ENCODING_HEADER} is for clones, and {CONTENT_HEADER} does not say that this is one")]
+    #[error("{ENCODING_HEADER} is for clones, but {CONTENT_HEADER} does not announce one")]
     NoClone,
     #[error("async clone not supported")]
     AsyncClone,

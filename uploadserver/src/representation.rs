@@ -41,7 +41,7 @@ pub(crate) enum RepresentationError {
         program::cdi::RESUMABLE
     )]
     Part,
-    #[error("Content-Encoding {coding:?} is not understood here: send it {}", instead(*coded))]
+    #[error("Content-Encoding {coding:?} is not supported: send it {}", instead(*coded))]
     Coding { coding: String, coded: CodingOwner },
     #[error("a body of {0}")]
     TooLarge(#[from] TooLarge),
@@ -102,7 +102,7 @@ mod tests {
             assert!(sentence.ends_with("gzip, x-gzip, zstd, bzip2, xz"), "{sentence}");
         }
         let wrapped = checked("content-encoding", "gzip", CodingOwner::Wrapped).unwrap_err();
-        let sentence = "Content-Encoding \"gzip\" is not understood here: send it without any";
+        let sentence = "Content-Encoding \"gzip\" is not supported: send it without any";
         assert_eq!(wrapped.to_string(), sentence);
     }
 

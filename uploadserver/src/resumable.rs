@@ -191,7 +191,7 @@ async fn feed(
             }
             intake.flush_bytes().await;
             let received = intake.received_bytes();
-            tracing::info!("the upload waits at byte {received} to be continued");
+            tracing::info!("the upload waits at byte {received} to be resumed");
             *slot = Some(intake);
             // This has to happen before `slot` is dropped and the next request can take the turn.
             wait_for_client(job);

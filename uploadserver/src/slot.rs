@@ -38,7 +38,7 @@ impl SlotOccupied {
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Self::Busy => "another upload is in progress: try again when it has ended",
-            Self::Done => "an upload has already become the disk: this server takes no other",
+            Self::Done => "the disk has already been uploaded: this server accepts no other upload",
         }
     }
 }

@@ -27,7 +27,7 @@ const PART: &str = "application/offset+octet-stream";
 pub(crate) enum TusHeaderError {
     #[error("Tus-Resumable: 1.0.0 is needed to begin a resumable upload")]
     NotTus,
-    #[error("only version 1.0.0 of tus is spoken here")]
+    #[error("only version 1.0.0 of tus is supported")]
     Version,
     #[error("Content-Type must be {PART}")]
     ContentType,
@@ -92,7 +92,7 @@ pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<Pref
         // One more than the limit is enough for a refusal, however long the header is.
         marks.take(MAX_MARKS + 1).collect::<Result<_, _>>().map_err(|error| refused(&error.to_string()))?;
     if marks.len() > MAX_MARKS || !marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset()) {
-        return Err(refused(&format!("there are {MAX_MARKS} at most, in ascending order")));
+        return Err(refused(&format!("expected at most {MAX_MARKS}, in ascending order")));
     }
     Ok(marks)
 }

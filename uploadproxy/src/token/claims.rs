@@ -44,7 +44,7 @@ impl TokenClaims {
     /// Checks the issuer and the times. A missing time is accepted.
     pub(super) fn check_validity(&self, now: SystemTime) -> Result<(), TokenError> {
         if self.iss != ISSUER {
-            return Err(TokenError::Invalid("its issuer is another one"));
+            return Err(TokenError::Invalid("it has another issuer"));
         }
         let now = unix_seconds(now);
         let leeway = LEEWAY.as_secs_f64();
@@ -57,7 +57,7 @@ impl TokenClaims {
             return Err(TokenError::Invalid("it has expired"));
         }
         if is(&self.nbf, |nbf, now| nbf > now, -leeway) {
-            return Err(TokenError::Invalid("its time has not come"));
+            return Err(TokenError::Invalid("it is not valid yet"));
         }
         if is(&self.iat, |iat, now| iat > now, -leeway) {
             return Err(TokenError::Invalid("it was issued in the future"));

@@ -25,7 +25,7 @@ pub struct UploadGrant {
 /// A reason why a token does not allow a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
-    #[error("no bearer token in the header Authorization")]
+    #[error("no bearer token in the Authorization header")]
     NoToken,
     #[error("the token is not valid: {0}")]
     Invalid(&'static str),
@@ -40,9 +40,9 @@ impl TokenError {
         match self {
             Self::NoToken => "no token: send the header \"Authorization: Bearer TOKEN\"\n",
             Self::Invalid(_) => {
-                "the token has expired, or is not of this cluster: tokens are good for five minutes, ask for a new one\n"
+                "the token has expired, or was not issued by this cluster: tokens are valid for five minutes; request a new one\n"
             }
-            Self::Unsuitable(_) => "the token is not for an upload to a claim (PVC): ask for a new one\n",
+            Self::Unsuitable(_) => "the token is not for an upload to a claim (PVC): request a new one\n",
         }
     }
 
@@ -114,7 +114,7 @@ impl TokenVerifier {
         if decoded.header.crit.is_some() {
             // RFC 7515 §4.1.11: `crit` lists extensions that a verifier must understand, and this
             // one supports none.
-            return Err(TokenError::Invalid("it needs an extension"));
+            return Err(TokenError::Invalid("it requires an extension that is not supported"));
         }
         let claims = decoded.claims;
         claims.check_validity(now)?;

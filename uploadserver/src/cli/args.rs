@@ -125,7 +125,7 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) tls: TlsArgs,
 
-    /// Accept clients with a certificate of this authority (PEM)
+    /// Accept clients with a certificate from this authority (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "self_signed", help_heading = "TLS")]
     pub(super) client_ca: Option<PathBuf>,
 

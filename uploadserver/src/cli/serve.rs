@@ -106,12 +106,12 @@ fn upload_hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
 fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
     if arguments.tls.self_signed.is_none() && arguments.tls.tls_cert.is_none() {
         return Err(UploadServeError::Usage(
-            "a certificate is needed: --self-signed DIR makes one, --tls-cert and --tls-key name one",
+            "a certificate is needed: use --self-signed DIR to create one, or --tls-cert and --tls-key",
         ));
     }
     if arguments.tls.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
         return Err(UploadServeError::Usage(
-            "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
+            "who may upload? Use --client-ca FILE for clients of that authority, or --insecure for everybody",
         ));
     }
     volume::limits::of_command(arguments.memory);
@@ -165,7 +165,7 @@ fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, UploadS
         (None, dir) => {
             let dir = dir.clone().unwrap_or_default();
             if !dir.is_dir() {
-                return Err(refuse(&dir, "it is not a directory; make one first"));
+                return Err(refuse(&dir, "it is not a directory; create one first"));
             }
             let disk = dir.join(DISK);
             // Checked at the start: otherwise every upload would fail after its client has begun

@@ -22,7 +22,7 @@ const MAX_PREAMBLE_BYTES: u64 = 4 << 20;
 /// A reason why the file of a form cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
-    #[error("this is not a form: {0}; an image by itself is for the path upload")]
+    #[error("this is not a form: {0}; send a plain image to the path upload")]
     Boundary(multer::Error),
     #[error("malformed form: {0}")]
     Malformed(multer::Error),

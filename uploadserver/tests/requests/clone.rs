@@ -365,7 +365,7 @@ fn a_clone_in_zstd_must_have_a_checksum() {
     let announced = request.clone().header("x-cdi-checksum", "crc64nvme").header("Trailer", "x-cdi-checksum");
     for (request, sentence) in [
         (request, "a clone in zstd needs x-cdi-checksum"),
-        (announced, "the announced checksum did not come"),
+        (announced, "the announced checksum was not sent"),
     ] {
         let response = server.exchange(&request, &chunked(&good, 32 << 10, &[]));
         assert_eq!(response.status, 400, "{response:?}");
@@ -397,8 +397,8 @@ fn an_unknown_encoding_is_refused_with_a_message() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     for (content_type, encoding, sentence) in [
-        (BLOCK, "frames-1", "a clone in \"frames-1\" is not understood: x-cdi-workers-clone may be zstd"),
-        (FILESYSTEM, "", "a clone in \"\" is not understood"),
+        (BLOCK, "frames-1", "a clone in \"frames-1\" is not supported: x-cdi-workers-clone must be zstd"),
+        (FILESYSTEM, "", "a clone in \"\" is not supported"),
         ("", "zstd", "x-cdi-workers-clone is for clones"),
     ] {
         let response = send_encoded(&server, content_type, encoding, b"cdifrm1\n", b"cdifrm1\n");

@@ -187,7 +187,7 @@ fn virtctl_reports_an_invalid_token_at_once() {
     let virtctl = Virtctl { front: &front.server, token: &|| "abc".to_owned(), pause: Duration::ZERO };
     let error = virtctl.upload(&disk::content(1, 8 << 20)).unwrap_err();
     assert!(
-        error.starts_with("authentication failed: the token has expired, or is not of this cluster"),
+        error.starts_with("authentication failed: the token has expired, or was not issued by this cluster"),
         "{error}"
     );
     assert_eq!(front.upstream.seen().len(), 0);

@@ -73,7 +73,7 @@ fn without_the_config_map_uploads_are_refused_until_it_exists() {
     let pod = deployed.pod();
     let upload_server = pod.start();
     let server = deployed.start(upload_server.address());
-    deployed.upload(&server, &disk()).assert_refused(500, "an administrator has to look");
+    deployed.upload(&server, &disk()).assert_refused(500, "an administrator has to check");
     server.wait_for_line("Error creating http client");
     cluster().set_ca_bundle("bundle", &deployed.files.cluster().pem());
     deployed.upload(&server, &disk()).assert_uploaded();

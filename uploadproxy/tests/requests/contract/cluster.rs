@@ -91,7 +91,7 @@ fn a_proxy_without_its_files_answers_with_an_internal_error() {
         let response = post(&proxy, &server, "disk");
         assert_eq!(response.status, status, "{case}: {response:?}\n{}", server.log());
         if status == 500 {
-            response.assert_refused(500, "an administrator has to look");
+            response.assert_refused(500, "an administrator has to check");
             server.wait_for_line("Error creating http client");
         }
     }
@@ -106,7 +106,7 @@ fn a_missing_config_map_is_an_internal_error_until_it_exists() {
     api.remove_ca_bundle();
     api.set_object("disk", ready_pvc("disk"));
     let server = proxy.start_in_cluster(&api, Some(upstream.address()));
-    post(&proxy, &server, "disk").assert_refused(500, "an administrator has to look");
+    post(&proxy, &server, "disk").assert_refused(500, "an administrator has to check");
     api.set_ca_bundle(&proxy.cluster().pem());
     // A failure is not cached.
     let response = post(&proxy, &server, "disk");

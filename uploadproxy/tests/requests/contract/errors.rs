@@ -73,7 +73,7 @@ fn an_upload_server_that_does_not_speak_http_is_a_bad_gateway() {
         ("speaks SSH", Script { then: Then::Close, ..Script::answer("SSH-2.0-OpenSSH_9.2\r\n\r\n") }),
         ("says half a head", Script { then: Then::Close, ..Script::answer("HTTP/1.1 200 OK\r\nContent-") }),
         (
-            "has two lengths",
+            "states two lengths",
             Script {
                 then: Then::Close,
                 ..Script::answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello")

@@ -11,17 +11,17 @@ pub(super) const UPLOADS: &[UserMistake] = user_mistakes! {
     "-T {files}/raw -H Authorization:Basic{space}am9lOng= {url}/upload" =>
         400: "token", "no token", "send the header \"Authorization: Bearer TOKEN\"";
     "-T {files}/raw -H Authorization:Bearer{space}abc {url}/upload" =>
-        401: "the token", "is not of this cluster", "ask for a new one";
+        401: "the token", "was not issued by this cluster", "request a new one";
     "-T {files}/raw -H Authorization:{expired} {url}/upload" =>
-        401: "the token", "has expired", "ask for a new one";
+        401: "the token", "has expired", "request a new one";
     "-T {files}/raw -H Authorization:{stranger} {url}/upload" =>
-        401: "the token", "is not of this cluster", "ask for a new one";
+        401: "the token", "was not issued by this cluster", "request a new one";
     "-T {files}/raw -H Authorization:{clone} {url}/upload" =>
-        400: "the token", "is not for an upload to a claim (PVC)", "ask for a new one";
+        400: "the token", "is not for an upload to a claim (PVC)", "request a new one";
     "-H Authorization:{disk} {url}/upload" =>
-        404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
+        404: "this path", "accepts only POST, PUT", "such as `curl -T IMAGE`";
     "-X DELETE -H Authorization:{disk} {url}/upload" =>
-        404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
+        404: "this path", "accepts only POST, PUT", "such as `curl -T IMAGE`";
     "-F file=@{files}/raw -H Authorization:{disk} {url}/upload" =>
         415: "this is a form", "multipart/form-data", "send it to upload-form, or the image by itself";
     "-T {files}/page.html -H Authorization:{disk} {url}/upload" =>

@@ -99,12 +99,12 @@ impl Row {
             (Unknown, _) => (404, "404 page not found\n"),
             (AsyncImage | AsyncForm, "HEAD") => (200, ""),
             (AsyncImage | AsyncForm, "GET" | "PATCH" | "DELETE" | "OPTIONS") => {
-                (404, "this path takes POST, PUT, HEAD only")
+                (404, "this path accepts only POST, PUT, HEAD")
             }
-            (_, "GET" | "HEAD" | "PATCH" | "DELETE" | "OPTIONS") => (404, "this path takes POST, PUT only"),
+            (_, "GET" | "HEAD" | "PATCH" | "DELETE" | "OPTIONS") => (404, "this path accepts only POST, PUT"),
             _ if self.certificate != Certificate::Right => (401, "--cert"),
             _ if self.state == State::Busy => (503, "another upload is in progress"),
-            _ if self.state == State::Done => (409, "takes no other"),
+            _ if self.state == State::Done => (409, "accepts no other"),
             // The server accepts the request, and then refuses its empty body.
             (Form | AsyncForm, _) => (400, ""),
             _ => (

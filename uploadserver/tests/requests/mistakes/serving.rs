@@ -10,9 +10,9 @@ fn a_server_that_cannot_serve_says_why() {
         "serve" =>
             2: "required arguments", "not provided", "--dir <DIR>";
         "serve --dir {files}/nope --insecure --self-signed {files}/certs" =>
-            7: "{files}/nope", "is not a directory", "make one first";
+            7: "{files}/nope", "is not a directory", "create one first";
         "serve --dir {files}/raw --insecure --self-signed {files}/certs" =>
-            7: "{files}/raw", "is not a directory", "make one first";
+            7: "{files}/raw", "is not a directory", "create one first";
         "serve --dir {files}/full --insecure --self-signed {files}/certs" =>
             7: "{files}/full/disk.img", "it exists", "--force replaces it";
         "serve --device {files}/nope --insecure --self-signed {files}/certs" =>
@@ -22,7 +22,7 @@ fn a_server_that_cannot_serve_says_why() {
         "serve --device {files}/directory --insecure --self-signed {files}/certs" =>
             7: "{files}/directory", "is not a block device", "--dir writes to a file";
         "serve --dir {folder} --insecure" =>
-            2: "a certificate", "is needed", "--self-signed DIR makes one";
+            2: "a certificate", "is needed", "--self-signed DIR to create one";
         "serve --dir {folder} --device /dev/null --insecure" =>
             2: "'--dir <DIR>'", "cannot be used with", "'--device <PATH>'";
         "serve --device /dev/null --size 1Gi --insecure" =>
@@ -66,7 +66,7 @@ fn a_server_that_cannot_serve_says_why() {
         "serve --dir {folder} --insecure --tls-cert {files}/certs/server.crt --tls-key {files}/certs/server.key --self-signed {files}/certs" =>
             2: "'--tls-cert <FILE>'", "cannot be used with", "'--self-signed <DIR>'";
         "serve --dir {folder} --tls-cert {files}/certs/server.crt --tls-key {files}/certs/server.key" =>
-            2: "--client-ca FILE", "who may upload?", "--insecure accepts everybody";
+            2: "--client-ca FILE", "who may upload?", "--insecure for everybody";
         "serve --dir {folder} --tls-cert {files}/certs/server.crt --tls-key {files}/certs/server.key --client-ca {files}/nope" =>
             2: "{files}/nope", "No such file", "--client-ca";
         "serve --dir {folder} --tls-cert {files}/certs/server.crt --tls-key {files}/certs/server.key --client-ca {files}/raw" =>

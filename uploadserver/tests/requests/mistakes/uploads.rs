@@ -12,13 +12,13 @@ fn an_upload_that_is_refused_says_why() {
         "-F image=@{files}/raw {url}/upload-form" =>
             400: "the form", "has no part", "named \"file\"";
         "-T {files}/raw {url}/upload-form" =>
-            400: "Content-Type", "this is not a form", "an image by itself is for the path upload";
+            400: "Content-Type", "this is not a form", "send a plain image to the path upload";
         "{url}/upload" =>
-            404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
+            404: "this path", "accepts only POST, PUT", "such as `curl -T IMAGE`";
         "-X DELETE {url}/upload" =>
-            404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
+            404: "this path", "accepts only POST, PUT", "such as `curl -T IMAGE`";
         "-X PATCH {url}/upload" =>
-            404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
+            404: "this path", "accepts only POST, PUT", "such as `curl -T IMAGE`";
         "-T {files}/page.html {url}/upload" =>
             415: "it begins with \"<!DOCTYPE html>", "this is text, not a disk", "check the address";
         "-T {files}/error.json {url}/upload" =>
@@ -68,11 +68,11 @@ fn an_upload_that_is_refused_says_why() {
         "-T {files}/raw -H X-Cdi-Checksum:md5:00000000000000000000000000000000 {url}/upload" =>
             400: "checksum mismatch", "expected md5:000", "calculated md5:";
         "-T {files}/raw -H Digest:foo=x {url}/upload" =>
-            400: "digest", "names no algorithm that is supported", "use sha-256 or sha-512";
+            400: "digest", "contains no supported algorithm", "use sha-256 or sha-512";
         "-T {files}/raw -H Repr-Digest:foo=:AA==: {url}/upload" =>
-            400: "repr-digest", "names no algorithm that is supported", "use sha-256 or sha-512";
+            400: "repr-digest", "contains no supported algorithm", "use sha-256 or sha-512";
         "-T {files}/raw -H Content-Encoding:br {url}/upload" =>
-            415: "Content-Encoding \"br\"", "is not understood", "send it without, or with one of gzip";
+            415: "Content-Encoding \"br\"", "is not supported", "send it without, or with one of gzip";
         "-T {files}/raw -H Content-Range:bytes{space}0-9/10 {url}/upload" =>
             400: "Content-Range", "this is a part", "send all of it at once";
         "-F file=@{files}/raw {url}/upload-resumable" =>
@@ -80,7 +80,7 @@ fn an_upload_that_is_refused_says_why() {
         "-T {files}/raw -X POST {url}/upload-resumable" =>
             404: "Tus-Resumable", "is needed to begin", "Tus-Resumable: 1.0.0";
         "-X POST -H Tus-Resumable:0.2.2 -H Upload-Length:5 {url}/upload-resumable" =>
-            412: "tus", "is spoken here", "only version 1.0.0";
+            412: "tus", "is supported", "only version 1.0.0";
         "-X POST -H Tus-Resumable:1.0.0 {url}/upload-resumable" =>
             400: "Upload-Length", "is needed", "or Upload-Defer-Length: 1";
         "-X POST -H Tus-Resumable:1.0.0 -H Upload-Length:many {url}/upload-resumable" =>

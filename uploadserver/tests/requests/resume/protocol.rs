@@ -224,8 +224,8 @@ fn an_upload_of_unknown_length_may_end_with_a_checksum() {
     for (stated, sentence) in [
         (Some(right.as_str()), None),
         (Some(&*crc(b"other")), Some("checksum mismatch")),
-        (Some(&*checksum(&bytes)), Some("crc64nvme was announced, not sha256")),
-        (None, Some("the announced checksum did not come")),
+        (Some(&*checksum(&bytes)), Some("crc64nvme was announced, but sha256 was sent")),
+        (None, Some("the announced checksum was not sent")),
     ] {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
