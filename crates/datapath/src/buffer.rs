@@ -30,8 +30,8 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 pub const SMALL_BYTES: usize = CHUNK_BYTES / 4;
 
 /// Number of chunks for which the pool reserves address space at once. Ordinary transfers never
-/// have as many in use. Memory is allocated one huge page at a time, when one of its chunks is
-/// first used.
+/// use that many. Memory is allocated one huge page at a time, when one of its chunks is first
+/// used.
 const POOL_CHUNKS: usize = 64;
 
 /// Free chunks of the process. The most recently used one is last, and is taken first.
@@ -41,7 +41,7 @@ static FREE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
 fn acquire_chunk() -> MmapMut {
     let mut free = FREE.lock();
     if free.is_empty() {
-        // Each chunk is a mapping of its own, so that it can be unmapped by itself. All are
+        // Each chunk is a separate mapping, so that it can be unmapped individually. All are
         // created before the first is used: the kernel places consecutive mappings side by side
         // and merges them into one, which is large enough for huge pages.
         free.extend((0..POOL_CHUNKS).map(|_| map_chunk()));
@@ -54,12 +54,13 @@ fn map_chunk() -> MmapMut {
     let Ok(memory) = MmapOptions::new().len(CHUNK_BYTES).map_anon() else {
         handle_alloc_error(Layout::new::<[u8; CHUNK_BYTES]>());
     };
-    // Only an optimisation: some kernels do not support it.
+    // Huge pages are only an optimisation, and some kernels do not support them.
     memory.advise(Advice::HugePage).ok();
     memory
 }
 
-/// Returns the memory of free chunks to the system. For processes that live on after a transfer.
+/// Returns the memory of free chunks to the system. For processes that keep running after a
+/// transfer.
 pub fn give_back() {
     let free = std::mem::take(&mut *FREE.lock());
     // Unmapped after the lock is released, since every thread of a transfer takes it.
@@ -75,7 +76,7 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// A buffer of `length` zero bytes.
+    /// Creates a buffer of `length` zero bytes.
     pub(crate) fn new(length: usize) -> Self {
         let memory = vec![0; length + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
@@ -97,8 +98,8 @@ impl AlignedBuffer {
 pub struct ChunkBuffer(PooledChunk);
 
 impl ChunkBuffer {
-    /// An empty chunk for bytes that begin at `offset` of their stream. In memory they have the
-    /// same offset modulo [`PAGE`] as in the stream.
+    /// Creates an empty chunk for bytes that begin at `offset` of their stream. In memory they
+    /// have the same offset modulo [`PAGE`] as in the stream.
     pub fn new(offset: u64) -> Self {
         let start = usize::try_from(offset % PAGE as u64).unwrap_or(0);
         Self(PooledChunk {
@@ -109,7 +110,7 @@ impl ChunkBuffer {
         })
     }
 
-    /// Space for the next bytes. Empty when the chunk is full.
+    /// Returns the space for the next bytes. Empty when the chunk is full.
     pub fn spare_capacity(&mut self) -> &mut [u8] {
         let memory = self.0.memory.as_deref_mut().unwrap_or_default();
         &mut memory[self.0.end..]
@@ -131,7 +132,7 @@ impl ChunkBuffer {
         *from = later;
     }
 
-    /// True if the chunk has no space left.
+    /// True if there is no space left in the chunk.
     pub fn is_full(&self) -> bool {
         self.0.end == CHUNK_BYTES
     }

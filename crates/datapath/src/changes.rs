@@ -14,8 +14,9 @@ pub struct ChangedRanges {
 }
 
 impl ChangedRanges {
-    /// Changes of a disk of `disk_bytes`. Returns `None` unless `ranges` are in ascending order,
-    /// not empty, do not overlap and lie within the disk. Ranges that touch are merged.
+    /// Creates the list for a disk of `disk_bytes`. Returns `None` unless the `ranges` are
+    /// non-empty, in ascending order, do not overlap and lie within the disk. Ranges that touch
+    /// are merged.
     pub fn new(disk_bytes: u64, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<Self> {
         let mut joined: Vec<Range<u64>> = Vec::new();
         for range in ranges {
@@ -47,8 +48,8 @@ impl ChangedRanges {
     }
 }
 
-/// Maps a stream that is the ranges of some [`ChangedRanges`], one after the other, to the offsets
-/// of its bytes on the disk.
+/// Maps the bytes of a stream to their offsets on the disk. The stream consists of the ranges of
+/// some [`ChangedRanges`], one after the other.
 pub(crate) struct ChangedOffsets {
     ranges: Arc<[Range<u64>]>,
     /// Index of the current range, and the number of its bytes that have arrived.

@@ -19,9 +19,9 @@ use crate::source::Source;
 pub struct CheckReport {
     /// The format of the image.
     pub format: Format,
-    /// Bytes of the virtual disk.
+    /// Size of the virtual disk in bytes.
     pub virtual_size: u64,
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub image_bytes: u64,
     /// Contradictions between the tables of the image, and totals of what they refer to.
     pub findings: Findings,

@@ -11,11 +11,11 @@ pub trait ChunkStream: Send {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error>;
 
     /// Returns the next bytes together with their offset in the stream, for callers that accept
-    /// any order. A stream that several threads produce returns whatever is ready. Every byte
-    /// comes once; `None` means the verified end.
+    /// any order. A stream that several threads produce returns whatever is ready. Every byte is
+    /// returned once; `None` means the verified end.
     ///
-    /// `received` is the number of bytes that the caller has received so far. For a stream that
-    /// comes in order it is the offset of the next bytes. After the first call to this method,
+    /// `received` is the number of bytes that the caller has received so far. For a stream that is
+    /// returned in order, it is the offset of the next bytes. After the first call to this method,
     /// `next_chunk` must not be called any more.
     fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
         Ok(self.next_chunk()?.map(|bytes| (received, bytes)))

@@ -11,9 +11,10 @@ pub enum Codec {
     Xz,
     /// RFC 8878: any number of frames and skippable frames.
     Zstd,
-    /// bzip2, any number of streams.
+    /// bzip2: any number of streams.
     Bzip2,
-    /// The snappy framing format. Never sniffed: CDI's clones use it and declare it.
+    /// The snappy framing format. It is never detected from the content, because CDI's clones
+    /// declare it.
     Snappy,
 }
 

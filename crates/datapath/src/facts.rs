@@ -36,7 +36,8 @@ pub struct ImageFacts {
     pub layers: Vec<&'static str>,
     /// The image format inside the layers.
     pub format: Format,
-    /// Bytes of the virtual disk. `None` for raw images whose size is known only at their end.
+    /// Size of the virtual disk in bytes. `None` for raw images whose size is known only at the
+    /// end.
     pub virtual_size: Option<u64>,
     /// The route by which the image is read.
     pub route: RouteTaken,

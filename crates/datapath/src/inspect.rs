@@ -27,13 +27,14 @@ pub struct Inspection {
     pub layers: Vec<&'static str>,
     /// The image format inside the layers.
     pub format: Format,
-    /// Bytes of the whole object.
+    /// Size of the whole object in bytes.
     pub source_bytes: Option<u64>,
-    /// Bytes of the virtual disk, if they can be determined without reading the whole source.
+    /// Size of the virtual disk in bytes, if it can be determined without reading the whole
+    /// source.
     pub virtual_size: Option<u64>,
-    /// Bytes of the image that hold guest data, if the source supports ranges.
+    /// Number of image bytes that contain guest data, if the source supports ranges.
     pub allocated_bytes: Option<u64>,
-    /// Bytes of a cluster.
+    /// Size of a cluster in bytes.
     pub cluster_size: Option<u64>,
     /// Unusual features of the image.
     pub features: Vec<String>,
@@ -43,7 +44,7 @@ pub struct Inspection {
     pub snapshots: u32,
     /// Why an import would refuse the image.
     pub refused: Option<String>,
-    /// For a source that holds only changes: the number of bytes that changed since the earlier
+    /// For a source that contains only changes: the number of bytes that changed since the earlier
     /// state, and the number of ranges that contain them.
     pub changed: Option<(u64, usize)>,
 }
@@ -70,7 +71,7 @@ pub fn inspect_image(
         Format::Raw => {
             found.allocated_bytes = input.total_bytes();
             found.virtual_size = input.total_bytes().and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
-            // For an import an ISO is a raw disk, but its user wants to know that it is an ISO.
+            // An import treats an ISO as a raw disk, but users want to know that it is an ISO.
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
                 found.features.push("ISO 9660".into());
@@ -159,7 +160,7 @@ fn describe_mapped(
 }
 
 impl Inspection {
-    /// An inspection that holds only these facts.
+    /// Creates an inspection that contains only these facts.
     fn from_source(source: &dyn Source, layers: Vec<&'static str>, format: Format) -> Self {
         Self {
             layers,

@@ -18,8 +18,8 @@ use crate::local::{LocalExtent, LocalFile};
 /// begin within the first MiB.
 pub const HELD_BYTES: u64 = 1 << 20;
 
-/// Most marks that are checked for one disk. If each mark is an eighth further than the one
-/// before, they reach from 8 MiB to 10 TiB.
+/// Maximum number of marks that are checked for one disk. If each mark is an eighth further than
+/// the previous one, they reach from 8 MiB to 10 TiB.
 pub const MAX_MARKS: usize = 128;
 
 /// The end of a mark is a multiple of this, so that any device can be zeroed from there on.
@@ -78,8 +78,8 @@ fn is_end(end: u64) -> bool {
     end > HELD_BYTES && end.is_multiple_of(MARK_BYTES)
 }
 
-/// Computes the marks of the disk in `image` at `ends`, which must be in ascending order. An end
-/// that is not a valid end of a mark is ignored. Marks beyond the end of the image are missing.
+/// Computes the marks of the disk in `image` at `ends`, which must be in ascending order. Ends
+/// that are not valid for a mark, or lie beyond the end of the image, are left out.
 pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io::Result<Vec<PrefixCrc>> {
     let mut marks = Vec::new();
     let local = LocalFile::new(image.try_clone()?)?;

@@ -1,7 +1,7 @@
 //! Two ways of accounting for the memory that data takes.
 //!
 //! [`HeldMemory`] counts all of it, for metrics: buffers whose number is bounded by constants, and
-//! the memory that images ask for. A [`MemoryBudget`] limits the second kind: windows,
+//! the memory that images request. A [`MemoryBudget`] limits the second kind: windows,
 //! dictionaries, maps and tables. All layers and stages of a transfer share one budget, because
 //! they may not all use their maximum at the same time.
 
@@ -17,9 +17,9 @@ static PROCESS: OnceLock<MemoryBudget> = OnceLock::new();
 /// Default memory limit of the whole process. docs/operate/images.md recommends the same for a pod.
 pub const PROCESS_BYTES: u64 = 256 << 20;
 
-/// Memory of a process apart from what its image asks for: code, stacks, TLS, sockets, and all
-/// buffers of the data path. Ordinary images take 20 to 50 MiB in all. Tests keep them below this
-/// limit, plus 12 MiB in the debug builds that the gate runs (`testkit::process::PEAK_RSS_BYTES`).
+/// Memory of a process apart from what its image requests: code, stacks, TLS, sockets, and all
+/// buffers of the data path. Ordinary images take 20 to 50 MiB in all. Tests verify that they stay
+/// below this limit, plus 12 MiB in debug builds (`testkit::process::PEAK_RSS_BYTES`).
 pub const RESERVE_BYTES: u64 = 64 << 20;
 
 /// For a small process the reserve is this percentage of its memory, so that the 64 MiB of `xz -9`
@@ -31,7 +31,7 @@ pub fn in_use() -> usize {
     IN_USE.load(Ordering::Relaxed)
 }
 
-/// Most bytes held at once since the process began.
+/// Maximum number of bytes held at once since the process began.
 pub fn peak_bytes() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
@@ -71,11 +71,11 @@ pub struct MemoryLimitError {
     pub needed: u64,
     /// Bytes that were available to it.
     pub available: u64,
-    /// Bytes of the whole budget.
+    /// Size of the whole budget in bytes.
     pub limit: u64,
 }
 
-/// Memory that images may ask for. Clones share one budget.
+/// Memory that images may request. Clones share one budget.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget(Arc<BudgetState>);
 
@@ -122,7 +122,7 @@ impl MemoryBudget {
         self.0.most.saturating_sub(self.0.taken_off.load(Ordering::Relaxed))
     }
 
-    /// A grant of zero bytes.
+    /// Returns a grant of zero bytes.
     pub fn empty_grant(&self) -> MemoryGrant {
         MemoryGrant { budget: self.clone(), bytes: 0, held: HeldMemory::default() }
     }
@@ -149,7 +149,7 @@ impl MemoryGrant {
         self.bytes
     }
 
-    /// Bytes that this grant could have, including those it has.
+    /// Maximum number of bytes that this grant can be resized to now.
     pub fn available_bytes(&self) -> u64 {
         let others = self.total_granted().saturating_sub(self.bytes);
         self.budget.limit_bytes().saturating_sub(others)

@@ -28,8 +28,8 @@ pub struct MeterReadings {
     digest: Mutex<Option<(Checksum, HashingThread)>>,
     /// The media type of the source.
     content_type: Option<String>,
-    /// True if every byte must pass, because a digest covers all of them, computed here or by the
-    /// source.
+    /// True if every byte must be read, because a digest covers all of them. The digest is
+    /// computed here or by the source.
     must_read_all: bool,
     /// True if the source must be read to its end, although bytes may be skipped.
     must_reach_end: bool,
@@ -132,18 +132,18 @@ impl Meter {
         Arc::clone(&self.readings)
     }
 
-    /// Bytes in the whole object, if the source knows.
+    /// Size of the whole object in bytes, if the source knows it.
     pub fn total_bytes(&self) -> Option<u64> {
         self.total
     }
 
-    /// True if every byte must pass, because a digest covers all of them, computed here or by the
-    /// source.
+    /// True if every byte must be read, because a digest covers all of them. The digest is
+    /// computed here or by the source.
     pub fn must_read_all(&self) -> bool {
         self.readings.must_read_all
     }
 
-    /// Continues at `offset`. Only for bodies of sources with ranges, and without a digest.
+    /// Skips ahead to `offset`. Only for sources that support ranges and have no digest to verify.
     pub fn skip_to(&mut self, offset: u64) -> Result<(), Error> {
         let skipped = self.readings.time_stage(Stage::Source, || self.body.skip_to(offset));
         skipped.map_err(map_source_error)?;
@@ -210,7 +210,7 @@ impl RateLimiter {
     }
 
     /// Waits until `bytes` may pass. Calls `let_through` from time to time with the number of
-    /// bytes that the rate has allowed so far.
+    /// bytes that the limit has allowed so far.
     fn wait_for_bytes(
         &mut self,
         bytes: u64,

@@ -16,8 +16,8 @@ pub struct SpeedLimit {
 /// Default of [`SpeedLimit::time`].
 pub const SPEED_TIME: Duration = Duration::from_secs(600);
 
-/// Speed below which a pod gives up, over [`SPEED_TIME`]: 32 kbit/s, less than a telephone line
-/// had. A disk of 10 GB would take a month.
+/// Speed below which a pod gives up, over [`SPEED_TIME`]: 32 kbit/s. At this speed, a disk of 10
+/// GB would take a month.
 pub const POD_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::MIN.saturating_add(4095);
 
 impl SpeedLimit {
@@ -50,7 +50,7 @@ pub struct MinSpeedCheck {
 }
 
 impl MinSpeedCheck {
-    /// A check before the first byte has arrived.
+    /// Creates a check for a sender from which no byte has arrived yet.
     pub fn new(limit: SpeedLimit) -> Self {
         Self { limit, waited: Duration::ZERO, bytes: 0 }
     }

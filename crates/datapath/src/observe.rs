@@ -105,7 +105,7 @@ impl SharedTime {
     }
 }
 
-/// The kinds of bytes that every program counts which writes or sends a volume.
+/// The kinds of bytes that are counted by every program that writes or sends a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ByteCount {
     /// Bytes of the source that were consumed.
@@ -139,7 +139,7 @@ impl ByteCount {
 pub struct RetryPause<'a> {
     /// Why the attempt failed, in a few words and without secrets, such as `connection refused`.
     pub cause: &'a str,
-    /// Number of the next attempt. The first attempt, which failed, has number 1.
+    /// Number of the next attempt. The first attempt, which has failed, is number 1.
     pub next_attempt: u32,
     /// Time until the next attempt.
     pub pause: Duration,
@@ -208,7 +208,7 @@ pub trait Observer: Send + Sync {
     fn begin_wait(&self, _pause: &RetryPause<'_>) {}
     /// The source delivers bytes again, or has given up.
     fn end_wait(&self) {}
-    /// `stage` took `time` in addition. Called for each chunk.
+    /// Adds `time` to the time spent in `stage`. Called for each chunk.
     fn record_time(&self, _stage: Stage, _time: Duration) {}
 }
 
@@ -225,7 +225,7 @@ pub struct NoObserver;
 impl Observer for NoObserver {}
 
 impl NoObserver {
-    /// The observer in the shared form that options hold.
+    /// Returns this observer as options store it: shared.
     pub fn new_shared() -> Arc<dyn Observer> {
         Arc::new(Self)
     }

@@ -31,7 +31,7 @@ pub enum CompressionLayers {
     Sniffed,
     /// No layer: a guest wrote the first bytes, so they are not interpreted.
     None,
-    /// Exactly one layer of this codec, as both ends have agreed. No layer below it is recognised.
+    /// Exactly one layer of this codec, as agreed by both ends. Layers inside it are not detected.
     Only(Codec),
 }
 
@@ -54,7 +54,7 @@ impl Default for PayloadKind {
 }
 
 impl PayloadKind {
-    /// A raw disk that a guest has written, whatever its first and last bytes look like.
+    /// A raw disk written by a guest, whatever its first and last bytes look like.
     pub const RAW: Self = Self::Image(Some(Format::Raw));
 
     /// The payload of `source`. If the source is a guest's disk, that overrides `self`.
@@ -62,8 +62,8 @@ impl PayloadKind {
         if source.is_disk() { Self::RAW } else { self }
     }
 
-    /// The format, if it is known before the first byte. For a clone it is: the raw disk of a
-    /// guest may begin like any image.
+    /// The format, if it is known before the first byte. A clone is always raw, because the disk
+    /// of a guest may begin like any image.
     pub(crate) fn known_format(self) -> Option<Format> {
         match self {
             Self::Image(format) | Self::Appliance(format) => format,
@@ -123,9 +123,9 @@ pub struct ReadOptions {
     /// Limits of the decoders. Where a disk is written, the number of decoding threads equals the
     /// number of writing threads.
     pub limits: DecodeLimits,
-    /// Most source bytes per second.
+    /// Maximum number of source bytes per second.
     pub limit_rate: Option<NonZeroU64>,
-    /// Fewest source bytes per second.
+    /// Minimum number of source bytes per second.
     pub speed_limit: Option<SpeedLimit>,
     /// Cancelling this token ends the operation soon afterwards.
     pub stop: CancellationToken,
@@ -173,8 +173,8 @@ impl ReadOptions {
         }
     }
 
-    /// Returns an error if the operation should stop. Last called before the step that completes
-    /// the result: a later request to stop has no effect.
+    /// Returns an error if the operation should stop. The last call comes before the step that
+    /// completes the result: a later request to stop has no effect.
     pub(crate) fn check_stop(&self) -> Result<(), Error> {
         if self.stop.is_cancelled() {
             return Err(Error::Stopped);
@@ -187,8 +187,8 @@ impl ReadOptions {
 #[cfg(feature = "targets")]
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Number of threads that write, and inflate clusters if the image has compressed ones. As
-    /// many threads decode, if several threads can decode the stream.
+    /// Number of threads that write, and that inflate clusters if the image contains compressed
+    /// ones. As many threads decode, if several threads can decode the stream.
     pub workers: NonZeroUsize,
     /// The order in which an image with a map may be read.
     pub route: ReadRoute,

@@ -23,8 +23,8 @@ pub(crate) struct WorkQueue<T> {
 }
 
 impl<T> WorkQueue<T> {
-    /// A queue that allows `budget` bytes in flight. A single larger item is accepted when no
-    /// other bytes are in flight.
+    /// Creates a queue that allows `budget` bytes in flight. A single larger item is accepted when
+    /// no other bytes are in flight.
     pub(crate) fn new(budget: usize) -> Self {
         let state = QueueState { items: VecDeque::new(), in_flight: 0, closed: false };
         Self { state: Mutex::new(state), has_items: Condvar::new(), has_room: Condvar::new(), budget }
@@ -62,8 +62,8 @@ impl<T> WorkQueue<T> {
         state.in_flight -= bytes;
         let is_low = state.in_flight <= self.budget / 2;
         drop(state);
-        // Waking a producer for each released item made it sleep a thousand times in a raw import
-        // of 1.4 GB.
+        // If each released item woke a producer, the producer would go back to sleep a thousand
+        // times in a raw import of 1.4 GB.
         if is_low {
             self.has_room.notify_all();
         }

@@ -1,8 +1,8 @@
 //! The traits that every source implements. The sources themselves (HTTP, file, …) are in a crate
 //! of their own.
 //!
-//! Both traits are blocking, because the data path runs on its own threads. A source that is
-//! asynchronous inside hands its bytes over through a queue with a limit in bytes (see
+//! Both traits are blocking, because the data path runs on its own threads. A source that works
+//! asynchronously hands its bytes over through a queue that is limited in bytes (see
 //! [`crate::bridge`]).
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub trait Source: Send + Sync {
     /// The name of the source in logs: scheme, host and path, never credentials or a query.
     fn name(&self) -> String;
 
-    /// Bytes in the whole object, if the source knows.
+    /// Size of the whole object in bytes, if the source knows it.
     fn total_bytes(&self) -> Option<u64>;
 
     /// The media type that a server declares. It decides nothing, because many servers send images
@@ -55,8 +55,8 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// The body from byte 0. Called once. A source that has already received the first bytes
-    /// returns them here.
+    /// Returns the body from byte 0. Called once. A source that has already received the first
+    /// bytes returns them here.
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError>;
 
     /// Reads exactly the bytes of `range`, which must lie within the object. The source retries by

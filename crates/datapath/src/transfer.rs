@@ -18,9 +18,9 @@ use crate::source::Source;
 pub struct TransferReport {
     /// Facts about the image.
     pub facts: ImageFacts,
-    /// Bytes of the virtual disk.
+    /// Size of the virtual disk in bytes.
     pub virtual_size: u64,
-    /// Bytes of the target. More than the virtual size if the target was grown.
+    /// Size of the target in bytes. Larger than the virtual size if the target was grown.
     pub disk_size: u64,
     /// Source bytes that were read or, on the ranged route, skipped.
     pub source_bytes: u64,
@@ -30,12 +30,12 @@ pub struct TransferReport {
     pub checksum: Option<String>,
     /// True if every block of the target is allocated.
     pub preallocated: bool,
-    /// Most memory that data took at once since the process began; see [`memory`].
+    /// Maximum memory that data took at once since the process began; see [`memory`].
     pub peak_held_bytes: usize,
 }
 
-/// Copies the image in `source` to the target. `payload` says what kind of content the source
-/// holds. Returns when the disk is complete, verified and synced. After a failure the target does
+/// Copies the image in `source` to the target. `payload` specifies the kind of content in the
+/// source. Returns when the disk is complete, verified and synced. After a failure the target does
 /// not look like a complete disk.
 pub fn transfer_image(
     source: &dyn Source,
@@ -52,9 +52,9 @@ pub fn transfer_image(
     reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&target.path, source)?;
 
-    // Source, meter, digest. The meter comes first: it counts source bytes, its digest is the
-    // published one of the object, computed outside all layers, and it notices a request to stop
-    // wherever bytes are waited for.
+    // Source, meter, digest. The meter comes first: it counts source bytes, it computes the digest
+    // over the object as published (before any layer is decoded), and it notices a request to stop
+    // wherever the reader waits for bytes.
     let meter = Meter::new(source, reading)?;
     let readings = meter.readings();
 
@@ -96,12 +96,12 @@ pub fn transfer_image(
             })
         },
     )?;
-    // The footer of a raw image may appear only at its end.
+    // The format is certain only now, because a footer may follow a raw image.
     let CopiedDisk { virtual_size, format } = copied;
     facts.format = format;
 
     // Drain and verify: after the copy, because only the end of the stream proves its beginning;
-    // and before the disk grows, because growing may take long and would be in vain.
+    // and before the disk grows, because growing may take long and would be wasted on bad data.
     let checksum = input.finish_reading()?;
     let source_bytes = readings.position();
 

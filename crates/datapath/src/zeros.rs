@@ -20,7 +20,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     is_known_zero(bytes) || bytes.chunks(4096).all(|chunk| chunk == &block[..chunk.len()])
 }
 
-/// Returns the ranges of a segment that hold data, relative to its start. `pieces` follow each
+/// Returns the ranges of a segment that contain data, relative to its start. `pieces` follow each
 /// other from `offset` on the disk. Blocks of [`ZERO_BLOCK`] bytes, aligned on the disk, are left
 /// out if all their bytes are zero, even if they span several pieces.
 pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Range<usize>> {

@@ -1,4 +1,4 @@
-//! Extracts the disk image from an OVA. An OVA is a tar that holds the description of a virtual
+//! Extracts the disk image from an OVA. An OVA is a tar that contains the description of a virtual
 //! machine, its disks and optionally a manifest (DMTF DSP0243, "OVF package", "Distribution as a
 //! single file").
 
@@ -21,15 +21,15 @@ const MANIFEST_EXTENSION: &[u8] = b"mf";
 /// uses on request.
 const MANIFEST_ALGORITHMS: [DigestAlgorithm; 3] =
     [DigestAlgorithm::Sha1, DigestAlgorithm::Sha256, DigestAlgorithm::Sha512];
-/// Limit on the size of all manifests together, in bytes.
+/// Limit on the total size of all manifests, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
-/// Largest number of file names that the error lists if no disk is found.
+/// Maximum number of file names that the error lists if no disk is found.
 const MAX_LISTED: usize = 20;
 
 /// The only disk of an appliance, as a stream of its bytes.
 ///
-/// The end of the stream is reported only after the rest of the archive was read. By then it is
-/// known that the archive has no second disk, and the digests in its manifests were verified.
+/// The end of the stream is reported only after the rest of the archive was read. By then the
+/// archive is known to contain no second disk, and the digests in its manifests were verified.
 pub(crate) struct ApplianceDisk {
     entries: TarReader,
     name: Vec<u8>,
@@ -47,15 +47,15 @@ struct OvfManifests {
 }
 
 impl ApplianceDisk {
-    /// Reads the tar up to the data of the first disk. Fails if the archive has no disk.
+    /// Reads the tar up to the data of the first disk. Fails if the archive contains no disk.
     pub(crate) fn find_disk(stream: Box<dyn ChunkStream>) -> Result<Self, Error> {
         let mut entries = TarReader::new(stream);
         let mut manifests = OvfManifests::default();
         let mut others = Vec::new();
         while let Some(TarEntry { name, kind, .. }) = entries.next_entry().map_err(no_appliance)? {
             if is_disk(&name) {
-                // The disk is read only once, so its digests have to be calculated while it is
-                // read. An earlier manifest names the algorithms; otherwise a later manifest may
+                // The disk is read only once, so its digests have to be computed while it is read.
+                // A manifest before the disk determines the algorithms; a manifest after it may
                 // use any of them.
                 let size = disk_size(&entries, &kind)?;
                 let hashing = manifests.needed_algorithms(&entries, &name)?;
@@ -85,7 +85,7 @@ impl ApplianceDisk {
         self.size
     }
 
-    /// Returns the format that the file extension stands for. `None` for formats without a
+    /// Returns the format that the file extension indicates. `None` for formats without a
     /// signature at the beginning of the file.
     pub(crate) fn expected_format(&self) -> Option<Format> {
         let extension = file_extension(&self.name)?.to_ascii_lowercase();
@@ -173,8 +173,8 @@ impl OvfManifests {
         Ok(())
     }
 
-    /// Returns the algorithms to hash `disk` with. Without a manifest so far, these are all known
-    /// algorithms, because a manifest after the disk may use any of them.
+    /// Returns the algorithms to hash `disk` with. If no manifest was read yet, these are all
+    /// known algorithms, because a manifest after the disk may use any of them.
     fn needed_algorithms(&self, entries: &TarReader, disk: &[u8]) -> Result<Vec<DigestAlgorithm>, Error> {
         if self.texts.is_empty() {
             return Ok(MANIFEST_ALGORITHMS.into());

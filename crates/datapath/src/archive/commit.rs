@@ -1,4 +1,4 @@
-//! Moves a complete tree to its final place, by renames.
+//! Moves a complete tree to its final location by renaming its entries.
 //!
 //! All conditions that can be checked in advance are checked before the first rename. If a check
 //! fails, the directory is unchanged. Renames are not undone: a commit that fails or is killed
@@ -11,16 +11,16 @@ use super::directory::{Directory, Status, WORKABLE};
 use crate::error::{TargetError, TargetRefusedError};
 use crate::storage::Inode;
 
-/// A folder that filesystems create for themselves. It belongs to root, and every archive of a
-/// whole volume contains it.
+/// A folder that filesystems create in their root directory. It belongs to root, and every archive
+/// of a whole volume contains it.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// A complete tree, and the directory that it is moved to.
 pub(super) struct Commit<'c> {
     pub(super) tree: &'c Directory,
     pub(super) target: &'c Directory,
-    /// If true, existing files are replaced. Directories of ours whose mode forbids changes are
-    /// then made accessible first: a killed attempt leaves such directories.
+    /// If true, existing files are replaced. A directory of this user whose mode forbids changes
+    /// is then made accessible first, because a killed attempt leaves such directories.
     pub(super) overwrite: bool,
     /// The archive file that is being unpacked. It may lie in the target directory and is never
     /// replaced.
@@ -28,8 +28,8 @@ pub(super) struct Commit<'c> {
 }
 
 impl Commit<'_> {
-    /// Moves the tree after all of its names were checked. `names` is the number of names that
-    /// were created in the tree. The commit is refused if the tree has more or fewer.
+    /// Checks all names of the tree, then moves it. `names` is the number of names that were
+    /// created in the tree. The commit is refused if the tree contains more or fewer.
     pub(super) fn move_tree(&self, names: u64) -> Result<(), TargetError> {
         // Before the first rename: after a power cut, each file under its final name has its
         // content.
@@ -46,9 +46,9 @@ impl Commit<'_> {
         moved.and_then(|()| self.target.sync_filesystem()).map_err(TargetError::partly_unpacked)
     }
 
-    /// Removes an empty `lost+found` from the tree if the target has such a folder too. The
-    /// target's folder belongs to the filesystem, and only root may look into it. Returns whether
-    /// the folder was removed.
+    /// Removes an empty `lost+found` from the tree if the target contains such a folder too. The
+    /// target's folder belongs to the filesystem, and only root can open it. Returns whether the
+    /// folder was removed.
     fn drop_lost_and_found(&self) -> Result<bool, TargetError> {
         for side in [self.target, self.tree] {
             if !side.entry_status(LOST_AND_FOUND)?.is_some_and(|status| status.is_directory()) {
@@ -109,15 +109,15 @@ impl Commit<'_> {
         }
     }
 
-    /// Returns the mode that decides whether a directory of the target has to be made accessible
-    /// before it is opened. Without `overwrite` no mode is changed.
+    /// Returns the mode from which to decide whether a target directory has to be made accessible
+    /// before it is opened. Without `overwrite` no mode is ever changed.
     fn mode_to_open(&self, old: Status) -> u32 {
         if self.overwrite { old.attributes.mode } else { WORKABLE }
     }
 
     /// Moves everything in `from` to `to`.
     fn merge_directory(&self, from: &Directory, to: &Directory) -> Result<(), TargetError> {
-        // Repeated until the directory is empty: a filesystem may skip names in a listing while
+        // Repeat until the directory is empty: a filesystem may skip names in a listing while
         // other names are removed.
         while from.entry_names()?.next().is_some() {
             for name in from.entry_names()? {
@@ -141,13 +141,13 @@ impl Commit<'_> {
                 below.apply_attributes(new.attributes)?;
                 return from.remove_directory(name).map(|_| ());
             }
-            // A directory that is no longer empty stays, and the rename below fails.
+            // If the directory is no longer empty, it stays, and the rename below fails.
             Some(old) if old.is_directory() => _ = to.remove_directory(name)?,
             Some(_) if new.is_directory() => to.remove_file(name)?,
-            // The rename replaces a file by another file in one step.
+            // Nothing to remove: a rename replaces an existing file in one step.
             _ => {}
         }
-        // Moving a directory changes its entry `..`, so the directory has to be writable.
+        // Moving a directory changes its `..` entry, so the directory has to be writable.
         let is_closed = new.is_directory() && mode & WORKABLE != WORKABLE;
         if is_closed {
             from.set_mode(name, mode | WORKABLE)?;

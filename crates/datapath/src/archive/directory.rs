@@ -1,5 +1,5 @@
-//! Directories by descriptor. Operations below such a directory can neither leave it nor follow a
-//! symbolic link.
+//! Directories that are accessed through a descriptor. Operations below such a directory can
+//! neither leave it nor follow a symbolic link.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ use crate::storage::Inode;
 /// Mode bits that a directory needs while its content is changed: all rights for the owner.
 pub(super) const WORKABLE: u32 = 0o700;
 
-/// The result of `stat` for an entry, as far as it is needed here.
+/// The fields of an entry's `stat` result that are needed here.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Status {
     pub(super) inode: Inode,
@@ -63,7 +63,7 @@ pub(super) struct Attributes {
     pub(super) mtime: Option<TarTimestamp>,
 }
 
-/// An open directory. The names that its methods take are single path components.
+/// An open directory. Its methods take names that are single path components.
 #[derive(Debug)]
 pub(super) struct Directory {
     fd: OwnedFd,
@@ -88,8 +88,8 @@ impl Directory {
         Ok(Self { fd, path: self.path_of(name) })
     }
 
-    /// Opens a subdirectory that this program created. If `mode`, its current mode, forbids that,
-    /// the mode is changed first.
+    /// Opens a subdirectory that this program created. If its current mode, `mode`, does not
+    /// permit that, the mode is changed first.
     pub(super) fn open_child_for_work(&self, name: &[u8], mode: u32) -> Result<Self, TargetError> {
         if mode & WORKABLE != WORKABLE {
             self.set_mode(name, mode | WORKABLE)?;
@@ -148,7 +148,7 @@ impl Directory {
             .map_err(self.map_errno("create", name))
     }
 
-    /// Creates the hard link `name` to `from/old`. A symbolic link gets the second name itself.
+    /// Creates the hard link `name` to `from/old`. If that is a symbolic link, it is not followed.
     pub(super) fn create_link(&self, name: &[u8], from: &Self, old: &[u8]) -> Result<(), TargetError> {
         linkat(&from.fd, old, &self.fd, name, AtFlags::empty()).map_err(self.map_errno("link", name))
     }
@@ -180,8 +180,8 @@ impl Directory {
         }
     }
 
-    /// Removes everything in this directory. Repeated until the directory is empty: a filesystem
-    /// may skip names in a listing while other names are removed.
+    /// Removes everything in this directory. This is repeated until the directory is empty,
+    /// because a filesystem may skip names in a listing while other names are removed.
     fn remove_contents(&self) -> Result<(), TargetError> {
         while self.entry_names()?.next().is_some() {
             for name in self.entry_names()? {
@@ -192,7 +192,8 @@ impl Directory {
     }
 
     /// Moves `name` to another directory, under the same name. Without `replaces` the name must
-    /// not exist there. Filesystems that cannot check that during the rename are asked before it.
+    /// not exist there. On filesystems that cannot check that during the rename, it is checked
+    /// before.
     pub(super) fn move_entry(&self, name: &[u8], to: &Self, replaces: bool) -> Result<(), TargetError> {
         let rename = || renameat(&self.fd, name, &to.fd, name);
         let moved = if replaces {
@@ -211,8 +212,8 @@ impl Directory {
         moved.map_err(to.map_errno("move into place", name))
     }
 
-    /// Opens the directory `name` for `work`. If `mode`, its current mode, forbids that, the mode
-    /// is changed first and restored afterwards.
+    /// Opens the directory `name` and runs `work` on it. If its current mode, `mode`, does not
+    /// permit that, the mode is changed first and restored afterwards.
     pub(super) fn with_child<T>(
         &self,
         name: &[u8],
@@ -237,7 +238,7 @@ impl Directory {
         Ok(self.entry_status(name)?.map(|status| status.inode))
     }
 
-    /// Returns the error that `action` on this directory was refused.
+    /// Returns the error for an `action` on this directory that was refused.
     pub(super) fn refusal_error(&self, action: &'static str, refusal: TargetRefusedError) -> TargetError {
         TargetError::from_refusal(action, &self.path, refusal)
     }
@@ -262,8 +263,8 @@ impl Directory {
         }
     }
 
-    /// Gives this directory, which existed before, the mode and time that an archive has for it. A
-    /// directory of another user keeps its own, because only its owner can change them.
+    /// Applies the mode and time that the archive contains for this directory, which existed
+    /// before. A directory of another user keeps its own, because only its owner can change them.
     pub(super) fn apply_attributes(&self, attributes: Attributes) -> Result<(), TargetError> {
         match self.set_attributes(b".", attributes) {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {

@@ -1,4 +1,4 @@
-//! The disk image in a tar. The clone of a filesystem onto a block device sends such a tar.
+//! The disk image in a tar. A clone from a filesystem volume to a block device sends such a tar.
 //!
 //! The first file named `disk.img` is the disk, so its size is known before the target is touched.
 //! As in upstream CDI, a file whose name merely contains `disk.img` is accepted too. If a file
@@ -26,8 +26,8 @@ pub(crate) struct DiskImage {
 }
 
 impl DiskImage {
-    /// Reads the tar up to the data of the disk: the first file called `disk.img`, in any
-    /// directory, or with `disk.img` in its name.
+    /// Reads the tar up to the data of the disk: the first file, in any directory, whose name is
+    /// or contains `disk.img`.
     pub(crate) fn find_disk(stream: Box<dyn ChunkStream>) -> Result<Self, Error> {
         let mut entries = TarReader::new(stream);
         while let Some(entry) = entries.next_entry()? {

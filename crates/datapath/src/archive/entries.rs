@@ -1,7 +1,7 @@
 //! Reads the entries of a tar from a stream.
 //!
-//! This reader is our own because the existing ones read names of any length into memory and do
-//! not support sparse files. As with GNU tar, an archive may end between two entries without its
+//! Existing tar readers are not used, because they read names of any length into memory and do not
+//! support sparse files. As with GNU tar, an archive may end between two entries without its
 //! two blocks of zeros; that is logged as a warning. Any other truncation is an error. The source
 //! is always read to its end, since decoders and the length are verified only there.
 
@@ -18,19 +18,19 @@ use crate::error::{ArchiveError, ArchiveErrorKind, DecodeError, Error, FormatErr
 use crate::zeros::is_zero;
 
 /// Limit on the extended headers of one entry, in bytes. Go's reader has the same limit. Larger
-/// headers occur only with sparse maps in the old pax formats (0.0 and 0.1) that have some ten
-/// thousand regions.
+/// headers occur only with sparse maps in the old pax formats (0.0 and 0.1) that list about ten
+/// thousand regions or more.
 const MAX_PAX_BYTES: u64 = 1 << 20;
 
 /// Limit on the bytes of an archive outside the wanted file: headers, other files, and data after
-/// the end. A container image with an operating system beside its disk has a few GiB of them.
-/// Reading as much as this limit takes a minute or two.
+/// the end. In a container image that contains an operating system beside its disk, these are a
+/// few GiB. Reading up to the limit takes a minute or two.
 const MAX_BESIDE_BYTES: u64 = 64 << 30;
 
 /// An entry without its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TarEntry {
-    /// The name as it is in the archive.
+    /// The name as stored in the archive.
     pub(super) name: Vec<u8>,
     pub(super) kind: TarEntryKind,
     /// Permissions, setuid, setgid and sticky bit: the twelve bits that `chmod` accepts.
@@ -63,7 +63,7 @@ struct ExtendedHeaders {
     long_name: Option<Vec<u8>>,
     long_link: Option<Vec<u8>>,
     pax: Vec<u8>,
-    /// True once one of these headers was read. An entry has to follow it.
+    /// True once such a header was read. An entry has to follow it.
     pending: bool,
 }
 
@@ -124,8 +124,8 @@ impl TarReader {
         }
     }
 
-    /// Processes a header that only describes other entries and returns true. Returns false,
-    /// without reading any further, if the header is an entry.
+    /// If the header only describes other entries, processes it and returns true. If it is an
+    /// entry, returns false without reading any further.
     fn add_extended_header(
         &mut self,
         extended: &mut ExtendedHeaders,
@@ -147,7 +147,7 @@ impl TarReader {
                 self.locate_error(read)?;
                 return Ok(true);
             }
-            // A volume label does not describe any file.
+            // A volume label describes no entry, so it is skipped.
             b'V' => return Ok(true),
             _ => return Ok(false),
         }
@@ -155,8 +155,8 @@ impl TarReader {
         Ok(true)
     }
 
-    /// Builds an entry from its header and extended headers. For the name, `GNU.sparse.name` comes
-    /// before the pax `path`, this before a GNU long name, and the header's own name is last.
+    /// Builds an entry from its header and extended headers. The name is the first of these that
+    /// is present: `GNU.sparse.name`, the pax `path`, a GNU long name, the name in the header.
     fn build_entry(&mut self, header: &TarHeader<'_>, extended: ExtendedHeaders) -> Result<TarEntry, Error> {
         let mut pax = self.global.inherited_records();
         self.locate_error(pax.read_records(&extended.pax))?;
@@ -170,8 +170,8 @@ impl TarReader {
             Some(mtime) => mtime,
             None => TarTimestamp { seconds: self.locate_error(header.mtime())?, nanoseconds: 0 },
         };
-        // Only files have data. The size field of other entries is ignored, as the standard asks
-        // for (ustar, "size").
+        // Only files have data. The size field of other entries is ignored, as the standard
+        // requires (ustar, "size").
         self.set_data(SparseLayout::without_holes(0), 0);
         let kind = match header.type_flag() {
             // Before tar had type flags, a directory was an entry whose name ends with a slash.
@@ -225,8 +225,8 @@ impl TarReader {
         Ok(data)
     }
 
-    /// Fails once more than `MAX_BESIDE_BYTES` were read outside the wanted files: such an archive
-    /// may never end.
+    /// Fails once more than `MAX_BESIDE_BYTES` were read outside the wanted files, because such an
+    /// archive may never end.
     fn check_worth(&self) -> Result<(), Error> {
         let passed = self.cursor.offset() - self.taken;
         if passed > MAX_BESIDE_BYTES {
@@ -284,7 +284,7 @@ impl TarReader {
         }
     }
 
-    /// Begins the data of an entry. The data takes `in_archive` bytes of the archive, which
+    /// Begins the data of an entry. The data occupies `in_archive` bytes of the archive, which
     /// determines its padding. `layout` describes the part that is still to be read.
     pub(super) fn set_data(&mut self, layout: SparseLayout, in_archive: u64) {
         let blocks = BLOCK_BYTES as u64;
@@ -355,8 +355,8 @@ impl TarReader {
         Ok(block)
     }
 
-    /// Reads the data of a GNU tar header that holds a long name. The name ends with a NUL, which
-    /// is removed.
+    /// Reads the data of a GNU tar header that contains a long name. The name ends with a NUL,
+    /// which is removed.
     fn long_name(&mut self, header: &TarHeader<'_>) -> Result<Vec<u8>, Error> {
         let mut name = self.read_contents(header, "a name in bytes", PATH_MAX_BYTES as u64)?;
         if name.last() == Some(&0) {

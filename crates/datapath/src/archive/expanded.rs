@@ -6,13 +6,13 @@ use super::entries::TarReader;
 use crate::error::Error;
 use crate::zeros::ZEROS;
 
-/// The file whose entry was read last. Bytes of holes refer to a shared block of zeros, so no
-/// memory is allocated for them.
+/// The file of the entry that was read last. Holes are returned as slices of a shared block of
+/// zeros, so no memory is allocated for them.
 pub(super) struct ExpandedFile {
     pub(super) entries: TarReader,
     size: u64,
     position: u64,
-    /// Offset and content of stored bytes that were read already but come after a hole.
+    /// Offset and content of stored bytes that were read but follow a hole not yet returned.
     waiting: Option<(u64, Bytes)>,
 }
 
@@ -27,8 +27,8 @@ impl ExpandedFile {
         self.size
     }
 
-    /// Returns the next bytes, or `None` at the end of the file. The archive may have more
-    /// entries.
+    /// Returns the next bytes, or `None` at the end of the file. More entries of the archive may
+    /// follow.
     pub(super) fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.waiting.is_none() {
             self.waiting = self.entries.next_data()?;

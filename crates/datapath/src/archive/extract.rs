@@ -30,7 +30,7 @@ pub(super) struct ExtractionStats {
     pub(super) written_bytes: u64,
     /// Number of names that were created in the tree.
     pub(super) names: u64,
-    /// Attributes that the archive has for the directory it is unpacked to.
+    /// Attributes in the archive for the directory that it is unpacked to.
     pub(super) root: Option<Attributes>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> ArchiveExtraction<'a> {
         Ok(ExtractionStats { names, root, ..self.done })
     }
 
-    /// Creates `entry`. Its data is read from `archive`, whose current entry it is.
+    /// Creates `entry`, the current entry of `archive`, from which its data is read.
     pub(super) fn place_entry(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), Error> {
         self.done.entries += 1;
         let placed = self.try_place(entry, archive);
@@ -54,7 +54,8 @@ impl<'a> ArchiveExtraction<'a> {
 
     fn try_place(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), PlacementError> {
         let path = path_components(&entry.name)?;
-        // A later attempt would take such a name for the leftover of a dead process and remove it.
+        // A later attempt would mistake such a name for the leftover of a dead process and remove
+        // it.
         if path.first().is_some_and(|first| first.starts_with(STAGING_PREFIX)) {
             return Err(ArchiveErrorKind::Name("is reserved for unfinished archives").into());
         }
@@ -86,7 +87,8 @@ impl<'a> ArchiveExtraction<'a> {
         Ok(())
     }
 
-    /// Fails if `stored` more bytes do not fit. This is checked before any of the file is written.
+    /// Fails if there is no room for `stored` more bytes. Called before any of the file is
+    /// written.
     fn check_room(&self, stored: u64) -> Result<(), ArchiveErrorKind> {
         let needed = self.done.written_bytes.saturating_add(stored);
         if needed <= self.available {
@@ -116,7 +118,7 @@ impl<'a> ArchiveExtraction<'a> {
             self.done.written_bytes += bytes.len() as u64;
             self.observer.record_bytes(ByteCount::Target, self.done.written_bytes);
         }
-        // After the last write, since a write changes both mode and time.
+        // Set after the last write, since a write changes both mode and time.
         Ok(directory.set_attributes(name, attributes)?)
     }
 

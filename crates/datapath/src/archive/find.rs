@@ -7,10 +7,10 @@ use super::expanded::ExpandedFile;
 use crate::chunks::ChunkStream;
 use crate::error::Error;
 
-/// An entry of an archive, as it is passed to a [`MemberSearch`].
+/// An entry of an archive, as passed to a [`MemberSearch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveMember<'a> {
-    /// The name as it is in the archive: arbitrary bytes, with or without a leading `./`.
+    /// The name as stored in the archive: arbitrary bytes, with or without a leading `./`.
     pub name: &'a [u8],
     /// The kind of the entry.
     pub kind: MemberKind<'a>,
@@ -37,7 +37,7 @@ pub enum MemberKind<'a> {
 /// Decides which file of an archive is wanted.
 pub trait MemberSearch: Send {
     /// Inspects the next entry, and returns true if it is the wanted file. Entries after the
-    /// wanted file are inspected as well, since an error may still reject the archive, but no
+    /// wanted file are inspected as well, since any of them may make the search fail, but no
     /// second file is taken.
     fn inspect_member(&mut self, member: ArchiveMember<'_>) -> Result<bool, Error>;
 }

@@ -41,17 +41,17 @@ impl<'b> TarHeader<'b> {
         self.0[156]
     }
 
-    /// True for the format of GNU tar before it supported pax. That format has fields of its own
-    /// where ustar has the prefix.
+    /// True for the format that GNU tar used before it supported pax. Where ustar stores the
+    /// prefix, that format stores other fields.
     pub(super) fn is_old_gnu(&self) -> bool {
         &self.0[257..265] == b"ustar  \0"
     }
 
-    /// Returns the name, after the prefix if the header is ustar and has one.
+    /// Returns the name, preceded by the prefix if the header is ustar and contains one.
     pub(super) fn name(&self) -> Vec<u8> {
         let name = until_nul(&self.0[..100]);
         let is_ustar = &self.0[257..263] == b"ustar\0";
-        // star uses a shorter prefix, followed by times.
+        // The program star stores a shorter prefix, followed by times.
         let is_star = &self.0[508..512] == b"tar\0";
         let prefix = match (is_ustar, is_star) {
             (false, _) => &[],
@@ -121,7 +121,7 @@ pub(super) fn more_regions(block: &Block, regions: &mut StoredRanges) -> Result<
 fn read_regions(bytes: &[u8], regions: &mut StoredRanges) -> Result<(), ArchiveErrorKind> {
     for entry in bytes.chunks_exact(SPARSE_ENTRY_BYTES) {
         let (offset, length) = entry.split_at(SPARSE_ENTRY_BYTES / 2);
-        // An entry without a length is unused.
+        // An entry with an empty length is unused, and so are all entries after it.
         if length.first() == Some(&0) {
             break;
         }

@@ -20,7 +20,7 @@ const MAX_PLACES: u64 = 1 << 16;
 /// A file of an archive that is stored contiguously.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberLocation {
-    /// The name as it is in the archive.
+    /// The name as stored in the archive.
     pub name: Vec<u8>,
     /// Offset of the first byte in the archive.
     pub offset: u64,
@@ -28,14 +28,14 @@ pub struct MemberLocation {
     pub size: u64,
 }
 
-/// Lists the files of the uncompressed tar in `file` whose names are `wanted`. Sparse files are
-/// left out, because they are not stored contiguously. The archive ends at its end mark, or at the
-/// end of the file.
+/// Lists the files of the uncompressed tar in `file` whose names `wanted` accepts. Sparse files
+/// are left out, because they are not stored contiguously. The archive ends at its end mark, or at
+/// the end of the file.
 pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<MemberLocation>, Error> {
     let mut places = Vec::new();
     let mut at = 0;
     loop {
-        // Each entry is read by a new reader, as if it were the first one. Bytes between two
+        // A new reader is created for each entry, as if it were the first one. Bytes between two
         // headers are therefore never read.
         let headers = FileChunks { file: file.try_clone().map_err(|error| read_error(&error))?, at };
         let mut entries = TarReader::new(Box::new(headers));

@@ -5,8 +5,8 @@ use super::name::printable_name;
 use crate::digest::Checksum;
 use crate::error::ArchiveErrorKind;
 
-/// Returns the digests that `manifest` has for the file `wanted`. A line of a manifest looks like
-/// `SHA256(disk.vmdk)= 9f86d0…`.
+/// Returns the digests that `manifest` lists for the file `wanted`. A line of a manifest looks
+/// like `SHA256(disk.vmdk)= 9f86d0…`.
 pub(super) fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, ArchiveErrorKind> {
     let mut found = Vec::new();
     for line in manifest.split(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -23,7 +23,7 @@ pub(super) fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Check
     Ok(found)
 }
 
-/// Splits a line into algorithm, name and digest. `None` if the line has another form.
+/// Splits a line into algorithm, name and digest. `None` if the line is not of this form.
 fn parse_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
@@ -32,14 +32,14 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((line.get(..open)?, name, digest))
 }
 
-/// Escapes a digest for messages. No valid digest has more than 200 characters, so the rest of a
+/// Escapes a digest for messages. No valid digest is longer than 200 characters, so the rest of a
 /// longer text is not shown.
 fn printable_digest(digest: &[u8]) -> String {
     printable::escape_prefix(digest, 200)
 }
 
-/// Returns the last component of a name. A package in a single file has no directories, but some
-/// writers put `./` before the names.
+/// Returns the last component of a name. A package in a single file contains no directories, but
+/// some writers put `./` before the names.
 fn file_name(name: &[u8]) -> &[u8] {
     name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
 }

@@ -1,5 +1,5 @@
-//! Reads sparse files. Their map is in blocks after the header (old GNU), in pax records (0.0 and
-//! 0.1) or before the data (pax 1.0).
+//! Reads sparse files. The map of their regions is stored in blocks after the header (old GNU), in
+//! pax records (0.0 and 0.1) or before the data (pax 1.0).
 
 use super::entries::{TarEntryKind, TarReader};
 use super::header::{BLOCK_BYTES, TarHeader, more_regions};
@@ -8,7 +8,7 @@ use super::pax::PaxRecords;
 use super::sparse::{SparseLayout, StoredRanges, check_count};
 use crate::error::{ArchiveErrorKind, Error};
 
-/// Limit on the digits of a number in a map before the data. No size has nearly as many.
+/// Limit on the digits of a number in a map before the data. A 64-bit number has at most 20.
 const MAX_DIGITS: usize = 32;
 
 impl TarReader {
@@ -47,8 +47,8 @@ impl TarReader {
         Ok(TarEntryKind::File { size, stored, is_sparse: true })
     }
 
-    /// Reads a file with its map before the data (pax 1.0). Map and data together take
-    /// `in_archive` bytes.
+    /// Reads a sparse file whose map is stored before the data (pax 1.0). Map and data together
+    /// occupy `in_archive` bytes.
     pub(super) fn file_with_map_before_data(
         &mut self,
         size: Option<u64>,
@@ -65,8 +65,8 @@ impl TarReader {
         self.sparse_file(regions, size, stored, in_archive)
     }
 
-    /// Reads the map before the data: the number of regions, then offset and length of each
-    /// region. Each number is on a line of its own, and the map is padded to whole blocks.
+    /// Reads the map before the data: the number of regions, then the offset and length of each
+    /// region. Each number is on its own line, and the map is padded to whole blocks.
     fn map_before_data(&mut self, size: u64) -> Result<StoredRanges, Error> {
         let start = self.cursor.offset();
         let end = start.saturating_add(size);
@@ -83,7 +83,7 @@ impl TarReader {
         Ok(regions)
     }
 
-    /// Reads a number of the map, which has to end with a newline before the offset `end`.
+    /// Reads a number of the map. The number has to end with a newline before the offset `end`.
     fn map_number(&mut self, end: u64) -> Result<u64, Error> {
         let mut digits = [0; MAX_DIGITS];
         let mut count = 0;

@@ -2,7 +2,7 @@
 
 use crate::error::ArchiveErrorKind;
 
-/// Longest path in bytes, its NUL included (`PATH_MAX` of Linux).
+/// Longest path in bytes, including its NUL (`PATH_MAX` of Linux).
 pub(super) const PATH_MAX_BYTES: usize = 4096;
 /// Longest component of a path in bytes (`NAME_MAX` of Linux).
 const NAME_MAX_BYTES: usize = 255;
@@ -12,8 +12,8 @@ const MAX_DEPTH: u64 = 128;
 /// Number of characters of a name that messages show.
 const SHOWN_CHARS: usize = 200;
 
-/// Splits a name into its components, without `.` and empty ones. Names that could lead out of the
-/// target are errors, as are names that are too long or too deep.
+/// Splits a name into its components, omitting `.` and empty ones. Names that could lead out of
+/// the target are errors, as are names that are too long or too deep.
 pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
     use ArchiveErrorKind::Name;
     if name.is_empty() {
@@ -22,8 +22,8 @@ pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKin
     if name.contains(&0) {
         return Err(Name("contains a NUL byte"));
     }
-    // An error, where GNU tar strips the slash: the user would get something other than what was
-    // sent.
+    // GNU tar strips the slash and continues. Here it is an error, because the user would get
+    // something other than what was sent.
     if name.starts_with(b"/") {
         return Err(Name("is absolute: names must be relative to the target directory"));
     }

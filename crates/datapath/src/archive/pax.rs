@@ -5,7 +5,7 @@ use super::number::{self, TarTimestamp};
 use super::sparse::StoredRanges;
 use crate::error::ArchiveErrorKind;
 
-/// The records of an entry that matter here.
+/// The pax records of an entry that affect how it is unpacked.
 #[derive(Debug, Default)]
 pub(super) struct PaxRecords {
     pub(super) path: Option<Vec<u8>>,
@@ -20,8 +20,8 @@ pub(super) struct PaxRecords {
 pub(super) struct SparseRecords {
     major: u64,
     minor: u64,
-    /// The real name of a sparse file. The header then has another name, for readers that do not
-    /// support sparse files.
+    /// The real name of a sparse file. The header then contains another name, for readers that do
+    /// not support sparse files.
     pub(super) name: Option<Vec<u8>>,
     /// Size of the file in bytes, holes included.
     pub(super) size: Option<u64>,

@@ -26,8 +26,8 @@ pub(crate) fn open_payload(
                 Ok(appliance)
             };
             let mut disk = input.enter_archive("ova", find, ApplianceDisk::size)?;
-            // The disk may be followed by a second disk, which is an error, or by the manifest
-            // with its digest.
+            // The archive is read to its end, because the disk may be followed by a second disk,
+            // which is an error, or by the manifest with its digest.
             disk.read_to_end();
             disk
         }
@@ -39,7 +39,7 @@ pub(crate) fn open_payload(
     Ok(image)
 }
 
-/// Fails if the file extension stands for the format `wanted` but the content begins like a raw
+/// Fails if the file extension indicates the format `wanted` but the content begins like a raw
 /// disk. A file `disk.vmdk` with such content is only the data of a disk whose descriptor is in
 /// another file.
 fn check_promise(image: &mut TransferInput, wanted: Format) -> Result<(), Error> {

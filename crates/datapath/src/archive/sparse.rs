@@ -4,7 +4,7 @@ use crate::error::ArchiveErrorKind;
 use crate::memory::MemoryGrant;
 
 /// Limit on the number of regions of a file. The list then takes 16 MiB of memory. A disk of 64
-/// GiB has that many regions if every other 32 KiB are a hole.
+/// GiB reaches this number if every second block of 32 KiB is a hole.
 pub(super) const MAX_REGIONS: u64 = 1 << 20;
 
 /// A contiguous range of stored bytes.
@@ -29,7 +29,7 @@ impl StoredRanges {
     pub(super) fn push(&mut self, offset: u64, length: u64) -> Result<(), ArchiveErrorKind> {
         check_count(self.list.len() as u64 + 1)?;
         if self.list.len() == self.list.capacity() {
-            // The vector doubles its capacity when it grows.
+            // The vector doubles its capacity when it grows, so charge twice its current size.
             let bytes = 2 * self.list.len() * size_of::<StoredRange>();
             self.memory.resize(bytes as u64)?;
         }
@@ -66,8 +66,8 @@ impl SparseLayout {
         Self::from_ranges(regions)
     }
 
-    /// Creates the layout of a file of `size` bytes that has `stored` bytes in the archive. Fails
-    /// if the regions overlap, are out of order or contradict one of these numbers.
+    /// Creates the layout of a file of `size` bytes with `stored` bytes in the archive. Fails if
+    /// the regions overlap, are out of order or contradict one of these numbers.
     pub(super) fn with_holes(
         regions: StoredRanges,
         size: u64,

@@ -2,7 +2,7 @@
 //! archive is verified.
 //!
 //! The folder is inside the target for two reasons: the tree can then be moved by renames, and new
-//! files get the group of the volume. The lock file beside it is the right to unpack here. A
+//! files get the group of the volume. The lock file beside it grants the right to unpack here. A
 //! killed attempt leaves both behind. When the next attempt gets the lock, it knows that the
 //! folder does not belong to a running process.
 
@@ -19,8 +19,8 @@ use crate::storage::Inode;
 /// name.
 pub(super) const STAGING_PREFIX: &[u8] = b".cdi-staging-";
 
-/// Attempts to open and lock the lock file. The previous holder may remove the file between the
-/// two steps.
+/// Maximum number of attempts to open and lock the lock file. The previous holder may remove the
+/// file between the two steps.
 const ATTEMPTS: usize = 100;
 
 /// The right to unpack into a directory: a lock on a file in that directory. While it is held,

@@ -1,8 +1,8 @@
 //! The tree that is being extracted, and the open directories down to the current entry.
 //!
 //! Each of these directories is opened relative to its parent and without following links, so an
-//! entry cannot replace one of them with a link. Mode and time of a directory are set whenever it
-//! is left. They are therefore stored in the filesystem and not in memory.
+//! entry cannot replace one of them with a link. The mode and time of a directory are set whenever
+//! it is left, so they are stored in the filesystem and not in memory.
 
 use std::io::ErrorKind;
 
@@ -11,7 +11,7 @@ use super::name::printable_name;
 use super::placement_error::PlacementError;
 use crate::error::{ArchiveErrorKind, TargetError};
 
-/// Permissions of directories without an entry of their own, before the umask is applied.
+/// Permissions of directories that have no entry in the archive, before the umask is applied.
 const IMPLIED_MODE: u32 = 0o755;
 
 /// The directories from the root of the tree to the current one, all of them open.
@@ -27,7 +27,7 @@ pub(super) struct Tree<'s> {
     levels: Vec<Level>,
     /// Number of names in the tree.
     made: u64,
-    /// Attributes of the root, if the archive has them.
+    /// Attributes of the root, if the archive contains them.
     root_attributes: Option<Attributes>,
 }
 
@@ -101,7 +101,7 @@ impl<'s> Tree<'s> {
     }
 
     /// Leaves all directories. Returns the number of names in the tree, and the attributes that
-    /// the archive has for the root.
+    /// the archive contains for the root.
     pub(super) fn finish_tree(mut self) -> Result<(u64, Option<Attributes>), PlacementError> {
         self.leave_to(0)?;
         Ok((self.made, self.root_attributes))
@@ -130,8 +130,8 @@ impl<'s> Tree<'s> {
         let is_new = there.is_none();
         let (mode, finally) = match there {
             Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
-            // GNU tar follows the link. The link may lead out of the target, and the archive
-            // itself can contain it.
+            // GNU tar follows the link. Here it is an error, because the link may lead out of the
+            // target, and the archive itself can contain the link.
             Some(status) if status.is_symlink() => {
                 return Err(ArchiveErrorKind::BehindSymlink(printable_name(name)).into());
             }
@@ -147,7 +147,7 @@ impl<'s> Tree<'s> {
         Ok(())
     }
 
-    /// Returns the attributes for a directory that has no entry of its own: the mode of the
+    /// Returns the attributes for a directory without an entry in the archive: the mode of the
     /// existing directory at `path` in the target, if there is one.
     fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, TargetError> {
         let there = match resolve_path(self.target, path) {

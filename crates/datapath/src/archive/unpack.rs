@@ -21,8 +21,8 @@ use crate::storage::StorageLocation;
 pub struct UnpackOptions {
     /// An existing directory. Its content stays, except for files that are in the archive too.
     pub dir: PathBuf,
-    /// If true, such files are replaced, which the retry of a killed attempt needs. If false, an
-    /// archive that contains any of them is refused.
+    /// If true, such files are replaced, as required when a killed attempt is retried. If false,
+    /// an archive that contains any of them is refused.
     pub overwrite: bool,
     /// Limit on the bytes of file data that may be written.
     pub available: u64,
@@ -45,11 +45,11 @@ pub struct UnpackReport {
     pub layers: Vec<&'static str>,
 }
 
-/// Unpacks the tar from `source` into a directory. Returns when all of it is verified and on the
-/// disk.
+/// Unpacks the tar from `source` into a directory. Returns when the whole archive is verified and
+/// on the disk.
 ///
-/// After a failure the directory is unchanged, unless the error says that a part of the archive is
-/// in it. The source is always read to its end, because only there can all of it be verified.
+/// After a failure the directory is unchanged, unless the error reports that a part of the archive
+/// is in it. The source is always read to its end, because only there can all of it be verified.
 pub fn unpack_archive(
     source: &dyn Source,
     target: &UnpackOptions,
@@ -80,7 +80,7 @@ pub fn unpack_archive(
     let checksum = readings.verify_digest()?;
 
     reading.observer.begin_phase(TransferPhase::Resize);
-    // The last check for a stop request: the next step makes the files visible.
+    // This is the last check for a stop request: the next step makes the files visible.
     reading.check_stop()?;
     readings.time_stage(Stage::Target, || -> Result<(), TargetError> {
         let commit = Commit {

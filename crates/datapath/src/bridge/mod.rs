@@ -4,10 +4,10 @@
 //! The limit counts bytes in flight, not messages. A fast network in front of a slow disk
 //! therefore holds at most the budget in memory, whatever the size of its chunks.
 //!
-//! Waking a thread is a system call on each side. When every chunk did it, that was two thirds of
-//! the system calls of a raw import. So a waiting receiver is woken only when 2 MiB are available,
-//! and a waiting sender only when half of the budget is free again. Of 16 futex calls per MiB of a
-//! raw import three are left.
+//! Waking a thread is a system call on each side. If every chunk caused one, these would be two
+//! thirds of the system calls of a raw import. A waiting receiver is therefore woken only when 2
+//! MiB are available, and a waiting sender only when half of the budget is free again. A raw
+//! import then makes 3 futex calls per MiB instead of 16.
 
 mod packing;
 
@@ -25,8 +25,9 @@ use tokio_util::sync::CancellationToken;
 pub use self::packing::{PACK_WAIT, PackingSender, REST_WAIT};
 use crate::pack::PackedChunk;
 
-/// Budget that every chunk costs on top of its length: its handle, its cost and their slot in the
-/// queue. Without this, a peer that sends single bytes could fill the memory with bookkeeping.
+/// Budget charged for every chunk in addition to its length: its handle, its cost and their slot
+/// in the queue. Without this, a peer that sends single bytes could fill the memory with
+/// bookkeeping.
 const CHUNK_OVERHEAD_BYTES: usize = 64;
 
 /// Number of waiting bytes at which a sleeping receiver is woken, unless a sender wakes it earlier
@@ -109,7 +110,7 @@ impl ChunkQueue {
 }
 
 impl BridgeState {
-    /// Number of bytes that `packed` takes of the budget.
+    /// Number of bytes of the budget that `packed` uses.
     fn chunk_cost(&self, packed: &PackedChunk) -> usize {
         packed.held.saturating_add(CHUNK_OVERHEAD_BYTES).min(self.budget)
     }
@@ -121,7 +122,8 @@ impl BridgeState {
             let has_something = queue.has_ended || !queue.chunks.is_empty();
             has_something && queue.wake_at.take().is_some()
         };
-        // After the lock is released: the receiver needs the lock as soon as it wakes.
+        // Wake it only after the lock is released: the receiver needs the lock as soon as it
+        // wakes.
         if sleeps {
             self.has_chunks.notify_one();
         }

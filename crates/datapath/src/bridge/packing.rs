@@ -11,8 +11,8 @@ use tokio::time::{Instant, Sleep};
 use super::{BridgeClosedError, BridgeSender};
 use crate::pack::ChunkPacker;
 
-/// Longest time that a partial chunk waits for the next read. A fast source fills its chunks, and
-/// bytes of a slow source are not delayed for long.
+/// Longest time that a partial chunk waits for the next read. A fast source fills its chunks
+/// within this time, and the bytes of a slow source are not delayed for long.
 pub const PACK_WAIT: Duration = Duration::from_millis(10);
 
 /// Longest time that a byte waits until its chunk is full and the receiver is woken. Without this
@@ -35,12 +35,13 @@ pub struct PackingSender {
 }
 
 impl PackingSender {
-    /// For a stream that begins at `offset` of its object.
+    /// Creates a sender for a stream that begins at `offset` of its object.
     pub fn new(sender: BridgeSender, offset: u64) -> Self {
         Self { sender, packer: ChunkPacker::new(offset), is_unseen: false, since: None, timer: None }
     }
 
-    /// Takes the next bytes. Waits while the data path is slower. Dropping the future loses bytes.
+    /// Takes the next bytes. Waits if the data path is slower than the source. Dropping the future
+    /// loses bytes.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), BridgeClosedError> {
         self.packer.push(bytes);
         self.hand_over().await
@@ -96,7 +97,7 @@ impl PackingSender {
         while let Some(packed) = self.packer.pop() {
             self.is_unseen = !self.sender.send_packed(packed).await?;
             if !self.is_unseen {
-                // A data path that is slower than the source must not lead to smaller chunks.
+                // Forget the wait so far: a slow data path must not lead to smaller chunks.
                 self.since = None;
             }
         }

@@ -1,4 +1,4 @@
-//! Decodes bzip2. The program itself is the only specification. Every block and every stream has a
+//! Decodes bzip2. The only specification is the program itself. Every block and every stream has a
 //! CRC-32.
 
 use bzip2::{Decompress, Status};
@@ -14,8 +14,8 @@ const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
 /// The six bytes after the level if the stream is empty and ends here: the digits of √π.
 const STREAM_END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
 
-/// Returns true if a bzip2 stream begins with `head`: `BZh`, the level, and as many of the next
-/// six bytes as `head` has.
+/// Returns true if `head` is the beginning of a bzip2 stream: `BZh`, the level, and as many of the
+/// next six bytes as `head` contains.
 pub(super) fn begins_stream(head: &[u8]) -> bool {
     let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = head else {
         return false;

@@ -27,12 +27,12 @@ pub(super) trait DecoderEngine: Send + Sized {
     /// The zero bytes that are allowed after a member.
     const PADDING: MemberPadding;
 
-    /// Returns true if a member begins with `head`.
+    /// Returns true if `head` is the beginning of a member.
     fn is_member_start(head: &[u8]) -> bool;
 
     /// Creates an engine that stays within `limits`. Memory whose size depends on the stream is
-    /// granted before it is allocated, and the grant is held as long as the engine uses the
-    /// memory.
+    /// charged to the memory budget before it is allocated, and stays charged while the engine
+    /// uses it.
     fn new(limits: &DecodeLimits) -> Result<Self, EngineError>;
 
     /// Prepares for the member that begins with `head`. The same bytes are passed to
@@ -67,7 +67,7 @@ pub(super) enum MemberPadding {
 pub(super) enum EngineError {
     /// The bytes violate the format.
     Corrupt(String),
-    /// The member needs more memory than the budget has left.
+    /// The member needs more memory than is left in the budget.
     Memory(MemoryLimitError),
 }
 
@@ -78,7 +78,8 @@ impl From<MemoryLimitError> for EngineError {
 }
 
 impl EngineError {
-    /// Returns the error of the layer `codec`, which has consumed `offset` bytes.
+    /// Converts this reason into the error of the layer `codec`, which has consumed `offset`
+    /// bytes.
     pub(super) fn into_decode_error(self, codec: Codec, offset: u64) -> DecodeError {
         let codec = codec.name();
         match self {
@@ -118,9 +119,9 @@ pub(super) struct LayerDecoder<E> {
     members: u64,
 }
 
-/// Lower bound on the bytes that can be decoded in the time that beginning a member costs: 0.2 ms
-/// for bzip2, which clears memory for each member, and 1 µs for the other codecs. Members count as
-/// this many bytes of input, so that a stream of empty members is rejected.
+/// Lower bound on the bytes that can be decoded in the time that it takes to begin a member: 0.2
+/// ms for bzip2, which clears memory for each member, and 1 µs for the other codecs. Members count
+/// as this many bytes of input, so that a stream of empty members is rejected.
 const MEMBER_BYTES: u64 = 4096;
 
 impl<E: DecoderEngine> LayerDecoder<E> {
@@ -136,7 +137,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
         }
     }
 
-    /// Begins the next member. Returns the state `End` if there is none.
+    /// Begins the next member. Returns the state `End` if no member follows.
     fn begin_member(&mut self) -> Result<DecoderState, Error> {
         if !find_member::<E>(&mut self.input, matches!(self.state, DecoderState::Start))? {
             return Ok(DecoderState::End);
@@ -172,7 +173,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
             Ok(true) => Ok(DecoderState::Between),
             Ok(false) if used > 0 || output.len() > written => Ok(DecoderState::Member),
             Ok(false) if had == 0 => Err(truncated_error::<E>(&self.input)),
-            // No library should return this. Without the error, the loop would never end.
+            // A library should always make progress. Without this error, the loop might never end.
             Ok(false) => {
                 Err(self.decode_error(EngineError::Corrupt("the decoder makes no progress".to_owned())))
             }

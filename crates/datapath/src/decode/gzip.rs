@@ -23,7 +23,7 @@ const RESERVED_FLAGS: u8 = 0b1110_0000;
 /// not counted against the memory limit.
 const WINDOW_BITS: u8 = 15;
 
-/// Returns true if a gzip member begins with `head`.
+/// Returns true if `head` is the beginning of a gzip member.
 pub(super) fn begins_member(head: &[u8]) -> bool {
     head.starts_with(&MAGIC) && head.get(3).is_none_or(|flags| flags & RESERVED_FLAGS == 0)
 }

@@ -5,10 +5,10 @@
 //! ```
 //!
 //! Names, suffixes and content types are never trusted. [`sniff_codec`] decides from the first
-//! bytes, and a stream that does not begin like a known codec is passed through unchanged. Each
-//! layer holds its window and a few output chunks of 256 KiB, regardless of the decompressed size
-//! (xz with several threads: up to two windows and 20 MiB). A layer reports the end of its stream
-//! only if all checksums match and no foreign data follows.
+//! bytes, and a stream that begins like none of the supported codecs is passed through unchanged.
+//! Each layer holds its window and a few output chunks of 256 KiB, regardless of the decompressed
+//! size (xz with several threads: up to two windows and 20 MiB). A layer reports the end of its
+//! stream only if all checksums match and no foreign data follows.
 //!
 //! Each codec has a file with its specifics, as an implementation of the trait `DecoderEngine`.
 //! The loop that all codecs share, including the checks of the data after a member, is in

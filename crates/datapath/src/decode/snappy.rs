@@ -2,9 +2,9 @@
 //! cloner sends.
 //!
 //! A stream is a sequence of chunks: one byte of type, three bytes of length, and a body. The
-//! format has no end mark, so a stream ends after a chunk. For the shared decoder loop, every
-//! chunk is a member. Snappy is never sniffed and only used where it is expected: a clone contains
-//! the data of a guest, which may look like anything.
+//! format has no end mark, so a stream may end after any chunk. For the shared decoder loop, every
+//! chunk is a member. Snappy is never detected from the content and is used only where it is
+//! expected: a clone contains the data of a guest, which may look like anything.
 
 use snap::raw::{Decoder as Raw, decompress_len};
 
@@ -95,7 +95,7 @@ pub(super) struct SnappyEngine {
     pending: Vec<u8>,
     skipped: usize,
     /// Decoded data that did not fit into the output, and the number of its bytes that were
-    /// written since.
+    /// already written.
     decoded: Vec<u8>,
     delivered: usize,
     /// The body of an earlier chunk that decoded to zeros. Large parts of a disk are zeros, and an
@@ -146,7 +146,8 @@ impl DecoderEngine for SnappyEngine {
             self.skipped += skip;
             return Ok(self.skipped == header.body_bytes);
         }
-        // Decoded in place. Only a chunk that is split across two inputs is copied first.
+        // The body is decoded in place. Only a chunk that is split across two inputs is copied
+        // first.
         if self.pending.is_empty()
             && let Some((body, rest)) = input.split_at_checked(header.body_bytes)
         {
@@ -181,7 +182,7 @@ impl SnappyEngine {
     }
 
     /// Fills `pending` up to `want` bytes, a number that was checked to be small. Returns true if
-    /// `pending` has all of them.
+    /// `pending` contains all of them.
     fn collect_pending(&mut self, want: usize, input: &mut &[u8]) -> bool {
         let missing = want.saturating_sub(self.pending.len()).min(input.len());
         let (now, rest) = input.split_at(missing);
@@ -224,7 +225,7 @@ impl SnappyEngine {
         let is_compressed = kind == SnappyChunkKind::Compressed;
         if let Some(room) = output.spare_capacity().get_mut(..length) {
             // Clones contain many zeros. A chunk of zeros is decoded once and then recognised by
-            // its compressed form: 26 GiB/s instead of 1.3.
+            // its compressed form, at 26 GiB/s instead of 1.3 GiB/s.
             if is_compressed && body == self.zeros {
                 room.fill(0);
             } else {
@@ -280,8 +281,8 @@ fn verify_checksum(stored: u32, data: &[u8]) -> Result<(), EngineError> {
     }
 }
 
-/// Masks a checksum. They are stored masked, since the CRC of data that contains its own CRC has
-/// little value (§3).
+/// Masks a checksum. Checksums are stored masked, since the CRC of data that contains its own CRC
+/// has little value (§3).
 pub(crate) fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,13 +1,13 @@
 //! Detects the codec of a stream from its first bytes.
 //!
 //! A raw disk may begin with any bytes and must never be mistaken for a compressed stream. Every
-//! test therefore checks all bits that the format fixes. In case of doubt the answer is "none".
+//! test therefore checks all bits that the format fixes. In case of doubt, no codec is reported.
 
 use super::{bzip2, gzip, xz, zstd};
 use crate::codec::Codec;
 use crate::error::DecodeError;
 
-/// Number of bytes that [`sniff_codec`] should get. The codecs need 18; the rest leaves room for
+/// Number of bytes to pass to [`sniff_codec`]. The codecs need 18; the rest leaves room for
 /// skippable frames before a zstd stream.
 pub const SNIFF_BYTES: usize = 512;
 
@@ -33,8 +33,8 @@ pub fn sniff_codec(head: &[u8]) -> Option<Codec> {
 /// raw disk could begin with the same bytes.
 pub fn check_supported(head: &[u8]) -> Result<(), DecodeError> {
     let name = match *head {
-        // LZ4 frame: FLG has version 01 and a zero reserved bit; BD has only a block size of 4 to
-        // 7.
+        // LZ4 frame: FLG contains version 01 and a zero reserved bit; BD contains only a block
+        // size of 4 to 7.
         [0x04, 0x22, 0x4D, 0x18, flags, block, ..]
             if flags & 0b1100_0010 == 0b0100_0000 && block & 0b1000_1111 == 0 && block >> 4 >= 4 =>
         {
@@ -43,8 +43,8 @@ pub fn check_supported(head: &[u8]) -> Result<(), DecodeError> {
         // lzip: version 1, dictionary of 2^12 to 2^29 bytes (minus a fraction in the upper three
         // bits).
         [b'L', b'Z', b'I', b'P', 1, dictionary, ..] if (12..=29).contains(&(dictionary & 0x1F)) => "lzip",
-        // ZIP local file header: needs version 6.3 at most. Only stored and deflated content
-        // occurs in practice.
+        // ZIP local file header that requires version 6.3 at most. Only stored and deflated
+        // content occurs in practice.
         [b'P', b'K', 3, 4, 0..=63, 0, _, _, 0 | 8, 0, ..] => "zip",
         // 7z signature and major version 0.
         [b'7', b'z', 0xBC, 0xAF, 0x27, 0x1C, 0, ..] => "7z",

@@ -17,8 +17,8 @@ use crate::options::{CompressionLayers, HEADER_BYTES, ReadOptions};
 pub const MAX_LAYERS: usize = 4;
 
 impl Codec {
-    /// Returns a decoder for `inner`. The stream should begin with bytes that [`sniff_codec`]
-    /// detected as this codec, or be known to use this codec.
+    /// Returns a decoder for `inner`. Either [`sniff_codec`] has detected this codec in the first
+    /// bytes of `inner`, or the stream is otherwise known to use this codec.
     ///
     /// Errors of the decoder are [`Error::Decode`]; errors of `inner` are returned unchanged. The
     /// decoder must not be used after an error.
@@ -52,7 +52,7 @@ pub fn open_layers(source: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Resul
         let head = stream.peek(SNIFF_BYTES)?;
         let Some(codec) = sniff_codec(&head) else {
             check_supported(&head)?;
-            // Bytes that were only peeked at count as delivered.
+            // Nothing was decoded, so the peeked bytes are counted as output of the stack as well.
             let stream = PeekStream::new(spent.wrap_output(Box::new(stream)));
             return Ok(DecodedStream { layers, stream });
         };
@@ -98,8 +98,8 @@ pub(crate) fn decode_input(
             let DecodedStream { layers, stream } = open_layers(Box::new(stream), limits)?;
             TransferInput::from_decoded(stream, names(&layers), readings)
         }
-        // Without a decoder, the input keeps the meter itself and with it the abilities of the
-        // source: range requests and skipping.
+        // Without a decoder, the input keeps the meter itself and therefore still supports the
+        // range requests and skipping of the source.
         CompressionLayers::Sniffed => {
             check_supported(&head)?;
             TransferInput::from_source(stream, limits.memory.empty_grant())

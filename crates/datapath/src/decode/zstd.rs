@@ -29,10 +29,10 @@ pub(crate) const BLOCK_BYTES: usize = 128 << 10;
 pub(crate) const RAW: u32 = 0;
 pub(crate) const RLE: u32 = 1;
 
-/// Largest number of blocks in a frame of zeros of our encoder. Each block takes four bytes.
+/// Largest number of blocks in a frame of zeros that our encoder writes. Each takes four bytes.
 pub(crate) const ZERO_BLOCKS: usize = 512;
 
-/// The limit of windows in the library, set to the largest value that it accepts
+/// The library's limit on the window size, set to the largest value that it accepts
 /// (`ZSTD_WINDOWLOG_MAX_64`). Our own limit is the memory budget.
 const WINDOW_LOG_MAX: u32 = 31;
 
@@ -40,7 +40,7 @@ const WINDOW_LOG_MAX: u32 = 31;
 /// blocks of output (`ZSTD_sizeof_DCtx`, `ZSTD_decodingBufferSize_min`; 550 KiB were measured).
 const STATE_BYTES: u64 = 1 << 20;
 
-/// Returns true if a zstd frame with content begins with `head`. The reserved bit of its
+/// Returns true if `head` is the beginning of a zstd frame with content. The reserved bit of its
 /// descriptor must be zero (RFC 8878 §3.1.1.1.1.4).
 fn begins_frame(head: &[u8]) -> bool {
     head.starts_with(&MAGIC) && head.get(4).is_none_or(|descriptor| descriptor & 0x08 == 0)
@@ -57,9 +57,9 @@ fn skippable_frame(head: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns true if a zstd stream begins with `head`. Skippable frames may come first (pzstd writes
-/// one). They are not specific to zstd and may contain anything, so `head` must also reach the
-/// frame after them.
+/// Returns true if `head` is the beginning of a zstd stream. Skippable frames may come first
+/// (pzstd writes one). They are not specific to zstd and may contain anything, so `head` must also
+/// reach the frame after them.
 pub(super) fn begins_frames(head: &[u8]) -> bool {
     let mut rest = head;
     while let Some(length) = skippable_frame(rest) {
@@ -77,7 +77,7 @@ fn window_bytes(head: &[u8]) -> u64 {
     };
     let single_segment = descriptor & 0x20 != 0;
     let (window, fields) = match fields.split_first() {
-        // The window is the whole content.
+        // With a single segment, the window is the whole content.
         _ if single_segment => (u64::MAX, fields),
         Some((&window, rest)) => {
             let base = 1_u64 << (10 + (window >> 3));
@@ -103,15 +103,15 @@ fn window_bytes(head: &[u8]) -> u64 {
     window.min(u64::from_le_bytes(size).saturating_add(base))
 }
 
-/// Parses a frame like those that our encoder writes for zeros: blocks of one repeated byte.
-/// Returns the length of the frame and the number of its zeros; `None` for other frames. libzstd
-/// would write all zeros to memory, which takes half a minute of CPU time for 1 TiB.
+/// Parses a frame of zeros as our encoder writes it: blocks of one repeated byte. Returns the
+/// length of the frame and the number of its zeros; `None` for other frames. libzstd would write
+/// all zeros to memory, which takes half a minute of CPU time for 1 TiB.
 fn zero_frame(head: &[u8]) -> Option<(usize, u64)> {
     let mut zeros = 0;
     let (blocks, _) = head.strip_prefix(&FRAME_HEADER)?.as_chunks();
     for (index, block) in blocks.iter().enumerate() {
-        // Three bytes of block header, and the repeated byte. If that byte is not zero, it makes
-        // the length too large for a block.
+        // A block of three bytes of header and the repeated byte. If that byte is not zero, it
+        // makes the length too large for a block.
         let header = u32::from_le_bytes(*block);
         let length = u64::from(header >> 3);
         if header >> 1 & 3 != RLE || length > BLOCK_BYTES as u64 {

@@ -1,5 +1,5 @@
-//! Computes a digest on its own thread, beside the transfer. Without SHA instructions, SHA-256
-//! alone is slower than most disks.
+//! Computes a digest on its own thread, in parallel with the transfer. Without SHA instructions,
+//! SHA-256 alone is slower than most disks.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -11,7 +11,7 @@ use crate::buffer::CHUNK_BYTES;
 use crate::error::ThreadStartError;
 use crate::queue::WorkQueue;
 
-/// Most bytes that may wait to be hashed.
+/// Maximum number of bytes that may wait to be hashed.
 const QUEUE_BYTES: usize = 4 << 20;
 
 /// A running hash on its own thread.
@@ -27,7 +27,7 @@ impl HashingThread {
         let queue = Arc::new(WorkQueue::new(QUEUE_BYTES));
         let chunks = Arc::clone(&queue);
         let thread = Builder::new().spawn(move || {
-            // If hashing panics, `update` must not wait forever.
+            // The guard aborts the queue if hashing panics. Otherwise `update` would wait forever.
             let chunks = QueueAbortGuard(chunks);
             let mut digest = RunningDigest::new(algorithm);
             while let Some((chunk, held)) = chunks.0.pop() {
@@ -44,14 +44,14 @@ impl HashingThread {
 
     /// Adds the next bytes. Waits while too many bytes have not been hashed yet.
     pub fn update(&self, chunk: &Bytes) {
-        // Even a short piece keeps its whole chunk allocated.
+        // Charge a whole chunk, because even a short piece keeps its chunk allocated.
         self.queue.push(chunk.clone(), chunk.len().max(CHUNK_BYTES));
     }
 
     /// Returns the digest of all bytes as `algorithm:hex`.
     pub fn finish_digest(mut self) -> String {
         self.queue.close();
-        // If the thread panicked, the result is empty, which equals no checksum.
+        // If the thread panicked, return an empty string, which matches no expected checksum.
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
@@ -68,7 +68,7 @@ impl Drop for HashingThread {
     fn drop(&mut self) {
         self.queue.abort();
         if let Some(thread) = self.thread.take() {
-            // The digest is no longer needed.
+            // The result is ignored, because the digest is no longer needed.
             drop(thread.join());
         }
     }

@@ -14,8 +14,8 @@ use sha2::{Sha256, Sha512};
 pub use self::hashing::HashingThread;
 use crate::error::Error;
 
-/// The algorithms that digests are computed with: the hash functions that CDI's `checksum` field
-/// may name, and the checksums that object stores announce.
+/// The supported digest algorithms: the hash functions that CDI's `checksum` field may contain,
+/// and the checksums that object stores announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DigestAlgorithm {
     /// MD5 (RFC 1321).
@@ -111,8 +111,8 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// The digest `bytes` as a source announces it. `None` if the length does not match the
-    /// algorithm.
+    /// Creates the expected digest from the `bytes` that a source announces. `None` if their
+    /// number does not match the algorithm.
     pub fn from_bytes(algorithm: DigestAlgorithm, bytes: &[u8]) -> Option<Self> {
         (bytes.len() == algorithm.digest_bytes()).then(|| Self { algorithm, hex: hex::encode(bytes) })
     }
@@ -132,7 +132,7 @@ impl Checksum {
     }
 }
 
-/// The beginning of `text` as an error message quotes it, with unprintable characters escaped. The
+/// Returns the beginning of `text` for error messages, with unprintable characters escaped. The
 /// text may come from an untrusted header.
 fn printable_excerpt(text: &str) -> String {
     /// Longer than every valid text: `sha512:` with its digits has 135 characters.
@@ -186,7 +186,7 @@ enum DigestState {
 }
 
 impl RunningDigest {
-    /// The digest of zero bytes.
+    /// Starts a digest to which no bytes have been added.
     pub fn new(algorithm: DigestAlgorithm) -> Self {
         let crc = |parameters| DigestState::Crc(Box::new(crc_fast::Digest::new(parameters)));
         let state = match algorithm {
@@ -213,7 +213,7 @@ impl RunningDigest {
     pub fn finish_digest(self) -> String {
         let hex = match self.state {
             DigestState::Hash(hash) => hex::encode(hash.finalize()),
-            // In big-endian order, with all the digits of its width.
+            // A CRC is printed in big-endian order, with leading zeros.
             DigestState::Crc(crc) => {
                 format!("{:0width$x}", crc.finalize(), width = self.algorithm.hex_digits())
             }

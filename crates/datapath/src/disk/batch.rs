@@ -10,16 +10,17 @@ use crate::pack::PackedChunk;
 /// Disk bytes in a unit of work. Writing 1.4 GB from huge pages took 0.78 s, 0.70 s and 0.68 s
 /// with writes of 1, 2 and 4 MiB.
 pub(super) const BATCH_BYTES: u64 = 2 << 20;
-/// Like [`BATCH_BYTES`], but for compressed clusters. Smaller, so that all threads get some of
-/// them.
+/// Like [`BATCH_BYTES`], but for compressed clusters. The value is smaller, so that every thread
+/// gets some of them.
 const COMPRESSED_BATCH_BYTES: u64 = 1 << 20;
 /// Disk bytes of compressed clusters that are sorted before they are handed out. Tools that write
 /// with several threads (`qemu-img convert -c -W`) store neighbouring clusters a few positions
 /// apart, and without sorting each gap would cause a separate write.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Most pieces that are collected. Limits the work for images with tiny clusters in random order.
+/// Maximum number of collected pieces. Limits the work for images with tiny clusters in random
+/// order.
 const MAX_PIECES: usize = 4096;
-/// Most memory that the collected pieces may hold.
+/// Maximum memory that the collected pieces may hold.
 const MAX_HELD_BYTES: usize = 3 << 20;
 
 /// A contiguous part of the disk.
@@ -149,8 +150,8 @@ impl BatchCollector {
     }
 }
 
-/// Counts the memory that pieces really hold: a few bytes of a chunk keep the whole chunk
-/// allocated.
+/// Counts the memory that pieces really keep allocated: a few bytes of a chunk keep the whole
+/// chunk.
 #[derive(Default)]
 struct PinnedBytes {
     /// Address range of the last piece, before any copy.
@@ -160,9 +161,9 @@ struct PinnedBytes {
 }
 
 impl PinnedBytes {
-    /// Returns `bytes` for the current batch, with the amount of memory that they hold. A small
-    /// piece that does not continue the last one is copied, so that it does not hold a whole
-    /// chunk.
+    /// Returns `bytes` for the current batch, with the amount of memory that they keep allocated.
+    /// A small piece that does not continue the last one is copied, so that it does not keep a
+    /// whole chunk.
     fn pin_bytes(&mut self, bytes: Bytes) -> PackedChunk {
         let (start, length) = (bytes.as_ptr().addr(), bytes.len());
         // At a multiple of the chunk size a different chunk begins, even if it is adjacent in

@@ -26,7 +26,7 @@ pub fn create_blank(options: &DiskOptions, stop: &CancellationToken) -> Result<(
     };
     let disk = Disk::open(options, Some(size))?;
     if !disk.is_zeroed() {
-        // Opening the device has zeroed the first MiB already.
+        // The first MiB was already zeroed when the device was opened.
         disk.zero_in_steps(HELD_BYTES..size, stop)?;
     }
     disk.commit(size, options.mode)?;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Most intervals that are kept. Images in guest order need one. Beyond this number the smallest
-/// gaps are reported to be filled with zeros at once; data that arrives for them later overwrites
-/// the zeros.
+/// Maximum number of intervals that are kept. Images in guest order need one. Beyond this number
+/// the caller fills the smallest gaps with zeros at once; data that arrives for them later
+/// overwrites the zeros.
 const MAX_INTERVALS: usize = 64 << 10;
 
-/// A set of disjoint, non-adjacent byte ranges.
+/// A set of byte ranges that neither overlap nor touch.
 #[derive(Debug, Default)]
 pub struct Coverage {
     intervals: BTreeMap<u64, u64>,

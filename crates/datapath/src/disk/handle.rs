@@ -43,7 +43,7 @@ pub struct Disk {
     pub(super) written: AtomicU64,
     /// Bytes that were zeroed without being written.
     pub(super) zeroed_bytes: AtomicU64,
-    /// Times that were not reported to the observer yet.
+    /// Times that have not yet been reported to the observer.
     pub(super) busy: BusyTimes,
     /// The file, until it is complete. `None` for devices and for disks that are changed in place,
     /// which are never removed.
@@ -51,8 +51,8 @@ pub struct Disk {
     /// True if an existing disk is changed in place: no part of it is held back, hidden or
     /// removed.
     pub(super) in_place: bool,
-    /// End of the part that an earlier attempt has left after the first [`HELD_BYTES`]; 0 if it
-    /// has left nothing.
+    /// End of the data that an earlier attempt left after the first [`HELD_BYTES`]; 0 if it left
+    /// none.
     pub(super) kept_end: u64,
 }
 
@@ -160,8 +160,8 @@ impl Disk {
     /// except for its first block, and writes that block last. Must be called when nothing else
     /// can fail any more. Returns the number of bytes written.
     ///
-    /// If the system reports an error even so, the target may already hold the whole disk, so its
-    /// first MiB is zeroed again. A file is also removed, unless that fails too.
+    /// If the system nevertheless reports an error, the target may already hold the whole disk, so
+    /// its first MiB is zeroed again. A file is also removed, unless that fails too.
     pub fn commit(self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
         match self.commit_held(virtual_size, mode) {
             Ok(()) => Ok(self.written_bytes()),
@@ -179,10 +179,10 @@ impl Disk {
         let held = resized_bytes(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
         let first_block = held.len().min(usize::try_from(ZERO_BLOCK).unwrap_or(0));
         let (first, rest) = held.split_at(first_block);
-        // Three steps, because writing a MiB is not atomic: a power cut keeps some of its pages,
-        // and a kill can end it between two pages. The first sync may take minutes and the next
-        // one a few milliseconds. A superblock at 4 KiB (md, bcachefs) or 64 KiB (Btrfs) must not
-        // exist before the data that it describes.
+        // Commit in three steps, because writing a MiB is not atomic: a power failure keeps only
+        // some of its pages, and a kill can end it between two pages. The first sync may take
+        // minutes, and the next one a few milliseconds. A superblock at 4 KiB (md, bcachefs) or 64
+        // KiB (Btrfs) must not exist before the data that it describes.
         self.sync()?;
         self.commit_part(first_block as u64, rest)?;
         self.sync()?;
@@ -243,7 +243,7 @@ impl Drop for Disk {
     }
 }
 
-/// Returns a copy of `bytes`, truncated or padded with zeros to `length`. Zeros come from the
+/// Returns a copy of `bytes`, truncated or padded with zeros to `length`. The zeros come from the
 /// allocator, because `Vec::resize` would write them one by one in debug builds.
 fn resized_bytes(bytes: &[u8], length: usize) -> Vec<u8> {
     let mut resized = vec![0; length];

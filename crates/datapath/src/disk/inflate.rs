@@ -57,7 +57,7 @@ impl Inflater {
     }
 
     fn inflate_zstd(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
-        // In one call the frame is decoded into `output` directly; as a stream, into the window
+        // Decoding in one call writes into `output` directly, decoding as a stream into the window
         // first. QEMU may accept a frame that the first method rejects: it only requires that the
         // cluster gets full.
         if let Ok(frame) = find_frame_compressed_size(input)

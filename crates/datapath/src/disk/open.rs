@@ -64,7 +64,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns an error if the disk has fewer than `virtual_size` bytes.
+    /// Returns an error if the disk is smaller than `virtual_size` bytes.
     pub(crate) fn check_holds(&self, virtual_size: u64) -> Result<(), Error> {
         let held = match self.kind {
             DiskKind::File => self.file_length()?,
@@ -116,7 +116,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Takes over the file of a dead attempt. The caller holds its lock.
+    /// Takes over the file that a dead attempt left. The caller holds its lock.
     pub(super) fn of_left_file(options: &DiskOptions, file: File) -> Result<Self, Error> {
         let unfinished = UnfinishedFile::adopt_file(&options.path, &file)?;
         let mut disk = Self::new(options, DiskKind::File, file, options.available);

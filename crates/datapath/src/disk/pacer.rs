@@ -19,8 +19,8 @@ pub(crate) struct FlushPacer {
 }
 
 impl FlushPacer {
-    /// Records that `bytes` were written to `file`. If enough bytes are dirty, flushes them. One
-    /// thread flushes while the others continue to write, until they have as much to flush
+    /// Records that `bytes` were written to `file`. If enough bytes are dirty, flushes them. While
+    /// one thread flushes, the others continue to write, until they have as much to flush
     /// themselves.
     pub(crate) fn record_write(&self, bytes: usize, file: &File) -> io::Result<()> {
         if self.dirty.fetch_add(bytes, Ordering::Relaxed) + bytes < DIRTY_BYTES {

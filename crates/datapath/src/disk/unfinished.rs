@@ -1,13 +1,13 @@
 //! A file that is being written under its final name, and the rules for who may remove or replace
 //! it.
 //!
-//! One alternative is to write the file under another name, or without one, and to move it into
-//! place at the end, which needs no lock. But many volumes (NFS, CephFS) have no unnamed files, a
-//! dead process would leave named files behind that only a lock distinguishes from live ones, and
-//! replacing a disk would take twice its space. So the file has its final name from the beginning.
-//! Its first MiB shows that it is incomplete, and a lock on its inode shows that it is being
-//! written. It is removed, replaced or declared complete only while its name still leads to the
-//! same inode.
+//! The alternative is to write the file under another name, or without one, and to move it into
+//! place at the end. That needs no lock, but many volumes (NFS, CephFS) do not support unnamed
+//! files, a dead process would leave named files behind that only a lock distinguishes from live
+//! ones, and replacing a disk would take twice its space. The file therefore has its final name
+//! from the beginning. Its first MiB shows that it is incomplete, and a lock on its inode shows
+//! that it is being written. It is removed, replaced or declared complete only while its name
+//! still leads to the same inode.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -27,7 +27,7 @@ use crate::error::{Error, TargetError, TargetRefusedError};
 use crate::lock::{LockState, lock_file};
 use crate::storage::Inode;
 
-/// Number of attempts when another process replaces the file at the same moment.
+/// Maximum number of attempts while other processes keep replacing the file.
 const ATTEMPTS: usize = 100;
 
 /// A file that this process has created, until it is complete or removed.
@@ -57,8 +57,8 @@ struct UnfinishedFiles {
 
 static REGISTRY: Mutex<UnfinishedFiles> = Mutex::new(UnfinishedFiles { files: Vec::new(), is_closed: false });
 
-/// Removes the unfinished files of this process, even while transfers still write them. For a
-/// process that exits now and does not wait for its transfers. No other file can be created
+/// Removes the unfinished files of this process, even while transfers still write them. Called by
+/// a process that exits without waiting for its transfers. No other file can be created
 /// afterwards.
 pub fn remove_unfinished() {
     let mut registry = REGISTRY.lock();
@@ -73,14 +73,14 @@ impl UnfinishedFile {
     /// removes an existing file, unless a living process is writing it.
     pub(super) fn create(path: &Path, replace: bool) -> Result<(File, Arc<Self>), Error> {
         let folder = open_folder(folder_of(path)).map_err(|errno| target_error("create", path, errno))?;
-        // Stays locked until the new file is locked, so that a second writer finds one of the two
-        // locks at any moment.
+        // The old file stays locked until the new one is locked, so that a second writer always
+        // finds one of the two locks.
         let _old = if replace { remove_old_file(path)? } else { None };
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path).map_err(
                 |source| match source.kind() {
-                    // The old file could be replaced, so another writer has created a new one in
-                    // the meantime.
+                    // The old file was removed, so another writer has created a new one in the
+                    // meantime.
                     ErrorKind::AlreadyExists if replace => {
                         TargetError::from_refusal("create", path, TargetRefusedError::InUse)
                     }
@@ -88,7 +88,7 @@ impl UnfinishedFile {
                 },
             )?;
         let unfinished = Self::from_file(path, folder, &file)?;
-        // Another writer may have found and locked the file before this lock. That writer then
+        // Another writer may have locked the new file before this process did. That writer then
         // replaces it.
         if lock_file(&file) == LockState::Taken {
             return Err(TargetError::from_refusal("create", path, TargetRefusedError::InUse).into());
@@ -97,7 +97,7 @@ impl UnfinishedFile {
         Ok((file, unfinished))
     }
 
-    /// Takes over `file` at `path`, which a dead process has left. The caller holds its lock.
+    /// Takes over `file` at `path`, which a dead process left. The caller holds its lock.
     pub(super) fn adopt_file(path: &Path, file: &File) -> Result<Arc<Self>, Error> {
         let folder = open_folder(folder_of(path)).map_err(|errno| target_error("open", path, errno))?;
         let unfinished = Self::from_file(path, folder, file)?;
@@ -130,12 +130,12 @@ impl UnfinishedFile {
         Ok(())
     }
 
-    /// Marks the file as complete, so that it is not removed any more. Must be called when all of
-    /// `file` is on the disk. Fails if its name leads to another file. Syncs the directory, so
-    /// that the name survives a power cut.
+    /// Marks the file as complete; from then on it is not removed. Must be called only after all
+    /// of `file` is on the disk. Fails if the name now leads to another file. Syncs the directory,
+    /// so that the name survives a power failure.
     pub(super) fn mark_complete(&self, file: &File) -> Result<(), Error> {
-        // Sync before taking the lock on the state: it may take long, and `remove` must not wait
-        // for it.
+        // Sync before locking the state: the sync may take long, and `remove` must not wait for
+        // it.
         self.sync_name(file)?;
         let mut state = self.state.lock();
         if *state == FileState::Removed {
@@ -185,7 +185,7 @@ impl UnfinishedFile {
 
     fn sync_name(&self, file: &File) -> Result<(), TargetError> {
         let synced = match rustix::fs::fsync(&self.folder) {
-            // The directory may not be read, or its filesystem cannot sync directories: sync the
+            // The directory cannot be read, or its filesystem cannot sync directories: sync the
             // whole filesystem instead.
             Err(Errno::BADF | Errno::INVAL | Errno::NOTSUP) => rustix::fs::syncfs(file),
             other => other,
@@ -194,9 +194,8 @@ impl UnfinishedFile {
     }
 }
 
-/// Removes the file that a dead attempt has left at `path`. A file that a living process is
-/// writing stays, and so does everything that is not a regular file. Opening the disk rejects
-/// those later.
+/// Removes the file that a dead attempt left at `path`. A file that a running process is writing
+/// is kept, and so is everything that is not a regular file; opening the disk rejects those later.
 pub fn remove_stale(path: &Path) {
     if let Err(error) = remove_old_file(path) {
         tracing::warn!(%error, "could not remove the disk of an earlier attempt");
@@ -214,8 +213,8 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
             Ok(old) => Some(old),
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             // A file that cannot be opened for reading is replaced, as on filesystems without
-            // locks. If it has a writer, that writer finds at its end that the name leads to
-            // another file.
+            // locks. If another process is writing it, that process finds at the end that the name
+            // leads to another file.
             Err(error) => {
                 tracing::debug!(%error, "cannot tell whether the old file is being written");
                 None
@@ -238,8 +237,8 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
     Err(TargetError::from_refusal("replace", path, TargetRefusedError::InUse))
 }
 
-/// Opens a file to lock it; for writing if possible, because NFS locks only files open for
-/// writing.
+/// Opens a file in order to lock it. It is opened for writing if possible, because NFS locks only
+/// files that are open for writing.
 fn open_old(path: &Path) -> io::Result<File> {
     // The name may lead elsewhere by now: a link is not followed, and the open must not wait for
     // the other end of a pipe.

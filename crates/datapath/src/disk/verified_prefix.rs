@@ -1,9 +1,10 @@
-//! The beginning of a disk that a dead attempt has left and that need not be sent again.
+//! The beginning of a disk that a dead attempt left and that need not be sent again.
 //!
 //! A killed process leaves a file under its final name, or a device, without its first
 //! [`HELD_BYTES`]. The client that has the image sends checksums of the bytes after them. The disk
-//! is read and compared with these checksums before any of it is reused. So no process has to
-//! store any state, and data that was lost with the page cache is never taken as written.
+//! is read and compared with these checksums before any of it is reused. Therefore no process has
+//! to store any state, and data that was lost with the page cache is never mistaken for written
+//! data.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -20,8 +21,8 @@ use crate::error::{Error, TargetError};
 use crate::lock::{LockState, lock_file};
 use crate::marks::{HELD_BYTES, PrefixCrc, marks_of};
 
-/// A disk that a dead attempt has left, opened for this process alone, and the end of its verified
-/// part.
+/// A disk that a dead attempt left, opened exclusively for this process, and the end of its
+/// verified part.
 #[derive(Debug)]
 pub struct VerifiedPrefix {
     pub(super) file: File,
@@ -35,7 +36,7 @@ pub struct VerifiedPrefix {
 impl VerifiedPrefix {
     /// Reads the disk at `path` up to the last of `marks`, which are in ascending order, and
     /// returns the longest prefix whose checksum matches. Returns `None` if no checksum matches,
-    /// or if the file is not a disk that a dead attempt of this user has left.
+    /// or if the file is not a disk that a dead attempt of this user left.
     pub fn find_prefix(
         path: &Path,
         marks: &[PrefixCrc],

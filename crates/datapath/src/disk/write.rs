@@ -17,7 +17,7 @@ use crate::buffer::{ChunkBuffer, PAGE};
 use crate::error::TargetError;
 use crate::marks::HELD_BYTES;
 
-/// Most slices in one vectored write (`IOV_MAX` on Linux).
+/// Maximum number of slices in one vectored write (`IOV_MAX` on Linux).
 const MAX_SLICES: usize = 1024;
 
 impl Disk {
@@ -59,8 +59,8 @@ impl Disk {
     fn write_pages(&self, direct: &DirectFile, offset: u64, pages: &[&[u8]]) -> Result<(), TargetError> {
         let aligned =
             |slice: &&[u8]| slice.len().is_multiple_of(PAGE) && slice.as_ptr().addr().is_multiple_of(PAGE);
-        // Chunks are aligned in memory like the object, so bytes of a raw image need no copy
-        // before a direct write.
+        // Chunks have the same alignment in memory as in the object, so bytes of a raw image need
+        // no copy before a direct write.
         let written = if pages.iter().all(aligned) {
             write_all(&direct.file, offset, pages)
         } else {

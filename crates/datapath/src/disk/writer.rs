@@ -1,9 +1,9 @@
 //! Turns extents into writes: one feeder, and several threads that inflate, detect zeros and
 //! write.
 //!
-//! Tried and rejected: more threads than CPUs (one write from each is enough for the disk), other
-//! allocators (pooling gains as much with less memory), and io_uring (default pods forbid it, and
-//! direct writes from two threads reach the speed of the disk).
+//! The following was tried and rejected: more threads than CPUs (one write from each is enough for
+//! the disk), other allocators (pooling gains as much with less memory), and io_uring (default
+//! pods forbid it, and direct writes from two threads reach the speed of the disk).
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -27,15 +27,15 @@ use crate::marks::HELD_BYTES;
 use crate::queue::WorkQueue;
 use crate::zeros::{data_runs, is_known_zero};
 
-/// Most bytes that may wait for the writing threads, including those being written.
+/// Maximum number of bytes that wait for the writing threads, including those being written.
 const QUEUE_BYTES: usize = 8 << 20;
 
 /// Bytes of clusters that are inflated before they are written together. A larger cluster is
 /// written alone.
 const INFLATED_BYTES: usize = 1 << 20;
 
-/// Most writing threads. Each has up to 1 MiB of its own memory, and the process must stay below
-/// 64 MiB whatever the number of cores.
+/// Maximum number of writing threads. Each uses up to 1 MiB of memory, and the process must stay
+/// below 64 MiB whatever the number of cores.
 const MAX_THREADS: usize = 8;
 
 /// State shared by the writing threads.
@@ -54,7 +54,7 @@ pub struct Writer<'s> {
     /// Ranges that were written, for targets that do not read as zeros. `None` for others.
     coverage: Option<Coverage>,
     frontier: ZeroingFrontier,
-    /// Time that the feeder has waited for the disk.
+    /// Time that the feeder spent waiting for the disk.
     pub(crate) waited: Duration,
 }
 
@@ -78,7 +78,8 @@ pub fn with_writer<T>(
     };
     let span = Span::current();
     let fed = std::thread::scope(|scope| {
-        // However `feed` ends, even with a panic, the threads must not wait for more work.
+        // Close the queue however `feed` ends, even by a panic. The threads would otherwise wait
+        // forever.
         let _closer = QueueCloseGuard(&shared.queue);
         for number in 0..threads.get().min(MAX_THREADS) {
             let started = std::thread::Builder::new().spawn_scoped(scope, || {
@@ -191,8 +192,8 @@ impl Writer<'_> {
 
     /// Makes sure that a device reads as zeros up to `end`, even if nothing is written there.
     pub fn zero_until(&mut self, end: u64) -> Result<(), Error> {
-        // Called for each extent, and nearly always nothing is to be done: do not even read the
-        // clock.
+        // This is called for each extent, and there is nearly always nothing to do, so not even
+        // the clock is read.
         if self.frontier.is_past(end) {
             return Ok(());
         }
@@ -285,8 +286,8 @@ impl WriteWorker<'_> {
         };
         let size = usize::try_from(clusters.size).unwrap_or(0);
         let buffer = self.inflated.get_or_insert_with(|| AlignedBuffer::new(size.max(INFLATED_BYTES) + PAGE));
-        // Place the bytes in memory as they lie on the disk, modulo a page, so that whole pages
-        // can be written without a copy.
+        // Place the bytes at the same offset within a page as on the disk, so that whole pages can
+        // be written without a copy.
         let skew = usize::try_from(start % PAGE as u64).unwrap_or(0);
         let mut end = start;
         let mut used = skew;

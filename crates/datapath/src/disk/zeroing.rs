@@ -1,4 +1,4 @@
-//! Makes ranges read as zeros, by means that guarantee it.
+//! Makes ranges read as zeros, using only methods that guarantee zeros.
 //!
 //! The kernel turns `fallocate(PUNCH_HOLE)` into guaranteed zeros, or the call fails. A discard is
 //! never used, because discarded blocks need not read as zeros.
@@ -105,14 +105,14 @@ pub(super) struct ZeroingFrontier {
 }
 
 impl ZeroingFrontier {
-    /// For a disk of `virtual_size` bytes. If the size is known, the device beyond the disk is
-    /// left alone.
+    /// Creates the frontier for a disk of `virtual_size` bytes. If the size is known, the device
+    /// beyond the disk is left unchanged.
     pub(super) fn new(disk: &Disk, virtual_size: Option<u64>, stop: CancellationToken) -> Self {
         let needed = disk.kind == DiskKind::Device && disk.zeroed;
         let limit =
             virtual_size.map_or(disk.capacity, |size| size.next_multiple_of(ALIGNMENT).min(disk.capacity));
-        // Nothing to do for a file, which reads as zeros, and for a device that cannot deallocate,
-        // whose gaps are filled at the end.
+        // Nothing is zeroed ahead on a file, which reads as zeros, or on a device that cannot
+        // deallocate, whose gaps are filled at the end.
         Self { zeroed_to: if needed { HELD_BYTES.max(disk.kept_end) } else { u64::MAX }, limit, stop }
     }
 

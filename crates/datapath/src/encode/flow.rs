@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes per second below which a network counts as slow: a gigabit with some margin. A pod with
-/// CDI's default of three quarters of a CPU compresses little faster than that, and above this
-/// rate uncompressed data costs both ends less.
+/// Bytes per second below which a network counts as slow: a gigabit per second with some margin. A
+/// pod with CDI's default of three quarters of a CPU compresses little faster than that, and above
+/// this rate uncompressed data costs both ends less.
 const SLOW_BYTES_PER_SECOND: u64 = 150_000_000;
 
 /// Bytes sent between two measurements of the rate.

@@ -67,8 +67,8 @@ pub enum PieceEncoder {
 }
 
 impl PieceEncoder {
-    /// Encodes one piece. If `squeeze` is true, time is better spent on compression than on
-    /// sending. Encodings that always compress ignore it.
+    /// Encodes one piece. If `squeeze` is true, the network is the bottleneck, so the piece should
+    /// be compressed. Encodings that always compress ignore it.
     pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match (self, piece) {
             (Self::Plain, piece) => vec![EncodedBlock { head: Bytes::new(), body: plain_bytes(piece) }],

@@ -33,7 +33,7 @@ use crate::observe::{ByteCount, NoObserver, Observer, Stage};
 /// Limit on the pieces between the reader and the network. Together they take 8 MiB.
 const SLOTS: usize = 32;
 
-/// With this many encoded pieces waiting, the network is slower than reading and encoding.
+/// If this many encoded pieces wait, the network is slower than reading and encoding.
 const CONGESTED: usize = SLOTS * 3 / 4;
 
 /// Statistics and outcome of a stream. `E` is the error type of the reader.
@@ -162,7 +162,7 @@ pub struct EncodedStream<E> {
     flow: Arc<FlowState>,
     pace: SendRateMeter,
     is_ended: bool,
-    /// The time at which the network got the last part.
+    /// The time at which the last part was handed to the network.
     handed_over: Option<Instant>,
     tally: Arc<SendStats<E>>,
     log: Option<Log>,
@@ -180,13 +180,13 @@ impl<E: Send + 'static> EncodedStream<E> {
         tally: Arc<SendStats<E>>,
     ) -> Result<Self, ThreadStartError> {
         let (slots, queue) = mpsc::channel(SLOTS);
-        // This channel needs no limit of its own, because every piece in it already has one of the
-        // slots.
+        // This channel needs no limit of its own, because every piece in it already occupies one
+        // of the slots.
         let (work, waiting_work) = threads::channel();
         let waiting_work = Arc::new(Mutex::new(waiting_work));
         let flow = Arc::new(FlowState::new(CONGESTED));
         let timed = Arc::clone(&tally);
-        // The reader is started first, because encoders are of use only if there is something to
+        // The reader is started first, because encoders are useful only if there is something to
         // encode.
         Builder::new().spawn(move || read_all(read, encoding, &slots, &work, &timed))?;
         for number in 0..encoders.get() {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{PIECE_BYTES, VolumePiece};
 use crate::buffer::ChunkBuffer;
 
-/// Fewer zeros than this are treated like other bytes, for example the padding of a tar.
+/// Shorter runs of zeros, for example the padding of a tar, are treated like other bytes.
 const FEW_ZEROS: u64 = 16 << 10;
 
 /// The error of a write after the receiver of the pieces has gone.
@@ -77,7 +77,7 @@ impl<'s> PieceOutlet<'s> {
         (self.sink)(VolumePiece::Data(bytes))
     }
 
-    /// Appends `count` zeros. Longer runs become pieces that only hold the number of zeros.
+    /// Appends `count` zeros. Longer runs become pieces that only store the number of zeros.
     pub fn append_zeros(&mut self, count: u64) -> Result<(), OutletClosedError> {
         let mut left = count;
         if count < FEW_ZEROS {

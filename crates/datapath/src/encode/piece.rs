@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::buffer::{CHUNK_BYTES, PAGE};
 
-/// Limit on the bytes of a piece of data. A chunk of the decoder has room for a piece at any
+/// Maximum size of a piece of data in bytes. A piece fits into a chunk of the decoder at any
 /// position within a page, and pieces of a device keep the alignment for direct I/O.
 pub const PIECE_BYTES: usize = CHUNK_BYTES - PAGE;
 
@@ -31,7 +31,7 @@ impl VolumePiece {
 /// A part of an encoded piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EncodedBlock {
-    /// The header of a frame or block, if the encoding has one.
+    /// The header of a frame or block, if the encoding uses one.
     pub head: Bytes,
     /// The bytes after the header.
     pub body: Bytes,

@@ -102,6 +102,6 @@ impl SnappyEncoder {
 
 fn put_header(kind: u8, length: usize, stream: &mut Vec<u8>) {
     stream.put_u8(kind);
-    // The length has three bytes. No chunk reaches 16 MiB.
+    // The length field has three bytes, which is enough because no chunk reaches 16 MiB.
     stream.put_uint_le(length as u64, HEADER_BYTES - 1);
 }

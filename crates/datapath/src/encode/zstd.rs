@@ -18,7 +18,7 @@ pub(super) const ZEROS_AT_ONCE: u64 = (ZERO_BLOCKS * BLOCK_BYTES) as u64;
 /// to its header.
 const RUN_BYTES: usize = 16 << 10;
 
-/// The fastest of the regular levels of zstd. The network between two pods has a gigabit or more.
+/// The fastest of the regular zstd levels. Pod networks transfer a gigabit per second or more.
 const LEVEL: i32 = 1;
 
 /// Encodes pieces as frames.
@@ -77,7 +77,7 @@ impl Encoder {
             self.zstd = Compressor::new(LEVEL).ok();
         }
         self.scratch.resize(bytes.len() - bytes.len() / 8, 0);
-        // Compressed data that does not fit into this buffer is an error.
+        // The call fails if the compressed data does not fit into this buffer.
         let length = self.zstd.as_mut()?.compress_to_buffer(bytes, &mut self.scratch[..]);
         self.scratch.get(..length.ok()?)
     }

@@ -56,10 +56,10 @@ pub enum ArchiveErrorKind {
     /// The stream ends inside an entry.
     #[error("the archive is truncated: {missing} more bytes should follow")]
     Truncated {
-        /// Least number of bytes missing from the part that was being read.
+        /// Minimum number of bytes missing from the part that was being read.
         missing: u64,
     },
-    /// The archive ends after headers that describe an entry which does not follow.
+    /// The archive ends after extended headers, without the entry that they describe.
     #[error("the archive is truncated: it ends after a long name or pax header")]
     Dangling,
     /// A block of zeros is followed by something other than a second one.
@@ -76,15 +76,15 @@ pub enum ArchiveErrorKind {
     Limit {
         /// The part that is too large, with its unit.
         what: &'static str,
-        /// Least size that the part has.
+        /// Minimum size of the part.
         needed: u64,
         /// The largest size that is accepted.
         limit: u64,
     },
-    /// A list whose length the archive decides needs more memory than the budget has.
+    /// A list whose length depends on the archive needs more memory than the budget allows.
     #[error("the list of the archive's entries {0}")]
     Memory(#[from] MemoryLimitError),
-    /// Too many bytes of the archive belong to entries that nobody wants; it may never end.
+    /// Too many bytes of the archive belong to entries that are not needed; it may never end.
     #[error(
         "{passed} bytes of the archive belong to files that are not needed: it may be endless; unpack it and send the files"
     )]
@@ -92,7 +92,7 @@ pub enum ArchiveErrorKind {
         /// Number of unwanted bytes so far.
         passed: u64,
     },
-    /// An entry type that this reader does not know.
+    /// An entry type that this reader does not support.
     #[error("entries of type `{0}` are not supported: archive regular files, directories and links only")]
     UnknownType(String),
     /// A device node or another special file.
@@ -131,7 +131,7 @@ pub enum ArchiveErrorKind {
         /// Bytes that are available.
         available: u64,
     },
-    /// A clone's archive contains no disk image. The text is upstream's.
+    /// A clone's archive contains no disk image. The message is upstream's.
     #[error("no disk image found in tar")]
     NoDiskImage,
     /// The file that should be an OVA does not begin with a tar header.
@@ -156,7 +156,7 @@ pub enum ArchiveErrorKind {
     /// The disk image in an OVA is not a regular file.
     #[error("the disk image in the OVA {0}: it must be a regular file")]
     Disk(&'static str),
-    /// The OVA's manifest has an invalid digest for the disk image.
+    /// The OVA's manifest contains an invalid digest for the disk image.
     #[error("the digest in the manifest {0}")]
     Manifest(String),
     /// Two entries may be the disk image: an earlier candidate, and a later one that is certainly

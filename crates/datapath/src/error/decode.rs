@@ -41,7 +41,7 @@ pub enum DecodeError {
         /// The memory that the stream needs, and the memory that is available.
         exceeded: MemoryLimitError,
     },
-    /// A layer has read many bytes, but almost none have come out of the whole stack of layers.
+    /// A layer has read many bytes, but the whole stack of layers has produced almost none.
     #[error(
         "{consumed} bytes of the {codec} stream decode to only {decoded} bytes of an image: streams with so little data are rejected"
     )]
@@ -65,7 +65,7 @@ pub enum DecodeError {
     /// The stream is empty.
     #[error("could not process image header: EOF")]
     Empty,
-    /// The stream is shorter than an image header. The words before the number are upstream's.
+    /// The stream is shorter than an image header. The text before the number is upstream's.
     #[error(
         "could not process image header: unexpected EOF: {bytes} bytes are not a disk image; is it an error page?"
     )]

@@ -24,7 +24,7 @@ pub enum TargetRefusedError {
     /// Another process holds the lock of the target.
     #[error("another import or upload is writing to it: wait until it ends, or choose another target")]
     InUse,
-    /// The path no longer names the file that was created there.
+    /// The path no longer leads to the file that was created there.
     #[error("it was removed or replaced in the meantime")]
     Replaced,
     /// Writing to the target would change the source that is being read.
@@ -33,7 +33,7 @@ pub enum TargetRefusedError {
     /// A file that the archive contains exists already.
     #[error("it exists already: pass --overwrite to replace it")]
     Exists,
-    /// The archive has another kind of entry where a directory with content exists.
+    /// The archive contains another kind of entry where a directory with content exists.
     #[error("it is a directory that is not empty")]
     Occupied,
     /// Another process added or removed names in the directory in which an archive was unpacked.
@@ -61,12 +61,13 @@ impl TargetError {
         }
     }
 
-    /// The system reported `source` when `action` was tried on `path`.
+    /// Creates the error for `source`, which the system reported when `action` was tried on
+    /// `path`.
     pub fn new(action: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self { action, path: path.display().to_string(), source }
     }
 
-    /// `action` on `path` was refused for `reason`.
+    /// Creates the error for an `action` on `path` that was refused for `reason`.
     pub(crate) fn from_refusal(action: &'static str, path: &Path, reason: TargetRefusedError) -> Self {
         Self::new(action, path, std::io::Error::other(reason))
     }

@@ -63,7 +63,7 @@ pub enum FormatError {
     Endless {
         /// Bytes received.
         passed: u64,
-        /// Most bytes that an image of this virtual size can have.
+        /// Maximum number of bytes in an image of this virtual size.
         most: u64,
     },
     /// The virtual disk does not fit on the target. CDI's controllers match this text.
@@ -71,7 +71,7 @@ pub enum FormatError {
         "virtual image size {virtual_size} is larger than the reported available storage {available}. A larger PVC is required"
     )]
     TooLarge {
-        /// Bytes of the virtual disk; a lower bound if the image does not state its size.
+        /// Size of the virtual disk in bytes; a lower bound if the image does not state its size.
         virtual_size: u64,
         /// Bytes that the target can hold.
         available: u64,
@@ -81,7 +81,7 @@ pub enum FormatError {
         "the size of the disk would be {virtual_size} bytes, and no file or device can have more than {MAX_DISK_BYTES}: check the source"
     )]
     Impossible {
-        /// Bytes of the virtual disk.
+        /// Size of the virtual disk in bytes.
         virtual_size: u64,
     },
     /// The archive is damaged, unsupported, refused or too large.
@@ -117,7 +117,7 @@ pub enum FormatError {
     Parking {
         /// Bytes that are waiting.
         parked: u64,
-        /// Most bytes that may wait in memory.
+        /// Maximum number of bytes that may wait in memory.
         budget: u64,
     },
 }

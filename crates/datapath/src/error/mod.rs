@@ -14,7 +14,7 @@ pub use self::format::{FormatError, TextPayload};
 pub use self::source::{SourceError, SourceErrorKind};
 use crate::observe::Stage;
 
-/// The kinds of errors that `stage` can have: a fixed set for the label `kind` of metrics.
+/// Returns the kinds of errors that can occur in `stage`: a fixed set for the metric label `kind`.
 pub const fn error_kinds(stage: Stage) -> &'static [&'static str] {
     match stage {
         Stage::Source => &SourceErrorKind::NAMES,

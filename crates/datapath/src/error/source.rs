@@ -18,7 +18,7 @@ pub enum SourceErrorKind {
     Digest,
     /// No byte arrived for longer than the limit.
     Stalled,
-    /// The source broke, and cannot be resumed from the middle.
+    /// Reading was interrupted, and the source cannot be resumed from the middle.
     NotResumable,
     /// Configuration or input that can never work, such as an invalid URL or header.
     Invalid,
@@ -82,14 +82,14 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// A failure of `kind` with a complete sentence for the user. Parts of the sentence may be
-    /// text from a server, so it is escaped to a single line of bounded length.
+    /// Creates a failure of `kind` with a complete sentence for the user. Parts of the sentence
+    /// may be text from a server, so it is escaped to a single line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         let message = printable::escape_line(&message.into(), MAX_MESSAGE_CHARS);
         Self { kind, message, plain: None, source: None }
     }
 
-    /// A failure of `kind` while doing `what`, caused by `cause`. The sentence is `what: cause`.
+    /// Creates a failure of `kind` while doing `what`. The sentence is `what: cause`.
     pub fn with_context(
         kind: SourceErrorKind,
         what: impl fmt::Display,
@@ -101,27 +101,27 @@ impl SourceError {
         Self { plain, ..Self::new(kind, format!("{what}: {cause}")) }.with_cause(cause)
     }
 
-    /// A failure of `kind` with the sentence of `cause`.
+    /// Creates a failure of `kind` with the sentence of `cause`.
     pub fn from_cause(kind: SourceErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let cause = cause.into();
         Self::new(kind, cause.to_string()).with_cause(cause)
     }
 
-    /// Adds `cause` to the chain of causes. The sentence must already say what the user should
+    /// Adds `cause` to the chain of causes. The sentence must already contain what the user should
     /// know about it.
     #[must_use]
     pub fn with_cause(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(cause.into()), ..self }
     }
 
-    /// Adds a sentence for people on a command line. It is needed where the main message is fixed
+    /// Adds a sentence for users of the command line. It is needed where the main message is fixed
     /// by CDI, whose tests and controllers match it.
     #[must_use]
     pub fn with_plain_words(self, words: &str) -> Self {
         Self { plain: Some(printable::escape_line(words, MAX_MESSAGE_CHARS)), ..self }
     }
 
-    /// The sentence for people on a command line; the main message if no other was added.
+    /// The sentence for users of the command line; the main message if no other was added.
     pub fn plain_words(&self) -> &str {
         self.plain.as_deref().unwrap_or(&self.message)
     }

@@ -1,5 +1,5 @@
-//! Recognises files of other kinds. Without this check a web page, a package or a program would be
-//! stored as a raw disk, since a raw disk has no magic number of its own.
+//! Recognises files that are not disks. Without this check a web page, a package or a program
+//! would be stored as a raw disk, since a raw disk has no magic number of its own.
 //!
 //! The rules must accept every raw disk. A disk begins with code, a partition table, zeros or the
 //! label of a filesystem. None of these is a page of text, and each magic number here is compared
@@ -11,17 +11,18 @@ use crate::error::{FormatError, TextPayload};
 /// all of it is text.
 const TEXT_BYTES: usize = 4096;
 
-/// Most characters of a text that an error quotes.
+/// Maximum number of characters of a text that an error quotes.
 const QUOTED_CHARS: usize = 60;
 
-/// The magic number of a tar, and its offset (POSIX.1-2017, pax, "ustar Interchange Format"). GNU
-/// tar has a space after it.
+/// The magic number of a tar, and its offset (POSIX.1-2017, pax, "ustar Interchange Format"). In
+/// GNU tar a space follows it.
 const USTAR: &[u8] = b"ustar";
 const USTAR_AT: usize = 257;
 
-/// Rejects `head`, which no image format has recognised, if it is text or a file that cannot be a
-/// disk. A tar or a LUKS container is accepted with a warning, because somebody may want it on a
-/// disk unchanged. `bytes` and `content_type` describe the source as far as they are known.
+/// Rejects `head`, which is not the head of a known image format, if it is text or a file that
+/// cannot be a disk. A tar or a LUKS container is accepted with a warning, because somebody may
+/// want it on a disk unchanged. `bytes` and `content_type` describe the source as far as they are
+/// known.
 pub(crate) fn refuse_foreign(
     head: &[u8],
     bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! The head of an image: which format it has, and what its first bytes say about it.
+//! The head of an image: its first bytes, which determine its format.
 
 use diskimage::vhd::COOKIE;
 use diskimage::{DETECT_BYTES, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES};
@@ -11,7 +11,7 @@ use crate::memory::MemoryBudget;
 use crate::observe::TransferPhase;
 use crate::options::{PayloadKind, ReadOptions};
 
-/// The format of an image. It is decided once, from the first bytes.
+/// The format of an image. It is determined once, from the first bytes.
 pub(crate) struct ImageHead {
     pub(crate) format: Format,
     /// The kind of bytes that may follow the disk if the image is raw.
@@ -44,7 +44,7 @@ impl ImageHead {
 }
 
 /// The kind of bytes that may follow the disk if the image is raw: none if the format is known to
-/// be raw, and a footer if the user says that it is a VHD.
+/// be raw, and a footer if the user declared it a VHD.
 fn ending_kind(head: &[u8], payload: PayloadKind) -> EndingKind {
     match payload.known_format() {
         Some(Format::Raw) => EndingKind::Disk,

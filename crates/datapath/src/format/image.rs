@@ -27,7 +27,7 @@ pub(crate) enum PreparedImage {
 }
 
 impl PreparedImage {
-    /// Does everything that comes before the first data byte. Decides the format and, if the
+    /// Does everything that comes before the first data byte. Determines the format and, if the
     /// source supports ranges, reads the whole map or the footer.
     pub(crate) fn open(
         source: &dyn Source,
@@ -70,7 +70,7 @@ impl PreparedImage {
         }
     }
 
-    /// The size and compression of the image's clusters, if it has compressed ones.
+    /// The codec and size of the image's compressed clusters, if it contains any.
     pub(crate) fn compressed_clusters(&self) -> Option<CompressedClusters> {
         match self {
             Self::Raw { .. } => None,
@@ -111,7 +111,7 @@ fn whole_sectors(bytes: u64) -> u64 {
 }
 
 /// Size of the disk according to the footer at its end. `None` if the source cannot be read at
-/// that offset first, or has no footer.
+/// that offset first, or contains no footer.
 fn look_ahead(
     ending: EndingKind,
     source: &dyn Source,

@@ -46,8 +46,8 @@ impl MappedImage {
             );
         }
         input.expect_image_of(facts.virtual_size);
-        // With the map, errors are found before the target is touched, gaps need not be read, and
-        // no cluster has to wait for its position.
+        // If the map is read first, errors are found before the target is touched, gaps need not
+        // be read, and no cluster has to wait for its position.
         let length = match route {
             ReadRoute::Auto => ranged_length(source, input),
             ReadRoute::OnePass => None,
@@ -96,7 +96,7 @@ impl MappedImage {
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that no entry of the map refers to are
-/// skipped if the source can skip.
+/// skipped if the source supports that.
 pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
     stream: &mut ImageStream,
     input: &mut TransferInput,

@@ -18,7 +18,7 @@ const METADATA_BYTES: usize = 1 << 20;
 /// Tables that are closer together than this are fetched with one request, because a request costs
 /// more than the bytes between them.
 const MERGE_GAP_BYTES: u64 = 1 << 20;
-/// Most bytes that one merged request fetches.
+/// Maximum number of bytes that one merged request fetches.
 const MERGED_BYTES: u64 = 4 << 20;
 
 /// Reads ranges of the image: from the head if they lie in it, otherwise from the source.
@@ -47,7 +47,7 @@ impl MetadataReader<'_> {
     }
 }
 
-/// Fetches all tables that a map or a check asks for. All errors of the map are found here.
+/// Fetches all tables that a map or a check requests. All errors of the map are found here.
 pub(crate) fn fetch_tables(
     map: &mut dyn TableConsumer,
     source: &dyn Source,
@@ -89,7 +89,7 @@ fn count_mergeable(tables: &[TableRange]) -> usize {
     1 + tables.windows(2).take_while(|pair| near(pair)).count()
 }
 
-/// Length of the image in bytes, if the source supports ranges for it. The source is asked only
+/// Length of the image in bytes, if the source supports ranges for it. This is determined only
 /// here, because finding out costs a request.
 pub(crate) fn ranged_length(source: &dyn Source, input: &mut TransferInput) -> Option<u64> {
     let length = source.total_bytes()?;

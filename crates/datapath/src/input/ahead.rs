@@ -34,7 +34,7 @@ pub(super) struct PrefetchedRanges {
 }
 
 impl PrefetchedRanges {
-    /// An empty list of ranges. Its memory is taken from `memory`.
+    /// Creates an empty list of ranges. Its memory is charged to `memory`.
     pub(super) fn new(memory: MemoryGrant) -> Self {
         Self { waiting: BTreeMap::new(), passing: Vec::new(), memory }
     }

@@ -14,14 +14,14 @@ use crate::meter::{Meter, MeterReadings};
 use crate::observe::Stage;
 use crate::source::Source;
 
-/// Bytes that an image may have in addition to its disk: tables, other files of an appliance,
+/// Bytes that an image may contain in addition to its disk: tables, other files of an appliance,
 /// remains of a crash.
 const SPARE_BYTES: u64 = 1 << 30;
 
-/// Most bytes of an image for each byte of its disk. Leaves room for that many complete snapshots.
+/// Maximum size of an image per byte of its disk. Leaves room for that many complete snapshots.
 const WORTH: u64 = 16;
 
-/// The bytes inside the layers, in order, and what the layers and the source know about them.
+/// The bytes inside the layers, in order, with the facts that the layers and the source supply.
 pub(crate) struct TransferInput {
     bytes: InputStream,
     /// Names of the layers around the bytes, outermost first.
@@ -34,7 +34,7 @@ pub(crate) struct TransferInput {
     must_reach_end: bool,
     /// Number of bytes that have passed.
     passed: u64,
-    /// Most bytes that may pass; `u64::MAX` until the size of the disk is known.
+    /// Maximum number of bytes that may pass; `u64::MAX` until the size of the disk is known.
     most: u64,
     /// The memory of a long head, until the head passes.
     head: Option<MemoryGrant>,
@@ -58,22 +58,22 @@ enum InputStream {
 }
 
 impl TransferInput {
-    /// The bytes of the source itself. The list of tables that are fetched ahead is charged to
-    /// `memory`.
+    /// Wraps the bytes of the source itself. The list of tables that are fetched ahead is charged
+    /// to `memory`.
     pub(crate) fn from_source(mut stream: PeekStream<Meter>, memory: MemoryGrant) -> Self {
         let meter = stream.inner_mut();
         let (length, readings) = (meter.total_bytes(), meter.readings());
         let bytes = InputStream::Direct {
             stream: Box::new(stream),
             position: 0,
-            // Determined only when the image has a map, because finding out costs a request.
+            // Determined only if the image has a map, because finding out costs a request.
             ranged: false,
             ahead: PrefetchedRanges::new(memory),
         };
         Self { length, ..Self::from_stream(bytes, Vec::new(), readings) }
     }
 
-    /// The bytes that `stream` has decoded out of `layers`.
+    /// Wraps the bytes that `stream` has decoded out of `layers`.
     pub(crate) fn from_decoded(
         stream: PeekStream<Box<dyn ChunkStream>>,
         layers: Vec<&'static str>,
@@ -82,8 +82,8 @@ impl TransferInput {
         Self::from_stream(InputStream::Decoded(stream), layers, readings)
     }
 
-    /// Enters the archive that these bytes are. `find` finds the file in it and `size` returns the
-    /// file's length in bytes. The archive counts as one more layer.
+    /// Replaces the bytes, which are an archive, with the bytes of a file in it. `find` finds the
+    /// file, and `size` returns its length in bytes. The archive counts as one more layer.
     pub(crate) fn enter_archive<C: ChunkStream + 'static>(
         self,
         layer: &'static str,
@@ -133,9 +133,9 @@ impl TransferInput {
         Arc::clone(&self.readings)
     }
 
-    /// Ends every operation that produces a result. Reads the bytes that the image did not need,
-    /// if that is required, and then compares the checksum, which covers the whole object. Returns
-    /// the checksum if one was requested.
+    /// Called at the end of every operation that produces a result. Reads the bytes that the image
+    /// did not need, if that is required, and then compares the checksum, which covers the whole
+    /// object. Returns the checksum if one was requested.
     pub(crate) fn finish_reading(&mut self) -> Result<Option<String>, Error> {
         if self.must_reach_end {
             while self.next_chunk()?.is_some() {}
@@ -157,7 +157,7 @@ impl TransferInput {
 
     fn count_passed(&mut self, bytes: usize) -> Result<(), Error> {
         self.passed += bytes as u64;
-        // The peeked head was a single chunk, the first, so it has been handed out now.
+        // The peeked head was the first chunk, which has been handed out now: release its memory.
         self.head = None;
         if self.passed <= self.most {
             return Ok(());
@@ -182,8 +182,8 @@ impl TransferInput {
         }
     }
 
-    /// Records the bytes that were fetched from `start` on, if the whole stream will pass under a
-    /// digest.
+    /// Records the bytes that were fetched from `start` on, if a digest will cover the whole
+    /// stream.
     pub(crate) fn fetched_ahead(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
         if let InputStream::Direct { stream, ahead, .. } = &mut self.bytes
             && stream.inner_mut().must_read_all()

@@ -17,7 +17,7 @@ use crate::error::ThreadStartError;
 /// a disk on the network answers several requests at once.
 const READERS: u64 = 4;
 
-/// Chunks in a block. A block is one read of a MiB; direct reads of devices get slower below that.
+/// Chunks in a block. A block is one read of a MiB; smaller direct reads of devices are slower.
 const BLOCK_CHUNKS: u64 = 4;
 
 type Block = io::Result<VecDeque<Bytes>>;
@@ -25,7 +25,7 @@ type Block = io::Result<VecDeque<Bytes>>;
 /// Delivers the chunks of a range in order. Uses the memory of one block for each reader.
 pub(super) struct ReadAhead {
     /// One channel for each reader, used in turn. The channels have no buffer: a reader hands its
-    /// block over when it is wanted, and only then reads its next block.
+    /// block over when the receiver wants it, and only then reads its next block.
     blocks: Vec<Receiver<Block>>,
     turn: usize,
     /// Received chunks, and the offset of the first of them.
@@ -70,8 +70,8 @@ impl ReadAhead {
         (self.position..=self.position + self.window).contains(&position)
     }
 
-    /// Returns the next chunk and its offset. `None` at the end of the range, or where the device
-    /// ends now if it has become shorter.
+    /// Returns the next chunk and its offset. `None` at the end of the range, or at the end of a
+    /// device that has become shorter.
     pub(super) fn next_chunk(&mut self) -> io::Result<Option<(u64, Bytes)>> {
         if self.chunks.is_empty()
             && let Some(reader) = self.blocks.get(self.turn)

@@ -133,8 +133,8 @@ impl LocalReader {
         self.position
     }
 
-    /// Returns the next part. `None` at the end of the file or device, which comes early if it has
-    /// become shorter since it was opened.
+    /// Returns the next part. `None` at the end of the file or device, which comes early if the
+    /// file has become shorter since it was opened.
     pub fn next_part(&mut self) -> io::Result<Option<LocalExtent>> {
         if self.position >= self.size {
             return Ok(None);

@@ -3,7 +3,7 @@
 /// Largest size of a name or a link target, in bytes, that fits into the header itself.
 pub(super) const NAME_BYTES: usize = 100;
 
-/// A part of a sparse file that holds data.
+/// A part of a sparse file that contains data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataRegion {
     /// Offset in the file, a multiple of 512.

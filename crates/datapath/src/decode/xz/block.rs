@@ -75,7 +75,7 @@ fn read_filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), EngineError
     }
 }
 
-/// Returns the dictionary size in bytes that the only property of LZMA2 stands for (§5.3.1).
+/// Returns the dictionary size in bytes for `code`, the only property of LZMA2 (§5.3.1).
 fn dictionary_bytes(code: u8) -> Result<u64, EngineError> {
     match code {
         0..MAX_DICTIONARY_CODE => Ok((2 | u64::from(code & 1)) << (code / 2 + 11)),
@@ -104,7 +104,7 @@ pub(super) enum Lzma2Chunk {
 /// The .xz specification leaves LZMA2 to the reference implementation (XZ Embedded,
 /// `xz_dec_lzma2.c`). A chunk begins with a control byte: 0 is the end, 1 and 2 mean an
 /// uncompressed chunk, and values from 0x80 contain the upper bits of a compressed chunk's decoded
-/// size. Then follow the sizes minus one, in big-endian order, and a property byte if the control
+/// size. The sizes minus one follow in big-endian order, and then a property byte if the control
 /// byte is at least 0xC0.
 pub(super) fn parse_chunk_header(head: &[u8]) -> Result<Option<Lzma2Chunk>, EngineError> {
     let size = |high, low| u64::from(u16::from_be_bytes([high, low])) + 1;

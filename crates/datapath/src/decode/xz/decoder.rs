@@ -19,7 +19,7 @@ pub(super) struct BlockDecoder {
 }
 
 impl BlockDecoder {
-    /// Returns a decoder for `block`. This is `used` if it was created for the same stream header,
+    /// Returns a decoder for `block`: `used` if it was created for the same stream header,
     /// otherwise a new decoder.
     pub(super) fn for_block(
         used: Option<Self>,

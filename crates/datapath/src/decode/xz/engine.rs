@@ -9,7 +9,7 @@ use crate::codec::Codec;
 use crate::memory::MemoryGrant;
 use crate::options::DecodeLimits;
 
-/// Returns true if an xz stream begins with `head`.
+/// Returns true if `head` is the beginning of an xz stream.
 pub(in super::super) fn begins_stream(head: &[u8]) -> bool {
     head.starts_with(&MAGIC) && head.get(MAGIC.len()).is_none_or(|flags| *flags == 0)
 }
@@ -29,7 +29,7 @@ impl XzEngine {
     }
 
     fn new_stream(memory_bytes: u64) -> Result<Stream, EngineError> {
-        // Without this flag, an integrity check that liblzma does not know would be skipped
+        // Without this flag, an integrity check that liblzma does not support would be skipped
         // silently.
         Stream::new_stream_decoder(memory_bytes.max(1), TELL_UNSUPPORTED_CHECK)
             .map_err(|error| EngineError::Corrupt(error.to_string()))

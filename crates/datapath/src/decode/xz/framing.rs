@@ -16,7 +16,7 @@ pub(super) const HEADER_MAGIC: [u8; 6] = [0xFD, b'7', b'z', b'X', b'Z', 0];
 /// Footer magic bytes (§2.1.2.4).
 const FOOTER_MAGIC: [u8; 2] = *b"YZ";
 
-/// The first byte of an index. A block header has its size at this place (§3.1.1, §4.1).
+/// The first byte of an index. In a block header, the same byte holds its size (§3.1.1, §4.1).
 pub(super) const INDEX_INDICATOR: u8 = 0;
 
 /// Largest size of a multibyte integer in bytes (§1.2).

@@ -58,7 +58,7 @@ pub(super) enum IndexProgress {
 }
 
 impl XzIndexReader {
-    /// Creates a reader for an index that has to list the blocks `seen`.
+    /// Creates a reader for an index that must list the blocks `seen`.
     pub(super) fn new(seen: BlockListDigest) -> Self {
         Self {
             seen,

@@ -7,9 +7,9 @@
 //! same decoder ([`pool`], [`state`], [`worker`]).
 //!
 //! liblzma has a multi-threaded decoder of its own. It holds whole decoded blocks to return them
-//! in order: 180 MiB for the output of `xz -6 -T`, where this decoder takes 50 MiB. A raw disk can
-//! be written in any order, so decoded data does not have to wait. An image is read in order, and
-//! the threads run ahead by a bounded amount.
+//! in order, which takes 180 MiB for the output of `xz -6 -T`, where this decoder takes 50 MiB. A
+//! raw disk can be written in any order, so decoded data does not have to wait. An image is read
+//! in order, and the threads run ahead by a bounded amount.
 
 mod block;
 mod decoder;

@@ -7,7 +7,7 @@
 //!
 //! Deadlocks are impossible for two reasons. Blocks are taken in order, and all bytes of a block
 //! come before the bytes of the next one, so the oldest block in progress always has its bytes.
-//! And a worker that has the chunk that the reader needs next does not have to wait for room.
+//! Also, a worker that holds the chunk that the reader needs next does not have to wait for room.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -54,8 +54,8 @@ impl BlockPool {
         self.for_workers(|state| state.any_order = true);
     }
 
-    /// Waits for the next action of the reader. Returns `Feed` only if the reader `has_more` of
-    /// the file, and `Done` only if it has not.
+    /// Waits for the next action of the reader. Returns `Feed` only if `has_more` is true, that
+    /// is, if the reader is not yet at the end of the file, and `Done` only if it is false.
     pub(super) fn next_step(&self, has_more: bool) -> ReaderStep {
         let mut state = self.state.lock();
         loop {

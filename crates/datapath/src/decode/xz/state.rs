@@ -10,12 +10,12 @@ use super::walk::XzBlock;
 use crate::error::DecodeError;
 
 /// Limit on the compressed bytes that wait for workers. Half of a compressed block is enough to
-/// keep two workers busy. `xz -6 -T` puts 24 MiB into a block, which are seldom more than 10 MiB
-/// compressed, and data that is nearly incompressible is decoded fast.
+/// keep two workers busy. `xz -6 -T` puts 24 MiB into a block, which rarely compress to more than
+/// 10 MiB, and data that is nearly incompressible is decoded fast.
 pub(super) const WAITING_BYTES: usize = 5 << 20;
 
 /// Limit on the decoded bytes that wait for a reader that accepts them in any order. This is
-/// enough to keep the workers busy while the reader is.
+/// enough to keep the workers busy while the reader does other work.
 pub(super) const READY_BYTES: usize = 1 << 20;
 
 /// Limit on the decoded bytes that wait for a reader that needs them in order. It bounds how far
@@ -27,12 +27,12 @@ pub(super) const AHEAD_BYTES: usize = 12 << 20;
 /// `xz -6` uses. A single block may have a larger dictionary.
 pub(super) const DICTIONARY_BYTES: u64 = 20 << 20;
 
-/// Compressed bytes that may wait even if a large dictionary takes the memory of all waiting
-/// bytes.
+/// Compressed bytes that may always wait, even if a large dictionary uses up the memory for
+/// waiting bytes.
 const LEAST_WAITING_BYTES: u64 = 1 << 20;
 
-/// Memory that a piece or a block costs in addition to its bytes. It is counted so that many tiny
-/// ones cannot exceed the limits with bookkeeping.
+/// Bookkeeping memory charged for each piece or block in addition to its bytes, so that many tiny
+/// ones cannot exceed the limits.
 const PIECE_OVERHEAD_BYTES: usize = 64;
 const BLOCK_OVERHEAD_BYTES: usize = 256;
 
@@ -59,7 +59,7 @@ pub(super) struct AssignedBlock {
     pub(super) decoder: Option<BlockDecoder>,
 }
 
-/// The amount of a block that has been fed.
+/// The amount of a block that has been fed to the pool.
 pub(super) enum BlockExtent {
     /// More bytes follow.
     Arriving,
@@ -97,7 +97,7 @@ pub(super) struct PoolState {
     delivered: u64,
     /// True if chunks may be delivered in any order.
     pub(super) any_order: bool,
-    /// The number of the first block that is known to be bad, and its error.
+    /// The number of the first block that is known to be damaged, and its error.
     failure: Option<(u64, DecodeError)>,
     /// True if the reader is gone.
     pub(super) closed: bool,
@@ -180,7 +180,7 @@ impl PoolState {
         self.closed || self.failure.as_ref().is_some_and(|(bad, _)| *bad < number)
     }
 
-    /// Takes the next block. `None` if there is none, or if its dictionary has to wait until
+    /// Takes the next block. `None` if no block is waiting, or if its dictionary has to wait until
     /// others are released.
     pub(super) fn take_block(&mut self) -> Option<AssignedBlock> {
         if self.closed || self.failure.is_some() {

@@ -193,8 +193,9 @@ impl XzFileWalk {
         }
     }
 
-    /// Counts the current block, at whose end marker the cursor is. Returns the number of bytes
-    /// that remain of it: the marker, padding to a multiple of four (§3.3), and the check (§3.4).
+    /// Counts the current block, whose end marker is at the cursor. Returns the number of bytes of
+    /// the block that remain: the marker, padding to a multiple of four (§3.3), and the check
+    /// (§3.4).
     fn end_block(&mut self) -> u64 {
         let data_end = self.input.offset() + 1;
         let check = self.flags.check_bytes();

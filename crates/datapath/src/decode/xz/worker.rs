@@ -14,7 +14,7 @@ use crate::codec::Codec;
 use crate::error::DecodeError;
 use crate::options::DecodeLimits;
 
-/// Limit on the number of threads, even with more cores. Each thread has up to 1 MiB of buffers,
+/// Limit on the number of threads, even with more cores. Each thread uses up to 1 MiB of buffers,
 /// and with dictionaries of the usual sizes, more threads would only wait for memory.
 const MAX_THREADS: usize = 4;
 
@@ -27,7 +27,7 @@ pub(super) struct DecoderThreads {
 
 impl DecoderThreads {
     /// Starts as many threads as `limits` and the system allow. `None` if that is at most one,
-    /// since the reading thread can then decode as well.
+    /// since the reading thread can then decode the blocks itself.
     pub(super) fn start(limits: &DecodeLimits) -> Option<Self> {
         let wanted = limits.threads.get().min(MAX_THREADS);
         if wanted < 2 {
@@ -129,7 +129,7 @@ impl DecoderWorker<'_> {
         Ok(Some(decoder))
     }
 
-    /// Delivers `output`, which belongs at `offset`. Replaces it by an empty buffer and advances
+    /// Delivers `output`, which belongs at `offset`. Replaces it with an empty buffer and advances
     /// `offset`. Returns false if the output is not needed any more.
     fn hand_out(&self, number: u64, offset: &mut u64, output: &mut ChunkBuffer) -> bool {
         let at = *offset;

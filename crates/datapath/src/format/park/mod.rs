@@ -1,6 +1,6 @@
 //! Keeps host clusters whose position on the disk is not known yet ("parking"). They wait in
-//! memory, then on the target itself, then in a scratch directory if one was named (rungs B, C and
-//! D of the ladder in ARCHITECTURE.md).
+//! memory, then on the target itself, then in a scratch directory if the user chose one (rungs B,
+//! C and D of the ladder in ARCHITECTURE.md).
 
 mod scratch;
 mod slots;
@@ -20,8 +20,9 @@ use crate::memory::{HeldMemory, MemoryBudget, MemoryGrant};
 use crate::options::WriteOptions;
 use crate::zeros::is_zero;
 
-/// Most bytes that wait in memory. Images written by qemu-img need one cluster; used ones up to
-/// 1.6 MB. With 32 MiB, too little memory was left for the other buffers of a 64 MiB process.
+/// Maximum number of bytes that wait in memory. Images written by qemu-img need one cluster,
+/// images that were in use up to 1.6 MB. With 32 MiB, too little memory was left for the other
+/// buffers of a 64 MiB process.
 pub const MEMORY_BYTES: u64 = 16 << 20;
 
 /// Memory that one entry of the table takes: 41 bytes in a table that is at least half full, and
@@ -57,12 +58,12 @@ pub struct ParkedClusters {
     /// The cluster last read from the target or the scratch file. Several compressed clusters may
     /// lie in one host cluster.
     last_read: Option<(u64, Bytes)>,
-    /// Grant for the memory of the tables of places and slots.
+    /// Memory grant for the tables of locations and slots.
     book: MemoryGrant,
 }
 
 impl ParkedClusters {
-    /// For an image with the given `facts`, written to the target of `writer`.
+    /// Creates the parking for an image with these `facts` that is written by `writer`.
     pub(crate) fn new(
         facts: &HeadFacts,
         writer: &Writer<'_>,
@@ -121,7 +122,7 @@ impl ParkedClusters {
             self.places.insert(host, ParkedLocation::Zero);
             return Ok(());
         }
-        // A copy, because the pieces keep network buffers alive that are much larger than
+        // Copy the bytes, because the pieces keep network buffers alive that are much larger than
         // themselves.
         let mut bytes = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
         pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));

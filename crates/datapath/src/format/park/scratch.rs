@@ -1,4 +1,5 @@
-//! Rung D: a file in a directory that the user named. It disappears as soon as it is closed.
+//! The last resort for parked clusters (rung D of the ladder in `park`): a file in a directory
+//! that the user chose. It disappears as soon as it is closed.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,11 +1,11 @@
-//! Rung C: clusters wait on the target itself, at offsets that do not have their final content
-//! yet.
+//! Parks clusters on the target itself (rung C of the ladder in `park`), at offsets whose final
+//! content is not written yet.
 //!
-//! A cluster that is stored uncompressed ends up on the target once, and a compressed one is
-//! smaller than its result. So the final content and the waiting clusters fit together, except for
-//! clusters that only snapshots use. Slots are taken from the end of the target downwards, because
-//! images are mostly written from its beginning. When final data needs a slot that is taken, the
-//! parked cluster moves. A slot that is freed reads as zeros again at the end.
+//! An uncompressed cluster ends up on the target once, and a compressed one is smaller than its
+//! result. The final content and the waiting clusters therefore fit on the target together, except
+//! for clusters that only snapshots use. Slots are taken from the end of the target downwards,
+//! because images are mostly written from its beginning. When final data needs a slot that is
+//! taken, the parked cluster moves. A slot that is freed reads as zeros again at the end.
 //!
 //! A file may temporarily grow to twice the size of the disk; it is truncated before the commit.
 //! Final data never claims an offset beyond the disk, so clusters that wait there never have to
@@ -20,8 +20,8 @@ use crate::disk::Writer;
 use crate::error::Error;
 use crate::marks::HELD_BYTES;
 
-/// The set of guest clusters that have their final content. Stored as bit sets of 4096 clusters,
-/// which exist only where they have members.
+/// The set of guest clusters whose final content has been written. It is stored as bit sets of
+/// 4096 clusters, which exist only where they have members.
 #[derive(Default)]
 struct FinalClusters {
     sets: BTreeMap<u64, Box<[u64; 64]>>,
@@ -51,20 +51,20 @@ const SLOT_BYTES: u64 = 48;
 /// Memory that a bit set takes: 512 bytes, and its entry in the tree.
 const SET_BYTES: u64 = 576;
 
-/// The slots of a target. Slot `n` is the range of guest cluster `n`, or lies beyond the disk
-/// where there is space.
+/// The slots of a target. Slot `n` is the range of guest cluster `n`. If the target has space
+/// beyond the disk, there are slots there too.
 pub(super) struct TargetSlots {
     cluster: u64,
     /// Slots below this one are never used: they lie in the held first MiB.
     first: u64,
-    /// Slots from this one on are taken, final, or in `free`.
+    /// Slots from this one on are taken, final or listed in `free`.
     next: u64,
     top: u64,
     finals: FinalClusters,
     /// Maps a taken slot to the host offset of the cluster in it.
     taken: HashMap<u64, u64>,
     free: Vec<u64>,
-    /// Free slots that still have their old content. They are zeroed together at the end, unless
+    /// Free slots that still contain their old data. They are zeroed together at the end, unless
     /// they are reused before.
     stale: BTreeSet<u64>,
     /// Slots from this one on need no zeroing, because a file is truncated there.
@@ -72,8 +72,8 @@ pub(super) struct TargetSlots {
 }
 
 impl TargetSlots {
-    /// For a disk of `virtual_size` bytes on a target that holds `capacity` bytes. A file may grow
-    /// to twice the size of the disk.
+    /// Creates the slots for a disk of `virtual_size` bytes on a target that holds `capacity`
+    /// bytes. A file may grow to twice the size of the disk.
     pub(super) fn new(cluster: u64, virtual_size: u64, capacity: u64) -> Self {
         let top = capacity.min(virtual_size.saturating_mul(2)) / cluster;
         Self {
@@ -129,8 +129,7 @@ impl TargetSlots {
         let Some(slot) = self.find_free() else {
             return Ok(None);
         };
-        // The device must be zeroed first, otherwise zeroing it later would destroy the parked
-        // cluster.
+        // Zero the device up to the slot now; zeroing it later would destroy the parked cluster.
         writer.zero_until(self.top * self.cluster)?;
         match writer.disk().write_cached(slot * self.cluster, bytes) {
             Ok(()) => {
@@ -190,8 +189,8 @@ impl TargetSlots {
         Ok(())
     }
 
-    /// Zeroes `slots`. On a target that was not zeroed to begin with, the gaps are filled later
-    /// anyway.
+    /// Zeroes `slots`. Does nothing on a target that was not zeroed to begin with, because its
+    /// gaps are filled later.
     fn zero_slots(&self, slots: Range<u64>, writer: &Writer<'_>) -> Result<(), Error> {
         let disk = writer.disk();
         let end = if disk.is_device() { slots.end } else { slots.end.min(self.cut_off) };

@@ -21,8 +21,8 @@ pub struct CopiedDisk {
 }
 
 /// Copies the stream to the disk, in whatever order it arrives. If `limit` is known, only the
-/// first `limit` bytes are written. The part of the disk that is kept from an earlier attempt is
-/// not part of the stream.
+/// first `limit` bytes are written. The stream does not contain the part of the disk that is kept
+/// from an earlier attempt.
 pub fn copy_raw(
     input: &mut impl ChunkStream,
     writer: &mut Writer<'_>,
@@ -84,7 +84,7 @@ impl LimitedOutput<'_, '_> {
         let room = self.limit.saturating_sub(offset);
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         let end = offset.saturating_add(bytes.len() as u64);
-        // The limit for a stream of unknown length, however much it would expand to.
+        // This limits a stream of unknown length, however much it would expand to.
         self.writer.disk().check_fits(end.next_multiple_of(SECTOR))?;
         self.writer.add_data(offset, bytes)
     }

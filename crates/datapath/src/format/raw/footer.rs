@@ -36,7 +36,7 @@ impl EndingKind {
     }
 
     /// Like [`EndingKind::disk_size`], but before the stream is read. The source must support
-    /// ranges and have `length` bytes.
+    /// ranges and be `length` bytes long.
     pub fn disk_size_ahead(self, source: &dyn Source, length: u64) -> Result<Option<u64>, Error> {
         let Some(start) = length.checked_sub(TRAILER_BYTES as u64) else {
             return Ok(None);

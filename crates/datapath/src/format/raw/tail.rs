@@ -15,7 +15,7 @@ use crate::error::Error;
 
 /// Passes a stream on, but holds back the last sector received so far while it may be a footer,
 /// since a footer may not fit on the disk. A sector that does not begin like a footer is passed on
-/// untouched.
+/// at once.
 pub(super) struct TailBuffer {
     /// End offset of the bytes received so far.
     end: u64,
@@ -87,7 +87,8 @@ impl TailBuffer {
             self.last.copy_within(moved.min(TRAILER_BYTES).., 0);
             self.end = end;
         }
-        // Count from the end: both end with their last byte, unless the window extends further.
+        // `bytes` and `last` are aligned at their ends, but `bytes` may end before the window
+        // does.
         let behind = usize::try_from(self.end - end).unwrap_or(usize::MAX);
         let Some(room) = TRAILER_BYTES.checked_sub(behind) else {
             return;
