@@ -3,10 +3,10 @@
 use crate::Format;
 use crate::offsets::{Guest, Host};
 
-/// The reason why an image is refused. The message also says what the user can do.
+/// The reason why an image is refused. The message also states what the user can do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The format is known, but this version does not read it.
+    /// The format is known, but this version cannot read it.
     #[error(
         "the image is in {0} format, which this version does not convert: convert it once with `qemu-img convert -O qcow2`"
     )]
@@ -113,7 +113,7 @@ pub enum Error {
     /// The guest data is encrypted by QEMU.
     #[error("the image is encrypted ({0}): decrypt it first with `qemu-img convert` and its key")]
     Encrypted(&'static str),
-    /// The header sets incompatible feature bits that are not known.
+    /// The header sets unknown incompatible feature bits.
     #[error("the image uses unsupported incompatible feature(s): {0}")]
     UnknownFeatures(String),
     /// A table or a table entry is invalid.
@@ -150,8 +150,8 @@ pub enum Error {
         /// The end of the image.
         end: Host,
     },
-    /// One pass only: something is referred to more often than its refcount states. It was already
-    /// released, after that many references.
+    /// One-pass reading only: the image refers to data more often than the data's refcount states.
+    /// The data was already released, after that many references.
     #[error(
         "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to more often than it is counted: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert -O qcow2`"
     )]
@@ -161,8 +161,8 @@ pub enum Error {
         /// Offset where it was.
         offset: Host,
     },
-    /// One pass only: something is referred to again after it has passed, and nothing announced
-    /// the later reference.
+    /// One-pass reading only: the image refers back to data that has already passed, and nothing
+    /// before that data announced the later reference.
     #[error(
         "the {format} image cannot be read in one pass: {what} at image offset {offset:#x} is needed again after it has passed: serve \
          it uncompressed from a server that supports ranges, or convert it once with `qemu-img convert -O qcow2`"
@@ -218,7 +218,7 @@ impl Format {
         Error::Corrupt { format: self, what: what.into(), offset }
     }
 
-    /// Creates the error for a header of `needed` bytes, of which `head` has fewer.
+    /// Creates the error for a header of `needed` bytes, when `head` is shorter.
     pub(crate) fn short_header_error(self, needed: u64, head: &[u8]) -> Error {
         Error::ShortHeader { format: self, needed, available: head.len() as u64 }
     }

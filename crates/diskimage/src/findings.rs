@@ -6,9 +6,9 @@ const MAX_SENTENCES: usize = 20;
 /// Result of a check: how many bytes were examined, and what is wrong with the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
-    /// Bytes of the image that hold guest data.
+    /// Number of image bytes that contain guest data.
     pub data_bytes: u64,
-    /// Bytes of the image that hold tables.
+    /// Number of image bytes that contain tables.
     pub table_bytes: u64,
     /// The first 20 errors, one sentence each: damage that could make the guest read wrong data or
     /// that could make a writer destroy data.

@@ -61,7 +61,7 @@ impl Format {
     ];
 
     /// Returns the name used in messages, and the names that a user may pass: the usual one first,
-    /// QEMU's last. Formats that cannot be read have no names to pass.
+    /// QEMU's last. Users cannot pass formats that cannot be read, so these have no such names.
     const fn name_and_flags(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Raw => ("raw", &["raw"]),

@@ -3,15 +3,15 @@
 use crate::layout::ImageLayout;
 use crate::{CompressedClusters, Format};
 
-/// Bytes of the head to pass to [`Image::open`] first. If it needs more, it fails with
-/// [`Error::ShortHeader`](crate::Error::ShortHeader), which states how many.
+/// Bytes of the head to pass to [`Image::open`] first. If the image needs more, the call fails
+/// with [`Error::ShortHeader`](crate::Error::ShortHeader), which states how many.
 pub const HEAD_BYTES: usize = 64 << 10;
 
 /// Longest head that is ever requested. A VHDX may store its virtual size after its log, wherever
 /// the log ends.
 pub const MAX_HEAD_BYTES: usize = 16 << 20;
 
-/// An image in a format that has a map. Its header has been validated.
+/// An image in a format with a map of its clusters. Its header has been validated.
 pub struct Image {
     pub(crate) layout: Box<dyn ImageLayout>,
 }
@@ -21,15 +21,15 @@ pub struct Image {
 pub struct HeadFacts {
     /// The format of the image.
     pub format: Format,
-    /// Bytes of the virtual disk.
+    /// Size of the virtual disk in bytes.
     pub virtual_size: u64,
     /// Codec and size of the compressed clusters; `None` if the image cannot contain any.
     pub clusters: Option<CompressedClusters>,
-    /// Bytes that are allocated together: a cluster, block or grain.
+    /// Size in bytes of the unit of allocation: a cluster, block or grain.
     pub cluster_size: Option<u64>,
-    /// One pass only: size of the units in which bytes are parked while their guest offset is
-    /// unknown. A power of two from 512 bytes to 2 MiB. `None` if nothing is ever parked, because
-    /// the guest offset of each byte is known when it arrives.
+    /// One-pass reading only: size of the units in which bytes are parked while their guest offset
+    /// is unknown. A power of two from 512 bytes to 2 MiB. `None` if nothing is ever parked,
+    /// because the guest offset of each byte is known when it arrives.
     pub parking_unit: Option<u64>,
     /// Notable features of the image, for people to read: short noun phrases.
     pub features: Vec<String>,
@@ -56,8 +56,8 @@ impl HeadFacts {
 }
 
 impl Image {
-    /// Creates an image from a layout whose header has been validated. For formats that this crate
-    /// does not read.
+    /// Creates an image from a layout whose header has been validated. This is for formats that
+    /// this crate does not support itself.
     pub fn from_layout(layout: Box<dyn ImageLayout>) -> Self {
         Self { layout }
     }

@@ -32,8 +32,8 @@ impl LastBlockEnd {
         self.image_end.map_or(Ok(()), |end| self.check_end(end))
     }
 
-    /// Fails if a block lies beyond the end of the image, which ended at `position`. In one pass
-    /// the end of the image is not known earlier.
+    /// Fails if a block lies beyond the end of the image, which ended at `position`. When the
+    /// image is read in one pass, its end is not known earlier.
     pub(crate) fn check_final_end(&self, position: Host) -> Result<(), Error> {
         self.check_end(self.image_end.unwrap_or(position))
     }

@@ -32,12 +32,12 @@ pub trait ImageLayout: Send {
     /// Returns the facts read from the head.
     fn head_facts(&self) -> &HeadFacts;
 
-    /// Returns the ranges that are known from the header alone: the first tables, perhaps data.
-    /// Called once, before the methods below.
+    /// Returns the ranges that the header alone determines: the first tables, and for some formats
+    /// also data. Called once, before the methods below.
     fn initial_ranges(&mut self, access: AccessOrder) -> Result<RangeBatch, Error>;
 
-    /// Parses a table that has arrived, and adds the data and the further tables that it refers to
-    /// to `batch`. Called once for every table, in image order as far as possible.
+    /// Parses a table that has arrived, and adds to `batch` the data and the further tables that
+    /// it refers to. Called once for every table, in image order as far as possible.
     fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error>;
 
     /// Bytes of memory that the layout holds for the tables parsed so far.
@@ -45,14 +45,14 @@ pub trait ImageLayout: Send {
         0
     }
 
-    /// Returns the codec's bytes within `stored`, the bytes stored for the compressed cluster at
+    /// Returns the compressed data within `stored`, the bytes stored for the compressed cluster at
     /// `guest`. The image may end inside them.
     fn compressed_payload(&self, _guest: Guest, stored: Bytes) -> Result<Bytes, Error> {
         Ok(stored)
     }
 
     /// Final check, after the image has ended and every requested range has arrived. `end` is the
-    /// offset up to which the image has passed. In one pass, this is the length of the image.
+    /// offset up to which the image has passed. After one pass, this is the length of the image.
     fn check_end(&mut self, _end: Host) -> Result<(), Error> {
         Ok(())
     }

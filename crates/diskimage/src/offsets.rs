@@ -14,12 +14,12 @@ macro_rules! offset {
         pub struct $name(pub u64);
 
         impl $name {
-            /// Returns the offset `bytes` further on, or `None` on overflow.
+            /// Returns this offset plus `bytes`, or `None` on overflow.
             pub fn checked_add(self, bytes: u64) -> Option<Self> {
                 self.0.checked_add(bytes).map(Self)
             }
 
-            /// Returns the offset `bytes` further on, or the largest offset on overflow.
+            /// Returns this offset plus `bytes`, or the largest offset on overflow.
             pub fn saturating_add(self, bytes: u64) -> Self {
                 Self(self.0.saturating_add(bytes))
             }

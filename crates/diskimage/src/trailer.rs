@@ -11,7 +11,7 @@ pub const TRAILER_BYTES: usize = 512;
 pub enum TrailerKind {
     /// A fixed VHD: the disk, followed by a footer.
     FixedVhd {
-        /// Bytes of the disk.
+        /// Size of the disk in bytes.
         virtual_size: u64,
     },
     /// Apple's disk image (UDIF).

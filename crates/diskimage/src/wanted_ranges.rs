@@ -19,7 +19,7 @@ pub enum RangeRole {
     /// Uncompressed guest data in a unit to which nothing else refers, according to the image.
     SoleData,
     /// A part of the uncompressed guest data in a unit. The reference to the unit is counted with
-    /// its last part, which has one of the roles above.
+    /// its last part, whose role is one of the roles above.
     PartOfData,
     /// One compressed cluster.
     Compressed,
@@ -132,7 +132,7 @@ impl RangeBatch {
         self.exceeded
     }
 
-    /// Bytes of memory that the ranges take.
+    /// Bytes of memory that the ranges use.
     pub(crate) fn memory_bytes(&self) -> u64 {
         bytes_of::<WantedRange>(self.wants.capacity())
     }
@@ -160,7 +160,7 @@ impl RangeBatch {
         granted
     }
 
-    /// Reserves memory for another value in a list of things remembered about tables. The list
+    /// Reserves memory for another value in a list that a layout keeps about its tables. The list
     /// grows to twice its size, or by as much as the limit allows. Returns false if the limit is
     /// exceeded.
     pub fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
@@ -212,7 +212,7 @@ impl RangeBatch {
         }
     }
 
-    /// Adds a range that was taken from a batch before.
+    /// Puts back a range that was previously taken from a batch.
     pub(crate) fn push_again(&mut self, want: WantedRange) {
         self.merge_or_push(want.host, want.length.into(), want.role, want.at);
     }
@@ -269,7 +269,7 @@ fn doubled_table(sorted: &[WantedRange]) -> Option<Host> {
     sorted.windows(2).find(is_doubled).map(|pair| pair[0].host)
 }
 
-/// Bytes of memory that `count` values of type `T` take.
+/// Bytes of memory that `count` values of type `T` use.
 pub(crate) fn bytes_of<T>(count: usize) -> u64 {
     (count as u64).saturating_mul(size_of::<T>() as u64)
 }
@@ -281,8 +281,8 @@ struct BatchCursor {
     bytes: u64,
 }
 
-/// Memory that a batch takes besides its ranges: its slots in the heap and in the list of batches,
-/// and the overhead of the allocator.
+/// Memory that a batch uses in addition to its ranges: its slots in the heap and in the list of
+/// batches, and the overhead of the allocator.
 const BATCH_BYTES: u64 = 96;
 
 /// A queue that merges the sorted batches into image order.
@@ -318,7 +318,7 @@ impl WantedQueue {
         self.heap.push(Reverse((first, slot)));
     }
 
-    /// Bytes of memory that all ranges take.
+    /// Bytes of memory that all ranges use.
     pub(crate) fn memory_bytes(&self) -> u64 {
         // The slots of finished batches stay allocated.
         self.bytes + self.batches.len() as u64 * BATCH_BYTES

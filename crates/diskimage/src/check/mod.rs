@@ -56,7 +56,7 @@ impl ImageChecker {
         self.findings
     }
 
-    /// Bytes of memory that the check takes.
+    /// Bytes of memory that the check uses.
     fn memory_bytes(&self) -> u64 {
         bytes_of::<TableRange>(self.tables.capacity()) + self.handed_out + self.check.memory_bytes()
     }

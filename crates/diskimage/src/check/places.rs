@@ -17,7 +17,7 @@ impl ReferencedRanges {
         Self { image_end, wants: Vec::new() }
     }
 
-    /// Bytes of memory that the ranges take.
+    /// Bytes of memory that the ranges use.
     pub(crate) fn memory_bytes(&self) -> u64 {
         bytes_of::<WantedRange>(self.wants.capacity())
     }

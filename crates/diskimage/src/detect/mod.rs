@@ -56,7 +56,7 @@ impl Format {
         }
     }
 
-    /// Returns the format that the user requested, or else the detected one. Any content may be
+    /// Returns the format that the user requested, otherwise the detected one. Any content may be
     /// requested as raw. Any other format requires its signature.
     pub fn resolve_wanted(head: &[u8], wanted: Option<Self>) -> Result<Self, Error> {
         match wanted {
@@ -74,7 +74,7 @@ impl Format {
     }
 }
 
-/// Returns all formats whose signature `head` has.
+/// Returns all formats whose signature `head` contains.
 fn matching_formats(head: &[u8]) -> Vec<Format> {
     let first =
         SIGNATURES.iter().find(|(signature, _)| head.starts_with(signature)).map(|(_, format)| *format);
@@ -96,8 +96,8 @@ fn is_vmdk_descriptor(head: &[u8]) -> bool {
         .is_some_and(|version| matches!(version, b"1" | b"2" | b"3"))
 }
 
-/// Returns the name of a disk or archive whose signature occurs in the head of an image, besides
-/// the signature of its format `container`.
+/// Returns the name of a disk or archive whose signature occurs in the head of an image, in
+/// addition to the signature of its own format `container`.
 fn foreign_signature(head: &[u8], container: Format) -> Option<&'static str> {
     let own = head.get(..marks_end(head, container)).unwrap_or(head);
     let has = |at: usize, mark: &[u8]| own.get(at..).is_some_and(|rest| rest.starts_with(mark));

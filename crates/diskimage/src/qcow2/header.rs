@@ -41,7 +41,7 @@ const DATA_FILE_RAW: u64 = 1 << 1;
 pub struct Qcow2Header {
     /// The version, 2 or 3.
     pub version: u32,
-    /// Bytes of the virtual disk, rounded down to a sector of 512 bytes as QEMU does.
+    /// Size of the virtual disk in bytes, rounded down to a sector of 512 bytes as QEMU does.
     pub virtual_size: u64,
     /// log2 of the cluster size, 9 to 21.
     pub cluster_bits: u32,
@@ -58,7 +58,7 @@ pub struct Qcow2Header {
     pub l1_offset: Host,
     /// Offset of the refcount table, aligned to a cluster.
     pub refcount_table_offset: Host,
-    /// Bytes of the refcount table.
+    /// Size of the refcount table in bytes.
     pub refcount_table_bytes: u64,
     /// log2 of the width of a refcount in bits, 0 to 6.
     pub refcount_order: u32,
@@ -68,7 +68,7 @@ pub struct Qcow2Header {
     pub snapshot_table_offset: Host,
     /// Number of dirty bitmaps. A conversion ignores them.
     pub bitmap_count: u32,
-    /// The directory of the bitmaps, if the image has any.
+    /// The bitmap directory, if the image contains bitmaps.
     pub bitmaps: Option<Range<Host>>,
     /// Refcounts may be out of date (bit 0). As in QEMU, such an image is read, but its refcounts
     /// are not trusted.
@@ -240,18 +240,18 @@ impl Qcow2Header {
         !self.dirty && !self.corrupt
     }
 
-    /// Returns the bytes of a cluster, 512 B to 2 MiB.
+    /// Returns the size of a cluster in bytes: 512 B to 2 MiB.
     pub fn cluster_size(&self) -> u64 {
         1 << self.cluster_bits
     }
 
-    /// Returns the bytes of one L2 entry: 8, or 16 with extended L2.
+    /// Returns the size of one L2 entry in bytes: 8, or 16 with extended L2.
     pub fn l2_entry_bytes(&self) -> u64 {
         if self.extended_l2 { 16 } else { 8 }
     }
 
-    /// Returns the guest bytes that one L2 table maps, at most 2^39 (2 MiB clusters, 8-byte
-    /// entries).
+    /// Returns the number of guest bytes that one L2 table maps, at most 2^39 (2 MiB clusters,
+    /// 8-byte entries).
     pub fn bytes_per_l2(&self) -> u64 {
         (self.cluster_size() / self.l2_entry_bytes()) << self.cluster_bits
     }
@@ -270,7 +270,7 @@ impl Qcow2Header {
         }
     }
 
-    /// Returns the names of notable features of the image, for people to read.
+    /// Returns the names of notable features of the image, for display.
     pub fn feature_names(&self) -> Vec<String> {
         let mut names = vec![format!("version {}", self.version)];
         if self.compression == ClusterCompression::Zstd {

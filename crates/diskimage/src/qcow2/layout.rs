@@ -1,4 +1,4 @@
-//! The qcow2 format as the engine sees it.
+//! Implements the layout interface for the qcow2 format.
 
 use std::ops::Range;
 

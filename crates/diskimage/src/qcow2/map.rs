@@ -6,8 +6,8 @@ use crate::Error;
 use crate::offsets::Guest;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 
-/// Requests the L2 tables that an L1 table refers to. The note of each is the first guest byte
-/// that it maps.
+/// Requests the L2 tables that an L1 table refers to. The `LoadedTable::note` of each L2 table is
+/// the first guest byte that it maps.
 pub(super) fn l2_tables(header: &Qcow2Header, l1: &[u8], tables: &mut RangeBatch) -> Result<(), Error> {
     let entries = usize::try_from(header.l1_entries).unwrap_or(usize::MAX);
     for index in 0..entries.min(l1.len() / 8) {
@@ -54,7 +54,7 @@ pub(super) fn l2_wants(
         let left = guest.remaining_bytes(header.virtual_size);
         match l2_entry(header, table, index)? {
             ClusterMapping::Unmapped => {}
-            // The cluster has a refcount. The reference has to be counted, or the cluster would
+            // The cluster has a refcount. If this reference were not counted, the cluster would
             // stay parked until the end.
             ClusterMapping::ZeroAllocated { host } => batch.push_ignored(host, cluster),
             ClusterMapping::Compressed { host, length } => {

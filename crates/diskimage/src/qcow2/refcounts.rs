@@ -1,8 +1,8 @@
-//! The refcounts that have arrived so far. They tell which clusters nothing else will refer to.
+//! The refcounts that have arrived so far. They show to which clusters nothing else will refer.
 //!
 //! A cluster is released when as many references have arrived as its refcount states. Unless it
 //! holds compressed data, each snapshot counts as one reference, because the tables of snapshots
-//! are not read. If a cluster is wanted after it was released, the transfer fails: wrong refcounts
+//! are not read. If a cluster is needed after it was released, the transfer fails: wrong refcounts
 //! must never lead to wrong data. The ranged mode does not use refcounts.
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use super::table::{REFCOUNT_BLOCK, bytes_per_block, read_refcount, refcount_tabl
 use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch};
 
-/// Bytes of refcount blocks that are kept at once. A block of 64 KiB counts 2 GiB of the image.
-/// Without a block, its clusters are only kept longer.
+/// Maximum bytes of refcount blocks that are kept at once. A block of 64 KiB counts 2 GiB of the
+/// image. If a block is not kept, its clusters only stay parked longer.
 const MAX_BYTES: usize = 8 << 20;
 
 /// The refcount blocks that have been read and at least partly lie ahead.

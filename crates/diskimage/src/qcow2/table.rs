@@ -7,21 +7,21 @@ use crate::offsets::Host;
 use crate::wanted_ranges::LoadedTable;
 use crate::{Error, Format};
 
-/// Kind of table: the L1 table.
+/// Table kind: the L1 table.
 pub(super) const L1: u8 = 0;
-/// Kind of table: an L2 table. Its note is the first guest byte that it maps.
+/// Table kind: an L2 table. `LoadedTable::note` is the first guest byte that it maps.
 pub(super) const L2: u8 = 1;
-/// Kind of table: the refcount table.
+/// Table kind: the refcount table.
 pub(super) const REFCOUNT_TABLE: u8 = 2;
-/// Kind of table: a refcount block. Its note is the first byte of the image that it counts.
+/// Table kind: a refcount block. `LoadedTable::note` is the first image byte that it counts.
 pub(super) const REFCOUNT_BLOCK: u8 = 3;
-/// Kind of table, only used by checks: the snapshot table.
+/// Table kind, used only by checks: the snapshot table.
 pub(super) const SNAPSHOTS: u8 = 4;
-/// Kind of table, only used by checks: the L1 table of a snapshot.
+/// Table kind, used only by checks: the L1 table of a snapshot.
 pub(super) const SNAPSHOT_L1: u8 = 5;
-/// Kind of table, only used by checks: the directory of bitmaps.
+/// Table kind, used only by checks: the bitmap directory.
 pub(super) const BITMAPS: u8 = 6;
-/// Kind of table, only used by checks: the table of a bitmap.
+/// Table kind, used only by checks: the table of a bitmap.
 pub(super) const BITMAP_TABLE: u8 = 7;
 
 /// Bits 9-55 of L1 and standard L2 entries: a host offset.
@@ -171,7 +171,7 @@ pub(super) fn read_refcount(header: &Qcow2Header, block: &[u8], index: u64) -> O
         let bytes = block.get(at..at.checked_add(width)?)?;
         return Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)));
     }
-    // Narrower than a byte: "the bits are numbered from the least significant one".
+    // For refcounts narrower than a byte, "the bits are numbered from the least significant one".
     let per_byte = usize::try_from(8 / bits).ok()?;
     let byte = u64::from(*block.get(index / per_byte)?);
     let shift = (index % per_byte) as u64 * bits;
@@ -183,7 +183,7 @@ pub(super) fn refcounts_per_block(header: &Qcow2Header) -> u64 {
     (header.cluster_size() * 8) >> header.refcount_order
 }
 
-/// Returns the bytes of the image whose refcounts fit in one block.
+/// Returns the number of image bytes whose refcounts fit in one block.
 pub(super) fn bytes_per_block(header: &Qcow2Header) -> u64 {
     refcounts_per_block(header).saturating_mul(header.cluster_size())
 }

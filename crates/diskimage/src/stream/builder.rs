@@ -46,7 +46,7 @@ impl MapBuilder {
         self.layout.head_facts().clone()
     }
 
-    /// Bytes of memory that the builder takes.
+    /// Bytes of memory that the builder uses.
     fn memory_bytes(&self) -> u64 {
         let tables = bytes_of::<TableRange>(self.tables.capacity());
         self.wants.memory_bytes() + self.handed_out + tables + self.layout.memory_bytes()
@@ -57,7 +57,7 @@ impl MapBuilder {
         let tables = wants.iter().filter(|want| want.is_table()).count();
         let grown = growth_bytes(&self.tables, tables);
         self.account.hold_bytes(self.memory_bytes() + bytes_of::<WantedRange>(wants.capacity()) + grown)?;
-        // Ranges and tables that only save memory in one pass are not needed here.
+        // Drop ranges and tables that exist only to save memory when reading in one pass.
         wants.retain(|want| match want.role {
             RangeRole::Ignored => false,
             RangeRole::Table(kind) => self.layout.is_required(kind),
@@ -92,7 +92,7 @@ impl MapBuilder {
         Ok(())
     }
 
-    /// Bytes of the image that hold guest data.
+    /// Number of image bytes that contain guest data.
     pub fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes
     }
@@ -125,7 +125,8 @@ impl TableConsumer for MapBuilder {
     }
 }
 
-/// Bytes by which a list grows to take `more` values. It at least doubles in size.
+/// Bytes by which the memory of a list grows when `more` values are added. The list at least
+/// doubles in size.
 fn growth_bytes<T>(list: &Vec<T>, more: usize) -> u64 {
     if list.capacity() - list.len() >= more {
         return 0;

@@ -1,10 +1,10 @@
 //! The engine that all formats share. It takes image bytes in file order and emits guest bytes.
 //!
 //! A layout never sees the data or the target disk, and does not know how the image arrives. It
-//! names the tables that it wants and, given a table, the ranges that this table maps. The engine
-//! keeps the wanted ranges in image order, merges neighbours, collects tables and compressed
-//! clusters, serves overlapping ranges alike, and parks units that nothing maps yet. In most
-//! images tables come first, and nothing is ever parked.
+//! requests tables and, given a table, the ranges that the table maps. The engine keeps the wanted
+//! ranges in image order, merges neighbours, collects tables and compressed clusters, treats
+//! overlapping ranges alike, and parks the parts of the image ("units") that no table maps yet. In
+//! most images tables come first, and nothing is ever parked.
 
 pub(crate) mod builder;
 mod parking;
@@ -104,7 +104,7 @@ impl ImageStream {
         self.layout.zero_ranges()
     }
 
-    /// Bytes of memory that the stream takes: the part of the map that is known and still needed,
+    /// Bytes of memory that the stream uses: the part of the map that is known and still needed,
     /// the tables that are being collected, and the parking ledger.
     fn memory_bytes(&self) -> u64 {
         let passing: u64 = self
@@ -236,7 +236,7 @@ impl ImageStream {
         Err(Error::TooEntangled { format, what, offset })
     }
 
-    /// Bytes from the current position on that belong to the same ranges.
+    /// Number of bytes from the current position on that belong to the same set of ranges.
     fn piece_length(&self, available: usize) -> usize {
         let mut end = Host(u64::MAX);
         if let Some(next) = self.wants.next_host() {
@@ -341,8 +341,8 @@ impl ImageStream {
         self.expect_tables(&passed);
         let first_ahead = passed.partition_point(|want| want.host < self.position);
         if first_ahead == 0 {
-            // Most tables precede everything that they map. `split_off` would copy all of their
-            // ranges.
+            // The usual case: the table precedes everything that it maps. `split_off` would copy
+            // all of its ranges.
             self.hold_bytes(bytes_of::<WantedRange>(passed.capacity()))?;
             self.wants.add_sorted(passed);
             return Ok(());
@@ -357,7 +357,7 @@ impl ImageStream {
         self.tables_missing += wants.iter().filter(required).count();
     }
 
-    /// Once all tables are known, nothing can refer to parked units any more. Releases them.
+    /// Releases the parked units once all tables are known: nothing can refer to them any more.
     fn check_map_complete<S: GuestSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         if self.tables_missing == 0
             && let Some(parking) = self.parking.take()
@@ -368,8 +368,8 @@ impl ImageStream {
     }
 }
 
-/// Bytes of memory that a wanted range takes when it has arrived. A table is joined into one
-/// buffer while its pieces are still held.
+/// Bytes of memory that a wanted range uses when it has arrived. A table is joined into one buffer
+/// while its pieces are still held.
 fn captured_bytes(want: &WantedRange) -> u64 {
     match want.role {
         RangeRole::Table(_) => 2 * u64::from(want.length),

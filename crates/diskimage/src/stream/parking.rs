@@ -94,7 +94,7 @@ impl ParkingLedger {
         Self { unit, parked: BTreeMap::new(), start: Host(0), current: CurrentUnit::default() }
     }
 
-    /// Bytes of memory that the ledger takes. The parked bytes themselves are held by the sink.
+    /// Bytes of memory that the ledger uses. The parked bytes themselves are held by the sink.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.parked.len() as u64 * PARKED_BYTES
     }
@@ -114,7 +114,8 @@ impl ParkingLedger {
         }
     }
 
-    /// Takes the next bytes of the unit that is passing. `is_used` if something refers to them.
+    /// Takes the next bytes of the unit that is passing. `is_used` is true if something refers to
+    /// them.
     pub(super) fn pass_piece(&mut self, piece: &Bytes, is_used: bool) {
         let length = piece.len() as u64;
         self.current.bytes += length;
@@ -139,8 +140,8 @@ impl ParkingLedger {
             unused: current.bytes.saturating_sub(current.used),
             ..current.usage
         };
-        // The first cluster has a refcount, but no table refers to it. It would stay parked until
-        // the end.
+        // The first cluster has a refcount, but no table refers to it, so it would stay parked
+        // until the end.
         let is_header = host == Host(0) && layout.counts_references();
         if current.is_done || is_header || usage.is_done(layout) {
             return Ok(());

@@ -8,8 +8,8 @@ use crate::{Error, Format};
 /// Block size in bytes: the only one that VirtualBox creates by itself and that QEMU reads.
 pub(super) const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Length in bytes of the version 1.1 header, including the text before it. A later header has a
-/// geometry after these bytes.
+/// Length in bytes of the version 1.1 header, including the text before it. A later header
+/// contains a geometry after these bytes.
 const HEADER_BYTES: usize = 0x1c8;
 const SECTOR_BYTES: u64 = 512;
 /// Largest number of blocks: a map of 2 GiB minus one sector (QEMU, `VDI_BLOCKS_IN_IMAGE_MAX`).
@@ -36,7 +36,7 @@ const PARENT_UUID_AT: usize = 0x1b8;
 pub(super) struct VdiHeader {
     /// How the image grows, in a word: `dynamic` or `static`.
     pub(super) kind: &'static str,
-    /// Bytes of the virtual disk, rounded up to a sector of 512 bytes as QEMU does.
+    /// Size of the virtual disk in bytes, rounded up to a sector of 512 bytes as QEMU does.
     pub(super) virtual_size: u64,
     /// Offset of the block map; a multiple of 512.
     pub(super) map_offset: Host,

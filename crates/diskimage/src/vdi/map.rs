@@ -2,10 +2,10 @@
 
 use crate::wanted_ranges::LoadedTable;
 
-/// Kind of table: a part of the block map. Its note is the index of its first entry.
+/// Table kind: a part of the block map. `LoadedTable::note` is the index of its first entry.
 pub(super) const BLOCK_MAP: u8 = 0;
 
-/// Bytes of an entry of the block map.
+/// Size of a block map entry in bytes.
 pub(super) const ENTRY_BYTES: u64 = 4;
 
 /// Entries from this value on are not block numbers. 0xffff_fffe is a block of zeros. 0xffff_ffff

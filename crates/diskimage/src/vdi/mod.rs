@@ -34,7 +34,7 @@ struct VdiLayout {
 impl VdiLayout {
     fn new(header: VdiHeader) -> Self {
         let map_bytes = header.virtual_size.div_ceil(BLOCK_BYTES) * ENTRY_BYTES;
-        // All writers store the map before the blocks, and then nothing has to be parked.
+        // Nothing has to be parked if the map comes before the blocks, where all writers store it.
         let waits = header.data_offset < header.map_offset + map_bytes;
         let facts = HeadFacts {
             cluster_size: Some(BLOCK_BYTES),

@@ -1,5 +1,5 @@
-//! The block allocation table ("Block Allocation Table and Data Blocks"), and the VHD format as
-//! the engine sees it.
+//! The block allocation table ("Block Allocation Table and Data Blocks"), and the layout interface
+//! for the VHD format.
 
 use super::dynamic::DynamicHeader;
 use super::footer::VhdFooter;
@@ -10,7 +10,7 @@ use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format, HeadFacts};
 
-/// Kind of table: a part of the block allocation table. Its note is the index of its first entry.
+/// Table kind: a part of the BAT. `LoadedTable::note` is the index of the part's first entry.
 const BAT: u8 = 0;
 
 const ENTRY_BYTES: u64 = 4;

@@ -12,7 +12,7 @@ pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
 
 /// Returns true if an image of `image_length` bytes whose last 512 bytes are `last` is certainly a
 /// fixed disk, because its footer describes exactly the bytes before it. This excludes a raw disk
-/// that ends with a file which is a smaller fixed image.
+/// whose last file happens to be a smaller fixed image.
 pub fn is_fixed(last: &[u8], image_length: u64) -> bool {
     parse_footer(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
 }

@@ -31,10 +31,10 @@ const MAX_GEOMETRY_SECTORS: u64 = 65_535 * 16 * 255;
 const MAX_SECTORS: u64 = 0xff00_0000;
 
 /// Creators whose disks are as large as their geometry, as in QEMU 10: Virtual PC, and QEMU
-/// without `force_size`. For all other creators, the current size counts.
+/// without `force_size`. For all other creators, the "Current Size" field applies.
 const GEOMETRY_CREATORS: [[u8; 4]; 2] = [*b"vpc ", *b"qemu"];
 
-/// The field "Disk Type".
+/// The "Disk Type" field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskType {
     /// The disk itself, followed by the footer.
@@ -51,7 +51,7 @@ pub(super) struct VhdFooter {
     pub(super) disk_type: DiskType,
     /// Offset of the dynamic disk header.
     pub(super) data_offset: Host,
-    /// Size of the disk in bytes, according to the field "Current Size".
+    /// Size of the disk in bytes, according to the "Current Size" field.
     pub(super) current_size: u64,
     /// Size of the disk in bytes as QEMU sees it: given by the geometry or by the current size, in
     /// whole sectors.

@@ -8,7 +8,7 @@ use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, Format, HeadFacts};
 
-/// Kind of table: a part of the block allocation table. Its note is the index of its first entry.
+/// Table kind: a part of the BAT. `LoadedTable::note` is the index of the part's first entry.
 const BAT: u8 = 0;
 
 pub(super) const ENTRY_BYTES: u64 = 8;
@@ -27,7 +27,7 @@ pub(super) struct VhdxLayout {
     pub(super) facts: HeadFacts,
     pub(super) metadata: VhdxMetadata,
     pub(super) regions: VhdxRegions,
-    /// Number of payload blocks in a chunk. After each chunk, the table has an entry for the
+    /// Number of payload blocks in a chunk. After each chunk, the table contains an entry for the
     /// sector bitmap of the chunk.
     chunk_blocks: u64,
     /// Number of entries in the table.
@@ -39,11 +39,12 @@ impl VhdxLayout {
     pub(super) fn new(metadata: VhdxMetadata, regions: VhdxRegions) -> Result<Self, Error> {
         let chunk_blocks = CHUNK_SECTORS * metadata.sector_size / metadata.block_size;
         let entries = match metadata.virtual_size.div_ceil(metadata.block_size) {
-            // QEMU's number of entries is 32 bits wide, and wraps to this value for an empty disk.
-            // QEMU writes a table of this size for an empty disk and refuses a smaller one. A disk
-            // whose size was damaged is therefore not mistaken for an empty disk.
+            // In QEMU the number of entries is 32 bits wide, and wraps to this value for an empty
+            // disk. QEMU writes a table of this size for an empty disk and refuses a smaller one.
+            // A disk whose size was damaged is therefore not mistaken for an empty disk.
             0 => u64::from(u32::MAX) / chunk_blocks,
-            // 2.5: a sector bitmap entry between two chunks, but not after the last chunk.
+            // There is a sector bitmap entry between two chunks, but none after the last chunk
+            // (2.5).
             blocks => blocks + (blocks - 1) / chunk_blocks,
         };
         let room = (regions.bat.end - regions.bat.start) / ENTRY_BYTES;
@@ -105,9 +106,9 @@ impl VhdxLayout {
             )));
         }
         let length = self.metadata.block_size.min(guest.remaining_bytes(self.metadata.virtual_size));
-        // The last block may end where the disk ends, because older versions of QEMU wrote it like
-        // this. When QEMU looks for the last block, it mistakes bitmap entries for blocks. If the
-        // table has such entries, QEMU therefore requires that every block is complete.
+        // The last block may end where the disk ends, because older versions of QEMU wrote it in
+        // this way. When QEMU looks for the last block, it mistakes bitmap entries for blocks. If
+        // the table contains such entries, QEMU therefore requires that every block is complete.
         let has_bitmaps = self.entries > self.chunk_blocks;
         Ok(PayloadBlock { host, guest, length, end: if has_bitmaps { end } else { host + length } })
     }
@@ -126,15 +127,15 @@ pub(super) struct PayloadBlock {
     pub(super) guest: Guest,
     /// Bytes of the block that belong to the disk.
     pub(super) length: u64,
-    /// The offset that the image must at least reach.
+    /// The offset that the end of the image must reach or exceed.
     pub(super) end: Host,
 }
 
 /// An error in an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BatEntryError {
-    /// The block overflows the largest offset or overlaps a region. QEMU reports this when it
-    /// opens the image.
+    /// The block extends beyond the largest supported offset, or overlaps a region. QEMU reports
+    /// this when it opens the image.
     OfItsPlace(String),
     /// The block has an invalid state, or lies in the first MiB. QEMU reports this when it reads
     /// the block, if at all.

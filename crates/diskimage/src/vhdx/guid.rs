@@ -10,5 +10,5 @@ pub(super) const fn guid_from_digits(digits: u128) -> Guid {
     [d, c, b, a, f, e, h, g, i, j, k, l, m, n, o, p]
 }
 
-/// The GUID of zeros, which stands for no GUID. A header with this log GUID has an empty log.
+/// The GUID of zeros, which means "no GUID". A header with this log GUID has an empty log.
 pub(super) const NONE: Guid = [0; 16];

@@ -1,4 +1,4 @@
-//! The VHDX format as the engine sees it.
+//! Implements the layout interface for the VHDX format.
 
 use super::bat::{BatEntryError, ENTRY_BYTES, VhdxLayout, bat_entries};
 use super::check::VhdxCheck;

@@ -25,7 +25,7 @@ const LOGICAL_SECTOR_SIZE: Guid = guid_from_digits(0x8141BF1D_A96F_4709_BA47_F23
 const PHYSICAL_SECTOR_SIZE: Guid = guid_from_digits(0xCDA348C7_445D_4471_9CC9_E9885251C556);
 const PARENT_LOCATOR: Guid = guid_from_digits(0xA8D35F2D_B30B_454D_ABF7_D3D84834AB0C);
 
-/// The items that every image has: GUID, name and minimum length in bytes.
+/// The items that every image must contain: GUID, name and minimum length in bytes.
 const REQUIRED: [(Guid, &str, u64); 5] = [
     (FILE_PARAMETERS, "file parameters", 8),
     (VIRTUAL_DISK_SIZE, "virtual disk size", 8),
@@ -177,8 +177,8 @@ impl MetadataItems {
     }
 }
 
-/// Refuses an unknown item with the flag "IsRequired": a reader that does not know the item must
-/// not read the image.
+/// Refuses an unknown item whose "IsRequired" flag is set: a reader that does not support the item
+/// must not read the image.
 fn refuse_required(guid: Guid, entry: &[u8]) -> Result<(), Error> {
     if le32(entry, 24).is_none_or(|flags| flags & 4 == 0) {
         return Ok(());

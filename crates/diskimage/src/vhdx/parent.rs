@@ -26,8 +26,8 @@ pub(super) fn parent_path(locator: &[u8]) -> String {
     path.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-/// Reads a key-value pair. The entry has the offsets of key and value, then their lengths. Both
-/// are UTF-16, little-endian.
+/// Reads a key-value pair. The entry contains the offsets of key and value, then their lengths.
+/// Both are UTF-16, little-endian.
 fn read_pair(locator: &[u8], entry: &[u8]) -> Option<(String, String)> {
     let text = |offset: u32, length: u16| {
         let start = usize::try_from(offset).ok()?;

@@ -98,8 +98,8 @@ fn parse_range(entry: &[u8]) -> Result<Range<Host>, Error> {
     }
 }
 
-/// Refuses an unknown region with the flag "Required": a reader that does not know the region must
-/// not read the image.
+/// Refuses an unknown region whose "Required" flag is set: a reader that does not support the
+/// region must not read the image.
 fn refuse_required(entry: &[u8]) -> Result<(), Error> {
     let is_required = le32(entry, 28).is_some_and(|flags| flags & 1 != 0);
     if !is_required {

@@ -1,5 +1,5 @@
-//! The grains that the markers of a stream describe, to be compared with its tables. QEMU uses
-//! only the tables, and both have to describe the same disk.
+//! The grains that the markers of a stream describe. They are compared with the stream's tables:
+//! QEMU uses only the tables, and both have to describe the same disk.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 use crate::{Error, Format};
 
-/// Memory that a map entry takes besides the entries of its table: key, value, its share of
+/// Memory that a map entry uses in addition to the entries of its table: key, value, its share of
 /// half-empty nodes, and the overhead of the allocator.
 const ENTRY_BYTES: u64 = 96;
 
@@ -51,8 +51,8 @@ impl VmdkContents {
             return Err(Format::Vmdk
                 .corrupt_error("a grain lies beyond the 2 TiB that a grain table can refer to", host));
         };
-        // The entries of the table are gone, so the grain cannot be compared with it. A reader
-        // that continues after the table would not know about the grain either.
+        // The entries of the table were dropped, so the grain cannot be compared with it. A reader
+        // that continues after the table would not find the grain either.
         if self.confirmed.contains_key(&table) {
             return Err(
                 Format::Vmdk.corrupt_error("a grain follows the grain table that should refer to it", host)
@@ -120,7 +120,7 @@ impl VmdkContents {
         granted
     }
 
-    /// Bytes of memory that the contents take.
+    /// Bytes of memory that the contents use.
     pub(super) fn memory_bytes(&self) -> u64 {
         let directory = self.directory.as_ref().map_or(0, |(_, entries)| entries.len());
         let tables = self.marked.len() + self.confirmed.len() + self.unplaced.len();
@@ -153,7 +153,7 @@ impl VmdkContents {
     }
 
     /// Returns true if table `index` contains exactly the marked grains. The table is at `host`,
-    /// which is 0 if the directory has no table there.
+    /// which is 0 if the directory lists no table there.
     fn matches_table(&mut self, index: u64, host: Host) -> bool {
         let is_empty = |entries: &Entries| entries.iter().all(|entry| *entry == 0);
         if let Some(confirmed) = self.confirmed.remove(&index) {

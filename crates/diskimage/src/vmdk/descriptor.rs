@@ -10,7 +10,7 @@ use crate::{Error, Format};
 const DESCRIPTOR_AT: Host = Host(512);
 /// Bytes of the descriptor that QEMU reads: 20 sectors.
 const QEMU_DESCRIPTOR_BYTES: usize = 20 * 512;
-/// Largest supported descriptor. Usual ones have 10 KiB.
+/// Largest supported descriptor. Typical ones have 10 KiB.
 const MAX_DESCRIPTOR_BYTES: u64 = 256 << 10;
 
 /// The relevant lines of a descriptor.
@@ -19,7 +19,7 @@ struct VmdkDescriptor {
     /// The values of all `createType` lines.
     types: Vec<String>,
     extents: Vec<DescriptorExtent>,
-    /// Name of the parent of a differencing disk; empty if it has a parent without a name.
+    /// Name of the parent of a differencing disk; empty if the parent is not named.
     parent: Option<String>,
 }
 
@@ -102,8 +102,8 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     if let Some(name) = descriptor.parent {
         return Err(Error::Parent { format: Format::Vmdk, name });
     }
-    // All checked together: a second kind, a second extent or a name in another folder could lead
-    // QEMU to bytes that are not in this file.
+    // A second kind, a second extent or a name in another folder could lead QEMU to bytes that are
+    // not in this file, so all of them are checked together.
     let kinds: Option<Vec<_>> = descriptor.types.iter().map(|name| CreateType::from_name(name)).collect();
     let elsewhere = descriptor.extents.iter().find(|extent| !extent.may_be_this_file());
     match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
@@ -147,7 +147,7 @@ impl VmdkDescriptor {
         for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
             descriptor.add_line(&String::from_utf8_lossy(line));
         }
-        // QEMU searches the whole text for it, including comments.
+        // QEMU searches the whole text for this key, including comments.
         const HINT: &[u8] = b"parentFileNameHint";
         if descriptor.parent.is_none() && text.windows(HINT.len()).any(|window| window == HINT) {
             descriptor.parent = Some(String::new());
@@ -175,7 +175,7 @@ impl VmdkDescriptor {
         }
     }
 
-    /// Creates the error that names the kind of the disk and the file with its data.
+    /// Creates the error that states the kind of the disk and the file that contains its data.
     fn into_error(self, format: Format) -> Error {
         if let Some(name) = self.parent {
             return Error::Parent { format, name };

@@ -29,9 +29,9 @@ const MAX_DIRECTORY_ENTRIES: u64 = 2 << 20;
 const MAX_L1_ENTRIES: u64 = 32 << 20;
 /// Value of the directory's offset if the directory comes last ("gdOffset", `GD_AT_END`).
 const AT_END: u64 = u64::MAX;
-/// Flag: the image has a redundant grain directory.
+/// Flag: the image contains a redundant grain directory.
 const REDUNDANT: u32 = 1 << 1;
-/// Flag: grain table entry 1 stands for a grain of zeros.
+/// Flag: grain table entry 1 means a grain of zeros.
 const ZEROED_GRAINS: u32 = 1 << 2;
 /// Flag: grains and tables are preceded by markers.
 const MARKERS: u32 = 1 << 17;
@@ -60,7 +60,7 @@ pub(super) struct VmdkHeader {
     pub(super) overhead: Host,
     /// The range of the text descriptor; empty if the image has no descriptor.
     pub(super) descriptor: Range<Host>,
-    /// Grain table entry 1 stands for a grain of zeros.
+    /// True if grain table entry 1 means a grain of zeros.
     pub(super) has_zeroed_grains: bool,
     /// Grains are zlib streams.
     pub(super) is_compressed: bool,
@@ -87,7 +87,7 @@ impl VmdkHeader {
         if flags & REDUNDANT != 0 {
             in_bytes("the offset of the redundant grain directory", u64_at(48)?)?;
         }
-        // The flag in bit 16 has the same meaning, but QEMU uses the algorithm.
+        // Bit 16 of the flags has the same meaning, but QEMU uses this field, the algorithm.
         let is_compressed = match u16_at(77)? {
             0 => false,
             1 => true,

@@ -2,14 +2,14 @@
 
 /// The grain directory.
 pub(super) const DIRECTORY: u8 = 0;
-/// A grain table. Its note is the first guest byte that it maps.
+/// A grain table. `LoadedTable::note` is the first guest byte that it maps.
 pub(super) const GRAIN_TABLE: u8 = 1;
 /// The end of an image that is read at any offset: the footer, between its marker and the
 /// end-of-stream marker.
 pub(super) const FOOTER: u8 = 2;
 /// A marker.
 pub(super) const MARKER: u8 = 3;
-/// The type of a marker that does not precede a grain. Its note is the value of the marker.
+/// The type of a marker that does not precede a grain. `LoadedTable::note` is the marker's value.
 pub(super) const MARKER_TYPE: u8 = 4;
 /// A grain table after its marker.
 pub(super) const MARKED_TABLE: u8 = 5;

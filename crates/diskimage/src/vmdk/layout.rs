@@ -1,4 +1,4 @@
-//! The VMDK format as the engine sees it.
+//! Implements the layout interface for the VMDK format.
 
 use bytes::Bytes;
 
@@ -48,7 +48,7 @@ impl VmdkLayout {
                 .is_compressed
                 .then_some(CompressedClusters { compression: ClusterCompression::Zlib, size: header.grain }),
             cluster_size: Some(header.grain),
-            // Markers state the position of each grain before its data arrives.
+            // With markers nothing is parked: they state each grain's position before its data.
             parking_unit: (!is_at_end).then_some(unit),
             features,
             ..HeadFacts::new(Format::Vmdk, header.capacity)
@@ -57,7 +57,7 @@ impl VmdkLayout {
     }
 
     /// Checks that the image reaches the offset of its first grain. QEMU requires this even if the
-    /// image has no grains.
+    /// image contains no grains.
     fn check_reaches_grains(&self, image_end: Host) -> Result<(), Error> {
         if image_end.next_unit(SECTOR) >= self.header.overhead {
             return Ok(());

@@ -8,7 +8,8 @@ use crate::bytes_at::{le32, le64};
 use crate::offsets::{Guest, Host};
 use crate::{Error, Format};
 
-/// Bytes that all markers have. After the marker of a grain, the data follows at once.
+/// Size in bytes of the part that all markers share. After a grain's marker, the data follows at
+/// once.
 pub(super) const MARKER_BYTES: u64 = 12;
 /// Bytes of the type of a marker that does not precede a grain.
 pub(super) const TYPE_BYTES: u64 = 4;
@@ -64,7 +65,7 @@ impl VmdkMarker {
 }
 
 impl MarkerKind {
-    /// Returns the kind that has this number in a marker.
+    /// Returns the marker kind with this number.
     pub(super) fn from_number(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::EndOfStream),

@@ -43,7 +43,7 @@ impl MarkerWalk {
         Ok(())
     }
 
-    /// Bytes of memory that the contents take.
+    /// Bytes of memory that the contents use.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.contents.memory_bytes()
     }
@@ -72,7 +72,7 @@ impl MarkerWalk {
         Ok(())
     }
 
-    /// Handles the type of a marker. The note of the table is the value of the marker.
+    /// Handles the type of a marker. `LoadedTable::note` is the value of the marker.
     fn learn_type(
         &mut self,
         header: &VmdkHeader,

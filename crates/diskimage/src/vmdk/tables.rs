@@ -91,13 +91,13 @@ impl GrainTables {
         }
     }
 
-    /// Bytes of memory that the lists take.
+    /// Bytes of memory that the lists use.
     pub(super) fn memory_bytes(&self) -> u64 {
         bytes_of::<CompressedGrain>(self.compressed.capacity()) + bytes_of::<u32>(self.places.capacity())
     }
 
     /// Requests the compressed grains. Tables do not state the length of a compressed grain, but
-    /// it ends at the latest where the next grain or table begins. All of them must therefore be
+    /// it ends at the latest where the next grain or table begins. All tables must therefore be
     /// known.
     fn place_compressed(&mut self, header: &VmdkHeader, grains: &mut RangeBatch) {
         self.compressed.sort_unstable();
@@ -106,7 +106,8 @@ impl GrainTables {
         for (index, grain) in self.compressed.iter().enumerate().rev() {
             let places = self.places.partition_point(|place| *place <= grain.sector);
             let next = self.places.get(places).map_or(next_grain, |place| next_grain.min(*place));
-            // No grain or table can follow the very last sector that a table can refer to.
+            // The last sector that a table can address has no successor, so `next` is the grain's
+            // own sector: allow one sector.
             let room = u64::from(next - grain.sector).max(1) * SECTOR;
             let guest = Guest(u64::from(grain.number) * header.grain);
             let host = at_sector(grain.sector);

@@ -14,7 +14,7 @@ use crate::{Error, Format};
 const ENTRY_BYTES: usize = 24;
 /// Largest bitmap in bytes, the same limit as in QEMU (`BME_MAX_PHYS_SIZE`).
 const MAX_BITMAP_BYTES: u64 = 512 << 20;
-/// log2 of the number of bytes that a bit stands for.
+/// Allowed values for log2 of the number of bytes that one bit covers.
 const GRANULARITY_BITS: std::ops::RangeInclusive<u8> = 9..=31;
 const MAX_NAME_BYTES: usize = 1023;
 /// The only defined type of bitmap: dirty tracking.

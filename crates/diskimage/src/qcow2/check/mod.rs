@@ -30,8 +30,8 @@ pub(super) struct Qcow2Check {
     header: Qcow2Header,
     clusters: ClusterTable,
     phase: CheckPhase,
-    /// Offsets of the L2 tables that L1 tables refer to; true if the L1 table is the disk's own
-    /// and not a snapshot's. Complete when all L1 tables have arrived.
+    /// Offset of each L2 table that an L1 table refers to, and true if the L1 table is the disk's
+    /// own and not a snapshot's. Complete when all L1 tables have arrived.
     l2_tables: Vec<(Host, bool)>,
     /// References to the L2 tables that are being examined, sorted by offset.
     l2_uses: Vec<L2Uses>,
