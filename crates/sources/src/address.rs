@@ -5,7 +5,7 @@ use url::Url;
 /// Longest path that is printed, in bytes. A server may redirect to a path of any length.
 const MAX_PATH_BYTES: usize = 512;
 
-/// Formats `url` for logs and errors: without user-info, query and fragment, which may hold
+/// Formats `url` for logs and errors: without user-info, query and fragment, which may contain
 /// secrets.
 pub(crate) fn printable_url(url: &Url) -> String {
     // A serialised URL is ASCII, so the cut is always at a character boundary.
@@ -16,7 +16,7 @@ pub(crate) fn printable_url(url: &Url) -> String {
 }
 
 /// Adds `http://` to `text` unless it has a scheme. Without `://`, `host:port` would parse as a
-/// URL of scheme `host`.
+/// URL whose scheme is `host`.
 pub(crate) fn with_scheme(text: &str) -> String {
     if text.contains("://") { text.to_owned() } else { format!("http://{text}") }
 }

@@ -22,7 +22,7 @@ use crate::error::{invalid_error, io_error};
 use crate::pipe::PipeBody;
 use crate::scheme::find_scheme;
 
-/// A file or a block device, which are read at any offset, or a pipe, which is read once.
+/// A file or a block device, which can be read at any offset, or a pipe, which can be read once.
 pub struct FileSource {
     name: String,
     kind: FileKind,
@@ -62,7 +62,7 @@ impl FileSource {
         Ok(Self { name, kind, stop })
     }
 
-    /// Opens standard input. Its length counts as unknown, whatever it is connected to.
+    /// Opens standard input. Its length is treated as unknown, whatever it is connected to.
     fn open_stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();
         let fd = io::stdin().as_fd().try_clone_to_owned().map_err(|error| io_error("open", &name, &error))?;
@@ -147,7 +147,7 @@ struct FileBody {
     name: String,
     local: Arc<LocalFile>,
     reader: LocalReader,
-    /// Zeros before the position of the reader that have not been returned yet.
+    /// Number of zeros before the reader's position that have not been returned yet.
     hole: u64,
 }
 

@@ -15,7 +15,7 @@
 //!  pod ──────────► SourceLocation ────────┴─► open_source(place, network) ─► Source
 //! ```
 //!
-//! [`place`] knows all kinds of sources. [`network`] holds the settings for reaching servers.
+//! [`place`] lists all kinds of sources. [`network`] holds the settings for reaching servers.
 
 #![forbid(unsafe_code)]
 

@@ -37,8 +37,8 @@ pub struct Network {
     pub proxy: ProxyConfig,
     /// Rules for which secrets may be sent to which server.
     pub policy: ImportPolicy,
-    /// Number of parallel connections for one body, where the server allows several. `None` lets
-    /// the kind of source decide.
+    /// Number of parallel connections for one body, if the server allows several. `None` lets the
+    /// kind of source decide.
     pub connections: Option<NonZeroUsize>,
     /// Limits for retries and timeouts.
     pub patience: RetryPolicy,
@@ -86,7 +86,7 @@ impl Network {
     }
 
     /// Runs `attempt` and retries it while the server seems to be temporarily unavailable.
-    /// `passes` decides by the error whether that is the case.
+    /// `passes` returns true for errors that mean this.
     pub(crate) async fn retry_first_request<T>(
         &self,
         passes: impl Fn(&SourceError) -> bool,

@@ -34,7 +34,7 @@ impl PipeBody {
         Self { name, file, position: 0, stop }
     }
 
-    /// Waits for at most `wait`. Returns true if the pipe has bytes or is at its end.
+    /// Waits for at most `wait`. Returns true if the pipe contains bytes or is at its end.
     fn is_ready(&self, wait: Duration) -> Result<bool, SourceError> {
         if self.stop.is_cancelled() {
             return Err(stopped_error());
@@ -54,7 +54,7 @@ impl PipeBody {
 
 impl SourceBody for PipeBody {
     /// Returns a full chunk, or the bytes received so far if no more arrive soon. A pipe holds
-    /// only 64 KiB unless its writer asked for more, so a chunk takes several reads.
+    /// only 64 KiB unless its writer requested more, so a chunk takes several reads.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let mut chunk = ChunkBuffer::new(self.position);
         let mut since = None;

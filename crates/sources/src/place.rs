@@ -32,8 +32,8 @@ use crate::vddk::{self, VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOpti
 /// All kinds of object stores.
 pub static STORES: [&ObjectStoreKind; 2] = [&s3::STORE, &gcs::STORE];
 
-/// A location that an image is read from. An address that may hold a password is stored as text if
-/// its parser reports errors without repeating it.
+/// A location that an image is read from. An address that may contain a password is stored as text
+/// if its parser reports errors without repeating it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceLocation {
     /// A file, block device or pipe of this machine; `-` is standard input.
@@ -78,7 +78,7 @@ pub enum SourceLocation {
     Glance(GlanceOptions),
 }
 
-/// Options that are given beside the address on a command line. Each kind of source uses its own.
+/// Options that a command line accepts besides the address. Each kind of source uses its own.
 #[derive(Debug, Clone, Default)]
 pub struct SourceOptions {
     /// Options for object stores.
@@ -148,7 +148,7 @@ impl SourceLocation {
 
     /// Fails if a request for this location cannot be valid: the name of an image is malformed, or
     /// required credentials are missing. [`open_source`] makes the same checks. A command line
-    /// calls this function first, to tell usage errors from failures of the source.
+    /// calls this function first, to distinguish usage errors from failures of the source.
     pub fn check_request(&self, credentials: Option<&BasicCredentials>) -> Result<(), SourceError> {
         match self {
             Self::Registry { reference, .. } => registry::check_reference(reference),
@@ -209,7 +209,7 @@ pub struct OpenedSource {
     pub remarks: SourceInfo,
 }
 
-/// Information about a source beside its bytes.
+/// Information about a source in addition to its bytes.
 pub enum SourceInfo {
     /// No additional information.
     None,

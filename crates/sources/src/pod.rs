@@ -18,7 +18,7 @@ use crate::network::Network;
 use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
 
-/// Variables with user and password, or access key and secret key. They count only if both are
+/// Variables with user and password, or access key and secret key. They are used only if both are
 /// set.
 const ACCESS_KEY_ID: &str = "IMPORTER_ACCESS_KEY_ID";
 const SECRET_KEY: &str = "IMPORTER_SECRET_KEY";

@@ -124,7 +124,7 @@ impl RetryPolicy {
     }
 
     /// Runs `ask` and retries it while the server seems to be temporarily unavailable. `passes`
-    /// decides by the error whether that is the case.
+    /// returns true for errors that mean this.
     pub(super) async fn retry_first_request<T>(
         &self,
         observer: &dyn Observer,
@@ -151,7 +151,7 @@ impl RetryPolicy {
     }
 }
 
-/// Reports the pauses between attempts to an observer, and their end when it is dropped.
+/// Reports a pause between two attempts to the observer, and reports its end when dropped.
 pub(super) struct WaitReport<'a> {
     observer: &'a dyn Observer,
     is_begun: bool,
@@ -179,8 +179,8 @@ impl Drop for WaitReport<'_> {
     }
 }
 
-/// Returns the last part of the error message, which is the cause. A line of progress has no room
-/// for the rest.
+/// Returns the last part of the error message, which is the cause. A progress line has no room for
+/// the rest.
 pub(super) fn short_cause(error: &SourceError) -> String {
     match error.kind() {
         SourceErrorKind::Status(code) => match StatusCode::from_u16(code) {
@@ -311,8 +311,8 @@ impl<'a> RetryAttempts<'a> {
     }
 }
 
-/// Longest time to find out which object is meant, over all requests together. Each response alone
-/// may be slow.
+/// Longest total time of all requests that find out which object is meant. Each response alone may
+/// be slow.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `work`, which sends several requests, within [`LOOKUP_LIMIT`].

@@ -58,7 +58,7 @@ const fn scheme(name: &'static str, kind: SourceKind, is_listed: bool, is_for_cl
     UrlScheme { name, kind, is_listed, is_for_clusters }
 }
 
-/// All schemes, in the order in which help and errors name them.
+/// All schemes, in the order in which help and errors list them.
 pub const SCHEMES: [UrlScheme; 17] = [
     scheme("http", SourceKind::Http, true, true),
     scheme("https", SourceKind::Http, true, true),

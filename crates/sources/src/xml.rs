@@ -106,7 +106,7 @@ impl XmlElement {
 
     fn from_start_tag(start: &BytesStart<'_>) -> Result<Self, XmlError> {
         let mut element = Self { name: start.local_name().as_ref().to_owned(), ..Self::default() };
-        // Unchecked: the check for duplicate names takes quadratic time.
+        // Skip the check for duplicate names, which takes quadratic time.
         for attribute in start.attributes().with_checks(false) {
             let attribute = attribute.map_err(|error| XmlError::from_parser_error(&error))?;
             match attribute.key.local_name().as_ref() {

@@ -47,8 +47,8 @@ impl<R: RemoteObject> RemoteBody<R> {
         if let Some(chunk) = pump.chunks.recv() {
             return Ok(Some(chunk));
         }
-        // The bridge closes in the same way after the last byte and after a failure, so the result
-        // of the task decides.
+        // The bridge closes in the same way after the last byte and after a failure. Only the
+        // result of the task distinguishes the two.
         let outcome = remote.network().handle.block_on(pump.join_task());
         self.pump = None;
         outcome?;
@@ -83,8 +83,8 @@ impl<R: RemoteObject> SourceBody for RemoteBody<R> {
             let message = format!("cannot skip from byte {} to byte {offset}", self.position);
             return Err(invalid_error(message));
         }
-        // Without ranges, a new request would begin at byte 0 again. Every gap is read then,
-        // however large.
+        // Without ranges, a new request would begin at byte 0 again, so every gap is read, however
+        // large.
         if self.is_ranged && offset - self.position >= SMALL_GAP_BYTES {
             self.pump = None;
             self.first = None;

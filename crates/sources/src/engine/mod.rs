@@ -10,8 +10,8 @@
 //!  read_ranges ─► bridge ─┴─ in turns ─► bridge ─► RemoteBody
 //! ```
 //!
-//! A kind of source implements [`RemoteObject`]: how ranges are read over one connection,
-//! including retries. Everything above that is shared.
+//! Each kind of source implements [`RemoteObject`], which reads ranges over one connection and
+//! handles retries. Everything above that is shared.
 
 mod body;
 mod pump;
@@ -58,10 +58,10 @@ pub(crate) trait RemoteObject: Send + Sync + 'static {
     /// Returns the length of the object in bytes, if it is known.
     fn object_len(&self) -> Option<u64>;
 
-    /// Returns how many connections read the body in parallel, where ranges work.
+    /// Returns how many connections read the body in parallel, if the server supports ranges.
     fn connection_count(&self) -> usize;
 
-    /// Returns the ranges in which the object has data, if they are known before it is read.
+    /// Returns the ranges in which the object contains data, if they are known before it is read.
     fn data_regions(&self) -> Option<&ObjectRegions> {
         None
     }
@@ -130,8 +130,8 @@ async fn read_all<R: RemoteObject>(
             read_in_turns(&remote, pieces, first, &outlet).await
         }
         Some(end) if regions.is_some() => {
-            // Regions are not cut into segments: with one connection, these would only cost more
-            // requests.
+            // Regions are not cut into segments: with one connection, segments would only cost
+            // more requests.
             let pieces = ObjectPieces::new(regions, position..end, u64::MAX);
             read_in_line(&*remote, pieces, first, outlet).await
         }
@@ -204,8 +204,8 @@ async fn read_in_turns<R: RemoteObject>(
         turn += 1;
         let mut left = range.end - range.start;
         while left > 0 {
-            // Without polling the outlet, the lanes would keep reading until the slowest had
-            // delivered its chunk.
+            // Without polling the outlet, the connections would keep reading until the slowest one
+            // had delivered its chunk.
             let next = tokio::select! {
                 biased;
                 next = lane.chunks.recv_packed() => next,
@@ -232,7 +232,7 @@ pub(crate) fn check_range(range: &Range<u64>, length: u64) -> Result<(), SourceE
     Err(invalid_error(message))
 }
 
-/// Joins all chunks that `next` returns, which have `length` bytes in total.
+/// Joins all chunks that `next` returns; their total length is `length` bytes.
 pub(crate) async fn collect_chunks(
     length: u64,
     mut next: impl AsyncFnMut() -> Result<Option<Bytes>, SourceError>,

@@ -23,7 +23,7 @@ pub(super) struct BridgePump {
 }
 
 impl BridgePump {
-    /// Spawns the future that `pump` makes of the sending end. The bridge holds at most
+    /// Spawns the future that `pump` creates from the sending end. The bridge buffers at most
     /// `budget_bytes`. The task ends when the network is stopped.
     pub(super) fn start<F>(
         network: &Network,
@@ -39,8 +39,8 @@ impl BridgePump {
         let left = CancellationToken::new();
         let owner_left = left.clone();
         let reading = async move {
-            // Not aborted at once: the task notices by itself that its bridge is closed, and has
-            // time to disconnect cleanly.
+            // The task is not aborted at once: it notices by itself that its bridge is closed, and
+            // gets time to disconnect cleanly.
             let too_late = async {
                 owner_left.cancelled().await;
                 tokio::time::sleep(LEAVE_LIMIT).await;
@@ -55,7 +55,7 @@ impl BridgePump {
         Self { chunks, task, _left: left.drop_guard() }
     }
 
-    /// Waits for the result of the task. To be called once, when there are no more chunks.
+    /// Waits for the result of the task. Must be called once, when there are no more chunks.
     pub(super) async fn join_task(&mut self) -> Result<(), SourceError> {
         (&mut self.task).await.unwrap_or_else(|error| {
             let what = "the task that reads the source failed";

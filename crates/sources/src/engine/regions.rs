@@ -1,4 +1,4 @@
-//! Objects that are known to be zero in parts. These zeros are generated here, not requested.
+//! Objects whose data is known to be zero in parts. These zeros are generated, not requested.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// a fast network transfers about this many bytes in that time.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
-/// Ranges in which an object has data. All other bytes are zeros.
+/// Ranges in which an object contains data. All other bytes are zeros.
 #[derive(Debug, Clone)]
 pub struct ObjectRegions(Arc<[Range<u64>]>);
 

@@ -25,7 +25,7 @@ pub(super) struct GcsDialect {
     network: Arc<Network>,
     /// The account from a key file.
     account: Option<GcsAccount>,
-    /// The account of the machine. It is looked for once, when an unsigned request is refused.
+    /// The account of the machine. It is looked up once, when an unsigned request is refused.
     machine: OnceCell<Option<GcpCredentialProvider>>,
     /// The reason why no identity is used, with advice.
     withheld: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct GcsDialect {
 /// The account that a key file describes.
 struct GcsAccount {
     provider: GcpCredentialProvider,
-    /// The place where the file was found; `None` if it came with the import.
+    /// Where the file was found; `None` if it came with the import.
     found: Option<IdentityOrigin>,
 }
 
@@ -73,8 +73,8 @@ impl GcsDialect {
         if options.anonymous
             || policy.lend_identity(IdentityOrigin::Machine, CloudProvider::Google, url).is_err()
         {
-            // As if the machine had been asked already: after a refusal, `judge_refusal` must not
-            // look for an account that may not be used.
+            // Act as if the machine had already been asked: after a refusal, `judge_refusal` must
+            // not look for an account that may not be used.
             dialect.machine = OnceCell::new_with(Some(None));
         }
         Ok(dialect)
@@ -99,7 +99,7 @@ impl GcsDialect {
     }
 }
 
-/// Returns the provider of a machine at Google, or of a workload there that is bound to an
+/// Returns the provider for a machine at Google, or for a workload there that is bound to an
 /// account.
 async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
     let provider = credential_provider(&take_no_proxy(network), None).ok()?;
@@ -147,7 +147,7 @@ impl ServerDialect for GcsDialect {
             query.append_pair("generation", generation);
         }
         // With "identity", the server would decompress an object that is stored as gzip. The
-        // response would have no length and no ranges, and its digest would be about other bytes.
+        // response would have no length and no ranges, and its digest would describe other bytes.
         let gzip = HeaderValue::from_static("gzip");
         request.headers_mut().insert(header::ACCEPT_ENCODING, gzip);
         let Some(provider) = self.provider_for(request.url()) else {
@@ -167,8 +167,8 @@ impl ServerDialect for GcsDialect {
         let status = refusal.status.as_u16();
         let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
         if is_refused_to_nobody && !self.machine.initialized() {
-            // Only now, because public objects need no account, and outside Google this lookup
-            // takes all of MACHINE_LIMIT.
+            // The account is looked up only now, because public objects need none, and outside
+            // Google the lookup takes all of MACHINE_LIMIT.
             let machine = self.machine.get_or_init(|| of_machine(&self.network)).await;
             if machine.is_some() {
                 return RefusalVerdict::Again(None);

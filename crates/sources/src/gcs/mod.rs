@@ -1,8 +1,8 @@
 //! Google Cloud Storage, through its XML API.
 //!
 //! Objects are read by `HttpSource`: resumed under `If-Match` and pinned to the generation that
-//! was found first. The account comes from a key file or from the machine's metadata server, where
-//! the policy allows that; otherwise requests are anonymous.
+//! was found first. The account comes from a key file or, if the policy allows that, from the
+//! machine's metadata server; otherwise requests are anonymous.
 
 mod dialect;
 
@@ -24,20 +24,20 @@ use super::scheme::SourceKind;
 use crate::address::with_scheme;
 use crate::error::invalid_error;
 
-/// Server of objects whose address names no other endpoint.
+/// Default server, for addresses that do not contain an endpoint.
 const GOOGLE: &str = "https://storage.googleapis.com";
 
 /// Variable in which Google's libraries look for an emulator: a URL, or just host and port.
 const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
 
-/// Header with the generation that a response is about.
+/// Response header with the generation of the object.
 const GENERATION: &str = "x-goog-generation";
 
 /// Header with the digests of an object as it is stored: `crc32c=BASE64,md5=BASE64`, on one line
 /// or two.
 const HASH: &str = "x-goog-hash";
 
-/// Header with the coding in which an object is stored. The digests are about this form.
+/// Header with the coding in which an object is stored. The digests cover this form.
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 
 /// The entry of Google Cloud Storage in the list of object stores.
@@ -79,8 +79,8 @@ impl GcsLocation {
             invalid_error(message)
         };
         let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
-        // Unlike with S3, nothing is cut off at `?` or `#`: names of objects may hold both, and
-        // CDI takes them as written.
+        // Unlike with S3, nothing is cut off at `?` or `#`: object names may contain both, and CDI
+        // takes them as written.
         let (server, names) = match scheme {
             "gs" => {
                 let emulator = policy.get_setting(EMULATOR);

@@ -22,7 +22,7 @@ pub(super) enum AuthMethod {
         password: Secret,
         scope: Option<TokenScope>,
     },
-    /// An existing token, which is exchanged for one with the given scope, or used as it is.
+    /// An existing token, which is exchanged for one with the given scope, or used unchanged.
     Token {
         token: Secret,
         scope: Option<TokenScope>,
@@ -107,7 +107,7 @@ impl GlanceAccess {
         TokenQuery::New(json!({"auth": auth}))
     }
 
-    /// Returns the name of the proof for messages, and its secret.
+    /// Returns the name of the proof of identity, for messages, and its secret.
     pub(super) fn named_secret(&self) -> (&'static str, &Secret) {
         match &self.proof {
             AuthMethod::Password { password, .. } => ("the user name or password", password),

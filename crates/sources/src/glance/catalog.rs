@@ -14,7 +14,7 @@ use crate::messages::plain_line;
 /// The type of the image service, Glance, in a catalogue.
 const IMAGE: &str = "image";
 
-/// Most names that a message lists.
+/// Maximum number of names that a message lists.
 const MAX_NAMES: usize = 8;
 
 /// The body of a response with a token; the token itself is in a header.
@@ -109,7 +109,7 @@ impl TokenDocument {
     }
 }
 
-/// Parses an endpoint URL of a catalogue, which may hold any text.
+/// Parses an endpoint URL of a catalogue, which may contain any text.
 fn parse_endpoint_url(text: &str) -> Result<Url, SourceError> {
     let said = "the catalogue's address of the image service cannot be used";
     let url = parse_endpoint(text).map_err(|error| SourceError::with_context(error.kind(), said, error))?;
@@ -132,8 +132,8 @@ impl NameList {
     fn from_names<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut distinct: Vec<&str> = Vec::new();
         for name in names {
-            // Limited while the list is built, because a catalogue may have tens of thousands of
-            // names.
+            // The list is limited while it is built, because a catalogue may contain tens of
+            // thousands of names.
             if distinct.len() <= MAX_NAMES && !distinct.contains(&name) {
                 distinct.push(name);
             }

@@ -37,7 +37,7 @@ impl GlanceImage {
         Ok(image)
     }
 
-    /// Fails unless the image has bytes that can be read.
+    /// Fails unless the image has been uploaded, so that its bytes can be read.
     pub(super) fn check_status(&self) -> Result<(), SourceError> {
         let advice = match self.status.as_deref() {
             Some("active") => return Ok(()),
@@ -50,8 +50,8 @@ impl GlanceImage {
         Err(invalid_error(format!("it is {status}, not active: {advice}")))
     }
 
-    /// Returns the digest that the bytes must have: the secure hash, or else the MD5 of older
-    /// clouds.
+    /// Returns the digest that the bytes must have: the secure hash, or the MD5 that older clouds
+    /// provide instead.
     pub(super) fn expected_checksum(&self) -> Result<Option<Checksum>, SourceError> {
         let secure = self.os_hash_algo.as_deref().zip(self.os_hash_value.as_deref());
         if let Some((algorithm, hash)) = secure {
@@ -72,7 +72,7 @@ impl GlanceImage {
         let text =
             |length: Option<u64>| length.map_or_else(|| "(unknown)".to_owned(), |length| length.to_string());
         match self.size {
-            // A response without a length comes from a server that cannot know whether it sent
+            // A missing length is an error too: the server then cannot know whether it sent
             // everything.
             Some(size) if sent != Some(size) => {
                 let message = format!("it has {size} bytes, but the server sends {}", text(sent));

@@ -1,5 +1,5 @@
-//! Images of an OpenStack cloud. Keystone authenticates the user and says where Glance is; Glance
-//! has the bytes.
+//! Images of an OpenStack cloud. Keystone, the identity service, authenticates the user and
+//! returns the address of Glance. Glance, the image service, sends the bytes.
 //!
 //! ```text
 //!  GlanceAccess ─► GlanceSession (Keystone) ─► token, catalogue ─► GlanceImage (Glance)
@@ -32,7 +32,7 @@ use crate::messages::plain_line;
 /// An image of a cloud, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlanceOptions {
-    /// The URL for tokens of the identity service: `https://HOST:5000/v3/auth/tokens`.
+    /// The identity service's URL for tokens: `https://HOST:5000/v3/auth/tokens`.
     tokens: Url,
     image_id: String,
     access: GlanceAccess,
@@ -67,7 +67,7 @@ impl GlanceOptions {
                 "the URL of an identity service must not contain a user or a password: give them separately",
             ));
         }
-        // As segments of a path, these would name another resource.
+        // As path segments, these values would lead to another resource.
         if matches!(image_id, "" | "." | "..") {
             return Err(invalid_error("the id of the OpenStack image is missing"));
         }
@@ -82,7 +82,7 @@ impl GlanceOptions {
     }
 }
 
-/// Returns the URL of `path` below `base`, which may already name the version of its API.
+/// Returns the URL of `path` below `base`, which may already contain the version of its API.
 fn api_url(base: &Url, version: &str, path: &[&str]) -> Url {
     let mut url = base.clone();
     let is_versioned = base.path().trim_end_matches('/').ends_with(&format!("/{version}"));
@@ -122,7 +122,7 @@ fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Resul
         name: Some(what.to_owned()),
         is_checked: network.is_checked || checksum.is_some(),
         // Glance sends no validator. It never changes the bytes that it stores, but some images
-        // are stored elsewhere; only the hash proves that these are still the same.
+        // are stored elsewhere; only the hash proves that their bytes are unchanged.
         continuity: match checksum {
             Some(_) => ContinuityProof::Immutable,
             None => ContinuityProof::default(),

@@ -21,13 +21,13 @@ use crate::messages::{plain_line, status_text};
 use crate::network::Network;
 
 /// Largest document that is accepted, in bytes. A catalogue with a hundred services in ten regions
-/// has 300 KiB.
+/// takes 300 KiB.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
 /// Header with the token that authorises a request (Keystone).
 const TOKEN: &str = "x-auth-token";
 
-/// Header with the token that a response, or a request to Keystone, is about.
+/// Header with the token that a response, or a request to Keystone, refers to.
 const SUBJECT: &str = "x-subject-token";
 
 /// A session of one user with one cloud.

@@ -21,14 +21,14 @@ pub enum NameStyle {
 }
 
 impl NameStyle {
-    /// Returns the name of the value that a Secret has under `key`.
+    /// Returns the name of the value that a Secret stores under `key`.
     fn key_name(self, key: &str) -> String {
         if self == Self::Secret {
             return key.to_owned();
         }
         let mut name = "OS".to_owned();
         let mut was_lower = false;
-        // The only key with a different name in the client.
+        // `availability` is the only key that has a different name in the client.
         for letter in if key == "availability" { "interface" } else { key }.chars() {
             if name.len() == 2 || (was_lower && letter.is_ascii_uppercase()) {
                 name.push('_');
@@ -74,7 +74,7 @@ impl AccessReader<'_, '_> {
 
     fn read_auth_method(&mut self) -> Option<AuthMethod> {
         let kind = self.read_text("authType").unwrap_or_else(|| self.usual_kind().to_owned());
-        // OpenStack's client also names the version of the API here.
+        // In OpenStack's client, this value may begin with the version of the API.
         match kind.strip_prefix("v3").unwrap_or(&kind) {
             "password" => {
                 let (user, password, scope) =

@@ -123,8 +123,8 @@ async fn receive_response(
     let mut response = http.execute(request).await.map_err(failed)?;
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        // Checked while the body arrives: a chunked response announces no length, and an announced
-        // length may be wrong.
+        // The limit is checked while the body arrives: a chunked response announces no length, and
+        // an announced length may be wrong.
         if body.len() + chunk.len() > limit {
             let message = format!("the answer is larger than the {limit} bytes allowed for a document");
             return Err(AttemptError::new_final(SourceErrorKind::Length, message));

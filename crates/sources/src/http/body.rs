@@ -59,8 +59,8 @@ impl HttpObject {
         outlet: &ConnectionOutlet,
     ) -> Result<(), SourceError> {
         let mut packing = outlet.packing_sender(range.start);
-        // One future for all pieces: a new one for each would lock the token that all connections
-        // share.
+        // Use one future for all pieces: a new one for each would lock the token that all
+        // connections share.
         let mut closed = pin!(outlet.wait_for_close());
         let mut left = range.end - range.start;
         while left > 0 {
@@ -88,7 +88,8 @@ impl HttpObject {
                     return Err(error);
                 }
             };
-            // The first response continues after the range.
+            // The first response may extend beyond the range, so take only the part within the
+            // range.
             let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
             packing.push(&chunk[..wanted]).await.map_err(|_| stopped_error())?;
             left -= wanted as u64;

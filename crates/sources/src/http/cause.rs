@@ -13,8 +13,8 @@ use crate::messages::status_text;
 use crate::proxy::ProxyConfig;
 use crate::retry::AttemptError;
 
-/// Messages of the client's error layers that say nothing about the cause, or that the final
-/// sentence expresses better.
+/// Messages of the client's error layers that do not explain the cause, or that the final sentence
+/// expresses better.
 const NOISE: [&str; 9] = [
     "error sending request",
     "client error (Connect)",
@@ -34,7 +34,7 @@ const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 /// password, which has its own message.
 const TUNNEL_REFUSED: &str = "tunnel error: unsuccessful";
 
-/// The parts of a request that an error message about its failure names.
+/// The parts of a request that appear in the error message when it fails.
 #[derive(Debug)]
 pub(super) struct RequestRoute {
     /// The requested URL, and the URL that redirected to it.

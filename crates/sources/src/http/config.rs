@@ -13,7 +13,7 @@ use crate::engine::ObjectRegions;
 use crate::error::invalid_error;
 use crate::network::Network;
 
-/// User agent by which servers and proxies know CDI's importer.
+/// User agent that identifies CDI's importer to servers and proxies.
 pub const USER_AGENT: &str = "cdi-golang-importer";
 
 /// Method to prove that two parts belong to the same version of an object.
@@ -45,16 +45,16 @@ pub struct HttpConfig {
     /// Value of `User-Agent`, unless an extra header of that name is given.
     pub user_agent: String,
     /// True if the digest of the whole object is known and verified. A transfer may then resume
-    /// without a validator, and a server with TLS may redirect to one without.
+    /// without a validator, and a server with TLS may redirect to a server without TLS.
     pub is_checked: bool,
     /// The rules of this kind of server, if they differ from plain HTTP.
     pub dialect: Option<Arc<dyn ServerDialect>>,
     /// How to prove that two parts belong together.
     pub continuity: ContinuityProof,
-    /// Name of the source in logs; `None` stands for its URL.
+    /// Name of the source in logs; with `None`, its URL is used.
     pub name: Option<String>,
-    /// Ranges in which the object has data, if they are known. Where ranges work, nothing else is
-    /// requested.
+    /// Ranges in which the object contains data, if they are known. If the server supports ranges,
+    /// nothing else is requested.
     pub regions: Option<ObjectRegions>,
 }
 
@@ -64,7 +64,7 @@ impl HttpConfig {
         Ok(Self::from_url(parse_endpoint(endpoint)?, network))
     }
 
-    /// Returns the default settings for `url`, whose scheme is HTTP or HTTPS. They have no
+    /// Returns the default settings for `url`, whose scheme is HTTP or HTTPS. They contain no
     /// credentials and no headers; each kind of source adds these itself.
     pub(crate) fn from_url(url: Url, network: &Arc<Network>) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! Dialects of HTTP: how a kind of server authorises requests, and what its refusals mean.
 //!
-//! Object stores, registries and oVirt's image servers use HTTP with rules of their own. They
-//! share one engine, so all of them resume, wait, report and fail in the same way, and the same
-//! contract tests run against a real server of each.
+//! Object stores, registries and oVirt's image servers use HTTP with additional rules. They share
+//! one engine, so all of them resume, wait, report and fail in the same way, and the same contract
+//! tests run against a real server of each.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -50,7 +50,7 @@ pub struct RefusedRequest<'a> {
 }
 
 impl RefusedRequest<'_> {
-    /// True if the object is refused to this account, not in general.
+    /// True if access is refused to this account, not in general.
     pub fn is_about_who_asks(&self) -> bool {
         matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     }
@@ -62,7 +62,7 @@ pub enum RefusalVerdict {
     /// The status has its usual meaning in HTTP.
     Plain,
     /// Authorise the request again and send it once more, to this URL if there is one. A second
-    /// time in a row counts as [`RefusalVerdict::Plain`].
+    /// such verdict in a row counts as [`RefusalVerdict::Plain`].
     Again(Option<Url>),
     /// A description of the refusal, usually from the server; a retry may help if it is transient.
     Described {
@@ -74,7 +74,7 @@ pub enum RefusalVerdict {
 }
 
 /// True for responses that a [`ServerDialect`] interprets. 412 and 416 are excluded, because they
-/// answer our own conditions.
+/// are responses to our own conditions.
 pub(super) fn is_refusal(response: &Response) -> bool {
     let status = response.status();
     let is_ours = matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE);
@@ -97,8 +97,8 @@ pub(super) async fn judge_response(
     while text.len() < MAX_REFUSAL_BYTES
         && let Some(chunk) = rest.chunk().await.map_err(failed)?
     {
-        // Truncated without an error: even if the document is too long, the status of the response
-        // remains useful.
+        // A document that is too long is truncated without an error, because the status of the
+        // response remains useful.
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }

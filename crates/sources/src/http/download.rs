@@ -1,4 +1,4 @@
-//! Reads the bytes of one object in order, over as many connections as that takes.
+//! Reads the bytes of one object in order. Each broken connection is replaced by a new one.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(super) struct HttpDownload<'a> {
     position: u64,
     /// Offset after the last byte; `None` for a body of unknown length.
     end: Option<u64>,
-    /// True if the caller has set the end.
+    /// True if the caller requested a range, which sets the end.
     bounded: bool,
     connection: Option<DownloadConnection>,
     complete: bool,
@@ -29,7 +29,7 @@ pub(super) struct HttpDownload<'a> {
 
 struct DownloadConnection {
     response: Response,
-    /// Bytes at the start of the response that were received before.
+    /// Bytes at the start of the response that had already been received.
     repeated: u64,
 }
 
@@ -101,7 +101,7 @@ impl<'a> HttpDownload<'a> {
             };
             if connection.repeated > 0 {
                 let known = usize::try_from(connection.repeated).unwrap_or(usize::MAX).min(chunk.len());
-                // Dropped here, because requesting a range cannot help: the server ignored the
+                // Drop the repeated bytes. Requesting a range cannot help: the server ignored the
                 // range, which caused the repetition.
                 drop(chunk.split_to(known));
                 connection.repeated -= known as u64;
@@ -167,7 +167,7 @@ impl<'a> HttpDownload<'a> {
         Ok(DownloadConnection { response, repeated: 0 })
     }
 
-    /// Accepts a 206, which must hold exactly the requested bytes of exactly this object.
+    /// Accepts a 206, which must contain exactly the requested bytes of exactly this object.
     fn accept_partial_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
         let answered = ContentRange::from_headers(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);

@@ -8,8 +8,8 @@ use http::{HeaderName, HeaderValue};
 
 use crate::error::invalid_error;
 
-/// Longest header line that is read from a file, in bytes. A Secret holds at most 1 MiB; servers
-/// accept far less.
+/// Longest header line that is read from a file, in bytes. A Secret contains at most 1 MiB;
+/// servers accept far less.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// One extra request header. A secret value is hidden from `Debug` and never logged.

@@ -78,8 +78,8 @@ fn check_equal(fact: &str, was: Option<String>, is: Option<String>) -> Result<()
     }
 }
 
-/// Returns the text of a validator. Of a weak `ETag` it returns the part that is compared (RFC
-/// 9110 §8.8.3.2).
+/// Returns the text of a validator. For a weak `ETag`, this is the part that is compared (RFC 9110
+/// §8.8.3.2).
 fn opaque_tag(validator: &HeaderValue) -> String {
     let text = String::from_utf8_lossy(validator.as_bytes());
     text.strip_prefix("W/").unwrap_or(&text).to_owned()
@@ -95,7 +95,7 @@ pub(super) fn changed_error(fact: &str, was: &str, is: &str) -> SourceError {
     SourceError::new(SourceErrorKind::Changed, message)
 }
 
-/// Returns a strong `ETag`, or else a `Last-Modified` that is strong in the sense of RFC 9110
+/// Returns a strong `ETag`, otherwise a `Last-Modified` that is strong in the sense of RFC 9110
 /// §8.8.2.2: at least one second older than the `Date` of the same response, so that a second
 /// change within that second cannot go unnoticed.
 fn strong_validator(headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {

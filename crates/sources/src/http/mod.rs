@@ -1,5 +1,5 @@
-//! HTTP and HTTPS sources. One GET decides everything; ranges and a validator make the transfer
-//! resumable.
+//! HTTP and HTTPS sources. The response to one GET describes the object; ranges and a validator
+//! make the transfer resumable.
 //!
 //! ```text
 //!  HttpSource ── open: GET ──► HttpObject: identity (length, validator) + the first response
@@ -138,8 +138,8 @@ impl Source for HttpSource {
         self.object.identity.length
     }
 
-    /// True if the length is known, the validator is strong, and ranges were seen to work. They
-    /// are tested once, when first needed.
+    /// True if the length is known, the validator is strong, and a test has shown that ranges
+    /// work. The test is made once, when ranges are first needed.
     fn is_ranged(&self) -> bool {
         // A missing header says nothing: such a server may support ranges too (RFC 9110 §14.3).
         let refused = header_text(&self.headers, header::ACCEPT_RANGES)

@@ -25,8 +25,8 @@ pub(super) struct HttpObject {
 }
 
 impl HttpObject {
-    /// Creates the object that `config` names. `identity` is taken from its first response, which
-    /// came from `location`.
+    /// Creates the object that `config` describes. `identity` is taken from its first response,
+    /// which came from `location`.
     pub(super) fn new(
         config: HttpConfig,
         client: ObjectClient,
@@ -48,8 +48,8 @@ impl HttpObject {
         &self.client.network().patience
     }
 
-    /// Sends a request to the URL at which the redirects ended. A signed URL may have expired
-    /// since; then the request is sent once more from the start.
+    /// Sends a request to the URL at which the redirects ended. If a signed URL has expired since,
+    /// the request is sent once more from the start.
     pub(super) async fn get(&self, part: Option<&ObjectRange>) -> Result<Response, AttemptError> {
         let location = self.location.lock().clone();
         let (response, url) = self.client.follow_redirects(&location, part).await?;
@@ -81,7 +81,7 @@ impl HttpObject {
         Ok(ObjectRange { start, end, condition })
     }
 
-    /// Returns the header by which the server sends parts of this version of the object only.
+    /// Returns the header that makes the server send only parts of this version of the object.
     fn condition_header(&self) -> Option<(HeaderName, HeaderValue)> {
         let (validator, value) = self.identity.strong.clone()?;
         let name = match self.continuity {

@@ -9,7 +9,7 @@ use crate::error::invalid_error;
 
 /// Checks whether `url` may be requested for an import that began at `start`.
 ///
-/// The author of an `https` URL relies on TLS for the integrity of the image, also if the server
+/// The author of an `https` URL relies on TLS for the integrity of the image, even if the server
 /// redirects. A single hop without TLS, anywhere in the chain, lets anyone on the path send
 /// another image. A digest that was given with the import (`is_checked`) restores integrity.
 /// Without a digest the request is refused, in pods too: a disk from an unknown sender is worse
@@ -22,7 +22,7 @@ pub(crate) fn keeps_promise(
     if start.scheme() != "https" || url.scheme() == "https" {
         return Ok(IntegrityGuarantee::Kept);
     }
-    // Without paths, because the paths of image servers may be secrets.
+    // The paths are left out, because the paths of image servers may be secrets.
     let (from, to) = (url_origin(start), url_origin(url));
     if is_checked {
         return Ok(IntegrityGuarantee::LeftToDigest { from, to });

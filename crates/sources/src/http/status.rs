@@ -41,7 +41,7 @@ impl AttemptError {
     }
 }
 
-/// True for a failure that a short wait may cure.
+/// True for a failure that may disappear after a short wait.
 pub(super) fn passes_soon(error: &SourceError) -> bool {
     use SourceErrorKind::{Connect, Io, Status};
     matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
@@ -57,7 +57,7 @@ pub(super) fn retry_after_now(headers: &HeaderMap) -> Option<Duration> {
     retry_after(headers, SystemTime::now())
 }
 
-/// Parses `Retry-After`, which holds seconds or a date (RFC 9110 §10.2.3).
+/// Parses `Retry-After`, which contains seconds or a date (RFC 9110 §10.2.3).
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse() {

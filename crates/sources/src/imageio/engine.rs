@@ -36,7 +36,7 @@ impl OvirtSession {
         }
     }
 
-    /// Fetches the description of a disk. Fails if it has no size.
+    /// Fetches the description of a disk. Fails if it does not state a size.
     async fn get_disk(&self, id: &str) -> Result<XmlElement, SourceError> {
         let path = format!("disks/{}", path_segment(id)?);
         let disk = self.call_api(Method::GET, &path, None).await?;
@@ -57,8 +57,8 @@ impl OvirtSession {
             .flat_map(|domains| domains.children_named("storage_domain"))
             .filter_map(|domain| domain.id.as_deref())
             .collect();
-        // Each domain takes a request whose response may take minutes; ten thousand of them would
-        // never end.
+        // Each domain needs a request whose response may take minutes, so ten thousand domains
+        // would practically never end.
         if domains.len() > MAX_DOMAINS {
             return Err(invalid_error(format!(
                 "the engine reports disk {disk_id} in {} storage domains, the limit is {MAX_DOMAINS}",

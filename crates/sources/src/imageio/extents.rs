@@ -45,7 +45,7 @@ pub(super) fn parse_extents(text: &[u8]) -> Result<Vec<ImageIoExtent>, SourceErr
         if start != end || length == 0 || start.checked_add(length).is_none() {
             return Err(wrong(format!("one of {length} bytes begins at byte {start}, expected {end}")));
         }
-        // The server splits extents at cluster boundaries.
+        // Join neighbours, because the server splits extents at cluster boundaries.
         match merged.last_mut() {
             Some(last) if last.zero == zero => last.length += length,
             _ => merged.push(extent),

@@ -11,12 +11,12 @@ use super::extents::{ImageIoExtent, parse_extents};
 use crate::http::{HttpAgent, USER_AGENT};
 use crate::network::Network;
 
-/// Maximum size of the list in bytes, enough for some 200 000 extents. A disk that is more
+/// Maximum size of the list in bytes, enough for about 200,000 extents. A disk that is more
 /// fragmented is read as a whole.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
-/// Reads the extents of the disk at `url`; `None` if the server has no list, or a list that is too
-/// long.
+/// Reads the extents of the disk at `url`; `None` if the server provides no list, or one that is
+/// too long.
 pub(super) async fn read_extents(
     network: &Arc<Network>,
     url: &Url,

@@ -57,7 +57,7 @@ impl ImageIoSource {
         checkpoints: &Checkpoints,
         network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
-        // Not cancelled by the stop token: a transfer that has begun has to be ended.
+        // The stop token does not cancel this: a transfer that has begun has to be ended.
         let transfer = network.handle.block_on(begin_transfer(api, disk_id, checkpoints, network))?;
         let url = transfer.data_url.clone();
         keeps_promise(api, &url, network.is_checked)?.warn_downgrade();
@@ -67,7 +67,7 @@ impl ImageIoSource {
         };
         let name = format!("oVirt disk {disk_id}");
         let config = HttpConfig {
-            // The engine locks the disk while it is transferred.
+            // The disk cannot change: the engine locks it while it is transferred.
             continuity: ContinuityProof::Immutable,
             name: Some(name.clone()),
             regions: extents.as_deref().map(data_of),
@@ -154,7 +154,7 @@ async fn begin_transfer(
     ImageTransfer::begin_transfer(session, disk_id, checkpoints, Arc::clone(network)).await
 }
 
-/// Returns the ranges in which the disk has data.
+/// Returns the ranges in which the disk contains data.
 fn data_of(extents: &[ImageIoExtent]) -> ObjectRegions {
     let data = extents.iter().filter(|extent| !extent.zero);
     ObjectRegions::new(data.map(|extent| extent.start..extent.end_offset()))

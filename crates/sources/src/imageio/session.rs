@@ -14,7 +14,7 @@ use crate::messages::{plain_line, status_text};
 use crate::network::Network;
 use crate::xml::{XmlElement, escape_text};
 
-/// Longest document of the engine, in bytes. A list of a thousand snapshots has one megabyte.
+/// Longest document of the engine, in bytes. A list of a thousand snapshots takes one megabyte.
 const MAX_DOCUMENT_BYTES: usize = 8 << 20;
 
 /// Longest identifier, in bytes; a UUID has 36.
@@ -46,7 +46,7 @@ impl From<OvirtError> for SourceError {
     }
 }
 
-/// Returns the credentials, or an error if there are none: oVirt answers no anonymous requests.
+/// Returns the credentials, or an error if there are none: oVirt rejects anonymous requests.
 pub(crate) fn require_credentials(
     given: Option<&BasicCredentials>,
 ) -> Result<&BasicCredentials, SourceError> {
@@ -126,7 +126,7 @@ impl OvirtSession {
         self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await
     }
 
-    /// Logs out, so that the engine forgets the token. A failure is only logged, because tokens
+    /// Logs out, so that the engine discards the token. A failure is only logged, because tokens
     /// expire.
     pub(super) async fn close(&self) {
         let form = encode_form(&[("scope", SCOPE), ("token", &self.access_token())]);
@@ -149,7 +149,7 @@ impl OvirtSession {
     }
 
     /// Sends one request and leaves a fault of the engine to the caller. A token that has expired,
-    /// as after hours of reading, is replaced.
+    /// for example after hours of reading, is replaced.
     pub(super) async fn try_call(
         &self,
         method: Method,

@@ -1,4 +1,4 @@
-//! An image transfer of the engine: begun, kept alive, and always ended.
+//! Begins an image transfer of the engine, keeps it alive, and always ends it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -136,8 +136,8 @@ impl ActiveTransfer {
     async fn request_transfer(&self, request: &str, network: &Network) -> Result<XmlElement, SourceError> {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
-            // Not cancelled by the stop token: the response names the transfer that will have to
-            // be ended.
+            // The stop token does not cancel this: the response identifies the transfer that will
+            // have to be ended.
             let answer = self.session.try_call(Method::POST, "imagetransfers", Some(request)).await?;
             match answer {
                 Ok(transfer) => {
@@ -185,7 +185,7 @@ impl ActiveTransfer {
         self.session.call_api(Method::POST, &path, body).await.map(drop)
     }
 
-    /// Tells the engine that the transfer is still in use.
+    /// Informs the engine that the transfer is still in use.
     pub(super) async fn extend_transfer(&self) -> Result<(), SourceError> {
         self.post_action("extend").await
     }

@@ -21,8 +21,8 @@ pub(super) struct ReadAssembly {
     arrived: Vec<Range<u64>>,
 }
 
-/// A part of the read that becomes one chunk. Without a buffer, everything that has arrived of it
-/// is zeros.
+/// A part of the read that becomes one chunk. If it has no buffer, all of its bytes that have
+/// arrived are zeros.
 struct AssemblySlot {
     range: Range<u64>,
     buffer: Option<ChunkBuffer>,
@@ -53,8 +53,8 @@ impl ReadAssembly {
         &self.range
     }
 
-    /// Checks a part that the server announces, `length` bytes at `offset`, and returns its range.
-    /// The part must lie within the requested range and must not have arrived before.
+    /// Checks a part that the server announces, which is `length` bytes at `offset`, and returns
+    /// its range. The part must lie within the requested range and must not have arrived before.
     pub(super) fn check_part(&self, offset: u64, length: u64) -> Result<Range<u64>, NbdViolation> {
         let end = offset.checked_add(length);
         let Some(end) = end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
@@ -84,7 +84,7 @@ impl ReadAssembly {
         let to = range_len(&(start..part.end.min(slot.range.end)));
         let buffer = slot.buffer.get_or_insert_with(|| {
             let mut buffer = ChunkBuffer::new(start);
-            // Holes are never written, so a reused buffer must hold zeros there.
+            // Holes are never written, so the buffer, which may be a reused one, is zeroed.
             if !covers_slot {
                 let room = buffer.spare_capacity();
                 let used = slot_length.min(room.len());
@@ -124,7 +124,7 @@ impl ReadAssembly {
         self.range.is_empty() || self.arrived.first() == Some(&self.range)
     }
 
-    /// Returns the next chunk in order, with its offset. To be called only when the read is
+    /// Returns the next chunk in order, with its offset. Must be called only when the read is
     /// complete.
     pub(super) fn pop_chunk(&mut self) -> Option<(u64, Bytes)> {
         self.slots.pop_front()?.into_chunk()

@@ -152,7 +152,7 @@ impl NbdConnection {
         self.send_request(wire::CMD_READ, range, answer, limit).await
     }
 
-    /// Requests the block status of `range`, which tells its zeros from its data.
+    /// Requests the block status of `range`, which distinguishes its zeros from its data.
     pub(super) async fn request_block_status(
         &mut self,
         range: Range<u64>,

@@ -31,7 +31,7 @@ pub(super) struct NbdDownload<'a, R> {
     export: &'a NbdExport,
     /// Ranges that follow the ranges in `todo`.
     ranges: R,
-    /// Ranges that have been begun. The first one shrinks as its bytes are handed out.
+    /// Ranges that have been started. The first one shrinks as its bytes are handed out.
     todo: VecDeque<Range<u64>>,
     /// True if block status is worth requesting.
     sparse: bool,
@@ -48,8 +48,8 @@ struct NbdPipeline {
     connection: NbdConnection,
     plan: ReadPlan,
     ahead_bytes: u64,
-    /// The part of the last begun range that was not requested yet. The first `begun` ranges of
-    /// `todo` have been begun.
+    /// The part of the last started range that has not been requested yet. The first `begun`
+    /// ranges of `todo` have been started.
     unasked: Range<u64>,
     begun: usize,
     /// Replies that are expected, in order.
@@ -94,8 +94,8 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
                 return Ok(Some(bytes));
             }
             // Each piece of a reply may take as long as the limit, and bytes are handed out only
-            // when the reply is complete. So the whole reply has to arrive within the remaining
-            // time.
+            // when the reply is complete. The whole reply therefore has to arrive within the
+            // remaining time.
             let attempt = self.try_next(attempts.wait_limit()).instrument(attempts.tracing_span());
             let attempt = tokio::time::timeout(attempts.remaining_time(), attempt);
             let stalled = || {

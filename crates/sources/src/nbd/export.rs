@@ -18,7 +18,7 @@ const REQUESTED_BYTES: u64 = 16 << 20;
 const MAX_REQUESTED_BYTES: u64 = 8 << 20;
 
 /// Reads of full length in flight on one connection: one arrives, one is processed, two wait. With
-/// one connection each read has 2 MiB, a size at which the round trip is negligible.
+/// one connection each read is 2 MiB long, a size at which the round trip is negligible.
 const REQUESTS: u64 = 4;
 
 /// Lower limit of the longest read, however many connections there are.

@@ -15,8 +15,8 @@ const SMALL_HOLE_BYTES: u64 = 64 << 10;
 /// requested again.
 const MAX_EXTENTS: usize = 1 << 16;
 
-/// A reply about fewer bytes than this, if more were requested, is of no use: such a small hole is
-/// read anyway. A server that describes single bytes would otherwise be asked for ever.
+/// Minimum number of bytes that a useful reply describes, if more were requested. A smaller hole
+/// is read anyway, and a server that describes single bytes would otherwise be asked forever.
 const MIN_ANSWER_BYTES: u64 = SMALL_HOLE_BYTES;
 
 /// A run of an export, which begins where the previous one ends.
@@ -65,7 +65,7 @@ impl BlockStatus {
         }
         self.at = self.at.saturating_add(length.into());
         let end = self.at.min(self.asked.end);
-        // A hole without this flag may hold any data.
+        // A hole without this flag may contain any data.
         let zero = flags & STATE_ZERO != 0;
         let has_room = self.extents.len() < MAX_EXTENTS;
         match self.extents.last_mut() {
@@ -90,7 +90,7 @@ impl BlockStatus {
     }
 }
 
-/// The next step on the way through a range.
+/// The next step in reading a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReadStep {
     /// Bytes that have to be read.

@@ -1,5 +1,5 @@
-//! Network block devices: exports of `qemu-nbd`, `nbdkit` and similar servers. Holes are left out,
-//! and several requests are in flight.
+//! Network block devices: exports of `qemu-nbd`, `nbdkit` and similar servers. Holes are not
+//! transferred, and several requests are in flight.
 //!
 //! ```text
 //!  NbdSource ── open: connect, negotiate ──► NbdExport (size) + the first NbdConnection
@@ -46,7 +46,7 @@ pub use self::uri::NbdUri;
 use super::engine::{ConnectionOutlet, RemoteBody, RemoteObject, check_range, collect_chunks};
 use super::network::{Network, stopped_error};
 
-/// Longest wait for a server to take the disconnect request.
+/// Longest wait for a server to accept the disconnect request.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// An export with its first connection open. All methods block, so they must not be called inside
@@ -60,8 +60,8 @@ pub struct NbdSource {
 }
 
 impl NbdSource {
-    /// Connects to the export that `uri` names (see [`NbdUri::parse`]) and negotiates with the
-    /// server how to read it.
+    /// Connects to the export that `uri` identifies (see [`NbdUri::parse`]) and negotiates with
+    /// the server how to read it.
     pub fn open(uri: &str, network: &Arc<Network>) -> Result<Self, SourceError> {
         Self::open_uri(NbdUri::parse(uri)?, network)
     }

@@ -1,5 +1,5 @@
-//! Negotiation on a new connection, until an export can be read. Only fixed newstyle is supported.
-//! The connection is encrypted if that was requested.
+//! Negotiation on a new connection, until an export can be read. Only the "fixed newstyle"
+//! handshake is supported. The connection is encrypted if that was requested.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const MAX_REPLY_BYTES: u32 = 16 << 10;
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum number of replies to one option. A server may describe an export in more ways than this
-/// client knows.
+/// client supports.
 const MAX_REPLIES: usize = 64;
 
 /// Negotiates the export of `uri` with the server behind `stream`.
@@ -53,7 +53,7 @@ pub(super) async fn negotiate(
 
 /// A connection on which the export is not chosen yet.
 struct NbdNegotiation {
-    // Not buffered: data that was sent before TLS must not be mistaken for data sent inside it.
+    // Not buffered: data sent before TLS must not be mistaken for data sent inside it.
     stream: Stream,
 }
 
@@ -120,7 +120,7 @@ impl NbdNegotiation {
         Ok(matches!(outcome, OptionOutcome::Accepted))
     }
 
-    /// Returns the number of the context `base:allocation`, if the server knows it.
+    /// Returns the number of the context `base:allocation`, if the server supports it.
     async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, AttemptError> {
         let mut id = None;
         self.write_bytes(&wire::encode_option(wire::OPT_SET_META_CONTEXT, &wire::set_meta_context(export)))
@@ -152,7 +152,7 @@ impl NbdNegotiation {
                         described = Some(wire::parse_export(fields)?);
                     }
                     (wire::REP_INFO, Some(wire::INFO_BLOCK_SIZE)) => block_sizes = BlockSizes::parse(fields)?,
-                    // A server may describe an export in more ways than this client knows.
+                    // A server may describe an export in more ways than this client supports.
                     _ => {}
                 }
                 Ok(())

@@ -1,4 +1,4 @@
-//! Some ranges of an export, one after the other, as one object.
+//! Presents some ranges of an export, one after the other, as one object.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
         Ok::<Stream, io::Error>(match address {
             NbdAddress::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                // Requests are small, and the next one often waits for a reply.
+                // Send small requests at once, because the next request often waits for the reply.
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }

@@ -13,7 +13,7 @@ use crate::error::invalid_error;
 /// The port that IANA assigned to NBD.
 const DEFAULT_PORT: u16 = 10809;
 
-/// Name that the certificate of a server behind a Unix socket must be for, if the URI gives none.
+/// Name in the certificate of a server behind a Unix socket, if the URI does not specify one.
 const LOCAL_NAME: &str = "localhost";
 
 /// Address of a server.
@@ -29,19 +29,19 @@ pub struct NbdUri {
     pub(super) address: NbdAddress,
     /// Name of the export; empty for the default export.
     pub(super) export: String,
-    /// Name that the server's certificate must be for; `None` without TLS.
+    /// Name that the server's certificate must be issued for; `None` without TLS.
     pub(super) tls_name: Option<String>,
 }
 
 impl NbdUri {
     /// Parses `nbd://host[:port]/export`, `nbds://…`, `nbd+unix:///export?socket=/path` or
-    /// `nbds+unix:///…`. The parameter `tls-hostname` gives the name to verify, if it differs from
-    /// the host.
+    /// `nbds+unix:///…`. The parameter `tls-hostname` specifies the name to verify, if it differs
+    /// from the host.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
         parse_uri(text).map_err(|reason| invalid_error(format!("unable to parse the NBD URI: {reason}")))
     }
 
-    /// Names the export `name` of the server behind the Unix socket at `path`, without TLS.
+    /// Creates the URI of the export `name` of the server at the Unix socket `path`, without TLS.
     pub fn from_unix_path(path: &Path, name: &str) -> Self {
         Self { address: NbdAddress::Unix(path.to_owned()), export: name.to_owned(), tls_name: None }
     }

@@ -1,6 +1,6 @@
 //! Encoding and decoding of the NBD protocol, without I/O.
 //!
-//! Constants have their names from the specification, without `NBD_`:
+//! Constants are named as in the specification, without the prefix `NBD_`:
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are
 //! big-endian.
 
@@ -124,7 +124,8 @@ fn encode_string(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Returns a length as 32 bits. Strings have at most [`MAX_STRING_BYTES`], and data little more.
+/// Returns the length of `data`, which always fits: strings are limited to [`MAX_STRING_BYTES`],
+/// and other data is only slightly longer.
 fn length_of(data: &[u8]) -> u32 {
     u32::try_from(data.len()).unwrap_or(u32::MAX)
 }

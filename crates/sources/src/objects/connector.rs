@@ -19,14 +19,14 @@ use crate::messages::plain_line;
 use crate::network::Network;
 use crate::proxy::ProxyConfig;
 
-/// Longest document with credentials, in bytes; real ones have a few kilobytes.
+/// Maximum size of a credentials document in bytes; real ones are a few kilobytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 
 /// Longest wait for the credentials of a machine. Where no such service exists, its address may
 /// never respond.
 pub(crate) const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
-/// An HTTP connector through which the library sends its requests by an [`HttpAgent`].
+/// An HTTP connector that lets the library send its requests through an [`HttpAgent`].
 #[derive(Debug, Clone)]
 pub(crate) struct AgentConnector(HttpAgent);
 
@@ -85,8 +85,8 @@ pub(crate) fn retry_config() -> RetryConfig {
     }
 }
 
-/// Returns `network` without proxies, for services of the machine itself, whose addresses no proxy
-/// reaches.
+/// Returns `network` without proxies. It is for services of the machine itself, whose addresses no
+/// proxy can reach.
 pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
     network.clone_with(|network| network.proxy = ProxyConfig::default())
 }

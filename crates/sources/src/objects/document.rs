@@ -19,7 +19,7 @@ pub(crate) struct StoreError {
 }
 
 impl StoreError {
-    /// Parses `body` as far as it can be understood; `None` if it is not an error document.
+    /// Parses as much of `body` as possible; `None` if it is not an error document.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(body);
         let mut reader = Reader::from_str(&text);

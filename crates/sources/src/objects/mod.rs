@@ -1,9 +1,9 @@
 //! Common parts of the object stores. Their bytes are read by [`super::http`]; each store is a
 //! dialect of it, and has an entry in [`STORES`](crate::place::STORES).
 //!
-//! The library `object_store` signs requests and finds credentials, for which there are many
-//! chains, but it transfers no bytes. Its reader does not know our proxies, trust anchors and
-//! limits, nor `x-amz-checksum-*`, and its retries would interfere with the retries of the engine.
+//! The library `object_store` signs requests and finds credentials, which may come from many
+//! places, but it transfers no bytes. Its reader does not support our proxies, trust anchors and
+//! limits, nor `x-amz-checksum-*`, and its retries would interfere with the engine's retries.
 
 mod connector;
 mod document;

@@ -12,7 +12,7 @@ use crate::scheme::SourceKind;
 
 /// A kind of object store.
 pub struct ObjectStoreKind {
-    /// The kind of source that the store is.
+    /// The store's kind of source.
     pub kind: SourceKind,
     /// Requests the object at an address.
     pub(crate) open: fn(&str, &Arc<Network>, &ObjectOptions) -> Result<StoredObject, SourceError>,

@@ -13,7 +13,7 @@ use super::{ImportPolicy, PolicyMode};
 pub enum IdentityOrigin {
     /// Keys in environment variables.
     Variables,
-    /// A file named by variables, by which platforms mount the identity of a workload.
+    /// A file that variables refer to. Platforms mount the identity of a workload in this way.
     Mounted,
     /// A service of the platform or the machine that issues identities, or a user's login.
     Machine,
@@ -88,7 +88,7 @@ impl<'a> IdentityVariables<'a> {
 }
 
 impl ImportPolicy {
-    /// Permits the use of an identity of `cloud` for requests to `url`. The error says why the
+    /// Permits the use of an identity of `cloud` for requests to `url`. The error states why the
     /// identity is not used there and what the user can do.
     pub fn lend_identity(
         &self,

@@ -1,6 +1,6 @@
 //! Metadata services, from which a machine gets its identity. A pod never contacts them, whatever
-//! endpoint a DataVolume names and wherever a server redirects: their responses hold the identity
-//! of the node, and would end up on the disk.
+//! endpoint a DataVolume contains and wherever a server redirects: their responses contain the
+//! identity of the node, and would end up on the disk.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -46,7 +46,7 @@ const IPV6_ADDRESSES: [Ipv6Addr; 5] = [
 ];
 
 /// Octets of an IPv6 address that can hold an IPv4 address: 6to4 (RFC 3056 §2) and the six layouts
-/// of NAT64 (RFC 6052 §2.2). Mapped, compatible and ISATAP addresses use the last layout, too. A
+/// of NAT64 (RFC 6052 §2.2). Mapped, compatible and ISATAP addresses also use the last layout. A
 /// network chooses its own NAT64 prefix, so any prefix counts.
 const EMBEDDED_AT: [[usize; 4]; 7] = [
     [2, 3, 4, 5],

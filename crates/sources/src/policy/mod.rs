@@ -99,7 +99,7 @@ impl ImportPolicy {
         }
     }
 
-    /// Returns a variable that holds a location, never one that holds an identity.
+    /// Returns a variable that contains a location, never one that contains an identity.
     pub fn get_setting(&self, name: &str) -> Option<&str> {
         self.get_variable(name).filter(|_| SETTINGS.contains(&name))
     }
@@ -123,7 +123,7 @@ impl Default for ImportPolicy {
     }
 }
 
-/// Leaves out the variables, because some of them hold keys.
+/// Leaves out the variables, because some of them contain keys.
 impl fmt::Debug for ImportPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImportPolicy")

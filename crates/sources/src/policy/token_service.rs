@@ -1,9 +1,9 @@
 //! Checks whether the password of a registry may be sent to a token service.
 //!
-//! In its challenge a registry names the URL of its token service, and this may be any URL. The
-//! author of the challenge could have the password sent anywhere. The token service therefore has
-//! to belong to the registry: it is on the same host, on a neighbour below the same domain, or on
-//! a host that is known or was named by the user.
+//! A registry's challenge contains the URL of its token service, which may be any URL. The author
+//! of the challenge could have the password sent anywhere. The token service therefore has to
+//! belong to the registry: it is on the same host, on a neighbour below the same domain, or on a
+//! host that is known or was named by the user.
 
 use datapath::error::SourceError;
 use url::{Host, Url};
@@ -21,8 +21,8 @@ const KNOWN_BY_REGION: [(&str, &str, &str); 1] = [("registry.", "dockerauth.", "
 
 /// Domains below which anybody can get a name, so that neighbours have different owners. The full
 /// list (publicsuffix.org) has ten thousand entries; these are the domains where registries and
-/// web services are run. If one is missing, a registry, which may ask for the password itself, can
-/// pass it on to another tenant.
+/// web services are run. If a domain is missing here, a registry below it can pass the password,
+/// which it may request for itself anyway, on to another tenant.
 const SHARED: &str = "
     aliyuncs.com amazonaws.com amazonaws.com.cn app.github.dev appdomain.cloud appspot.com
     awsapprunner.com azure-api.net azure.com azurecontainer.io azurecontainerapps.io azurecr.cn

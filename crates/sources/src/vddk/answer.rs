@@ -22,8 +22,9 @@ impl ManagedObjectReference {
         Self { kind, name: name.to_owned() }
     }
 
-    /// Creates a reference to an object that the server names. Names become arguments of nbdkit,
-    /// so unusual characters are rejected. Real names look like `vm-42` or `12-snapshot-3`.
+    /// Creates a reference to an object from the name that the server returned. Names become
+    /// arguments of nbdkit, so unusual characters are rejected. Real names look like `vm-42` or
+    /// `12-snapshot-3`.
     pub(super) fn from_name(kind: &'static str, name: &str) -> Result<Self, SourceError> {
         let name = name.trim();
         let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -45,7 +46,7 @@ impl ManagedObjectReference {
     }
 }
 
-/// A call without a result.
+/// A call that failed.
 #[derive(Debug)]
 pub(super) enum VsphereCallError {
     /// vSphere answered with a fault.
@@ -69,7 +70,7 @@ impl From<VsphereCallError> for SourceError {
     }
 }
 
-/// A fault, with the text of vSphere.
+/// A fault, with vSphere's text.
 #[derive(Debug, thiserror::Error)]
 #[error("vSphere refuses {method}: {text}")]
 pub(super) struct VsphereFault {

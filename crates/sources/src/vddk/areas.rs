@@ -22,8 +22,8 @@ pub(super) struct ChangedAreas {
 }
 
 impl ChangedAreas {
-    /// Adds the areas of `page`, which holds the changes from `offset` on. Returns the offset for
-    /// the next page.
+    /// Adds the areas of `page`, which contains the changes from `offset` on. Returns the offset
+    /// for the next page.
     pub(super) fn add_page(
         &mut self,
         page: &XmlElement,
@@ -73,8 +73,8 @@ impl ChangedAreas {
             _ => self.list.push(area),
         }
         while self.list.len() > MAX_AREAS {
-            // The gap begins with one block of the tracking, and is doubled as long as there are
-            // too many areas.
+            // The gap starts at the granularity of change tracking (64 KiB) and doubles until few
+            // enough areas remain.
             self.gap = (self.gap * 2).max(64 << 10);
             for area in std::mem::take(&mut self.list) {
                 match self.list.last_mut() {

@@ -68,7 +68,7 @@ impl VddkReadState {
     }
 }
 
-/// The bytes of the disk. The end is reported only if vSphere still has the snapshot.
+/// The bytes of the disk. The end is reported only if the snapshot still exists in vSphere.
 pub(super) struct VddkBody {
     pub(super) bytes: Box<dyn SourceBody>,
     pub(super) reading: VddkReadState,

@@ -1,16 +1,16 @@
-//! Change IDs, by which vSphere's changed block tracking names the states of a disk.
+//! Change IDs, which vSphere's changed block tracking uses to identify the states of a disk.
 
 use std::fmt;
 
-/// Advice for the case that vSphere does not know what changed.
+/// Advice for when vSphere cannot report what changed.
 pub(super) const BEGIN_ANEW: &str = "set changeTrackingEnabled for the machine, take a new snapshot, and import the disk again from the start";
 
-/// Longest change ID, in bytes; real ones have some 60 characters.
+/// Longest change ID, in bytes; real ones have about 60 characters.
 const MAX_BYTES: usize = 256;
 
 /// A state of a disk, such as `52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/81`. The first part
-/// identifies the tracking, and the last part is a counter. Another tracking does not know this
-/// state, whether it is on another disk or was restarted on this one.
+/// identifies the run of tracking, and the last part is a counter. The state is meaningless to
+/// another run, whether on another disk or restarted on this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangeId(String);
 
@@ -25,7 +25,7 @@ impl ChangeId {
         is_one.then(|| Self(text.to_owned()))
     }
 
-    /// True if both are states of the same tracking.
+    /// True if both are states of the same run of tracking.
     pub(super) fn is_related(&self, other: &Self) -> bool {
         self.tracking_id().eq_ignore_ascii_case(&other.tracking_id())
     }

@@ -10,12 +10,12 @@ use super::disk::LocatedDisk;
 use super::soap::VsphereSession;
 use crate::xml::{XmlElement, escape_text};
 
-/// Maximum number of responses for one disk. Each has some 2,000 areas of at least 64 KiB, so
+/// Maximum number of responses for one disk. Each lists about 2,000 areas of at least 64 KiB, so
 /// together they describe at least 8 TiB.
 const MAX_PAGES: usize = 1 << 16;
 
-/// Asks page by page what changed on the disk `found` since the state `since`. The disk has
-/// `disk_bytes` bytes.
+/// Queries page by page what changed on the disk `found` since the state `since`. The size of the
+/// disk is `disk_bytes`.
 pub(super) async fn query_changes(
     session: &mut VsphereSession,
     found: &LocatedDisk,

@@ -1,4 +1,4 @@
-//! Finds the disk of a machine, in the terms that vSphere and nbdkit need.
+//! Finds the disk of a machine, and describes it as vSphere and nbdkit require.
 
 use datapath::error::SourceError;
 
@@ -29,7 +29,7 @@ pub(super) struct LocatedDisk {
     pub(super) machine: ManagedObjectReference,
     /// The snapshot, if one was requested.
     pub(super) snapshot: Option<ManagedObjectReference>,
-    /// The disk as it is in that snapshot.
+    /// The state of the disk in that snapshot.
     pub(super) disk: VirtualDisk,
     /// The earlier state that the target holds, if only the changes since then are read.
     pub(super) since: Option<EarlierState>,
@@ -38,7 +38,7 @@ pub(super) struct LocatedDisk {
 /// An earlier state of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EarlierState {
-    /// vSphere knows what changed since then.
+    /// vSphere can report what changed since then.
     Tracked(ChangeId),
     /// Nothing changed. Used only if vSphere seems to be a simulator.
     Same,
@@ -61,14 +61,14 @@ pub(super) struct VirtualDisk {
     change_id: Option<ChangeId>,
 }
 
-/// Finds the disk `file` of the machine `uuid`, in the states that `checkpoints` names.
+/// Finds the disk `file` of the machine `uuid`, in the states that `checkpoints` specifies.
 pub(super) async fn find_disk(
     session: &mut VsphereSession,
     uuid: &str,
     file: &str,
     checkpoints: &Checkpoints,
 ) -> Result<LocatedDisk, SourceError> {
-    // The UUID may belong to the instance of the machine or to its BIOS.
+    // The UUID may be the machine's instance UUID or its BIOS UUID.
     let machine = match session.find_machine(uuid, true).await? {
         Some(machine) => Some(machine),
         None => session.find_machine(uuid, false).await?,
@@ -173,7 +173,8 @@ impl VirtualDisk {
         })
     }
 
-    /// Returns `id` if the disk in the snapshot `current` is a later state of the same tracking.
+    /// Returns `id` if the disk in the snapshot `current` is a later state of the same run of
+    /// tracking.
     fn check_related(&self, current: &str, id: ChangeId) -> Result<ChangeId, SourceError> {
         let now = self.require_change_id(current)?;
         if now.is_related(&id) {
@@ -186,7 +187,7 @@ impl VirtualDisk {
         )))
     }
 
-    /// Returns the state `before`, of the snapshot `previous`, if vSphere knows what changed
+    /// Returns the state `before`, of the snapshot `previous`, if vSphere can report what changed
     /// between it and `current`.
     fn later_than(&self, before: &Self, current: &str, previous: &str) -> Result<EarlierState, SourceError> {
         // VMware's simulator reports neither sizes nor change IDs, and its disks never change.
@@ -215,7 +216,7 @@ impl VirtualDisk {
 struct MachineSnapshots(Vec<(String, ManagedObjectReference)>);
 
 impl MachineSnapshots {
-    /// Finds the snapshot that has this name, or whose object has it.
+    /// Finds the snapshot called `wanted`, or whose object is called `wanted`.
     fn find_snapshot(&self, wanted: &str, uuid: &str) -> Result<&ManagedObjectReference, SourceError> {
         self.0
             .iter()

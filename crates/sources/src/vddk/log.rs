@@ -12,11 +12,11 @@ const MAX_LINES: usize = 1000;
 /// Maximum number of bytes of a line that are kept.
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// Longest version and host, in characters. Both go into the termination message, which has 4096
-/// bytes, and the name of a host has at most 253.
+/// Longest version and host, in characters. Both go into the termination message, which is limited
+/// to 4096 bytes, and a host name has at most 253.
 const MAX_INFO_CHARS: usize = 253;
 
-/// Information of the library about itself and the host that it reads from.
+/// Information that the library reports about itself and the host that it reads from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VddkLibraryInfo {
     /// Version of the VDDK library.

@@ -50,14 +50,14 @@ use crate::error::invalid_error;
 pub struct VddkOptions {
     /// URL of vCenter or ESXi; the API is at `/sdk` below it.
     pub endpoint: Url,
-    /// UUID of the machine: of its instance, or of its BIOS.
+    /// The machine's instance UUID or BIOS UUID.
     pub uuid: String,
     /// File of the disk: `[datastore1] vm/disk.vmdk`.
     pub backing_file: String,
     /// Thumbprint of the server's certificate, which is passed on to the library.
     pub thumbprint: Option<String>,
-    /// The snapshot to read, and the snapshot that the target already holds. Both are given by
-    /// their name or the name of their object, the second one also by its change ID.
+    /// The snapshot to read, and the snapshot that the target already holds. Both are identified
+    /// by their name or the name of their object, the second one also by its change ID.
     pub checkpoints: Checkpoints,
     /// True if server certificates are verified with the certificates that the user has given.
     /// Otherwise the server is identified only by its thumbprint.
@@ -66,12 +66,12 @@ pub struct VddkOptions {
     pub installation: VddkInstallation,
 }
 
-/// Options that are given beside an address.
+/// Options that are given in addition to an address.
 #[derive(Debug, Clone, Default)]
 pub struct VddkSourceOptions {
     /// Thumbprint of the server's certificate.
     pub thumbprint: Option<String>,
-    /// True if certificates to verify servers with were given.
+    /// True if the user has given certificates for verifying servers.
     pub has_certificates: bool,
     /// Paths of programs and libraries.
     pub installation: VddkInstallation,
@@ -116,7 +116,7 @@ impl VddkOptions {
 /// A disk that nbdkit serves. All methods block, so they must not be called inside an asynchronous
 /// task.
 pub struct VddkSource {
-    // Dropped before nbdkit, so that its connections are closed before nbdkit ends.
+    // This field is dropped before `nbdkit`, so that its connections are closed first.
     disk: NbdSource,
     nbdkit: NbdkitProcess,
     changes: Option<ChangedRanges>,
@@ -145,7 +145,7 @@ impl VddkSource {
             snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
             file: &found.disk.file,
         };
-        // Waits for nbdkit end as soon as nbdkit ends, not at their time limit.
+        // Makes waits for nbdkit end as soon as nbdkit ends, not only at their time limit.
         let gone = network.stop.child_token();
         let nbdkit = NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
         let name = match &disk.snapshot {
@@ -163,7 +163,7 @@ impl VddkSource {
         let disk = match NbdSource::open_uri(uri, &network.clone_with(|network| network.stop = gone)) {
             Ok(disk) => disk,
             Err(error) => {
-                // The socket only shows that nbdkit is gone; the log says what the library
+                // The socket only shows that nbdkit is gone; the log shows what the library
                 // rejected.
                 nbdkit.end_process();
                 return Err(reading.explain_error(error));
@@ -180,8 +180,8 @@ impl VddkSource {
         self.nbdkit.library_info()
     }
 
-    /// Returns a function with the result of [`VddkSource::library_info`], which works after the
-    /// source is dropped, too.
+    /// Returns a function that returns the same as [`VddkSource::library_info`], even after the
+    /// source was dropped.
     pub fn library_info_reader(&self) -> impl Fn() -> VddkLibraryInfo + use<> {
         let log = self.nbdkit.program_log();
         move || log.library_info()
@@ -269,7 +269,7 @@ async fn changes_of(
     let capacity = found.disk.capacity.ok_or_else(|| {
         invalid_error(format!("vSphere does not report the size of the disk {}", found.disk.file))
     })?;
-    // No byte arrives during this query, so it has the same time limit as the wait for a byte.
+    // This query transfers no data, so it is limited like any period without progress.
     let limit = network.patience.no_progress_limit;
     let changes = tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
     let changes = changes.unwrap_or_else(|_| {
@@ -293,8 +293,8 @@ fn on_exported(
 ) -> Result<ChangedRanges, SourceError> {
     let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
     let agreed = if is_test {
-        // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere names a disk
-        // of 2 GiB. All changes have to lie in that file. Before anything is written, it is
+        // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere reports a
+        // disk of 2 GiB. All changes have to lie in that file. Before anything is written, it is
         // checked that the target has room for the file.
         ChangedRanges::new(exported, changes.ranges().iter().cloned())
     } else {
@@ -318,9 +318,9 @@ fn tls_config(
     network: &Arc<Network>,
 ) -> Result<Arc<rustls::ClientConfig>, SourceError> {
     let verified = options.has_certificates || network.insecure;
-    // CDI's own tests give "testprint", with a plugin for tests in place of the library: there it
-    // is ignored. Everywhere else it is rejected, because a user who gives a thumbprint wants no
-    // other server.
+    // CDI's own tests pass "testprint" as the thumbprint, and use a plugin for tests in place of
+    // the library: there it is ignored. Everywhere else it is rejected, because a user who gives a
+    // thumbprint wants no other server.
     let is_test = options.installation.is_for_tests();
     let thumbprint = options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
@@ -336,8 +336,8 @@ fn tls_config(
     }
 }
 
-/// Fails unless this is the architecture that VMware's library exists for. `rust_name` is Rust's
-/// name of the architecture; the error has Go's name, which users know.
+/// Fails if VMware's library does not exist for this architecture. `rust_name` is Rust's name of
+/// the architecture; the error shows Go's name, which users know.
 fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
     let name = match rust_name {
         "x86_64" => return Ok(()),

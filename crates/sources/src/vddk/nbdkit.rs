@@ -2,7 +2,7 @@
 //!
 //! nbdkit is the only program that the importer starts. Neither nbdkit nor the library is part of
 //! our image: the library comes from the user's side-car image, and both are trusted as far as
-//! that image is.
+//! that image is trusted.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -18,8 +18,8 @@ use super::log::{ProgramLog, VddkLibraryInfo};
 use super::program::{ProgramState, RunningProgram};
 use crate::error::invalid_error;
 
-/// Command of a keeper: it runs the program that follows, and ends it when the keeper's own
-/// standard input ends.
+/// Command that makes this program a keeper: a process that runs the program named after it, and
+/// ends that program when the keeper's own standard input ends.
 pub const RUN_WITH_PARENT: &str = "run-with-parent";
 
 /// Paths of programs and libraries.
@@ -30,7 +30,7 @@ pub struct VddkInstallation {
     /// A keeper, if there is one: it runs nbdkit and ends it when the importer ends (see
     /// [`RUN_WITH_PARENT`]).
     pub keeper: Option<PathBuf>,
-    /// Directory of VMware's library, which is in `lib64` below. Not needed with a plugin for
+    /// Directory of VMware's library, which is in its folder `lib64`. Not needed with a plugin for
     /// tests.
     pub library: PathBuf,
     /// A mock plugin, which is used instead of `vddk` if the file exists.
@@ -50,7 +50,7 @@ impl VddkInstallation {
     pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
         Self {
             nbdkit: "nbdkit".into(),
-            // The importer itself.
+            // The importer itself is the keeper.
             keeper: Some("/proc/self/exe".into()),
             library: at("/opt/vmware-vix-disklib-distrib"),
             test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
@@ -77,7 +77,7 @@ pub(super) struct NbdkitProcess {
 }
 
 impl VddkInstallation {
-    /// True if the side-car image has a plugin for tests.
+    /// True if the side-car image contains a plugin for tests.
     pub(super) fn is_for_tests(&self) -> bool {
         self.test_plugin.exists()
     }
@@ -88,7 +88,7 @@ impl VddkInstallation {
 
     /// Checks that the library exists and that nbdkit can load the plugin.
     fn check_installation(&self, stop: &CancellationToken) -> Result<(), SourceError> {
-        // CDI's image for tests has a plugin and a disk, but no library.
+        // CDI's image for tests contains a plugin and a disk, but no library.
         if !self.is_for_tests() && !self.library.join("lib64").is_dir() {
             return Err(invalid_error(format!(
                 "the VDDK library is missing: {} not found. It comes from a sidecar image, which is set in the ConfigMap v2v-vmware or \
@@ -200,14 +200,14 @@ impl NbdkitProcess {
     }
 
     fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
-        // nbdkit writes this file when it listens. A test of the socket would be a connection that
-        // nbdkit complains about.
+        // nbdkit writes this file when it listens. Connecting to the socket instead would make
+        // nbdkit complain about that connection.
         let pid = self.folder.pid_path();
         let state = match self.program.wait_for_ready(stop, || pid.exists())? {
             ProgramState::Ready => return Ok(()),
             state => state,
         };
-        // The log is complete only when the pipe is at its end.
+        // End nbdkit first: the log is complete only when the pipe is at its end.
         self.program.end_process();
         let message = format!("nbdkit {state}: {}", self.program.log.last_errors());
         Err(SourceError::new(SourceErrorKind::Connect, message))

@@ -11,7 +11,7 @@ use rustls::{ClientConfig, Error};
 pub(super) struct Thumbprint(Checksum);
 
 impl Thumbprint {
-    /// True if `text` holds only characters that a thumbprint may have.
+    /// True if `text` contains only characters that are allowed in a thumbprint.
     pub(super) fn is_meant(text: &str) -> bool {
         text.chars().all(|char| char.is_ascii_hexdigit() || char == ':' || char.is_whitespace())
     }

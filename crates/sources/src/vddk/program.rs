@@ -1,4 +1,4 @@
-//! A program that is started, watched and ended with the importer.
+//! Starts and watches a program, and ends it with the importer.
 
 use std::fmt;
 use std::io;
@@ -136,7 +136,7 @@ impl RunningProgram {
         }
         // `run-with-parent` ends nbdkit when its standard input ends.
         drop(self.child.stdin.take());
-        // After a child was waited for, its process ID may already belong to another process.
+        // Once a child has been waited for, its process ID may belong to another process.
         if !self.is_kept
             && matches!(self.child.try_wait(), Ok(None))
             && let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM)
@@ -159,7 +159,7 @@ impl RunningProgram {
     }
 
     /// Waits for the rest of the log. The wait is limited, because a grandchild may hold the pipe
-    /// open for ever.
+    /// open forever.
     fn finish_log(&mut self) {
         let Some(reader) = self.reader.take() else { return };
         let start = Instant::now();

@@ -15,11 +15,11 @@ use crate::http::{HttpAgent, USER_AGENT};
 use crate::network::Network;
 use crate::xml::{XmlElement, escape_text};
 
-/// Longest response, in bytes. The devices of one machine take some tens of KiB, a tree of
-/// snapshots less.
+/// Longest response, in bytes. The devices of one machine take tens of KiB, a tree of snapshots
+/// less.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// The version of the API that is used: vSphere 6.5, which all later versions understand.
+/// The version of the API that is used: vSphere 6.5, which all later versions support.
 const ACTION: &str = "urn:vim25/6.5";
 
 /// A session of a user who has logged in.
@@ -28,12 +28,12 @@ pub(super) struct VsphereSession {
     url: Url,
     credentials: BasicCredentials,
     cookie: Option<String>,
-    /// `ServiceContent`, which has the names of the managers.
+    /// `ServiceContent`, which contains the names of the managers.
     content: XmlElement,
 }
 
-/// Type of the fault of a call after the session has ended. A session ends half an hour after its
-/// last call, or when an administrator ends it.
+/// Fault type of a call that is made after the session has ended. A session ends half an hour
+/// after its last call, or when an administrator ends it.
 const EXPIRED: &str = "NotAuthenticated";
 
 /// Returns the credentials, or an error if there are none, because vSphere requires them.
@@ -83,8 +83,8 @@ impl VsphereSession {
         }
     }
 
-    /// Finds the machine with this UUID in any data centre. The UUID is of its instance if
-    /// `of_instance` is true, and otherwise of its BIOS.
+    /// Finds the machine with this UUID in any data centre. `uuid` is the instance UUID if
+    /// `of_instance` is true, otherwise the BIOS UUID.
     pub(super) async fn find_machine(
         &mut self,
         uuid: &str,
@@ -99,8 +99,8 @@ impl VsphereSession {
         found.map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text)).transpose()
     }
 
-    /// Reads some properties of an object. The result has one element for each property that is
-    /// set, in any order.
+    /// Reads some properties of an object. The result contains one element for each property that
+    /// is set, in any order.
     pub(super) async fn read_properties(
         &mut self,
         object: &ManagedObjectReference,

@@ -23,7 +23,7 @@ use crate::messages::status_text;
 use crate::network::Network;
 use crate::retry::AttemptError;
 
-/// Headers that determine how the response is framed or which bytes it holds. The importer sets
+/// Headers that determine how the response is framed or which bytes it contains. The importer sets
 /// them itself.
 const RESERVED: [HeaderName; 10] = [
     header::ACCEPT_ENCODING,
@@ -58,7 +58,7 @@ pub(super) struct ObjectClient {
     acquainted: Mutex<HashSet<Origin>>,
 }
 
-/// The range of the object that a request asks for.
+/// The range of an object that a request asks for.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectRange {
     /// Offset of the first byte.
@@ -127,13 +127,13 @@ impl ObjectClient {
         }
     }
 
-    /// Formats a URL for messages. If the source has a name of its own, the path is left out: it
-    /// adds nothing or is secret.
+    /// Formats a URL for messages. If the source has its own name, the path is left out: it adds
+    /// nothing or is secret.
     fn display_url(&self, url: &Url) -> String {
         if self.is_named { url_origin(url) } else { printable_url(url) }
     }
 
-    /// Sends a request with the dialect's authorisation, and repeats it if the dialect asks for
+    /// Sends a request with the dialect's authorisation, and repeats it if the dialect requests
     /// that. Returns the response and the URL that it came from.
     async fn send_authorized(
         &self,
@@ -150,7 +150,7 @@ impl ObjectClient {
             };
             match dialect::judge_response(dialect, &url, response, &self.request_route(&url)).await? {
                 // Only once: a server that rejects every new token or region would otherwise be
-                // asked for ever.
+                // asked forever.
                 (RefusalVerdict::Again(elsewhere), _) if is_first => {
                     if let Some(elsewhere) = elsewhere {
                         self.get_acquainted(&elsewhere);
@@ -175,7 +175,7 @@ impl ObjectClient {
         dialect: Option<&dyn ServerDialect>,
     ) -> Result<Response, AttemptError> {
         // Checked here and not where redirects are read, because resumed and relocated requests
-        // pass here as well.
+        // pass through here as well.
         self.network.policy.check_url(url).map_err(AttemptError::Final)?;
         let promise = keeps_promise(&self.start, url, self.is_checked).map_err(AttemptError::Final)?;
         if promise != IntegrityGuarantee::Kept {
@@ -214,7 +214,7 @@ impl ObjectClient {
 
     fn headers_for(&self, url: &Url, part: Option<&ObjectRange>) -> HeaderMap {
         let mut headers = self.own_headers(url);
-        // Progress, checksum and ranges all count bytes of the object as it is stored.
+        // No compression: progress, checksum and ranges all count the object's stored bytes.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some(part) = part {
             let last = part.end.map(|end| end.saturating_sub(1).to_string()).unwrap_or_default();

@@ -2,8 +2,8 @@
 //!
 //! Headers and passwords of the import are sent only to the origin that they were given for.
 //! Signatures and tokens of a dialect are also sent to origins that the dialect itself named, and
-//! to origins that such an origin redirects to, if the dialect says that they belong to the same
-//! service.
+//! to origins that such an origin redirects to, if the dialect reports that they belong to the
+//! same service.
 
 use datapath::error::SourceErrorKind;
 use http::{HeaderMap, StatusCode, header};
@@ -35,7 +35,7 @@ impl ObjectClient {
                 None => return Ok((response, url)),
                 Some(target) => {
                     // Only an origin that gets secrets itself can vouch for another one. A
-                    // redirect of a CDN adds none.
+                    // redirect from a CDN adds no origin.
                     if let Some(dialect) = &self.dialect
                         && self.is_acquainted(&url)
                         && dialect.is_same_service(&target)
