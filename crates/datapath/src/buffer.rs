@@ -63,7 +63,8 @@ fn map_chunk() -> MmapMut {
 /// transfer.
 pub fn give_back() {
     let free = std::mem::take(&mut *FREE.lock());
-    // Unmapped after the lock is released, since every thread of a transfer takes it.
+    // Unmap the chunks after the lock is released, since every thread of a transfer needs the
+    // lock.
     drop(free);
 }
 

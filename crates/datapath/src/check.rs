@@ -116,7 +116,7 @@ impl GuestSink for InflatingSink {
         Ok(())
     }
 
-    // Never called: with ranges, the map is complete before the first cluster is read.
+    // This is never called: with ranges, the map is complete before the first cluster is read.
     fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
         Ok(())
     }

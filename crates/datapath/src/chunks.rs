@@ -57,7 +57,7 @@ impl<C: ChunkStream> PeekStream<C> {
         {
             return Ok(first.slice(..want.min(first.len())));
         }
-        // Rare: the first chunk is shorter than `want`.
+        // This is rare: the first chunk is shorter than `want`.
         let mut joined = BytesMut::with_capacity(want);
         loop {
             while let Some(chunk) = self.head.pop_front() {

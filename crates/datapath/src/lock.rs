@@ -47,8 +47,8 @@ pub(crate) fn lock_file(file: &File) -> LockState {
 
 fn try_lock(file: &File) -> LockState {
     loop {
-        // This is `flock`. A POSIX lock (`fcntl`) would end as soon as this process closes any
-        // other descriptor of the file.
+        // `try_lock` calls `flock`. A POSIX lock (`fcntl`) would end as soon as this process
+        // closes any other descriptor of the file.
         match file.try_lock() {
             Ok(()) => return LockState::Ours,
             Err(TryLockError::WouldBlock) => return LockState::Taken,

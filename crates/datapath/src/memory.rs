@@ -169,8 +169,8 @@ impl MemoryGrant {
             (wanted <= limit || bytes <= before).then_some(wanted)
         };
         let granted = &self.budget.0.granted;
-        // Compared and changed in one step, because the threads of a transfer ask at the same
-        // time.
+        // The grant is compared and changed in one step, because several threads of a transfer may
+        // request memory at the same time.
         if granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, others_and).is_err() {
             return Err(MemoryLimitError { needed: bytes, available: self.available_bytes(), limit });
         }

@@ -171,7 +171,7 @@ impl RangeBatch {
         let more = list.capacity().max(FIRST_VALUES).min(left).max(1);
         let granted = self.charge_bytes(bytes_of::<T>(more));
         if granted {
-            // Exactly what was charged: `push` would double the list, whatever the limit.
+            // Reserve exactly what was charged: `push` would double the list, whatever the limit.
             list.reserve_exact(more);
         }
         granted
@@ -297,8 +297,8 @@ pub(crate) struct WantedQueue {
 impl WantedQueue {
     /// Adds a batch of ranges that are sorted by position.
     pub(crate) fn add_sorted(&mut self, mut sorted: Vec<WantedRange>) {
-        // A batch may stay until the end of the image, and would keep the spare capacity of a list
-        // that doubles.
+        // A batch may be kept until the end of the image, so free the spare capacity of its list,
+        // which doubles when it grows.
         sorted.shrink_to_fit();
         let bytes = bytes_of::<WantedRange>(sorted.len());
         let mut rest = sorted.into_iter();

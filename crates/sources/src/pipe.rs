@@ -58,7 +58,8 @@ impl SourceBody for PipeBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let mut chunk = ChunkBuffer::new(self.position);
         let mut since = None;
-        // A chunk with the 64 KiB of one read would hold the memory of a whole chunk.
+        // Fill the chunk, because one with only the 64 KiB of one read would hold a whole chunk's
+        // memory.
         while !chunk.is_full() && since.is_none_or(|since: Instant| since.elapsed() < REST_WAIT) {
             let wait = if chunk.is_empty() { PIPE_WAIT } else { PACK_WAIT };
             if !self.is_ready(wait)? {

@@ -124,8 +124,9 @@ impl ApplianceDisk {
         for checksum in expected {
             match hashed.iter().find(|(algorithm, _)| *algorithm == checksum.algorithm()) {
                 Some((_, calculated)) => checksum.verify(calculated)?,
-                // A second manifest, after the disk, may use an algorithm that the first one did
-                // not name. The disk cannot be read again for it, and the first digest did match.
+                // A second manifest, after the disk, may name an algorithm that the first one did
+                // not. The disk cannot be read again to verify it, so only warn: the first digest
+                // did match.
                 None => tracing::warn!(%checksum, "a digest in a manifest was not verified"),
             }
         }

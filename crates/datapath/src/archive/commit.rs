@@ -31,13 +31,14 @@ impl Commit<'_> {
     /// Checks all names of the tree, then moves it. `names` is the number of names that were
     /// created in the tree. The commit is refused if the tree contains more or fewer.
     pub(super) fn move_tree(&self, names: u64) -> Result<(), TargetError> {
-        // Before the first rename: after a power cut, each file under its final name has its
-        // content.
+        // Sync before the first rename, so that after a power failure each file with its final
+        // name also has its content.
         self.tree.sync_filesystem()?;
         let made = names - u64::from(self.drop_lost_and_found()?);
         let found = self.check_names(self.tree, Some(self.target))?;
-        // Without locks on the filesystem, another process may take this tree for a dead one and
-        // remove it. The commit of an empty tree would then end with success.
+        // On a filesystem without locks, another process may mistake this tree for the leftover of
+        // a dead process and remove it. Without this check, an empty tree would be committed
+        // successfully.
         if found != made {
             let reason = TargetRefusedError::NotWhole { made, found };
             return Err(self.target.refusal_error("unpack into", reason));
@@ -98,8 +99,8 @@ impl Commit<'_> {
                 Err(TargetError::new("move into", &to.path_of(name), Errno::XDEV.into()))
             }
             (true, true) => Ok(Some(old)),
-            // Even with `overwrite`, a file replaces only an empty directory: what is in a
-            // directory is not part of the archive.
+            // Even with `overwrite`, a file replaces only an empty directory: the archive does not
+            // contain the entries of a full one, so they must not be lost.
             (true, false) if to.open_child(name)?.entry_names()?.next().is_some() => {
                 refused(TargetRefusedError::Occupied)
             }
@@ -137,7 +138,8 @@ impl Commit<'_> {
             Some(old) if old.is_directory() && new.is_directory() => {
                 let below = to.open_child_for_work(name, self.mode_to_open(old))?;
                 self.merge_directory(&from.open_child_for_work(name, mode)?, &below)?;
-                // After the moves, which change the directory's time and need write permission.
+                // Set the attributes after the moves, which change the directory's time and need
+                // write permission.
                 below.apply_attributes(new.attributes)?;
                 return from.remove_directory(name).map(|_| ());
             }

@@ -200,8 +200,8 @@ impl Directory {
             rename()
         } else {
             match renameat_with(&self.fd, name, &to.fd, name, RenameFlags::NOREPLACE) {
-                // EINVAL: this filesystem has no `RENAME_NOREPLACE` (NFS). ENOSYS: the kernel has
-                // no `renameat2` (rename(2)).
+                // EINVAL: the filesystem does not support `RENAME_NOREPLACE` (NFS). ENOSYS: the
+                // kernel does not support `renameat2` (rename(2)).
                 Err(Errno::INVAL | Errno::NOSYS) => match to.entry_status(name)? {
                     Some(_) => Err(Errno::EXIST),
                     None => rename(),

@@ -112,8 +112,8 @@ impl TarReader {
             };
             let header = match TarHeader::parse(&block) {
                 Ok(header) => header,
-                // A damaged first header cannot be told from a file that is not a tar. The second
-                // is far more frequent: a wrong URL or content type.
+                // A damaged first header cannot be distinguished from a file that is not a tar.
+                // The latter is far more frequent: a wrong URL or content type.
                 Err(_) if self.at == 0 => return Err(self.entry_error(ArchiveErrorKind::NotTar)),
                 Err(kind) => return Err(self.entry_error(kind)),
             };
@@ -195,8 +195,8 @@ impl TarReader {
             b'5' => TarEntryKind::Directory,
             b'6' => TarEntryKind::Fifo,
             other => {
-                // POSIX suggests to extract an unknown type as a regular file. That would be
-                // something other than what was sent, so it is an error here.
+                // POSIX suggests extracting an unknown type as a regular file. The result would
+                // differ from what was sent, so it is an error here.
                 let shown = other.escape_ascii().to_string();
                 return Err(self.entry_error(ArchiveErrorKind::UnknownType(shown)));
             }

@@ -107,7 +107,7 @@ impl<'a> ArchiveExtraction<'a> {
         let (directory, name) = self.tree.make_room(path)?;
         let file = directory.create_file(name)?;
         let failed = |action| move |source| TargetError::new(action, &directory.path_of(name), source);
-        // Only a sparse file can end in a hole, which no write creates.
+        // Only a sparse file can end in a hole, which writing the data does not create.
         if let Some(size) = sparse_size {
             file.set_len(size).map_err(failed("resize"))?;
         }
@@ -139,7 +139,7 @@ impl<'a> ArchiveExtraction<'a> {
         if status.is_directory() {
             return Err(refused("is a directory"));
         }
-        // `make_room` would remove the file before the link to it is created.
+        // Stop here, because `make_room` would remove the file before the link to it is created.
         if path == target_path {
             return Ok(());
         }

@@ -89,7 +89,7 @@ impl SparseLayout {
                     )));
                 }
             };
-            // Cannot overflow: regions do not overlap, so the sum is at most `end`.
+            // The sum cannot overflow: regions do not overlap, so it is at most `end`.
             sum += length;
         }
         if sum != stored {

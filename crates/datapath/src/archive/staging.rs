@@ -104,8 +104,8 @@ impl Drop for Staging<'_> {
 }
 
 fn unused_name() -> Vec<u8> {
-    // The lock keeps other processes out, so the name need not be secret. The standard library
-    // seeds `RandomState` at random, which avoids a crate for random numbers.
+    // The lock keeps other processes out, so the name need not be secret. `RandomState` is seeded
+    // randomly by the standard library, so no crate for random numbers is needed.
     let random = RandomState::new().hash_one(std::process::id());
     [STAGING_PREFIX, format!("{random:016x}").as_bytes()].concat()
 }
@@ -135,8 +135,8 @@ fn remove_stale(target: &Directory, lock: LockState) -> Result<(), TargetError> 
 }
 
 fn discard_directory(target: &Directory, name: &[u8]) {
-    // Logged only: the error of the transfer matters more, and the next attempt removes the
-    // folder.
+    // A failure is only logged: the error of the transfer matters more, and the next attempt
+    // removes the folder.
     if let Err(error) = target.remove_all(name) {
         tracing::warn!(%error, "could not remove an unfinished archive");
     }

@@ -175,8 +175,8 @@ impl BridgeSender {
                 }
                 Err(packed) => packed,
             };
-            // A receiver that waits for `WAKE_BYTES` sleeps, and this sender is about to wait for
-            // room: without this call neither would wake the other.
+            // The receiver may be asleep until `WAKE_BYTES` are waiting, and this sender is about
+            // to wait for room. Without this call, neither would wake the other.
             shared.wake_receiver();
             shared.gone.run_until_cancelled(has_room).await.ok_or(BridgeClosedError)?;
         }
@@ -226,8 +226,8 @@ impl BridgeReceiver {
                     queue.is_full &= !has_room;
                     drop(queue);
                     if has_room {
-                        // All of them: a bridge may have several senders, and each checks the
-                        // budget again.
+                        // Wake all senders: a bridge may have several, and each checks the budget
+                        // again.
                         shared.has_room.notify_waiters();
                     }
                     return Some(packed);

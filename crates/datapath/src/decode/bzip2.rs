@@ -47,15 +47,15 @@ impl DecoderEngine for Bzip2Engine {
     }
 
     fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
-        // The decoder's `small` mode takes 2.5 instead of 4 bytes for each byte of a block, but
-        // twice the time (`man bzip2`).
+        // `false` turns off the decoder's `small` mode, which needs 2.5 instead of 4 bytes of
+        // memory for each byte of a block, but takes twice the time (`man bzip2`).
         Ok(Self { decoder: Decompress::new(false), grant: limits.memory.empty_grant() })
     }
 
     fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {
         let level = head.get(3).map_or(0, |digit| digit.saturating_sub(b'0'));
         self.grant.grow_to(u64::from(level) * LEVEL_BYTES + STATE_BYTES)?;
-        // libbzip2 cannot reset a decoder.
+        // libbzip2 cannot reset a decoder, so create a new one.
         self.decoder = Decompress::new(false);
         Ok(())
     }

@@ -258,7 +258,7 @@ fn skip_padding<E: DecoderEngine>(input: &mut ChunkCursor) -> Result<(), Error> 
     let zeros = input.offset() - start;
     let allowed = match E::PADDING {
         MemberPadding::Nowhere => zeros == 0,
-        // Like gzip(1): zeros pad the last block of a tape, and nothing may follow them.
+        // As in gzip(1), zeros pad the last block of a tape, and nothing may follow them.
         MemberPadding::AtEnd => zeros == 0 || at_end,
         MemberPadding::Words => zeros.is_multiple_of(4),
     };

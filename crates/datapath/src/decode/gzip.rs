@@ -45,7 +45,7 @@ impl DecoderEngine for GzipEngine {
     }
 
     fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
-        // Not `Decompress::reset`, which would leave gzip mode.
+        // `Decompress::reset` is not used, because it would leave gzip mode.
         self.0 = Decompress::new_gzip(WINDOW_BITS);
         Ok(())
     }

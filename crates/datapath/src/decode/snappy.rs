@@ -159,7 +159,7 @@ impl DecoderEngine for SnappyEngine {
         }
         let body = std::mem::take(&mut self.pending);
         let finished = self.finish_chunk(header.kind, &body, output);
-        // The vector is put back for its allocation.
+        // Put the vector back, so that its allocation is reused.
         self.pending = body;
         self.pending.clear();
         finished

@@ -32,8 +32,8 @@ impl HashingThread {
             let mut digest = RunningDigest::new(algorithm);
             while let Some((chunk, held)) = chunks.0.pop() {
                 digest.update(&chunk);
-                // Freed before its bytes are released, or the queue would hold more memory than
-                // its limit.
+                // Free the chunk before its bytes are released; otherwise the queue would hold
+                // more memory than its limit.
                 drop(chunk);
                 chunks.0.release_bytes(held);
             }

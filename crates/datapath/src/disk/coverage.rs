@@ -68,7 +68,8 @@ impl Coverage {
         let last = self.intervals.values().next_back().copied().unwrap_or(0);
         let mut gaps = self.find_gaps(last);
         gaps.sort_unstable_by_key(|gap| gap.end - gap.start);
-        // Half of the gaps at once, so that the list is built and sorted once for many intervals.
+        // Close half of the gaps at once, so that the list is not built and sorted for every
+        // interval.
         gaps.truncate(MAX_INTERVALS / 2);
         for gap in &gaps {
             self.add_range(gap.clone());

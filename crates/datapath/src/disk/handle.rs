@@ -187,7 +187,8 @@ impl Disk {
         self.commit_part(first_block as u64, rest)?;
         self.sync()?;
         self.commit_part(0, first)?;
-        // Others may open the file only now that it is whole. The sync below covers the mode too.
+        // Others may open the file only now that it is complete. The sync below covers the mode
+        // too.
         if let Some(mode) = mode
             && self.kind == DiskKind::File
         {
@@ -213,7 +214,7 @@ impl Disk {
         if !self.zeroed {
             return self.write_cached(offset, bytes);
         }
-        // Only data, because the disk reads as zeros elsewhere, and holes save space.
+        // Write only data, because the disk reads as zeros elsewhere, and holes save space.
         for run in data_runs(offset, std::iter::once(bytes)) {
             self.write_cached(offset + run.start as u64, &bytes[run])?;
         }

@@ -91,7 +91,7 @@ impl Disk {
 
     /// Takes over a device that is already open as `file`.
     pub(super) fn of_device(options: &DiskOptions, mut file: File) -> Result<Self, Error> {
-        // Measured by seeking, because `stat` reports 0 for a block device.
+        // The size is measured by seeking, because `stat` reports 0 for a block device.
         let size = file
             .seek(SeekFrom::End(0))
             .map_err(|source| TargetError::new("measure", &options.path, source))?;
@@ -181,7 +181,7 @@ impl Disk {
     pub(super) fn allocate_range(&self, range: std::ops::Range<u64>) -> Result<bool, TargetError> {
         match self.fallocate(FallocateFlags::empty(), &range) {
             Ok(()) => Ok(true),
-            // After other errors, such as ENOSPC, writing zeros would fail as well.
+            // Other errors, such as ENOSPC, are returned: writing zeros would fail as well.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
             Err(errno) => Err(TargetError::new("allocate", &self.path, errno.into())),
         }

@@ -30,7 +30,8 @@ impl FlushPacer {
         if self.dirty.load(Ordering::Relaxed) < DIRTY_BYTES {
             return Ok(());
         }
-        // Reset before the flush, which need not include what other threads write meanwhile.
+        // Reset the count before the flush, which may not include what other threads write
+        // meanwhile.
         self.dirty.store(0, Ordering::Relaxed);
         file.sync_data()
     }

@@ -159,7 +159,8 @@ impl UnfinishedFile {
         if *state != FileState::Growing {
             return;
         }
-        // Set even if the removal fails: this file must not be declared complete any more.
+        // Set the state even if the removal fails: this file must not be declared complete any
+        // more.
         *state = FileState::Removed;
         let removed = self.is_in_place().and_then(|is_in_place| {
             if is_in_place {
@@ -240,8 +241,8 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
 /// Opens a file in order to lock it. It is opened for writing if possible, because NFS locks only
 /// files that are open for writing.
 fn open_old(path: &Path) -> io::Result<File> {
-    // The name may lead elsewhere by now: a link is not followed, and the open must not wait for
-    // the other end of a pipe.
+    // The name may lead to something else by now, so links are not followed, and opening a pipe
+    // does not wait for its other end.
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
     open(true).or_else(|_| open(false))

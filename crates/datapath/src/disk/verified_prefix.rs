@@ -107,7 +107,7 @@ impl Disk {
         if kept.is_device {
             disk.zeroed = is_deallocated;
         } else {
-            // Cut there, so that everything behind the verified part reads as zeros.
+            // Truncate the file, so that everything behind the verified part reads as zeros.
             disk.set_len(kept.end)?;
             disk.zeroed = !options.preallocate;
         }

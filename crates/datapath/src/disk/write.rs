@@ -105,7 +105,7 @@ fn write_all(file: &File, offset: u64, slices: &[&[u8]]) -> Result<(), Errno> {
         let mut vectors = &mut vectors[..];
         while at < end {
             match rustix::io::pwritev(file, vectors, at) {
-                // Without this error, a filesystem that writes nothing would be asked forever.
+                // Without this error, a write of 0 bytes would be repeated forever.
                 Ok(0) => return Err(Errno::IO),
                 Ok(wrote) => {
                     at += wrote as u64;

@@ -99,15 +99,15 @@ pub fn with_writer<T>(
         let mut writer = Writer {
             shared: &shared,
             collector: BatchCollector::default(),
-            // A disk that is changed in place keeps what is not written, so its gaps are not
-            // filled.
+            // If a disk is changed in place, ranges that are not written keep their content, so
+            // the gaps are not filled.
             coverage: (!disk.is_zeroed() && !disk.in_place).then(|| Coverage::up_to(disk.kept_end)),
             frontier: ZeroingFrontier::new(disk, virtual_size, stop.clone()),
             waited: Duration::ZERO,
         };
         let fed = feed(&mut writer).and_then(|value| writer.flush().map(|()| (value, writer.coverage)));
         if fed.is_err() {
-            // Waiting batches are dropped: without a commit, the disk counts as incomplete.
+            // Drop the waiting batches: without a commit, the disk counts as incomplete.
             shared.queue.abort();
         }
         fed
@@ -229,7 +229,8 @@ impl WriterState<'_> {
             let result =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.write_batch(&batch)));
             drop(batch);
-            // After the batch is dropped: the feeder fills this room at once.
+            // Release the bytes after the batch is dropped, because the feeder fills this room at
+            // once.
             self.queue.release_bytes(bytes);
             let failure = match result {
                 Ok(Ok(())) => continue,
@@ -238,7 +239,7 @@ impl WriterState<'_> {
                     self.disk.target_error("write", std::io::Error::other("a writing thread panicked")).into()
                 }
             };
-            // The first failure is kept, because later ones are often its consequences.
+            // Keep the first failure, because later ones are often its consequences.
             self.failure.lock().get_or_insert(failure);
             self.queue.abort();
             return;

@@ -41,8 +41,9 @@ impl Disk {
         rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
     }
 
-    /// Makes a range read as zeros. Deallocates it, unless preallocation was requested; otherwise
-    /// lets the device zero it; otherwise writes zeros. Partial blocks at both ends are written.
+    /// Makes a range read as zeros. Deallocates it, unless preallocation was requested. If that is
+    /// not possible, lets the device zero it, and as a last resort writes zeros. Partial blocks at
+    /// both ends are always written.
     pub(crate) fn zero_range(&self, range: Range<u64>) -> Result<(), TargetError> {
         self.time_write(|| self.zero_now(range))
     }

@@ -42,7 +42,7 @@ impl FlowState {
     /// Returns true if the next piece should be compressed.
     pub(super) fn is_slow(&self) -> bool {
         // Both conditions are needed. Queues also fill up on a fast network if the CPUs are the
-        // bottleneck; compressing there cost a third of the time.
+        // bottleneck, and compressing in that case cost a third of the time.
         self.waiting.load(Ordering::Relaxed) >= self.congested
             && self.bytes_per_second.load(Ordering::Relaxed) < SLOW_BYTES_PER_SECOND
     }

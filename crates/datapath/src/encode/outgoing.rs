@@ -289,7 +289,8 @@ impl<E: Send + 'static> EncodedStream<E> {
 
     fn fail_stream(&self, error: Option<E>) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
         *self.tally.failure.lock() = error;
-        // After the failure, so that whoever sees the flag also finds the failure.
+        // Set the flag after the failure is stored, so that whoever sees the flag finds the
+        // failure.
         self.tally.broken.store(true, Ordering::Release);
         Poll::Ready(Some(Err(IncompleteStreamError)))
     }
@@ -308,7 +309,7 @@ fn read_all<E>(
     let mut sink = |piece| {
         tally.observer.record_time(Stage::Source, since.elapsed());
         let (done, encoded) = oneshot::channel();
-        // The slot comes first: slots keep the order of the stream and bound the pieces in memory.
+        // Queue the slot first: slots keep the order of the stream and limit the pieces in memory.
         slots.blocking_send(PieceSlot::Piece(encoded)).map_err(|_| OutletClosedError)?;
         work.send(EncoderTask { piece, done }).map_err(|_| OutletClosedError)?;
         // The time spent waiting for a slot is not counted as reading time.

@@ -174,7 +174,7 @@ impl GuestSink for OnePassSink<'_, '_> {
     }
 
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        // One byte stands for the whole cluster, since slots are claimed in clusters.
+        // Slots are claimed in whole clusters, so claiming one byte claims the whole cluster.
         self.park.claim_range(guest.0, 1, self.writer)?;
         self.writer.add_compressed(guest.0, bytes)
     }

@@ -42,8 +42,8 @@ impl PrefetchedRanges {
     /// Records the bytes that were fetched from `start` on.
     pub(super) fn add_range(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
         let range = start..start.saturating_add(bytes.len() as u64);
-        // A digest takes 32 bytes for a table of any size. A CRC would not do: the server that may
-        // have changed the image also chooses its bytes.
+        // A digest takes 32 bytes for a table of any size. A CRC would not suffice: a server that
+        // changes the image could also choose bytes with the same CRC.
         let hash: Hash = Sha256::digest(bytes).into();
         self.memory.resize((self.waiting.len() as u64 + 1) * RANGE_BYTES).map_err(FormatError::Tables)?;
         match self.waiting.insert((range.start, range.end), hash) {

@@ -66,7 +66,7 @@ impl TransferInput {
         let bytes = InputStream::Direct {
             stream: Box::new(stream),
             position: 0,
-            // Determined only if the image has a map, because finding out costs a request.
+            // This is determined only if the image has a map, because finding out costs a request.
             ranged: false,
             ahead: PrefetchedRanges::new(memory),
         };

@@ -50,7 +50,7 @@ impl LocalFile {
     pub fn new(mut file: File) -> io::Result<Self> {
         let is_device = file.metadata()?.file_type().is_block_device();
         let size = file.seek(SeekFrom::End(0))?;
-        // Only an optimisation, so errors are ignored.
+        // The advice is only an optimisation, so errors are ignored.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
         Ok(Self { direct: is_device.then(|| open_direct(&file)).flatten(), file: Arc::new(file), size })
     }

@@ -105,7 +105,8 @@ impl TableConsumer for ImageChecker {
             self.add_batch(batch)?;
         }
         let mut tables = std::mem::take(&mut self.tables);
-        // In the order of the image, so that the caller can fetch neighbours with one request.
+        // Return the tables in image order, so that the caller can fetch neighbours with one
+        // request.
         tables.sort_unstable();
         self.handed_out = bytes_of::<TableRange>(tables.capacity());
         Ok(tables)

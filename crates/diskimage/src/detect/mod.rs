@@ -24,7 +24,7 @@ pub const DETECT_BYTES: usize = ISO_DESCRIPTOR + 7;
 /// note (`KDMV`, `COWD`), VHD 1.0 "Hard Disk Footer Format", MS-VHDX 2.2.1, QEMU's block drivers
 /// for Parallels, Bochs and cloop.
 const SIGNATURES: [(&[u8], Format); 12] = [
-    // Before qcow2, whose signature is the beginning of this one: the first match counts.
+    // Qcow1 comes before qcow2, whose signature is a prefix of this one: the first match counts.
     (b"QFI\xfb\0\0\0\x01", Format::Qcow1),
     (b"QFI\xfb", Format::Qcow2),
     (b"QED\0", Format::Qed),

@@ -99,8 +99,8 @@ impl HeaderExtensions {
                 "the bitmap directory has {directory_bytes} bytes, expected 1 to {MAX_DIRECTORY_BYTES}"
             )));
         }
-        // Validated although it is not read: QEMU does not open an image whose directory has an
-        // impossible position.
+        // The position is validated although the directory is not read: QEMU does not open an
+        // image whose directory has an impossible position.
         let end = directory_offset.checked_add(directory_bytes);
         match end.filter(|end| end.0 <= MAX_OFFSET) {
             Some(end) if reserved == 0 && directory_offset.is_multiple_of(cluster_size) => {

@@ -130,7 +130,7 @@ impl Qcow2Header {
         let end = if backing_file_at == 0 { cluster_size } else { backing_file_at.min(cluster_size) };
         let extensions = HeaderExtensions::parse(head, header_length, end)?;
 
-        // After the extensions, because the error takes the names of unknown features from them.
+        // Call this after the extensions are parsed: they name the unknown features for the error.
         refuse_features(incompatible, autoclear, &extensions)?;
         let backing_file = backing_file(head, backing_file_at, word(16)?, cluster_size)?;
         match word(32)? {
@@ -337,7 +337,7 @@ fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Res
         return Ok(None);
     }
     let length = length as usize;
-    // The place of the name is the rest of the first cluster (qcow2.rst).
+    // The name must lie in the rest of the first cluster (qcow2.rst).
     if offset > cluster_size || length > MAX_NAME {
         return Err(
             Format::Qcow2.header_error(format!("backing file name of {length} bytes at offset {offset}"))

@@ -35,7 +35,7 @@ impl ZeroRanges {
         }
         match self.ranges.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
-            // Charged twice, because a list doubles in size when it grows.
+            // Each range is charged twice, because a list doubles in size when it grows.
             _ if batch.charge_bytes(2 * bytes_of::<Range<Guest>>(1)) => self.ranges.push(range),
             _ => {}
         }

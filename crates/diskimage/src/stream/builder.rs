@@ -106,7 +106,8 @@ impl MapBuilder {
 impl TableConsumer for MapBuilder {
     fn next_tables(&mut self) -> Result<Vec<TableRange>, Error> {
         let mut tables = std::mem::take(&mut self.tables);
-        // In the order of the image, so that the caller can fetch neighbours with one request.
+        // Return the tables in image order, so that the caller can fetch neighbours with one
+        // request.
         tables.sort_unstable();
         self.handed_out = bytes_of::<TableRange>(tables.capacity());
         Ok(tables)

@@ -75,8 +75,8 @@ impl VhdxLayout {
             return Ok(None);
         }
         match entry & STATE_MASK {
-            // Not present, undefined, zero, unmapped, and unmapped as in drafts of the format.
-            // QEMU reads all of them as zeros.
+            // QEMU reads blocks in all of these states as zeros: not present, undefined, zero,
+            // unmapped, and unmapped as in drafts of the format.
             0 | 1 | 2 | 3 | 5 => Ok(None),
             // Fully present.
             6 => {

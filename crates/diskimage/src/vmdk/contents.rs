@@ -104,7 +104,7 @@ impl VmdkContents {
         if self.directory.is_some() {
             return Err(Format::Vmdk.corrupt_error("a second grain directory", table.host));
         }
-        // Charged twice, because a list doubles in size when it grows.
+        // The entries are charged twice, because a list doubles in size when it grows.
         if batch.charge_bytes(2 * table.bytes.len() as u64) {
             self.directory = Some((table.host, read_entries(table.bytes).collect()));
         }

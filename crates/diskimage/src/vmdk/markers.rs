@@ -90,8 +90,8 @@ impl MarkerWalk {
             MarkerKind::EndOfStream => return self.learn_end(header, host, table.note),
             MarkerKind::GrainTable => (MARKED_TABLE, header.table_bytes(), table.note),
             MarkerKind::Directory => (MARKED_DIRECTORY, header.directory_bytes(), table.note),
-            // Always one sector, whatever the marker says: QEMU expects the footer at the end of
-            // the image.
+            // A footer always has one sector, whatever the marker says: QEMU expects it at the end
+            // of the image.
             MarkerKind::Footer => (MARKED_FOOTER, HEADER_BYTES as u64, 1),
         };
         self.check_no_footer(host)?;

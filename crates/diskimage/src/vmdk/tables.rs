@@ -112,7 +112,8 @@ impl GrainTables {
             let guest = Guest(u64::from(grain.number) * header.grain);
             let host = at_sector(grain.sector);
             grains.push_data(host, room.min(longest_grain(header)), RangeRole::Compressed, guest);
-            // Two entries may share a grain, which must not end where it begins itself.
+            // Two entries may refer to the same grain, which must not be taken for its own
+            // successor.
             if index > 0 && self.compressed.get(index - 1).is_some_and(|before| before.sector != grain.sector)
             {
                 next_grain = grain.sector;

@@ -27,7 +27,7 @@ impl GlanceImage {
             let what = "the image service's description of the image cannot be read";
             SourceError::with_context(SourceErrorKind::Io, what, error)
         })?;
-        // Only a hint: the importer determines the format from the content.
+        // The declared format is only a hint: the importer determines the format from the content.
         tracing::info!(
             disk_format = %plain_line(image.disk_format.as_deref().unwrap_or("unknown")),
             container_format = %plain_line(image.container_format.as_deref().unwrap_or("unknown")),

@@ -86,7 +86,7 @@ impl GlanceOptions {
 fn api_url(base: &Url, version: &str, path: &[&str]) -> Url {
     let mut url = base.clone();
     let is_versioned = base.path().trim_end_matches('/').ends_with(&format!("/{version}"));
-    // Fails only for URLs that cannot be a base; HTTP URLs always can.
+    // This fails only for URLs that cannot be a base; HTTP URLs always can.
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty();
         segments.extend((!is_versioned).then_some(version));

@@ -85,7 +85,8 @@ impl GlanceSession {
     /// Returns the token if it may be sent to `url`. Gets a new one if the last one was refused.
     async fn token_for(&self, url: &Url) -> Result<HeaderValue, SourceError> {
         self.network.policy.check_secret_target("the token of OpenStack", url)?;
-        // Held during the request for a new token, so that parallel requests share one token.
+        // The lock is held while a new token is requested, so that parallel requests share one
+        // token.
         let mut token = self.token.lock().await;
         match &*token {
             Some(token) => Ok(token.clone()),
@@ -184,7 +185,7 @@ fn service_name(kind: &str, answer: &AgentResponse) -> String {
 /// Converts a token to the value of a header; `None` if it is empty or not valid in a header.
 fn header_value(token: &[u8]) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_bytes(token).ok().filter(|value| !value.is_empty())?;
-    // HTTP libraries leave sensitive values out of their debug output.
+    // Mark the value as sensitive, so that HTTP libraries leave it out of their debug output.
     value.set_sensitive(true);
     Some(value)
 }

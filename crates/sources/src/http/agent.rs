@@ -71,7 +71,7 @@ impl HttpAgent {
             |_| Err(route.incomplete_error(ANSWER_LIMIT)),
             |received| received.map_err(AttemptError::into_error),
         )?;
-        // Logged without the path, which may hold a name or a token.
+        // The path is not logged, because it may contain a name or a token.
         tracing::debug!(status = status_text(answer.status), bytes = answer.body.len(), "{method} {shown}");
         Ok(answer)
     }
@@ -147,17 +147,19 @@ pub(super) fn build_client(network: &Network, user_agent: &str) -> Result<reqwes
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     reqwest::Client::builder()
         .dns_resolver(network.policy.dns_resolver())
-        // Over one HTTP/2 connection, an unread body would block the requests for tables.
+        // HTTP/1.1 only: on a shared HTTP/2 connection, an unread body would block the requests
+        // for tables.
         .http1_only()
         .tls_backend_preconfigured(tls)
         // Proxies see this value in CONNECT, too. An extra header of the same name overrides it.
         .user_agent(user_agent)
-        // Our own code follows redirects, because each target is checked: TLS, secrets, addresses.
+        // Redirects are followed by our own code, which checks each target: TLS, secrets,
+        // addresses.
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .connect_timeout(CONNECT_LIMIT)
-        // The client's own rules for proxy variables are turned off. Go's rules apply (contract
-        // §1.2).
+        // The client's own rules for proxy variables are turned off, because Go's rules apply
+        // (contract §1.2).
         .no_proxy()
         .proxy(reqwest::Proxy::custom(move |url| proxy.proxy_for(url).cloned()))
         .build()

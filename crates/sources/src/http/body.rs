@@ -72,8 +72,8 @@ impl HttpObject {
             let received = match early {
                 Some(received) => received,
                 None => tokio::select! {
-                    // In this order, so that the shared token is locked only while no bytes are
-                    // there.
+                    // Poll in this order, so that the shared token is locked only while no bytes
+                    // have arrived.
                     biased;
                     received = next => received,
                     () = closed.as_mut() => return Err(stopped_error()),

@@ -66,7 +66,7 @@ impl From<io::Error> for HeaderFileError {
 
 fn collect_headers(dir: &Path, headers: &mut Vec<ExtraHeader>) -> Result<(), HeaderFileError> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
-    // In the order in which Go, and therefore CDI, lists a directory.
+    // Sort by name, as Go, and therefore CDI, does when it lists a directory.
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         if entry.file_name().to_string_lossy().starts_with('.') {

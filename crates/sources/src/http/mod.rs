@@ -141,7 +141,7 @@ impl Source for HttpSource {
     /// True if the length is known, the validator is strong, and a test has shown that ranges
     /// work. The test is made once, when ranges are first needed.
     fn is_ranged(&self) -> bool {
-        // A missing header says nothing: such a server may support ranges too (RFC 9110 §14.3).
+        // A missing header does not rule out ranges: the server may support them (RFC 9110 §14.3).
         let refused = header_text(&self.headers, header::ACCEPT_RANGES)
             .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
         let object = &self.object;
@@ -180,7 +180,8 @@ impl Source for HttpSource {
 async fn send_first_request(client: &ObjectClient) -> Result<(Response, Url), SourceError> {
     let network = client.network();
     let asked = network.retry_first_request(passes_soon, async || {
-        // No idle limit yet: a cache may fetch the whole object before it responds.
+        // The idle limit does not apply yet: a cache may fetch the whole object before it
+        // responds.
         let asked = with_time_limit(network.patience.no_progress_limit, ask_once(client)).await;
         asked.map_err(|failed| client.name_silence(failed))
     });
@@ -188,7 +189,8 @@ async fn send_first_request(client: &ObjectClient) -> Result<(Response, Url), So
 }
 
 async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError> {
-    // A GET, because some servers refuse HEAD or answer it differently. The body is read later.
+    // GET is used, because some servers refuse HEAD or answer it differently. The body is read
+    // later.
     let (response, location) = client.follow_redirects(client.start_url(), None).await?;
     match response.status() {
         StatusCode::OK => Ok((response, location)),

@@ -61,7 +61,7 @@ impl HttpObject {
             (response, url)
         };
         if response.status().is_success() {
-            // Only after a success: an error page must not become the place of later requests.
+            // Store the URL only after a success: later requests must not go to an error page.
             *self.location.lock() = url;
         }
         Ok(response)

@@ -104,7 +104,8 @@ impl ImageTransfer {
 impl Drop for ImageTransfer {
     fn drop(&mut self) {
         let ending = self.shared.shut_down();
-        // The process may end next, and the engine would keep the transfer until its own timeout.
+        // End the transfer now: the process may exit next, and the engine would keep the transfer
+        // until its own timeout.
         self.network.handle.block_on(ending);
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn negotiate(
 ) -> Result<(Stream, NbdAgreement), AttemptError> {
     let mut haggling = NbdNegotiation { stream };
     haggling.exchange_greeting().await?;
-    // Before all other options, because an attacker could change what is agreed without TLS.
+    // Start TLS before all other options, because an attacker could change unencrypted ones.
     if let Some(name) = &uri.tls_name {
         haggling = haggling.start_tls(name, tls).await?;
     }
@@ -53,7 +53,7 @@ pub(super) async fn negotiate(
 
 /// A connection on which the export is not chosen yet.
 struct NbdNegotiation {
-    // Not buffered: data sent before TLS must not be mistaken for data sent inside it.
+    // The stream is not buffered: data sent before TLS must not be taken for data sent inside it.
     stream: Stream,
 }
 
@@ -136,14 +136,14 @@ impl NbdNegotiation {
                 Ok(())
             })
             .await?;
-        // A refusal at the end takes back the contexts that were announced before it.
+        // If the server finally refuses, the contexts that it announced before are not valid.
         Ok(id.filter(|_| matches!(outcome, OptionOutcome::Accepted)))
     }
 
     async fn negotiate_go(&mut self, export: &str) -> Result<(u64, bool, BlockSizes), AttemptError> {
         let (mut described, mut block_sizes) = (None, BlockSizes::default());
-        // `NBD_OPT_EXPORT_NAME`, the older option, cannot report errors: the server closes the
-        // connection.
+        // The older option, `NBD_OPT_EXPORT_NAME`, is not used: it cannot report errors, because
+        // the server closes the connection instead.
         self.write_bytes(&wire::encode_option(wire::OPT_GO, &wire::encode_go(export))).await?;
         let outcome = self
             .read_option_replies(wire::OPT_GO, |kind, mut fields| {

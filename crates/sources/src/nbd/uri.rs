@@ -13,7 +13,8 @@ use crate::error::invalid_error;
 /// The port that IANA assigned to NBD.
 const DEFAULT_PORT: u16 = 10809;
 
-/// Name in the certificate of a server behind a Unix socket, if the URI does not specify one.
+/// Name that the certificate of a server behind a Unix socket must be issued for, unless the URI
+/// specifies another one.
 const LOCAL_NAME: &str = "localhost";
 
 /// Address of a server.

@@ -36,7 +36,7 @@ impl AllowedHosts {
     }
 }
 
-/// Variables with locations: regions and endpoints.
+/// Variables that contain locations: regions and endpoints.
 pub(super) const SETTINGS: [&str; 5] =
     ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST"];
 

@@ -42,7 +42,7 @@ impl ImportPolicy {
             ))),
             CleartextRule::Warned(told) => {
                 let mut told = told.lock();
-                // Once for each server, because a download sends thousands of requests.
+                // Warn once for each server, because a download sends thousands of requests.
                 if told.insert(url.origin()) {
                     tracing::warn!(
                         "{secret} is sent to {server} without TLS: anybody on the path can read it"

@@ -45,8 +45,8 @@ impl ImportPolicy {
     pub fn check_token_service(&self, registry: &Url, realm: &Url) -> Result<(), SourceError> {
         let (registry_host, realm_host) = (url_host(registry), url_host(realm));
         let refused = |reason: String| Err(invalid_error(reason));
-        // Checked before the list of named services: naming a host permits that host, but not a
-        // connection without TLS.
+        // This is checked before the list of named services: naming a host permits that host, but
+        // not a connection without TLS.
         if realm.scheme() != "https" && registry.scheme() == "https" {
             return refused(format!(
                 "the registry {registry_host} wants its password to be sent to the token service {realm_host} without TLS, where \

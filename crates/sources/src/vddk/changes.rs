@@ -65,8 +65,8 @@ fn explain_fault(fault: VsphereFault, since: &ChangeId) -> SourceError {
             "the snapshot was removed in the meantime: start this stage again with another one".to_owned()
         }
         "NoPermission" => "the user needs the privilege VirtualMachine.Config.ChangeTracking".to_owned(),
-        // Mostly `FileFault` and `InvalidArgument`: tracking is off, or does not reach back to
-        // that state.
+        // The other faults are mostly `FileFault` and `InvalidArgument`: tracking is off, or does
+        // not reach back to that state.
         _ => format!("it cannot tell what changed since {since}: {BEGIN_ANEW}"),
     };
     SourceError::with_context(SourceErrorKind::Invalid, advice, fault)

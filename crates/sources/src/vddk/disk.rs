@@ -246,7 +246,7 @@ fn check_file(file: &str) -> Result<(), SourceError> {
 /// Lists all snapshots of a tree with their names, parents first.
 fn list_snapshots(info: &XmlElement) -> Result<Vec<(String, ManagedObjectReference)>, SourceError> {
     let mut found = Vec::new();
-    // A list instead of recursion, because the server decides how deep the snapshots nest.
+    // A list is used instead of recursion, because the server decides how deep snapshots nest.
     let mut waiting: Vec<&XmlElement> = info.children_named("rootSnapshotList").collect();
     while let Some(tree) = waiting.pop() {
         if found.len() == MAX_SNAPSHOTS {

@@ -234,7 +234,8 @@ async fn locate_disk(
     let mut session = VsphereSession::open(&options.endpoint, network).await?;
     let (uuid, file) = (&options.uuid, &options.backing_file);
     let found = with_lookup_limit(disk::find_disk(&mut session, uuid, file, &options.checkpoints)).await;
-    // The session is closed after failures too, or vSphere would keep it until it expires.
+    // The session is closed even after a failure; otherwise vSphere would keep it until it
+    // expires.
     let found = match found {
         Ok(found) => {
             let is_test = options.installation.is_for_tests();

@@ -151,7 +151,7 @@ impl VddkInstallation {
         arguments.push(path_argument("libdir=", &self.library));
         arguments.push(format!("server={}", disk.server).into());
         arguments.push(format!("user={}", disk.user).into());
-        // In a file, because other users can see the arguments of a process
+        // The password is passed in a file, because other users can see the arguments of a process
         // (nbdkit-vddk-plugin(1)).
         arguments.push(path_argument("password=+", &folder.password_path()));
         if let Some(thumbprint) = disk.thumbprint {
@@ -194,7 +194,8 @@ impl NbdkitProcess {
         let program = installation.start_program(&mut command, gone)?;
         let mut nbdkit = Self { program, folder };
         nbdkit.wait_until_ready(stop)?;
-        // nbdkit has read it by now, and an importer that is killed leaves its folder behind.
+        // nbdkit has read the password by now. The importer would leave the file behind if it were
+        // killed.
         nbdkit.folder.forget_password();
         Ok(nbdkit)
     }
@@ -246,7 +247,7 @@ struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
     fn create(password: &str) -> io::Result<Self> {
-        // Fails if a file of that name exists already.
+        // This fails if a file of that name exists already.
         let path = std::env::temp_dir().join(format!("cdi-vddk-{:016x}", fastrand::u64(..)));
         DirBuilder::new().mode(0o700).create(&path)?;
         let folder = Self(path);

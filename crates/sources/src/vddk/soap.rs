@@ -176,8 +176,8 @@ impl VsphereSession {
                 None => request,
             }
         };
-        // All calls may be repeated, although they are POST requests: each one reads, logs in or
-        // logs out.
+        // All calls may be repeated, although they are POST requests, because each one only reads,
+        // logs in or logs out.
         let answer = self.agent.send_patiently(make, MAX_ANSWER_BYTES).await?;
         if let Some(cookie) = session_cookie(&answer.headers) {
             self.cookie = Some(cookie);

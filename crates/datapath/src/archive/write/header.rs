@@ -51,7 +51,7 @@ pub fn encode_header(name: &[u8], meta: &EntryAttributes, kind: &NewEntryKind<'_
 /// Appends an entry whose data is the long name of the next entry.
 fn long_name(typeflag: u8, name: &[u8], bytes: &mut Vec<u8>) {
     let meta = EntryAttributes { mode: 0o644, uid: 0, gid: 0, mtime: 0 };
-    // Includes the NUL after the name.
+    // The length includes the NUL after the name.
     let length = name.len() + 1;
     bytes.extend_from_slice(&TarHeaderBuilder::new(LONG_LINK, typeflag, &meta, length as u64).into_block());
     bytes.extend_from_slice(name);

@@ -16,8 +16,8 @@ pub(super) const RECORD_BYTES: usize = 2 * MAX_VLI_BYTES;
 #[derive(Default)]
 pub(super) struct BlockListDigest {
     count: u64,
-    // A cryptographic hash, since a hostile file could match a CRC. liblzma compares indexes in
-    // the same way (`index_hash.c`).
+    // A cryptographic hash is used, since a hostile file could match a CRC. liblzma compares
+    // indexes in the same way (`index_hash.c`).
     digest: Sha256,
 }
 

@@ -42,7 +42,7 @@ impl BlockPool {
     /// Changes the state and wakes the workers.
     fn for_workers(&self, change: impl FnOnce(&mut PoolState)) {
         change(&mut self.state.lock());
-        // All of them: one worker waits for a block, another for input, a third for room.
+        // Wake all workers: one may wait for a block, another for input, a third for room.
         self.workers.notify_all();
     }
 }

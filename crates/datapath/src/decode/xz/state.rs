@@ -190,7 +190,7 @@ impl PoolState {
         let block = self.blocks.get(&number)?.block;
         let dictionaries = self.dictionaries.saturating_add(block.dictionary);
         let is_alone = self.blocks.range(..number).next().is_none();
-        // A block that is alone may exceed the limit. No other block would ever make room for it.
+        // A single block may exceed the limit, because no other block would ever make room for it.
         if !is_alone && dictionaries > DICTIONARY_BYTES {
             return None;
         }
@@ -198,8 +198,8 @@ impl PoolState {
         self.untaken += 1;
         let decoder = self.idle.pop();
         let idle: u64 = self.idle.iter().map(|idle| idle.dictionary).sum();
-        // Freed only when there is no other way: with one decoder for each block, the heaps of 16
-        // threads kept 117 MiB although two dictionaries were in use.
+        // Decoders are freed only if they exceed the limit: with one decoder for each block, the
+        // heaps of 16 threads kept 117 MiB although two dictionaries were in use.
         if dictionaries.saturating_add(idle) > DICTIONARY_BYTES {
             self.idle.clear();
         }

@@ -24,7 +24,7 @@ impl ScratchFile {
         let error = |source| TargetError::new("create scratch file in", dir, source);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let owner = Mode::RUSR | Mode::WUSR;
-        // Without a name, the file disappears with the process, even after a kill.
+        // An unnamed file disappears with the process, even if the process is killed.
         let file = match rustix::fs::open(dir, flags | OFlags::TMPFILE, owner) {
             Ok(file) => file,
             // NFS has no O_TMPFILE: create a named file there and remove its name at once.

@@ -137,7 +137,7 @@ impl TargetSlots {
                 self.taken.insert(slot, host);
                 Ok(Some(slot))
             }
-            // Not an error yet: the caller tries the scratch directory next.
+            // This is not an error yet, because the caller tries the scratch directory next.
             Err(error) if error.is_no_space() => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -36,7 +36,7 @@ const USES: [(ClusterUse, &str); 8] = [
 /// The counts of a cluster. Both counts saturate at [`u16::MAX`], which means at least that many.
 #[derive(Debug, Default, Clone, Copy)]
 struct ClusterCounts {
-    // Narrow fields: a check keeps these six bytes for every cluster of the image.
+    // The fields are narrow, because a check keeps them for every cluster of the image.
     references: u16,
     refcount: u16,
     /// A bit for each [`ClusterUse`].

@@ -81,7 +81,8 @@ impl Qcow2Check {
             });
             tables.push_table(*host, self.header.cluster_size(), L2, 0);
         }
-        // Freed, not cleared: the list may be large, and the L2 tables need the memory next.
+        // Free the list instead of clearing it: it may be large, and the L2 tables need the
+        // memory.
         self.l2_tables = Vec::new();
     }
 

@@ -149,8 +149,8 @@ impl ObjectClient {
                 return Ok((response, url));
             };
             match dialect::judge_response(dialect, &url, response, &self.request_route(&url)).await? {
-                // Only once: a server that rejects every new token or region would otherwise be
-                // asked forever.
+                // The request is repeated only once: a server that rejects every new token or
+                // region would otherwise be asked forever.
                 (RefusalVerdict::Again(elsewhere), _) if is_first => {
                     if let Some(elsewhere) = elsewhere {
                         self.get_acquainted(&elsewhere);
@@ -174,8 +174,8 @@ impl ObjectClient {
         part: Option<&ObjectRange>,
         dialect: Option<&dyn ServerDialect>,
     ) -> Result<Response, AttemptError> {
-        // Checked here and not where redirects are read, because resumed and relocated requests
-        // pass through here as well.
+        // This is checked here and not where redirects are read, because resumed and relocated
+        // requests pass through here as well.
         self.network.policy.check_url(url).map_err(AttemptError::Final)?;
         let promise = keeps_promise(&self.start, url, self.is_checked).map_err(AttemptError::Final)?;
         if promise != IntegrityGuarantee::Kept {
@@ -214,7 +214,8 @@ impl ObjectClient {
 
     fn headers_for(&self, url: &Url, part: Option<&ObjectRange>) -> HeaderMap {
         let mut headers = self.own_headers(url);
-        // No compression: progress, checksum and ranges all count the object's stored bytes.
+        // Request no compression: progress, checksum and ranges all count the object's stored
+        // bytes.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some(part) = part {
             let last = part.end.map(|end| end.saturating_sub(1).to_string()).unwrap_or_default();
