@@ -2,8 +2,8 @@
 
 use hyper::body::Body;
 
-/// Maximum length of a body in bytes: 1 PiB, more than any volume has. With larger values, sums of
-/// lengths and sizes could overflow.
+/// Maximum length of a body in bytes: 1 PiB, which exceeds the size of any volume. With larger
+/// values, sums of lengths and sizes could overflow.
 pub const MAX_BYTES: u64 = 1 << 50;
 
 /// The body is too large for the server.
@@ -11,7 +11,7 @@ pub const MAX_BYTES: u64 = 1 << 50;
 #[error("{0} bytes is too large: the limit is {MAX_BYTES}")]
 pub struct TooLarge(pub u64);
 
-/// Rejects a length that cannot be real.
+/// Rejects a length that is too large to be real.
 pub fn check_length(length: u64) -> Result<(), TooLarge> {
     if length > MAX_BYTES {
         return Err(TooLarge(length));
@@ -19,7 +19,7 @@ pub fn check_length(length: u64) -> Result<(), TooLarge> {
     Ok(())
 }
 
-/// Rejects a body whose declared length cannot be real.
+/// Rejects a body whose declared length is too large to be real.
 pub fn check_body_size(body: &impl Body) -> Result<(), TooLarge> {
     check_length(body.size_hint().lower())
 }

@@ -26,14 +26,14 @@ use crate::tls;
 /// Timeout of a TLS handshake, as in Go's transport.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum number of bytes that are buffered before TLS, and of a response that are read ahead.
+/// Maximum number of bytes buffered before encryption, and of response bytes that are read ahead.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Limits for the message in a response: its bytes, and the time to read them.
 const MESSAGE_BYTES: usize = 16 << 10;
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A function that words an error of the operating system.
+/// A function that formats an error from the operating system.
 type ErrorText = fn(&io::Error) -> String;
 
 /// A server that is reached over HTTPS.
@@ -47,7 +47,7 @@ pub struct HttpsServer {
     error_text: ErrorText,
 }
 
-/// The request received no response.
+/// Reasons why a request received no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoResponseError {
     /// The connection could not be established.
@@ -56,7 +56,7 @@ pub enum NoResponseError {
     /// The server's certificate is not trusted.
     #[error("{0}")]
     Untrusted(String),
-    /// The connection broke.
+    /// The connection broke before a response arrived.
     #[error("{0}")]
     Broken(String),
 }
@@ -80,7 +80,7 @@ impl<B: Body + 'static> RequestConnection<B> {
     /// Sends `request` and waits for the response, which may arrive before the whole body was
     /// sent.
     pub async fn send_request(&mut self, request: Request<B>) -> Result<Response<Incoming>, NoResponseError> {
-        // The query is not logged; it is the caller's own.
+        // The query is not logged, because it may contain data of the caller.
         let shown = format!("{} {}{}", request.method(), self.origin, request.uri().path());
         let response = self.sender.send_request(request).await?;
         let address = self.address.map(tracing::field::display);
@@ -90,15 +90,15 @@ impl<B: Body + 'static> RequestConnection<B> {
 }
 
 impl HttpsServer {
-    /// Creates a client for the server of an `https` URL; `None` for any other URL. `agent` is the
-    /// value of the `User-Agent` header, and `error_text` words the error for an address that
-    /// cannot be reached.
+    /// Creates a client for the server in an `https` URL. Returns `None` for any other URL.
+    /// `agent` is the value of the `User-Agent` header. `error_text` formats the error if the
+    /// address cannot be reached.
     pub fn new(url: Url, tls: ClientConfig, agent: &'static str, error_text: ErrorText) -> Option<Self> {
         if url.scheme() != "https" {
             return None;
         }
         let host = url.host_str()?;
-        // `Url` puts IPv6 addresses into brackets, which TLS and sockets do not understand.
+        // `Url` encloses IPv6 addresses in brackets, which TLS and sockets do not accept.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Some(Self {
             name: ServerName::try_from(host.clone()).ok()?,
@@ -130,7 +130,7 @@ impl HttpsServer {
             .body(body)
     }
 
-    /// Connects to the server. `prepare` may set options of the socket.
+    /// Connects to the server. `prepare` may set socket options.
     pub async fn connect<B>(&self, prepare: fn(&TcpStream)) -> Result<RequestConnection<B>, NoResponseError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -144,7 +144,7 @@ impl HttpsServer {
         let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
-            // In the words of Go's transport, which CDI's cloner prints.
+            // This is the wording of Go's transport, which CDI's cloner prints.
             .map_err(|_| NoResponseError::Unreachable("net/http: TLS handshake timeout".to_owned()))?
             .map_err(|error| match is_untrusted(&error) {
                 true => NoResponseError::Untrusted(error_chain(&error)),
@@ -167,12 +167,12 @@ fn is_untrusted(error: &io::Error) -> bool {
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Reads the message in a response; empty if it is too long or takes too long.
+/// Reads the message in a response. Returns an empty string if it is too long or takes too long.
 pub async fn read_message(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), MESSAGE_BYTES).collect();
     match timeout(MESSAGE_PATIENCE, body).await {
         Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
-        // Not an error: the status of the response already says what happened.
+        // Not an error: the response status already describes the failure.
         _ => String::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! Implements the write half of streams that only observe what is read.
+//! Implements the write half of streams that only observe reads.
 
 /// Implements `AsyncWrite` for `$stream<S>` by passing every call to its field `$inner`.
 macro_rules! delegate_writes {

@@ -1,7 +1,7 @@
 //! The HTTPS endpoint that CDI's controllers and Prometheus scrape.
 //!
-//! Every path and method returns the text of the registry. The work of the process does not depend
-//! on the endpoint: errors are logged and the process continues.
+//! Every path and method returns the text of the registry. If the endpoint fails, the error is
+//! logged and the process continues.
 
 use std::future::ready;
 use std::io;
@@ -18,22 +18,23 @@ use crate::tls::{SelfSigned, TlsError};
 use program::env::NamedStrings;
 use program::metrics::MetricsRegistry;
 
-/// The port that pods name `metrics`.
+/// The port called `metrics` in pods.
 pub const PORT: u16 = 8443;
 
 /// Variable that changes the address, so that tests can run in parallel. Not documented for users.
 const ADDRESS_VARIABLE: &str = "CDI_WORKERS_TEST_METRICS_ADDR";
 
-/// The name in the certificate. Upstream uses it too, and no client verifies it.
+/// The name in the certificate. Upstream uses the same name, and no client verifies it.
 const CERTIFICATE_NAME: &str = "cloner_target";
 
-/// Time that a client has to send the header of its request.
+/// Time that a client has to send a request header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of connections. Beyond it, idle connections are closed.
 const CONNECTIONS: usize = 64;
 
-/// All interfaces on [`PORT`]: IPv6 and IPv4 together, or IPv4 alone on a node without IPv6.
+/// Returns all interfaces on [`PORT`]: first IPv6 and IPv4 together, then IPv4 alone for a node
+/// without IPv6.
 pub fn default_addresses() -> [SocketAddr; 2] {
     [
         SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT),
@@ -73,7 +74,8 @@ pub async fn start_endpoint(
             Some(address)
         }
         Err(error) => {
-            // The work matters more than its progress (contract §0.7).
+            // Progress reports matter less than the work itself, so the process continues
+            // (contract §0.7).
             tracing::warn!(%error, "continuing without metrics");
             None
         }
@@ -115,8 +117,8 @@ async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr
 fn metrics_reply(registry: &MetricsRegistry) -> Reply {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     let mut reply = reply::typed_reply(StatusCode::OK, content_type, registry.encode_page());
-    // Closed after each scrape: scrapes come only every few seconds, which does not justify an
-    // open connection between them.
+    // The connection is closed after each scrape: scrapes are seconds apart, which does not
+    // justify an open connection between them.
     let close = HeaderValue::from_static("close");
     reply.headers_mut().insert(header::CONNECTION, close);
     reply

@@ -13,22 +13,22 @@ use crate::listener::{ActiveGuard, Peer};
 pub type Reply = Response<Full<Bytes>>;
 
 /// Time for which a client may continue to send after an early response. If the connection were
-/// closed at once, it would be reset, and the client might never receive the response.
+/// closed at once, the kernel would reset it, and the client might never receive the response.
 pub const LINGER: Duration = Duration::from_secs(30);
 
-/// A response without a body.
+/// Builds a response without a body.
 pub fn empty_reply(status: StatusCode) -> Reply {
     let mut reply = Response::new(Full::default());
     *reply.status_mut() = status;
     reply
 }
 
-/// A response with a plain text.
+/// Builds a plain-text response.
 pub fn text_reply(status: StatusCode, words: impl Into<Bytes>) -> Reply {
     typed_reply(status, "text/plain; charset=utf-8", words)
 }
 
-/// A response with a content type and a body.
+/// Builds a response with a body of the given content type.
 pub fn typed_reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -37,7 +37,7 @@ pub fn typed_reply(status: StatusCode, content_type: &'static str, body: impl In
     reply
 }
 
-/// The response for an unknown path, worded as by Go's server.
+/// Builds the response for an unknown path, worded as in Go's server.
 pub fn not_found() -> Reply {
     let mut reply = text_reply(StatusCode::NOT_FOUND, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
@@ -45,8 +45,9 @@ pub fn not_found() -> Reply {
     reply
 }
 
-/// Reads and discards the rest of a request body after the response, for at most [`LINGER`]. The
-/// connection is kept from eviction by `engagement` until then. Must be called on a tokio runtime.
+/// Reads and discards the rest of a request body after the response, for at most [`LINGER`].
+/// Meanwhile `engagement` protects the connection from eviction. Must be called on a tokio
+/// runtime.
 pub fn drain_body<B: Body + Send + Unpin + 'static>(mut body: B, engagement: Option<ActiveGuard>)
 where
     B::Data: Send,
@@ -61,8 +62,8 @@ where
 }
 
 /// Returns `reply` for a request of `peer` whose body is not needed, and discards the body if the
-/// client may be sending it already. A client that sent `Expect` is still waiting over HTTP/1.1,
-/// but over HTTP/2 it may have begun anyway.
+/// client may already be sending it. A client that sent `Expect` over HTTP/1.1 is still waiting,
+/// but over HTTP/2 it may have begun to send anyway.
 pub fn refuse_body(reply: Reply, request: Request<Incoming>, peer: &Peer) -> Reply {
     let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
     if has_begun {

@@ -25,7 +25,7 @@ use super::response_body::{FlushTracker, ResponseBody};
 use super::{Peer, RequestGuard};
 use crate::tls;
 
-/// Time that a client has to complete its TLS handshake.
+/// Maximum duration of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of bytes that are read ahead of a handler. With more, the data of eight
@@ -39,17 +39,17 @@ const HEAD_BYTES: u32 = 16 << 10;
 /// Bytes of an HTTP/2 body that a client may send ahead of the handler.
 const WINDOW_BYTES: u32 = 1 << 20;
 
-/// Requests that a client may have in progress on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 16;
 
-/// Time without a frame after which an HTTP/2 client is sent a PING. If it does not answer within
-/// the same time again, the connection is closed.
+/// Time without a frame after which an HTTP/2 client is sent a PING. If the client does not answer
+/// within the same time, the connection is closed.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Time that an idle connection has to send the end of its last response when the listener stops.
+/// Time that an idle connection has to send the rest of its last response when the listener stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// An error from any layer of a connection, for one line in the log.
+/// An error from any layer of a connection, logged in one line.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) struct HttpsConnection {
@@ -72,11 +72,11 @@ impl HttpsConnection {
         let address = self.address;
         program::sockets::prepare_socket(&stream);
         let handshake = timeout(HANDSHAKE_TIMEOUT, async {
-            // A connection counts as a handshake from its first byte on. Until then it is silent,
-            // and the first to be closed for a new one.
+            // A connection counts as a handshake only from its first byte on. Before that it is
+            // silent, and silent connections are the first to be closed when the table is full.
             handshake::first_byte(&stream).await?;
             self.slot.begin_handshake();
-            // Boxed, like the HTTP part below: a task is as large as the largest future that it
+            // Boxed, like the HTTP future below: a task is as large as the largest future that it
             // awaits.
             Box::pin(handshake::accept_tls(stream, &self.tls)).await
         });
@@ -104,16 +104,16 @@ impl HttpsConnection {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        // Determined by what TLS negotiated. The first bytes must not decide, because the client
-        // controls them.
+        // The protocol is the one negotiated in TLS. It must not depend on the first bytes,
+        // because the client controls them.
         let is_http2 = stream.alpn_protocol() == Some(tls::ALPN_HTTP2);
         let certificate = stream.peer_certificate().cloned();
         let (address, slot) = (self.address, self.slot.clone());
         let service = service_fn(move |request| {
             let guard = RequestGuard::new(&slot);
             let peer = Peer { address, certificate: certificate.clone(), request: Arc::clone(&guard) };
-            // Boxed: a future that is awaited inside another one takes its space there twice, and
-            // the proxy's future had 14 KB.
+            // Boxed: a future that is awaited inside another future takes up its space there
+            // twice, and the proxy's future was 14 KB.
             let answer = Box::pin(handler(peer, request));
             async move { Ok::<_, Infallible>(answer.await.map(|body| ResponseBody::new(body, guard))) }
         });
@@ -126,7 +126,7 @@ impl HttpsConnection {
             }
             self.last_answers(connection.as_mut()).await
         } else {
-            // Only for HTTP/1.1: in HTTP/2, frames say where a body ends.
+            // Only HTTP/1.1 needs the guard: in HTTP/2, frames mark the end of a body.
             let io = TokioIo::new(FramingGuard::new(stream));
             let mut connection = pin!(http1_builder(self.header_timeout).serve_connection(io, service));
             tokio::select! {
@@ -137,13 +137,14 @@ impl HttpsConnection {
         }
     }
 
-    /// Drives a connection and lets its slot observe when responses have been sent.
+    /// Drives a connection and lets its slot detect when responses have been sent.
     async fn drive_connection<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
         poll_fn(|cx| self.slot.poll_connection(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))).await
     }
 
-    /// Waits until a connection that is answering requests ends by itself. Any other connection is
-    /// closed soon, because a client that sent half a header could keep it open.
+    /// Waits until a connection with requests in progress ends by itself. Any other connection is
+    /// closed after a short time, because a client could otherwise keep it open by sending only
+    /// half a header.
     async fn last_answers<E: Into<BoxError>>(
         &self,
         connection: impl Future<Output = Result<(), E>> + Unpin,

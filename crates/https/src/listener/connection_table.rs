@@ -1,5 +1,5 @@
-//! The connections of a listener, and the choice of the connection that is closed when there are
-//! too many.
+//! The table of a listener's connections, which chooses the connection to close when there are too
+//! many.
 //!
 //! In a full table, the oldest connection whose client has sent nothing is closed first, then the
 //! oldest idle one. Handshakes may use only a quarter of the connections, so that clients without
@@ -15,14 +15,15 @@ use parking_lot::Mutex;
 use program::metrics::{Counter, Gauge};
 use tokio_util::sync::CancellationToken;
 
-/// Share of handshakes: one in this number of connections may be in its handshake.
+/// Handshakes may use one in this number of connections.
 const HANDSHAKE_SHARE: usize = 4;
 
-/// Minimum limit of handshakes, for small tables.
+/// Minimum for the limit of handshakes, used for small tables.
 const LEAST_HANDSHAKES: usize = 32;
 
-/// Minimum limit of silent connections and handshakes together. With a limit of 64 and 6,000 new
-/// connections per second, a client had only 10 ms between its connect and its first byte.
+/// Minimum for the combined limit of silent connections and handshakes. With a limit of 64 and
+/// 6,000 new connections per second, a client had only 10 ms between its connect and its first
+/// byte.
 const LEAST_WAITING: usize = 256;
 
 /// Metrics that show how full a listener is.
@@ -50,7 +51,7 @@ struct Connections {
     taken: HashMap<u64, Connection>,
     /// Connections whose clients have sent nothing.
     silent: BTreeSet<u64>,
-    /// Connections in their handshakes.
+    /// Connections whose handshake is in progress.
     greeting: BTreeSet<u64>,
     /// Connections that no [`ActiveGuard`] protects.
     idle: BTreeSet<u64>,
@@ -93,8 +94,8 @@ struct SlotState {
     task: Mutex<Option<Waker>>,
 }
 
-/// Protects a connection from eviction while a clone of this guard exists, and then until the
-/// responses given so far have been sent.
+/// Protects a connection from eviction as long as a clone of this guard exists. After that, the
+/// protection continues until the responses so far have been sent.
 #[derive(Debug, Clone)]
 pub struct ActiveGuard {
     _engaged: Arc<Active>,
@@ -122,11 +123,12 @@ impl ConnectionTable {
     }
 
     /// Takes a slot for a new connection. If the table is full, the oldest idle connection is
-    /// closed; `None` if all connections are active.
+    /// closed. Returns `None` if all connections are active.
     pub(super) fn take_slot(&self) -> Option<ConnectionSlot> {
         let close = CancellationToken::new();
         let mut connections = self.0.lock();
-        // Before the new connection is added, because it could be the one that is evicted.
+        // This comes before the new connection is added, because otherwise that connection could
+        // be the one that is evicted.
         if connections.make_room().is_none() {
             connections.figures.refused.add(1);
             return None;
@@ -208,7 +210,7 @@ impl Connections {
         Some(taken)
     }
 
-    /// Changes a connection, unless it was already evicted.
+    /// Changes the state of a connection, unless the connection was already evicted.
     fn update_connection(&mut self, number: u64, change: impl FnOnce(&mut Connection)) {
         if let Some(mut taken) = self.remove_connection(number) {
             change(&mut taken);
@@ -251,13 +253,13 @@ impl ConnectionSlot {
         self.0.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Records whether there is written data that was not flushed.
+    /// Records whether some written data was not flushed yet.
     pub(super) fn set_unsent(&self, is_unsent: bool) {
         self.0.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Polls the connection. Guards that were dropped before are released if all written data has
-    /// been sent after that.
+    /// Polls the connection. If all written data has been sent afterwards, the guards that were
+    /// dropped before the poll are released.
     pub(super) fn poll_connection<T>(
         &self,
         cx: &mut Context<'_>,
@@ -276,7 +278,8 @@ impl ConnectionSlot {
         polled
     }
 
-    /// The result of `serving`, or `None` if the connection was evicted before.
+    /// Returns the result of `serving`, or `None` if the connection was evicted before it
+    /// finished.
     pub(super) async fn until_closed<T>(&self, serving: impl Future<Output = T>) -> Option<T> {
         self.0.close.run_until_cancelled(serving).await
     }

@@ -1,11 +1,12 @@
-//! A TLS listener for HTTP/1.1 and HTTP/2 that slow or silent clients cannot exhaust.
+//! A TLS listener for HTTP/1.1 and HTTP/2 whose resources cannot be exhausted by slow or silent
+//! clients.
 //!
-//! A connection is *idle* until its handler marks it as active, which handlers do for clients that
-//! they have identified. When there are too many connections, the oldest idle one is closed for a
-//! new one (see `connection_table`). Handshakes are limited to a share of all connections, use
-//! little memory and have a time limit, and so do request headers. Until the ClientHello is
-//! complete, a connection costs 2 KiB plus the bytes received; an idle TLS connection costs 36
-//! KiB.
+//! A connection is *idle* until its handler marks it as active, which handlers do once they have
+//! identified the client. When there are too many connections, the oldest idle one is closed to
+//! make room for a new one (see `connection_table`). Handshakes are limited to a share of all
+//! connections, use little memory and have a time limit. Request headers have a time limit too.
+//! Until the ClientHello is complete, a connection costs 2 KiB plus the bytes received; an idle
+//! TLS connection costs 36 KiB.
 
 mod connection;
 mod connection_table;
@@ -38,18 +39,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The settings and limits of a listener.
 #[derive(Debug)]
 pub struct ListenerSettings {
-    /// TLS configuration for new connections. A change applies from the next handshake on. Its
-    /// ALPN list decides whether HTTP/2 is offered.
+    /// TLS configuration for new connections. A change applies to all later handshakes. The ALPN
+    /// list in it decides whether HTTP/2 is offered.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
     /// Number of connections, including handshakes, beyond which idle ones are closed.
     pub connections: usize,
     /// Time that a client has to send the header of a request, including the time between two
     /// requests.
     pub header_timeout: Duration,
-    /// Runtimes that serve the connections. Without any, the runtime that accepts connections also
-    /// serves them.
+    /// Runtimes that serve the connections. If the pool is empty, the runtime that accepts
+    /// connections also serves them.
     pub lanes: RuntimePool,
-    /// Metrics of connections.
+    /// Metrics of the connections.
     pub figures: ConnectionFigures,
 }
 
@@ -66,7 +67,7 @@ impl ListenerSettings {
     }
 }
 
-/// The client of a connection, and one request from it.
+/// The client of a connection, as seen by the handler of one request.
 #[derive(Debug)]
 pub struct Peer {
     /// The client's address.
@@ -78,18 +79,19 @@ pub struct Peer {
 
 impl Peer {
     /// Protects the connection from eviction until the response to this request has been sent. A
-    /// task that continues to read the request after the response keeps a clone of the guard.
+    /// task that continues to read the request body after the response must keep a clone of the
+    /// guard.
     pub fn hold_active(&self) -> ActiveGuard {
         self.request.engagement.get_or_init(|| self.request.slot.hold_active()).clone()
     }
 
-    /// The guard that [`Self::hold_active`] returned, if it was called.
+    /// Returns the guard that [`Self::hold_active`] created, if it was called.
     pub fn active_guard(&self) -> Option<ActiveGuard> {
         self.request.engagement.get().cloned()
     }
 }
 
-/// The state of a request until the connection has taken over its whole response.
+/// State of a request until the connection has read the whole response body.
 #[derive(Debug)]
 struct RequestGuard {
     slot: ConnectionSlot,
@@ -103,8 +105,9 @@ impl RequestGuard {
     }
 }
 
-/// Serves every request on `socket` with `handler` until `stop` is cancelled. After that no new
-/// request is accepted, and the function returns once the requests in progress are answered.
+/// Serves every request on `socket` with `handler` until `stop` is cancelled. After that, no new
+/// requests are accepted, and the function returns when the requests in progress have been
+/// answered.
 pub async fn serve<H, F, B>(
     socket: TcpListener,
     settings: ListenerSettings,
@@ -118,16 +121,16 @@ pub async fn serve<H, F, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let table = ConnectionTable::new(settings.connections, settings.figures);
-    // Every connection holds a sender. When the last sender is dropped, all connections are
-    // closed.
+    // Every connection holds a sender. The channel closes when the last connection has dropped its
+    // sender.
     let (alive, mut gone) = mpsc::channel::<()>(1);
     while let Some(accepted) = stop.run_until_cancelled(socket.accept()).await {
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
-                // With too many open files, accept fails again at once: without a pause, this loop
-                // would use a whole CPU.
+                // If too many files are open, accept fails again at once. Without a pause, this
+                // loop would use a whole CPU.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -153,15 +156,16 @@ pub async fn serve<H, F, B>(
             drop(alive);
         });
     }
-    // Closed before the wait, so that new clients are refused instead of waiting in the backlog.
+    // The socket is closed before the wait, so that new clients are refused instead of waiting in
+    // the backlog.
     drop(socket);
     drop(alive);
     // No message is ever sent: this returns when the last sender is dropped.
     gone.recv().await;
 }
 
-/// Logs that a connection ended because of a panic, since nobody waits for its task. The panic
-/// message itself is logged by the hook of `program::panics`.
+/// Logs that a panic ended a connection, because no other task waits for the connection's task.
+/// The panic message itself is logged by the hook of `program::panics`.
 struct PanicLogger(SocketAddr);
 
 impl Drop for PanicLogger {
@@ -172,7 +176,7 @@ impl Drop for PanicLogger {
     }
 }
 
-/// The address cannot be bound.
+/// The error for an address that cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}:{port}: {source}; choose another address or port")]
 pub struct BindError {
@@ -182,7 +186,7 @@ pub struct BindError {
 }
 
 /// Listens on `address` and `port`. An empty address means all addresses: IPv6 and IPv4 together
-/// if the node has IPv6.
+/// if the node supports IPv6.
 pub async fn bind(address: &str, port: u16) -> Result<TcpListener, BindError> {
     let bound = if address.is_empty() {
         match TcpListener::bind(("::", port)).await {

@@ -1,5 +1,5 @@
-//! Detects when responses have been sent: first the connection takes over the whole body, then
-//! everything written is flushed.
+//! Detects when responses have been sent. First the connection reads the whole body, then it
+//! flushes everything it has written.
 
 use std::io;
 use std::pin::Pin;
@@ -44,7 +44,7 @@ impl<B: Body + Unpin> Body for ResponseBody<B> {
     }
 }
 
-/// A stream that records in its slot whether everything written has been flushed.
+/// A stream that records in its connection slot whether all written data has been flushed.
 #[derive(Debug)]
 pub(super) struct FlushTracker<S> {
     stream: S,

@@ -1,5 +1,5 @@
-//! A local certificate authority for a laptop or a test cluster, with certificates for one server
-//! and its client.
+//! A local certificate authority for a developer's machine or a test cluster. It issues
+//! certificates for one server and one client.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -19,7 +19,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time by which certificates are backdated, because the clocks of client and server may differ.
 const BACKDATED: Duration = DAY;
 
-/// Validity of certificates. Browsers and curl accept server certificates of up to 398 days.
+/// Validity of the certificates. Browsers and curl accept server certificates that are valid for
+/// up to 398 days.
 const LIFETIME: Duration = DAY.saturating_mul(365);
 
 /// The paths of an authority's files in one directory.
@@ -34,14 +35,14 @@ pub struct AuthorityFiles {
 }
 
 impl AuthorityFiles {
-    /// The paths in `dir`, with their fixed names.
+    /// Returns the paths in `dir`; the file names are fixed.
     pub fn in_dir(dir: &Path) -> Self {
         let pair = |name: &str| (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
         Self { ca: dir.join("ca.crt"), server: pair("server"), client: pair("client") }
     }
 
-    /// Like [`Self::in_dir`], and creates the files if any of them is missing: for a server on
-    /// this machine and a client called `client_name`.
+    /// Like [`Self::in_dir`], but creates the files if any of them is missing. The certificates
+    /// are for a server on this machine and a client called `client_name`.
     pub fn made_in(dir: &Path, client_name: &str) -> Result<Self, TlsError> {
         std::fs::create_dir_all(dir).map_err(|source| TlsError::Write { path: dir.to_owned(), source })?;
         let files = Self::in_dir(dir);
@@ -76,8 +77,8 @@ impl AuthorityFiles {
         Ok(())
     }
 
-    /// Like [`Self::create_files`], for a server that clients reach as `localhost` or by this
-    /// machine's host name.
+    /// Like [`Self::create_files`], for a server that clients reach as `localhost` or by the host
+    /// name of this machine.
     fn create_for_this_machine(&self, client_name: &str) -> Result<(), TlsError> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
@@ -87,7 +88,7 @@ impl AuthorityFiles {
     }
 }
 
-/// Parameters of a certificate that is valid from one day ago until one year from now.
+/// Returns the parameters of a certificate that is valid from one day ago until one year from now.
 pub(super) fn certificate_params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = DistinguishedName::new();
@@ -120,7 +121,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), TlsError> {
 
 fn write_file(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
     let write = || -> io::Result<()> {
-        // The file is created again, because an old one might be readable by others.
+        // An existing file is removed first, because other users might be able to read it.
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,8 +1,8 @@
 //! TLS for clients and servers: rustls with the aws-lc-rs provider, version 1.2 or later.
 //!
-//! Clients trust the same certificates as CDI's Go binaries: the system's roots, the certificates
-//! in the directories that the controllers mount, and any server certificate that is itself in one
-//! of these, even if it is not a CA.
+//! Clients trust the same certificates as CDI's Go binaries: the system's roots and the
+//! certificates in the directories that the controllers mount. A server certificate in one of
+//! these directories is itself trusted, even if it is not a CA certificate.
 
 mod authority;
 mod profile;
@@ -32,8 +32,8 @@ use verify::{KnownCertificates, ServerTrust, ServerVerifier};
 use program::crypto::crypto_provider;
 use program::paths::PodPaths;
 
-/// ALPN name of HTTP/1.1 (RFC 7301 §6). Our clients offer only this protocol, because HTTP/2 has
-/// no advantage for a single long body.
+/// ALPN name of HTTP/1.1 (RFC 7301 §6). Our clients offer only this protocol, because HTTP/2
+/// offers no advantage for a single long body.
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// ALPN name of HTTP/2 (RFC 9113 §3.2).
@@ -63,7 +63,7 @@ pub enum TlsError {
     Pem {
         /// Path of the file.
         path: PathBuf,
-        /// The error in the file.
+        /// The error found in the file.
         source: rustls::pki_types::pem::Error,
     },
     /// A certificate or key cannot be written.
@@ -85,7 +85,7 @@ pub enum TlsError {
     Generate(#[from] rcgen::Error),
 }
 
-/// Describes an error in a configuration in words that say what to check.
+/// Describes a configuration error and states what to check.
 fn config_words(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InconsistentKeys(_) => "the certificate and the key do not match".to_owned(),
@@ -107,9 +107,9 @@ pub enum IdentityError {
     Tls(#[from] TlsError),
 }
 
-/// The client configuration of a pod. It verifies servers against the system's roots, the proxy's
-/// directory in `paths` and `cert_dir` (`IMPORTER_CERT_DIR`). If `insecure` is set
-/// (`INSECURE_TLS`), it verifies nothing.
+/// Returns the client configuration of a pod. It verifies servers against the system's roots, the
+/// proxy's directory in `paths` and `cert_dir` (`IMPORTER_CERT_DIR`). If `insecure` is set
+/// (`INSECURE_TLS`), nothing is verified.
 pub fn pod_client_config(
     paths: &PodPaths,
     cert_dir: Option<&Path>,
@@ -126,28 +126,29 @@ pub fn pod_client_config(
     client_config(roots)
 }
 
-/// A client configuration that trusts `roots`.
+/// Returns a client configuration that trusts `roots`.
 pub fn client_config(roots: TrustedRoots) -> Result<ClientConfig, TlsError> {
     let provider = crypto_provider();
     let known = KnownCertificates::new(roots, &provider)?;
     anonymous_config(provider, ServerTrust::Known(known))
 }
 
-/// A client configuration that trusts only the certificate for which `is_it` returns no error.
+/// Returns a client configuration that trusts only the certificate for which `is_it` returns no
+/// error.
 pub fn pinned_client_config(
     is_it: impl Fn(&[u8]) -> Result<(), rustls::Error> + Send + Sync + 'static,
 ) -> Result<ClientConfig, TlsError> {
     anonymous_config(crypto_provider(), ServerTrust::Pinned(Box::new(is_it)))
 }
 
-/// A client configuration that accepts any certificate of any server. The traffic is encrypted,
-/// but the server may be anyone.
+/// Returns a client configuration that accepts any certificate of any server. The traffic is
+/// encrypted, but the server is not authenticated.
 pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
     anonymous_config(crypto_provider(), ServerTrust::Everyone)
 }
 
-/// A client configuration that trusts `roots` and presents the certificate in `certificate_pem`
-/// with the key in `key_pem`.
+/// Returns a client configuration that trusts `roots` and presents the certificate in
+/// `certificate_pem` with the key in `key_pem`.
 pub fn mutual_client_config(
     roots: TrustedRoots,
     certificate_pem: &[u8],
@@ -177,7 +178,7 @@ fn verified_builder(
     trust: ServerTrust,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
     let verifier = Arc::new(ServerVerifier { trust, provider: Arc::clone(&provider) });
-    // The safe defaults of rustls are TLS 1.2 and 1.3. rustls does not support older versions.
+    // The safe defaults of rustls are TLS 1.2 and 1.3, the only versions that it supports.
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()

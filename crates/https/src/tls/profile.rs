@@ -1,4 +1,4 @@
-//! CDI's TLS profile: the minimum protocol version and the cipher suites of TLS 1.2, by their
+//! CDI's TLS profile: the minimum protocol version and the TLS 1.2 cipher suites, given by their
 //! OpenSSL or IANA names.
 
 use rustls::crypto::CryptoProvider;
@@ -48,16 +48,17 @@ static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TL
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsProfile {
     needs_tls13: bool,
-    /// The allowed suites of TLS 1.2; `None` for all.
+    /// The allowed TLS 1.2 suites; `None` allows all.
     suites: Option<Vec<CipherSuite>>,
     /// Requested names that cannot be offered.
     not_offered: Vec<String>,
 }
 
 impl TlsProfile {
-    /// Parses the profile. `min_version` is Go's name of a version (`VersionTLS12`); empty means
-    /// TLS 1.2. `ciphers` is a comma-separated list; empty means all. Older versions, and suites
-    /// without forward secrecy or authenticated encryption, cannot be offered.
+    /// Parses the profile. `min_version` is a version name as in Go (`VersionTLS12`); an empty
+    /// name means TLS 1.2. `ciphers` is a comma-separated list; an empty list means all suites.
+    /// Older versions, and suites without forward secrecy or authenticated encryption, cannot be
+    /// offered.
     pub fn new(min_version: &str, ciphers: &str) -> Self {
         let mut not_offered = Vec::new();
         let mut needs_tls13 = false;
@@ -81,19 +82,19 @@ impl TlsProfile {
         Self { needs_tls13, suites: is_restricted.then_some(suites), not_offered }
     }
 
-    /// Requested names that cannot be offered, for one line in the log.
+    /// Returns the requested names that cannot be offered, for one line in the log.
     pub fn not_offered(&self) -> &[String] {
         &self.not_offered
     }
 
-    /// The protocol versions to offer. If the list contains no usable suite, TLS 1.2 is not
-    /// offered.
+    /// Returns the protocol versions to offer. If the list contains no usable TLS 1.2 suite, TLS
+    /// 1.2 is not offered.
     pub(super) fn protocol_versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         let has_tls12 = self.suites.as_ref().is_none_or(|suites| !suites.is_empty());
         if self.needs_tls13 || !has_tls12 { &VERSIONS[..1] } else { &VERSIONS }
     }
 
-    /// Removes the TLS 1.2 suites that are not in the list from `provider`.
+    /// Removes the TLS 1.2 suites from `provider` that are not in the list.
     pub(super) fn restrict_suites(&self, provider: std::sync::Arc<CryptoProvider>) -> CryptoProvider {
         let mut provider = std::sync::Arc::unwrap_or_clone(provider);
         if let Some(allowed) = &self.suites {

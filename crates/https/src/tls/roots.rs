@@ -13,14 +13,14 @@ use rustls::pki_types::pem::PemObject;
 
 use super::TlsError;
 
-/// Maximum size of a file with certificates. A ConfigMap holds at most 1 MiB, and a bundle of all
-/// public CAs 250 KiB.
+/// Maximum size of a certificate file. A ConfigMap holds at most 1 MiB, and a bundle of all public
+/// CAs has 250 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The certificates that a client trusts.
 #[derive(Debug)]
 pub struct TrustedRoots {
-    /// Certificates that may have issued others.
+    /// Certificates that may be issuers of other certificates.
     pub(super) issuers: RootCertStore,
     /// All certificates, including those that cannot be issuers. A server may present one of them
     /// as its own.
@@ -28,19 +28,21 @@ pub struct TrustedRoots {
 }
 
 impl TrustedRoots {
-    /// Trusts nothing.
+    /// Returns an empty set, which trusts no server.
     pub fn none() -> Self {
         Self { issuers: RootCertStore::empty(), exact: HashSet::new() }
     }
 
-    /// Trusts the certificates in a PEM bundle; `None` if it contains no usable one.
+    /// Trusts the certificates in a PEM bundle. Returns `None` if the bundle contains no usable
+    /// certificate.
     pub fn from_pem(pem: &[u8]) -> Option<Self> {
         let mut roots = Self::none();
         (roots.add_pem(pem) > 0).then_some(roots)
     }
 
-    /// Trusts the roots of the operating system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR` if they
-    /// are set. An empty result is not an error, because plain HTTP works without roots.
+    /// Trusts the operating system's roots, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR` if
+    /// these variables are set. An empty result is not an error, because plain HTTP works without
+    /// roots.
     pub fn from_system() -> Self {
         let mut roots = Self::none();
         let found = rustls_native_certs::load_native_certs();
@@ -53,7 +55,7 @@ impl TrustedRoots {
         roots
     }
 
-    /// Trusts `certificate`, both as an issuer and as the certificate of a server.
+    /// Trusts `certificate`, both as an issuer and as a server certificate.
     pub fn add_certificate(&mut self, certificate: CertificateDer<'static>) {
         if let Err(error) = self.issuers.add(certificate.clone()) {
             tracing::debug!(%error, "a certificate cannot be used as a CA");
@@ -101,7 +103,7 @@ impl TrustedRoots {
     }
 }
 
-/// The non-hidden files in `folder`, sorted by name.
+/// Returns the non-hidden files in `folder`, sorted by name.
 fn list_files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
     let list = |source| TlsError::ListCerts { path: folder.to_owned(), source };
     let mut paths = Vec::new();

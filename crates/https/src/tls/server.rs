@@ -1,4 +1,4 @@
-//! Builds the configuration of a TLS server: its certificate, the authorities of client
+//! Builds the configuration of a TLS server: its certificate, the trusted issuers of client
 //! certificates, and the limits of CDI's TLS profile.
 
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ const ALPN: [&[u8]; 2] = [ALPN_HTTP2, ALPN_HTTP1];
 /// Paths of a server's certificates and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// PEM file with the server's certificate and the intermediate certificates.
+    /// PEM file that contains the server's certificate and the intermediate certificates.
     pub certificate: PathBuf,
-    /// PEM file with the server's key.
+    /// PEM file that contains the server's key.
     pub key: PathBuf,
-    /// PEM file with the authorities of client certificates. Without it, clients are not asked for
-    /// a certificate.
+    /// PEM file that contains the trusted issuers of client certificates. Without it, clients are
+    /// not asked for a certificate.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -42,8 +42,9 @@ impl ServerFiles {
                     roots.add(certificate)?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
-                    // The kubelet's probes have no certificate. Requests that need one are refused
-                    // by the handler, which can answer 401; here only the handshake could fail.
+                    // The kubelet's probes present no certificate. Requests that need one are
+                    // refused by the handler, which can answer 401; at this point only the whole
+                    // handshake could fail.
                     .allow_unauthenticated()
                     .build()?;
                 builder.with_client_cert_verifier(verifier)
@@ -62,8 +63,8 @@ impl ServerFiles {
 }
 
 impl ServerFiles {
-    /// The end of the certificate's validity in seconds since 1970; `None` if the file cannot be
-    /// read.
+    /// Returns the end of the certificate's validity in seconds since 1970, or `None` if the file
+    /// cannot be read.
     pub fn expiry_seconds(&self) -> Option<i64> {
         let certificates = read_certificates(&self.certificate).ok()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(certificates.first()?).ok()?;
@@ -85,8 +86,8 @@ fn unreadable_error(path: &Path, error: pem::Error) -> TlsError {
     TlsError::Pem { path: path.to_owned(), source: error }
 }
 
-/// The common name in the subject of a certificate, of any length. X.520 allows 64 characters, but
-/// the names for clones are longer. If there are several, the last one counts, as in Go.
+/// Returns the common name in a certificate's subject, of any length. X.520 allows 64 characters,
+/// but the names for clones are longer. If there are several, the last one counts, as in Go.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = certificate.subject().iter_common_name().last()?;

@@ -1,4 +1,4 @@
-//! Decides whether a client trusts the certificate of a server.
+//! Decides whether a client trusts a server's certificate.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,13 +24,13 @@ pub(super) enum ServerTrust {
     /// The server whose certificate this function accepts, whatever the certificate contains.
     Pinned(Box<CertificateCheck>),
     /// All servers (`INSECURE_TLS`). Without a trusted certificate a signature proves nothing, so
-    /// it is not checked. Checking it would only reject the old servers (X.509 v1, short RSA keys)
-    /// for which people use this option.
+    /// signatures are not checked. Checking them would only reject the old servers (X.509 v1,
+    /// short RSA keys) for which people use this option.
     Everyone,
 }
 
-/// The certificate verifier of a client. Except with [`ServerTrust::Everyone`], the server must
-/// also prove that it has the private key.
+/// The certificate verifier of a client. The server must also prove that it holds the private key,
+/// except with [`ServerTrust::Everyone`].
 pub(super) struct ServerVerifier {
     pub(super) trust: ServerTrust,
     pub(super) provider: Arc<CryptoProvider>,
@@ -97,11 +97,10 @@ impl ServerCertVerifier for ServerVerifier {
 /// is itself trusted.
 ///
 /// The second case occurs when people create a certificate with `openssl req -x509` and put it
-/// into both their server and CDI's ConfigMap. webpki rejects such a certificate as a server
-/// certificate, because it is marked as a CA. Its name and validity period are checked in both
-/// cases.
+/// into both their server and CDI's ConfigMap. webpki rejects such a server certificate because it
+/// is marked as a CA. The name and the validity period are checked in both cases.
 pub(super) struct KnownCertificates {
-    /// Verifies chains; `None` if no trusted certificate can be an issuer.
+    /// Verifies chains. It is `None` if no trusted certificate can be an issuer.
     chains: Option<Arc<WebPkiServerVerifier>>,
     exact: HashSet<CertificateDer<'static>>,
 }
@@ -132,8 +131,8 @@ impl KnownCertificates {
             return Err(CertificateError::UnknownIssuer.into());
         };
         let verified = chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // For an unknown self-signed certificate, webpki reports that it is marked as a CA. That
-        // is true, but the actual problem for the user is that the certificate is not trusted.
+        // For an unknown self-signed certificate, webpki reports only that it is marked as a CA.
+        // The actual problem for the user is that the certificate is not trusted.
         match verified {
             Ok(_) => Ok(()),
             Err(_) if is_self_issued(end_entity) => Err(CertificateError::UnknownIssuer.into()),

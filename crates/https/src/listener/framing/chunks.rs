@@ -1,25 +1,25 @@
 //! Follows the chunked transfer coding (RFC 9112 §7.1) byte by byte, as hyper reads it.
 //!
 //! hyper treats a bare LF in a trailer as part of the line. Other implementations treat it as the
-//! end of the line, which RFC 9112 §2.2 allows. They would disagree about the end of the trailers,
-//! so a bare LF is an error here.
+//! end of the line, which RFC 9112 §2.2 allows. hyper and such an implementation would disagree
+//! about the end of the trailers, so a bare LF is an error here.
 
 /// A position in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkedBodyState {
     /// Before the first digit of a chunk size.
     Start,
-    /// In the digits of a chunk size, with the value so far. Any number of leading zeros is
-    /// allowed.
+    /// In the digits of a chunk size; the field is the value so far. Any number of leading zeros
+    /// is allowed.
     Size(u64),
-    /// In white space after the digits of a chunk size.
+    /// In white space after the digits of a chunk size; the field is that size.
     Blank(u64),
-    /// In chunk extensions, which are ignored.
+    /// In chunk extensions, which are ignored; the field is the chunk size.
     Extension(u64),
-    /// Before the LF of the line with this chunk size.
+    /// Before the LF that ends the line with this chunk size.
     SizeEnd(u64),
-    /// In chunk data with this number of bytes left, which the caller counts down. With 0 bytes
-    /// left, before the CR that follows the data.
+    /// In chunk data with this number of bytes left; the caller counts them down. If 0 bytes are
+    /// left, the CR after the data comes next.
     Data(u64),
     /// Before the LF that follows chunk data.
     DataLf,
@@ -27,7 +27,7 @@ pub(super) enum ChunkedBodyState {
     TrailerStart,
     /// In a line of the trailer section.
     Trailer,
-    /// Before the LF of such a line.
+    /// Before the LF that ends a trailer line.
     TrailerLf,
     /// Before the LF of the empty line that ends the body.
     EndLf,
@@ -36,8 +36,8 @@ pub(super) enum ChunkedBodyState {
 }
 
 impl ChunkedBodyState {
-    /// The position after `byte`, which is not chunk data; `None` if this byte is not allowed
-    /// here.
+    /// Returns the position after `byte`, which is not chunk data. Returns `None` if this byte is
+    /// not allowed here.
     pub(super) fn next_state(self, byte: u8) -> Option<Self> {
         let next = match (self, byte) {
             (Self::Start, _) => Self::Size(hex_digit(byte)?),

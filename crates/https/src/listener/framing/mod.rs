@@ -30,7 +30,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::chunks::ChunkedBodyState;
 
-/// Bytes of a header line that are examined. The names and numbers that matter here are shorter.
+/// Maximum number of bytes of a header line that are examined. The names and numbers that matter
+/// here are shorter.
 const LINE_BYTES: usize = 64;
 
 /// Replacement for a byte that must not be accepted: a NUL is an error everywhere except in body
@@ -40,25 +41,25 @@ const SPOILED: u8 = 0;
 /// Follows the framing of HTTP/1.1 requests through a stream.
 #[derive(Debug)]
 enum RequestFraming {
-    /// In a head or before one.
+    /// Before a head or inside one.
     Head(RequestHead),
     /// In a body with a known length, with this number of bytes left.
     Length(u64),
     /// In a chunked body.
     Chunked(ChunkedBodyState),
-    /// Framing lost: everything after this point is rejected.
+    /// The framing was lost, so everything after this point is rejected.
     Lost,
 }
 
-/// The parts of the current head that have been read so far.
+/// The part of the current head that has been read so far.
 #[derive(Debug, Default)]
 struct RequestHead {
     /// True once the request line was read.
     has_begun: bool,
     length: Option<u64>,
     is_chunked: bool,
-    /// True if the head has an unsupported transfer coding, or a length in a line that is too long
-    /// to examine.
+    /// True if the head contains an unsupported transfer coding, or a length in a line that is too
+    /// long to examine.
     is_odd: bool,
     /// The beginning of the current line.
     line: Vec<u8>,
@@ -74,7 +75,7 @@ impl Default for RequestFraming {
 
 impl RequestFraming {
     /// Follows `bytes` and returns how many of them hyper may read. If the framing is lost, the
-    /// last of these was replaced by [`SPOILED`].
+    /// last of these bytes was replaced by [`SPOILED`].
     fn scan_bytes(&mut self, bytes: &mut [u8]) -> usize {
         let mut at = 0;
         while let Some(byte) = bytes.get_mut(at) {
@@ -116,14 +117,14 @@ impl RequestFraming {
     }
 }
 
-/// Counts up to `length` bytes down from `left`, and returns how many were counted.
+/// Subtracts up to `length` bytes from `left` and returns how many were subtracted.
 fn take_bytes(left: &mut u64, length: usize) -> usize {
     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(length);
     *left = left.saturating_sub(taken.try_into().unwrap_or(u64::MAX));
     taken
 }
 
-/// The head could be interpreted in two ways, or is invalid.
+/// The head is invalid or could be interpreted in two ways.
 #[derive(Debug)]
 struct AmbiguousHeadError;
 
@@ -168,7 +169,7 @@ impl RequestHead {
             self.is_chunked = true;
         } else if name.eq_ignore_ascii_case(b"content-length") {
             self.is_odd |= line.len() == LINE_BYTES;
-            // hyper itself rejects a length that is not a number.
+            // A length that is not a number is ignored here, because hyper itself rejects it.
             let length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
             self.length = Some(length.unwrap_or(0));
         }
@@ -196,7 +197,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let RequestFraming::Lost = this.framing {
-            // Reports the end of the stream.
+            // An empty read reports the end of the stream.
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();

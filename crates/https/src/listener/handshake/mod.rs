@@ -50,8 +50,8 @@ const PLAIN_HTTP_REPLY: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 42\r\n\
     Connection: close\r\n\r\nthis port speaks HTTPS only: use https://\n";
 
-/// Bytes that such a client may still send before it has read the response. Closing the connection
-/// earlier would reset it.
+/// Number of bytes that a client without TLS may still send before it has read the response.
+/// Closing the connection earlier would reset it.
 const PLAIN_HTTP_BYTES: u64 = 1 << 20;
 
 /// Maximum number of bytes per read.
@@ -81,17 +81,18 @@ pub(super) async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(stream)
 }
 
-/// The connection below TLS. During the handshake it passes on only whole records and limits the
-/// bytes in total, because rustls buffers an incomplete record in full.
+/// Wraps the connection below TLS. During the handshake it passes on only whole records and limits
+/// the total number of bytes, because rustls buffers an incomplete record in full.
 #[derive(Debug)]
 pub(super) struct HelloReader<S> {
     stream: S,
     /// True once the handshake is complete. Reads then go directly to the stream.
     is_over: bool,
-    /// Bytes and complete records received during the handshake.
+    /// Number of bytes, and number of complete records, received during the handshake.
     received: usize,
     records: usize,
-    /// Complete records that were not passed on yet, followed by the part of an incomplete one.
+    /// Complete records that were not passed on yet, followed by the beginning of an incomplete
+    /// one.
     waiting: Vec<u8>,
     /// Number of bytes in `waiting` that were already passed on.
     given: usize,
@@ -131,7 +132,7 @@ impl<S> HelloReader<S> {
         }
     }
 
-    /// Passes on the waiting bytes as far as they fit into `buffer`.
+    /// Copies the waiting bytes to `buffer`, as many as fit.
     fn copy_waiting(&mut self, buffer: &mut ReadBuf<'_>) {
         let rest = self.waiting.get(self.given..).unwrap_or_default();
         let length = rest.len().min(buffer.remaining());
@@ -147,7 +148,7 @@ impl<S> HelloReader<S> {
 
 impl<S: AsyncRead + Unpin> HelloReader<S> {
     /// Reads until the record at offset `start` of the waiting bytes is complete. The handshake
-    /// may have at most `most` bytes by then.
+    /// must not be longer than `most` bytes by then.
     fn poll_record(&mut self, cx: &mut Context<'_>, start: usize, most: usize) -> Poll<io::Result<()>> {
         loop {
             let missing = missing_bytes(self.waiting.get(start..).unwrap_or_default());
@@ -164,7 +165,7 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
             if self.records == 0 && self.waiting.first().is_some_and(|kind| *kind != HANDSHAKE) {
                 return Poll::Ready(Err(HandshakeError::NoHello.into()));
             }
-            // Reads only the missing bytes of the record. TLS reads what follows by itself, so
+            // Reads only the missing bytes of the record. TLS reads the following bytes itself, so
             // those bytes are not buffered twice.
             let received = self.received;
             let room = most.saturating_sub(received).min(missing).min(PIECE_BYTES);
@@ -178,8 +179,8 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, "EOF")));
             }
             self.received += piece.filled().len();
-            // Exactly: a vector that doubles could take twice the limit, with thousands of
-            // clients.
+            // Reserves the exact size: a vector that doubles its capacity could take twice the
+            // limit, for thousands of clients.
             self.waiting.reserve_exact(piece.filled().len());
             self.waiting.extend_from_slice(piece.filled());
         }
@@ -226,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HelloReader<S> {
         self.waiting.first().is_some_and(u8::is_ascii_uppercase)
     }
 
-    /// Tells a client without TLS to use HTTPS, and discards what it still sends.
+    /// Tells a client without TLS to use HTTPS, and discards the rest of its request.
     async fn answer_plain_http(&mut self) -> io::Result<()> {
         self.stream.write_all(PLAIN_HTTP_REPLY).await?;
         self.stream.shutdown().await?;
@@ -235,7 +236,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HelloReader<S> {
     }
 }
 
-/// The length of a record including its header, or of the header alone while the rest is unknown.
+/// Returns the length of a record including its header, or the length of the header while the rest
+/// is unknown.
 fn record_length(record: &[u8]) -> usize {
     match record.get(..RECORD_HEADER) {
         Some([.., high, low]) => RECORD_HEADER + usize::from(u16::from_be_bytes([*high, *low])),
@@ -243,13 +245,14 @@ fn record_length(record: &[u8]) -> usize {
     }
 }
 
-/// Number of bytes that are missing from the end of a record.
+/// Returns the number of bytes that are missing at the end of a record.
 fn missing_bytes(record: &[u8]) -> usize {
     record_length(record).saturating_sub(record.len())
 }
 
-/// Finds the first record that is missing or incomplete in a ClientHello. `bytes` are the first
-/// bytes of a client. Returns the offset of that record, or `None` if the ClientHello is complete.
+/// Finds the first record of a ClientHello that is missing or incomplete. `bytes` are the first
+/// bytes from a client. Returns the offset of that record, or `None` if the ClientHello is
+/// complete.
 fn find_unfinished_record(bytes: &[u8]) -> Result<Option<usize>, HandshakeError> {
     let (mut header, mut length, mut at) = ([0; MESSAGE_HEADER], 0, 0);
     loop {

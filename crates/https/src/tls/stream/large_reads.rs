@@ -1,4 +1,4 @@
-//! Reads a connection in large pieces, and holds no buffer while it waits for data.
+//! Reads a connection in large pieces, and allocates no buffer while it waits for data.
 
 use std::io;
 use std::pin::Pin;
@@ -8,18 +8,18 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-/// Size of the first read in bytes. A handshake message has some hundred bytes.
+/// Size of the first read in bytes. A handshake message is a few hundred bytes long.
 const FIRST_READ_BYTES: usize = 4 << 10;
 
-/// Maximum size of one read in bytes: eight records. With 256 KiB, a GiB through the proxy took
-/// the same CPU time (0.41 s for one upload, 0.50 s for eight), but a stalled upload held 1.08 MiB
-/// instead of 0.86 MiB.
+/// Maximum size of one read in bytes: eight TLS records. With 256 KiB, a GiB through the proxy
+/// took the same CPU time (0.41 s for one upload, 0.50 s for eight), but a stalled upload held
+/// 1.08 MiB instead of 0.86 MiB.
 const MAX_READ_BYTES: usize = 128 << 10;
 
-/// Size of reads in bytes from which a peer counts as fast.
+/// Read size in bytes from which a peer counts as fast.
 const BULK_BYTES: usize = MAX_READ_BYTES / 2;
 
-/// The connection `S` with a buffer of bytes that were read ahead.
+/// A connection of type `S` with a buffer of bytes that were read ahead.
 pub(super) struct LargeReads<S> {
     io: S,
     buffer: BytesMut,
@@ -33,7 +33,7 @@ impl<S> LargeReads<S> {
         Self { io, buffer: BytesMut::new(), read_bytes: FIRST_READ_BYTES }
     }
 
-    /// The underlying connection.
+    /// Returns the underlying connection.
     pub(super) fn get_mut(&mut self) -> &mut S {
         &mut self.io
     }
@@ -73,7 +73,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for LargeReads<S> {
         if this.buffer.is_empty() {
             let mut piece = BytesMut::with_capacity(this.read_bytes);
             // If this returns `Pending`, the new buffer is dropped, so that waiting connections
-            // hold no memory.
+            // occupy no memory.
             let read = ready!(poll_read_buf(Pin::new(&mut this.io), cx, &mut piece))?;
             this.adapt_read_size(read);
             this.buffer = piece;

@@ -1,4 +1,4 @@
-//! A TLS connection as a byte stream, with larger reads and writes than in rustls.
+//! A TLS connection as a byte stream, with larger reads and writes than rustls itself makes.
 //!
 //! rustls reads 4 KiB at a time and returns data in records of 16 KiB. Below rustls,
 //! [`LargeReads`] reads up to 128 KiB from the socket with one call. Above rustls, a reader
@@ -25,9 +25,9 @@ use self::large_reads::LargeReads;
 /// without this limit, and 0.10 MiB with it.
 const SMALL_READ_BYTES: usize = (16 << 10) - 1;
 
-/// Maximum number of encrypted bytes that wait for the socket and are written with one call. A GiB
-/// through the proxy took 0.37 s of CPU time with 256 KiB, 0.39 s with this limit, and 0.41 s with
-/// the 64 KiB of rustls.
+/// Maximum number of encrypted bytes that are queued for the socket and written with one call. A
+/// GiB through the proxy took 0.37 s of CPU time with 256 KiB, 0.39 s with this limit, and 0.41 s
+/// with the 64 KiB of rustls.
 const MAX_WRITE_BYTES: usize = 128 << 10;
 
 /// A TLS connection whose handshake is complete.
@@ -39,7 +39,7 @@ pub struct Stream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
-    /// Accepts the handshake of a client.
+    /// Accepts a client's handshake.
     pub async fn accept(io: S, config: Arc<ServerConfig>) -> io::Result<Self> {
         let tls = TlsAcceptor::from(config).accept(LargeReads::new(io)).await?;
         Ok(Self::new(tls.into()))
@@ -61,17 +61,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
 }
 
 impl<S> Stream<S> {
-    /// The connection below TLS.
+    /// Returns the connection below TLS.
     pub fn get_mut(&mut self) -> &mut S {
         self.tls.get_mut().0.get_mut()
     }
 
-    /// The protocol that was negotiated with ALPN (RFC 7301).
+    /// Returns the protocol that was negotiated with ALPN (RFC 7301).
     pub fn alpn_protocol(&self) -> Option<&[u8]> {
         self.connection_state().alpn_protocol()
     }
 
-    /// The certificate of the peer, if it presented one.
+    /// Returns the peer's certificate, if it presented one.
     pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
         self.connection_state().peer_certificates().and_then(<[_]>::first)
     }
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
                 true => usize::MAX,
                 false => SMALL_READ_BYTES - read.min(SMALL_READ_BYTES),
             };
-            // In most cases another system call would not find any data.
+            // Reading stops here because another system call would usually find no data.
             if most == 0 || (read > 0 && this.tls.get_ref().0.is_empty()) {
                 break;
             }
