@@ -1,27 +1,27 @@
-//! Names in CDI's protocol between its proxy, upload servers and cloners (contract §2.4, §2.7):
-//! paths, headers and certificates.
+//! Names used in CDI's protocol between its proxy, upload servers and cloners (contract §2.4,
+//! §2.7): paths, headers and certificates.
 
-/// Version prefixes of upload paths. The five paths of CDI exist below both prefixes and mean the
-/// same; our own paths exist only below the first.
+/// Version prefixes of upload paths. CDI's five paths exist below both prefixes with the same
+/// meaning; our own paths exist only below the first.
 pub const VERSIONS: [&str; 2] = ["/v1beta1/", "/v1alpha1/"];
 
-/// Path of an upload in one request.
+/// Path for an upload in one request.
 pub const UPLOAD: &str = "/v1beta1/upload";
 
 /// The beginning of every curl command that we print. With `--fail-with-body`, curl shows the
-/// response to a rejected upload and also exits with an error. POST is accepted by every version
-/// of CDI. `-T` does not read the file into memory first.
+/// response to a rejected upload and exits with an error. Every version of CDI accepts POST. `-T`
+/// sends the file without reading it into memory first.
 pub const CURL: &str = "curl --fail-with-body -X POST -T IMAGE";
 
-/// Path of an upload that is answered before its processing has ended. Every upload server of CDI
+/// Path for an upload that is answered before it has been fully processed. Every CDI upload server
 /// answers a HEAD request for this path, whatever it is doing.
 pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
 
-/// Paths of archive uploads, in both versions.
+/// Paths for archive uploads, in both versions.
 pub const ARCHIVES: [&str; 2] = ["/v1beta1/upload-archive", "/v1alpha1/upload-archive"];
 
-/// Ours, not CDI's: path that starts a resumable upload. Each upload then has its own path below
-/// it.
+/// Ours, not CDI's: path that creates a resumable upload. Each upload then gets a path of its own
+/// below this one.
 pub const RESUMABLE: &str = "/v1beta1/upload-resumable";
 
 /// Maximum length of the id of a resumable upload.
@@ -32,9 +32,9 @@ const MAX_RESUMABLE_ID: usize = 64;
 /// (`datapath::marks::PrefixCrc`), in ascending order and separated by commas.
 pub const MARKS_HEADER: &str = "x-cdi-marks";
 
-/// Ours, not CDI's: response header to [`MARKS_HEADER`]. Its value is the end of the prefix that
-/// the server keeps, 0 if it keeps nothing, or [`KEPT_LATER`]. The client then omits the bytes
-/// between the first MiB of the disk and that end.
+/// Ours, not CDI's: response header that answers [`MARKS_HEADER`]. Its value is the end of the
+/// prefix that the server keeps, 0 if it keeps nothing, or [`KEPT_LATER`]. The client then omits
+/// the bytes between the first MiB of the disk and that end.
 pub const KEPT_HEADER: &str = "x-cdi-kept";
 
 /// The server is still searching for the prefix to keep. A HEAD request returns the result, or
@@ -51,37 +51,37 @@ pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 /// upload is an image.
 pub const CONTENT_HEADER: &str = "x-cdi-content-type";
 
-/// The upload contains the bytes of a volume's block device.
+/// The upload is the content of a volume's block device.
 pub const DEVICE_CLONE: &str = "blockdevice-clone";
 
 /// The upload is a tar archive of a volume's files.
 pub const FILES_CLONE: &str = "filesystem-clone";
 
-/// Ours, not CDI's. In a HEAD request and its response, this header lists the encodings of a clone
-/// that are supported besides CDI's. In an upload it names the encoding that is used. CDI's own
-/// programs never send it.
+/// Ours, not CDI's. In a HEAD request and its response, this header lists the clone encodings that
+/// are supported in addition to CDI's encoding. In an upload it names the encoding in use. CDI's
+/// own programs never send it.
 pub const ENCODING_HEADER: &str = "x-cdi-workers-clone";
 
-/// The encoding that our programs prefer for clones: zstd frames, with a checksum of the stream in
+/// The clone encoding that our programs prefer: zstd frames, with a checksum of the stream in
 /// [`CHECKSUM_HEADER`].
 pub const ZSTD: &str = "zstd";
 
 /// Ours, not CDI's: checksum of an upload or a clone, sent as a header or as an announced trailer.
 pub const CHECKSUM_HEADER: &str = "x-cdi-checksum";
 
-/// Ours, not CDI's: the result of a resumable upload in one line, in the response that completes
-/// it.
+/// Ours, not CDI's: response header that describes the result of a resumable upload in one line.
+/// It is part of the response that completes the upload.
 pub const RESULT_HEADER: &str = "x-cdi-result";
 
-/// The id of the resumable upload at `path`. Only letters, digits, `-` and `_` are accepted, so
-/// that an id chosen by a client cannot lead to another path.
+/// Returns the id of the resumable upload at `path`. Only letters, digits, `-` and `_` are
+/// accepted, so that a client cannot choose an id that leads to another path.
 pub fn resumable_id(path: &str) -> Option<&str> {
     let id = path.strip_prefix(RESUMABLE)?.strip_prefix('/')?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     ((1..=MAX_RESUMABLE_ID).contains(&id.len()) && id.bytes().all(is_plain)).then_some(id)
 }
 
-/// The part of `path` after the version prefix, or `None` if the version is unknown.
+/// Returns the part of `path` after the version prefix, or `None` if the version is unknown.
 pub fn strip_version(path: &str) -> Option<&str> {
     VERSIONS.iter().find_map(|version| path.strip_prefix(version))
 }

@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A limit of one controller, and how it is read.
+/// A limit of one cgroup controller, and the functions that read it.
 pub(crate) struct CgroupController<T> {
     /// The name of the controller in cgroup v1.
     pub(crate) name: &'static str,
-    /// Reads the limit from the directory of a cgroup v2; `None` if it sets no limit.
+    /// Reads the limit from a cgroup v2 directory; returns `None` if no limit is set there.
     pub(crate) read_v2: fn(&Path) -> Option<T>,
-    /// Reads the limit from the directory of a cgroup v1; `None` if it sets no limit.
+    /// Reads the limit from a cgroup v1 directory; returns `None` if no limit is set there.
     pub(crate) read_v1: fn(&Path) -> Option<T>,
 }
 
@@ -24,20 +24,21 @@ const MEMORY: CgroupController<u64> = CgroupController {
     read_v1: |cgroup| read_number(&cgroup.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60),
 };
 
-/// Memory in bytes that this process may use, including page cache; `None` without a limit.
+/// Returns the memory in bytes that this process may use, including page cache, or `None` if there
+/// is no limit.
 pub fn memory_bytes() -> Option<u64> {
     tightest_limit(&MEMORY)
 }
 
-/// The tightest limit that applies to this process.
+/// Returns the tightest limit that applies to this process.
 pub(crate) fn tightest_limit<T: Ord>(controller: &CgroupController<T>) -> Option<T> {
     let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     tightest_in_root(controller, Path::new("/sys/fs/cgroup"), &memberships)
 }
 
-/// The tightest limit of the cgroups in `memberships` and of all their parents, with the
-/// hierarchies mounted at `root`. `memberships` is the text of `/proc/self/cgroup`, with lines of
-/// the form `id:controllers:path`. `None` without a limit.
+/// Returns the tightest limit of the cgroups in `memberships` and of all their parents, or `None`
+/// if there is no limit. The hierarchies are mounted at `root`. `memberships` is the content of
+/// `/proc/self/cgroup`, with lines of the form `id:controllers:path`.
 fn tightest_in_root<T: Ord>(controller: &CgroupController<T>, root: &Path, memberships: &str) -> Option<T> {
     memberships.lines().filter_map(|line| in_hierarchy(controller, root, line)).min()
 }
@@ -45,8 +46,8 @@ fn tightest_in_root<T: Ord>(controller: &CgroupController<T>, root: &Path, membe
 fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membership: &str) -> Option<T> {
     let mut parts = membership.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
-    // cgroup v2 has a single hierarchy with an empty controller list. v1 has a separate hierarchy
-    // for every one or two controllers.
+    // cgroup v2 has a single hierarchy with an empty controller list. v1 has many hierarchies,
+    // each with one or two controllers.
     let (mount, read): (PathBuf, fn(&Path) -> Option<T>) = if controllers.is_empty() {
         (root.to_owned(), controller.read_v2)
     } else if controllers.split(',').any(|name| name == controller.name) {
@@ -56,7 +57,7 @@ fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membershi
     };
     // Without a cgroup namespace, the path is relative to the node's hierarchy and not visible
     // here; the mount point then shows our own cgroup. Reading every parent covers both cases, and
-    // limits set on the pod.
+    // also limits set on the pod.
     let relative = Path::new(path).strip_prefix("/").ok()?;
     relative.ancestors().filter_map(|parent| read(&mount.join(parent))).min()
 }

@@ -1,5 +1,5 @@
-//! Configures a Kubernetes client by the flags `-kubeconfig` and `-server`, which all of CDI's
-//! programs have.
+//! Configures a Kubernetes client from the flags `-kubeconfig` and `-server`, which all of CDI's
+//! programs accept.
 
 use std::fmt;
 use std::io;
@@ -53,14 +53,15 @@ impl std::error::Error for ClusterConfigError {}
 pub type ClusterService = BoxService<Request<Body>, Response<hyper::body::Incoming>, BoxError>;
 
 /// Builds a client for `config`. It differs from kube's own client only in name resolution: hyper
-/// would take a thread from tokio for it, and wait for ever or panic if tokio gets none.
+/// would use one of tokio's blocking threads for it, and would wait forever or panic if tokio
+/// cannot start one.
 pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Error> {
     if config.proxy_url.is_some() {
         // kube is built without proxy support; this call returns its error.
         ClientBuilder::try_from(config.clone())?;
     }
     let mut connector = HttpConnector::new_with_resolver(service_fn(resolve_name));
-    // Without this, the connector refuses `https` addresses, whose TLS is added above it.
+    // Without this, the connector rejects `https` addresses; TLS is added in a layer above it.
     connector.enforce_http(false);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -79,11 +80,11 @@ pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Err
 }
 
 async fn resolve_name(name: Name) -> io::Result<IntoIter<SocketAddr>> {
-    // The connector sets the port.
+    // Port 0 is a placeholder: the connector sets the actual port.
     Ok(sockets::resolve_host(name.as_str(), 0).await?.into_iter())
 }
 
-/// Finds the configuration of the cluster: from the flags first, then from the environment, then
+/// Finds the cluster configuration: first from the flags, then from the environment, and finally
 /// from the pod itself.
 pub async fn client_config(
     flags: &KlogFlags,
@@ -104,7 +105,8 @@ pub async fn client_config(
         (None, Some(server)) => Config::new(server.parse().map_err(|error| complain(&error))?),
     };
     if let Some(server) = server {
-        // Wins over the kubeconfig, as in `BuildConfigFromFlags` of client-go, which CDI uses.
+        // The flag overrides the kubeconfig, as in `BuildConfigFromFlags` of client-go, which CDI
+        // uses.
         config.cluster_url = server.parse().map_err(|error| complain(&error))?;
     }
     Ok(config)

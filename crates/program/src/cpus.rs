@@ -1,23 +1,24 @@
 //! Counts the CPUs that this process can keep busy.
 //!
-//! The number of CPUs of the node is wrong in a pod: a container limited to `750m` that starts a
-//! worker for each of 64 cores is throttled most of the time. `std::thread::available_parallelism`
-//! considers quotas too, but rounds them down, so a pod with `1900m` would leave almost half of
-//! its quota unused.
+//! In a pod, the number of CPUs of the node is the wrong number: a container limited to `750m`
+//! that starts a worker for each of 64 cores is throttled most of the time.
+//! `std::thread::available_parallelism` considers quotas too, but rounds them down, so a pod with
+//! `1900m` would leave almost half of its quota unused.
 
 use std::fs;
 use std::path::Path;
 
 use crate::cgroup::{self, CgroupController};
 
-/// The number of CPUs that the scheduler allows, or the cgroup's quota rounded up, whichever is
-/// smaller; at least 1.
+/// Returns the number of CPUs that the scheduler allows, or the cgroup's quota rounded up,
+/// whichever is smaller; at least 1.
 pub fn usable_count() -> usize {
     let allowed = rustix::thread::sched_getaffinity(None)
         .ok()
         .and_then(|cpus| usize::try_from(cpus.count()).ok())
         .filter(|&count| count > 0)
-        // The call fails if the system has more CPUs than the kernel's fixed-size set can hold.
+        // This fallback is needed if the system has more CPUs than the kernel's fixed-size set can
+        // hold.
         .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
         .unwrap_or(1);
     match cgroup::tightest_limit(&QUOTA) {
@@ -26,7 +27,7 @@ pub fn usable_count() -> usize {
     }
 }
 
-/// Reads the CPU quota as a number of CPUs, rounded up.
+/// The CPU quota of a cgroup as a number of CPUs, rounded up.
 const QUOTA: CgroupController<usize> = CgroupController { name: "cpu", read_v2: quota_v2, read_v1: quota_v1 };
 
 /// Reads `cpu.max`: `<quota> <period>` in microseconds, or `max <period>` without a limit.
@@ -43,8 +44,8 @@ fn quota_v1(cgroup: &Path) -> Option<usize> {
     whole_cpus(quota.trim(), period.trim())
 }
 
-/// `quota / period` rounded up, at least 1. `None` for `max`, `-1` and anything that is not a
-/// number.
+/// Returns `quota / period` rounded up, at least 1. Returns `None` for `max`, `-1` and anything
+/// that is not a number.
 fn whole_cpus(quota: &str, period: &str) -> Option<usize> {
     let (quota, period): (usize, usize) = (quota.parse().ok()?, period.parse().ok()?);
     (period > 0).then(|| quota.div_ceil(period).max(1))

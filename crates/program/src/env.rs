@@ -1,27 +1,27 @@
-//! Reads the environment, and parses its values. No other module reads the environment.
+//! Reads the environment and parses its values. No other module reads the environment.
 //!
-//! All other code takes `&dyn NamedStrings`. Tests can therefore pass a `HashMap` and do not have
-//! to change the environment of their process.
+//! All other code takes `&dyn NamedStrings`. Tests can therefore pass a `HashMap` and need not
+//! change the environment of their process.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::secret::Secret;
 
-/// A set of named strings, such as the environment.
+/// A set of named strings, for example the environment.
 pub trait NamedStrings {
-    /// The value of `name`, or `None` if it is not set. An empty value is `Some("")`.
+    /// Returns the value of `name`, or `None` if it is not set. An empty value is `Some("")`.
     fn get(&self, name: &str) -> Option<String>;
 
-    /// All variables whose name begins with `prefix`, sorted by name.
+    /// Returns all variables whose name begins with `prefix`, sorted by name.
     fn with_prefix(&self, prefix: &str) -> Vec<(String, String)>;
 }
 
-/// Prefix of the names of variables that only tests set.
+/// Prefix of variables that only tests set.
 const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
 /// The environment of this process. Bytes that are not UTF-8 become U+FFFD; Kubernetes cannot set
-/// such a value.
+/// such values.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessEnv;
 
@@ -40,10 +40,11 @@ impl NamedStrings for ProcessEnv {
     }
 }
 
-/// True if a build of this kind reads the variable `name`.
+/// True if a build of this kind reads the variable `name`: release builds ignore the variables of
+/// tests.
 // Tests run as one user on one machine, but a pod has its own paths, ports and names, so tests
-// move these with variables. Namespaces for each process would require that a test's servers run
-// inside them too. Instead, release builds, from which images are made, ignore these variables.
+// change these with variables. Separate namespaces for each process would require that the test's
+// servers run inside them too. Release builds, from which images are made, ignore these variables.
 fn is_heard(name: &str, is_debug: bool) -> bool {
     is_debug || !name.starts_with(OF_TESTS)
 }
@@ -84,7 +85,7 @@ pub fn go_bool(text: &str) -> Result<bool, GoBoolError> {
 pub struct EnvErrors(Vec<(String, String)>);
 
 impl EnvErrors {
-    /// The name of each invalid variable and the reason.
+    /// Returns the name of each invalid variable and the reason.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, reason)| (name.as_str(), reason.as_str()))
     }
@@ -105,21 +106,21 @@ impl std::error::Error for EnvErrors {}
 /// Reads typed variables and collects all errors. [`EnvReader::into_result`] reports them
 /// together, so that one start shows every mistake.
 ///
-/// Like Go programs, the getters treat an empty value as unset. After an error they return the
-/// value of an unset variable. The caller discards what it built from such values, because
-/// [`EnvReader::into_result`] then fails.
+/// As in Go programs, the getters treat an empty value as unset. After an error they return the
+/// same value as for an unset variable. The caller discards what it built from such values,
+/// because [`EnvReader::into_result`] then fails.
 pub struct EnvReader<'a> {
     strings: &'a dyn NamedStrings,
     errors: EnvErrors,
 }
 
 impl<'a> EnvReader<'a> {
-    /// Creates a reader of `strings` without errors.
+    /// Creates a reader of `strings` that has recorded no errors yet.
     pub fn new(strings: &'a dyn NamedStrings) -> Self {
         Self { strings, errors: EnvErrors::default() }
     }
 
-    /// The value of `name`, or `None` if it is unset or empty.
+    /// Returns the value of `name`, or `None` if it is unset or empty.
     pub fn read_text(&self, name: &str) -> Option<String> {
         self.strings.get(name).filter(|value| !value.is_empty())
     }
@@ -129,12 +130,12 @@ impl<'a> EnvReader<'a> {
         self.read_text(name).map(Secret::from)
     }
 
-    /// All variables whose name begins with `prefix`, sorted by name.
+    /// Returns all variables whose name begins with `prefix`, sorted by name.
     pub fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
         self.strings.with_prefix(prefix)
     }
 
-    /// Parses the value of `name` with `parse`. The error of `parse` must not repeat a secret.
+    /// Parses the value of `name` with `parse`, whose error message must not repeat a secret.
     pub fn read_parsed<T, E: fmt::Display>(
         &mut self,
         name: &str,
@@ -169,7 +170,7 @@ impl<'a> EnvReader<'a> {
         self.read_text(name).is_some_and(|text| go_bool(&text).unwrap_or(false))
     }
 
-    /// Records that `name` is invalid, for checks that a parser of one variable cannot make.
+    /// Records that `name` is invalid. Use it for checks that involve more than one variable.
     pub fn reject_variable(&mut self, name: &str, reason: impl Into<String>) {
         self.errors.0.push((name.to_owned(), reason.into()));
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::signal::StopSignal;
 
-/// The table as it is shown below `--help`.
+/// The table as shown below `--help`.
 pub const HELP: &str = "\
 Exit codes:
   0  success                              5  no space, or too small a target
@@ -13,15 +13,16 @@ Exit codes:
   3  the source cannot be read      128 + n  ended by signal n
   4  the image is corrupt or refused";
 
-/// The reason why a program ends, as scripts and controllers see it. If CDI's contract gives codes
-/// another meaning, the program named there defines its own codes (`cdi-image-size-detection`).
+/// The reason why a program ends, as scripts and controllers see it. If CDI's contract gives the
+/// codes another meaning, the program concerned defines its own codes
+/// (`cdi-image-size-detection`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReason {
-    /// The work is done. The upload proxy serves until it is stopped, so for it a handled signal
-    /// is a success.
+    /// The work is done. The upload proxy runs until it is stopped, so for it a handled signal is
+    /// a success.
     Done,
-    /// An internal error, a server that cannot start or cannot complete an upload that it has
-    /// already confirmed, or a pod whose termination message gives the reason.
+    /// An internal error, or a server that cannot start or cannot complete an upload that it has
+    /// already confirmed. A pod also uses it if its termination message states the reason.
     Internal,
     /// The command line is wrong.
     Usage,
@@ -33,18 +34,19 @@ pub enum ExitReason {
     NoSpace,
     /// The checksum does not match.
     Checksum,
-    /// The target cannot be written, or the target server refused the request.
+    /// The target cannot be written, or the target server rejected the request.
     Target,
-    /// A signal ended the program before the work was done. The code is not zero: a container that
-    /// exits with zero is not restarted, and the upload that it waited for would never arrive.
+    /// A signal ended the program before the work was done. The code is not zero, because a
+    /// container that exits with zero is not restarted, and the upload that it was waiting for
+    /// would never arrive.
     Signalled(StopSignal),
-    /// The code of klog's `Fatal`. CDI's servers and its cloner exit with it when they cannot do
-    /// their work.
+    /// The exit code of klog's `Fatal`. CDI's servers and its cloner exit with it when they cannot
+    /// do their work.
     Fatal,
 }
 
 impl ExitReason {
-    /// The exit code from the table.
+    /// Returns the exit code from the table.
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Done => 0,

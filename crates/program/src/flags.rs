@@ -1,8 +1,9 @@
-//! Parses the klog flags that CDI's pods pass, and `-version`, as Go's `flag` package does.
+//! Parses the klog flags that CDI's pods pass, and `-version`, in the same way as Go's `flag`
+//! package.
 //!
-//! `-x` and `--x` are the same. A value follows `=` or a space, and a boolean needs no value.
-//! Parsing stops at `--` and at the first word that does not begin with a dash. Of the klog flags
-//! only the verbosity has an effect: logs always go to stderr.
+//! `-x` and `--x` are the same. A value follows after `=` or a space, and a boolean needs no
+//! value. Parsing stops at `--` and at the first word that does not begin with a dash. Of the klog
+//! flags only the verbosity has an effect: logs always go to stderr.
 
 use crate::env::go_bool;
 
@@ -14,7 +15,8 @@ enum FlagKind {
     Text,
 }
 
-/// The flags of klog and our own: name, kind of value, and a short description.
+/// The flags of klog and our own, each with its name, the kind of its value, and a short
+/// description.
 const FLAGS: [(&str, FlagKind, &str); 16] = [
     ("add_dir_header", FlagKind::Bool, "accepted, no effect"),
     ("alsologtostderr", FlagKind::Bool, "accepted, logs always go to stderr"),
@@ -34,7 +36,7 @@ const FLAGS: [(&str, FlagKind, &str); 16] = [
     ("version", FlagKind::Bool, "show the program's version"),
 ];
 
-/// A flag of a single program, not of klog. Its value is a text.
+/// A flag that belongs to one program and not to klog. Its value is text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnFlag {
     /// The name of the flag without dashes.
@@ -50,8 +52,8 @@ pub struct KlogFlags {
     pub verbosity: u8,
     /// `-h` or `-help`: print [`usage_text`] and exit 0.
     pub help: bool,
-    /// `-version`: print the version and exit 0. The entry point of an image accepts this form;
-    /// `--version` as the first argument selects the command line.
+    /// `-version`: print the version and exit 0. This is the form for the entry point of an image.
+    /// `--version` as the first argument selects command-line mode instead.
     pub version: bool,
     own: Vec<(&'static str, String)>,
 }
@@ -63,15 +65,15 @@ pub enum FlagError {
     /// The flag is unknown.
     #[error("flag provided but not defined: -{0}")]
     Unknown(String),
-    /// The command line ends before the value of the flag.
+    /// The command line ends where the value of this flag should follow.
     #[error("flag needs an argument: -{0}")]
     NoValue(String),
-    /// The value has the wrong kind.
+    /// The value does not have the kind that the flag takes.
     #[error("invalid value {value:?} for flag -{name}: {expected} is needed")]
     Value {
         /// Name of the flag.
         name: String,
-        /// The value as given.
+        /// The value as typed.
         value: String,
         /// The kind of value that the flag takes.
         expected: &'static str,
@@ -89,8 +91,8 @@ impl FlagError {
     pub const EXIT_CODE: u8 = 2;
 }
 
-/// Parses klog's flags and the program's `own` flags in `arguments`, which do not include the
-/// program's name.
+/// Parses klog's flags and the program's `own` flags. `arguments` does not include the program's
+/// name.
 pub fn parse_flags(
     own: &[OwnFlag],
     arguments: impl IntoIterator<Item = String>,
@@ -98,8 +100,8 @@ pub fn parse_flags(
     let mut flags = KlogFlags::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
-        // As in Go's `flag`, the flags end at a word without a dash or at dashes alone; the rest
-        // is ignored.
+        // As in Go's `flag`, the flags end at the first word without a dash, or at dashes alone.
+        // The rest is ignored.
         let Some(body) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
             break;
         };
@@ -126,26 +128,29 @@ pub fn parse_flags(
     Ok(flags)
 }
 
-/// True if `argument` is a klog flag whose value is the next word, whatever that word looks like.
+/// True if `argument` is a klog flag whose value is the next word, even if that word looks like a
+/// flag.
 pub fn takes_next_word(argument: &str) -> bool {
     let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'));
     FLAGS.iter().any(|(known, kind, _)| *kind == FlagKind::Text && Some(*known) == name)
 }
 
-/// The flags of klog and of the program.
+/// Returns the flags of klog and of the program.
 fn known_flags(own: &[OwnFlag]) -> impl Iterator<Item = (&'static str, FlagKind, &'static str)> {
     let own = own.iter().map(|flag| (flag.name, FlagKind::Text, flag.purpose));
     FLAGS.into_iter().chain(own)
 }
 
 impl KlogFlags {
-    /// The value of one of the program's own flags, if given. The last occurrence counts.
+    /// Returns the value of one of the program's own flags, if it was given. The last occurrence
+    /// counts.
     pub fn own_value(&self, name: &str) -> Option<&str> {
         let given = self.own.iter().rev().find(|(known, _)| *known == name);
         given.map(|(_, value)| value.as_str())
     }
 
-    /// The values of the program's own flags `names`. Fails if one of them is missing or empty.
+    /// Returns the values of the program's own flags `names`. Fails if one of them is missing or
+    /// empty.
     pub fn required_values<const N: usize>(&self, names: [&str; N]) -> Result<[String; N], FlagError> {
         let values = names.map(|name| self.own_value(name).unwrap_or_default().to_owned());
         let missing: Vec<String> = names
@@ -160,8 +165,8 @@ impl KlogFlags {
     fn set_value(&mut self, name: &'static str, kind: FlagKind, value: &str) -> Result<(), FlagError> {
         let wrong = |expected| FlagError::Value { name: name.to_owned(), value: value.to_owned(), expected };
         match kind {
-            // Text flags of klog have no effect, but are stored too: this way no list of them can
-            // become outdated.
+            // klog's text flags have no effect, but they are stored too. A list of them to skip
+            // could become outdated.
             FlagKind::Text => self.own.push((name, value.to_owned())),
             FlagKind::Bool => {
                 let on = go_bool(value).map_err(|_| wrong("true or false"))?;
@@ -182,7 +187,7 @@ impl KlogFlags {
     }
 }
 
-/// The usage text, which lists all flags.
+/// Returns the usage text, which lists all flags.
 pub fn usage_text(program: &str, own: &[OwnFlag]) -> String {
     let mut text = format!("Usage of {program}:\n");
     for (name, kind, purpose) in known_flags(own) {

@@ -1,5 +1,5 @@
-//! Runs the one blocking job of the process until it ends or a signal stops it, and turns a panic
-//! into an error message.
+//! Runs the blocking job of the process until it ends or a signal stops it, and turns a panic into
+//! an error message.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use std::time::Duration;
 use crate::signal::{ShutdownRequest, StopSignal};
 use crate::threads;
 
-/// Time that a pod has to clean up after a signal. By default the kubelet kills a pod after 30 s
-/// (`terminationGracePeriodSeconds`), so the partial target is removed well before that.
+/// Time that a pod may spend on clean-up after a signal. By default the kubelet kills a pod after
+/// 30 s (`terminationGracePeriodSeconds`), so the partial target is removed well before that.
 pub const POD_GRACE: Duration = Duration::from_secs(10);
 
-/// Time that a command has to clean up after a signal. Unlinking a file is quick, and a person who
-/// presses Ctrl-C should not have to wait while the kernel is busy with an `fsync`.
+/// Time that a command may spend on clean-up after a signal. Unlinking a file is quick, and a
+/// person who presses Ctrl-C should not have to wait while the kernel is busy with an `fsync`.
 pub const COMMAND_GRACE: Duration = Duration::from_secs(2);
 
 /// The result of [`run_job`].
 #[derive(Debug)]
 pub enum JobOutcome<T> {
-    /// The job returned this value, possibly because a signal told it to stop.
+    /// The job returned this value, possibly early because of a signal.
     Returned(T),
-    /// The job panicked, which is a bug, or the system refused a thread for it. The message says
-    /// which.
+    /// The job panicked, which is a bug, or the system refused to start a thread for it. The
+    /// message states which.
     Failed(String),
     /// The job did not return within the grace time after this signal.
     Overdue(StopSignal),
@@ -29,10 +29,10 @@ pub enum JobOutcome<T> {
 
 /// Runs `job` on a blocking thread until it returns, panics, or exceeds `grace` after a signal.
 ///
-/// If the job exceeds `grace`, the process ends without it. `abandon` then does the clean-up that
-/// the hanging job cannot do: it removes the unfinished file of the transfer. `abandon` is also
-/// called if this future is dropped early, for example by a panic elsewhere in the process, so
-/// that no disk becomes complete while the process ends with a failure.
+/// If the job exceeds `grace`, the process ends without waiting for it. `abandon` then does the
+/// clean-up that the hanging job cannot do: it removes the unfinished file of the transfer.
+/// `abandon` is also called if this future is dropped early, for example after a panic elsewhere
+/// in the process. Otherwise the job could complete its disk while the process reports a failure.
 pub async fn run_job<T, F>(
     shutdown: &ShutdownRequest,
     grace: Duration,
@@ -43,7 +43,7 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    // A guard, because the caller can also drop this future before the job has ended.
+    // A guard is used because the caller can also drop this future before the job has ended.
     let mut left_behind = OnDrop(Some(abandon));
     let overdue = async {
         shutdown.cancel_token().cancelled().await;
@@ -58,7 +58,7 @@ where
     }
 }
 
-/// Calls the function when dropped, unless the function was taken out before.
+/// Calls the function when dropped, unless the function was taken out first.
 pub struct OnDrop(pub Option<fn()>);
 
 impl Drop for OnDrop {
@@ -69,7 +69,7 @@ impl Drop for OnDrop {
     }
 }
 
-/// The number of threads for the data path: one for each CPU that this process may use.
+/// Returns the number of threads for the data path: one for each CPU that this process may use.
 pub fn data_threads() -> NonZeroUsize {
     NonZeroUsize::new(crate::cpus::usable_count()).unwrap_or(NonZeroUsize::MIN)
 }

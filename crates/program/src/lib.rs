@@ -1,5 +1,5 @@
-//! The frame that all programs share: how a process starts, reads its settings, logs, stops and
-//! reports.
+//! The framework that all programs share: how a process starts, reads its settings, logs, stops
+//! and reports errors.
 //!
 //! ```
 //! use program::{names, quantity};
@@ -16,23 +16,23 @@
 //!                                    exit (one table of exit codes)
 //! ```
 //!
-//! The module `cli` of a program holds only its own commands, and its module `pod` holds only what
-//! CDI's contract says about that pod. The other modules here cover what programs need from their
-//! environment:
+//! A program's module `cli` contains only its own commands, and its module `pod` contains only
+//! what CDI's contract requires of that pod. The other modules in this crate cover what programs
+//! need from their environment:
 //!
-//! * [`flags`] and [`logging`]: the klog flags that pods pass, and the log lines that are expected
-//!   from them.
-//! * [`mod@env`]: the environment, with every invalid variable reported at once. [`quantity`] and
-//!   [`space`] turn sizes into bytes, [`names`] validates names of Kubernetes objects, and
+//! * [`flags`] and [`logging`]: the klog flags that pods pass, and the log lines that CDI expects
+//!   from pods.
+//! * [`mod@env`]: the environment; all invalid variables are reported together. [`quantity`] and
+//!   [`space`] convert sizes to bytes, [`names`] validates the names of Kubernetes objects, and
 //!   [`secret`] keeps passwords out of logs.
 //! * [`signal`], [`metrics`], [`cpus`], [`mod@cgroup`], [`memory`], [`threads`], [`sockets`]:
 //!   signals, metrics, and the resources that the process may use.
-//! * [`report`]: the termination message, which a process writes last.
+//! * [`report`]: the termination message, which is the last thing that a process writes.
 //!
-//! Every fixed path of a pod is in [`paths`], and every name of the protocol between the programs
-//! is in [`cdi`].
+//! All fixed paths of a pod are in [`paths`], and all names of the protocol between the programs
+//! are in [`cdi`].
 //!
-//! The feature `commands` enables the frame itself, `progress` the display of a running job,
+//! The feature `commands` enables the framework itself, `progress` the display of a running job,
 //! `cluster` the configuration of a Kubernetes client, and `tls` the choice of a TLS provider for
 //! the process. Each crate enables only the features that it needs.
 
@@ -79,7 +79,7 @@ mod version;
 
 pub use version::VERSION;
 
-/// Installs the TLS provider of the process. Does nothing without the feature `tls`.
+/// Installs the process's default TLS provider. Does nothing without the feature `tls`.
 pub fn install_provider() {
     #[cfg(feature = "tls")]
     crypto::install_provider();

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-/// Anonymous memory of this process in bytes: memory that counts towards a limit and cannot be
-/// written back to a file. `None` if the kernel does not report it.
+/// Returns the anonymous memory of this process in bytes: memory that counts towards a limit and
+/// cannot be written back to a file. Returns `None` if the kernel does not report it.
 pub fn anonymous_bytes() -> Option<u64> {
-    // This file is computed page by page. The numbers in `statm` may lag by some hundred pages for
-    // each CPU (Linux 6.2, `percpu_counter`).
+    // The kernel computes this file page by page. The numbers in `statm` may lag by several
+    // hundred pages per CPU (Linux 6.2, `percpu_counter`).
     in_rollup(&fs::read_to_string("/proc/self/smaps_rollup").ok()?)
 }
 

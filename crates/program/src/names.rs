@@ -1,4 +1,4 @@
-//! Validates names of Kubernetes objects (RFC 1123), which become part of API paths.
+//! Validates the names of Kubernetes objects (RFC 1123), because they become part of API paths.
 
 /// Maximum length of a DNS label in characters (RFC 1123 §2.1).
 pub const MAX_LABEL: usize = 63;
@@ -11,13 +11,13 @@ pub fn is_label(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_part(text)
 }
 
-/// True if `text` is a valid name of an object (RFC 1123 subdomain). The labels in it have no
-/// length limit of their own.
+/// True if `text` is a valid object name (RFC 1123 subdomain). The labels in it are not limited in
+/// length.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_part)
 }
 
-/// True if `text` is a valid part between two dots, of any length.
+/// True if `text` is valid between two dots of a name. Its length is not checked.
 fn is_part(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')

@@ -12,12 +12,12 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A panic that was caught. It is displayed as the first panic of the process, because a later one
-/// may be a consequence of that.
+/// A caught panic. It is displayed as the first panic of the process, because a later panic may be
+/// a consequence of the first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", first_panic())]
 pub struct CaughtPanic {
-    /// The message of this panic alone.
+    /// The message of this panic, without its source location.
     pub words: String,
 }
 
@@ -37,7 +37,7 @@ pub fn install_hook() {
     }));
 }
 
-/// Runs `work` and returns its value or its panic, which the caller has to report.
+/// Runs `work` and returns its value or its panic. The caller must report the panic.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     let was_guarded = IS_GUARDED.replace(true);
     let caught = catch_unwind(AssertUnwindSafe(work));
@@ -50,7 +50,7 @@ fn panic_message(payload: &dyn Any) -> &str {
     formatted.or_else(|| payload.downcast_ref().copied()).unwrap_or("no message")
 }
 
-/// The first panic of the process as one sentence.
+/// Returns the first panic of the process as one sentence.
 pub fn first_panic() -> String {
     let panic = FIRST_PANIC.get().cloned();
     panic.unwrap_or_else(|| "internal error, please report it".to_owned())

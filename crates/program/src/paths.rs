@@ -1,86 +1,87 @@
 //! The fixed paths of a pod.
 //!
-//! The controllers mount volumes at these paths, and nothing else tells the process where they
-//! are. Tests cannot write to them, so [`TEST_ROOT_VARIABLE`] moves all of them below one
+//! The controllers mount volumes at these paths, and the process has no other way to find them.
+//! Tests cannot write to these paths, so [`TEST_ROOT_VARIABLE`] moves all of them below one
 //! directory.
 
 use std::path::{Path, PathBuf};
 
 use crate::env::NamedStrings;
 
-/// Variable that moves every path of [`PodPaths`] below the directory it names. For tests only;
-/// not documented for users.
+/// Variable with a directory below which every path of [`PodPaths`] is moved. For tests only; not
+/// documented for users.
 pub const TEST_ROOT_VARIABLE: &str = "CDI_WORKERS_TEST_ROOT";
 
 /// The target volume in filesystem mode.
 pub const DATA: &str = "/data";
 /// The disk image on the target volume in filesystem mode.
 pub const DISK_IMAGE: &str = "/data/disk.img";
-/// The target in block mode. The target is in block mode if this path exists.
+/// The target device in block mode. The target is in block mode if this path exists.
 pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
 /// The scratch volume, if one is mounted.
 pub const SCRATCH: &str = "/scratch";
 /// CA certificates of the cluster's import proxy.
 pub const PROXY_CERTS: &str = "/proxycerts/";
-/// Secrets with extra HTTP headers, one directory for each.
+/// Secrets that contain extra HTTP headers, one directory for each.
 pub const EXTRA_HEADERS: &str = "/extraheaders";
-/// The file whose text the kubelet shows as the reason why a container ended.
+/// The file whose text the kubelet reports as the reason why a container ended.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The fixed paths, below `/` or below the directory of a test.
+/// The fixed paths, either below `/` or below a test's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPaths {
     root: PathBuf,
 }
 
 impl PodPaths {
-    /// The paths below the directory `prefix`, or below `/` without one.
+    /// Returns the paths below the directory `prefix`, or below `/` if it is `None`.
     pub fn from_prefix(prefix: Option<&str>) -> Self {
         let root = prefix.filter(|prefix| !prefix.is_empty()).unwrap_or("/");
         Self { root: PathBuf::from(root) }
     }
 
-    /// The paths below the directory that [`TEST_ROOT_VARIABLE`] names, or below `/`.
+    /// Returns the paths below the directory in [`TEST_ROOT_VARIABLE`], or below `/` if it is not
+    /// set.
     pub fn from_env(strings: &dyn NamedStrings) -> Self {
         Self::from_prefix(strings.get(TEST_ROOT_VARIABLE).as_deref())
     }
 
-    /// The actual path of the absolute path `fixed`.
+    /// Returns the actual location of the absolute path `fixed`.
     pub fn resolve_path(&self, fixed: &str) -> PathBuf {
         self.root.join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
     }
 
-    /// The actual path of [`DATA`].
+    /// Returns the actual path of [`DATA`].
     pub fn data_path(&self) -> PathBuf {
         self.resolve_path(DATA)
     }
 
-    /// The actual path of [`DISK_IMAGE`].
+    /// Returns the actual path of [`DISK_IMAGE`].
     pub fn disk_image(&self) -> PathBuf {
         self.resolve_path(DISK_IMAGE)
     }
 
-    /// The actual path of [`BLOCK_DEVICE`].
+    /// Returns the actual path of [`BLOCK_DEVICE`].
     pub fn block_device(&self) -> PathBuf {
         self.resolve_path(BLOCK_DEVICE)
     }
 
-    /// The actual path of [`SCRATCH`].
+    /// Returns the actual path of [`SCRATCH`].
     pub fn scratch_path(&self) -> PathBuf {
         self.resolve_path(SCRATCH)
     }
 
-    /// The actual path of [`PROXY_CERTS`].
+    /// Returns the actual path of [`PROXY_CERTS`].
     pub fn proxy_certs(&self) -> PathBuf {
         self.resolve_path(PROXY_CERTS)
     }
 
-    /// The actual path of [`EXTRA_HEADERS`].
+    /// Returns the actual path of [`EXTRA_HEADERS`].
     pub fn extra_headers(&self) -> PathBuf {
         self.resolve_path(EXTRA_HEADERS)
     }
 
-    /// The actual path of [`TERMINATION_LOG`].
+    /// Returns the actual path of [`TERMINATION_LOG`].
     pub fn termination_log(&self) -> PathBuf {
         self.resolve_path(TERMINATION_LOG)
     }

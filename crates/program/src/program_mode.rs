@@ -1,4 +1,5 @@
-//! Chooses between the two modes of a program, command line and pod, by how it was started.
+//! Chooses between the two modes of a program, command line and pod, depending on how it was
+//! started.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,9 +7,9 @@ use std::process::ExitCode;
 use crate::env::{NamedStrings, ProcessEnv};
 use crate::flags::takes_next_word;
 
-/// The `main` of a program: runs it as a command line or as a pod. `variable` is an environment
-/// variable that is always set in the pod. `names_subcommand` returns whether arguments name a
-/// subcommand of the command line.
+/// The `main` of a program, which runs it as a command line or as a pod. `variable` is an
+/// environment variable that is always set in the pod. `names_subcommand` returns true if the
+/// arguments contain a subcommand of the command line.
 pub fn run_program(
     variable: &str,
     names_subcommand: impl FnOnce(&[OsString]) -> bool,
@@ -22,12 +23,13 @@ pub fn run_program(
     }
 }
 
-/// The name under which this process was started; empty if it was started without a name.
+/// Returns the name under which this process was started, or an empty string if it was started
+/// without a name.
 pub fn program_name() -> OsString {
     std::env::args_os().next().unwrap_or_default()
 }
 
-/// The arguments of this process, without its name.
+/// Returns the arguments of this process, without the program's name.
 pub fn program_arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
@@ -42,9 +44,9 @@ pub enum ProgramMode {
 }
 
 impl ProgramMode {
-    /// Determines the mode from `arguments`. Pods pass only klog flags (`-alsologtostderr -v=1`),
-    /// or no arguments; `variable` is always part of their environment. Any other first word, or a
-    /// flag followed by a subcommand, comes from a person or script.
+    /// Determines the mode from `arguments`. Pods pass only klog flags (`-alsologtostderr -v=1`)
+    /// or no arguments at all, and `variable` is always part of their environment. Any other first
+    /// word, or a flag followed by a subcommand, was typed by a person or a script.
     pub fn from_arguments(
         arguments: &[OsString],
         env: &dyn NamedStrings,

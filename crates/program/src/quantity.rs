@@ -4,10 +4,10 @@
 //! `k M G T P E`) or an exponent (`e3`, `E-2`); see
 //! `k8s.io/apimachinery/pkg/api/resource.Quantity`.
 
-/// Maximum length of a text that is parsed. Real quantities have fewer than 30 characters.
+/// Maximum length of a text that is parsed. Real quantities are shorter than 30 characters.
 const MAX_LENGTH: usize = 64;
 
-/// The largest size of a file or device. Linux stores offsets in signed 64-bit numbers.
+/// The largest size of a file or device. Linux stores offsets as signed 64-bit numbers.
 const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
 
 /// Reasons why a text is not a usable size.
@@ -22,12 +22,13 @@ pub enum QuantityError {
     /// The size is below zero.
     #[error("quantity {0:?} is negative: a size must be zero or more")]
     Negative(String),
-    /// The size is larger than any file can be, or has too many digits to compute exactly.
+    /// The size is larger than any file can be, or has too many digits for an exact computation.
     #[error("quantity {0:?} is too large: the limit is {MAX_BYTES} bytes")]
     TooLarge(String),
 }
 
-/// Suggests the correct spelling: a suffix that other programs use is shown without its `B`.
+/// Suggests the correct spelling. A suffix with `B`, as other programs use it, is shown without
+/// the `B`.
 fn advice(text: &str) -> String {
     let shorter = text.strip_suffix('B').map(|rest| rest.replace('K', "k").replace("ki", "Ki"));
     let larger = text.strip_suffix('g').map(|rest| format!("{rest}G"));
@@ -37,7 +38,7 @@ fn advice(text: &str) -> String {
     }
 }
 
-/// Parses the quantity `text` and returns its bytes. Fractions of a byte are rounded up.
+/// Parses the quantity `text` and returns it in bytes. Fractions of a byte are rounded up.
 pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     let syntax = || QuantityError::Syntax { text: text.chars().take(MAX_LENGTH).collect() };
     if text.len() > MAX_LENGTH {
@@ -54,8 +55,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     if whole.len() + fraction.len() == 0 || fraction.contains('.') {
         return Err(syntax());
     }
-    // Trailing zeros of the fraction do not change the value, but would make the number overflow
-    // earlier.
+    // Trailing zeros of the fraction do not change the value, but could make the computation
+    // overflow.
     let fraction = fraction.trim_end_matches('0');
     let digits = format!("0{whole}{fraction}");
     let bytes = digits
@@ -70,7 +71,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     bytes
 }
 
-/// The factor that a suffix stands for.
+/// The multiplier that a suffix stands for.
 #[derive(Clone, Copy)]
 enum UnitScale {
     PowerOf2(u32),
@@ -100,7 +101,7 @@ impl UnitScale {
         })
     }
 
-    /// `ceil(mantissa / 10^fraction_digits * scale)`, or `None` if a step overflows.
+    /// Returns `ceil(mantissa / 10^fraction_digits * scale)`, or `None` if a step overflows.
     fn scale_mantissa(self, mantissa: u128, fraction_digits: usize) -> Option<u64> {
         if mantissa == 0 {
             return Some(0);
@@ -113,7 +114,8 @@ impl UnitScale {
         let factor = 10_u128.checked_pow(power_of_10.unsigned_abs());
         let value = match (factor, power_of_10 < 0) {
             (Some(factor), true) => scaled.div_ceil(factor),
-            // The divisor exceeds every u128 value, so the quotient lies between zero and one.
+            // The divisor exceeds every u128 value, so the quotient lies between zero and one and
+            // is rounded up.
             (None, true) => 1,
             (factor, false) => scaled.checked_mul(factor?)?,
         };

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Length in bytes to which the kubelet truncates a termination message
+/// Maximum length in bytes of a termination message; the kubelet truncates longer ones
 /// (`MaxContainerTerminationMessageLength` in `k8s.io/kubernetes/pkg/kubelet/container`).
 pub const MAX_LENGTH_BYTES: usize = 4096;
 
-/// The structured message. Fields are written in this order and omitted while they are unset.
+/// The structured message. Fields are written in this order; unset fields are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationMessage {
@@ -32,7 +32,7 @@ pub struct TerminationMessage {
     /// Library version and host of a VDDK import.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vddk_info: Option<VddkInfo>,
-    /// Labels for the DataVolume, read from the environment of a container disk.
+    /// Labels for the DataVolume, taken from the environment variables of a container disk.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// A message for the user.
@@ -70,7 +70,7 @@ pub enum ReportError {
 }
 
 impl TerminationMessage {
-    /// Converts the message to one line of JSON. Fails if the kubelet would truncate it.
+    /// Converts the message to a single line of JSON. Fails if the kubelet would truncate it.
     pub fn to_json(&self) -> Result<String, ReportError> {
         let json = printable::escape_json(&serde_json::to_string(self)?).into_owned();
         if json.len() > MAX_LENGTH_BYTES {
@@ -83,16 +83,16 @@ impl TerminationMessage {
 /// Logs `message` as JSON and writes it to `path`. A message that is too long is not written.
 pub fn write_json(path: &Path, message: &TerminationMessage) -> Result<(), ReportError> {
     let json = message.to_json()?;
-    // Log scrapers look for this line.
+    // This line is logged because log scrapers look for it.
     tracing::info!("{json}");
     write_report(path, &json)
 }
 
 /// Writes `text` to `path` as one line. An empty text leaves the file unchanged.
 ///
-/// The kubelet would truncate the end of a long text, so its middle is removed instead. The
-/// beginning names the step that failed, and the end holds the cause, which the controllers search
-/// for (`no space left on device`).
+/// The kubelet would cut off the end of a long text, so its middle is removed instead. The
+/// beginning names the step that failed, and the end states the cause, which the controllers
+/// search for (`no space left on device`).
 pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
     if text.is_empty() {
         return Ok(());
@@ -107,14 +107,15 @@ fn without_middle(line: &str) -> String {
     if line.len() <= MAX_LENGTH_BYTES {
         return line.to_owned();
     }
-    // A character that lies across a cut is removed with the middle.
+    // A character that crosses a cut position is removed with the middle.
     let head = (0..=HALF).rev().find_map(|end| line.get(..end)).unwrap_or_default();
     let tail = (line.len() - HALF..=line.len()).find_map(|start| line.get(start..)).unwrap_or_default();
     [head, GAP, tail].concat()
 }
 
 fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
-    // Written in place: the kubelet mounts this very file, so another one cannot take its name.
+    // The file is written in place: the kubelet mounts this very file, so it cannot be replaced by
+    // another one.
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -125,8 +126,8 @@ fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
         .map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }
 
-/// Joins `error` and its causes with `: `, as Go joins wrapped errors. A cause that its wrapper
-/// already ends with is not repeated.
+/// Joins `error` and its causes with `: `, as Go does for wrapped errors. If an error already ends
+/// with the text of its cause, the cause is not repeated.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

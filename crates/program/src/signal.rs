@@ -20,8 +20,8 @@ pub enum StopSignal {
 }
 
 impl StopSignal {
-    /// The exit code by which shells report that a signal ended a process: 128 plus the signal
-    /// number. It is never zero.
+    /// Returns the exit code by which shells report that a signal ended a process: 128 plus the
+    /// signal number. It is never zero.
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Terminate => 128 + 15,
@@ -29,7 +29,7 @@ impl StopSignal {
         }
     }
 
-    /// The name of the signal, with the prefix `SIG`.
+    /// Returns the name of the signal, with the prefix `SIG`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
@@ -46,12 +46,13 @@ pub struct ShutdownRequest {
 }
 
 impl ShutdownRequest {
-    /// The token that the first signal cancels. Clone it into every task that has to stop.
+    /// Returns the token that is cancelled by the first signal. Pass a clone of it to every task
+    /// that has to stop.
     pub fn cancel_token(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// The first signal, if one was received.
+    /// Returns the first signal, if one was received.
     pub fn first_signal(&self) -> Option<StopSignal> {
         self.first.get().copied()
     }
@@ -59,11 +60,11 @@ impl ShutdownRequest {
 
 /// Installs the handlers and starts a task that waits for signals as long as the runtime lives.
 ///
-/// Must be called on a tokio runtime. From then on SIGTERM and SIGINT no longer end the process by
-/// themselves. Nor does SIGXFSZ: a write beyond the file size limit (RLIMIT_FSIZE) fails with an
-/// error instead.
+/// Must be called on a tokio runtime. From then on, SIGTERM and SIGINT no longer end the process
+/// by default. Neither does SIGXFSZ: a write beyond the file size limit (RLIMIT_FSIZE) fails with
+/// an error instead.
 pub fn watch_signals() -> io::Result<ShutdownRequest> {
-    // The handler stays installed after this is dropped.
+    // The handler stays installed after its stream is dropped.
     drop(unix::signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     let mut terminate = unix::signal(SignalKind::terminate())?;
     let mut interrupt = unix::signal(SignalKind::interrupt())?;

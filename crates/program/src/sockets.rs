@@ -1,4 +1,4 @@
-//! TCP sockets that carry uploads: their options, and how clients connect.
+//! TCP sockets for uploads: their options, and how clients connect.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -23,12 +23,13 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Number of unanswered keepalive probes after which the connection is closed.
 const KEEPALIVE_COUNT: u32 = 4;
 
-/// Limits concurrent name look-ups, because each one takes a thread. Further look-ups wait.
+/// Limits the number of concurrent name look-ups, because each one takes a thread. Additional
+/// look-ups wait.
 static LOOKUPS: Semaphore = Semaphore::const_new(64);
 
 /// Sets the options of a socket. Small messages are sent immediately (`TCP_NODELAY`). Keepalive
-/// probes detect a peer that disappeared (half-open connection, RFC 9293 §3.5.1) after two minutes
-/// instead of never.
+/// probes detect a peer that has disappeared (half-open connection, RFC 9293 §3.5.1) after two
+/// minutes; without them it would never be detected.
 pub fn prepare_socket(stream: &TcpStream) {
     let set = || {
         sockopt::set_tcp_nodelay(stream, true)?;
@@ -43,8 +44,8 @@ pub fn prepare_socket(stream: &TcpStream) {
 }
 
 /// Connects to `port` of `host`, or to the address `instead` if it is given, and sets the socket's
-/// options. Errors are worded as in Go's dialer; `said` words the error for an address that cannot
-/// be reached.
+/// options. Errors are worded as in Go's dialer; `said` formats the error if an address cannot be
+/// reached.
 pub async fn connect_tcp(
     host: &str,
     port: u16,
@@ -59,12 +60,12 @@ pub async fn connect_tcp(
 }
 
 /// Resolves `host` to addresses with `port`. The error contains a [`ThreadError`] if the system
-/// refuses the thread for the look-up.
+/// refuses to start a thread for the look-up.
 pub async fn resolve_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
-    // Fails only if the semaphore is closed, which never happens.
+    // This fails only if the semaphore is closed, which never happens.
     let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let host = host.to_owned();
     let looking = threads::run_blocking(move || {

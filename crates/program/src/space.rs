@@ -1,16 +1,16 @@
 //! Calculates the part of a volume that a disk image may use.
 
-/// Sizes of disk images are multiples of this size in bytes. qemu-img and CDI's controllers round
-/// to whole MiB.
+/// Sizes of disk images are multiples of this number of bytes, because qemu-img and CDI's
+/// controllers round to whole MiB.
 pub const ALIGNMENT_BYTES: u64 = 1 << 20;
 
-/// Parses the share of a volume that its filesystem keeps for itself (`FILESYSTEM_OVERHEAD`), as a
-/// fraction of the image. Any text other than a non-negative number counts as 0, as in CDI.
+/// Parses the share of a volume that is reserved for its filesystem (`FILESYSTEM_OVERHEAD`), as a
+/// fraction of the image size. Any text other than a non-negative number counts as 0, as in CDI.
 pub fn parse_overhead(text: &str) -> f64 {
     text.parse().ok().filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0).unwrap_or(0.0)
 }
 
-/// The size in bytes that an image may have on a volume with `available` bytes. It is
+/// Returns the maximum size in bytes of an image on a volume with `available` bytes. It is
 /// `available / (1 + overhead)`, rounded up to a byte and then down to [`ALIGNMENT_BYTES`].
 ///
 /// The division uses `f64` on purpose. The controllers compute the size of the volume in
@@ -22,7 +22,7 @@ pub fn parse_overhead(text: &str) -> f64 {
 )]
 pub fn usable_space(available: u64, overhead: f64) -> u64 {
     let bytes = (available as f64 / (1.0 + overhead)).ceil() as u64;
-    // Above 2^53 the conversion to `f64` may round up beyond the available bytes.
+    // Above 2^53 the conversion to `f64` may round up to more than the available bytes.
     let bytes = bytes.min(available);
     bytes - bytes % ALIGNMENT_BYTES
 }

@@ -1,4 +1,4 @@
-//! Starts a process: klog flags, logging, panics, TLS, the runtime and signals.
+//! Starts a process: klog flags, logging, panic handling, TLS, the runtime and signals.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ const MAX_LANES: usize = 4;
 /// Reasons why a process cannot start or cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessStartError {
-    /// The system refuses a resource that a runtime needs: a thread or file descriptors.
+    /// The system refuses a resource that a runtime needs, such as a thread or file descriptors.
     #[error("cannot start: {0}; raise the limits on processes (pids, ulimit -u) and open files (ulimit -n)")]
     Runtime(String),
     /// The signal handlers cannot be installed.
@@ -36,7 +36,7 @@ pub enum ProcessStartError {
 
 /// Runs `main` of the pod `program` with the given `arguments`, which may be klog flags and the
 /// flags in `own`. `main` receives the shutdown request and returns the exit code. If `main`
-/// cannot be started or panics, the error is written to the termination message.
+/// cannot be started or panics, the error becomes the termination message.
 pub fn start_pod<F>(
     program: &'static str,
     own: &[OwnFlag],
@@ -52,7 +52,7 @@ where
     let flags = match flags::parse_flags(own, arguments) {
         Ok(flags) => flags,
         Err(error) => {
-            // stderr may be closed; the exit code still reports the error.
+            // stderr may be closed; the exit code reports the error even then.
             write!(io::stderr(), "{error}\n{}", flags::usage_text(program, own)).ok();
             return ExitCode::from(FlagError::EXIT_CODE);
         }
@@ -66,7 +66,7 @@ where
     }
     let format = LogStyle::from_env(env).log_format(LogFormat::Klog);
     logging::init(LogOptions { format, verbosity: flags.verbosity, program });
-    // After the log, to which the hook writes.
+    // The hook writes to the log, so it is installed after logging starts.
     panics::install_hook();
     crate::install_provider();
     let ended = on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()));
@@ -80,8 +80,8 @@ where
     })
 }
 
-/// Runs `main` on a new runtime and passes it the request to shut down, which SIGTERM and SIGINT
-/// trigger.
+/// Runs `main` on a new runtime and passes it the shutdown request, which is triggered by SIGTERM
+/// and SIGINT.
 pub fn on_runtime<T, E, F>(main: impl FnOnce(ShutdownRequest) -> F) -> Result<T, E>
 where
     E: From<ProcessStartError>,
@@ -94,35 +94,35 @@ where
             main(shutdown).await
         })
     });
-    // Does not wait for threads: one may hang in the kernel.
+    // The runtime shuts down without waiting for threads, because one may hang in the kernel.
     runtime.shutdown_background();
     ended.map_err(ProcessStartError::Panicked)?
 }
 
-/// Builds single-threaded runtimes that connections are distributed over, so that no connection
-/// has to wait for all others: one for each usable CPU, up to four.
+/// Builds single-threaded runtimes among which connections are distributed, so that no connection
+/// has to wait for all others. There is one for each usable CPU, up to four.
 pub fn build_runtimes() -> impl Iterator<Item = Result<Runtime, ProcessStartError>> {
     let count = crate::cpus::usable_count().clamp(1, MAX_LANES);
     (0..count).map(|_| build_runtime())
 }
 
 /// Builds a runtime with one worker thread. With two threads, the task of a connection and the
-/// task that passes its bytes on wake each other for every read: an upload of a raw disk took 3.9
-/// s of CPU time with two threads and 2.8 s with one.
+/// task that passes on its bytes would wake each other for every read: an upload of a raw disk
+/// took 3.9 s of CPU time with two threads and 2.8 s with one.
 fn build_runtime() -> Result<Runtime, ProcessStartError> {
-    // A current-thread runtime would run only inside `block_on`, which nobody calls for the
+    // A current-thread runtime would run only inside `block_on`, which is never called for the
     // runtimes that serve connections.
     let mut builder = Builder::new_multi_thread();
     coalesce::wake_ups(&mut builder).worker_threads(1).enable_all();
-    // tokio returns an error if epoll is not available, but panics if it cannot get a thread or a
-    // socket pair for signals.
+    // tokio returns an error if epoll is not available, but panics if it cannot start a thread or
+    // create a socket pair for signals.
     panics::catch_panic(|| builder.build())
         .map_err(|panicked| panicked.words)
         .and_then(|built| built.map_err(|error| error.to_string()))
         .map_err(ProcessStartError::Runtime)
 }
 
-/// Prints the version, which is the same for all programs.
+/// Prints the version line of `program`.
 fn print_version(program: &str) -> ExitCode {
     let line = format!("{program} {}\n", *crate::VERSION);
     match command_line::print_stdout(line.as_bytes()) {

@@ -2,8 +2,8 @@
 //! (`pids`) counts threads too.
 //!
 //! tokio starts threads as well, for `spawn_blocking` and everything built on it (`lookup_host`,
-//! `tokio::fs`). If it gets none, it panics, or it leaves the work in a queue that no thread
-//! serves: a job once waited there for ever. Our programs therefore use none of these functions;
+//! `tokio::fs`). If it cannot start one, it panics or leaves the work in a queue that no thread
+//! serves: one job waited there forever. Our programs therefore use none of these functions;
 //! `ci/boundaries` checks this.
 
 use std::io;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::panics::{self, CaughtPanic};
 
-/// Reasons why work on another thread was not done.
+/// Reasons why work on another thread was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
     /// The system refused to start a thread.
@@ -25,7 +25,7 @@ pub enum ThreadError {
     Panicked(#[from] CaughtPanic),
 }
 
-/// Runs `work` on a new thread in which the caller's runtime is the current one.
+/// Runs `work` on a new thread within the caller's runtime context.
 pub fn start_thread(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadError> {
     let runtime = Handle::try_current().ok();
     let started = Builder::new().spawn(move || {
@@ -42,7 +42,7 @@ pub fn run_blocking<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, ThreadError>> {
     let (done, ended) = oneshot::channel();
     let started = start_thread(move || {
-        // The receiver is gone if the caller has dropped the future.
+        // The send fails if the caller has dropped the future, which is not an error.
         done.send(panics::catch_panic(work)).ok();
     });
     async move {

@@ -1,5 +1,6 @@
-//! The shared part of all command lines, built on clap: the layout of help, the subcommands that
-//! every program has, the verbosity options, and how a failed command is reported.
+//! The part of the command line that all programs share, built on clap: the layout of help, the
+//! subcommands that every program has, the verbosity options, and the reporting of failed
+//! commands.
 
 mod completion;
 mod tls;
@@ -33,7 +34,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-// The subcommands of every program. This has no doc comment because clap would use it as the
+// The subcommands of every program. This is not a doc comment, because clap would use it as the
 // description of the program that these commands are added to.
 #[derive(Debug, Subcommand)]
 enum CommonCommand {
@@ -52,7 +53,7 @@ pub trait FailedCommand: Display {
     fn exit_reason(&self) -> ExitReason;
 }
 
-/// The error type of a program without subcommands of its own.
+/// The error type of a program that only has the shared subcommands.
 impl FailedCommand for Infallible {
     fn exit_reason(&self) -> ExitReason {
         match *self {}
@@ -73,7 +74,7 @@ where
     main_with_values(program, arguments, |_| Vec::new(), run)
 }
 
-/// Like [`main`], for a program that also lists values for completion. `list_values` lists them
+/// Like [`main`], for a program that also lists values for completion. `list_values` provides them
 /// for arguments with the hint `ValueHint::Other`.
 pub fn main_with_values<P, E>(
     program: &'static str,
@@ -116,7 +117,8 @@ where
     let exit = match parsed {
         Ok(Ok(own)) => run(own).map_err(|failed| {
             match failed.exit_reason() {
-                // A person who pressed Ctrl-C does not need an error label.
+                // Ctrl-C is not an error to the person who pressed it, so the line gets no error
+                // label.
                 ExitReason::Signalled(_) => print_line(program, &failed),
                 _ => print_error(program, &failed),
             }
@@ -131,7 +133,7 @@ where
                 let tip = StyledStr::from("options of a subcommand follow its name");
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
             }
-            // Help that was asked for goes to stdout and is a success; everything else goes to
+            // Help that was requested goes to stdout and is a success; everything else goes to
             // stderr.
             let error = error.format(&mut command);
             error.print().ok();
@@ -141,7 +143,7 @@ where
     exit.err().unwrap_or(ExitReason::Done).into()
 }
 
-/// True if the unknown argument in `error` comes first and a subcommand follows it.
+/// True if the unknown argument in `error` comes first and is followed by a subcommand.
 fn is_before_subcommand<P: CommandFactory>(error: &clap::Error, arguments: &[OsString]) -> bool {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
         return false;
@@ -150,7 +152,7 @@ fn is_before_subcommand<P: CommandFactory>(error: &clap::Error, arguments: &[OsS
     first.is_some_and(|first| first.starts_with(unknown)) && names_subcommand::<P>(arguments)
 }
 
-/// Width in columns of the narrowest terminal that help is laid out for.
+/// Width in columns of the narrowest terminal for which help is laid out.
 const HELP_COLUMNS: usize = 80;
 
 /// The command line `P`, extended by the commands and options of all programs.
@@ -164,14 +166,14 @@ fn add_common_help(own: Command) -> Command {
             Some(examples) => format!("{examples}\n\n{}", exit::HELP),
             None => exit::HELP.to_owned(),
         };
-        // A narrower terminal would wrap the line, and an example pasted from it would lose its
-        // end.
+        // A narrower terminal would wrap the line. The end of an example would then be lost when
+        // it is pasted.
         debug_assert!(help.lines().all(|line| line.chars().count() < HELP_COLUMNS), "too wide:\n{help}");
         command.after_help(help)
     };
     let own = with_codes(own.mut_subcommands(with_codes));
-    // The added commands only print text and ignore the program's global options, so these are
-    // hidden there. Otherwise clap would list them.
+    // The shared commands only print text and ignore the program's global options. These are
+    // hidden there, because clap would otherwise list them.
     let global: Vec<_> = own.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
     let hidden = || global.iter().map(|option| option.clone().global(false).hide(true));
     CommonCommand::augment_subcommands(own)
@@ -184,10 +186,10 @@ fn add_common_help(own: Command) -> Command {
 }
 
 impl CommonCommand {
-    /// The text that this command prints for `program`, whose command line is `P`.
+    /// Returns the text that this command prints for `program`, whose command line is `P`.
     fn output_text<P: CommandFactory>(&self, program: &str) -> Vec<u8> {
-        // Builds a new command: in one that has already parsed arguments, `help` has no
-        // subcommands.
+        // A new command is built here: one that has already parsed arguments lists no subcommands
+        // below `help`.
         let mut command = build_command::<P>();
         let mut text = Vec::new();
         match self {
@@ -198,14 +200,14 @@ impl CommonCommand {
                     text = completion::without_hidden(&command, &text);
                 }
             },
-            // Writing to memory does not fail.
+            // The result can be ignored, because writing to memory does not fail.
             Self::Man => write_manual(command, &mut text).unwrap_or_default(),
         }
         text
     }
 }
 
-/// The manual in roff: one page for the program, followed by one page for each subcommand.
+/// Writes the manual in roff: one page for the program, followed by one page for each subcommand.
 fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
     program.build();
     clap_mangen::Man::new(program.clone()).render(page)?;
@@ -215,7 +217,7 @@ fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// `-v`, with the same steps in every program.
+/// The `-v` option, with the same verbosity levels in every program.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
     /// Increase verbosity: -v requests and retries (default of servers), -vv details and rates,
@@ -224,22 +226,22 @@ pub struct LogArgs {
     pub verbose: u8,
 }
 
-/// `-q` and `-v`.
+/// The `-q` and `-v` options.
 #[derive(Debug, Clone, Args)]
 pub struct OutputArgs {
     /// Print only errors
     #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
     pub quiet: bool,
 
-    /// Verbosity.
+    /// The verbosity.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// `-q` or `-v` of a server, which says what happens without either.
+/// The `-q` and `-v` options of a server, which logs what happens even without either.
 #[derive(Debug, Clone, Args)]
 pub struct ServerOutputArgs {
-    /// Verbosity.
+    /// The verbosity.
     #[command(flatten)]
     output: OutputArgs,
 
@@ -249,7 +251,7 @@ pub struct ServerOutputArgs {
 }
 
 impl LogArgs {
-    /// Starts logging of a command of `program` to stderr. Without `-v` only warnings and errors
+    /// Starts logging to stderr for a command of `program`. Without `-v` only warnings and errors
     /// are logged, because a command prints its result itself.
     pub fn begin_logging(&self, program: &'static str) {
         self.begin_above(program, io::stderr);
@@ -265,8 +267,8 @@ impl LogArgs {
 }
 
 impl ServerOutputArgs {
-    /// Starts logging of a server to stderr. Unless `-q` is given, the log has at least
-    /// information messages, because nothing else reports the result of an upload.
+    /// Starts logging to stderr for a server. Unless `-q` is given, at least information messages
+    /// are logged, because nothing else reports the result of an upload.
     pub fn begin_logging(&self, program: &'static str) {
         self.begin_above(program, io::stderr);
     }
@@ -282,7 +284,7 @@ impl ServerOutputArgs {
         init_logging(program, self.log_style(), klog_verbosity(steps), writer);
     }
 
-    /// True if the output is meant for people: text, and not `-q`.
+    /// True if the output is meant for people: the format is text and `-q` is not given.
     #[cfg(feature = "progress")]
     pub(crate) fn is_for_people(&self) -> bool {
         !self.output.quiet && self.log_style() == LogStyle::Text
@@ -322,8 +324,8 @@ pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Prints a summary after success. If stdout cannot be written, the error goes to stderr and the
-/// exit code stays 0.
+/// Prints a summary after success. If it cannot be written to stdout, the error goes to stderr and
+/// the exit code stays 0.
 pub fn print_summary(program: &str, summary: &str) {
     if let Err(error) = print_stdout(summary.as_bytes()) {
         // If stderr is closed too, the message is lost, but the exit code still reports success.
@@ -331,20 +333,21 @@ pub fn print_summary(program: &str, summary: &str) {
     }
 }
 
-/// Writes an error of `program` to standard error, with a label if stderr is a terminal with
+/// Writes an error of `program` to stderr, with a label if stderr is a terminal that shows
 /// colours. If stderr is closed, only the exit code reports the error.
 pub fn print_error(program: &str, sentence: impl Display) {
     write_sentence(program, if color::is_stderr_colored() { color::ERROR } else { "" }, sentence);
 }
 
-/// Writes a message of `program` to standard error, without the label of an error.
+/// Writes a message of `program` to stderr, without an error label.
 pub fn print_line(program: &str, sentence: impl Display) {
     write_sentence(program, "", sentence);
 }
 
 fn write_sentence(program: &str, label: &str, sentence: impl Display) {
     let sentence = sentence.to_string();
-    // Written with one call, because other threads write log lines at the same time.
+    // The line is written with a single call, because other threads write log lines at the same
+    // time.
     let line = format!("{program}: {label}{}\n", printable::escape_text(&sentence));
     io::stderr().write_all(line.as_bytes()).ok();
 }

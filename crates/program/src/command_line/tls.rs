@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-/// The certificate of a server: two files, or a folder in which it makes its own.
+/// The server's certificate: either two files, or a directory in which the server creates its own.
 #[derive(Debug, Args)]
 pub struct TlsArgs {
     /// Use the certificates in this directory (ca.crt, server.crt, server.key, client.crt,

@@ -13,7 +13,7 @@ use rustix::fs::{Access, access};
 
 use crate::quantity;
 
-/// The default of a server's `--listen`: reachable from this machine only.
+/// The default of a server's `--listen`, which is reachable only from this machine.
 pub const LISTEN: &str = "127.0.0.1:8443";
 
 /// Parses an address to listen on, `ADDRESS:PORT`. An empty address means all addresses.
@@ -24,11 +24,11 @@ pub fn listen(text: &str) -> Result<(String, u16), String> {
     Ok((address.to_owned(), port))
 }
 
-/// The URL by which a client on this machine reaches a server that listens on `address`.
+/// Returns the URL with which a client on this machine reaches a server that listens on `address`.
 pub fn server_url(address: SocketAddr) -> String {
-    // The URL has a number instead of `localhost`, which resolves to an address of each family:
-    // another server might listen on the same port of the other address. Self-signed certificates
-    // of our servers cover both addresses.
+    // The URL contains a number instead of `localhost`, which resolves to both an IPv4 and an IPv6
+    // address: another server might listen on the same port of the other address. Our self-signed
+    // certificates cover both addresses.
     let host = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -37,7 +37,7 @@ pub fn server_url(address: SocketAddr) -> String {
     format!("https://{}", SocketAddr::new(host, address.port()))
 }
 
-/// Parses the path of an existing directory in which this process may create files.
+/// Parses the path of an existing directory in which this process can create files.
 pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let metadata = fs::metadata(&path).map_err(|error| match error.kind() {
@@ -51,18 +51,18 @@ pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// A number of threads or of other things of which one is needed.
+/// Parses a count of at least one, such as a number of threads.
 pub fn at_least_one(text: &str) -> Result<NonZeroUsize, &'static str> {
     text.parse().map_err(|_| "use a whole number, at least 1")
 }
 
-/// A number of times, which may be none.
+/// Parses a count that may be zero, such as a number of retries.
 pub fn whole_number(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "use a whole number, such as 3")
 }
 
-/// A duration of at least one second: a whole number with `s`, `m` or `h`; without a unit it
-/// counts seconds.
+/// A duration of at least one second: a whole number followed by `s`, `m` or `h`. A number without
+/// a unit is in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurationValue(pub Duration);
 
@@ -88,7 +88,7 @@ impl FromStr for DurationValue {
 }
 
 impl fmt::Display for DurationValue {
-    /// Prints the duration in the largest unit of which it is a whole multiple.
+    /// Formats the duration in the largest unit of which it is a whole multiple.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let unit = UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit));

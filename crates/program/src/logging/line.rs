@@ -16,11 +16,11 @@ use tracing_subscriber::registry::LookupSpan;
 use super::{LogFormat, LogOptions};
 use crate::color;
 
-/// Maximum length of a message or a field in bytes. Servers and users' annotations can provide
-/// this text.
+/// Maximum length of a message or a field in bytes. The text may come from servers or from
+/// annotations written by users, so it could be of any length.
 const TEXT_BYTES: usize = 4 << 10;
 
-/// Formats an event as one line with the fields of the spans around it.
+/// Formats an event as one line, followed by the fields of the enclosing spans.
 impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for LogOptions {
     fn format_event(
         &self,
@@ -57,7 +57,7 @@ impl<'writer> FormatFields<'writer> for FieldFormat {
 /// The parts of an event in the order in which a line shows them.
 struct LogLine {
     level: Level,
-    /// The source location: `file.rs:12`, or `folder/mod.rs:12`.
+    /// The source location, such as `file.rs:12` or `folder/mod.rs:12`.
     place: String,
     fields: LogFields,
 }
@@ -71,8 +71,8 @@ impl LogLine {
         Self { level: *metadata.level(), place: format!("{file}:{}", metadata.line().unwrap_or(0)), fields }
     }
 
-    /// Adds the fields of a span around the event, except those that the event or an inner span
-    /// also has.
+    /// Adds the fields of an enclosing span, except those that the event or an inner span has
+    /// already set.
     fn add_span_fields(&mut self, span: &str) {
         let shown = &mut self.fields.shown;
         // tracing-subscriber puts a space before a field that was recorded after the others.
@@ -83,8 +83,8 @@ impl LogLine {
         }
     }
 
-    /// Formats klog's text line: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns, source
-    /// location.
+    /// Formats a text line as klog does: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns,
+    /// source location.
     fn klog_line(&self, time: SystemTime, pid: u32) -> String {
         let letter = match self.level {
             Level::ERROR => 'E',
@@ -108,7 +108,8 @@ impl LogLine {
         format!("{program}: {kind}{}\n", self.message_text())
     }
 
-    /// Formats a JSON object with the keys of Kubernetes' JSON logs and one key for each field.
+    /// Text from a server must not be able to forge a log line or to reverse the display order of
+    /// its text.
     fn json_line(&self, time: SystemTime) -> String {
         let mut object = Map::new();
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -171,8 +172,8 @@ impl Visit for LogFields {
     }
 }
 
-/// The file name of a path. Names that occur in many directories, such as `mod.rs`, are preceded
-/// by their directory.
+/// Returns the file name in a path. Names that occur in many directories, such as `mod.rs`, are
+/// preceded by their directory.
 fn name_of(path: &str) -> &str {
     let behind_slash = |nth| {
         let slash = path.rmatch_indices('/').nth(nth);
@@ -194,7 +195,7 @@ fn shorten_text(text: &str) -> Cow<'_, str> {
     format!("{beginning}… ({} bytes in all)", text.len()).into()
 }
 
-/// Quotes and escapes `value` as JSON if it could not be distinguished from the text after it.
+/// Quotes and escapes `value` as JSON if its end would otherwise not be recognizable.
 fn quote_value(value: &str) -> Cow<'_, str> {
     let is_bare = |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
     match !value.is_empty() && value.chars().all(is_bare) {

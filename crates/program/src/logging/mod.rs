@@ -1,9 +1,9 @@
 //! Writes log lines to stderr: in klog's format for pods, as plain text for people, or as JSON on
 //! request.
 //!
-//! Each event becomes one line, which is written with one call and without buffering. If stderr is
-//! closed, lines are lost, but the process continues. The fields of the spans around an event
-//! follow the fields of the event.
+//! Each event becomes one line, which is written unbuffered with a single call. If stderr is
+//! closed, lines are lost, but the process continues. The fields of the enclosing spans follow the
+//! fields of the event.
 
 mod line;
 
@@ -20,7 +20,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::color;
 use crate::env::NamedStrings;
 
-/// Our crates, whose events follow the verbosity. A test compares this list with the workspace.
+/// Our crates, whose events are filtered by the verbosity. A test compares this list with the
+/// workspace.
 const OUR_CRATES: [&str; 18] = [
     "benches",
     "cloner",
@@ -42,8 +43,8 @@ const OUR_CRATES: [&str; 18] = [
     "volume",
 ];
 
-/// The Kubernetes client. It returns all its failures as errors, which we report ourselves, so its
-/// own events are hidden at verbosity 0.
+/// The Kubernetes client crate. It returns all its failures as errors, which we report ourselves,
+/// so its own events are hidden at verbosity 0.
 const CLUSTER_CLIENT: &str = "kube_client";
 
 /// The format of a log line.
@@ -62,20 +63,20 @@ pub enum LogFormat {
 /// The variable that selects JSON for the log of a pod or a server.
 pub const FORMAT_VARIABLE: &str = "CDI_LOG_FORMAT";
 
-/// A choice of the user between the forms of log lines.
+/// The user's choice between the forms of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "commands", derive(clap::ValueEnum))]
 pub enum LogStyle {
-    /// Lines for people.
+    /// Lines that people read.
     Text,
-    /// A JSON object a line, with the keys ts, level, caller and msg, and a key for each
-    /// field of the event.
+    /// One JSON object per line, with the keys ts, level, caller and msg, and a key for each field
+    /// of the event.
     Json,
 }
 
 impl LogStyle {
-    /// Reads the choice from [`FORMAT_VARIABLE`]: JSON if it is `json`, otherwise text. An unknown
-    /// value also means text, because a pod should not fail to start for it.
+    /// Reads the choice from [`FORMAT_VARIABLE`]: JSON if the value is `json`, otherwise text. An
+    /// unknown value also means text, because it should not prevent a pod from starting.
     pub fn from_env(env: &dyn NamedStrings) -> Self {
         match env.get(FORMAT_VARIABLE).as_deref() {
             Some("json") => Self::Json,
@@ -83,7 +84,7 @@ impl LogStyle {
         }
     }
 
-    /// The format for this choice. `text` is the text format of the program.
+    /// Returns the format for this choice. `text` is the program's text format.
     pub fn log_format(self, text: LogFormat) -> LogFormat {
         match self {
             Self::Text => text,
@@ -105,7 +106,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// The least severe level that is logged at this verbosity.
+    /// Returns the least severe level that is logged at this verbosity.
     pub fn level_filter(&self) -> LevelFilter {
         match self.verbosity {
             0 => LevelFilter::WARN,
@@ -131,7 +132,7 @@ where
     }
 }
 
-/// Builds a subscriber that writes lines to `writer`. Tests use it with
+/// Builds a subscriber that writes lines to `writer`. Tests pass it to
 /// `tracing::subscriber::with_default`.
 pub fn build_subscriber<W>(options: LogOptions, writer: W) -> impl Subscriber + Send + Sync
 where
@@ -151,7 +152,8 @@ where
         .with_writer(writer)
         .fmt_fields(FieldFormat)
         .event_format(options)
-        // A failure to write the log cannot be logged anywhere, and the work must continue.
+        // If the log cannot be written, the error cannot be logged anywhere either, and the work
+        // must continue.
         .log_internal_errors(false);
     tracing_subscriber::registry()
         .with(filter_fn(shows).with_max_level_hint(options.level_filter()))
@@ -166,18 +168,18 @@ pub(crate) fn warning_sentence(line: &str) -> &str {
     behind_mark.map_or(line, |(_, sentence)| sentence).trim_end()
 }
 
-/// True for an event of our own code, which follows the verbosity. Events of all other code are
-/// logged only as warnings or errors, because HTTP libraries print headers, and thus credentials,
-/// at debug level.
+/// True for an event of our own code, which is filtered by the verbosity. Events of all other code
+/// are logged only as warnings or errors, because HTTP libraries print headers, and thus
+/// credentials, at debug level.
 ///
-/// An event of our code with another crate's target does not count as ours. tracing calls this
-/// once for each callsite.
+/// An event from our code does not count as ours if its target is another crate. tracing calls
+/// this function once for each callsite.
 fn is_ours(module: Option<&str>, target: &str) -> bool {
     let krate = crate_of(target);
     module.map(crate_of) == Some(krate) && OUR_CRATES.contains(&krate)
 }
 
-/// The crate name of a module path.
+/// Returns the crate name in a module path.
 fn crate_of(path: &str) -> &str {
     path.split("::").next().unwrap_or(path)
 }

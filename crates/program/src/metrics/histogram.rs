@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::registry::Gauge;
 
-/// Buckets for the duration of a transfer in seconds, from one second to the 12 hours that a large
+/// Buckets for the duration of a transfer in seconds: from one second to 12 hours, which a large
 /// disk takes over a slow connection.
 pub const TRANSFER_SECONDS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0];
 
@@ -23,13 +23,13 @@ pub const TRANSFER_BYTES: &[f64] = &[
     1_099_511_627_776.0,
 ];
 
-/// The distribution of a quantity. Clones share the values.
+/// The distribution of a quantity. All clones share the values.
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<Distribution>);
 
 #[derive(Debug)]
 struct Distribution {
-    /// The upper bound of each bucket except the last, in ascending order.
+    /// The upper bounds of all buckets except the last, in ascending order.
     bounds: &'static [f64],
     /// The number of values in each bucket. The last bucket holds the values above all bounds.
     counts: Vec<AtomicU64>,
@@ -52,15 +52,15 @@ impl Histogram {
         }
     }
 
-    /// The lines `NAME_bucket{le="…"}`, each with the number of values up to that bound, followed
-    /// by the sum and the number of all values.
+    /// Returns the lines `NAME_bucket{le="…"}`, each with the number of values up to that bound,
+    /// followed by the sum and the number of all values.
     pub(super) fn sample_text(&self, name: &str) -> String {
         let Distribution { bounds, counts, sum } = &*self.0;
         let limits = bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
         let (mut text, mut total) = (String::new(), 0);
         for (limit, count) in limits.zip(counts) {
             total += count.load(Ordering::Relaxed);
-            // Writing to a string does not fail.
+            // The result can be ignored, because writing to a string does not fail.
             writeln!(text, "{name}_bucket{{le=\"{limit}\"}} {total}").ok();
         }
         writeln!(text, "{name}_sum {}\n{name}_count {total}", sum.value()).ok();

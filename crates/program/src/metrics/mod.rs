@@ -1,10 +1,11 @@
 //! Metrics of one process, collected in a [`MetricsRegistry`]. The crate `https` provides the
 //! endpoint that serves them.
 //!
-//! The text format is written here and not by `prometheus-client` (0.25). That crate writes
-//! OpenMetrics (`# TYPE` without `_total`, `# EOF`, exponents) and shows every series from the
-//! start. CDI's controllers read the progress line with a regular expression that allows one
-//! label, one space and no exponent, and that series must not exist before its first update.
+//! The text format is written by this module and not by `prometheus-client` (0.25). That crate
+//! writes OpenMetrics (`# TYPE` without `_total`, `# EOF`, exponents) and shows every series from
+//! the start. CDI's controllers read the progress line with a regular expression that allows one
+//! label, one space and no exponent, and the progress series must not exist before its first
+//! update.
 
 mod histogram;
 mod process;
@@ -24,13 +25,13 @@ pub const IMPORT_PROGRESS: (&str, &str) =
 pub const CLONE_PROGRESS: (&str, &str) =
     ("kubevirt_cdi_clone_progress_total", "The clone progress in percentage");
 
-/// Name and help text of the progress of the OpenStack populator, as its controller expects them.
+/// Name and help text of the OpenStack populator's progress, as its controller expects them.
 pub const OPENSTACK_PROGRESS: (&str, &str) = (
     "kubevirt_cdi_openstack_populator_progress_total",
     "The progress of the volume that is filled from OpenStack in percentage",
 );
 
-/// Name and help text of the progress of the oVirt populator.
+/// Name and help text of the oVirt populator's progress.
 pub const OVIRT_PROGRESS: (&str, &str) = (
     "kubevirt_cdi_ovirt_progress_total",
     "The progress of the volume that is filled from oVirt in percentage",

@@ -1,19 +1,20 @@
-//! Metrics of the process itself, under the standard names of Prometheus exporters (Prometheus,
-//! "Writing client libraries": process metrics).
+//! Metrics of the process itself, under Prometheus's standard names (Prometheus, "Writing client
+//! libraries": process metrics).
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::version;
 
-/// Indices of fields in `/proc/self/stat` (proc(5)), counted from 0 at the field after the process
-/// name, which is the state.
+/// Indices of fields in `/proc/self/stat` (proc(5)). Index 0 is the state, which is the first
+/// field after the process name.
 const USER_TICKS: usize = 11;
 const SYSTEM_TICKS: usize = 12;
 const START_TICKS: usize = 19;
 const RESIDENT_PAGES: usize = 21;
 
-/// The series of this process as text. Series for which the kernel provides no value are omitted.
+/// Returns the series of this process as text. Series for which the kernel provides no value are
+/// omitted.
 pub(super) fn encode_text() -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, help: &str, labels: &str, value: Option<String>| {
@@ -46,14 +47,14 @@ pub(super) fn encode_text() -> String {
     text
 }
 
-/// The numbers after the process name, which may itself contain spaces and parentheses. The state
-/// (a letter) and negative numbers are returned as 0.
+/// Returns the numbers after the process name, which may itself contain spaces and parentheses.
+/// The state (a letter) and negative numbers are returned as 0.
 fn stat_fields(stat: &str) -> Vec<u64> {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect()
 }
 
-/// The time at which the machine booted, in seconds since 1970.
+/// Returns the time at which the machine booted, in seconds since 1970.
 fn boot_time() -> Option<f64> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;

@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// 100 % in hundredths of a percent.
 const COMPLETE: u64 = 10_000;
 
-/// The completed share of the work. The series is absent until its first update, never decreases,
-/// and reaches 100 only through [`set_complete`](Self::set_complete). Clones share the value.
+/// The share of the work that is completed. The series is absent until its first update, never
+/// decreases, and reaches 100 only through [`set_complete`](Self::set_complete). All clones share
+/// the value.
 #[derive(Debug, Clone, Default)]
 pub struct ProgressMetric {
-    /// 0 before the first update, otherwise 1 plus hundredths of a percent. With this encoding a
-    /// single `fetch_max` covers both rules.
+    /// Holds 0 before the first update, and afterwards 1 plus hundredths of a percent. With this
+    /// encoding a single `fetch_max` ensures that the series stays absent at first and never
+    /// decreases.
     state: Arc<AtomicU64>,
 }
 
 impl ProgressMetric {
     /// Records that `done` of `total` bytes are finished. The value is capped at 99.99 %, because
-    /// work remains after the last byte. If `total` is 0 the share is unknown and the series does
+    /// work remains after the last byte. If `total` is 0, the share is unknown and the series does
     /// not change.
     pub fn record_bytes(&self, done: u64, total: u64) {
         if let Some(hundredths) = (u128::from(done) * u128::from(COMPLETE)).checked_div(total.into()) {
@@ -31,14 +33,15 @@ impl ProgressMetric {
     }
 
     fn raise_to(&self, hundredths: u64) {
-        // CDI expects a percentage that only grows (contract §0.7).
+        // `fetch_max`, because CDI expects a percentage that never decreases (contract §0.7).
         self.state.fetch_max(hundredths + 1, Ordering::Relaxed);
     }
 
-    /// The value with two decimals, never in exponent form; `None` before the first update.
+    /// Returns the value with two decimals, never in exponent form, or `None` before the first
+    /// update.
     pub(super) fn value_text(&self) -> Option<String> {
         let hundredths = self.state.load(Ordering::Relaxed).checked_sub(1)?;
-        // CDI's controllers do not match any other form of the number (contract §0.7).
+        // CDI's controllers do not recognize any other format of the number (contract §0.7).
         Some(format!("{}.{:02}", hundredths / 100, hundredths % 100))
     }
 }

@@ -64,11 +64,11 @@ impl Gauge {
     /// Adds `amount`, which may be negative.
     pub fn add(&self, amount: f64) {
         let sum = |bits| Some((f64::from_bits(bits) + amount).to_bits());
-        // This never fails, because the closure always returns a new value.
+        // This never fails, because the closure always returns a value.
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).ok();
     }
 
-    /// The current value, initially 0.
+    /// Returns the current value, which is initially 0.
     pub fn value(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
@@ -119,15 +119,16 @@ impl From<SecondsCounter> for MetricValue {
 impl MetricValue {
     fn type_name(&self) -> &'static str {
         match self {
-            // Progress is a percentage, but a counter by its name and by contract.
+            // Progress is a percentage, but by its name and by the contract it is exported as a
+            // counter.
             Self::Counter(_) | Self::Seconds(_) | Self::Progress(_) => "counter",
             Self::Gauge(_) => "gauge",
             Self::Histogram(_) => "histogram",
         }
     }
 
-    /// The lines of the series `name` with `labels`, or `None` if it must not be shown yet. Rust's
-    /// `to_string` never prints these numbers in exponent form.
+    /// Returns the lines of the series `name` with `labels`, or `None` if it must not be shown
+    /// yet. Rust's `to_string` never prints these numbers in exponent form.
     fn sample_text(&self, name: &str, labels: &str) -> Option<String> {
         let value = match self {
             Self::Counter(counter) => counter.value().to_string(),
@@ -141,8 +142,8 @@ impl MetricValue {
 }
 
 impl MetricsRegistry {
-    /// Registers a new counter. Counter names end in `_total`. Label values must come from a fixed
-    /// set, never from input.
+    /// Registers a new counter. Counter names end in `_total`. Label values must be taken from a
+    /// fixed set, never from input.
     pub fn add_counter(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -180,7 +181,7 @@ impl MetricsRegistry {
         histogram
     }
 
-    /// Exports `value` of the metric `name` under the name of earlier releases as well.
+    /// Exports the value of the metric `name` under its name in earlier releases as well.
     pub fn add_deprecated(
         &self,
         old_name: &'static str,
@@ -192,7 +193,7 @@ impl MetricsRegistry {
         self.show_value(old_name.into(), help.into(), labels, value.into());
     }
 
-    /// Creates and registers a value, which is exported as `kind`.
+    /// Creates and registers a value that is exported as `kind`.
     fn add_series<V: Clone + Default>(
         &self,
         name: Cow<'static, str>,
@@ -227,12 +228,14 @@ impl MetricsRegistry {
         }
     }
 
-    /// The page for Prometheus: all registered series, and the metrics of the process itself.
+    /// Returns the page for Prometheus: all registered series and the metrics of the process
+    /// itself.
     pub fn encode_page(&self) -> String {
         self.encode_text() + &process::encode_text()
     }
 
-    /// All registered series that may be shown, as text. A family without such series is omitted.
+    /// Returns all registered series that may be shown, as text. A family without such series is
+    /// omitted.
     pub fn encode_text(&self) -> String {
         let mut text = String::new();
         for family in self.families.lock().iter() {

@@ -12,8 +12,8 @@ const MIN_BAR: usize = 10;
 /// The space between two fields.
 const GAP: &str = "  ";
 
-/// The line of `watched` at `moment` for a terminal with this number of columns. The last column
-/// stays empty, because a terminal may wrap after it.
+/// Returns the line for `watched` at `moment`, for a terminal with this number of columns. The
+/// last column stays empty, because a terminal may wrap after it.
 pub(super) fn bar_text(watched: &impl WatchedJob, moment: &JobMoment, columns: usize) -> String {
     let columns = columns.saturating_sub(1);
     let (done, total) = (watched.done_bytes(), watched.total_bytes());
@@ -23,7 +23,7 @@ pub(super) fn bar_text(watched: &impl WatchedJob, moment: &JobMoment, columns: u
             None => unknown_text(done, moment, columns),
         };
     };
-    // The summary reports 100 %, so the bar stops at 99 %: work remains after the last byte.
+    // The bar stops at 99 %, because work remains after the last byte; the summary reports 100 %.
     let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0).min(99);
     let percent = format!("{percent:>3} %");
     if let Some(wait) = &moment.wait {
@@ -36,7 +36,7 @@ pub(super) fn bar_text(watched: &impl WatchedJob, moment: &JobMoment, columns: u
         moment.bytes_per_second.map(|rate| format!("{}/s", BinaryBytes(rate))),
         moment.seconds_left.map(|left| format!("{} left", RoughTime(Duration::from_secs(left)))),
     ];
-    // Fields are omitted from the front.
+    // If the line is too long, fields are omitted from the front.
     let texts = (0..=fields.len()).map(|dropped| {
         let shown = fields.iter().skip(dropped).flatten();
         shown.fold(percent.clone(), |text, field| text + GAP + field)
@@ -46,7 +46,8 @@ pub(super) fn bar_text(watched: &impl WatchedJob, moment: &JobMoment, columns: u
     lines.into_iter().next().or_else(|| bare.next()).unwrap_or_else(|| cut_text(&percent, columns))
 }
 
-/// `text` after a bar that fills the remaining columns; `None` if fewer than [`MIN_BAR`] remain.
+/// Returns `text` after a bar that fills the remaining columns, or `None` if fewer than
+/// [`MIN_BAR`] columns remain.
 fn with_bar(text: &str, done: u64, total: u64, columns: usize) -> Option<String> {
     let width = columns.checked_sub(text.chars().count() + GAP.len()).filter(|width| *width >= MIN_BAR)?;
     let parts = u128::try_from(width).ok()?;
@@ -55,7 +56,7 @@ fn with_bar(text: &str, done: u64, total: u64, columns: usize) -> Option<String>
     Some(format!("{}{}{GAP}{text}", "█".repeat(filled), "░".repeat(width - filled)))
 }
 
-/// The line of a job whose total is unknown.
+/// Returns the line of a job whose total is unknown.
 fn unknown_text(done: u64, moment: &JobMoment, columns: usize) -> String {
     const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
     let turn = SPINNER.get(moment.drawings % SPINNER.len()).copied().unwrap_or_default();
@@ -77,9 +78,9 @@ impl SmoothedRate {
         Self { at: now, position, smoothed: None }
     }
 
-    /// The rate at the time `now`, at `position` bytes. The last interval contributes a quarter to
-    /// it. An interval of less than 0.9 s would make the rate jump, so it is extended until the
-    /// next call.
+    /// Returns the rate at the time `now`, with `position` bytes done. The most recent interval
+    /// contributes a quarter to it. An interval of less than 0.9 s would make the rate jump, so a
+    /// short interval is extended until the next call.
     pub(super) fn update_rate(&mut self, position: u64, now: Instant) -> Option<u64> {
         const INTERVAL: Duration = Duration::from_millis(900);
         let time = now.duration_since(self.at);
@@ -92,7 +93,7 @@ impl SmoothedRate {
     }
 }
 
-/// The average rate of `bytes` during `time`.
+/// Returns the average rate of `bytes` during `time`.
 pub fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
     let rate = (u128::from(bytes) * 1000).checked_div(time.as_millis()).unwrap_or(u128::from(bytes));
     u64::try_from(rate).unwrap_or(u64::MAX)

@@ -29,8 +29,8 @@ use crate::logging;
 /// Time between two lines of progress.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Time between two drawings of the bar. A bar on a resized terminal gets its new width after this
-/// time.
+/// Time between two drawings of the bar. After a terminal is resized, the bar adapts to the new
+/// width within this time.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
 /// Time between two lines about the same wait.
@@ -39,26 +39,26 @@ const WAIT_LINE_PERIOD: Duration = Duration::from_secs(10);
 /// Time between two log lines with rates.
 const RATE_LOG_PERIOD: Duration = Duration::from_secs(5);
 
-/// Time without a new byte after which a wait is shown. It is not shown at once, because one
+/// Time without a new byte after which a wait is shown. A wait is not shown at once, because one
 /// connection may wait while others receive bytes.
 const STILL_PERIOD: Duration = Duration::from_millis(500);
 
-/// Maximum number of warnings kept for the last event. A longer list would not help anybody.
+/// Maximum number of warnings kept for the last event. A longer list would not be useful.
 const MAX_WARNINGS: usize = 50;
 
-/// `--progress`, `-q` and `-v`.
+/// The `--progress`, `-q` and `-v` options.
 #[derive(Debug, Clone, Args)]
 pub struct ProgressArgs {
     /// Show progress in this form
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto, help_heading = "Output")]
     pub progress: ProgressMode,
 
-    /// Verbosity.
+    /// The verbosity.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// `--progress`.
+/// Values of `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
     /// A bar on a terminal, otherwise plain
@@ -75,18 +75,18 @@ pub enum ProgressMode {
 
 /// A running job whose progress can be shown.
 pub trait WatchedJob: Send + 'static {
-    /// Number of bytes that are done.
+    /// Returns the number of bytes that are done.
     fn done_bytes(&self) -> u64;
 
-    /// Total number of bytes, if it is known.
+    /// Returns the total number of bytes, if it is known.
     fn total_bytes(&self) -> Option<u64>;
 
-    /// The current wait of the job, if it is waiting.
+    /// Returns the current wait of the job, if it is waiting.
     fn wait_state(&self) -> Option<WaitState> {
         None
     }
 
-    /// The line of `--progress plain` while the job is not waiting.
+    /// Returns the line of `--progress plain` while the job is not waiting.
     fn plain_line(&self, moment: &JobMoment) -> String;
 
     /// Prints the objects of `--progress json` with [`emit_event`].
@@ -107,7 +107,7 @@ pub struct JobMoment {
     pub seconds_left: Option<u64>,
     /// The current wait, during which no bytes are done.
     pub wait: Option<WaitState>,
-    /// The number of observations so far, including this one.
+    /// The number of observations so far, including the current one.
     drawings: usize,
 }
 
@@ -129,8 +129,8 @@ enum DisplayKind {
 }
 
 impl ProgressDisplay {
-    /// Creates the display that the arguments of `program` select, and starts the log, which is
-    /// written above it. `auto` shows a bar if stderr is a terminal that can draw one.
+    /// Creates the display that is selected by the arguments of `program`, and starts logging
+    /// above it. `auto` shows a bar if stderr is a terminal that can draw one.
     pub fn from_args(program: &'static str, progress: ProgressMode, output: &OutputArgs) -> Self {
         let kind = match progress {
             _ if output.quiet => DisplayKind::Nothing,
@@ -148,8 +148,8 @@ impl ProgressDisplay {
         display
     }
 
-    /// Creates a bar for the uploads of a server, if its terminal can draw one, and starts the log
-    /// of the server above it. The result of an upload is reported in the log.
+    /// Creates a bar for a server's uploads, if its terminal can draw one, and starts the server's
+    /// log above it. The result of an upload is reported in the log.
     pub fn for_server(program: &'static str, output: &ServerOutputArgs) -> Option<Self> {
         if !output.is_for_people() || !terminal::can_draw() {
             output.begin_logging(program);
@@ -161,12 +161,12 @@ impl ProgressDisplay {
         Some(display)
     }
 
-    /// The messages of the warnings so far.
+    /// Returns the messages of the warnings so far.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
 
-    /// Runs `job` and shows the progress of `watched` meanwhile.
+    /// Runs `job` and shows the progress of `watched` until it ends.
     pub fn run_watched<T>(&self, watched: impl WatchedJob, job: impl FnOnce() -> T) -> T {
         let reporter = ProgressReporter::start(self.clone(), watched);
         let value = job();
@@ -185,7 +185,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Prints `event` of a failed job with `--progress json`. People read the error message on
+    /// Prints `event` for a failed job with `--progress json`. People read the error message on
     /// stderr instead.
     pub fn conclude_failed(&self, event: &impl Serialize) {
         if matches!(self.kind, DisplayKind::Json) {
@@ -212,7 +212,8 @@ fn json_line(event: &impl Serialize) -> String {
 /// The thread that shows progress until [`ProgressReporter::finish`].
 struct ProgressReporter {
     done: Sender<()>,
-    /// `None` if the system refused a thread. The job then runs without a display.
+    /// The thread, or `None` if the system refused to start one. The job then runs without a
+    /// display.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -225,7 +226,8 @@ impl ProgressReporter {
                 DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => LINE_PERIOD,
             };
             let (mut monitor, mut lines) = (JobMonitor::start(&watched), PlainLines::default());
-            // A channel instead of a sleep, so that the end of the job is not delayed by it.
+            // A channel is used instead of a sleep, so that the display does not delay the end of
+            // the job.
             while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 let moment = monitor.look_at(&mut watched);
                 match &display.kind {
@@ -283,7 +285,7 @@ impl JobMonitor {
         }
         let wait = watched.wait_state().filter(|_| now.duration_since(self.moved) >= STILL_PERIOD);
         if wait.is_some() {
-            // The rate counts only time in which bytes were done, so it starts again after a wait.
+            // The rate covers only time in which bytes were done, so it starts again after a wait.
             self.rate = SmoothedRate::start(done, now);
         }
         let rate = self.rate.update_rate(done, now);
@@ -303,16 +305,16 @@ impl JobMonitor {
     }
 }
 
-/// The lines of `--progress plain`, without repetitions.
+/// Prints the lines of `--progress plain` without repetitions.
 #[derive(Default)]
 struct PlainLines {
     printed: String,
-    /// The wait in the last line, and the time at which it was printed.
+    /// The wait that the last line reported, and the time at which it was printed.
     waiting: Option<(WaitState, Instant)>,
 }
 
 impl PlainLines {
-    /// The line to print now, if there is a new one. While the same wait lasts, its line is
+    /// Returns the line to print now, if there is a new one. During a wait, the same line is
     /// repeated only every [`WAIT_LINE_PERIOD`].
     fn next_line(&mut self, watched: &impl WatchedJob, moment: &JobMoment) -> Option<String> {
         let Some(wait) = &moment.wait else {

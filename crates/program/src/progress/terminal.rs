@@ -10,13 +10,13 @@ use crate::env::{NamedStrings, ProcessEnv};
 /// Width in columns that is assumed if the terminal does not report one.
 const USUAL_COLUMNS: u16 = 80;
 
-/// Erases the line and everything below it. The cursor always stands at the beginning of the line.
-/// After a resize, terminals move the cursor together with the character at its position, so the
-/// rows into which they wrapped the rest of the line are erased too.
+/// Erases the line and everything below it. The cursor is always at the beginning of the line.
+/// When a terminal is resized, it moves the cursor together with the character under it, so if it
+/// wrapped the line, the extra rows are erased too.
 const ERASE: &str = "\r\x1b[J";
 
-/// Switch line wrapping off and on. The terminal may become narrower after its size was read and
-/// before the line is written.
+/// Switch line wrapping off and on. It is off while the line is written, because the terminal may
+/// have become narrower since its size was read.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
@@ -31,8 +31,8 @@ impl StatusLine {
     pub(super) fn draw(&self, text: &str) {
         let mut is_shown = self.is_shown.lock();
         *is_shown = true;
-        // One write, and old text is overwritten before the rest is erased: the line does not
-        // flicker.
+        // A single write, with old text overwritten before the rest is erased, keeps the line from
+        // flickering.
         let line = format!("\r{NO_WRAP}{text}{WRAP}\x1b[J\r");
         io::stderr().write_all(line.as_bytes()).ok();
     }
@@ -42,7 +42,7 @@ impl StatusLine {
         erase(&mut self.is_shown.lock());
     }
 
-    /// Writes whole lines. The status line is drawn again below them.
+    /// Writes whole lines, and then draws the status line again below them.
     pub(super) fn write_above(&self, lines: &[u8]) -> io::Result<usize> {
         let mut is_shown = self.is_shown.lock();
         erase(&mut is_shown);
@@ -62,7 +62,7 @@ pub(super) fn can_draw() -> bool {
         && ProcessEnv.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// The current width of the terminal at stderr in columns.
+/// Returns the current width in columns of the terminal at stderr.
 pub(super) fn terminal_columns() -> usize {
     let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
     usize::from(if columns == 0 { USUAL_COLUMNS } else { columns })

@@ -1,4 +1,4 @@
-//! Describes a wait of a job and its next attempt.
+//! Describes what a job is waiting for, and its next attempt.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use super::text::{RoughTime, cut_text};
 
-/// Minimum wait whose duration is shown. For shorter waits the number would only flicker.
+/// Shortest wait for which the duration is shown. For shorter waits the number would only flicker.
 const SHOWN_WAIT: Duration = Duration::from_secs(2);
 
-/// A wait: its reason, its beginning, and the next attempt.
+/// A wait: its reason, when it began, and the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitState {
-    /// The name of the party that the job waits for. `None` if `cause` is a complete sentence.
+    /// The party that the job is waiting for, such as the server. `None` if `cause` is a complete
+    /// sentence.
     pub party: Option<&'static str>,
     /// The reason for the wait, such as `connection refused`.
     pub cause: String,
@@ -25,7 +26,7 @@ pub struct WaitState {
 /// The next attempt after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedRetry {
-    /// Number of the attempt. The first attempt, which failed, has number 1.
+    /// The number of the attempt. The first attempt, which failed, had number 1.
     pub attempt: u32,
     /// The time at which the attempt begins.
     pub at: Instant,
@@ -73,7 +74,7 @@ impl WaitState {
         cut_text(&format!("{}{retry}", cut_text(&subject, room)), columns)
     }
 
-    /// True if a line about `other` differs only in its times.
+    /// True if a line about `other` would differ only in its times.
     pub(super) fn is_same_wait(&self, other: &Self) -> bool {
         let parts = |wait: &Self| (wait.party, wait.cause.clone(), wait.retry.map(|retry| retry.attempt));
         parts(self) == parts(other)
@@ -81,7 +82,7 @@ impl WaitState {
 }
 
 impl PlannedRetry {
-    /// Seconds until the attempt begins, rounded up.
+    /// Returns the seconds until the attempt begins, rounded up.
     fn seconds_left(&self, now: Instant) -> u64 {
         let left = self.at.saturating_duration_since(now);
         left.as_secs() + u64::from(left.subsec_nanos() > 0)

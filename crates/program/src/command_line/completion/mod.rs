@@ -1,13 +1,14 @@
-//! Completes command lines in shells.
+//! Completes command lines for shells.
 //!
-//! The completion scripts for bash, fish and zsh, and kubectl for its plugin, run the program with
-//! the words of the line; the last word is unfinished. The program prints one candidate per line.
-//! The last line is one of cobra's directives, which tells whether files are candidates too.
+//! The completion scripts for bash, fish and zsh (and kubectl, for its plugin) run the program
+//! with the words of the command line; the last word is unfinished. The program prints one
+//! candidate per line. The last line is one of cobra's directives, which states whether file names
+//! are candidates too.
 //!
-//! The scripts ask the program instead of using the scripts of `clap_complete` for three reasons:
-//! for a program whose name has a hyphen, those do not complete anything after a subcommand in
-//! bash; they do not hide hidden subcommands; and they cannot offer values that only the program
-//! can list.
+//! Our scripts ask the program for candidates. The scripts of `clap_complete` are not used, for
+//! three reasons: if the program's name contains a hyphen, the bash script completes nothing after
+//! a subcommand; hidden subcommands are not hidden; and the scripts cannot offer values that only
+//! the program can list.
 
 mod offer;
 
@@ -20,17 +21,17 @@ use clap_complete::Shell;
 pub use self::offer::CompletionLine;
 use self::offer::CompletionOffer;
 
-/// The first argument of a request for candidates. clap does not see it, because it would handle a
-/// `--help` among the words itself.
+/// The first argument of a request for candidates. clap does not see such a request, because it
+/// would handle a `--help` among the words itself.
 pub const COMPLETE: &str = "complete";
 
-/// Directives of cobra.
+/// Directives of cobra, which tell the shell whether to add file names.
 const WITH_FILES: &str = ":0";
 const WITHOUT_FILES: &str = ":4";
 const WITH_FOLDERS: &str = ":16";
 
-/// The completion script of `program` for `shell`, or `None` for shells that use the script of
-/// `clap_complete`.
+/// Returns the completion script of `program` for `shell`, or `None` for shells that use the
+/// script of `clap_complete`.
 pub(super) fn completion_script(program: &str, shell: Shell) -> Option<String> {
     let template = match shell {
         Shell::Bash => include_str!("completion.bash"),
@@ -41,13 +42,14 @@ pub(super) fn completion_script(program: &str, shell: Shell) -> Option<String> {
     Some(template.replace("@PROGRAM@", program).replace("@FUNCTION@", &program.replace('-', "_")))
 }
 
-/// A completion script without the lines that offer subcommands which help does not list either.
+/// Removes the lines for hidden subcommands from a completion script, because help does not list
+/// these subcommands either.
 pub(super) fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
     let hidden = command.get_subcommands().filter(|command| command.is_hide_set());
     let offers: Vec<_> = hidden
         .flat_map(|command| {
             let name = command.get_name();
-            // As elvish and PowerShell have it.
+            // The two forms in which elvish and PowerShell scripts list a candidate.
             [format!("cand {name} "), format!("CompletionResult]::new('{name}'")]
         })
         .collect();
@@ -56,8 +58,8 @@ pub(super) fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
     lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
 }
 
-/// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values` lists
-/// the values of arguments with the hint `ValueHint::Other`.
+/// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values`
+/// provides the values of arguments with the hint `ValueHint::Other`.
 pub(super) fn print_completions<P: CommandFactory>(
     words: &[OsString],
     list_values: impl FnOnce(&CompletionLine<'_>) -> Vec<String>,
@@ -78,12 +80,11 @@ pub(super) fn print_completions<P: CommandFactory>(
     }
 }
 
-/// True if one of `arguments` is in a position where clap takes it for the name of a subcommand of
-/// `P`.
+/// True if one of `arguments` is at a position where clap interprets it as a subcommand of `P`.
 pub fn names_subcommand<P: CommandFactory>(arguments: &[OsString]) -> bool {
     let mut command = super::build_command::<P>();
     command.build();
-    // The last word counts as unfinished, so an empty word is appended.
+    // The parser treats the last word as unfinished, so an empty word is appended.
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).chain(["".into()]).collect();
     CompletionLine::parse_words(&command, &words).is_below(&command)
 }

@@ -8,11 +8,12 @@ use clap::{Arg, ArgAction, Command, ValueHint};
 /// The candidates for a word.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CompletionOffer {
-    /// Candidate lines: a word, followed by a tab and its description if it has one.
+    /// Candidate lines. Each consists of a word, followed by a tab and a description if there is
+    /// one.
     Words(Vec<String>),
-    /// Paths of files.
+    /// File names, which the shell completes.
     Files,
-    /// Paths of directories.
+    /// Directory names, which the shell completes.
     Folders,
     /// Values that the program lists itself.
     ListedValues,
@@ -149,7 +150,7 @@ impl<'a> CompletionLine<'a> {
         )
     }
 
-    /// The candidates that begin with the last word.
+    /// Returns the candidates that begin with the last word.
     fn matching_words<'b>(
         &self,
         all: impl Iterator<Item = (String, Option<&'b StyledStr>)>,
@@ -163,13 +164,13 @@ impl<'a> CompletionLine<'a> {
         self.command.get_name() != program.get_name()
     }
 
-    /// The value of the option `id`, if it is on the line. The last occurrence counts.
+    /// Returns the value of the option `id`, if it was given. The last occurrence counts.
     pub fn option_value(&self, id: &str) -> Option<&'a str> {
         let mut given = self.given.iter().filter(|(flag, _)| flag.get_id() == id);
         given.next_back().map(|&(_, value)| value)
     }
 
-    /// The candidate lines for the values that begin with the last word.
+    /// Returns the candidate lines for the `values` that begin with the last word.
     pub(super) fn matching_values(&self, values: Vec<String>) -> Vec<String> {
         let fitting = values.into_iter().filter(|value| value.starts_with(self.last));
         fitting.map(|value| candidate_line(&value, None)).collect()
