@@ -1,5 +1,5 @@
-//! Metrics of transfers by stage, with the same names in every program that writes or uploads a
-//! volume.
+//! Metrics of transfers, by stage. The names are the same in every program that writes or uploads
+//! a volume.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,25 +16,26 @@ const ERRORS: &str = "Errors that ended a transfer.";
 const SECONDS: &str = "Time spent in each stage: source waits for bytes, decode decompresses and unpacks, format reads the image, \
                        target writes and syncs, or waits for the network. Stages and threads overlap.";
 
-/// Deprecated metric names. Each pair is a current name without `cdi_transfer_` and `_total`, and
-/// the whole old name.
+/// Deprecated metric names. Each pair consists of a current name (without `cdi_transfer_` and
+/// `_total`) and the complete old name.
 pub type DeprecatedNames = &'static [(&'static str, &'static str)];
 
-/// A stage, and the kind of an error in it.
+/// The stage in which a transfer failed, and the kind of error.
 pub type TransferTrouble = (Stage, &'static str);
 
-/// All combinations of stage and error kind that can occur in a program that writes a volume.
+/// Returns all combinations of stage and error kind that can occur in a program that writes a
+/// volume.
 pub fn writer_troubles() -> impl Iterator<Item = TransferTrouble> {
     let kinds_of = |stage| error_kinds(stage).iter().map(move |&kind| (stage, kind));
     Stage::ALL.into_iter().flat_map(kinds_of)
 }
 
-/// The series `cdi_transfer_…` of a program. All of them are exported from the start, with the
-/// value 0.
+/// The series `cdi_transfer_…` of a program. All of them are exported from the start, initially
+/// with the value 0.
 #[derive(Debug)]
 pub struct TransferMetrics {
     bytes: [Counter; ByteCount::ALL.len()],
-    /// Retries by the kind of error. Only the source is retried, so all of them have the stage
+    /// Retries by kind of error. Only the source is retried, so all of them have the stage
     /// `source`.
     retries: Vec<(&'static str, Counter)>,
     /// The sum of all retries, exported only under its deprecated name.
@@ -80,8 +81,8 @@ impl TransferMetrics {
         }
     }
 
-    /// Counts a transfer that failed with `trouble`. A transfer that was stopped has `None` and is
-    /// not counted.
+    /// Counts a transfer that failed with `trouble`. If it is `None`, the transfer was stopped on
+    /// request and is not counted.
     pub fn record_failure(&self, trouble: Option<TransferTrouble>) {
         if let Some((_, counter)) = self.errors.iter().find(|(known, _)| Some(*known) == trouble) {
             counter.add(1);
@@ -92,7 +93,7 @@ impl TransferMetrics {
 /// The labels of the retry series. Only reads of the source are retried.
 const SOURCE_STAGE: [(&str, &str); 1] = [("stage", Stage::Source.name())];
 
-/// The complete name of a series.
+/// Returns the complete name of a series.
 fn transfer_name(name: &str) -> String {
     format!("cdi_transfer_{name}_total")
 }
@@ -152,12 +153,12 @@ pub struct CountedTransfer {
 }
 
 impl CountedTransfer {
-    /// Starts counting a new transfer.
+    /// Starts counting a new transfer from zero.
     pub fn new(metrics: Arc<TransferMetrics>) -> Self {
         Self { metrics, totals: Default::default() }
     }
 
-    /// Bytes of this transfer that were counted as `count`.
+    /// Returns the bytes of this transfer that were counted as `count`.
     pub fn total_bytes(&self, count: ByteCount) -> u64 {
         self.totals[count as usize].load(Ordering::Relaxed)
     }
@@ -165,8 +166,8 @@ impl CountedTransfer {
 
 impl Observer for CountedTransfer {
     fn record_bytes(&self, count: ByteCount, total: u64) {
-        // After a restart the total is smaller than before. Such bytes were already counted and
-        // add nothing.
+        // After a restart, the total is smaller than before. The bytes up to the previous total
+        // were already counted and add nothing.
         let before = self.totals[count as usize].fetch_max(total, Ordering::Relaxed);
         self.metrics.bytes[count as usize].add(total.saturating_sub(before));
     }

@@ -1,4 +1,4 @@
-//! Shared code of the programs that write volumes. It connects the pod's environment (crate
+//! Code shared by the programs that write volumes. It connects the pod's environment (crate
 //! `program`) with the data path (crate `datapath`).
 //!
 //! ```
@@ -15,10 +15,10 @@
 //! }
 //! ```
 //!
-//! [`TargetVolume`] is the place where the disk is written and the size that it may have.
-//! [`limits`] holds the memory and rate limits of a job, [`messages`] the error messages that
-//! CDI's controllers, tests and users expect. [`watch`] logs the phases of a transfer, and
-//! [`figures`] counts what its stages do.
+//! [`TargetVolume`] is the volume that receives the disk, together with the size that the disk may
+//! have. [`limits`] contains the memory and rate limits of a job, and [`messages`] the error
+//! messages that CDI's controllers, tests and users expect. [`watch`] logs the phases of a
+//! transfer, and [`figures`] counts the work of its stages.
 
 #![forbid(unsafe_code)]
 

@@ -14,37 +14,37 @@ use program::env::EnvReader;
 use program::quantity;
 use tokio_util::sync::CancellationToken;
 
-/// Ours, not CDI's: minimum average speed of a source or client in bytes per second; 0 for no
-/// minimum.
+/// Ours, not CDI's: minimum average speed of a source or client in bytes per second; 0 disables
+/// the limit.
 const SPEED_LIMIT: &str = "CDI_WORKERS_SPEED_LIMIT";
-/// Ours, not CDI's: the time spent waiting for the sender over which that average is measured.
+/// Ours, not CDI's: time spent waiting for the sender over which the average speed is measured.
 const SPEED_TIME: &str = "CDI_WORKERS_SPEED_TIME";
 
 /// Sets the memory limit of a pod to its cgroup limit, because a limit set on the pod is meant for
-/// this work.
+/// this job.
 pub fn of_pod() {
     MemoryBudget::limit_process(cgroup::memory_bytes().unwrap_or(PROCESS_BYTES));
 }
 
-/// Sets the memory limit of a command to `wanted`. Without it, the limit is the default, or the
-/// limit of the cgroup if that is lower.
+/// Sets the memory limit of a command to `wanted`. If that is `None`, the limit is the default, or
+/// the limit of the cgroup if that is lower.
 pub fn of_command(wanted: Option<u64>) {
     let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
     MemoryBudget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
 }
 
-/// Memory in bytes that a process keeps after its first transfer and that the reserve covers:
-/// connections, and what the allocator holds for each thread. An upload server keeps 4 MiB.
+/// Memory in bytes that a process keeps after its first transfer and that is part of the reserve:
+/// connections, and memory that the allocator keeps for each thread. An upload server keeps 4 MiB.
 const KEPT_BYTES: u64 = 8 << 20;
 
-/// Subtracts the memory that the process still holds from earlier transfers from the budget of the
-/// next image. Call it before each transfer.
+/// Reduces the memory budget of the next image by the memory that the process still holds from
+/// earlier transfers. Call it before each transfer.
 pub fn of_next_transfer() {
     MemoryBudget::default().take_off(left_bytes());
 }
 
-/// Bytes of memory left over from earlier transfers: memory beyond what the process held at the
-/// first call of this function, and beyond what it always keeps.
+/// Returns the bytes of memory left over from earlier transfers. This is the memory beyond what
+/// the process held at the first call of this function and beyond what it always keeps.
 pub fn left_bytes() -> u64 {
     static FRESH: OnceLock<u64> = OnceLock::new();
     let Some(held) = program::memory::anonymous_bytes() else {
@@ -54,7 +54,7 @@ pub fn left_bytes() -> u64 {
 }
 
 /// Parses a value of `--memory`. A value below the reserve is rejected, because the process itself
-/// needs that much however small the image is.
+/// needs that much even for a small image.
 pub fn memory_limit(text: &str) -> Result<u64, String> {
     let bytes = quantity::parse_bytes(text).map_err(|error| error.to_string())?;
     if bytes < RESERVE_BYTES {
@@ -63,7 +63,7 @@ pub fn memory_limit(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// The help text of `--memory`.
+/// Returns the help text of `--memory`.
 pub fn memory_help() -> String {
     format!(
         "Limit the memory of the whole process, at least {}Mi; images that need more are refused [default: {}Mi, or the limit of the cgroup if lower]",
@@ -72,8 +72,9 @@ pub fn memory_help() -> String {
     )
 }
 
-/// Limits of one transfer: flags on the command lines of the programs that write volumes, variables
-/// in their pods. A new limit is a field here, its variable, and its line in `reading`.
+/// Limits of one transfer. The programs that write volumes read them from flags on their command
+/// lines, and from variables in their pods. To add a limit, add a field here, its variable in
+/// `of_pod`, and its use in `read_options`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct TransferLimits {
     /// Read at most this many bytes per second; the suffixes K, M and G are powers of 1024
@@ -91,8 +92,8 @@ pub struct TransferLimits {
 }
 
 impl TransferLimits {
-    /// Reads the limits from the variables of a pod. Unlike a command, a pod gives up on slow
-    /// senders by default.
+    /// Reads the limits from a pod's variables. Unlike a command, a pod gives up on slow senders
+    /// by default.
     pub fn of_pod(reader: &mut EnvReader<'_>) -> Self {
         let speed_limit = reader.read_parsed(SPEED_LIMIT, |text| match text.parse::<u64>() {
             Ok(0) => Ok(None),
@@ -107,8 +108,8 @@ impl TransferLimits {
         }
     }
 
-    /// Options for a reader that applies these limits, ends soon after `stop` is cancelled, and
-    /// reports to `observer`.
+    /// Returns options for a reader that applies these limits, ends soon after `stop` is
+    /// cancelled, and reports to `observer`.
     pub fn read_options(&self, stop: CancellationToken, observer: Arc<dyn Observer>) -> ReadOptions {
         ReadOptions {
             limit_rate: self.limit_rate,

@@ -1,5 +1,5 @@
-//! Error messages of a failed transfer, in the wording that CDI's controllers, tests and users
-//! expect: a prefix that names the phase, then the cause.
+//! Error messages for a failed transfer, in the wording that CDI's controllers, tests and users
+//! expect: a prefix that names the phase, followed by the cause.
 
 use datapath::Error;
 use datapath::error::{DecodeError, TargetError};
@@ -32,7 +32,8 @@ impl ProductKind {
     }
 }
 
-/// True if `error` only reports that the transfer stopped on request. The data is not at fault.
+/// True if `error` only reports that the transfer was stopped on request, so that the data is not
+/// at fault.
 pub fn is_stop(error: &Error) -> bool {
     error.stage_and_kind().is_none()
 }
@@ -46,7 +47,7 @@ pub fn is_too_small(error: &Error) -> bool {
     }
 }
 
-/// The message for `error`, which ended the transfer of `made` in `phase`.
+/// Returns the message for `error`, which ended the transfer of `made` in `phase`.
 pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: ProductKind) -> String {
     let transfer = match made {
         ProductKind::Disk | ProductKind::Changes => TRANSFER_FILE,
@@ -56,7 +57,7 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
     match error {
         Error::Decode(DecodeError::Empty | DecodeError::ShortHeader { .. }) => format!("{INFO}{error}"),
         Error::Source(_) if phase == TransferPhase::Info => format!("{INFO}{error}"),
-        // CDI's controllers search for these words and then report that the source is at fault.
+        // CDI's controllers search for this wording and then report that the source is at fault.
         Error::Source(_) => format!("{transfer}failed to pull image: {error}"),
         Error::Format(_) if made == ProductKind::Directory => {
             format!("{transfer}unable to untar files from endpoint: {error}")
@@ -73,7 +74,8 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
     }
 }
 
-/// The message for `error`, which says that the disk to be changed in place was not found.
+/// Returns the message for `error`, which means that the disk to be changed in place was not
+/// found.
 pub fn no_base(error: TargetError, made: ProductKind) -> String {
     match made {
         ProductKind::Changes => {
@@ -85,13 +87,13 @@ pub fn no_base(error: TargetError, made: ProductKind) -> String {
     }
 }
 
-/// The message for a body that ends before its image format is known.
+/// Returns the message for a body that ends before its image format can be recognized.
 pub fn header_cut(error: &Error) -> String {
     format!("{INFO}could not process image header: {error}")
 }
 
-/// The message for a raw disk that is too large. Upstream detects this only when it resizes the
-/// disk, so the message names that phase.
+/// Returns the message for a raw disk that is too large. Upstream detects this only when it
+/// resizes the disk, so the message names that phase.
 pub fn raw_too_large(error: &Error) -> String {
     format!("{RESIZE}{error}")
 }

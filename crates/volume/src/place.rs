@@ -13,22 +13,22 @@ use crate::messages::ProductKind;
 /// group, so the group may read and write.
 const MODE: u32 = 0o660;
 
-/// The disk that the user asked for.
+/// The properties of the disk that the user requested.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DiskRequest {
     /// Size of the disk in bytes.
     pub size: Option<u64>,
-    /// Space that the filesystem of the volume keeps for itself, as a fraction of the image (see
+    /// Space that is reserved for the volume's filesystem, as a fraction of the image (see
     /// [`space::usable_space`]).
     pub overhead: f64,
     /// Allocate every block of the disk.
     pub preallocate: bool,
-    /// Which writes go through the page cache.
+    /// Determines which writes go through the page cache.
     pub cache: CacheMode,
 }
 
-/// The scratch volume at `folder`, if one is mounted and has free space. Almost no image needs
-/// scratch space, so the controller is never asked for such a volume.
+/// Returns the scratch volume at `folder`, if one is mounted and has free space. Almost no image
+/// needs scratch space, so we never ask the controller for such a volume.
 pub fn scratch_volume(folder: PathBuf) -> Option<PathBuf> {
     disk::free_space(&folder).is_ok_and(|free| free > 0).then_some(folder)
 }
@@ -40,28 +40,29 @@ pub struct TargetVolume {
     pub path: PathBuf,
     /// True for a block device.
     pub is_device: bool,
-    /// Bytes that a disk may have: the size of the device, or the free space of the filesystem,
-    /// capped by the requested size.
+    /// Maximum size of a disk in bytes: the size of the device, or the free space of the
+    /// filesystem, capped by the requested size.
     pub available: u64,
     /// Free bytes of the filesystem without that cap, or the size of the device.
     pub free: u64,
 }
 
 impl TargetVolume {
-    /// The volume of a pod, on which `made` will be written. The target is in block mode if its
-    /// device node exists.
+    /// Returns the volume of a pod, on which `made` will be written. The target is in block mode
+    /// if its device node exists.
     pub fn for_pod(paths: &PodPaths, requested: Option<u64>, made: ProductKind) -> Result<Self, TargetError> {
         let device = paths.block_device();
         match made {
             _ if device.exists() => Self::on_device(device),
             ProductKind::Disk => Self::with_new_file(paths.disk_image(), requested),
-            // A directory keeps the files that are already in it, so nothing is removed here.
+            // A directory keeps the files that it already contains, so nothing is removed here.
             ProductKind::Directory => Self::on_filesystem(paths.disk_image(), requested),
             ProductKind::Delta | ProductKind::Changes => Self::with_existing_file(paths.disk_image()),
         }
     }
 
-    /// The volume that holds `path`. The path is a block device, or a file that is created later.
+    /// Returns the volume that holds `path`. The path is a block device, or a file that is created
+    /// later.
     pub fn for_path(path: &Path, requested: Option<u64>) -> Result<Self, TargetError> {
         if disk::is_block_device(path) {
             Self::on_device(path.to_owned())
@@ -75,14 +76,15 @@ impl TargetVolume {
         Ok(Self { path, is_device: true, available: size, free: size })
     }
 
-    /// A new disk image at `path`. An image left by an earlier attempt is removed before the free
-    /// space is measured; otherwise a second attempt would not fit.
+    /// Prepares for a new disk image at `path`. An image left by an earlier attempt is removed
+    /// before the free space is measured; otherwise a second attempt would not fit.
     fn with_new_file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         disk::remove_stale(&path);
         Self::on_filesystem(path, requested)
     }
 
-    /// The volume that holds `path`, where the part `kept` of an earlier disk is reused.
+    /// Returns the volume that holds `path`, where the verified prefix `kept` of an earlier disk
+    /// is reused.
     pub fn with_kept_prefix(
         path: &Path,
         requested: Option<u64>,
@@ -92,13 +94,13 @@ impl TargetVolume {
             return Self::on_device(path.to_owned());
         }
         let mut volume = Self::on_filesystem(path.to_owned(), None)?;
-        // The blocks of the kept prefix belong to the disk, so they count as free.
+        // The blocks of the kept prefix become part of the new disk, so they count as free.
         volume.free = volume.free.saturating_add(kept.allocated_bytes());
         volume.available = requested.map_or(volume.free, |requested| requested.min(volume.free));
         Ok(volume)
     }
 
-    /// An existing disk image that is changed in place and may grow.
+    /// Returns the volume of an existing disk image that is changed in place and may grow.
     fn with_existing_file(path: PathBuf) -> Result<Self, TargetError> {
         let length =
             std::fs::metadata(&path).map_err(|source| TargetError::new("open", &path, source))?.len();
@@ -112,8 +114,8 @@ impl TargetVolume {
         Ok(Self { path, is_device: false, available, free })
     }
 
-    /// Options for a transferred image. The disk grows to the requested size, less the share that
-    /// the filesystem keeps.
+    /// Returns options for a transferred image. The disk grows to the requested size, minus the
+    /// filesystem's share.
     pub fn target_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         let usable = space::usable_space(self.available, wanted.overhead);
         disk::DiskOptions {
@@ -127,14 +129,14 @@ impl TargetVolume {
         }
     }
 
-    /// Options for a copy of another disk, which already has its final size. It may use all free
-    /// space.
+    /// Returns options for a copy of another disk, which already has its final size. The copy may
+    /// use all free space.
     pub fn clone_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         disk::DiskOptions { available: self.free, size: None, ..self.target_options(wanted) }
     }
 
-    /// Options for a blank disk of the requested size, or of all available space if that is
-    /// smaller.
+    /// Returns options for a blank disk of the requested size, or of all available space if that
+    /// is smaller.
     pub fn blank_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         let requested = wanted.size.unwrap_or(self.available);
         if self.free < requested {

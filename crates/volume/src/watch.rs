@@ -26,10 +26,10 @@ pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
     );
 }
 
-/// Tracks and logs the phases of a transfer.
+/// The most recent [`TransferPhase`], as a number.
 #[derive(Debug)]
 pub struct PhaseTracker {
-    /// The [`TransferPhase`] that began last, as a number.
+    /// Creates a tracker for a transfer that produces `made`. Its first phase is `Info`.
     current: AtomicU8,
     made: ProductKind,
 }
@@ -54,7 +54,7 @@ impl PhaseTracker {
         tracing::info!("New phase: {name}");
     }
 
-    /// The phase that began last.
+    /// Returns the most recent phase.
     pub fn current_phase(&self) -> TransferPhase {
         let number = self.current.load(Ordering::Relaxed);
         [TransferPhase::Transfer, TransferPhase::Resize, TransferPhase::Complete]
@@ -64,7 +64,8 @@ impl PhaseTracker {
     }
 }
 
-/// Logs the format, compression, size and route of a recognized image.
+/// Logs the format, compression, size and route of a recognized image; the route is how the image
+/// is read.
 pub fn log_image(facts: &ImageFacts) {
     let layers = if facts.layers.is_empty() { "none".to_owned() } else { facts.layers.join(",") };
     tracing::info!(
