@@ -3,8 +3,8 @@
 //!
 //! Names in images and archives, responses of servers and registries, and file names of uploads
 //! may contain characters that move the cursor, begin a new line, are invisible, or reverse the
-//! order of the text after them ("Trojan Source", CVE-2021-42574). Such characters are shown as
-//! escapes of a Rust literal: `\n`, `\u{202e}`. Text of any script stays as it is.
+//! order of the following text ("Trojan Source", CVE-2021-42574). Such characters are shown as
+//! Rust escapes: `\n`, `\u{202e}`. Printable text in any script stays unchanged.
 //!
 //! ```
 //! let name = "disk\u{202e}gpj.exe\n";
@@ -17,17 +17,18 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// True for a character that is shown as itself, in its own position. All other characters belong
-/// to the general categories Cc, Cf, Zl, Zp, Co and Cn (controls, formats, line and paragraph
-/// separators, private use and unassigned).
+/// True for a character that is displayed as itself, at its own position. All other characters
+/// belong to the general categories Cc, Cf, Zl, Zp, Co and Cn (controls, formats, line and
+/// paragraph separators, private use and unassigned).
 pub fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
-        // Spaces of any width (Zs), which `escape_debug` of the standard library would escape.
+        // Spaces of any width (Zs) are printable, although `escape_debug` of the standard library
+        // would escape them.
         '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => true,
-        // The standard library knows the categories and reveals them by what `escape_debug`
-        // escapes. The character is tested after an `a`, because `escape_debug` also escapes a
-        // combining mark at the beginning of a text.
+        // The standard library knows the categories, but reveals them only through `escape_debug`.
+        // The character is tested after an `a`, because `escape_debug` also escapes a combining
+        // mark at the beginning of a text.
         _ => {
             let mut text = [b'a', 0, 0, 0, 0];
             let (_, rest) = text.split_at_mut(1);
@@ -44,8 +45,8 @@ pub fn escape_text(text: &str) -> Cow<'_, str> {
     escape_with(text, |c, shown| shown.extend(c.escape_default()))
 }
 
-/// The first `most` characters of `bytes`, which should be UTF-8, escaped as by [`escape_text`].
-/// An appended `…` stands for the rest.
+/// Returns the first `most` characters of `bytes`, which should be UTF-8, escaped as by
+/// [`escape_text`]. An appended `…` stands for the rest.
 pub fn escape_prefix(bytes: &[u8], most: usize) -> String {
     // A character has at most four bytes. One extra character is taken to detect truncation.
     let enough = bytes.get(..most.saturating_add(1).saturating_mul(4)).unwrap_or(bytes);
@@ -61,8 +62,8 @@ pub fn escape_prefix(bytes: &[u8], most: usize) -> String {
     }
 }
 
-/// Text of a server on one line of at most `most` characters, escaped as by [`escape_text`]. Each
-/// run of white space becomes one space.
+/// Returns text from a server as one line of at most `most` characters, escaped as by
+/// [`escape_text`]. Each run of white space becomes one space.
 pub fn escape_line(words: &str, most: usize) -> String {
     let words = words.split_whitespace().flat_map(|word| [" ", word]);
     // Take one extra character to detect truncation.
@@ -74,8 +75,8 @@ pub fn escape_line(words: &str, most: usize) -> String {
 /// section 7). The value of the document stays the same.
 pub fn escape_json(text: &str) -> Cow<'_, str> {
     escape_with(text, |c, shown| {
-        // A character of JSON that is not printable and stands outside a string is white space,
-        // which has no escape. A string never contains these three unescaped.
+        // An unprintable character outside a string can only be JSON white space, which has no
+        // escape. Strings never contain these three characters unescaped.
         if matches!(c, '\n' | '\r' | '\t') {
             shown.push(c);
             return;
