@@ -1,4 +1,4 @@
-//! Answers requests: performs the checks of CDI's upload server, in the same order.
+//! Answers requests. It performs the same checks as CDI's upload server, in the same order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,8 +67,8 @@ async fn upload(
     }
 }
 
-/// Does what a request asks for, if it passes the checks of CDI's upload server. The checks have
-/// CDI's order.
+/// Performs the action that a request asks for, if the request passes the checks of CDI's upload
+/// server. The checks are made in CDI's order.
 async fn perform(
     server: &Arc<UploadServer>,
     peer: &Peer,
@@ -76,8 +76,8 @@ async fn perform(
     asked: Result<UploadRequest<'_>, RequestRefusal>,
     request: &mut Option<Request<Incoming>>,
 ) -> Result<Reply, RequestRefusal> {
-    // As in CDI's server, methods are checked before clients, and HEAD is for everybody (contract
-    // §2.4).
+    // As in CDI's server, methods are checked before clients, and any client may send HEAD
+    // (contract §2.4).
     let is_open = matches!(
         asked,
         Ok(UploadRequest::Presence { .. } | UploadRequest::Capabilities) | Err(RequestRefusal::Method(_))
@@ -86,10 +86,11 @@ async fn perform(
         return Err(RequestRefusal::Client);
     }
     if !is_open {
-        // This client is allowed to upload, so its connection must not be closed in favour of
-        // another one before it has its answer.
+        // This client is allowed to upload, so its connection must not be evicted before it gets
+        // the response.
         peer.hold_active();
-        // A request that continues an upload must not end it to make way for another one.
+        // A request that continues an upload must not end that upload to make room for another
+        // one.
         if !matches!(endpoint, UploadEndpoint::Continuation(_)) {
             server.make_way().await?;
         }
@@ -107,7 +108,7 @@ async fn perform(
     }
 }
 
-/// Begins an upload in one request and waits for its end.
+/// Begins an upload that is sent in one request, and waits for its end.
 async fn begin(
     server: &Arc<UploadServer>,
     peer: &Peer,
@@ -118,15 +119,15 @@ async fn begin(
     let (job, intake) = server.begin_upload(asked.plan)?;
     if let Some(request) = request.take() {
         let (stall, engagement) = (server.config.stall, peer.hold_active());
-        // Runs in its own task: bytes already taken from the client must not be lost when the
+        // This runs in its own task: bytes already taken from the client must not be lost when the
         // connection breaks and the handler is dropped.
         tokio::spawn(receive(request.into_body(), asked.boundary, intake, stall, engagement));
     }
     Ok(reply::outcome_reply(&job).await)
 }
 
-/// Answers a client that asks whether this is an upload server. Our own cloner also learns that
-/// the server accepts its encoding.
+/// Answers a client that asks whether this is an upload server. If the client asks for encodings,
+/// as our own cloner does, the response lists them.
 fn presence(asks_encodings: bool) -> Reply {
     let mut reply = reply::empty_reply(StatusCode::OK);
     if asks_encodings {

@@ -1,25 +1,26 @@
-//! The checksum that a client announces for its object, in a header or in a trailer that a header
-//! announces.
+//! The checksum that a client announces for its object. The checksum is in a header, or in a
+//! trailer that a header announces.
 //!
-//! `x-cdi-checksum: sha256:<hex>` is the importer's spelling. `Content-Digest` and `Repr-Digest`
-//! follow RFC 9530 and `Digest` follows RFC 3230; all three use base64.
+//! `x-cdi-checksum: sha256:<hex>` uses the importer's notation. `Content-Digest` and `Repr-Digest`
+//! follow RFC 9530, and `Digest` follows RFC 3230; all three use base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use datapath::digest::{Checksum, ChecksumError, DigestAlgorithm};
 use http::{HeaderMap, HeaderValue, header};
-// The value of this header is `algorithm:hex`, or only the algorithm if the checksum itself
-// follows the last byte.
+// The value of this header is `algorithm:hex`. It is only the algorithm if the checksum itself
+// follows after the last byte.
 use program::cdi::CHECKSUM_HEADER as OWN;
 
-/// Standard headers with a dictionary of digests.
+/// Standard headers that contain a list of digests.
 const DIGESTS: [&str; 3] = ["content-digest", "repr-digest", "digest"];
 
-/// Headers with a digest of the bytes of one request, which may be only a part of the object.
+/// Headers that contain a digest of the bytes of one request, which may be only a part of the
+/// object.
 const PART_DIGESTS: [&str; 3] = ["content-digest", "digest", "upload-checksum"];
 
 /// Algorithms of the standard headers, under the names used there. Other algorithms in a list are
-/// ignored, as RFC 9530 asks.
+/// ignored, as RFC 9530 requires.
 const ALGORITHMS: [(&str, DigestAlgorithm); 4] = [
     ("sha-512", DigestAlgorithm::Sha512),
     ("sha-256", DigestAlgorithm::Sha256),
@@ -27,13 +28,14 @@ const ALGORITHMS: [(&str, DigestAlgorithm); 4] = [
     ("md5", DigestAlgorithm::Md5),
 ];
 
-/// Accepted in our own header in addition to [`DigestAlgorithm::REQUESTABLE`]. A client that sends
-/// over TLS only needs to detect damage, and on a processor without SHA instructions, computing
-/// SHA-256 takes longer than all other work of an upload.
+/// An additional algorithm that only our own header accepts, besides
+/// [`DigestAlgorithm::REQUESTABLE`]. A client that sends over TLS only needs to detect damage, and
+/// on a processor without SHA instructions, computing SHA-256 takes longer than all other work of
+/// an upload.
 const OF_DAMAGE: DigestAlgorithm = DigestAlgorithm::Crc64Nvme;
 
-/// Algorithms that are computed if the digest comes in a trailer: the ones that RFC 9530 lists as
-/// active. All of them are computed because only the trailer names the one in use.
+/// Algorithms that are computed if the digest is sent in a trailer: the ones that RFC 9530 lists
+/// as active. Both are computed because only the trailer names the one in use.
 const TRAILER_ALGORITHMS: [DigestAlgorithm; 2] = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha512];
 
 /// The checksum that a client announces when an upload begins.
@@ -44,12 +46,13 @@ pub(crate) enum AnnouncedChecksum {
     None,
     /// A checksum that the client sent before the bytes.
     Known(Checksum),
-    /// A checksum by one of these algorithms that follows the bytes: in the trailer, or in the
-    /// last request of a resumable upload.
+    /// A checksum by one of these algorithms, sent after the bytes: in the trailer, or in the last
+    /// request of a resumable upload.
     Later(Vec<DigestAlgorithm>),
 }
 
-/// A checksum header that is malformed or cannot be used with this request.
+/// Reasons why a checksum header is rejected: it is malformed, or cannot be used with this
+/// request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnnouncedChecksumError {
     #[error("invalid checksum in {OWN}: {0}")]
@@ -69,7 +72,7 @@ pub(crate) enum AnnouncedChecksumError {
 }
 
 /// Returns the checksum that the first request of a resumable upload announces. If the header
-/// names only an algorithm, the last request may state the checksum.
+/// names only an algorithm, the last request may contain the checksum.
 pub(crate) fn promised_of_parts(headers: &HeaderMap) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
     match headers.get(OWN).and_then(named) {
         Some(algorithm) => Ok(AnnouncedChecksum::Later(vec![algorithm])),
@@ -91,8 +94,8 @@ pub(crate) fn promised(
     if let Some(algorithm) = headers.get(OWN).and_then(named) {
         return match is_trailed {
             true => Ok(AnnouncedChecksum::Later(vec![algorithm])),
-            // Without a trailer the checksum can never be stated: parsing the bare name fails and
-            // gives the error.
+            // Without a trailer, the checksum itself can never follow. Parsing the algorithm name
+            // alone fails and returns the right error.
             false => Ok(AnnouncedChecksum::Known(algorithm.name().parse()?)),
         };
     }
@@ -105,13 +108,14 @@ pub(crate) fn promised(
     })
 }
 
-/// Rejects checksums of parts. The server does not verify them, and the sender should know that.
+/// Rejects checksums of parts, because the server does not verify them and the sender would assume
+/// that it does.
 pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), AnnouncedChecksumError> {
     let found = PART_DIGESTS.into_iter().find(|name| headers.contains_key(*name));
     found.map_or(Ok(()), |name| Err(AnnouncedChecksumError::OfPart(name)))
 }
 
-/// Returns the checksum stated in a header or in trailers, if there is one.
+/// Returns the checksum in a header or in trailers, if there is one.
 pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, AnnouncedChecksumError> {
     if let Some(value) = headers.get(OWN).filter(|value| named(value).is_none()) {
         let text = value.to_str().map_err(|_| AnnouncedChecksumError::NotText(OWN))?;
@@ -128,7 +132,7 @@ pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checks
     Ok(None)
 }
 
-/// Returns the algorithm if the header names only an algorithm, without a checksum.
+/// Returns the algorithm if the header names only an algorithm and contains no checksum.
 fn named(value: &HeaderValue) -> Option<DigestAlgorithm> {
     let text = value.to_str().ok()?.trim();
     let mut known = DigestAlgorithm::REQUESTABLE.into_iter().chain([OF_DAMAGE]);
@@ -142,7 +146,7 @@ fn own(text: &str) -> Result<Checksum, AnnouncedChecksumError> {
     crc.map_or_else(|| Ok(text.parse()?), Ok)
 }
 
-/// The strongest digest of a list `sha-256=:…:, sha-512=:…:`.
+/// Returns the strongest digest in a list such as `sha-256=:…:, sha-512=:…:`.
 fn digest(header: &'static str, text: &str) -> Result<Checksum, AnnouncedChecksumError> {
     let entries: Vec<(String, &str)> = text
         .split(',')
@@ -156,7 +160,7 @@ fn digest(header: &'static str, text: &str) -> Result<Checksum, AnnouncedChecksu
             Some((algorithm, *value))
         })
         .ok_or(AnnouncedChecksumError::Algorithm(header))?;
-    // RFC 9530 puts colons around the base64 (a byte sequence of RFC 8941); RFC 3230 does not.
+    // RFC 9530 encloses the base64 in colons (a byte sequence of RFC 8941); RFC 3230 does not.
     let base64 = value.strip_prefix(':').and_then(|value| value.strip_suffix(':')).unwrap_or(value);
     let bytes = STANDARD.decode(base64).map_err(|_| AnnouncedChecksumError::Digest(header))?;
     format!("{algorithm}:{}", hex::encode(bytes)).parse().map_err(|_| AnnouncedChecksumError::Digest(header))

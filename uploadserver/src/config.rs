@@ -10,19 +10,19 @@ use volume::limits::TransferLimits;
 
 use crate::access::ClientAccess;
 
-/// Time without a byte after which the server gives up a client and accepts another one. Upstream
-/// waits forever.
+/// Time without a byte after which the server gives up on a client and accepts another one.
+/// Upstream waits forever.
 pub(crate) const STALL: Duration = Duration::from_secs(10 * 60);
 
 /// Time for which an interrupted resumable upload waits for its client. It covers a night with a
-/// closed laptop, and equals the time that CDI lets a pod live (contract §5.4). A waiting upload
-/// holds a few MiB and makes way for another upload after ten seconds.
+/// closed laptop, and equals the lifetime that CDI allows a pod (contract §5.4). A waiting upload
+/// occupies a few MiB of memory and makes way for another upload after ten seconds.
 pub(crate) const RESUME: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The settings of one upload server.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// The address to listen on; empty for all.
+    /// The address to listen on; an empty text means all addresses.
     pub(crate) address: String,
     pub(crate) port: u16,
     pub(crate) tls: ServerFiles,
@@ -30,29 +30,29 @@ pub(crate) struct Config {
     pub(crate) access: ClientAccess,
     pub(crate) destination: UploadDestination,
     pub(crate) wanted: DiskRequest,
-    /// Rejects images that end within their first 512 bytes; see
+    /// True if images that end within their first 512 bytes are rejected; see
     /// [`datapath::options::ReadOptions::full_header`].
     pub(crate) full_header: bool,
-    /// Time shortly before the certificates expire. From then on the server exits as soon as no
+    /// A time shortly before the certificates expire. From then on, the server exits as soon as no
     /// upload is in progress.
     pub(crate) deadline: Option<SystemTime>,
     pub(crate) stall: Duration,
     pub(crate) resume: Duration,
     pub(crate) limits: TransferLimits,
-    /// Exits after the first success, as CDI requires. Otherwise each upload replaces the previous
-    /// one.
+    /// True if the server exits after the first success, as CDI requires. Otherwise each upload
+    /// replaces the previous one.
     pub(crate) once: bool,
-    /// The display of running uploads, if there is one.
+    /// The progress display for running uploads, if there is one.
     pub(crate) display: Option<ProgressDisplay>,
 }
 
 /// The destination of uploads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UploadDestination {
-    /// The block device, or the file for a disk image.
+    /// The path of the block device, or of the file for a disk image.
     pub(crate) disk: PathBuf,
     /// The directory for archives.
     pub(crate) dir: PathBuf,
-    /// The directory for clusters that fit nowhere else, if it is mounted.
+    /// The scratch directory for image clusters that do not fit into memory, if it is mounted.
     pub(crate) scratch: Option<PathBuf>,
 }

@@ -8,29 +8,29 @@ use datapath::observe::TransferPhase;
 use http::StatusCode;
 use volume::messages::{self, ProductKind};
 
-/// Prefix of every reason.
+/// Prefix of every failure message.
 const FAILED: &str = "Saving stream failed: ";
 
-/// Upstream's tests look for these words in the log of the pod.
+/// Upstream's tests look for this text in the log of the pod.
 const TOO_SMALL: &str = "effective image size is larger than the reported available storage: ";
 
-/// The reason why an upload did not become a disk.
+/// The reason why an upload failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UploadError {
-    /// The status of the response.
+    /// The HTTP status of the response.
     pub(crate) status: StatusCode,
     /// The body of the response.
     pub(crate) sentence: String,
 }
 
-/// The step that failed.
+/// The step of an upload that failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FailedStep<'d> {
     /// The phase that began last.
     pub(crate) phase: TransferPhase,
-    /// True if the image is a raw disk, whose bytes are written as they are.
+    /// True if the image is a raw disk, whose bytes are written unchanged.
     pub(crate) is_raw: bool,
-    /// True if the client asked not to wait for the end of the transfer.
+    /// True if the client does not wait for the end of the transfer.
     pub(crate) is_async: bool,
     /// The directory that an archive is unpacked into.
     pub(crate) dir: Option<&'d Path>,
@@ -39,16 +39,16 @@ pub(crate) struct FailedStep<'d> {
 }
 
 impl UploadError {
-    /// Creates a failure that has nothing to do with the image.
+    /// Creates an error whose cause is not the image.
     pub(crate) fn new(status: StatusCode, reason: impl std::fmt::Display) -> Self {
         Self { status, sentence: format!("{FAILED}{reason}") }
     }
 
-    /// Creates the failure for a transfer that ended with `error`.
+    /// Creates the error for a transfer that ended with `error`.
     pub(crate) fn from_error(error: &Error, doing: FailedStep<'_>) -> Self {
         let cause = match error {
-            // Upstream checks an asynchronous upload before the conversion, and its message names
-            // no phase.
+            // For an asynchronous upload, upstream makes this check before the conversion, and its
+            // message names no phase.
             Error::Format(FormatError::TooLarge { .. }) if doing.is_async => error.to_string(),
             Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => messages::raw_too_large(error),
             Error::Source(source)
@@ -70,8 +70,8 @@ impl UploadError {
     }
 }
 
-/// Returns advice for damaged bytes if the error's own text contains no advice. Texts that upstream
-/// also has stay unchanged.
+/// Returns advice about damaged bytes if the error's own text contains none. Texts that are
+/// identical in upstream stay unchanged.
 fn way_out(error: &Error) -> Option<&'static str> {
     match error {
         Error::Decode(DecodeError::Truncated { .. } | DecodeError::Corrupt { .. }) => {
@@ -93,13 +93,13 @@ fn way_out(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Returns the status for an error. It is 400 if the client's bytes cannot become a disk, even
-/// when sent again, 415 if bytes of this kind are never supported, and 5xx otherwise.
+/// Returns the HTTP status for an error: 400 if the client's bytes cannot become a disk even when
+/// sent again, 415 if this kind of content is never supported, and 5xx otherwise.
 fn error_status(error: &Error) -> StatusCode {
     match error {
         Error::Format(FormatError::Text(_) | FormatError::Foreign(_))
         | Error::Decode(DecodeError::Unsupported(_)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        // The upload may succeed with more memory, so this is not the client's fault.
+        // The upload may succeed with more memory, so the status does not blame the client.
         Error::Decode(DecodeError::Memory { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
         Error::Format(_) | Error::Decode(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
         Error::Source(source) if source.kind() == SourceErrorKind::Invalid => StatusCode::BAD_REQUEST,

@@ -26,7 +26,7 @@ pub(crate) struct ServerMetrics {
     speed: Gauge,
     states: [(&'static str, Gauge); 6],
     held: Gauge,
-    /// Metrics of the transfers.
+    /// Transfer metrics.
     pub(crate) transfers: Arc<TransferMetrics>,
 }
 

@@ -1,8 +1,8 @@
-//! Coordinates the requests that bring the parts of one upload, so that only one of them sends at
-//! a time.
+//! Coordinates the requests that send the parts of one upload, so that only one of them sends at a
+//! time.
 //!
-//! Each request takes the turn to send from the previous one. A generation number identifies the
-//! turns and the idle periods between them.
+//! To send, a request needs the turn, which it takes from the previous request. A generation
+//! number identifies each turn and each idle period between two turns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,43 +18,46 @@ use crate::intake::UploadIntake;
 /// Time after which an interrupted upload makes way for a new one.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// Time for the previous request to release the upload. That request may be waiting for the disk.
+/// Time that the previous request has to release the upload. That request may be waiting for the
+/// disk.
 const HAND_OVER: Duration = Duration::from_secs(30);
 
-/// Bytes after which an interrupted upload counts as making progress, so that the time limit for
-/// resuming it starts again. With a smaller number, a client could keep an upload alive forever by
-/// sending it in tiny pieces.
+/// Number of bytes after which an interrupted upload counts as making progress, so that the time
+/// limit for resuming it starts again. If it were smaller, a client could keep an upload alive
+/// forever by sending tiny pieces.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// The state by which an upload can be resumed.
+/// The state that allows an upload to be resumed.
 #[derive(Default)]
 pub(crate) struct ResumableState {
-    /// The intake of the upload's bytes. The request that feeds it holds it; it is gone once all
-    /// bytes have arrived.
+    /// The intake, which receives the bytes of the upload. The request that feeds it holds the
+    /// lock. It is `None` once all bytes have arrived.
     intake: Arc<AsyncMutex<Option<UploadIntake>>>,
     turn: Mutex<StreamGeneration>,
-    /// Notified when a request takes or releases the turn.
+    /// Notified when a request takes or releases the turn to send.
     changed: Notify,
-    /// End offset of the data that is kept from an earlier upload, once it is known; 0 if nothing
-    /// is kept.
+    /// End offset of the data that is kept from an earlier upload; `None` until it is known, and 0
+    /// if nothing is kept.
     pub(crate) kept: watch::Sender<Option<u64>>,
 }
 
-/// The turn to send, and the idle periods of the upload.
+/// The turn to send, and the idle periods between turns.
 #[derive(Default)]
 struct StreamGeneration {
-    /// Number of the current turn or idle period. It tells a timer that its period is over.
+    /// Number of the current turn or idle period. A timer compares it to find out whether its
+    /// period is over.
     number: u64,
-    /// Cancels the feeding by the latest request.
+    /// Cancelled to stop the latest request from feeding the intake.
     replaced: CancellationToken,
-    /// Time since which no request has the turn; `None` while one has it.
+    /// Start of the current idle period; `None` while a request has the turn.
     waiting_since: Option<Instant>,
-    /// Total time of earlier idle periods, without [`PROGRESS_BYTES`] in between.
+    /// Total duration of the idle periods since the upload last made progress
+    /// ([`PROGRESS_BYTES`]).
     waited: Duration,
     /// Number of bytes received when `waited` was last reset.
     counted_from: u64,
-    /// Number of bytes received at the latest idle period that followed new bytes, and the time
-    /// when that period began.
+    /// The number of bytes received, and the start of the first idle period with that number.
+    /// Later idle periods without new bytes do not change it.
     last_byte: Option<(u64, Instant)>,
 }
 
@@ -67,14 +70,14 @@ pub(crate) struct IdlePeriod {
 }
 
 impl IdlePeriod {
-    /// Returns the time at which the upload ends if it may wait for `limit`.
+    /// Returns the time at which the upload ends if it may wait for at most `limit`.
     pub(crate) fn deadline(self, limit: Duration) -> Instant {
         self.since + limit.saturating_sub(self.waited)
     }
 }
 
 impl ResumableState {
-    /// Sets the intake of the bytes.
+    /// Sets the intake, which receives the bytes of the upload.
     pub(crate) async fn set_intake(&self, intake: UploadIntake) {
         *self.intake.lock().await = Some(intake);
     }
@@ -84,20 +87,20 @@ impl ResumableState {
         self.waiting_since().is_some()
     }
 
-    /// Returns the time since which no request is sending.
+    /// Returns the start of the current idle period, if no request is sending.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         self.turn.lock().waiting_since
     }
 
-    /// Takes the turn from the previous request, which may hang on a dead connection. If a request
-    /// gives up while it waits here, the upload keeps waiting for its client.
+    /// Takes the turn from the previous request, which may hang on a dead connection. If the new
+    /// request gives up while it waits here, the upload keeps waiting for its client.
     pub(crate) async fn take_turn(
         &self,
     ) -> Option<(OwnedMutexGuard<Option<UploadIntake>>, CancellationToken)> {
         let replaced = {
             let mut turn = self.turn.lock();
-            // Cancelled before the lock is requested, because the previous request holds it while
-            // it feeds.
+            // The token is cancelled before the lock is requested, because the previous request
+            // holds the lock while it feeds the intake.
             std::mem::take(&mut turn.replaced).cancel();
             turn.replaced.clone()
         };
@@ -124,7 +127,7 @@ impl ResumableState {
             turn.counted_from = received;
             turn.waited = Duration::ZERO;
         }
-        // A request that only asks for the state, or sends nothing, does not restart the period
+        // A request that only asks for the state, or sends nothing, does not restart the time
         // after which other uploads may begin.
         if turn.last_byte.is_none_or(|(before, _)| before != received) {
             turn.last_byte = Some((received, now));
@@ -148,7 +151,7 @@ impl ResumableState {
     /// Ends the upload, unless a request has taken the turn since `rest` began. Returns true if it
     /// ended the upload.
     pub(crate) async fn expire_rest(&self, rest: IdlePeriod, limit: Duration) -> bool {
-        // A request holds the intake, so it has the turn.
+        // If the lock is taken, a request holds the intake and therefore has the turn.
         let Ok(mut intake) = self.intake.try_lock() else {
             return false;
         };
@@ -168,7 +171,8 @@ impl ResumableState {
         true
     }
 
-    /// Ends an upload that waited too long for its client. Returns true if it did.
+    /// Ends an upload whose client has not resumed it for too long. Returns true if it ended the
+    /// upload.
     pub(crate) async fn try_abandon(&self) -> bool {
         let is_abandoned = |(_, since): (u64, Instant)| since.elapsed() >= ABANDONED;
         match self.current_rest() {

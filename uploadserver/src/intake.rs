@@ -1,5 +1,5 @@
-//! The source stage of an upload: passes bytes that arrive in asynchronous tasks to the thread of
-//! the data path.
+//! The source stage of an upload. It passes bytes that arrive in asynchronous tasks to the thread
+//! of the data path.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -19,11 +19,12 @@ use crate::checksum::AnnouncedChecksum;
 /// Bytes that may be buffered between the socket and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
 
-/// How the bytes ended: all arrived, with the checksum from a trailer if there was one, or some
-/// are missing.
+/// The end of the bytes: either all of them arrived (with the checksum from a trailer, if there
+/// was one), or some are missing.
 type End = Result<Option<Checksum>, SourceError>;
 
-/// The asynchronous side. Dropping it without an end makes the upload fail.
+/// The asynchronous side, which receives the bytes. Dropping it before an end was set makes the
+/// upload fail.
 pub(crate) struct UploadIntake {
     sender: PackingSender,
     end: Arc<Mutex<Option<End>>>,
@@ -49,8 +50,8 @@ pub(crate) fn channel(
     let (sender, chunks) = bridge::channel(BRIDGE_BYTES, &stop);
     let end = Arc::new(Mutex::new(None));
     let digests = match promise {
-        // A trailer names its algorithm only after all bytes have passed, so every algorithm that
-        // it may name is computed.
+        // A trailer names its algorithm only after all bytes have passed, so the digests of all
+        // possible algorithms are computed.
         AnnouncedChecksum::Later(algorithms) => {
             algorithms.iter().map(|algorithm| (*algorithm, RunningDigest::new(*algorithm))).collect()
         }
@@ -64,15 +65,15 @@ pub(crate) fn channel(
 }
 
 impl UploadIntake {
-    /// Passes on the next bytes, and waits while the disk is slower than the client. Dropping the
-    /// future loses bytes.
+    /// Passes on the next bytes, and waits while the disk is slower than the client. If the future
+    /// is dropped, bytes are lost.
     pub(crate) async fn push_bytes(&mut self, bytes: &[u8]) -> Result<(), BridgeClosedError> {
         self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.sender.push(bytes).await
     }
 
-    /// Returns the output of `next` if it is ready soon. Otherwise it flushes the bytes received
-    /// so far and returns `None`; the caller still has to await `next`.
+    /// Returns the output of `next` if it is ready soon. Otherwise flushes the bytes received so
+    /// far and returns `None`; the caller still has to await `next`.
     pub(crate) async fn next_soon<F: Future>(
         &mut self,
         next: Pin<&mut F>,
@@ -80,13 +81,13 @@ impl UploadIntake {
         self.sender.await_or_flush(next).await
     }
 
-    /// Passes on the bytes received so far, because the next ones may take long to arrive.
+    /// Passes on the bytes received so far, because it may take long until the next ones arrive.
     pub(crate) async fn flush_bytes(&mut self) {
         // If the data path has ended, its own error is more specific than this one.
         self.sender.flush().await.ok();
     }
 
-    /// Completes when no more bytes are wanted because the upload has failed or was stopped.
+    /// Completes when no more bytes are needed because the upload has failed or was stopped.
     pub(crate) async fn wait_closed(&self) {
         self.sender.closed().await;
     }
@@ -118,7 +119,8 @@ impl UploadIntake {
         self.total_bytes() == Some(self.received_bytes())
     }
 
-    /// Ends the upload after its last byte. `checksum` is the checksum that followed the bytes.
+    /// Ends the upload after its last byte. `checksum` is the checksum that was sent after the
+    /// bytes.
     pub(crate) async fn finish_body(mut self, checksum: Option<Checksum>) {
         let received = self.received_bytes();
         let end = match self.total_bytes() {
@@ -129,14 +131,15 @@ impl UploadIntake {
             _ => Ok(checksum),
         };
         self.flush_bytes().await;
-        // Before the sender is dropped: the data path looks for the end as soon as the bridge is
-        // closed.
+        // The end is set before the sender is dropped, because the data path looks for it as soon
+        // as the bridge is closed.
         self.set_end(end);
     }
 
-    /// Ends the upload with `error`, because some bytes are missing.
+    /// Ends the upload with `error` because some bytes are missing.
     pub(crate) async fn break_off(mut self, error: SourceError) {
-        // The bytes received so far are valid, and the data path reports how far it got with them.
+        // The bytes received so far are valid, so they are passed on. The data path then reports
+        // how far it got.
         self.flush_bytes().await;
         self.set_end(Err(error));
     }
@@ -194,7 +197,8 @@ impl SourceBody for ReceivedBody {
         match end {
             Some(Ok(checksum)) => self.verify_checksum(checksum.as_ref()).map(|()| None),
             Some(Err(error)) => Err(error),
-            // The task that received the body was dropped with its connection, before the end.
+            // The task that received the body was dropped together with its connection, before the
+            // body ended.
             None => Err(SourceError::new(SourceErrorKind::Length, "unexpected EOF")),
         }
     }
@@ -205,11 +209,11 @@ impl SourceBody for ReceivedBody {
 }
 
 impl ReceivedBody {
-    /// Compares the digest with the checksum that followed the bytes, if one was announced.
+    /// Compares the digest with the checksum that was sent after the bytes, if one was announced.
     fn verify_checksum(&mut self, stated: Option<&Checksum>) -> Result<(), SourceError> {
         let wrong = |text: String| SourceError::new(SourceErrorKind::Invalid, text);
         let digests = std::mem::take(&mut self.digests);
-        // The data path may ask for the end again.
+        // The data path may ask for the end more than once.
         *self.end.lock() = Some(Ok(None));
         if digests.is_empty() {
             return Ok(());

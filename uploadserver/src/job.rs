@@ -1,4 +1,4 @@
-//! One upload on its way to the disk. A job outlives the request that began it.
+//! One upload on its way to the disk. An upload job outlives the request that began it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::checksum::AnnouncedChecksum;
 use crate::failure::UploadError;
 use crate::generation::ResumableState;
 
-/// Time for the data path to recognise the image after its head has arrived. This takes a
+/// Time that the data path has to recognize the image after its head has arrived. It takes a
 /// millisecond on an idle machine; a VHDX or VMDK may need more than the head.
 const RECOGNITION_LIMIT: Duration = Duration::from_secs(2);
 
@@ -71,7 +71,7 @@ pub(crate) enum UploadMode {
     Resumable(Vec<PrefixCrc>),
 }
 
-/// The plan of an upload, as its first request describes it.
+/// The plan of an upload, as described by its first request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UploadPlan {
     pub(crate) content: BodyContent,
@@ -82,7 +82,7 @@ pub(crate) struct UploadPlan {
 }
 
 impl UploadPlan {
-    /// Returns true if the client does not wait for the end.
+    /// Returns true if the client does not wait for the end of the upload.
     pub(crate) fn is_async(&self) -> bool {
         matches!(self.mode, UploadMode::Async)
     }
@@ -92,7 +92,8 @@ impl UploadPlan {
         matches!(self.mode, UploadMode::Resumable(_))
     }
 
-    /// Returns the client's prefix checksums of a disk that an earlier upload may have left.
+    /// Returns the client's checksums of prefixes that an earlier upload may have left on the
+    /// disk.
     pub(crate) fn marks(&self) -> &[PrefixCrc] {
         match &self.mode {
             UploadMode::Resumable(marks) => marks,
@@ -108,17 +109,17 @@ pub(crate) struct UploadSuccess {
     pub(crate) preallocated: bool,
 }
 
-/// The state of a job: what its client may be told, or was told.
+/// The state of a job, which determines what its client may be told or was told.
 #[derive(Debug, Clone)]
 pub(crate) enum JobState {
-    /// Bytes are arriving, or the job waits for them.
+    /// Bytes are arriving, or the job is waiting for them.
     Running,
     /// All bytes are verified and are being written to the disk.
     Verified,
-    /// The client was told that all bytes are verified, and does not wait for the end.
+    /// The client was told that all bytes are verified, and no longer waits for the end.
     Acknowledged,
-    /// The transfer has ended and its result follows in a moment. It is too late for
-    /// [`JobState::Acknowledged`].
+    /// The transfer has ended and its result follows in a moment. The state can no longer change
+    /// to [`JobState::Acknowledged`].
     Sealed,
     /// The transfer has ended with this result.
     Ended(Result<UploadSuccess, UploadError>),
@@ -128,26 +129,26 @@ pub(crate) enum JobState {
 pub(crate) struct UploadJob {
     /// The name of a resumable upload in its path.
     pub(crate) id: String,
-    /// The span of the upload's log lines.
+    /// The tracing span for the upload's log lines.
     pub(crate) span: Span,
     pub(crate) plan: UploadPlan,
     pub(crate) progress: Arc<UploadProgress>,
-    /// Cancelling this token ends the upload soon.
+    /// Ends the upload soon after it is cancelled.
     pub(crate) stop: CancellationToken,
-    /// The state by which the upload can be resumed, if it is resumable.
+    /// The state that allows the upload to be resumed, if it is resumable.
     pub(crate) resumable: ResumableState,
     outlook: Sender<JobState>,
 }
 
 impl UploadJob {
-    /// Creates a job that has not begun. `transfers` counts its stages.
+    /// Creates a job that has not begun yet. `transfers` counts the work of its stages.
     pub(crate) fn new(plan: UploadPlan, stop: CancellationToken, transfers: Arc<TransferMetrics>) -> Self {
         let outlook = Sender::new(JobState::Running);
-        // 128 random bits: no two uploads ever share a name. The name is not a secret, because every
-        // request is authenticated by its certificate or token.
+        // The id consists of 128 random bits, so that it cannot be guessed.
         let id = format!("{:032x}", fastrand::u128(..));
         Self {
-            // Only the log lines of an upload with several requests need a span to be told apart.
+            // Only an upload with several requests needs a span, which shows which log lines
+            // belong together.
             span: match plan.is_resumable() {
                 true => tracing::error_span!("upload", id),
                 false => Span::none(),
@@ -161,8 +162,8 @@ impl UploadJob {
         }
     }
 
-    /// Waits until the client can be answered: until the end, or for an asynchronous upload until
-    /// all bytes are verified.
+    /// Waits until the client can be answered: at the end of the upload or, for an asynchronous
+    /// upload, once all bytes are verified.
     pub(crate) async fn wait_for_answer(&self) -> Result<(), UploadError> {
         let mut outlooks = self.outlook.subscribe();
         loop {
@@ -178,7 +179,7 @@ impl UploadJob {
     }
 
     /// Marks the upload as acknowledged if all bytes are verified and nothing has failed since.
-    /// Returns true if so.
+    /// Returns true if it did.
     fn try_acknowledge(&self) -> bool {
         self.outlook.send_if_modified(|outlook| {
             let is_verified = matches!(outlook, JobState::Verified);
@@ -189,8 +190,8 @@ impl UploadJob {
         })
     }
 
-    /// Ends the time in which the client can be told of a success before the result. Returns true
-    /// if it was told.
+    /// Ends the time in which the client can be told of a success before the final result is
+    /// known. Returns true if the client was told.
     pub(crate) fn close_acknowledgement(&self) -> bool {
         matches!(self.outlook.send_replace(JobState::Sealed), JobState::Acknowledged)
     }
@@ -215,10 +216,10 @@ impl UploadJob {
         outlooks.wait_for(|outlook| matches!(outlook, JobState::Ended(_))).await.ok();
     }
 
-    /// Waits up to [`RECOGNITION_LIMIT`] until the received bytes are recognised as an image, or
-    /// rejected. A client that sends an image in parts therefore learns from its first large part
-    /// if it is not an image. It waits only after the part that completes the head; `before` is
-    /// the number of bytes received before that part.
+    /// Waits up to [`RECOGNITION_LIMIT`] until the received bytes are recognized as an image, or
+    /// rejected. A client that sends something other than an image in parts therefore gets the
+    /// error with its first large part. It waits only after the part that completes the head;
+    /// `before` is the number of bytes received before that part.
     pub(crate) async fn wait_recognised(&self, before: u64) {
         if !(before..self.progress.received_bytes()).contains(&(HEAD_BYTES as u64)) {
             return;
@@ -287,7 +288,7 @@ impl UploadProgress {
         self.counted.record_bytes(ByteCount::Source, self.received_bytes());
     }
 
-    /// Returns the facts about the image, once it is recognised.
+    /// Returns the facts about the image, once it is recognized.
     pub(crate) fn image_facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }
@@ -301,7 +302,7 @@ impl UploadProgress {
 impl Observer for UploadProgress {
     fn begin_phase(&self, phase: TransferPhase) {
         self.phases.begin_phase(phase);
-        // By now, any defect of the sent data has been found.
+        // Any defect of the sent data has been found by this time.
         if phase == TransferPhase::Resize {
             self.outlook.send_replace(JobState::Verified);
         }
@@ -310,7 +311,7 @@ impl Observer for UploadProgress {
     fn record_image(&self, facts: &ImageFacts) {
         watch::log_image(facts);
         self.facts.set(facts.clone()).ok();
-        // Wakes the tasks that wait for the recognition.
+        // This wakes the tasks that wait until the image is recognized.
         self.outlook.send_modify(|_| {});
     }
 

@@ -7,14 +7,14 @@
 //! reply ◄──────────────────────────────── job: running, verified, ended ◄──────────────── outcome
 //! ```
 //!
-//! `answer` leads a request along that line. `request` reads the headers before anything is
-//! decided, and `refusal` lists the ways in which a request is rejected. `server` holds what all
-//! requests share. `lifetime` is the process: it listens, waits for a reason to exit, and reports
-//! how it ended. The command `serve` and the pod configure it.
+//! `answer` takes each request through these two parts. `request` reads the headers before
+//! anything is decided, and `refusal` lists the reasons for which a request is rejected. `server`
+//! holds the state that all requests share. `lifetime` is the process: it listens, waits for a
+//! reason to exit, and reports how it ended. The command `serve` and the pod configure it.
 //!
-//! A job outlives the request that began it, which makes asynchronous and resumable uploads
-//! possible. One or several consecutive requests bring the bytes, and then wait for the state of
-//! the job. A transfer that receives nothing simply waits.
+//! An upload job outlives the request that began it, which makes asynchronous and resumable
+//! uploads possible. One or several consecutive requests bring the bytes and then wait for a
+//! certain state of the job. A transfer that receives nothing simply waits.
 
 #![forbid(unsafe_code)]
 

@@ -17,7 +17,7 @@ use crate::job::UploadSuccess;
 use crate::server::UploadServer;
 use crate::slot::ServerState;
 
-/// Time for a client to read its answer when the server is about to exit.
+/// Time that a client has to read its response when the server is about to exit.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
 /// The reason why a server exited.
@@ -33,7 +33,7 @@ pub(crate) enum ServerExit {
     Signalled(StopSignal),
 }
 
-/// A server that could not start.
+/// Reasons why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerStartError {
     #[error("Error getting TLS config: {0}")]
@@ -42,8 +42,8 @@ pub(crate) enum ServerStartError {
     Listen(#[from] BindError),
 }
 
-/// Serves until there is a reason to exit. Calls `ready` with the address of the socket once it
-/// listens.
+/// Serves until there is a reason to exit. Calls `ready` with the address of the socket once the
+/// server listens.
 pub(crate) async fn run(
     config: Config,
     shutdown: &ShutdownRequest,
@@ -60,8 +60,8 @@ pub(crate) async fn run(
         ready(address);
     }
     let deadline = config.deadline;
-    // However this function ends, a panic included, no unfinished upload may be left looking like
-    // a complete disk.
+    // However this function ends, even by a panic, an unfinished upload must not look like a
+    // complete disk.
     let _ending = OnDrop(Some(disk::remove_unfinished));
     let server = Arc::new(UploadServer::new(config, shutdown.cancel_token().child_token()));
     let closing = CancellationToken::new();
@@ -75,11 +75,11 @@ pub(crate) async fn run(
         exit = until_deadline(&server, deadline) => exit,
         () = shutdown.cancel_token().cancelled() => ServerExit::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),
     };
-    // First, so that no request begins another upload while the server stops.
+    // This comes first, so that no request begins another upload while the server stops.
     closing.cancel();
     match exit {
         ServerExit::Success(_) => tracing::info!("Shutting down http server after successful upload"),
-        // A transfer that is still running removes what it has written.
+        // A transfer that is still running removes the data that it has written.
         _ => server.stop().await,
     }
     timeout(LAST_ANSWER, listening).await.ok();
@@ -90,7 +90,7 @@ async fn until_end(server: &UploadServer) -> ServerExit {
     match server.slot.wait_for(ServerState::is_final).await {
         ServerState::Done(success) => ServerExit::Success(success),
         ServerState::Broken(reason) => ServerExit::Broken(reason),
-        // Cannot happen: these states are not final.
+        // This cannot happen, because these states are not final.
         ServerState::Idle | ServerState::Busy(_) => ServerExit::DeadlinePassed,
     }
 }

@@ -7,17 +7,17 @@ use datapath::buffer;
 use tikv_jemalloc_ctl::{Access, AsName, arenas, background_thread};
 use volume::limits;
 
-/// Attempts, and the pause between two of them.
+/// Number of attempts, and the pause between two attempts.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Returns free memory of the last upload to the system before the next upload can begin: the
-/// chunks of the buffer pool, and the free pages of the allocator. Left alone, the allocator takes
-/// a second to do so (`.cargo/config.toml`).
+/// Returns memory that the last upload has freed to the system before the next upload can begin:
+/// the chunks of the buffer pool, and the free pages of the allocator. By itself, the allocator
+/// takes a second to return them (`.cargo/config.toml`).
 pub(crate) fn give_back() {
     buffer::give_back();
     // While one thread returns pages, a call from a second thread does nothing. The allocator's
-    // background thread returns pages all the time, so it is stopped here.
+    // background thread returns pages continuously, so it is stopped here.
     background_thread::write(false).ok();
     for _ in 0..TRIES {
         give_back_pages();
@@ -32,9 +32,9 @@ pub(crate) fn give_back() {
 fn give_back_pages() {
     let count = arenas::narenas::read().unwrap_or(0);
     for number in 0..count {
-        // A decay time of zero returns all free pages before the call returns (jemalloc(3),
-        // `arena.<i>.dirty_decay_ms`). `arena.<i>.purge` does the same, but only `unsafe` code can
-        // call it. For an arena that no thread has used yet, the call is an error.
+        // With a decay time of zero, all free pages are returned before the call ends
+        // (jemalloc(3), `arena.<i>.dirty_decay_ms`). `arena.<i>.purge` does the same, but calling
+        // it requires `unsafe` code. For an arena that no thread has used yet, the call fails.
         let name = format!("arena.{number}.dirty_decay_ms\0");
         let decay_ms = name.as_str().name();
         if let Ok(before) = decay_ms.update(0_isize) {

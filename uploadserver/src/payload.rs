@@ -1,12 +1,12 @@
-//! The payload of a request, and how it is fed into the intake of an upload.
+//! The payload of a request, and the code that feeds it into the intake of an upload.
 //!
-//! Each payload is read by its own task. hyper drops a handler when its connection breaks, and a
-//! chunk that was taken from the socket and counted must not be dropped with it: a resumed upload
-//! would have a hole.
+//! Each payload is read by its own task. hyper drops a handler when its connection breaks. A chunk
+//! that was already taken from the socket and counted must not be dropped with it, because a
+//! resumed upload would then have a hole.
 //!
-//! Time limits run only while the server waits for the client, so a slow disk never looks like a
-//! stalled client. A job that fails closes the bridge. The task notices that while it waits, so
-//! the answer is sent while the client is still sending.
+//! Time limits apply only while the server waits for the client, so a slow disk never looks like a
+//! stalled client. A job that fails closes the bridge. The task notices this while it waits for
+//! bytes, so the response is sent while the client is still sending.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -28,20 +28,20 @@ use crate::reply;
 
 /// The body of a request.
 pub(crate) enum RequestPayload {
-    /// The body itself.
+    /// The body of the request itself.
     Whole(WholeBody),
     /// The file in a form.
     Form(Box<FileField>),
 }
 
-/// A body that is the object itself.
+/// A body that is itself the object.
 pub(crate) struct WholeBody {
     body: Incoming,
     trailers: HeaderMap,
     engagement: ActiveGuard,
 }
 
-/// How feeding a body into an upload ended.
+/// The way in which feeding a body into an upload ended.
 #[derive(Debug)]
 pub(crate) enum BodyEnd {
     /// The body is complete. Carries the checksum stated in a trailer.
@@ -55,13 +55,13 @@ pub(crate) enum BodyEnd {
 }
 
 impl BodyEnd {
-    /// Returns the reason why the rest of the body has to come with another request; `None` if it
-    /// does not.
+    /// Returns the reason why the rest of the body has to be sent in another request, or `None` if
+    /// no other request is needed.
     pub(crate) fn interruption_kind(&self) -> Option<SourceErrorKind> {
         match self {
             Self::Whole(_) | Self::Unwanted => None,
             Self::Broken(error) => Some(error.kind()),
-            // Another request takes over when the client has found this connection dead, which the
+            // A client sends another request when it has found this connection dead, which the
             // server could not see.
             Self::Replaced => Some(SourceErrorKind::Connect),
         }
@@ -69,7 +69,7 @@ impl BodyEnd {
 }
 
 impl RequestPayload {
-    /// Creates the payload for a body that is the object itself.
+    /// Creates the payload for a body that is itself the object.
     pub(crate) fn from_body(body: Incoming, engagement: ActiveGuard) -> Self {
         Self::Whole(WholeBody { body, trailers: HeaderMap::new(), engagement })
     }
@@ -89,8 +89,8 @@ impl RequestPayload {
         }
     }
 
-    /// Reads the rest of the body for a while, so that the client can finish sending and read its
-    /// answer.
+    /// Reads the rest of the body for a limited time, so that the client can finish sending and
+    /// read the response.
     pub(crate) fn drain_rest(self) {
         match self {
             Self::Whole(whole) => reply::drain_body(whole.body, Some(whole.engagement)),
@@ -113,10 +113,11 @@ impl WholeBody {
     }
 }
 
-/// Feeds `payload` into `intake` until its end. A client that sends nothing for `stall` while the
-/// intake has room is treated as gone.
+/// Feeds `payload` into `intake` until the payload ends. A client that sends nothing for `stall`
+/// while the intake has room is considered gone.
 ///
-/// The future must not be dropped before it completes, or bytes are lost. Run it in its own task.
+/// The future must not be dropped before it completes, because bytes would be lost. Run it in its
+/// own task.
 pub(crate) async fn feed_intake(
     payload: &mut RequestPayload,
     intake: &mut UploadIntake,
@@ -128,10 +129,10 @@ pub(crate) async fn feed_intake(
         let received = match intake.next_soon(next.as_mut()).await {
             Ok(Some(received)) => Ok(received),
             Ok(None) => {
-                // `replaced` counts only when no bytes come soon: bytes still in flight on the old
-                // connection are taken first and need not be sent again.
+                // `replaced` is checked only when no bytes arrive soon: bytes still in flight on
+                // the old connection are taken first, so that they need not be sent again.
                 tokio::select! {
-                    // The timer is created only for a client that is silent: setting one is a
+                    // The timer is created only while a client is silent, because setting one is a
                     // system call.
                     received = timeout(stall, next) => received,
                     () = replaced.cancelled() => return BodyEnd::Replaced,

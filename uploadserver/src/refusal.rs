@@ -12,7 +12,7 @@ use crate::representation::RepresentationError;
 use crate::slot::SlotOccupied;
 use crate::tus::{self, TusHeaderError};
 
-/// A reason why a request is rejected.
+/// Reasons why a request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestRefusal {
     #[error("this path accepts only {0}: use POST or PUT to upload, such as `curl -T IMAGE`")]
@@ -47,8 +47,8 @@ pub(crate) enum RequestRefusal {
     NoClone,
     #[error("async clone not supported")]
     AsyncClone,
-    /// zstd frames do not show whether more frames should follow, so only a checksum proves that a
-    /// clone is complete.
+    /// zstd frames do not show whether more frames should follow, so only a checksum can prove
+    /// that a clone is complete.
     #[error("a clone in {ZSTD} needs {CHECKSUM_HEADER}")]
     CloneChecksum,
     #[error("an upload of {0}")]
@@ -61,7 +61,7 @@ pub(crate) enum RequestRefusal {
     TooShort { length: u64, received: u64 },
     #[error("Upload-Length is {length}, but these bytes would end at {end}")]
     TooMuch { length: u64, end: u64 },
-    /// The upload had failed before this request. Carries the reason.
+    /// The upload failed before this request arrived. Contains the reason.
     #[error("{}", .0.sentence)]
     Failed(UploadError),
 }
@@ -69,16 +69,17 @@ pub(crate) enum RequestRefusal {
 impl RequestRefusal {
     fn status(&self) -> StatusCode {
         match self {
-            // 404 instead of 405, as CDI's own server answers (contract §2.4).
+            // The status is 404 instead of 405, as in CDI's own server (contract §2.4).
             Self::Method(_) | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => StatusCode::NOT_FOUND,
-            // As CDI's server answers: 401, 503 while busy, 409 when done (contract §2.4).
+            // CDI's server uses the same statuses: 401, 503 while it is busy, and 409 when it is
+            // done (contract §2.4).
             Self::Client => StatusCode::UNAUTHORIZED,
             Self::Occupied(SlotOccupied::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Occupied(SlotOccupied::Done) | Self::WrongOffset { .. } => StatusCode::CONFLICT,
             Self::Locked => StatusCode::LOCKED,
             Self::Gone => StatusCode::GONE,
-            // 410 makes a client begin again. After a 5xx it would try to resume an upload that is
-            // gone.
+            // 410 tells a client to begin again. After a 5xx it would try to resume an upload that
+            // no longer exists.
             Self::Failed(failure) if failure.status.is_server_error() => StatusCode::GONE,
             Self::Failed(failure) => failure.status,
             Self::Tus(TusHeaderError::Version) => StatusCode::PRECONDITION_FAILED,
@@ -90,14 +91,14 @@ impl RequestRefusal {
             Self::TooLarge(_)
             | Self::TooMuch { .. }
             | Self::Representation(RepresentationError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
-            // A fault of the client, but CDI's server answers 500 (contract §2.7).
+            // The client is at fault, but CDI's server answers 500 (contract §2.7).
             Self::AsyncClone => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::BAD_REQUEST,
         }
     }
 
-    /// Returns the response: in the wording of CDI's upload server, or plain for resumable
-    /// uploads, which CDI does not have.
+    /// Returns the response. It uses the wording of CDI's upload server, or plain text for
+    /// resumable uploads, which CDI does not support.
     pub(crate) fn reply(&self, is_resumable: bool) -> Reply {
         let status = self.status();
         let mut reply = match self {

@@ -14,8 +14,8 @@ pub(crate) fn failure_reply(failure: &UploadError) -> Reply {
     text_reply(failure.status, failure.sentence.clone())
 }
 
-/// Waits for the outcome and returns the response to the request that completes an upload. The
-/// body is one line for people; CDI's clients ignore it.
+/// Waits for the outcome of an upload and returns the response to the request that completes it.
+/// The body is one line for people; CDI's clients ignore it.
 pub(crate) async fn outcome_reply(job: &UploadJob) -> Reply {
     match job.wait_for_answer().await {
         Ok(()) => {
@@ -28,8 +28,8 @@ pub(crate) async fn outcome_reply(job: &UploadJob) -> Reply {
     }
 }
 
-/// Returns the line for people after a success: the number of received bytes, what they were
-/// recognised as, and the checksum that was compared.
+/// Returns the line for people after a success. It contains the number of received bytes, the
+/// recognized format, and the checksum that was verified.
 pub(crate) fn success_line(job: &UploadJob) -> String {
     let mut line = format!("received {} bytes", job.progress.received_bytes());
     match job.progress.image_facts() {

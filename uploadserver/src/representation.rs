@@ -1,22 +1,22 @@
-//! Checks the headers that change the meaning of a body: a range, a content coding, an impossible
-//! length. Anything that is not understood is rejected before any of the body is read.
+//! Checks the headers that change the meaning of a body: a range, a content coding, or an
+//! impossible length. Unsupported values are rejected before any of the body is read.
 
 use datapath::decode::CONTENT_CODINGS;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use https::body::{self, TooLarge};
 use hyper::body::SizeHint;
 
-/// The object that a `Content-Encoding` applies to.
+/// The kind of body to which a `Content-Encoding` applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodingOwner {
-    /// An image or an archive. The coding is recognised by its bytes, and decoded.
+    /// An image or an archive. The coding is recognized from the bytes, and decoded.
     Object,
     /// A form, a clone or a part of an object. No coding is decoded.
     Wrapped,
 }
 
 impl CodingOwner {
-    /// Returns the supported codings.
+    /// Returns the supported content codings.
     fn understood(self) -> &'static [&'static str] {
         match self {
             Self::Object => &CONTENT_CODINGS,
@@ -32,7 +32,7 @@ impl CodingOwner {
     }
 }
 
-/// A reason why a body is rejected.
+/// Reasons why a body is rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RepresentationError {
     /// RFC 9110 §14.5: a part must not be treated as the whole.
@@ -54,7 +54,7 @@ fn instead(coded: CodingOwner) -> String {
     }
 }
 
-/// Checks that the headers of a request leave no doubt about its body.
+/// Checks that the headers of a request describe its body unambiguously.
 pub(crate) fn check(
     headers: &HeaderMap,
     body: &SizeHint,

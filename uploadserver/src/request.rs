@@ -22,23 +22,23 @@ pub(crate) enum UploadRequest<'p> {
     Presence { asks_encodings: bool },
     /// Sends a whole upload in this request.
     Whole(WholeUpload),
-    /// Asks which features of resumable uploads the server supports.
+    /// Asks which features of the resumable upload protocol the server supports.
     Capabilities,
     /// Begins a resumable upload, possibly with its first bytes.
     Begin(UploadPlan, UploadPart),
-    /// Appends bytes to the resumable upload of this name.
+    /// Appends bytes to the resumable upload with this id.
     Append(&'p str, UploadPart),
-    /// Asks for the number of bytes received of the resumable upload of this name.
+    /// Asks how many bytes of the resumable upload with this id were received.
     Progress(&'p str),
-    /// Cancels the resumable upload of this name.
+    /// Cancels the resumable upload with this id.
     End(&'p str),
 }
 
-/// A request that brings a whole upload.
+/// A request that contains a whole upload.
 #[derive(Debug)]
 pub(crate) struct WholeUpload {
     pub(crate) plan: UploadPlan,
-    /// The boundary of the form that contains the file, if it is sent in a form.
+    /// The boundary of the form, if the file is sent in a form.
     pub(crate) boundary: Option<String>,
     /// The value of the content header, for the log.
     pub(crate) content_type: String,
@@ -49,7 +49,7 @@ pub(crate) struct WholeUpload {
 pub(crate) struct UploadPart {
     /// The offset of its first byte.
     offset: u64,
-    /// The offset after its last byte, as far as the request states its length.
+    /// The offset after its last byte, if the request states the length of the part.
     end: u64,
     /// Length of the whole upload in bytes, if the request states it.
     length: Option<u64>,
@@ -119,8 +119,8 @@ impl WholeUpload {
             false => CodingOwner::Object,
         };
         representation::check(headers, body, coded)?;
-        // Otherwise the form itself would be written to the disk: many people know only the option
-        // `-F` of curl.
+        // Without this check, the form itself would be written to the disk: many people know only
+        // curl's option `-F`.
         if !endpoint.is_form && form::form_boundary(headers).is_ok() {
             return Err(RequestRefusal::FormOnPlainPath);
         }
@@ -139,7 +139,7 @@ impl WholeUpload {
             boundary,
             plan: UploadPlan {
                 content,
-                // The length of a form is larger than the length of its file.
+                // The length of a form is larger than the length of the file in it.
                 total: body.exact().filter(|_| !endpoint.is_form),
                 promise,
                 mode: match endpoint.is_async {
@@ -189,7 +189,7 @@ impl UploadPart {
         })
     }
 
-    /// Checks that this part begins no earlier than `received`, the number of bytes received so
+    /// Checks that this part does not begin before `received`, the number of bytes received so
     /// far.
     pub(crate) fn check_new(&self, received: u64) -> Result<(), RequestRefusal> {
         let offset = self.offset;
@@ -199,8 +199,9 @@ impl UploadPart {
         }
     }
 
-    /// Checks that this part continues an upload that has `received` bytes, of `known` bytes in
-    /// total if that is known. Returns the total after this part, if it is known then.
+    /// Checks that this part continues an upload of which `received` bytes have arrived. `known`
+    /// is the total number of bytes, if it is known. Returns the total that is known after this
+    /// part, if any.
     pub(crate) fn check_place(
         &self,
         received: u64,

@@ -1,7 +1,7 @@
-//! Uploads that survive a broken connection, with the protocol tus 1.0.
+//! Uploads that survive a broken connection. The protocol is tus 1.0.
 //!
-//! When a connection breaks, the transfer waits with its state in memory. The next request resumes
-//! at the first missing byte.
+//! When a connection breaks, the transfer keeps its state in memory and waits. The next request
+//! resumes at the first missing byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,9 @@ const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 const EXTENSIONS: HeaderValue =
     HeaderValue::from_static("creation,creation-with-upload,creation-defer-length,termination");
 
-/// Time to look for data from an earlier upload before the client is told to ask again. A disk of
-/// 100 GB takes minutes, and an intermediary may give up after one minute (nginx does).
+/// Time to look for data from an earlier upload before the client is told to ask again. Looking
+/// through a disk of 100 GB takes minutes, and an intermediary such as nginx may give up after one
+/// minute.
 const LOOK: Duration = Duration::from_secs(20);
 
 /// Begins an upload, possibly with its first bytes.
@@ -52,7 +53,7 @@ pub(crate) async fn create(
     let (job, intake) = server.begin_upload(plan)?;
     job.resumable.set_intake(intake).await;
     wait_for_client(&job);
-    // From here on, an upload whose client goes away is ended after a time limit.
+    // From here on, the upload is ended after a time limit if its client disappears.
     tokio::spawn(end_in_time(Arc::clone(&job), server.config.resume));
     job.span.in_scope(|| tracing::info!("resumable upload begins"));
     let kept = kept(&job).await;
@@ -63,7 +64,8 @@ pub(crate) async fn create(
 }
 
 /// Returns the header that states how much of an earlier upload is kept: everything before an
-/// offset except the first MiB, or nothing if the offset is 0. `None` if the client did not ask.
+/// offset except the first MiB, or nothing if the offset is 0. Returns `None` if the client did
+/// not ask for it.
 async fn kept(job: &UploadJob) -> Option<(HeaderName, HeaderValue)> {
     if job.plan.marks().is_empty() {
         return None;
@@ -82,22 +84,23 @@ async fn kept(job: &UploadJob) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_static(KEPT_HEADER), kept))
 }
 
-/// Cancels the upload and waits for its end, so that the server is free when the client reads the
-/// response.
+/// Cancels the upload and waits for its end, so that the server is free by the time the client
+/// reads the response.
 pub(crate) async fn end(job: &UploadJob) -> Reply {
     job.stop.cancel();
     reply::outcome_reply(job).await;
     reply::empty_reply(StatusCode::NO_CONTENT)
 }
 
-/// Reports how far the upload is. A client that asks this will send next, so a request that still
-/// hangs on the old connection is ended.
+/// Reports how much of the upload has arrived. A client that asks for this is about to send, so a
+/// request that still hangs on the old connection is ended.
 pub(crate) async fn head(job: &UploadJob) -> Result<Reply, RequestRefusal> {
     if let Some(Err(_)) = job.result() {
-        // Clients restart the upload when they see this, and get the reason if it fails again.
+        // Clients restart the upload when they get this status. If the upload fails again, they
+        // get the reason.
         return Err(RequestRefusal::Gone);
     }
-    // This comes before the turn is taken because it may take a while.
+    // This comes before the turn is taken, because it may take a while.
     let kept = kept(job).await;
     let (intake, _) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
     if intake.is_some() {
@@ -126,7 +129,7 @@ pub(crate) async fn append(
     if let Some(Err(failure)) = job.result() {
         return Err(RequestRefusal::Failed(failure));
     }
-    // A late request from a broken connection must not disturb the current sender.
+    // A delayed request from a broken connection must not disturb the current sender.
     part.check_new(job.progress.received_bytes())?;
     let (intake, replaced) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
     let length =
@@ -140,14 +143,14 @@ pub(crate) async fn append(
         return Ok(completed(job, reply::outcome_reply(job).await));
     };
     if let Some(length) = length {
-        // No other request can set it: this one has the turn and takes the bytes now.
+        // This cannot fail: the request has the turn, so no other request can set the total.
         job.progress.total.set(length).ok();
     }
     let before = job.progress.received_bytes();
     let payload = RequestPayload::from_body(sent.into_body(), peer.hold_active());
     let (feeder, feeding) = (Arc::clone(server), Arc::clone(job));
     let feeding = async move { feed(&feeder, &feeding, intake, payload, part.stated, &replaced).await };
-    // Runs in its own task: bytes already taken from the client must not be lost when the
+    // This runs in its own task: bytes already taken from the client must not be lost when the
     // connection breaks and the handler is dropped.
     Ok(match tokio::spawn(feeding.instrument(job.span.clone())).await {
         Ok(true) => completed(job, reply::outcome_reply(job).await),
@@ -176,14 +179,15 @@ async fn feed(
         return true;
     };
     match payload::feed_intake(&mut payload, &mut intake, server.config.stall, replaced).await {
-        // Only a request that is wrong ends the upload: after a broken connection, it can go on.
+        // Only an invalid request ends the upload; after a broken connection the upload can be
+        // resumed.
         BodyEnd::Broken(error) if error.kind() == SourceErrorKind::Invalid => intake.break_off(error).await,
         BodyEnd::Unwanted => {}
         BodyEnd::Whole(trailing) if intake.has_all_bytes() => {
             intake.finish_body(trailing.or(stated)).await;
         }
-        // The client is gone, but it will treat an upload with all its bytes as complete, so the
-        // upload is completed here.
+        // The client is gone. Because all bytes have arrived, it will consider the upload
+        // complete, so the upload is completed here.
         _ if intake.has_all_bytes() => intake.finish_body(stated).await,
         end => {
             if let Some(kind) = end.interruption_kind() {
@@ -202,7 +206,7 @@ async fn feed(
     true
 }
 
-/// Starts the period in which the client may resume.
+/// Starts the period in which the client may resume the upload.
 fn wait_for_client(job: &UploadJob) {
     job.resumable.begin_rest(job.progress.received_bytes());
 }
@@ -228,7 +232,7 @@ async fn end_in_time(job: Arc<UploadJob>, limit: Duration) {
     }
 }
 
-/// Marks a reply as a tus reply.
+/// Adds the header that marks a reply as a tus reply.
 pub(crate) fn mark_reply(reply: &mut Reply) {
     reply.headers_mut().insert(TUS_RESUMABLE, VERSION);
 }
@@ -249,17 +253,19 @@ fn created(mut reply: Reply, id: &str) -> Reply {
     if reply.status().is_success() {
         *reply.status_mut() = StatusCode::CREATED;
     }
-    // Also after a refusal: the upload has begun, and the client may send its bytes again.
+    // The header is added even after a refusal, because the upload has begun and the client may
+    // send its bytes again.
     if let Ok(location) = HeaderValue::from_str(&format!("{RESUMABLE}/{id}")) {
         reply.headers_mut().insert(header::LOCATION, location);
     }
     reply
 }
 
-/// Builds the response after all bytes have arrived. `outcome` is the response with the result.
+/// Builds the response that follows after all bytes have arrived. `outcome` is the response with
+/// the result.
 fn completed(job: &UploadJob, mut outcome: Reply) -> Reply {
     if outcome.status() == StatusCode::OK {
-        // A 204 response has no body, so the result line goes into a header.
+        // A 204 response has no body, so the result line is sent in a header.
         outcome = reply::empty_reply(StatusCode::NO_CONTENT);
         if let Ok(line) = HeaderValue::from_str(reply::success_line(job).trim_end()) {
             outcome.headers_mut().insert(HeaderName::from_static(RESULT_HEADER), line);
@@ -268,7 +274,7 @@ fn completed(job: &UploadJob, mut outcome: Reply) -> Reply {
     with_offset(job, outcome)
 }
 
-/// Adds the headers that state how far the upload is.
+/// Adds the headers that state how much of the upload has arrived.
 fn with_offset(job: &UploadJob, mut reply: Reply) -> Reply {
     let headers = reply.headers_mut();
     headers.insert(UPLOAD_OFFSET, HeaderValue::from(job.progress.received_bytes()));
@@ -276,7 +282,7 @@ fn with_offset(job: &UploadJob, mut reply: Reply) -> Reply {
         Some(total) => headers.insert(UPLOAD_LENGTH, HeaderValue::from(total)),
         None => headers.insert(UPLOAD_DEFER_LENGTH, DEFERRED),
     };
-    // tus demands this for HEAD, since the offset in a cached response would be wrong.
+    // tus requires this for HEAD, because a cached response would contain a wrong offset.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
 }

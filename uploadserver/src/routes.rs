@@ -2,7 +2,7 @@
 
 use program::cdi;
 
-/// The purpose of a path. Paths match exactly.
+/// The purpose of a path. Only exact paths match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerRoute<'p> {
     /// The health check of the kubelet.
@@ -22,9 +22,9 @@ pub(crate) enum ServerRoute<'p> {
 pub(crate) enum UploadEndpoint<'p> {
     /// An upload in one request.
     Whole(WholeEndpoint),
-    /// The path that creates resumable uploads.
+    /// The path at which resumable uploads are created.
     Beginning,
-    /// The resumable upload of this name.
+    /// The resumable upload with this id.
     Continuation(&'p str),
 }
 
@@ -33,14 +33,14 @@ pub(crate) enum UploadEndpoint<'p> {
 pub(crate) struct WholeEndpoint {
     /// The object is the part `file` of multipart/form-data.
     pub(crate) is_form: bool,
-    /// The request is answered as soon as everything is received and verified.
+    /// The request is answered as soon as the whole upload is received and verified.
     pub(crate) is_async: bool,
     /// The object is a tar archive for a directory instead of a disk image.
     pub(crate) is_archive: bool,
 }
 
 impl UploadEndpoint<'_> {
-    /// Returns true for the paths of resumable uploads, which CDI does not have.
+    /// Returns true for the paths of resumable uploads, which CDI does not support.
     pub(crate) fn is_resumable(self) -> bool {
         !matches!(self, Self::Whole(_))
     }
@@ -49,7 +49,7 @@ impl UploadEndpoint<'_> {
 /// Returns the route of `path`.
 pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
     match path {
-        // The server is ready as soon as it listens. During an upload it refuses other uploads
+        // The server is ready as soon as it listens. During an upload, it rejects other uploads
         // itself.
         "/healthz" | "/readyz" => return ServerRoute::Health,
         "/metrics" => return ServerRoute::Metrics,
@@ -64,7 +64,7 @@ pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
         "upload-form" => (true, false, false),
         "upload-form-async" => (true, true, false),
         "upload-archive" => (false, false, true),
-        // The paths below are our own. The older version has only CDI's five paths.
+        // The paths below this line are our own. The older API version has only CDI's five paths.
         _ if path.starts_with("/v1alpha1/") => return ServerRoute::Unknown,
         "status" => return ServerRoute::Status,
         "upload-resumable" => return ServerRoute::Upload(UploadEndpoint::Beginning),

@@ -1,4 +1,4 @@
-//! The state that all requests of a server share.
+//! The state that is shared by all requests to a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use crate::slot::{ServerState, SlotOccupied, UploadSlot};
 use crate::watched::WatchedUpload;
 use crate::write;
 
-/// Time to wait for the end of an abandoned upload when a new one takes its place.
+/// Time to wait until an abandoned upload has ended when a new one takes its place.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
-/// A server: its settings and its current state.
+/// An upload server: its settings and its current state.
 pub(crate) struct UploadServer {
     pub(crate) config: Config,
     pub(crate) slot: UploadSlot,
     pub(crate) figures: ServerMetrics,
-    /// The last resumable upload that has ended. Its client may not know the result yet.
+    /// The most recent resumable upload that has ended. Its client may not know the result yet.
     ended: Mutex<Option<Arc<UploadJob>>>,
     stop: CancellationToken,
 }
 
 impl UploadServer {
-    /// Creates a server that waits for uploads until `stop` is cancelled.
+    /// Creates a server that accepts uploads until `stop` is cancelled.
     pub(crate) fn new(config: Config, stop: CancellationToken) -> Self {
         Self {
             slot: UploadSlot::new(config.once),
@@ -46,8 +46,8 @@ impl UploadServer {
         }
     }
 
-    /// Returns an error if no upload may begin. A resumable upload that its client has not resumed
-    /// for a while is ended to make way.
+    /// Returns an error if no upload may begin. To make way, a resumable upload is ended if its
+    /// client has not resumed it for a while.
     pub(crate) async fn make_way(&self) -> Result<(), SlotOccupied> {
         match self.slot.state() {
             ServerState::Idle => Ok(()),
@@ -56,15 +56,16 @@ impl UploadServer {
                 if !job.resumable.try_abandon().await {
                     return Err(SlotOccupied::Busy);
                 }
-                // If the old upload takes longer to end, `begin_upload` refuses the new one.
+                // If the old upload does not end in this time, `begin_upload` rejects the new one.
                 timeout(TAKE_OVER, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
                 Ok(())
             }
         }
     }
 
-    /// Begins an upload if none is in progress, and returns the intake for its bytes. The job ends
-    /// and the slot becomes free however its thread ends, even if the system cannot create one.
+    /// Begins an upload if none is in progress, and returns the intake for its bytes. However its
+    /// thread ends, the job ends and the slot becomes free, even if the system cannot create the
+    /// thread.
     pub(crate) fn begin_upload(
         self: &Arc<Self>,
         plan: UploadPlan,
@@ -91,17 +92,18 @@ impl UploadServer {
         });
         if let Err(error) = started {
             let _entered = job.span.enter();
-            // 503, because another attempt can get the thread that the system refused here.
+            // The status is 503, because a retry may get the thread that the system refused here.
             self.finish_upload(&job, Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, error)));
         }
         Ok((job, intake))
     }
 
-    /// Records the result of an upload. The slot becomes free before the client is answered,
+    /// Records the result of an upload. The slot becomes free before the client gets its response,
     /// because the client may send another upload at once.
     fn finish_upload(&self, job: &Arc<UploadJob>, result: Result<UploadSuccess, UploadError>) {
         self.figures.count_upload(job, result.is_ok());
-        // Before the slot is released: a client that asks for its upload in between must find it.
+        // This comes before the slot is released, so that a client that asks for its upload in the
+        // meantime finds it.
         if job.plan.is_resumable() {
             *self.ended.lock() = Some(Arc::clone(job));
         }
@@ -120,7 +122,7 @@ impl UploadServer {
         job.set_result(result);
     }
 
-    /// Returns the resumable upload of this name, in progress or just ended.
+    /// Returns the resumable upload with this id, which is in progress or has just ended.
     pub(crate) fn find_resumable(&self, id: &str) -> Result<Arc<UploadJob>, RequestRefusal> {
         let ended = self.ended.lock().clone();
         let jobs = [self.slot.current_job(), ended];
@@ -134,8 +136,8 @@ impl UploadServer {
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         timeout(POD_GRACE, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
-        // The process waits no longer, so the unfinished disk is removed even if the transfer
-        // still runs.
+        // The process does not wait any longer, so the unfinished disk is removed even if the
+        // transfer is still running.
         disk::remove_unfinished();
     }
 }

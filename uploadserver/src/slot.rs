@@ -1,7 +1,9 @@
-//! The upload slot: one upload at a time, and one success in all.
+//! The upload slot, which allows one upload at a time. If the server serves only once, it also
+//! allows only one success.
 //!
 //! The slot becomes free before the response is sent, because the client may retry at once. The
-//! server exits after a success, and after a failure that can no longer be reported to the client.
+//! server exits after a success if it serves only once, and after a failure that can no longer be
+//! reported to the client.
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ pub(crate) enum ServerState {
     Broken(String),
 }
 
-/// The slot is occupied, so no upload may begin.
+/// The reason why the slot is occupied, so that no upload may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SlotOccupied {
     /// Another upload is in progress.
@@ -34,7 +36,7 @@ pub(crate) enum SlotOccupied {
 }
 
 impl SlotOccupied {
-    /// Returns the reason for the client, and what to do about it.
+    /// Returns the reason to report to the client, and advice on what to do.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Self::Busy => "another upload is in progress: try again when it has ended",
@@ -43,7 +45,7 @@ impl SlotOccupied {
     }
 }
 
-/// The slot for the one upload that may run. Clones share its state.
+/// The slot for the upload in progress. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct UploadSlot {
     state: Arc<watch::Sender<ServerState>>,
@@ -72,7 +74,8 @@ impl UploadSlot {
     /// Claims the slot for `job`. Fails if the slot is occupied.
     pub(crate) fn claim_for(&self, job: &Arc<UploadJob>) -> Result<(), SlotOccupied> {
         let mut result = Ok(());
-        // Compared and changed in one step, because two requests may begin at the same time.
+        // The state is compared and changed in one step, because two requests may begin at the
+        // same time.
         self.state.send_if_modified(|state| {
             result = match state {
                 ServerState::Idle => Ok(()),
@@ -92,7 +95,8 @@ impl UploadSlot {
         self.state.send_replace(if self.once { ServerState::Done(success) } else { ServerState::Idle });
     }
 
-    /// Records that the upload failed and its client was told, so the next upload may begin.
+    /// Records that the upload failed and that its client was told. The next upload may then
+    /// begin.
     pub(crate) fn release(&self) {
         self.state.send_replace(ServerState::Idle);
     }
@@ -112,12 +116,12 @@ impl UploadSlot {
 }
 
 impl ServerState {
-    /// True if no upload is in progress.
+    /// Returns true if no upload is in progress.
     pub(crate) fn is_at_rest(&self) -> bool {
         !matches!(self, Self::Busy(_))
     }
 
-    /// True if the server has nothing left to do.
+    /// Returns true if the server has no more work to do.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Broken(_))
     }

@@ -22,13 +22,14 @@ struct ServerStatus {
     percent: Option<f64>,
     /// Bytes written to the target.
     written_bytes: u64,
-    /// The phase of the transfer. The name of the field is older than the term "phase".
+    /// The phase of the transfer. The field keeps its older name, because clients read it by that
+    /// name.
     stage: &'static str,
     /// Average speed since the upload began.
     bytes_per_second: u64,
     /// Time since the upload began.
     seconds: f64,
-    /// The format of the image, once it is recognised.
+    /// The format of the image, once it is recognized.
     format: Option<String>,
     /// The compression layers around the image.
     layers: Vec<&'static str>,
@@ -79,7 +80,7 @@ impl ServerStatus {
     }
 }
 
-/// Returns a percentage with two decimals. An empty upload is complete.
+/// Returns `part` as a percentage of `whole`, with two decimals. An empty upload is complete.
 fn percent_of(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 100.0;

@@ -1,4 +1,4 @@
-//! The headers of tus 1.0.0 (<https://tus.io/protocols/resumable-upload>), and our additional
+//! The headers of tus 1.0.0 (<https://tus.io/protocols/resumable-upload>), and our own additional
 //! headers.
 
 use datapath::marks::{MAX_MARKS, PrefixCrc};
@@ -10,19 +10,19 @@ pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-off
 pub(crate) const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 pub(crate) const UPLOAD_DEFER_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
 
-/// In responses: the supported versions of tus.
+/// Response header that lists the supported versions of tus.
 pub(crate) const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 
-/// The version of tus.
+/// The supported version of tus.
 pub(crate) const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
 
-/// The only value of `Upload-Defer-Length`.
+/// The only valid value of `Upload-Defer-Length`.
 pub(crate) const DEFERRED: HeaderValue = HeaderValue::from_static("1");
 
-/// The content type of a part of an upload.
+/// The content type for a part of an upload.
 const PART: &str = "application/offset+octet-stream";
 
-/// Missing or malformed headers.
+/// Reasons why the tus headers of a request are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TusHeaderError {
     #[error("Tus-Resumable: 1.0.0 is needed to begin a resumable upload")]
@@ -41,7 +41,7 @@ pub(crate) enum TusHeaderError {
     Marks(String),
 }
 
-/// Rejects requests without a version of tus or with an unsupported one.
+/// Rejects requests that name no version of tus, or an unsupported one.
 pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
     match headers.get(TUS_RESUMABLE) == Some(&VERSION) {
         true => Ok(()),
@@ -49,11 +49,12 @@ pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
     }
 }
 
-/// Returns the length of the upload that a request creates; `None` if the length comes later.
+/// Returns the length of the upload that a request creates, or `None` if the length will be sent
+/// later.
 pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, TusHeaderError> {
     if !headers.contains_key(TUS_RESUMABLE) {
-        // Answered with 404: kubectl-cdi 0.1.0 speaks another protocol on this path, and sends
-        // everything in one request when it is not found.
+        // This is answered with 404: kubectl-cdi 0.1.0 uses another protocol on this path, and
+        // falls back to sending everything in one request if the path is not found.
         return Err(TusHeaderError::NotTus);
     }
     check_version(headers)?;
@@ -66,7 +67,7 @@ pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, Tus
 }
 
 /// Returns the offset of the bytes that continue an upload, and the length of the upload if this
-/// request states it.
+/// request contains it.
 pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>), TusHeaderError> {
     check_version(headers)?;
     if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != PART) {
@@ -76,8 +77,8 @@ pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>
     Ok((offset, number(headers, &UPLOAD_LENGTH)?))
 }
 
-/// Returns the prefix checksums of a disk that may exist in part. The request must not state the
-/// length: it is the length of the stream, which differs from the size of the disk.
+/// Returns the prefix checksums of a disk that may already exist in part. The request must not
+/// state a length, because the length of the stream differs from the size of the disk.
 pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<PrefixCrc>, TusHeaderError> {
     let refused = |words: &str| TusHeaderError::Marks(words.to_owned());
     let Some(value) = headers.get(MARKS_HEADER) else {
@@ -89,7 +90,8 @@ pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<Pref
     let text = value.to_str().map_err(|_| refused("it is not text"))?;
     let marks = text.split(',').map(|mark| mark.trim().parse::<PrefixCrc>());
     let marks: Vec<PrefixCrc> =
-        // One more than the limit is enough for a refusal, however long the header is.
+        // To reject a header, one checksum more than the limit is enough, however long the header
+        // is.
         marks.take(MAX_MARKS + 1).collect::<Result<_, _>>().map_err(|error| refused(&error.to_string()))?;
     if marks.len() > MAX_MARKS || !marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset()) {
         return Err(refused(&format!("expected at most {MAX_MARKS}, in ascending order")));

@@ -1,4 +1,4 @@
-//! A running upload, as a terminal shows it.
+//! A running upload, as shown by the progress display on a terminal.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use program::progress::{BinaryBytes, JobMoment, WaitState, WatchedJob};
 
 use crate::job::UploadJob;
 
-/// An upload as the progress display sees it. It counts the bytes that the client sends.
+/// An upload, in the form that the progress display needs. The bytes received from the client are
+/// counted.
 pub(crate) struct WatchedUpload(pub(crate) Arc<UploadJob>);
 
 impl WatchedJob for WatchedUpload {
@@ -31,6 +32,6 @@ impl WatchedJob for WatchedUpload {
         format!("{} received", BinaryBytes(self.done_bytes()))
     }
 
-    // Programs read the events of the log instead.
+    // No JSON is emitted, because programs read the events in the log instead.
     fn emit_json(&mut self, _: &JobMoment) {}
 }

@@ -1,4 +1,4 @@
-//! Writes received bytes to the disk or the directory: the blocking middle of an upload.
+//! Writes received bytes to the disk or the directory. This is the blocking part of an upload.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::job::{BodyContent, CloneWrapping, UploadJob, UploadSuccess};
 use crate::memory;
 
 /// Writes the bytes of `received`. When it returns, either the result is complete and on disk, or
-/// nothing of it is left, neither on the disk nor in memory.
+/// it was removed from both the disk and memory.
 pub(crate) fn write_upload(
     config: &Config,
     job: &UploadJob,
@@ -29,7 +29,7 @@ pub(crate) fn write_upload(
 ) -> Result<UploadSuccess, UploadError> {
     volume::limits::of_next_transfer();
     let written = run_transfer(config, job, &received);
-    // Dropped first: its chunks belong to the pool that is given back next.
+    // This is dropped first, because its chunks belong to the pool that is returned next.
     drop(received);
     memory::give_back();
     written
@@ -60,11 +60,12 @@ fn run_transfer(
                 BodyContent::Image => config.wanted.preallocate,
                 BodyContent::Archive | BodyContent::DeviceClone(_) => false,
                 // Upstream reports preallocation for every directory that it fills from a clone,
-                // and controllers wait for that.
+                // and controllers wait for that report.
                 BodyContent::FilesClone(_) => !is_device,
             },
         }),
-        // Errors after a stop are its consequences, so they neither count nor reach the client.
+        // Errors after a stop are its consequences, so they are neither counted nor sent to the
+        // client.
         Err(_) if job.stop.is_cancelled() => {
             Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, "it was stopped on request"))
         }
@@ -96,7 +97,7 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
     };
     let target = volume.target_options(&config.wanted);
     let reading = read_options(config, job, CompressionLayers::Sniffed);
-    // A client that sends prefix checksums has read the whole image and knows that it is raw.
+    // A client that sends prefix checksums has read the whole image and determined that it is raw.
     let payload = match &kept {
         Some(_) => PayloadKind::RAW,
         None => PayloadKind::default(),
@@ -105,7 +106,7 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
 }
 
 /// Finds the prefix of the disk that an earlier upload has left and that matches the client's
-/// checksums. Publishes its end, so that the client can be told.
+/// checksums. Publishes the end of this prefix, so that the client can be told.
 fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<VerifiedPrefix>>, Error> {
     let marks = job.plan.marks();
     if marks.is_empty() {
@@ -116,7 +117,8 @@ fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<Verif
     Ok(kept.map(Arc::new))
 }
 
-/// Writes a clone of a volume. It keeps its own size, and its content is not inspected.
+/// Writes a clone of a volume. The disk keeps the size of the clone, and the content is not
+/// inspected.
 fn write_clone(
     config: &Config,
     job: &UploadJob,
@@ -130,7 +132,7 @@ fn write_clone(
     transfer_to(config, received, payload, &target, &reading, None)
 }
 
-/// Returns the single compression layer around a clone.
+/// Returns the compression layer around a clone, as the only layer.
 fn compression_layer(wrapping: CloneWrapping) -> CompressionLayers {
     CompressionLayers::Only(match wrapping {
         CloneWrapping::Snappy => Codec::Snappy,
@@ -181,9 +183,10 @@ fn read_options(config: &Config, job: &UploadJob, layers: CompressionLayers) -> 
             AnnouncedChecksum::None | AnnouncedChecksum::Later(_) => None,
         },
         layers,
-        // A clone may hold any content, so it may also end within the first 512 bytes.
+        // A clone may contain anything, so it may also end within its first 512 bytes.
         full_header: config.full_header && !job.plan.content.is_clone(),
-        // The client sends until its last byte, and a body that breaks off before is an error.
+        // The body is read to its end: the client sends all its bytes, and a body that breaks off
+        // early is an error.
         read_all: true,
         ..config.limits.read_options(job.stop.clone(), observer)
     }

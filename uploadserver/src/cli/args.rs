@@ -137,7 +137,7 @@ pub(super) struct ServeArgs {
     #[arg(long, conflicts_with = "client_ca", help_heading = "TLS")]
     pub(super) insecure: bool,
 
-    /// Verbosity.
+    /// The verbosity.
     #[command(flatten)]
     pub(super) output: ServerOutputArgs,
 }

@@ -59,14 +59,14 @@ impl FailedCommand for UploadServeError {
     }
 }
 
-/// Serves uploads as `arguments` say.
+/// Serves uploads with the settings in `arguments`.
 pub(super) fn run_serve(arguments: ServeArgs) -> Result<(), UploadServeError> {
     let display = ProgressDisplay::for_server(PROGRAM, &arguments.output);
     let prints_address = arguments.print_address;
     let config = Config { display, ..build_config(arguments)? };
     let hint = upload_hint(&config);
     let ready = move |address: SocketAddr| {
-        // A closed stdout or stderr does not keep the server from serving.
+        // If stdout or stderr is closed, the server still serves uploads.
         if prints_address {
             if let Err(error) = print_stdout(format!("{address}\n").as_bytes()) {
                 print_error(PROGRAM, format_args!("cannot write to stdout: {error}"));
@@ -86,7 +86,7 @@ pub(super) fn run_serve(arguments: ServeArgs) -> Result<(), UploadServeError> {
     }
 }
 
-/// Returns a function that makes, for a URL, the command line for an upload to it.
+/// Returns a function that formats the command line for an upload to a URL.
 fn upload_hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     let dir = config.tls.certificate.parent().map(Path::to_owned);
     let with_certificate = config.access != ClientAccess::Anyone;
@@ -168,8 +168,8 @@ fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, UploadS
                 return Err(refuse(&dir, "it is not a directory; create one first"));
             }
             let disk = dir.join(DISK);
-            // Checked at the start: otherwise every upload would fail after its client has begun
-            // to send.
+            // This is checked at the start; otherwise every upload would fail after its client has
+            // begun to send.
             if disk.exists() && !arguments.force {
                 return Err(refuse(&disk, "it exists; --force replaces it"));
             }

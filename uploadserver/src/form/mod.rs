@@ -1,6 +1,6 @@
 //! The file in a form (multipart/form-data, RFC 7578).
 //!
-//! The parser `multer` reads everything that is ready at once, and keeps the header of a part in
+//! The parser `multer` reads all data that is ready at once, and keeps the header of a part in
 //! memory until that header ends. It is therefore given one frame at a time, and a limited number
 //! of bytes before the file.
 
@@ -35,7 +35,7 @@ pub(crate) struct FileField {
     engagement: ActiveGuard,
 }
 
-/// Reads a form up to its file, and skips the parts before it.
+/// Reads a form up to its file part, and skips the parts before it.
 pub(crate) async fn open_file_field(
     body: Incoming,
     boundary: String,
@@ -59,7 +59,7 @@ fn drain_body(body: Shared<Incoming>, engagement: ActiveGuard) {
 }
 
 impl FileField {
-    /// Returns the next bytes of the file.
+    /// Returns the next bytes of the file, or `None` at its end.
     pub(crate) async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         loop {
             match self.field.chunk().await {
@@ -74,7 +74,7 @@ impl FileField {
         }
     }
 
-    /// Reads and discards the rest of the request for a while.
+    /// Reads and discards the rest of the request for a limited time.
     pub(crate) fn drain_rest(self) {
         drain_body(self.body, self.engagement);
     }

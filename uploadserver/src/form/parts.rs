@@ -12,14 +12,15 @@ use hyper::body::Body;
 use multer::{Field, Multipart};
 use tokio::sync::Mutex;
 
-/// Name of the part that holds the image.
+/// Name of the part that contains the image.
 const FILE: &str = "file";
 
-/// Bytes that may come before the file. Fields of a form are small, but the parser keeps the
-/// header of a part in memory until that header ends, so this has to be limited.
+/// Maximum number of bytes before the file. The fields of a form are small, but the parser keeps
+/// the header of a part in memory until that header ends, so the number of bytes has to be
+/// limited.
 const MAX_PREAMBLE_BYTES: u64 = 4 << 20;
 
-/// A reason why the file of a form cannot be read.
+/// Reasons why the file in a form cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
     #[error("this is not a form: {0}; send a plain image to the path upload")]
@@ -35,7 +36,7 @@ pub(crate) enum FormError {
 /// The body of a request, shared by the parser and the code that drains the rest of the body.
 pub(super) type Shared<B> = Arc<Mutex<B>>;
 
-/// A reason why the parser gets no more bytes.
+/// Reasons why the parser gets no more bytes.
 #[derive(Debug, thiserror::Error)]
 enum BodyError {
     #[error(transparent)]
@@ -44,7 +45,7 @@ enum BodyError {
     Preamble,
 }
 
-/// Returns the boundary between the parts from the content type of a request.
+/// Returns the boundary between the parts of a form, which the content type of a request contains.
 pub(crate) fn form_boundary(headers: &HeaderMap) -> Result<String, FormError> {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -69,7 +70,7 @@ where
     Err(FormError::NoFile)
 }
 
-/// Restores the reason why the body ended, which the parser wraps.
+/// Extracts the error that ended the body, which the parser has wrapped.
 fn parse_error(error: multer::Error) -> FormError {
     match error {
         multer::Error::StreamReadFailed(cause) => FormError::Unread(cause),
@@ -77,8 +78,8 @@ fn parse_error(error: multer::Error) -> FormError {
     }
 }
 
-/// Returns the bytes of a body without its trailers. The stream fails if too many bytes come
-/// before the file.
+/// Returns a body's data without its trailers, as a stream. The stream fails if there are too many
+/// bytes before the file.
 fn data_stream<B>(
     body: Shared<B>,
     in_file: Arc<AtomicBool>,
@@ -89,8 +90,8 @@ where
 {
     stream::unfold((body, in_file, 0u64), |(body, in_file, before)| async move {
         loop {
-            // The parser reads everything that is ready at once. Yielding limits it to one frame
-            // at a time; otherwise a fast client could fill the memory.
+            // The parser reads all data that is ready at once. Yielding here limits it to one
+            // frame at a time; otherwise a fast client could fill the memory.
             tokio::task::yield_now().await;
             let frame = body.lock().await.frame().await?;
             let data = match frame.map(hyper::body::Frame::into_data) {

@@ -21,35 +21,35 @@ use crate::config::{Config, RESUME, STALL, UploadDestination};
 const LISTEN_ADDRESS: &str = "LISTEN_ADDRESS";
 const LISTEN_PORT: &str = "LISTEN_PORT";
 const CERTIFICATE: &str = "TLS_CERT_FILE";
-/// File with the certificate authorities that client certificates must come from.
+/// File with the certificate authorities that sign client certificates.
 const CLIENT_CA: &str = "CLIENT_CERT_FILE";
-/// The common name that a client certificate must have.
+/// The common name that client certificates must contain.
 const CLIENT_NAME: &str = "CLIENT_NAME";
-/// Kubernetes quantity: the requested size of the disk.
+/// The requested size of the disk, as a Kubernetes quantity.
 const IMAGE_SIZE: &str = "UPLOAD_IMAGE_SIZE";
 /// Fraction of the volume that is reserved for its filesystem; an unparsable value counts as 0.
 const FILESYSTEM_OVERHEAD: &str = "FILESYSTEM_OVERHEAD";
-/// Boolean; an unparsable value counts as false.
+/// A boolean; an unparsable value counts as false.
 const PREALLOCATION: &str = "PREALLOCATION";
 const CIPHERS: &str = "TLS_CIPHERS";
 const MIN_VERSION: &str = "TLS_MIN_VERSION";
 const DESTINATION: &str = "DESTINATION";
-/// The time shortly before the certificates expire, in RFC 3339.
+/// A time shortly before the certificates expire, in RFC 3339 format.
 const DEADLINE: &str = "DEADLINE";
-/// Our own variable: time without a byte after which a client counts as gone.
+/// Our own variable: time without a byte after which a client is considered gone.
 const STALL_SECONDS: &str = "CDI_UPLOAD_STALL_SECONDS";
-/// Our own variable: time that an interrupted resumable upload waits. 0 disables resumable
+/// Our own variable: time for which an interrupted resumable upload waits. 0 disables resumable
 /// uploads.
 const RESUME_SECONDS: &str = "CDI_UPLOAD_RESUME_SECONDS";
 
 const DEFAULT_ADDRESS: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8443;
 
-/// The environment has an error, so the server cannot start.
+/// Errors in the environment, which prevent the server from starting.
 #[derive(Debug, PartialEq)]
 pub(super) enum ServerConfigError {
-    /// The deadline is malformed. This is a separate variant because upstream exits with another
-    /// code for it.
+    /// The deadline is malformed. This is a separate variant because upstream exits with a
+    /// different code in this case.
     Deadline(String),
     /// The variables for the key or the certificate are missing.
     Tls,
@@ -57,7 +57,7 @@ pub(super) enum ServerConfigError {
     Environment(EnvErrors),
 }
 
-/// Reads all variables.
+/// Reads all variables of the pod.
 pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Config, ServerConfigError> {
     let mut reader = EnvReader::new(env);
     let deadline = match reader.read_text(DEADLINE) {
@@ -66,9 +66,9 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
     };
     let tls = read_tls(&reader).ok_or(ServerConfigError::Tls)?;
     let config = Config {
-        // A variable that is set but empty means all addresses.
+        // If the variable is set but empty, the server listens on all addresses.
         address: env.get(LISTEN_ADDRESS).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
-        // An invalid port counts as none, as in CDI's server (contract §2.1).
+        // An invalid port is ignored, as in CDI's server (contract §2.1).
         port: reader.read_text(LISTEN_PORT).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_PORT),
         tls,
         profile: TlsProfile::new(
@@ -118,7 +118,7 @@ fn parse_deadline(text: &str) -> Result<SystemTime, String> {
         .map_err(|error| format!("Failed to parse {DEADLINE} {text:?}: {error}"))
 }
 
-/// Parses a duration, or 0, which disables resuming.
+/// Parses a duration; 0 disables resuming.
 fn parse_resume(text: &str) -> Result<Duration, <DurationValue as FromStr>::Err> {
     match text.parse() {
         Ok(0_u64) => Ok(Duration::ZERO),

@@ -1,4 +1,4 @@
-//! Runs the server as CDI's upload pod, as CDI's controller expects.
+//! Runs the server as CDI's upload pod, in the way that CDI's controller expects.
 
 mod config;
 
@@ -16,12 +16,13 @@ use self::config::ServerConfigError;
 use crate::job::UploadSuccess;
 use crate::lifetime::{self, ServerExit};
 
-/// The variable with the path of the server's key. Its presence makes the process run as a pod.
+/// The variable that contains the path of the server's key. If it is set, the process runs as a
+/// pod.
 pub const KEY_VARIABLE: &str = "TLS_KEY_FILE";
 
 const PROGRAM: &str = "cdi-uploadserver";
 
-/// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
+/// Runs the upload server of a pod with the klog flags `arguments` and the environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     program::start::start_pod(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
 }
@@ -31,8 +32,8 @@ async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
     let paths = PodPaths::from_env(env);
     let config = match config::read_config(env, &paths) {
         Ok(config) => config,
-        // Exit codes as upstream: 255, klog's fatal, for a malformed deadline, and 1 if TLS cannot
-        // be set up (contract §0.4, §2.1).
+        // The exit codes are upstream's: 255, as in klog's `Fatal`, for a malformed deadline, and
+        // 1 if TLS cannot be set up (contract §0.4, §2.1).
         Err(ServerConfigError::Deadline(reason)) => {
             tracing::error!("{reason}");
             return ExitReason::Fatal;
@@ -75,7 +76,7 @@ fn exit_with_message(exit: &ServerExit, termination_log: &Path) -> ExitReason {
             message: Some("Deadline Passed".to_owned()),
             ..TerminationMessage::default()
         },
-        // Without a message the kubelet uses the end of the log.
+        // Without a termination message, the kubelet uses the end of the log.
         ServerExit::Broken(reason) => {
             tracing::error!("UploadServer failed: {reason}");
             return ExitReason::Internal;
