@@ -1,5 +1,5 @@
-//! Answers requests: verifies the token, applies the limits and forwards uploads to their upload
-//! server.
+//! Answers requests: verifies the token, applies the limits, and forwards each upload to its
+//! upload server.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -36,7 +36,7 @@ pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 /// Seconds after which a client should retry if there are too many uploads.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// The answer to requests that [`heads::is_proper`] rejects.
+/// The response to requests that [`heads::is_proper`] rejects.
 const IMPROPER: &str = "the request needs exactly one Host header, and must not be a CONNECT\n";
 
 /// State that all requests share.
@@ -86,7 +86,7 @@ pub(crate) async fn answer_request(proxy: Arc<ProxyState>, peer: Peer, request: 
     reply
 }
 
-/// Returns the answer to a request that is rejected for its form alone, whatever its token.
+/// Returns the response to a request that is rejected because of its form, whatever its token.
 fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     if !heads::is_proper(request) {
         return Some(reply::text_reply(StatusCode::BAD_REQUEST, IMPROPER));
@@ -96,13 +96,14 @@ fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     Some(reply::text_reply(StatusCode::PAYLOAD_TOO_LARGE, words))
 }
 
-/// Returns true if a browser may send a part of a resumable upload next. When a reused connection
-/// breaks, Chromium silently sends the whole request again, from an offset that is no longer
-/// current. On a new connection it reports the error instead.
+/// Returns true if the next request on this connection may be a part of a resumable upload from a
+/// browser. If a reused connection breaks, Chromium silently sends the whole request again, from
+/// an offset that is no longer current. On a new connection it reports the error instead.
 fn precedes_a_part(route: ProxyRoute<'_>, request: &Request<Incoming>) -> bool {
     match route {
         ProxyRoute::Page(_) => true,
-        // Other clients send many small parts, and each part would need another handshake.
+        // Clients other than browsers are excluded: they send many small parts, and each part
+        // would need another handshake.
         ProxyRoute::Upload(UpstreamEndpoint::Resumable { .. }) => {
             request.method() != Method::PATCH || request.headers().contains_key(header::ORIGIN)
         }
@@ -153,7 +154,7 @@ async fn answer_granted(
     request: Request<Incoming>,
 ) -> Reply {
     // The limits are checked first: looking up the PVC sends a request to the API server, and 600
-    // requests with one token must not become 600 lookups.
+    // requests with the same token must not cause 600 lookups.
     let denied = match admit_upload(proxy, peer, grant, &request) {
         Ok(exchange) => match find_target(proxy, exchange.grant(), endpoint).await {
             Ok(target) => return forward_request(proxy, peer, &exchange, target, request).await,
@@ -171,7 +172,7 @@ async fn answer_granted(
     boxed_reply(reply::refuse_body(denied.to_reply(), request, peer))
 }
 
-/// A reason why a request with a valid token is not forwarded.
+/// Reasons why a request with a valid token is not forwarded.
 #[derive(Debug, thiserror::Error)]
 enum UploadDeniedError {
     #[error(transparent)]
@@ -186,7 +187,7 @@ impl UploadDeniedError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Excess(_) => StatusCode::TOO_MANY_REQUESTS,
-            // 503 whatever the reason, as CDI's proxy answers (contract §3.6).
+            // The status is 503 whatever the reason, as in CDI's proxy (contract §3.6).
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotForArchives(_) => StatusCode::NOT_FOUND,
         }
@@ -200,8 +201,8 @@ impl UploadDeniedError {
         }
     }
 
-    /// Returns the answer with the reason for the client. Upstream's messages are escaped for
-    /// HTML, as upstream does.
+    /// Returns the response with the reason for the client. Upstream escapes its messages for
+    /// HTML, so they are escaped here too.
     fn to_reply(&self) -> reply::Reply {
         match self {
             Self::Unavailable(unavailable) => {
@@ -213,7 +214,7 @@ impl UploadDeniedError {
     }
 }
 
-/// Builds the answer to an upload that exceeds a limit.
+/// Builds the response to an upload that exceeds a limit.
 fn limit_reply(words: String) -> reply::Reply {
     let mut reply = reply::text_reply(StatusCode::TOO_MANY_REQUESTS, words);
     reply.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
@@ -240,13 +241,13 @@ fn admit_upload(
     grant: UploadGrant,
     request: &Request<Incoming>,
 ) -> Result<Arc<UploadExchange>, UploadLimitError> {
-    // The limit of the PVC comes first: a request beyond it must not make another upload give up
-    // its place, which `admit_upload` may do.
+    // The limit of the PVC is checked first: a request that exceeds it must not cause another
+    // upload to be cancelled, which `admit_upload` may do to make room.
     let entry = proxy.limits.enter_request(&grant)?;
     let method = request.method().clone();
     let permit = match is_question(&method) {
-        // Without a permit, so that clients can ask about their uploads while all places are
-        // taken.
+        // Requests without a body need no permit, so that clients can query their uploads even
+        // while all slots are taken.
         true => None,
         false => Some(proxy.limits.admit_upload(peer.address.ip())?),
     };
@@ -254,12 +255,12 @@ fn admit_upload(
     Ok(UploadExchange::begin_exchange(grant, peer, (method, path), proxy.figures.clone(), (permit, entry)))
 }
 
-/// Returns true for methods without a body: such requests are not uploads.
+/// Returns true for methods without a body. Such requests only ask about uploads.
 fn is_question(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::DELETE].contains(method)
 }
 
-/// The upload server for a request, and the path on that server.
+/// The upload server that receives a request, and the path on that server.
 struct UploadTarget<'p> {
     volume: WaitingClaim,
     path: &'p str,
@@ -279,7 +280,7 @@ async fn find_target<'p>(
     Ok(UploadTarget { volume, path })
 }
 
-/// Forwards the request to the upload server, and the response to the client.
+/// Forwards the request to the upload server, and returns its response to the client.
 async fn forward_request(
     proxy: &ProxyState,
     peer: &Peer,
@@ -293,8 +294,8 @@ async fn forward_request(
     let mut body = RequestBody::new(body, Arc::clone(exchange));
     let expects = parts.headers.get(header::EXPECT);
     let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    // The upload server decides whether it wants the body. If it refuses, the client has not sent
-    // any of it.
+    // The upload server decides whether it wants the body. If it rejects the request, the client
+    // has sent none of the body.
     let want = expects.then(|| body.hold_until_wanted());
     let request = forward::upstream_request(parts, target.path, peer.address.ip(), place).map(|()| body);
     let sending = proxy.upstreams.send_request(place, request, want);
@@ -313,7 +314,7 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
     tracing::error!("{failure}");
     match failure {
         UpstreamError::Credentials(_) => {
-            // 500 as from CDI's proxy (contract §3.7).
+            // CDI's proxy answers 500 here (contract §3.7).
             exchange.note_answer(StatusCode::INTERNAL_SERVER_ERROR, RequestOutcome::NoCredentials);
             let words = "the proxy cannot read its own certificates: an administrator has to check its log\n";
             reply::text_reply(StatusCode::INTERNAL_SERVER_ERROR, words)
@@ -323,14 +324,14 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
             limit_reply(format!("{failure}\n"))
         }
         UpstreamError::Transport(_) => {
-            // 502 and these words as from CDI's proxy (contract §3.8).
+            // CDI's proxy answers 502 with these words (contract §3.8).
             exchange.note_answer(StatusCode::BAD_GATEWAY, RequestOutcome::Unreachable);
             reply::text_reply(StatusCode::BAD_GATEWAY, format!("error in upload-proxy: {failure}\n"))
         }
     }
 }
 
-/// Escapes text for HTML like Go's `html.EscapeString`.
+/// Escapes text for HTML in the same way as Go's `html.EscapeString`.
 fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,5 +1,5 @@
-//! A client for the API server that limits the size of answers. kube itself reads answers of any
-//! size into memory, and lines of a watch as well.
+//! A client for the API server that limits the size of responses. kube itself reads responses and
+//! watch lines of any size into memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,22 +19,23 @@ use tower::layer::layer_fn;
 
 use crate::interim_limit::InterimLimit;
 
-/// Maximum size of an answer, or of a line of a watch. etcd accepts requests of up to 1.5 MiB, so
+/// Maximum size of a response, or of a line of a watch. etcd accepts requests of up to 1.5 MiB, so
 /// every object is smaller.
 const MOST_BYTES: usize = 2 << 20;
 
-/// Bytes of an answer that do not count towards [`MOST_BULK_BYTES`]. Few PVCs have a tenth of it.
+/// Number of bytes in each response that do not count towards [`MOST_BULK_BYTES`]. Few PVCs have a
+/// tenth of this size.
 const FREE_BYTES: usize = 64 << 10;
 
-/// Maximum of the bytes beyond [`FREE_BYTES`], summed over all answers in progress. Further bytes
-/// are refused, so that many simultaneous lookups do not hold many times [`MOST_BYTES`].
+/// Maximum number of bytes beyond [`FREE_BYTES`], summed over all responses in progress. Further
+/// bytes are rejected, so that many simultaneous lookups do not hold many times [`MOST_BYTES`].
 const MOST_BULK_BYTES: usize = 8 << 20;
 
-/// The cause of every failure in this module.
+/// The cause of any failure in this module.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Pause before a watch is requested again. Without it, an API server that ends every watch would
-/// be asked again as fast as it answers.
+/// Pause before a watch is requested again. Without it, an API server that ends every watch
+/// immediately would receive requests in a tight loop.
 const REST: Duration = Duration::from_millis(500);
 
 /// Creates a client from `config`, for single requests.
@@ -53,7 +54,7 @@ fn bounded_client(config: Config, rest: Duration) -> Result<Client, kube::Error>
     Ok(cluster::client(config)?.with_layer(&bounded).build())
 }
 
-/// An answer that is too large to be read to its end.
+/// Reasons why a response is not read to its end.
 #[derive(Debug, thiserror::Error)]
 enum ApiReplyError {
     #[error("the API server answers with more than {MOST_BYTES} bytes")]
@@ -62,14 +63,14 @@ enum ApiReplyError {
     Together,
 }
 
-/// A service that limits the size of its answers.
+/// A service that limits the size of responses.
 struct BoundedService<S> {
     inner: S,
     /// Minimum time between two requests.
     rest: Duration,
-    /// Remaining wait before the next request.
+    /// Timer for the rest of the pause before the next request.
     pause: Option<Pin<Box<Sleep>>>,
-    /// Bytes beyond [`FREE_BYTES`], summed over all answers in progress.
+    /// Bytes beyond [`FREE_BYTES`], summed over all responses in progress.
     bulk: Arc<AtomicUsize>,
 }
 
@@ -102,21 +103,21 @@ where
         let bulk = Arc::clone(&self.bulk);
         Box::pin(async move {
             let response = patience.wait_for(answer).await?.map_err(Into::into)?;
-            // The answer to a failed watch is a single object with the reason.
+            // A failed watch is answered with a single object that contains the reason.
             let is_watch = asks_for_events && response.status().is_success();
             Ok(response.map(|body| LimitedBody { body, is_watch, passed: 0, bulk, counted: 0 }))
         })
     }
 }
 
-/// A body that fails after too many bytes. For a watch, bytes are counted from one line end to the
-/// next.
+/// A body that fails after too many bytes. For a watch, the bytes of each line are counted
+/// separately.
 struct LimitedBody<B> {
     body: B,
     is_watch: bool,
     passed: usize,
     bulk: Arc<AtomicUsize>,
-    /// This body's share of `bulk`.
+    /// The part of `bulk` that this body has added.
     counted: usize,
 }
 

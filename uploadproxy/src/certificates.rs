@@ -1,8 +1,8 @@
-//! The certificate that clients see, reloaded while the proxy runs.
+//! The certificate that the proxy presents to clients, reloaded while the proxy runs.
 //!
 //! The kubelet replaces the files of a mounted Secret by swapping a symbolic link. Reading a few
-//! kilobytes every second finds such a change as reliably as a watch, and works on every file
-//! system.
+//! kilobytes every second detects such a change as reliably as a file watch, and works on every
+//! file system.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use tokio::time::interval;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the TLS configuration of the listener with the certificate in `files`, and keeps it up
-/// to date. Changes of the files and of the profile apply from the next handshake on. Files that
-/// cannot be used change nothing. `expiry` is set to the end of the certificate in use.
+/// to date. Changes of the files or the profile apply to all later handshakes. Unusable files are
+/// ignored. `expiry` is set to the end of the current certificate's validity.
 pub(crate) async fn follow_files(
     files: ServerFiles,
     expiry: Gauge,
@@ -36,13 +36,15 @@ pub(crate) async fn follow_files(
             let is_other_profile = tokio::select! {
                 changed = profile.changed() => match changed {
                     Ok(()) => true,
-                    // The sender is gone, so the profile never changes again. The files still may.
+                    // The sender is gone, so the profile will not change again. The files still
+                    // may.
                     Err(_) => { ticks.tick().await; false }
                 },
                 _ = ticks.tick() => false,
             };
             let found = read_files(&files).ok();
-            // Files that were refused are tried, and complained of, only once.
+            // Files that were rejected are not tried again, so that each error is logged only
+            // once.
             let is_new = found.is_some() && found != used && found != refused;
             if !is_new && !is_other_profile {
                 continue;
@@ -73,14 +75,15 @@ fn show_expiry(files: &ServerFiles, expiry: &Gauge) {
 }
 
 fn read_files(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
-    // Blocking calls in a task: the files have a few kilobytes, and the kubelet keeps mounted
-    // Secrets in memory.
+    // Blocking calls are acceptable in this task: the files have a few kilobytes, and the kubelet
+    // keeps mounted Secrets in memory.
     Ok([std::fs::read(&files.certificate)?, std::fs::read(&files.key)?])
 }
 
 fn build_config(files: &ServerFiles, profile: &TlsProfile) -> Result<Arc<ServerConfig>, TlsError> {
     let mut config = files.server_config(profile)?;
-    // HTTP/1.1 only, as upstream: a connection carries one body, so there is nothing to multiplex.
+    // Only HTTP/1.1 is offered, as in upstream: a connection carries one body, so multiplexing has
+    // no benefit.
     config.alpn_protocols.clear();
     Ok(Arc::new(config))
 }

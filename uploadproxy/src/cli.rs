@@ -22,8 +22,8 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
     command_line::names_subcommand::<Cli>(arguments)
 }
 
-/// Runs the command that `arguments` (without the program's name) ask for. There are only the
-/// commands that every program has.
+/// Runs the command in `arguments` (without the program's name). This program has only the
+/// commands that all programs share.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(crate::PROGRAM, arguments, |Cli {}| Ok::<(), Infallible>(()))
 }

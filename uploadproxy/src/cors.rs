@@ -1,39 +1,39 @@
-//! Cross-origin requests (WHATWG Fetch, "CORS protocol"). Any page may send requests, and
-//! credentials are never used.
+//! Cross-origin requests (WHATWG Fetch, "CORS protocol"). Any page may send requests; browser
+//! credentials such as cookies are never used.
 //!
-//! The token is sent in a header that a page has to set itself, so no other page can make a
+//! The token is sent in a header that a page has to set itself, so a malicious page cannot make a
 //! browser send it.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
-/// Methods that a page may use.
+/// Methods that a page may use in its requests.
 const METHODS: [Method; 6] =
     [Method::HEAD, Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
 
-/// Headers about resumable uploads that a page of another origin may read.
+/// Headers about resumable uploads that pages from other origins may read.
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Upload-Defer-Length, Tus-Resumable");
 
-/// The CORS headers of an answer.
+/// The CORS headers of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CorsHeaders {
     has_origin: bool,
-    /// True if the answer is about a resumable upload. A page may then read the headers in
+    /// True if the response is about a resumable upload. A page may then read the headers in
     /// [`EXPOSED`].
     pub(crate) exposes_upload: bool,
 }
 
 impl CorsHeaders {
-    /// Determines the headers for the answer to `request`.
+    /// Determines the CORS headers for the response to `request`.
     pub(crate) fn from_request<B>(request: &Request<B>) -> Self {
         let method = request.method();
         let allowed = METHODS.contains(method) || *method == Method::OPTIONS;
         Self { has_origin: allowed && request.headers().contains_key(header::ORIGIN), exposes_upload: false }
     }
 
-    /// Adds the headers to an answer.
+    /// Adds the CORS headers to a response.
     pub(crate) fn set_headers<B>(self, response: &mut Response<B>) {
         let headers = response.headers_mut();
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
@@ -46,8 +46,8 @@ impl CorsHeaders {
     }
 }
 
-/// Returns the answer to a preflight request, in which a browser asks whether a page may send its
-/// request. `None` if `request` is not a preflight request.
+/// Returns the response to a preflight request, in which a browser asks whether a page may send
+/// its request. Returns `None` if `request` is not a preflight request.
 pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Response<B>> {
     let asked = request.headers();
     let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
@@ -55,8 +55,8 @@ pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Res
         return None;
     }
     let mut response = Response::new(B::default());
-    // The status is 200 whatever is requested (contract §3.4). Browsers reject the request because
-    // of missing headers.
+    // The status is always 200 (contract §3.4). Browsers reject a request that is not allowed
+    // because headers are missing.
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     for name in ["Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"] {
@@ -77,7 +77,7 @@ pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Res
     Some(response)
 }
 
-/// Returns the headers that the page wants to send, in the spelling of Go and separated by commas.
+/// Returns the headers that the page wants to send, capitalized as in Go and separated by commas.
 fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
     let text = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS)?.to_str().ok()?;
     let names: Vec<String> = text
@@ -91,7 +91,7 @@ fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(&names.join(", ")).ok()
 }
 
-/// Converts, for example, `content-type` to `Content-Type`.
+/// Capitalizes a header name, for example `content-type` to `Content-Type`.
 fn canonical_name(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut letters = word.chars();

@@ -1,5 +1,5 @@
 //! One request with a valid token, from its admission until both of its bodies have ended. It
-//! collects what the log and the metrics report about the request.
+//! collects the data about the request for the log and the metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,28 +16,29 @@ use crate::limits::{ClaimRequestGuard, UploadPermit};
 use crate::outcome::RequestOutcome;
 use crate::token::UploadGrant;
 
-/// A request in progress. Dropping it writes its log line.
+/// A request in progress. Its log line is written when it is dropped.
 #[derive(Debug)]
 pub(crate) struct UploadExchange {
     grant: UploadGrant,
     peer: SocketAddr,
-    /// Keeps the client's connection from being closed in favour of another one.
+    /// Protects the client's connection from eviction.
     pub(crate) engagement: ActiveGuard,
     method: Method,
     path: String,
     began: Instant,
     bytes: AtomicU64,
-    /// Status of the response; 0 until there is one.
+    /// Status of the response; 0 until there is a response.
     status: AtomicU16,
     outcome: Mutex<Option<RequestOutcome>>,
     figures: ProxyMetrics,
-    /// The permit of an upload. Questions about uploads do not count, so they have `None`.
+    /// The permit of an upload. It is `None` for requests that only ask about an upload, which
+    /// need no permit.
     pub(crate) permit: Option<UploadPermit>,
     _entry: ClaimRequestGuard,
 }
 
 impl UploadExchange {
-    /// Begins an exchange now.
+    /// Begins an exchange at the current time.
     pub(crate) fn begin_exchange(
         grant: UploadGrant,
         peer: &Peer,
@@ -67,7 +68,8 @@ impl UploadExchange {
         &self.grant
     }
 
-    /// Records that bytes of the client's body have passed; the next ones may pass at `next`.
+    /// Records that bytes of the client's body have been forwarded; the next ones may be forwarded
+    /// at `next`.
     pub(crate) fn add_bytes(&self, bytes: usize, next: Instant) {
         let bytes = bytes.try_into().unwrap_or(u64::MAX);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -77,7 +79,7 @@ impl UploadExchange {
         }
     }
 
-    /// Records that all of the client's body has passed.
+    /// Records that all of the client's body has been forwarded.
     pub(crate) fn note_sent(&self) {
         if let Some(permit) = &self.permit {
             permit.progress.set_complete();
@@ -90,20 +92,20 @@ impl UploadExchange {
         progress.map_or_else(CancellationToken::new, |progress| progress.give_up.clone())
     }
 
-    /// Records the status and outcome of the response, unless an outcome is known already, for
-    /// example because the client is gone.
+    /// Records the status and the outcome of the response. An outcome that is already known, for
+    /// example that the client is gone, is not replaced.
     pub(crate) fn note_answer(&self, status: StatusCode, outcome: RequestOutcome) {
         if self.set_outcome(outcome) {
             self.status.store(status.as_u16(), Ordering::Relaxed);
         }
     }
 
-    /// Records that the response of the upload server is passed on to the client.
+    /// Records that the upload server's response is passed on to the client.
     pub(crate) fn passed_on(&self, status: StatusCode) {
         self.note_answer(status, RequestOutcome::from_status(status));
     }
 
-    /// Records the outcome, unless one is known already. Returns true if it was the first.
+    /// Records the outcome, unless one is already known. Returns true if it was recorded.
     fn set_outcome(&self, outcome: RequestOutcome) -> bool {
         let mut known = self.outcome.lock();
         let is_first = known.is_none();
@@ -111,7 +113,7 @@ impl UploadExchange {
         is_first
     }
 
-    /// Records that the client has disconnected, so it cannot see a response.
+    /// Records that the client has disconnected, so that it cannot receive a response.
     pub(crate) fn note_abandoned(&self) {
         self.set_outcome(RequestOutcome::ClientGone);
     }
@@ -137,8 +139,8 @@ impl Drop for UploadExchange {
             self.bytes.load(Ordering::Relaxed),
             time.as_secs_f64(),
         );
-        // The line contains all names itself. Without a parent it is the same whether it is
-        // written inside or outside the span of the upload.
+        // The line contains all names itself. Because it has no parent span, it is the same
+        // whether it is written inside or outside the span of the upload.
         if self.permit.is_some() {
             tracing::info!(parent: None, "upload {line}");
         } else {

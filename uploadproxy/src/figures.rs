@@ -20,9 +20,9 @@ pub(crate) struct ProxyMetrics {
     pub(crate) connections: ConnectionFigures,
     seconds: Histogram,
     sizes: Histogram,
-    /// The sum of `seconds`, under its deprecated name.
+    /// The sum of `seconds`, exported under its deprecated name.
     milliseconds: Counter,
-    /// Expiry time of the certificate presented to clients, in seconds since 1970.
+    /// The expiry time of the certificate presented to clients, in seconds since 1970.
     pub(crate) certificate_expiry: Gauge,
     outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
     limits: [(&'static str, Counter); UploadLimitError::NAMES.len()],
@@ -107,7 +107,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// Counts a request that was refused because of a limit.
+    /// Counts a request that was rejected because of a limit.
     pub(crate) fn count_limit(&self, error: UploadLimitError) {
         self.count_outcome(RequestOutcome::Limited);
         if let Some((_, counter)) = self.limits.iter().find(|(known, _)| *known == error.name()) {

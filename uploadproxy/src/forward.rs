@@ -1,5 +1,6 @@
-//! Selects the parts of a message that are passed on: everything except headers that concern only
-//! one of the two connections (RFC 9110 §7.6.1) and data that an upload server does not need.
+//! Selects the parts of a message that are passed on. These are all parts except headers that
+//! concern only one of the two connections (RFC 9110 §7.6.1) and data that an upload server does
+//! not need.
 
 use std::net::IpAddr;
 
@@ -23,13 +24,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Headers with which a client could make an upload server treat its body as a clone. Only cloners
-/// may send clones.
+/// Headers that could make an upload server treat a client's body as a clone. Only cloners may
+/// send clones.
 const CLONE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static(CONTENT_HEADER), HeaderName::from_static(ENCODING_HEADER)];
 
-/// Builds the head of the request to the upload server: `path` without a query, and the client's
-/// headers.
+/// Builds the head of the request to the upload server from `path`, without a query, and the
+/// client's headers.
 pub(crate) fn upstream_request(
     from: request::Parts,
     path: &str,
@@ -46,11 +47,12 @@ pub(crate) fn upstream_request(
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
     if headers.contains_key(header::CONTENT_LENGTH) {
-        // A body with a length cannot have trailers. The trailers of a chunked body are passed on,
-        // and so is the header that announces them.
+        // A body with a length cannot have trailers. The trailers of a chunked body are passed on
+        // together with the header that announces them.
         headers.remove(header::TRAILER);
     }
-    // The upload server knows the proxy by its certificate. A token there could only leak.
+    // The upload server identifies the proxy by its certificate. A token sent there could only
+    // leak.
     headers.remove(header::AUTHORIZATION);
     for name in CLONE_HEADERS {
         headers.remove(name);
@@ -76,7 +78,7 @@ pub(crate) fn client_response<B>(response: &mut Response<B>) {
     let headers = response.headers_mut();
     strip_hop_by_hop(headers);
     headers.remove(header::TRAILER);
-    // The proxy itself decides which pages may read its answers.
+    // The proxy itself decides which pages may read its responses.
     let cors: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned().collect();
     for name in cors {
@@ -92,8 +94,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|text| text.split(','))
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        // A client must not make the proxy remove the headers that frame the body or name the
-        // host.
+        // A client must not be able to remove the headers that frame the body or name the host.
         .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
         .collect();
     for name in HOP_BY_HOP.iter().chain(&named) {
@@ -101,7 +102,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Appends the client's address to `X-Forwarded-For`, as proxies do.
+/// Appends the client's address to `X-Forwarded-For`, as is usual for proxies.
 fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let client = client.to_canonical().to_string();

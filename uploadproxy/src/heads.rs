@@ -3,8 +3,8 @@
 use http::{Method, Request, Version, header};
 
 /// Returns true if a request may be answered: it does not ask for a tunnel, and names exactly one
-/// valid host. RFC 9112 §3.2 says that any other host "MUST" be answered with 400. Only HTTP/1.0
-/// allows requests without a host.
+/// valid host. RFC 9112 §3.2 requires status 400 for any other host. Only HTTP/1.0 allows requests
+/// without a host.
 pub(crate) fn is_proper<B>(request: &Request<B>) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let is_named = match (hosts.next(), hosts.next()) {
@@ -15,7 +15,7 @@ pub(crate) fn is_proper<B>(request: &Request<B>) -> bool {
     is_named && request.method() != Method::CONNECT
 }
 
-/// Returns true for characters of a host and a port (RFC 3986 §3.2.2).
+/// Returns true for characters that are allowed in a host and a port (RFC 3986 §3.2.2).
 fn is_of_host(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte)
 }

@@ -1,10 +1,10 @@
-//! The proxy's certificate for connections to upload servers, and the authorities that verify
-//! those servers. CDI renews both while the proxy runs.
+//! The proxy's certificate for connections to upload servers, and the authorities that sign the
+//! servers' certificates. CDI renews both while the proxy runs.
 //!
 //! As long as nothing has changed, the same configuration object is returned. The connection pool
-//! compares it to know that its connections are still good. Only one request at a time reads the
-//! files and the ConfigMap. Other requests use the previous configuration, or share the failure of
-//! that read.
+//! compares it to decide whether its connections may still be used. Only one request at a time
+//! reads the files and the ConfigMap. Other requests use the previous configuration, or share the
+//! failure of that read.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,34 +19,34 @@ use rustls::ClientConfig;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
-/// The key of the authorities in the ConfigMap.
+/// The key in the ConfigMap under which the authorities' certificates are stored.
 const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Time for which certificates are used before they are read again. A handshake that fails reads
-/// them at once.
+/// Time for which certificates are used before they are read again. After a failed handshake they
+/// are read again at once.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Time for which certificates are used while reading them again fails.
+/// Time for which certificates remain in use while attempts to read them again fail.
 const STALE: Duration = Duration::from_secs(120);
 
 /// Time limit for getting the ConfigMap.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time limit for getting the ConfigMap while an older configuration can still be used.
+/// Time limit for getting the ConfigMap while an earlier configuration can still be used.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Maximum age of certificates that [`ProxyIdentity::config_now`] accepts as current.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// The location of the authorities of upload servers.
+/// The location of the certificates of upload servers' authorities.
 pub enum AuthorityBundle {
-    /// The path of a file.
+    /// A file with this path.
     File(PathBuf),
-    /// A ConfigMap and its name.
+    /// A ConfigMap with this name.
     ConfigMap(Box<Api<ConfigMap>>, String),
 }
 
-/// A reason why there cannot be a TLS configuration for upload servers.
+/// Reasons why there is no TLS configuration for upload servers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot read {}: {source}", path.display())]
@@ -59,17 +59,18 @@ pub(crate) enum Error {
     Identity(#[from] IdentityError),
 }
 
-/// The proxy's identity as a client of upload servers.
+/// The proxy's identity as a client of the upload servers.
 pub struct ProxyIdentity {
     certificate: PathBuf,
     key: PathBuf,
     bundle: AuthorityBundle,
-    /// Held by the request that reads. Contains the last failure.
+    /// Locked by the request that reads the certificates. Contains the last failure.
     reading: AsyncMutex<Option<FailedRead>>,
     cached: Mutex<Option<CachedIdentity>>,
 }
 
-/// A failed read and its time. Requests that waited for it need not try again.
+/// A failed read and its time. Requests that waited for this read use its error instead of trying
+/// again.
 struct FailedRead {
     when: Instant,
     error: Arc<Error>,
@@ -93,14 +94,14 @@ struct IdentityMaterial {
 }
 
 impl ProxyIdentity {
-    /// Creates an identity from the files of a certificate and its key. `bundle` has the
+    /// Creates an identity from the files with a certificate and its key. `bundle` contains the
     /// authorities of upload servers.
     pub fn new(certificate: PathBuf, key: PathBuf, bundle: AuthorityBundle) -> Self {
         Self { certificate, key, bundle, reading: AsyncMutex::default(), cached: Mutex::default() }
     }
 
-    /// Returns the configuration for a new connection. It is the same object as long as nothing
-    /// has changed.
+    /// Returns the configuration for a new connection. The same object is returned as long as
+    /// nothing has changed.
     pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
         let cached = self.cached_identity();
@@ -108,7 +109,8 @@ impl ProxyIdentity {
             if cached.checked.elapsed() <= FRESH {
                 return Ok(Arc::clone(&cached.config));
             }
-            // While another request reads, the previous configuration is good enough.
+            // While another request reads the certificates, the previous configuration can be
+            // used.
             if cached.good.elapsed() < STALE && self.reading.try_lock().is_err() {
                 return Ok(Arc::clone(&cached.config));
             }
@@ -117,8 +119,8 @@ impl ProxyIdentity {
         self.read_since(arrived.checked_sub(FRESH), arrived, patience).await
     }
 
-    /// Returns the configuration as it is now, for use after a connection has failed. Certificates
-    /// read up to [`MOMENT`] ago count as current. Otherwise an upload server on which every
+    /// Returns an up-to-date configuration, for use after a connection has failed. Certificates
+    /// read up to [`MOMENT`] ago count as current. Otherwise an upload server for which every
     /// connection fails would cause one read for each of its clients.
     pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
@@ -129,7 +131,7 @@ impl ProxyIdentity {
         self.cached.lock().clone()
     }
 
-    /// Returns the configuration, read after `since` by this or another request. A read that
+    /// Returns a configuration that was read after `since` by this or another request. A read that
     /// failed after `arrived` is not repeated.
     async fn read_since(
         &self,
@@ -168,8 +170,8 @@ impl ProxyIdentity {
         let checked = Instant::now();
         let read = match self.read_anew(cached.as_ref(), patience).await {
             Ok((material, config)) => CachedIdentity { material, config, checked, good: checked },
-            // The read may have met half of a renewal, or the API server may be unreachable. The
-            // previous certificates stay in use for a while.
+            // A renewal may have been half complete during the read, or the API server may be
+            // unreachable. The previous certificates stay in use for a while.
             Err(error) => match cached.filter(|cached| cached.good.elapsed() < STALE) {
                 Some(cached) => {
                     tracing::warn!("using the previous certificates: {error}");

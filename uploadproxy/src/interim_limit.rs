@@ -1,11 +1,12 @@
-//! Limits the number of interim responses (1xx). hyper itself skips any number of them.
+//! Limits the number of interim responses (1xx). hyper itself skips any number of them without an
+//! error.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, StatusCode};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of interim responses to a request. One is usual.
+/// Maximum number of interim responses to a request. Usually there is one.
 const MOST: usize = 32;
 
 /// A server sent too many interim responses.
@@ -18,7 +19,7 @@ pub(crate) struct InterimLimitError;
 pub(crate) struct InterimLimit(CancellationToken);
 
 impl InterimLimit {
-    /// Observes the interim responses to `request`, and calls `seen` with the status of each.
+    /// Watches the interim responses to `request`, and calls `seen` with the status of each.
     pub(crate) fn with_request<B>(
         request: &mut Request<B>,
         seen: impl Fn(StatusCode) + Send + Sync + 'static,
@@ -34,7 +35,7 @@ impl InterimLimit {
         patience
     }
 
-    /// Waits for `answer`. Fails if too many interim responses come before it.
+    /// Waits for `answer`. Fails if there are too many interim responses before it.
     pub(crate) async fn wait_for<F: Future>(self, answer: F) -> Result<F::Output, InterimLimitError> {
         self.0.run_until_cancelled(answer).await.ok_or(InterimLimitError)
     }

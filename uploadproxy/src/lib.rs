@@ -7,18 +7,18 @@
 //!  reply ◄─ cors ◄─ forward ◄──────────────────────────────────────┘
 //! ```
 //!
-//! `answer` leads a request along that line. `request_body` and `reply_body` stream the bodies in
-//! both directions. `lifetime` is the process: it listens until a signal stops it. The pod
-//! configures it, and so does the development program `uploadproxy-dev` (`uploadproxy/examples`),
-//! for which some types are public.
+//! `answer` takes each request from the listener to its upload server. `request_body` and
+//! `reply_body` stream the bodies in the two directions. `lifetime` is the process: it listens
+//! until a signal stops it. The pod configures it, and so does the development program
+//! `uploadproxy-dev` (`uploadproxy/examples`), for which some types are public.
 //!
-//! The proxy carries bytes and knows nothing about images: neither `datapath` nor `diskimage` is
-//! linked. Every upload has an `exchange`, which meters it and writes its log line when both
-//! directions have ended.
+//! The proxy only forwards bytes and does not interpret images, so neither `datapath` nor
+//! `diskimage` is linked. Every upload has an `exchange`, which measures it and writes its log
+//! line when both directions have ended.
 //!
-//! The destination of a request is a Service. Its name is made from the names in a verified token,
-//! after they are checked once more by the rules of Kubernetes. The client's path, host and
-//! headers do not influence it.
+//! The destination of a request is a Service. Its name is built from the names in a verified
+//! token, which are first checked once more by the rules of Kubernetes. The client's path, host
+//! and headers do not influence it.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The life of a proxy process: it listens until a signal stops it, and lets running uploads
+//! The life of a proxy process: it listens until a signal stops it, and then lets running uploads
 //! finish.
 
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use crate::limits::{UploadLimiter, UploadLimits};
 use crate::memory::MemoryShares;
 use crate::upstream::UpstreamServers;
 
-/// Maximum number of connections. Beyond it, idle ones are closed.
+/// Maximum number of connections. Beyond it, idle connections are closed.
 const CONNECTIONS: usize = 4096;
 
 /// Time limit for receiving the header of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason why a proxy could not start.
+/// Reasons why a proxy could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyStartError {
-    /// The certificate for clients cannot be used.
+    /// The certificate for the listener cannot be used.
     #[error("cannot use the server's certificate: {0}")]
     Tls(#[from] TlsError),
     /// The listener cannot be opened.
@@ -42,7 +42,7 @@ pub enum ProxyStartError {
 }
 
 /// Serves until a signal arrives, and then until the last upload has ended. Calls `ready` with the
-/// address of the socket once it listens.
+/// address of the socket once the proxy listens.
 pub async fn run(
     config: Config,
     shutdown: &ShutdownRequest,
@@ -69,7 +69,8 @@ pub async fn run(
     });
     if !config.metrics.is_empty() {
         let registry = figures.registry.clone();
-        // The endpoint runs until the process ends, so that the metrics show the last uploads too.
+        // The endpoint runs until the process ends, so that the metrics include the last uploads
+        // too.
         metrics::start_endpoint(&config.metrics, registry, tokio_util::sync::CancellationToken::new()).await;
     }
     if let Ok(address) = socket.local_addr() {
@@ -91,8 +92,8 @@ pub async fn run(
     Ok(())
 }
 
-/// Returns the numbers of clients that the memory limit of this process allows; `None` without a
-/// limit.
+/// Returns the numbers of clients that fit into the memory limit of this process, or `None` if
+/// there is no limit.
 fn memory_shares(allowed: &UploadLimits) -> Option<MemoryShares> {
     let limit_bytes = program::cgroup::memory_bytes()?;
     let shares = MemoryShares::from_limit(limit_bytes);
@@ -111,8 +112,8 @@ fn memory_shares(allowed: &UploadLimits) -> Option<MemoryShares> {
     Some(shares)
 }
 
-/// Returns the number of connections that the file limit and the memory allow. Each upload needs
-/// two files.
+/// Returns the maximum number of connections, given the limits of open files and memory. Each
+/// upload needs two file descriptors.
 fn max_connections(files: u64, shares: Option<MemoryShares>, uploads: Option<NonZeroUsize>) -> usize {
     let files = usize::try_from(files / 3).unwrap_or(CONNECTIONS);
     let memory = shares.map_or(CONNECTIONS, |shares| {
@@ -122,8 +123,8 @@ fn max_connections(files: u64, shares: Option<MemoryShares>, uploads: Option<Non
     files.min(memory).clamp(16, CONNECTIONS)
 }
 
-/// Raises the limit of open files to the maximum that the administrator allows. Returns the limit
-/// in effect.
+/// Raises the limit of open files to the highest value that the administrator allows. Returns the
+/// limit in effect.
 fn raise_file_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

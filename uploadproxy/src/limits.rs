@@ -1,10 +1,10 @@
-//! Limits for the number and speed of uploads, in total and for each client. They are off unless
-//! they are configured or derived from the memory limit, except for the limit of requests to one
-//! PVC.
+//! Limits for the number and speed of uploads, in total and per client. A limit applies only if it
+//! is configured or derived from the memory limit. The limit of requests to one PVC always
+//! applies.
 //!
-//! An upload that makes no progress, because its client or its upload server hangs, keeps its
-//! place only until another upload needs it. The proxy cannot notice that a client is gone as long
-//! as the upload server reads nothing.
+//! An upload that makes no progress, because its client or its upload server hangs, keeps its slot
+//! only until another upload needs it. The proxy cannot detect that a client is gone while the
+//! upload server reads nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,37 +19,37 @@ use tokio_util::sync::CancellationToken;
 use crate::pace::SharedRateLimiter;
 use crate::token::UploadGrant;
 
-/// Maximum number of simultaneous requests to one PVC. Its upload server takes one upload, and the
-/// owner of one token must not take all connections.
+/// Maximum number of simultaneous requests to one PVC. An upload server accepts one upload at a
+/// time, and the owner of one token must not occupy all connections.
 const MOST_FOR_CLAIM: usize = 32;
 
-/// One in this number of the uploads that memory allows may be for one PVC. In any case
-/// [`LEAST_FOR_CLAIM`] requests are allowed: an upload, and a question about it.
+/// Divisor that gives the share of one PVC in the uploads that memory allows. In any case
+/// [`LEAST_FOR_CLAIM`] requests are allowed: an upload, and a request that asks about it.
 const CLAIM_SHARE: usize = 4;
 const LEAST_FOR_CLAIM: usize = 2;
 
-/// Time without progress after which an upload is cancelled if all places are taken and another
-/// upload needs one.
+/// Time without progress after which an upload may be cancelled to make room, if all slots are
+/// taken.
 pub(crate) const STALLED: Duration = Duration::from_secs(30);
 
-/// Limits that an administrator sets. `None` means unlimited.
+/// Limits that an administrator sets. `None` means that there is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UploadLimits {
     /// Maximum number of simultaneous uploads.
     pub uploads: Option<NonZeroUsize>,
     /// Maximum number of simultaneous uploads from one address.
     pub uploads_per_client: Option<NonZeroUsize>,
-    /// Bytes per second of all uploads together.
+    /// Maximum bytes per second for all uploads together.
     pub rate: Option<NonZeroU64>,
-    /// Bytes per second from one address.
+    /// Maximum bytes per second for all uploads from one address.
     pub rate_per_client: Option<NonZeroU64>,
 }
 
-/// Admits uploads and requests, and keeps track of the ones in progress.
+/// Admits uploads and requests, and tracks the ones in progress.
 #[derive(Debug)]
 pub(crate) struct UploadLimiter {
     allowed: UploadLimits,
-    /// Maximum number of simultaneous uploads that the memory of the proxy allows; `None` if a
+    /// Maximum number of simultaneous uploads that fit into the proxy's memory. It is `None` if a
     /// number is configured.
     by_memory: Option<NonZeroUsize>,
     /// Maximum number of simultaneous requests to one PVC.
@@ -76,9 +76,9 @@ struct ClientUsage {
 /// The progress of an upload.
 #[derive(Debug)]
 pub(crate) struct RelayProgress {
-    /// Time at which the last bytes passed, or until which the rate limits hold back the next
-    /// ones. `None` once all bytes have passed and only the upload server has something left to
-    /// do.
+    /// Time at which the last bytes were forwarded, or until which the rate limits hold back the
+    /// next ones. It is `None` once all bytes have been forwarded and only the upload server still
+    /// has work to do.
     last: Mutex<Option<Instant>>,
     /// Cancelled when the upload has to make room for another one.
     pub(crate) give_up: CancellationToken,
@@ -89,18 +89,18 @@ impl RelayProgress {
         Arc::new(Self { last: Mutex::new(Some(Instant::now())), give_up: CancellationToken::new() })
     }
 
-    /// Records that bytes have passed; the next ones may pass at `next`.
+    /// Records that bytes have been forwarded; the next ones may be forwarded at `next`.
     pub(crate) fn advance_to(&self, next: Instant) {
         *self.last.lock() = Some(next);
     }
 
-    /// Records that all bytes have passed.
+    /// Records that all bytes have been forwarded.
     pub(crate) fn set_complete(&self) {
         *self.last.lock() = None;
     }
 }
 
-/// The permission for one upload. Dropping it frees the place.
+/// The permission for one upload. Dropping it frees the upload's slot.
 #[derive(Debug)]
 pub(crate) struct UploadPermit {
     limits: Arc<UploadLimiter>,
@@ -111,14 +111,14 @@ pub(crate) struct UploadPermit {
     pub(crate) paces: Vec<Arc<SharedRateLimiter>>,
 }
 
-/// A request to a PVC, which counts until this is dropped.
+/// Counts a request to a PVC as in progress until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ClaimRequestGuard {
     limits: Arc<UploadLimiter>,
     grant: UploadGrant,
 }
 
-/// Too many uploads or requests are in progress.
+/// Reasons why an upload or a request exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UploadLimitError {
     #[error("too many uploads are in progress (at most {0} at a time): try again later")]
@@ -135,7 +135,7 @@ pub(crate) enum UploadLimitError {
 }
 
 impl UploadLimitError {
-    /// The names of all limits, for the label `limit` of metrics.
+    /// The names of all limits, used as values of the metric label `limit`.
     // `name` destructures this array, so it cannot return any other name.
     pub(crate) const NAMES: [&'static str; 4] = ["uploads", "memory", "client", "claim"];
 
@@ -152,8 +152,8 @@ impl UploadLimitError {
 }
 
 impl UploadLimiter {
-    /// Creates a limiter. `by_memory` is the number of uploads that the memory of the proxy
-    /// allows. It applies unless `allowed` sets a number.
+    /// Creates a limiter. `by_memory` is the number of uploads that fit into the proxy's memory;
+    /// it applies if `allowed` does not set a number.
     pub(crate) fn new(allowed: UploadLimits, by_memory: Option<NonZeroUsize>) -> Arc<Self> {
         let by_memory = by_memory.filter(|_| allowed.uploads.is_none());
         let share = by_memory.map(|most| most.get() / CLAIM_SHARE);
@@ -183,11 +183,12 @@ impl UploadLimiter {
 
     /// Admits an upload from `address`, unless too many are in progress.
     pub(crate) fn admit_upload(self: &Arc<Self>, address: IpAddr) -> Result<UploadPermit, UploadLimitError> {
-        // An IPv4 address and the same address mapped into IPv6 are one client.
+        // An IPv4 address and the same address mapped into IPv6 count as one client.
         let address = address.to_canonical();
         let mut clients = self.clients.lock();
         if let Some(excess) = self.excess_error(clients.uploads.len()) {
-            // The stalled upload frees its place a moment later, when this client may retry.
+            // The stalled upload frees its slot a moment later, so that this client can retry
+            // then.
             clients.give_up_a_stalled_one();
             return Err(excess);
         }
@@ -209,8 +210,8 @@ impl UploadLimiter {
         Ok(UploadPermit { limits: Arc::clone(self), address, key, progress, paces })
     }
 
-    /// Returns the limit that does not allow another upload beside `uploads` others, if there is
-    /// one.
+    /// Returns the limit that would be exceeded by one more upload in addition to `uploads`
+    /// others, if any.
     fn excess_error(&self, uploads: usize) -> Option<UploadLimitError> {
         let full = |most: &NonZeroUsize| uploads >= most.get();
         let total = self.allowed.uploads.filter(full).map(UploadLimitError::Total);

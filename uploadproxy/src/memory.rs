@@ -3,20 +3,20 @@
 
 use std::num::NonZeroUsize;
 
-/// Memory of a proxy without clients (12 to 16 MiB), and memory for answers of the API server
+/// Memory of a proxy without clients (12 to 16 MiB), and memory for responses of the API server
 /// (`api`).
 const RESERVED_BYTES: u64 = 32 << 20;
 
-/// Memory of an upload whose upload server does not read while its client sends as fast as it can:
-/// the data of one TLS read (128 KiB), the read buffer of HTTP and the frames before and after it
-/// (128 KiB each), the write buffer (64 KiB), and TLS records that are not sent yet (128 KiB, in
-/// buffers of 20 KiB for 16 KiB). The measured value was 0.84 MiB. The kernel's socket buffers
-/// come on top where the cgroup counts them.
+/// Memory of an upload whose upload server does not read while its client sends as fast as it can.
+/// It consists of the data of one TLS read (128 KiB), the HTTP read buffer and the frames before
+/// and after it (128 KiB each), the write buffer (64 KiB), and TLS records that are not sent yet
+/// (128 KiB, in buffers of 20 KiB for each 16 KiB). The measured value was 0.84 MiB. The kernel's
+/// socket buffers are additional in cgroups that count them.
 const UPLOAD_BYTES: u64 = 896 << 10;
 
 /// Memory of any other connection. It takes 36 KiB without a request, and up to this value while a
-/// client whose request was refused continues to send: the same buffers as for an upload, up to
-/// the frame after HTTP's buffer.
+/// client whose request was rejected continues to send. The buffers are then the same as for an
+/// upload, up to and including the frame after the HTTP read buffer.
 const CONNECTION_BYTES: u64 = 512 << 10;
 
 /// Numbers of clients that fit into a memory limit.
@@ -29,8 +29,8 @@ pub(crate) struct MemoryShares {
 }
 
 impl MemoryShares {
-    /// Computes the numbers for a limit of `limit_bytes`. Half of what remains after the reserve
-    /// is for uploads, and the other half is for other connections.
+    /// Computes the numbers for a limit of `limit_bytes`. Half of the memory beyond the reserve is
+    /// for uploads, and the other half is for other connections.
     pub(crate) fn from_limit(limit_bytes: u64) -> Self {
         let half = limit_bytes.saturating_sub(RESERVED_BYTES) / 2;
         let count = |each: u64| usize::try_from(half / each).unwrap_or(usize::MAX);

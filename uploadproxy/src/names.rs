@@ -3,21 +3,21 @@
 use program::names::{MAX_LABEL, MAX_SUBDOMAIN};
 pub(crate) use program::names::{is_label, is_subdomain};
 
-/// Characters that the hash adds to a name: eight digits and two hyphens.
+/// Number of characters that the hash adds to a name: eight digits and two hyphens.
 const HASHED: usize = 10;
 
 const PREFIX: &str = "cdi-upload";
 const SUFFIX: &str = "cdi";
 
-/// Returns the name of the Service for the upload pod of `pvc`. `a.b` and `a-b` get the same name,
-/// as in upstream.
+/// Returns the name of the Service for the upload pod of `pvc`. `a.b` and `a-b` produce the same
+/// name, as in upstream.
 pub(crate) fn upload_service(pvc: &str) -> String {
     let resource = hashed_name(PREFIX, pvc, MAX_SUBDOMAIN);
     let name = resource.replace('.', "-");
     if name.len() <= MAX_LABEL { name } else { hashed_name(&name, SUFFIX, MAX_LABEL) }
 }
 
-/// Returns `base-suffix`. If that is longer than `most` characters, `base` is cut and a hash is
+/// Returns `base-suffix`. If that exceeds `most` characters, `base` is truncated and a hash is
 /// inserted.
 fn hashed_name(base: &str, suffix: &str, most: usize) -> String {
     let whole = format!("{base}-{suffix}");

@@ -13,17 +13,17 @@ pub(crate) enum RequestOutcome {
     Rejected,
     /// The upload server failed (5xx).
     Failed,
-    /// The client went away.
+    /// The client disconnected before the end.
     ClientGone,
     /// The connection to the upload server failed.
     Unreachable,
-    /// The proxy has no certificates for upload servers.
+    /// The certificates for connections to upload servers are not available.
     NoCredentials,
     /// The PVC is not waiting for an upload.
     NotReady,
     /// Too many uploads or requests were in progress.
     Limited,
-    /// The token was missing, or meant for something else.
+    /// The token was missing, or was issued for another purpose.
     BadRequest,
     /// The token was invalid.
     Unauthorized,

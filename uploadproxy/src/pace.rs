@@ -1,4 +1,4 @@
-//! Limits the rate at which bytes may pass, with a token bucket for each limit.
+//! Limits the rate at which bytes are forwarded, with a token bucket for each limit.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Size of the burst that may pass at once after a pause, as the time it takes at the allowed
-/// rate.
+/// Size of the burst that is allowed after a pause, expressed as the time that it takes at the
+/// allowed rate.
 const BURST: Duration = Duration::from_millis(100);
 
-/// A limit in bytes per second, for all uploads that share it.
+/// A limit in bytes per second, shared by several uploads.
 #[derive(Debug)]
 pub(crate) struct SharedRateLimiter {
     rate: NonZeroU64,
-    /// Time at which all bytes so far would have passed at the allowed rate.
+    /// Time at which all bytes so far would have been forwarded at the allowed rate.
     paid_until: Mutex<Instant>,
 }
 
@@ -23,7 +23,8 @@ impl SharedRateLimiter {
         Self { rate, paid_until: Mutex::new(Instant::now()) }
     }
 
-    /// Counts `bytes` that pass now. Returns the time at which the next bytes may pass.
+    /// Counts `bytes` that are forwarded now. Returns the time at which the next bytes may be
+    /// forwarded.
     pub(crate) fn pass_bytes(&self, bytes: usize) -> Instant {
         let seconds = bytes as f64 / self.rate.get() as f64;
         let cost = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

@@ -1,9 +1,9 @@
-//! The page for browsers, as static files that are compiled into the program.
+//! The web page for browsers, as static files that are compiled into the program.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use https::reply::{self, Reply};
 
-/// A file of the page.
+/// A file of the web page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageAsset {
     Html,
@@ -15,8 +15,8 @@ pub(crate) enum PageAsset {
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Limits the page to its own files and `data:` images, and its requests to its own origin
-/// (Content Security Policy Level 3).
+/// Content security policy (Content Security Policy Level 3): the page may load only its own files
+/// and `data:` images, and may send requests only to its own origin.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -1,9 +1,9 @@
 //! The pool of idle connections to upload servers.
 //!
-//! A connection is kept for a moment after an exchange that ended well, for the next request to
-//! the same upload server: virtctl asks before it sends, and a resumable upload consists of
+//! A connection is kept for a short time after a successful exchange, for the next request to the
+//! same upload server: virtctl sends a query before the upload, and a resumable upload consists of
 //! several requests. It is not kept for long, because another pod may soon be behind the same
-//! Service. It is not used again after the certificates have changed.
+//! Service. After the certificates have changed, it is not used again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const MOST_IDLE: usize = 2;
 pub(crate) struct UpstreamConnection {
     pub(crate) sender: SendRequest<RequestBody>,
     task: AbortHandle,
-    /// The TLS configuration that the connection was made with.
+    /// The TLS configuration with which the connection was established.
     tls: Arc<ClientConfig>,
     /// The thread that drives the connection.
     thread: ThreadId,
@@ -45,7 +45,7 @@ struct IdleConnection {
     since: Instant,
 }
 
-/// A connection with a request in progress.
+/// A connection that a request in progress is using.
 pub(crate) struct ConnectionLease {
     connection: UpstreamConnection,
     place: UpstreamAddress,
@@ -65,9 +65,9 @@ impl Drop for UpstreamConnection {
 }
 
 impl ConnectionPool {
-    /// Takes an idle connection to `place` that was made with `tls` and is still good. Prefers a
-    /// connection of the current thread: an upload that two threads carry costs half as much
-    /// again.
+    /// Takes an idle connection to `place` that was established with `tls` and can still be used.
+    /// A connection that the current thread drives is preferred: an upload that is spread over two
+    /// threads costs 1.5 times the CPU time.
     pub(crate) fn take_idle(
         &self,
         place: &UpstreamAddress,
@@ -95,7 +95,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Closes connections that were not used in time.
+    /// Closes connections that were idle for too long.
     fn sweep_idle(&self) {
         self.0.lock().retain(|_, waiting| {
             waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());
@@ -113,16 +113,16 @@ impl ConnectionLease {
         Self { connection, place, pool }
     }
 
-    /// Gives the connection back to the pool after the end of the response. If the request's body
-    /// has not ended, a task first waits for its end, at most for [`LINGER`].
+    /// Returns the connection to the pool after the end of the response. If the request's body has
+    /// not ended, a task first waits for its end, for at most [`LINGER`].
     pub(crate) fn give_back(self) {
         tokio::spawn(async move {
             let Self { mut connection, place, pool } = self;
             if let Ok(Ok(())) = timeout(LINGER, connection.sender.ready()).await {
                 pool.put_idle(place, connection);
                 tokio::time::sleep(IDLE).await;
-                // The pool has no task of its own, so each returned connection closes what has
-                // become too old.
+                // The pool has no task of its own, so connections that are too old are closed
+                // whenever a connection is returned.
                 pool.sweep_idle();
             }
         });

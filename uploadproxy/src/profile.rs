@@ -1,4 +1,5 @@
-//! Follows CDI's configuration of the TLS versions and cipher suites that the cluster allows.
+//! Tracks the TLS versions and cipher suites that the cluster allows, which are part of CDI's
+//! configuration.
 
 use futures_util::{Stream, StreamExt};
 use https::tls::TlsProfile;
@@ -9,16 +10,17 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// The name of the only object of its kind.
+/// The name of the configuration object, the only one of its kind.
 const NAME: &str = "config";
 
-/// Returns the API of CDI's configuration, which has no namespace.
+/// Returns the API for CDI's configuration, which is not namespaced.
 fn config_api(client: Client) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "CDIConfig");
     Api::all_with(client, &ApiResource::from_gvk_with_plural(&kind, "cdiconfigs"))
 }
 
-/// Waits for the first state of the configuration, and then follows it in its own task.
+/// Waits for the first state of the configuration, and then follows its changes in a separate
+/// task.
 pub(crate) async fn follow_profile(client: Client) -> watch::Receiver<TlsProfile> {
     let mut states = Box::pin(watch_object(config_api(client), NAME).default_backoff());
     let (profile, receiver) = watch::channel(TlsProfile::default());
@@ -29,7 +31,7 @@ pub(crate) async fn follow_profile(client: Client) -> watch::Receiver<TlsProfile
 
 type State = watcher::Result<Option<DynamicObject>>;
 
-/// Publishes the next state. Returns false when the stream has ended. If the configuration is
+/// Publishes the next state. Returns false if the stream has ended. If the configuration is
 /// missing, the last profile stays in force.
 async fn take_next(
     states: &mut (impl Stream<Item = State> + Unpin),
@@ -44,8 +46,8 @@ async fn take_next(
                     let names = not_offered.join(", ");
                     tracing::debug!("not offered, because they are unsafe or unknown: {names}");
                 }
-                // Only if it has changed: a receiver builds a new TLS configuration for each
-                // notification.
+                // Receivers are notified only of changes, because they build a new TLS
+                // configuration each time.
                 profile.send_if_modified(|current| {
                     let changed = *current != next;
                     if changed {
@@ -59,7 +61,8 @@ async fn take_next(
             // The configuration was deleted: the last profile stays in force (contract §3.2).
             Some(Ok(None)) => return true,
             Some(Err(error)) => {
-                // Not the end: the stream watches again after a pause (`default_backoff`).
+                // The stream has not ended: it starts another watch after a pause
+                // (`default_backoff`).
                 tracing::warn!("cannot watch CDI's configuration: {}", program::report::error_chain(&error));
             }
             None => return false,
@@ -67,8 +70,8 @@ async fn take_next(
     }
 }
 
-/// Returns the profile in a configuration. The types are OpenShift's names: `Old`, `Intermediate`,
-/// `Modern` and `Custom`.
+/// Returns the profile in a configuration. The profile types have OpenShift's names: `Old`,
+/// `Intermediate`, `Modern` and `Custom`.
 fn parse_profile(config: &Value) -> TlsProfile {
     let profile = &config["spec"]["tlsSecurityProfile"];
     let custom = &profile["custom"];
@@ -80,8 +83,8 @@ fn parse_profile(config: &Value) -> TlsProfile {
     }
     match profile["type"].as_str() {
         Some("Modern") => TlsProfile::new("VersionTLS13", ""),
-        // TLS 1.0 and the cipher suites of its time are not supported, so the rest of this profile
-        // is the default.
+        // The default is used, because TLS 1.0 and its cipher suites, which this profile adds, are
+        // not supported.
         Some("Old") => TlsProfile::new("", ""),
         _ => TlsProfile::default(),
     }

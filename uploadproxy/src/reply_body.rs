@@ -13,7 +13,7 @@ use crate::pool::ConnectionLease;
 /// The body of a response on its way from the upload server to the client.
 pub(crate) struct ReplyBody {
     body: Incoming,
-    /// The connection to the upload server, until the body has ended.
+    /// The connection to the upload server, which is held until the body has ended.
     lease: Option<ConnectionLease>,
     _exchange: Arc<UploadExchange>,
 }

@@ -1,12 +1,12 @@
 //! Streams the client's body to the upload server. Bytes are passed on as they arrive, without
-//! copies.
+//! being copied.
 //!
-//! The two sockets provide the back pressure; `memory` lists the buffers between them.
+//! The two sockets provide back pressure; `memory` lists the buffers between them.
 //!
-//! If a client goes away, the future of its request or this body is dropped. Either drops the
-//! connection to the upload server, which sees a truncated body. A client that is answered early
-//! may continue to send for a while: closing the connection at once would reset it, and the answer
-//! would be lost.
+//! If a client disconnects, the future of its request or this body is dropped. Either of them
+//! closes the connection to the upload server, which sees a truncated body. A client that receives
+//! an early response may continue to send for a while: closing the connection at once would reset
+//! it, and the response would be lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,21 +21,21 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::exchange::UploadExchange;
 
-/// Time for an upload server to react to `Expect: 100-continue`. After it the body is sent anyway.
-/// RFC 9110 §10.1.1 leaves the time open; Go's clients wait as long.
+/// Time that an upload server has to react to `Expect: 100-continue`. After this time the body is
+/// sent anyway. RFC 9110 §10.1.1 leaves the time open; Go's clients wait equally long.
 const EXPECT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The client's body on its way to the upload server.
 pub(crate) struct RequestBody {
-    /// `None` once the body has ended or failed.
+    /// The body, or `None` once it has ended or failed.
     body: Option<Incoming>,
     gate: Option<BodyGate>,
-    /// The wait for the rate limits before the next frame.
+    /// Timer of the rate limits that must expire before the next frame.
     pause: Option<Pin<Box<Sleep>>>,
     exchange: Arc<UploadExchange>,
 }
 
-/// Holds the body back until the upload server wants it.
+/// Holds the body back until the upload server asks for it.
 struct BodyGate {
     wanted: oneshot::Receiver<()>,
     patience: Pin<Box<Sleep>>,
@@ -50,7 +50,8 @@ impl RequestBody {
     }
 
     /// Holds the body back until the sender is used or dropped, or [`EXPECT_PATIENCE`] has passed.
-    /// The client has not begun to send, and need not if the upload server refuses the request.
+    /// The client has not begun to send, and does not have to if the upload server rejects the
+    /// request.
     pub(crate) fn hold_until_wanted(&mut self) -> oneshot::Sender<()> {
         let (want, wanted) = oneshot::channel();
         self.gate = Some(BodyGate { wanted, patience: Box::pin(sleep(EXPECT_PATIENCE)) });
@@ -75,7 +76,7 @@ impl RequestBody {
         Poll::Ready(())
     }
 
-    /// Counts bytes that pass, and sets the pause before the next ones.
+    /// Counts bytes that are forwarded, and sets the pause before the next ones.
     fn count_bytes(&mut self, bytes: usize) {
         let paces = self.exchange.permit.iter().flat_map(|permit| &permit.paces);
         let next = paces.map(|pace| pace.pass_bytes(bytes)).max();
@@ -109,7 +110,7 @@ impl Body for RequestBody {
             }
             None => this.body = None,
         }
-        // The body may not be polled again after its last frame, so its end is noted here.
+        // The body may not be polled again after its last frame, so its end is recorded here.
         if this.is_end_stream() {
             this.exchange.note_sent();
         }
@@ -130,8 +131,9 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // A client that was answered early may finish sending, or it would not see the answer. A
-        // client that waits for `100 Continue` must not be asked for its body any more.
+        // A client that received an early response may finish sending, because otherwise it might
+        // not see the response. A client that is still waiting for `100 Continue` must not be
+        // asked for its body any more.
         if self.gate.is_none()
             && let Some(body) = self.body.take()
         {

@@ -1,4 +1,4 @@
-//! The paths of the proxy.
+//! The paths that the proxy serves.
 
 use program::cdi::{self, ARCHIVES, RESUMABLE, STATUS};
 
@@ -7,11 +7,11 @@ use crate::page::PageAsset;
 /// The route of a request. Paths must match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProxyRoute<'p> {
-    /// The health check for the kubelet: is the process running?
+    /// The health check for the kubelet: checks whether the process is running.
     Health,
-    /// The readiness check for load balancers: could an upload begin?
+    /// The readiness check for load balancers: checks whether an upload could begin.
     Ready,
-    /// A file of the page for browsers.
+    /// A file of the web page for browsers.
     Page(PageAsset),
     /// A path of the upload server, to which the request is forwarded.
     Upload(UpstreamEndpoint<'p>),
@@ -27,12 +27,13 @@ pub(crate) enum UpstreamEndpoint<'p> {
         /// The path of the request.
         path: &'p str,
     },
-    /// A resumable upload, or the path that creates one. Only for disk images.
+    /// A resumable upload, or the path that creates one. Only disk images can be uploaded this
+    /// way.
     Resumable {
         /// The path of the request.
         path: &'p str,
     },
-    /// The state of the upload server.
+    /// The status of the upload server.
     Status,
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn find_route(path: &str) -> ProxyRoute<'_> {
 }
 
 impl<'p> UpstreamEndpoint<'p> {
-    /// Returns the path at an upload server that receives a disk image.
+    /// Returns the upload server's path for a disk image.
     pub(crate) fn disk_path(self) -> &'p str {
         match self {
             Self::Whole { path } | Self::Resumable { path } => path,
@@ -69,7 +70,7 @@ impl<'p> UpstreamEndpoint<'p> {
         }
     }
 
-    /// Returns the id of a resumable upload that has begun.
+    /// Returns the id of a resumable upload that has already begun.
     pub(crate) fn upload_id(self) -> Option<&'p str> {
         match self {
             Self::Resumable { path } => cdi::resumable_id(path),
@@ -77,9 +78,9 @@ impl<'p> UpstreamEndpoint<'p> {
         }
     }
 
-    /// Returns the path at an upload server that receives an archive. All paths for an upload in
-    /// one request become one path of the same API version. `None` for resumable uploads, which
-    /// are not supported for archives.
+    /// Returns the upload server's path for an archive. All paths for an upload in one request are
+    /// mapped to one path of the same API version. Returns `None` for resumable uploads, which are
+    /// not supported for archives.
     pub(crate) fn archive_path(self) -> Option<&'p str> {
         match self {
             Self::Whole { path } if path.contains("alpha") => Some(ARCHIVES[1]),

@@ -1,5 +1,5 @@
-//! Sends requests to upload servers: connects with the proxy's certificate, and describes failures
-//! in one sentence.
+//! Sends requests to upload servers. It connects with the proxy's certificate, and describes
+//! failures in one sentence.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,31 +25,32 @@ use crate::pool::{ConnectionLease, ConnectionPool, UpstreamConnection};
 use crate::request_body::RequestBody;
 use crate::volumes::UpstreamAddress;
 
-/// Time limit for a TLS handshake (the same as in Go's transport).
+/// Time limit for a TLS handshake, the same as in Go's transport.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum bytes of an upload that are buffered before TLS, and of a response that are read ahead.
+/// Maximum number of upload bytes that are buffered before encryption, and of response bytes that
+/// are read ahead.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// The upload servers of the cluster, with the pool of connections to them.
 pub(crate) struct UpstreamServers {
     identity: ProxyIdentity,
     pool: Arc<ConnectionPool>,
-    /// The address to connect to instead of any upload server, for tests.
+    /// The address to connect to instead of the upload server's own address, for tests.
     dial: Option<SocketAddr>,
 }
 
-/// A reason why a request gets no response.
+/// Reasons why a request receives no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
     /// The certificates for connections to upload servers cannot be read.
     #[error("Error creating http client: {0}")]
     Credentials(#[from] Arc<identity::Error>),
-    /// The upload server cannot be reached, or its response cannot be read. The wording is Go's
-    /// where Go has one.
+    /// The upload server cannot be reached, or its response cannot be read. Where Go has a message
+    /// for the failure, that message is used.
     #[error("http: proxy error: {0}")]
     Transport(String),
-    /// The upload was cancelled to make room for others.
+    /// The upload was cancelled to make room for another one.
     #[error(
         "the upload was given up, because it made no progress for {} s and another one needs its place: retry or resume it",
         STALLED.as_secs()
@@ -67,7 +68,7 @@ impl UpstreamServers {
         Self { identity, pool: Arc::default(), dial }
     }
 
-    /// Returns true if the certificates for connections are available.
+    /// Returns true if the certificates for connections to upload servers are available.
     pub(crate) async fn is_ready(&self) -> bool {
         match self.identity.client_config().await {
             Ok(_) => true,
@@ -78,9 +79,9 @@ impl UpstreamServers {
         }
     }
 
-    /// Sends `request` to the upload server at `place`. Returns its response and the connection
-    /// that it comes from. If the body is held back (`Expect: 100-continue`), `want` is used as
-    /// soon as the upload server wants the body.
+    /// Sends `request` to the upload server at `place`. Returns the response and the connection on
+    /// which it arrives. If the body is held back (`Expect: 100-continue`), `want` is signalled as
+    /// soon as the upload server asks for the body.
     pub(crate) async fn send_request(
         &self,
         place: &UpstreamAddress,
@@ -92,7 +93,7 @@ impl UpstreamServers {
             if status == StatusCode::CONTINUE
                 && let Some(want) = want.lock().take()
             {
-                // The body may have been dropped already.
+                // The send fails if the body was already dropped, which is not an error.
                 want.send(()).ok();
             }
         });
@@ -111,15 +112,15 @@ impl UpstreamServers {
             match connection.sender.try_send_request(request).await {
                 Ok(response) => return self.accept_response(response, connection, place),
                 Err(mut error) => match error.take_message() {
-                    // The connection was closed before anything was sent, so the request can use
-                    // another one.
+                    // The connection was closed before anything was sent, so the request can be
+                    // sent on another one.
                     Some(unsent) => request = unsent,
                     None => return Err(transport_error(error.error())),
                 },
             }
         }
-        // Boxed: this future is short-lived, but would be two thirds of the size of the one that
-        // lives until the upload's end.
+        // Boxed: this future is short-lived, but it would be two thirds of the size of the
+        // enclosing future, which lives until the upload's end.
         let mut connection = Box::pin(self.connect_upstream(place, tls)).await?;
         match connection.sender.send_request(request).await {
             Ok(response) => self.accept_response(response, connection, place),
@@ -139,8 +140,8 @@ impl UpstreamServers {
         } else if headers.contains_key(header::TRANSFER_ENCODING)
             && headers.contains_key(header::CONTENT_LENGTH)
         {
-            // Rejected as in requests (RFC 9112 §6.1): hyper uses one length, and a client may use
-            // the other.
+            // Rejected for the same reason as in requests (RFC 9112 §6.1): hyper uses one length,
+            // and a client may use the other.
             Some("its answer states two lengths")
         } else {
             None
@@ -161,7 +162,7 @@ impl UpstreamServers {
             Ok(connection) => Ok(connection),
             Err(DialError::Network(reason)) => Err(UpstreamError::Transport(reason)),
             Err(DialError::Tls(error)) => {
-                // The certificates may have been renewed a moment ago.
+                // The certificates may have been renewed just before.
                 let now = self.identity.config_now().await?;
                 if Arc::ptr_eq(&now, &tls) {
                     return Err(UpstreamError::Transport(error.to_string()));
@@ -187,7 +188,8 @@ impl UpstreamServers {
         let stream = timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, Arc::clone(config), name))
             .await
             .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
-            // Kept apart from network failures: reading renewed certificates may help.
+            // TLS failures are kept apart from network failures, because reading renewed
+            // certificates may help.
             .map_err(DialError::Tls)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
@@ -206,7 +208,7 @@ impl UpstreamServers {
     }
 }
 
-/// Returns the text for a failure to connect.
+/// Returns the error text for a failure to connect.
 fn dial_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),

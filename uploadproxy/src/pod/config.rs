@@ -1,4 +1,4 @@
-//! Reads the flags and the environment of the Deployment, and the settings that come from the
+//! Reads the flags and the environment of the Deployment, and the settings that are stored in the
 //! cluster.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -34,11 +34,11 @@ const CLIENT_KEY: (&str, &str) =
     ("UPLOAD_CLIENT_KEY_FILE", "/var/run/certs/cdi-uploadserver-client-cert/tls.key");
 const CA_BUNDLE: (&str, &str) = ("UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP", "cdi-uploadserver-signer-bundle");
 
-/// Silence after which the connection to the API server counts as dead. It is longer than any
-/// single request waits.
+/// Silence after which the connection to the API server counts as dead. It is longer than the time
+/// limit of any single request.
 const API_PATIENCE: Duration = Duration::from_secs(12);
 
-/// The file with the pod's own namespace.
+/// The file that contains the pod's own namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// CDI's namespace, used if that file is missing or empty.
@@ -48,15 +48,15 @@ const NAMESPACE: &str = "cdi";
 const LISTEN: (&str, &str) = ("CDI_UPLOADPROXY_LISTEN", ":8443");
 /// Our own variable: `ADDRESS:PORT` of the metrics, or `off`.
 const METRICS: (&str, &str) = ("CDI_UPLOADPROXY_METRICS", ":8444");
-/// Our own variables: see [`UploadLimits`].
+/// Our own variables for [`UploadLimits`].
 const MAX_UPLOADS: &str = "CDI_UPLOADPROXY_MAX_UPLOADS";
 const MAX_UPLOADS_PER_CLIENT: &str = "CDI_UPLOADPROXY_MAX_UPLOADS_PER_CLIENT";
 const LIMIT_RATE: &str = "CDI_UPLOADPROXY_LIMIT_RATE";
 const LIMIT_RATE_PER_CLIENT: &str = "CDI_UPLOADPROXY_LIMIT_RATE_PER_CLIENT";
-/// For tests: the address to connect to instead of any upload server.
+/// For tests: the address to connect to instead of the upload server's own address.
 const UPSTREAM: &str = "CDI_WORKERS_TEST_UPSTREAM";
 
-/// A reason why the proxy cannot start with its configuration.
+/// Reasons why the proxy cannot start with its configuration.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyConfigError {
     #[error("{KEY_VARIABLE} not defined")]
@@ -107,8 +107,8 @@ pub(super) async fn read_config(
         address,
         port,
         tls,
-        // Waits for the first profile. Without it, a client could connect with ciphers that the
-        // cluster forbids.
+        // This waits for the first profile. Without it, a client could connect with ciphers that
+        // the cluster forbids.
         profile: profile::follow_profile(api::watch_client(cluster)?).await,
         verifier,
         volumes: ClaimDirectory::Cluster(ClusterClaims::new(client)),
@@ -119,14 +119,13 @@ pub(super) async fn read_config(
     })
 }
 
-/// Sets timeouts for requests that are answered at once, so that a connection that has died
-/// silently is noticed and replaced. A watch uses a connection of its own, on which silence is
-/// normal.
+/// Sets timeouts for requests that are answered at once, so that a connection that has silently
+/// died is detected and replaced. A watch uses a separate connection, on which silence is normal.
 fn with_timeouts(mut config: kube::Config) -> kube::Config {
     config.connect_timeout = Some(API_PATIENCE);
     config.read_timeout = Some(API_PATIENCE);
     config.write_timeout = Some(API_PATIENCE);
-    // Otherwise the time between two requests on a connection would count as silence.
+    // Without this, the time between two requests on a connection would count as silence.
     config.reset_reader_on_write = true;
     config
 }
@@ -157,15 +156,16 @@ fn read_number<T: FromStr>(reader: &mut EnvReader<'_>, name: &str) -> Option<T> 
     })
 }
 
-/// Parses `ADDRESS:PORT` for the metrics. An empty address means all addresses, and `off` means no
-/// metrics.
+/// Parses `ADDRESS:PORT` for the metrics endpoint. An empty address means all addresses, and `off`
+/// disables the endpoint.
 pub(crate) fn metrics_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     if text == "off" {
         return Ok(Vec::new());
     }
     let (address, port) = values::listen(text)?;
     if address.is_empty() {
-        // IPv6 first, because such a socket takes IPv4 too; the other is for nodes without IPv6.
+        // IPv6 comes first, because such a socket accepts IPv4 too. The other address is for nodes
+        // without IPv6.
         let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
         return Ok(all.map(|ip| SocketAddr::new(ip, port)).into());
     }

@@ -14,10 +14,11 @@ use program::signal::ShutdownRequest;
 
 use crate::lifetime;
 
-/// The variable with the key that verifies tokens. Its presence makes the process run as a pod.
+/// The variable that contains the key that verifies tokens. If it is set, the process runs as a
+/// pod.
 pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
 
-/// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
+/// Runs the upload proxy of a cluster with the flags `arguments` and the environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     program::start::start_pod(crate::PROGRAM, &cluster::FLAGS, arguments, env, |flags, shutdown| {
         run(flags, env, shutdown)

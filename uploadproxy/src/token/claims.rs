@@ -1,4 +1,4 @@
-//! The claims of tokens: issuer, times, and purpose.
+//! The claims in a token: issuer, times, and purpose.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,16 +8,16 @@ use serde_json::Number;
 use super::{TokenError, UploadGrant};
 use crate::names;
 
-/// The issuer that tokens must have.
+/// The issuer that a token must name.
 const ISSUER: &str = "cdi-apiserver";
 
 /// The only operation that the proxy supports.
 const OPERATION: &str = "Upload";
 
-/// The resource that tokens must be for.
+/// The resource that a token must name.
 const RESOURCE: &str = "persistentvolumeclaims";
 
-/// Allowed difference between the clocks of the issuer and of the proxy.
+/// Allowed difference between the clocks of the issuer and the proxy.
 const LEEWAY: Duration = Duration::from_secs(10);
 
 /// The claims of a token. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
@@ -50,7 +50,7 @@ impl TokenClaims {
         let leeway = LEEWAY.as_secs_f64();
         let is = |time: &Option<Number>, wrong: fn(f64, f64) -> bool, leeway: f64| {
             let time = time.as_ref().and_then(Number::as_f64);
-            // Only a time that is present can be wrong, as in go-jose, which CDI uses.
+            // A missing time is never wrong, as in go-jose, which CDI uses.
             time.is_some_and(|time| wrong(time + leeway, now))
         };
         if is(&self.exp, |exp, now| exp < now, leeway) {
@@ -65,8 +65,8 @@ impl TokenClaims {
         Ok(())
     }
 
-    /// Returns the grant that the claims give. The names become part of a host name, so only valid
-    /// names are accepted, even if they are signed.
+    /// Returns the grant described by the claims. The names become part of a host name, so only
+    /// valid names are accepted, even though they are signed.
     pub(super) fn into_grant(self) -> Result<UploadGrant, TokenError> {
         if self.operation != OPERATION {
             return Err(TokenError::Unsuitable("it is for another operation"));

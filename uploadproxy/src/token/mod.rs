@@ -1,8 +1,8 @@
 //! Verifies tokens. Each token allows uploads to one PVC.
 //!
 //! CDI's API server issues tokens (`UploadTokenRequest`) to every account that may create such a
-//! request in the namespace. It signs them with a key whose public half the proxy has. A token is
-//! a compact JWS (RFC 7515 §3.1) that is valid for five minutes.
+//! request in the namespace. It signs them with a private key; the proxy has the public key. A
+//! token is a compact JWS (RFC 7515 §3.1) that is valid for five minutes.
 
 mod claims;
 
@@ -13,7 +13,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
 use self::claims::TokenClaims;
 
-/// The permission that a verified token gives: uploads to this PVC.
+/// The permission that a verified token grants: uploads to this PVC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UploadGrant {
     /// The namespace of the PVC.
@@ -22,7 +22,7 @@ pub struct UploadGrant {
     pub pvc: String,
 }
 
-/// A reason why a token does not allow a request.
+/// Reasons why a token does not permit a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error("no bearer token in the Authorization header")]
@@ -34,8 +34,8 @@ pub(crate) enum TokenError {
 }
 
 impl TokenError {
-    /// Returns the reason for the client, and what to do about it. It does not help a forger: it
-    /// does not say what is wrong with an invalid token.
+    /// Returns the reason to report to the client, and advice on what to do. For an invalid token
+    /// it does not state what is wrong, so that it does not help an attacker to forge one.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Self::NoToken => "no token: send the header \"Authorization: Bearer TOKEN\"\n",
@@ -46,7 +46,7 @@ impl TokenError {
         }
     }
 
-    /// Returns the status that CDI's clients expect.
+    /// Returns the HTTP status that CDI's clients expect.
     pub(crate) fn status_code(self) -> StatusCode {
         match self {
             Self::NoToken | Self::Unsuitable(_) => StatusCode::BAD_REQUEST,
@@ -58,14 +58,14 @@ impl TokenError {
 /// The first line of a public key in PEM (RFC 7468 §13).
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----";
 
-/// A reason why a key cannot be used.
+/// Reasons why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The text is not a valid key.
     #[error("it must be one RSA key in PEM: {0}")]
     Malformed(#[from] jsonwebtoken::errors::Error),
-    /// The text is a private key, or more than one key. A private key would be read as a public
-    /// key that has signed nothing, and only one of several keys would count.
+    /// The text is a private key, or contains more than one key. A private key would be parsed as
+    /// a public key that matches no signature, and of several keys only one would be used.
     #[error("it must be one public key, which begins with {PUBLIC_KEY:?}")]
     NotPublic,
 }
@@ -73,20 +73,20 @@ pub enum KeyError {
 /// Verifies tokens with one public key.
 pub struct TokenVerifier {
     key: DecodingKey,
-    /// Settings that validate only the signature. Times and names are checked in [`TokenClaims`].
+    /// Settings that validate only the signature. [`TokenClaims`] checks times and names.
     signature: Validation,
 }
 
 impl TokenVerifier {
-    /// Creates a verifier with the public key in `pem`.
+    /// Creates a verifier from the public key in `pem`.
     pub fn new(pem: &str) -> Result<Self, KeyError> {
         if !pem.trim_start().starts_with(PUBLIC_KEY) || pem.matches("-----BEGIN").count() != 1 {
             return Err(KeyError::NotPublic);
         }
         let key = DecodingKey::from_rsa_pem(pem.as_bytes())?;
         let mut signature = Validation::new(Algorithm::PS256);
-        // CDI's API server signs with PS256, but its own verifier accepts every RSA algorithm that
-        // the header names.
+        // CDI's API server signs with PS256, but its own verifier accepts any RSA algorithm that
+        // the token header names.
         signature.algorithms = vec![
             Algorithm::PS256,
             Algorithm::PS384,
@@ -102,7 +102,7 @@ impl TokenVerifier {
         Ok(Self { key, signature })
     }
 
-    /// Returns the grant of the token in the header `Authorization`, at the time `now`.
+    /// Returns the grant for the token in the `Authorization` header, as valid at the time `now`.
     pub(crate) fn verify_grant(
         &self,
         authorization: Option<&HeaderValue>,
@@ -113,7 +113,7 @@ impl TokenVerifier {
             .map_err(|_| TokenError::Invalid("it is malformed, or not signed by a trusted key"))?;
         if decoded.header.crit.is_some() {
             // RFC 7515 §4.1.11: `crit` lists extensions that a verifier must understand, and this
-            // one supports none.
+            // verifier supports none.
             return Err(TokenError::Invalid("it requires an extension that is not supported"));
         }
         let claims = decoded.claims;
@@ -122,7 +122,7 @@ impl TokenVerifier {
     }
 }
 
-/// Returns the token in `Bearer TOKEN` (RFC 6750 §2.1, without padding).
+/// Returns the token in a header of the form `Bearer TOKEN` (RFC 6750 §2.1, without padding).
 fn bearer_token(value: &HeaderValue) -> Option<&str> {
     let text = value.to_str().ok()?;
     let (scheme, rest) = text.split_at_checked("Bearer".len())?;

@@ -16,7 +16,7 @@ use super::{UnavailableError, UploadContent, UpstreamAddress, WORDS_CHARS, Waiti
 use crate::names;
 use crate::token::UploadGrant;
 
-/// Time to wait for an upload server that is not ready.
+/// Time to wait for an upload server that is not ready yet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Pause between two lookups of a PVC.
@@ -26,22 +26,22 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PORT: u16 = 8443;
 
 /// Time for which the result of a lookup is shared with other requests. It is shorter than
-/// [`INTERVAL`], so that a request that waits alone makes a new lookup each time.
+/// [`INTERVAL`], so that a single waiting request makes a new lookup each time.
 const SHARED: Duration = Duration::from_millis(250);
 
-/// Time for which a lookup may hold a permit for prompt lookups. An API server answers within a
-/// few milliseconds.
+/// Maximum time for which a lookup holds a permit for prompt lookups; a lookup that takes longer
+/// counts as slow. An API server normally answers within a few milliseconds.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// Maximum number of simultaneous prompt lookups. A burst of n slow lookups delays the others by n
-/// times [`PROMPT`], divided by this number.
+/// Maximum number of simultaneous prompt lookups. A burst of n slow lookups delays the other
+/// lookups by n times [`PROMPT`], divided by this number.
 const PROMPT_LOOKUPS: usize = 32;
 
-/// Maximum number of simultaneous slow lookups. They have permits of their own: with common
-/// permits, 60 hanging lookups made every second upload to other PVCs fail after ten seconds.
+/// Maximum number of simultaneous slow lookups. They have separate permits: with shared permits,
+/// 60 hanging lookups made every second upload to other PVCs fail after ten seconds.
 const SLOW_LOOKUPS: usize = 32;
 
-/// The PVCs of all namespaces.
+/// Access to the PVCs of all namespaces.
 pub struct ClusterClaims {
     client: Client,
     looks: Mutex<HashMap<UploadGrant, Arc<ClaimLookup>>>,
@@ -49,24 +49,24 @@ pub struct ClusterClaims {
     slow: Semaphore,
 }
 
-/// The last lookup of a PVC. The request that holds the lock makes the lookup, and the others wait
-/// for its result.
+/// The most recent lookup of a PVC. The request that holds the lock makes the lookup, and the
+/// others wait for its result.
 #[derive(Default)]
 struct ClaimLookup(AsyncMutex<LastLookup>);
 
 #[derive(Default)]
 struct LastLookup {
-    /// The result of the lookup, and the time when it arrived.
+    /// The result of the lookup, and the time at which it arrived.
     seen: Option<(Instant, Seen)>,
-    /// True if the lookup took longer than [`PROMPT`], or is taking that long now.
+    /// True if the lookup took longer than [`PROMPT`], or has already been running for that time.
     is_slow: bool,
 }
 
-/// The name of the PVC that is filled and its content, if its upload server is ready.
+/// The name of the PVC to be filled and its content type, if its upload server is ready.
 type Seen = Result<Option<(String, UploadContent)>, UnavailableError>;
 
 impl ClaimLookup {
-    /// Returns false if the PVC was not asked for recently.
+    /// Returns false if no request is using this lookup and its result is too old to be shared.
     fn is_of_use(self: &Arc<Self>) -> bool {
         let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
         Arc::strong_count(self) > 1
@@ -113,8 +113,8 @@ impl ClusterClaims {
         Arc::clone(looks.entry(grant.clone()).or_default())
     }
 
-    /// Looks up a PVC. However many requests ask for it, the API server is asked only a few times
-    /// a second.
+    /// Looks up a PVC. However many requests need it, the API server receives only a few requests
+    /// per second.
     async fn look_up_claim(&self, grant: &UploadGrant, shared: &ClaimLookup) -> Seen {
         let mut last = shared.0.lock().await;
         if let Some((when, seen)) = &last.seen
@@ -128,8 +128,8 @@ impl ClusterClaims {
         seen
     }
 
-    /// Asks the API server. The lookup holds a permit for prompt lookups as long as it may be
-    /// prompt.
+    /// Sends the lookup to the API server. The lookup holds a permit for prompt lookups until it
+    /// counts as slow.
     async fn query_claim(&self, api: &Api<PersistentVolumeClaim>, pvc: &str, is_slow: &mut bool) -> Seen {
         let mut answer = pin!(look_up_volume(api, pvc));
         if !*is_slow {
@@ -142,8 +142,8 @@ impl ClusterClaims {
             // request.
             *is_slow = true;
         }
-        // Without a permit, the lookup does not wait for the API server's answer, because the
-        // answer takes memory. The caller asks again a second later.
+        // Without a permit, the lookup does not wait for the API server's response, because the
+        // response takes memory. The caller tries again a second later.
         let Ok(_place) = self.slow.try_acquire() else {
             return Ok(None);
         };
@@ -154,13 +154,13 @@ impl ClusterClaims {
     }
 }
 
-/// Returns the name of the PVC that is filled and its content, if its upload server is ready.
+/// Returns the name of the PVC to be filled and its content type, if its upload server is ready.
 async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
     let claim = get_claim(api, pvc).await?.ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
     let (name, claim) = match filled_claim(&claim) {
         FilledClaim::Itself => (pvc.to_owned(), claim),
         FilledClaim::NotYet => return Ok(None),
-        // A name from an annotation is also checked before it becomes part of a host name.
+        // A name from an annotation is validated too, because it becomes part of a host name.
         FilledClaim::Prime(prime) if !names::is_subdomain(&prime) => {
             return Err(UnavailableError::NoPrime(pvc.to_owned()));
         }

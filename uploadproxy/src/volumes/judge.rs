@@ -14,10 +14,10 @@ const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
 const POD_READY: &str = "cdi.kubevirt.io/storage.pod.ready";
 /// The content type: `kubevirt` for a disk, or `archive`.
 const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
-/// The PVC that is actually filled, while a populator works on another one.
+/// The name of the PVC that is actually filled while a populator is at work, called the PVC prime.
 const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
 
-/// API group and kind of the populator of uploads.
+/// API group and kind of the populator for uploads.
 const POPULATOR: (&str, &str) = ("cdi.kubevirt.io", "VolumeUploadSource");
 
 /// The PVC that an upload fills.
@@ -25,7 +25,8 @@ const POPULATOR: (&str, &str) = ("cdi.kubevirt.io", "VolumeUploadSource");
 pub(super) enum FilledClaim {
     /// The PVC itself.
     Itself,
-    /// The PVC prime of a populator, with its name in the same namespace.
+    /// The PVC prime of a populator: another PVC with this name in the same namespace, which is
+    /// filled first.
     Prime(String),
     /// A PVC prime that does not exist yet.
     NotYet,
@@ -47,15 +48,15 @@ pub(super) fn filled_claim(pvc: &PersistentVolumeClaim) -> FilledClaim {
     }
 }
 
-/// Returns the content that the filled PVC `pvc` expects; `None` while its upload server is not
-/// ready. `asked` is the PVC that the client named.
+/// Returns the content type that the filled PVC `pvc` expects, or `None` while its upload server
+/// is not ready. `asked` is the PVC that the client named.
 pub(super) fn upload_content(
     asked: &str,
     pvc: &PersistentVolumeClaim,
 ) -> Result<Option<UploadContent>, UnavailableError> {
     let annotations = pvc.annotations();
     let name = pvc.name_any();
-    // The checks follow upstream's order, because the client gets the first error (contract §3.6).
+    // The checks are in upstream's order, because the client gets the first error (contract §3.6).
     if !annotations.contains_key(UPLOAD_TARGET) {
         return Err(UnavailableError::NoTarget(name));
     }

@@ -1,4 +1,4 @@
-//! Finds the upload server of a PVC, and checks that it waits for an upload.
+//! Finds the upload server of a PVC, and checks that the PVC is waiting for an upload.
 
 pub(crate) mod cluster;
 mod judge;
@@ -10,13 +10,13 @@ use crate::token::UploadGrant;
 /// The address of an upload server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UpstreamAddress {
-    /// The host name, which is also the name in the server's certificate.
+    /// The host name, which the server's certificate must also contain.
     pub host: String,
     /// The TCP port.
     pub port: u16,
 }
 
-/// The content that an upload brings.
+/// The content of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UploadContent {
     /// A disk image.
@@ -25,7 +25,7 @@ pub enum UploadContent {
     Archive,
 }
 
-/// A PVC that waits for an upload.
+/// A PVC that is waiting for an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingClaim {
     /// The address of its upload server.
@@ -34,11 +34,11 @@ pub struct WaitingClaim {
     pub content: UploadContent,
 }
 
-/// Maximum number of characters of a message of the API server, or of an annotation, that clients
-/// get.
+/// Maximum number of characters that clients receive of an API server's message or of an
+/// annotation.
 const WORDS_CHARS: usize = 1 << 10;
 
-/// A reason why an upload is not possible now, in words for the client.
+/// Reasons why an upload is not possible now, worded for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnavailableError {
     #[error("rejecting Upload Request for PVC {0} that doesn't exist")]
@@ -51,7 +51,7 @@ pub(crate) enum UnavailableError {
     Finished(String),
     #[error("rejecting upload request for PVC {pvc} - upload content-type {content_type} is invalid")]
     ContentType { pvc: String, content_type: String },
-    /// The text is Go's, and clients recognise it.
+    /// The text is the one that Go uses, because clients recognize it.
     #[error("context deadline exceeded")]
     TimedOut,
     /// The message of the API server.
@@ -59,7 +59,7 @@ pub(crate) enum UnavailableError {
     Api(String),
 }
 
-/// The source of information about PVCs.
+/// The source from which information about PVCs is obtained.
 pub enum ClaimDirectory {
     /// The API server of a cluster.
     Cluster(cluster::ClusterClaims),
@@ -68,7 +68,7 @@ pub enum ClaimDirectory {
 }
 
 impl ClaimDirectory {
-    /// Returns the upload server of a PVC. Waits a limited time until the server is ready.
+    /// Returns the upload server of a PVC. Waits for a limited time until the server is ready.
     pub(crate) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
         match self {
             Self::Cluster(claims) => claims.find_volume(grant).await,
