@@ -21,20 +21,20 @@ use url::Url;
 
 use crate::source::VolumeReadError;
 
-/// Timeout of the request that asks whether the server accepts zstd.
+/// The checksum of a zstd clone. It detects damage and is cheap to compute.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The checksum of a clone in zstd. It detects damage and is cheap to compute.
 const CHECKSUM: DigestAlgorithm = DigestAlgorithm::Crc64Nvme;
 
-/// The client's certificate and key, and the certificate authorities of its server, all in PEM.
+/// The client's certificate and key, and the certificates of the server's authorities, all in PEM.
 pub(crate) struct ClientIdentity<'p> {
     pub(crate) certificate: &'p [u8],
     pub(crate) key: &'p [u8],
     pub(crate) authorities: &'p [u8],
 }
 
-/// The reason why a client cannot be made from its URL, certificates and key.
+/// Reasons why a client cannot be created from its URL, certificates and key.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
     #[error("{0:?} is not the https URL of an upload server: write https://HOST:PORT/v1beta1/upload")]
@@ -67,8 +67,8 @@ impl UploadClient {
         server.map(Self).ok_or_else(wrong)
     }
 
-    /// Asks the server whether it accepts zstd. Returns false if it does not respond as
-    /// our server does; it then gets what CDI's cloner sends.
+    /// Asks the server whether it accepts zstd. Returns false if the server does not respond as
+    /// ours does; the clone is then sent in CDI's format.
     pub(crate) async fn takes_zstd(&self) -> bool {
         match timeout(QUESTION_PATIENCE, self.query_zstd_support()).await {
             Ok(Ok(takes)) => takes,
@@ -84,11 +84,11 @@ impl UploadClient {
     }
 
     async fn query_zstd_support(&self) -> Result<bool, String> {
-        // Every upload server answers HEAD on this path without beginning an upload (contract
-        // §2.4).
+        // Every upload server answers a HEAD request on this path without beginning an upload
+        // (contract §2.4).
         let request = self.0.build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new());
         let mut request = request.map_err(describe_error)?;
-        // The server lists its encodings only if the request names one.
+        // The server lists its encodings only if the request contains this header.
         let zstd = HeaderValue::from_static(ZSTD);
         request.headers_mut().insert(ENCODING_HEADER, zstd);
         let mut connection = self.0.connect(|_| ()).await.map_err(describe_error)?;
@@ -119,8 +119,8 @@ impl UploadClient {
         let mut request = request.map_err(describe_error)?;
         let content_type = content_type.parse().map_err(describe_error)?;
         request.headers_mut().insert(CONTENT_HEADER, content_type);
-        // Only our servers understand these headers. CDI's servers get exactly what CDI's cloner
-        // sends.
+        // Only our servers support these headers. CDI's servers get exactly the same request as
+        // from CDI's cloner.
         if is_zstd {
             for (name, value) in [
                 (ENCODING_HEADER, ZSTD),
@@ -141,7 +141,7 @@ impl UploadClient {
 /// The body of a clone.
 struct CloneBody {
     stream: EncodedStream<VolumeReadError>,
-    /// The digest of the bytes sent so far, if it will be sent in a trailer.
+    /// The digest of the bytes sent so far, if it is to be sent in a trailer.
     digest: Option<RunningDigest>,
 }
 
@@ -161,7 +161,7 @@ impl Body for CloneBody {
                 Poll::Ready(Some(Ok(Frame::data(part))))
             }
             Some(Err(broken)) => Poll::Ready(Some(Err(broken))),
-            // The checksum marks the end of the volume for the server.
+            // The checksum tells the server that the volume is complete.
             None => Poll::Ready(self.digest.take().and_then(checksum_trailer).map(Ok)),
         }
     }

@@ -13,11 +13,11 @@ use crate::source::Tally;
 use crate::source::{VolumeReadError, VolumeSource};
 use datapath::encode::outgoing::EncodedStream;
 
-/// Maximum number of threads that encode. Two of them compress faster than a network of 10 Gbit/s
-/// can send.
+/// Maximum number of encoder threads. Two of them compress faster than a 10 Gbit/s network can
+/// send.
 const MAX_ENCODERS: usize = 4;
 
-/// The reason why a clone failed.
+/// Reasons why a clone failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CloneError {
     /// The volume cannot be read.
@@ -26,7 +26,7 @@ pub(crate) enum CloneError {
     /// The server cannot be reached, or the connection broke.
     #[error("{0}")]
     Transport(String),
-    /// The server refuses the clone.
+    /// The server rejected the clone.
     #[error("Unexpected status code {}{}", .0.status.as_u16(), reason_suffix(.0))]
     Refused(ServerResponse),
     /// The server answered with success before the whole clone was sent.
@@ -41,7 +41,7 @@ pub(crate) enum CloneError {
 }
 
 impl CloneError {
-    /// The failures that the metrics distinguish, each as its stage and its kind.
+    /// The failures that the metrics distinguish, each with its stage and its kind.
     pub(crate) const TROUBLES: [(Stage, &'static str); 4] = [
         (Stage::Source, "io"),
         (Stage::Target, "transport"),
@@ -49,7 +49,7 @@ impl CloneError {
         (Stage::Target, "early"),
     ];
 
-    /// Returns the entry of [`Self::TROUBLES`] for this error, or `None` for a bug or a thread
+    /// Returns the entry in [`Self::TROUBLES`] for this error, or `None` for a bug or a thread
     /// that could not be started.
     pub(crate) fn stage_and_kind(&self) -> Option<(Stage, &'static str)> {
         let [source, transport, refused, early] = Self::TROUBLES;
@@ -67,17 +67,17 @@ fn reason_suffix(answer: &ServerResponse) -> String {
     if answer.reason.is_empty() { String::new() } else { format!(": {}", answer.reason) }
 }
 
-/// How the encoding of a clone is chosen.
+/// The way in which the encoding of a clone is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EncodingChoice {
     /// zstd if the server accepts it, otherwise snappy.
     Auto,
-    /// This encoding, without asking the server.
+    /// The given encoding, without asking the server.
     Fixed(Encoding),
 }
 
-/// Sends `source` to the server of `client`, and returns the encoding that was used. Succeeds only
-/// if the whole volume was sent and the server answered with a 2xx status.
+/// Sends `source` to the server of `client`, and returns the encoding used. Succeeds only if the
+/// whole volume was sent and the server answered with a 2xx status.
 pub(crate) async fn send_volume(
     source: VolumeSource,
     client: &UploadClient,
@@ -99,8 +99,8 @@ pub(crate) async fn send_volume(
         Arc::clone(tally),
     )?;
     let answer = client.post_clone(content_type, encoding, outgoing).await;
-    // A read error of the volume breaks the connection too. The read error is the cause, so it is
-    // reported instead of the error of the connection.
+    // A read error of the volume breaks the connection too. The read error is the actual cause, so
+    // it is reported instead of the connection error.
     if tally.is_broken() {
         return Err(match tally.take_failure() {
             Some(error) => error.into(),
@@ -115,7 +115,8 @@ pub(crate) async fn send_volume(
     }
 }
 
-/// Returns the number of threads that encode: one for each CPU of this process, up to a maximum.
+/// Returns the number of encoder threads: one for each CPU that this process may use, up to a
+/// maximum.
 pub(crate) fn encoder_threads() -> NonZeroUsize {
     let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
     program::job::data_threads().min(most)

@@ -1,4 +1,4 @@
-//! Estimates the size of a directory tree for the progress display, as `du` does.
+//! Estimates the size of a directory tree for the progress display, in the same way as `du`.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -8,25 +8,26 @@ use std::path::{Path, PathBuf};
 /// The unit of `st_blocks`, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Maximum number of files with several hard links that are remembered, so that each is counted
+/// Maximum number of files with several hard links that are remembered so that each is counted
 /// once. They take 32 MiB of memory.
 const MAX_LINKED: usize = 1 << 20;
 
-/// Selects the bytes of a file that are counted.
+/// The bytes of a file that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SizeKind {
-    /// The bytes that are allocated (`du -s --block-size=1`).
+    /// Only the bytes that are allocated (`du -s --block-size=1`).
     Allocated,
-    /// All bytes, holes included (`du -sb`).
+    /// All bytes, including holes (`du -sb`).
     Apparent,
 }
 
-/// Returns the number of bytes of the files at and below `root`. Unreadable entries are skipped
-/// here; the clone itself will report them if they are part of it.
+/// Returns the number of bytes of all files at and below `root`. Unreadable entries are skipped
+/// here; if they are part of the clone, the clone itself will report them.
 pub(crate) fn tree_bytes(root: &Path, count: SizeKind) -> u64 {
     let mut total = 0;
     let mut linked = HashSet::new();
-    // A list instead of recursion, because the volume decides how deep directories nest.
+    // A list is used instead of recursion, because the volume determines how deep directories
+    // nest.
     let mut waiting: Vec<PathBuf> = vec![root.to_owned()];
     while let Some(path) = waiting.pop() {
         let is_root = path == root;

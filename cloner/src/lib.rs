@@ -6,12 +6,12 @@
 //!  tar        zeros      zstd          body
 //! ```
 //!
-//! One thread reads and several encode. Encoded pieces are sent in order. The number of bytes
-//! between the threads is limited ([`datapath::encode::outgoing`]).
+//! One thread reads, and several threads encode. Encoded pieces are sent in order. The number of
+//! bytes in transit between the threads is limited ([`datapath::encode::outgoing`]).
 //!
-//! If reading the source fails, the request body is aborted, so that no server takes a part for
+//! If reading the source fails, the request body is aborted, so that no server mistakes a part for
 //! the whole volume. A clone succeeds only if the server answers with a 2xx status after the end
-//! of the stream was handed over.
+//! of the stream was passed to the network.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! `cdi-cloner`: sends a volume to an upload server.
 //!
-//! It is one program with two modes: a command line with subcommands for people, and CDI's cloner
-//! pod, where it replaces both the start-up script and the program.
+//! The program has two modes: a command line with subcommands for people, and CDI's cloner pod. In
+//! the pod it replaces both the start-up script and the program that the script starts.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,8 @@ use program::program_mode;
 
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
-    // CDI's script ignores its arguments, but a request for help or the version is still answered.
+    // CDI's script ignores its arguments, but here a request for help or the version is still
+    // answered.
     let asks = matches!(
         program_mode::program_arguments().first().and_then(|first| first.to_str()),
         Some("-h" | "--help" | "-V" | "--version")

@@ -78,7 +78,7 @@ pub(super) struct CloneArgs {
     #[arg(long, value_enum, default_value = "auto", help_heading = "Stream")]
     pub(super) encoding: WireEncoding,
 
-    /// Verbosity.
+    /// The verbosity.
     #[command(flatten)]
     pub(super) shown: ProgressArgs,
 }
@@ -93,7 +93,7 @@ pub(super) struct PackArgs {
     #[arg(long, value_enum, default_value = "snappy", help_heading = "Stream")]
     pub(super) encoding: FileEncoding,
 
-    /// Verbosity.
+    /// The verbosity.
     #[command(flatten)]
     pub(super) log: LogArgs,
 }
@@ -109,7 +109,7 @@ pub(super) struct VolumeSourceArgs {
     pub(super) no_holes: bool,
 }
 
-/// `--encoding` of `clone`.
+/// Values of `--encoding` for `clone`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum WireEncoding {
     /// zstd if the server accepts it, otherwise snappy
@@ -130,7 +130,7 @@ impl From<WireEncoding> for EncodingChoice {
     }
 }
 
-/// `--encoding` of `pack`.
+/// Values of `--encoding` for `pack`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum FileEncoding {
     /// The snappy framing format: what CDI's cloner sends

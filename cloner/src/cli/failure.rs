@@ -47,8 +47,8 @@ impl FailedCommand for ClonerCommandError {
 }
 
 impl ClonerCommandError {
-    /// Returns the error of a command whose clone to `url` failed with `error`. The messages of
-    /// [`CloneError`] are CDI's, which do not name the server.
+    /// Returns the command's error for a clone to `url` that failed with `error`. The messages of
+    /// [`CloneError`] are CDI's and do not name the server, so the URL is added here.
     pub(super) fn from_clone(error: &CloneError, url: &str) -> Self {
         match error {
             CloneError::Source(_) => Self::Source(error.to_string()),
@@ -57,7 +57,7 @@ impl ClonerCommandError {
                 Self::Server(format!("{url}: {reason}; {advice}"))
             }
             CloneError::Refused(answer) => {
-                // An HTML page is meant for browsers, so it is left out.
+                // An HTML page is meant for browsers, so it is omitted.
                 let sentence = match answer.reason.starts_with('<') {
                     true => format!("Unexpected status code {}", answer.status.as_u16()),
                     false => error.to_string(),
@@ -72,16 +72,16 @@ impl ClonerCommandError {
     }
 }
 
-/// Texts of rustls, the system and hyper for a connection that the server has closed.
+/// Messages of rustls, the operating system and hyper for a connection that the server has closed.
 const CONNECTION_ENDS: [&str; 5] =
     ["fatal alert", "Broken pipe", "reset by peer", "connection was not ready", "connection closed"];
 
-/// Returns a description of a connection error and advice on what to do. The description leaves
-/// out Go's wording, which CDI's cloner has.
+/// Returns a description of a connection error, and advice on what to do. The description omits
+/// Go's wording, which CDI's cloner uses.
 fn plain_reason(reason: &str) -> (String, &'static str) {
     match reason.strip_prefix("dial tcp").and_then(|dial| dial.split_once(": ")) {
         Some((_, cause)) => {
-            // A failed lookup reads "dial tcp: lookup HOST: no such host".
+            // A failed lookup has the form "dial tcp: lookup HOST: no such host".
             let cause = cause.strip_prefix("connect: ").unwrap_or(cause);
             (format!("cannot connect: {cause}"), "is the address right, and is the server running?")
         }
@@ -94,8 +94,8 @@ fn plain_reason(reason: &str) -> (String, &'static str) {
         None if reason.contains("invalid peer certificate") => {
             (reason.to_owned(), "check the address, and the clock of this machine")
         }
-        // A rejected certificate can cause any of these errors: the server's alert races with the
-        // first bytes that are sent.
+        // A rejected certificate can cause any of these errors, because the server's alert races
+        // with the first bytes that are sent.
         None if CONNECTION_ENDS.iter().any(|end| reason.contains(end)) => {
             let advice = "does it accept this client? Check --cert and --key, and the server's log";
             (format!("the server ended the connection ({reason})"), advice)

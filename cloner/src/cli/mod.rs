@@ -31,7 +31,7 @@ use crate::source::Tally;
 use crate::source::VolumeSource;
 use datapath::encode::outgoing::EncodedStream;
 
-/// The program's name, with which error lines begin.
+/// The program's name, which begins each error line.
 const PROGRAM: &str = "cdi-cloner";
 
 /// Returns true if `arguments` (without the program's name) name a subcommand.
@@ -39,15 +39,15 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
     command_line::names_subcommand::<ClonerCli>(arguments)
 }
 
-/// Runs the command that `arguments` (without the program's name) specify.
+/// Runs the command in `arguments` (without the program's name).
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, |cli: ClonerCli| match cli.command {
         ClonerCommand::Clone(arguments) => clone_volume(arguments),
         ClonerCommand::Pack(arguments) => {
             arguments.log.begin_logging(PROGRAM);
             under_signals(async {
-                // Runs on another thread, because a pipe may be slow and signals must be handled
-                // meanwhile.
+                // This runs on another thread, because a pipe may be slow and signals must be
+                // handled meanwhile.
                 let packed = threads::run_blocking(move || pack_volume(&arguments)).await;
                 packed.map_err(|error| ClonerCommandError::Internal(error.to_string()))?
             })
@@ -55,8 +55,8 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     })
 }
 
-/// Runs `job` until it ends or a signal arrives. Nothing has to be cleaned up after a signal: the
-/// server is responsible for a partial clone.
+/// Runs `job` until it ends or a signal arrives. No clean-up is necessary after a signal, because
+/// the server is responsible for a partial clone.
 fn under_signals<T>(
     job: impl Future<Output = Result<T, ClonerCommandError>>,
 ) -> Result<T, ClonerCommandError> {
@@ -79,8 +79,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let encoding = arguments.encoding;
     let url = arguments.url.clone();
     let cloning = async {
-        // Runs on another thread, because counting the bytes of a large tree takes a while and
-        // signals must be handled meanwhile.
+        // This runs on another thread, because counting the bytes of a large tree takes a while
+        // and signals must be handled meanwhile.
         let opened = threads::run_blocking(move || open_endpoints(&arguments, &estimate)).await;
         let (source, client) = opened.map_err(|error| ClonerCommandError::Internal(error.to_string()))??;
         let sent = clone::send_volume(source, &client, encoding.into(), &tally).await;
@@ -173,7 +173,7 @@ fn volume_bytes(source: &VolumeSource, arguments: &VolumeSourceArgs) -> u64 {
     }
 }
 
-/// Returns the message for `error`, with the options to check.
+/// Returns the message for `error`, which names the options to check.
 fn setup_text(error: &SetupError) -> String {
     match error {
         SetupError::Url(_) => error.to_string(),

@@ -16,7 +16,7 @@ use crate::source::Tally;
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum CloneEvent {
-    /// Progress, once a second. `source_total` is an estimate, and 0 until it is known.
+    /// Printed once a second. `source_total` is an estimate; it is 0 until it is known.
     Progress { source_bytes: u64, source_total: u64, sent_bytes: u64 },
     /// The last line of a clone that succeeded.
     Done {
@@ -31,7 +31,8 @@ pub(super) enum CloneEvent {
     Error { message: String, code: u8, warnings: Vec<String> },
 }
 
-/// The time that each stage of a clone was busy. The source is the volume, the target the network.
+/// The time that each stage of a clone was busy. The source is the volume, and the target is the
+/// network.
 #[derive(Debug, Default)]
 pub(super) struct CloneTimes(pub(super) StageTimes);
 
@@ -41,7 +42,7 @@ impl Observer for CloneTimes {
     }
 }
 
-/// A clone as the progress display reads it.
+/// A clone, in the form that the progress display needs.
 pub(super) struct CloneView {
     pub(super) tally: Arc<Tally>,
     /// The approximate number of bytes that will be read; 0 until they are counted.
@@ -60,7 +61,8 @@ impl WatchedJob for CloneView {
     }
 
     fn total_bytes(&self) -> Option<u64> {
-        // The estimate may be too small, and the total must not be less than what was read.
+        // The estimate may be too small, but the displayed total must not be less than the bytes
+        // already read.
         let estimate = Some(self.estimated_bytes()).filter(|estimate| *estimate > 0);
         estimate.map(|estimate| estimate.max(self.done_bytes()))
     }

@@ -16,7 +16,7 @@ pub(super) struct Config {
     /// True if the volume is a block device.
     pub(super) is_device: bool,
     pub(super) mount: PathBuf,
-    /// Estimate of the bytes to send; 0 if there is none.
+    /// Estimated number of bytes to send; 0 if there is no estimate.
     pub(super) upload_bytes: u64,
     /// The UID of the clone's owner.
     pub(super) owner_uid: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Parses the number of bytes as Go's `flag` package does.
+    /// Parses the number of bytes in the same way as Go's `flag` package.
     pub(super) fn upload_bytes(flags: &KlogFlags) -> Result<u64, FlagError> {
         let value = flags.own_value(UPLOAD_BYTES_FLAG).unwrap_or("0");
         value.parse().map_err(|_| FlagError::Value {
@@ -61,8 +61,8 @@ impl Config {
             mount: mount.into(),
             upload_bytes,
             owner_uid: optional("OWNER_UID"),
-            // Read in upstream's order, because the error names the first missing variable
-            // (contract §4.2).
+            // The variables are read in upstream's order, because the error names the first one
+            // that is missing (contract §4.2).
             key: needed("CLIENT_KEY")?.into(),
             certificate: needed("CLIENT_CERT")?,
             authorities: needed("SERVER_CA_CERT")?,
@@ -72,7 +72,7 @@ impl Config {
         })
     }
 
-    /// Returns the certificate and key for the server, and the authorities that verify the server.
+    /// Returns the client's certificate and key, and the authorities that verify the server.
     pub(super) fn client_identity(&self) -> ClientIdentity<'_> {
         ClientIdentity {
             certificate: self.certificate.as_bytes(),

@@ -35,10 +35,10 @@ const PROGRAM: &str = "cdi-cloner";
 const DEPRECATED: DeprecatedNames =
     &[("errors", "cdi_cloner_errors_total"), ("stage_seconds", "cdi_cloner_stage_seconds_total")];
 
-/// The name by which CDI's image starts the program.
+/// The name under which CDI's image starts the program.
 const SCRIPT: &str = "cloner_startup.sh";
 
-/// Interval between two updates of the progress.
+/// Interval between two updates of the progress metric.
 const PERIOD: Duration = Duration::from_secs(1);
 
 const FLAGS: [OwnFlag; 3] = [
@@ -47,13 +47,13 @@ const FLAGS: [OwnFlag; 3] = [
     OwnFlag { name: MOUNT_FLAG, purpose: "path of the volume: a directory or a block device" },
 ];
 
-/// Returns true if the program was started by the name that CDI's image uses.
+/// Returns true if the program was started under the name that CDI's image uses.
 pub fn is_script(name: &OsStr) -> bool {
     Path::new(name).file_name() == Some(OsStr::new(SCRIPT))
 }
 
-/// Runs the cloner of a pod with `arguments` and environment `env`. Without arguments, it first
-/// does the work of the script that would pass them.
+/// Runs the cloner of a pod with `arguments` and the environment `env`. Without arguments, it
+/// first does the work of the script that would otherwise pass them.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let scripted = if arguments.is_empty() {
         match startup::startup_arguments(env, &mut print_line) {
@@ -71,7 +71,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 }
 
 fn print_line(line: &str) {
-    // The clone must not fail because the log of the pod is gone.
+    // A closed stdout must not make the clone fail.
     writeln!(io::stdout(), "{line}").ok();
 }
 
@@ -88,7 +88,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
         Err(refusal) => return report_fatal(&refusal),
     };
     let registry = MetricsRegistry::default();
-    // Controllers look for the series of an owner, so a clone without an owner gets no series.
+    // Controllers look for a metric series by owner, so a clone without an owner gets no series.
     let progress = config
         .owner_uid
         .as_ref()
@@ -113,7 +113,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     }
 }
 
-/// Sends the volume. The error is the message for the log.
+/// Sends the volume. On failure, returns the message for the log.
 async fn clone_volume(config: &Config, metrics: &TransferMetrics, tally: &Arc<Tally>) -> Result<(), String> {
     let failed = |error: CloneError| {
         metrics.record_failure(error.stage_and_kind());
@@ -135,7 +135,7 @@ async fn clone_volume(config: &Config, metrics: &TransferMetrics, tally: &Arc<Ta
     sent.map(drop).map_err(failed)
 }
 
-/// Updates the progress forever.
+/// Updates the progress metric until the future is dropped.
 async fn report_progress(progress: Option<&ProgressMetric>, tally: &Tally, total: u64) {
     let mut ticks = tokio::time::interval(PERIOD);
     loop {

@@ -1,10 +1,11 @@
-//! The flags and variables of the cloner's pod. Its start-up script turns the variables into
+//! The flags and variables of the cloner's pod. In CDI, a start-up script turns the variables into
 //! flags.
 
-/// `block` or `filesystem`. If this is set and the program has no arguments, it runs as a pod.
+/// The volume mode, `block` or `filesystem`. If this variable is set and the program has no
+/// arguments, it runs as a pod.
 pub const MODE_VARIABLE: &str = "VOLUME_MODE";
 
-/// True if the target's space is allocated, so holes need not stay holes.
+/// True if the target's space is fully allocated, so that holes need not be preserved.
 pub(super) const PREALLOCATION_VARIABLE: &str = "PREALLOCATION";
 
 pub(super) const CONTENT_TYPE_FLAG: &str = "content-type";

@@ -1,5 +1,5 @@
-//! Does the work of CDI's script `cloner_startup.sh` before it starts the cloner: inspects the
-//! volume, and turns variables into flags.
+//! Does the work that CDI's script `cloner_startup.sh` does before it starts the cloner: it
+//! inspects the volume, and turns variables into flags.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,11 +11,11 @@ use super::names::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_V
 use crate::estimate::{self, SizeKind};
 use crate::source::VolumeSource;
 
-/// The variable with the path of the volume.
+/// The variable that contains the path of the volume.
 const MOUNT_VARIABLE: &str = "MOUNT_POINT";
 
-/// Returns the arguments that the script passes, and prints what it prints. The error is the
-/// message with which the script exits, with code 1.
+/// Returns the arguments that the script would pass, and prints the same lines as the script. The
+/// error is the message with which the script exits, with code 1.
 pub(super) fn startup_arguments(
     env: &dyn NamedStrings,
     print: &mut dyn FnMut(&str),
@@ -35,8 +35,8 @@ pub(super) fn startup_arguments(
         },
         "filesystem" => {
             let is_preallocated = env.get(PREALLOCATION_VARIABLE).as_deref() == Some("true");
-            // Counts bytes as the script's call of `du` does: the tar of a preallocated clone has
-            // no holes (contract §4.1, §4.3).
+            // Bytes are counted like the script's `du` call does: the tar of a preallocated clone
+            // has no holes (contract §4.1, §4.3).
             let count = if is_preallocated { SizeKind::Apparent } else { SizeKind::Allocated };
             (cdi::FILES_CLONE, estimate::tree_bytes(path, count))
         }

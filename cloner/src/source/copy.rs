@@ -1,4 +1,4 @@
-//! Copies bytes of an open file into the outlet, and checks every read.
+//! Copies bytes of an open file to the outlet, and checks every read.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -10,17 +10,17 @@ use rustix::io::Errno;
 
 use super::VolumeReadError;
 
-/// A file whose size was announced to the receiver.
+/// An open file whose size was already announced to the receiver.
 #[derive(Clone, Copy)]
 pub(super) struct AnnouncedFile<'f> {
     pub(super) file: BorrowedFd<'f>,
-    /// The path of the file, for messages.
+    /// The path of the file, for error messages.
     pub(super) path: &'f Path,
     pub(super) size: u64,
 }
 
 impl AnnouncedFile<'_> {
-    /// Copies the whole file. Holes become zeros without being read.
+    /// Copies the whole file. Holes are sent as zeros without being read.
     pub(super) fn copy_contents(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
         let mut offset = 0;
         while offset < self.size {

@@ -1,4 +1,4 @@
-//! Reads a block device, or a file with a disk, from its first byte to its last.
+//! Reads a block device, or a disk image file, from its first byte to its last.
 
 use std::fs::File;
 use std::io;
@@ -40,7 +40,7 @@ impl DeviceSource {
         self.local.size()
     }
 
-    /// Returns the location of the disk's bytes.
+    /// Returns where the disk's bytes are stored.
     pub(super) fn storage_location(&self) -> Option<StorageLocation> {
         StorageLocation::from_file(&self.local)
     }
@@ -55,8 +55,8 @@ impl DeviceSource {
                 None => break,
             }
         }
-        // Holes are not read, so a file that became shorter may look like one with a hole at its
-        // end.
+        // Holes are not read, so a file that was truncated may look like one that ends with a
+        // hole.
         let end = self.local.size_now();
         let end = end.map_err(|source| io_error("find the size of", &self.path, source))?;
         let (path, announced) = (&self.path, self.size());

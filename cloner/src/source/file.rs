@@ -13,8 +13,8 @@ use super::{VolumeReadError, holes};
 /// The unit of `st_blocks` (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Appends the open file `file` with the name `name` in the archive. `stat` is the metadata of the
-/// file. Holes stay holes if `sparse`.
+/// Appends the open file `file` to the archive under `name`. `stat` is the metadata of the file.
+/// If `sparse` is true, holes are preserved.
 pub(super) fn append_file(
     file: BorrowedFd<'_>,
     path: &Path,
@@ -38,8 +38,8 @@ pub(super) fn append_file(
     check_unchanged(&open, stat)
 }
 
-/// Returns true if the file has holes. Uses GNU tar's heuristic: the file takes less space than
-/// its size.
+/// Returns true if the file has holes. This is GNU tar's heuristic: the file occupies less space
+/// than its size.
 fn has_holes(stat: &Stat, size: u64) -> bool {
     u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES < size
 }
@@ -65,8 +65,8 @@ fn append_sparse(
     Ok(())
 }
 
-/// Fails if the file became shorter, because bytes not yet read may be missing. Logs a warning if
-/// it grew or was written to.
+/// Fails if the file was truncated, because bytes that were not read yet may be missing. Logs a
+/// warning if it grew or was modified.
 fn check_unchanged(open: &AnnouncedFile<'_>, before: &Stat) -> Result<(), VolumeReadError> {
     let now = rustix::fs::fstat(open.file.as_fd())
         .map_err(|errno| VolumeReadError::from_errno("stat", open.path, errno))?;

@@ -1,4 +1,4 @@
-//! Finds the data of a file as regions of a tar archive.
+//! Finds the data regions of a file for a tar archive.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,11 +6,11 @@ use datapath::archive::write::{DataRegion, MAX_REGIONS};
 use datapath::local::next_data;
 use rustix::io::Errno;
 
-/// Size of the blocks in which the regions of a tar archive lie.
+/// Size of the blocks to which the regions in a tar archive are aligned.
 const BLOCK_BYTES: u64 = 512;
 
-/// Returns all data of a file of `size` bytes, in whole blocks. If there are more regions than a
-/// tar archive may hold, small holes count as data.
+/// Returns all data regions of a file of `size` bytes, in whole blocks. If there are more regions
+/// than a tar archive may contain, small holes are treated as data.
 pub(super) fn data_regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<DataRegion>, Errno> {
     let mut least_hole = 1;
     loop {
@@ -21,8 +21,8 @@ pub(super) fn data_regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<DataRe
     }
 }
 
-/// Returns the regions between holes of at least `least_hole` bytes; `None` if there are more than
-/// `most`.
+/// Returns the data regions between holes of at least `least_hole` bytes, or `None` if there are
+/// more than `most`.
 fn regions_between(
     file: BorrowedFd<'_>,
     size: u64,
@@ -37,8 +37,8 @@ fn regions_between(
         if data.is_empty() {
             break;
         }
-        // Regions are rounded outwards to whole blocks. Bytes of a hole read as zeros, so a region
-        // that is larger than its data does no harm.
+        // Regions are rounded outwards to whole blocks. A region that includes part of a hole does
+        // no harm, because holes read as zeros.
         let start = data.start - data.start % BLOCK_BYTES;
         let end = data.end.next_multiple_of(BLOCK_BYTES).min(size);
         let count = regions.len() as u64;

@@ -1,19 +1,21 @@
-//! Tracks hard links: the first name of a file carries the data, and the other names refer to it.
+//! Tracks hard links: the first name of a file is stored with its data, and the other names refer
+//! to it.
 
 use std::collections::HashMap;
 
 use rustix::fs::Stat;
 
-/// Maximum memory for remembered names. Beyond it, further names of a file become separate files.
+/// Maximum memory for remembered names. Beyond it, additional names of a file become separate
+/// files.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Memory of an entry in addition to its name: the key, the value, and their share of the table.
+/// Memory of an entry in addition to its name: the key, the value, and overhead of the table.
 const ENTRY_BYTES: usize = 96;
 
-/// Device and inode number of a file.
+/// The device and inode numbers of a file.
 type Key = (u64, u64);
 
-/// The files that have more names to come.
+/// Files of which some names have not been seen yet.
 #[derive(Default)]
 pub(super) struct HardLinks {
     first_names: HashMap<Key, (Vec<u8>, u128)>,
@@ -22,9 +24,9 @@ pub(super) struct HardLinks {
 }
 
 impl HardLinks {
-    /// Registers `name` as a name of the file `stat`. If another name of the file was registered
-    /// before, returns the first one. Files with a single name are not stored, and a file is
-    /// removed once all its names have come.
+    /// Registers `name` as a name of the file with metadata `stat`. If another name of the file
+    /// was registered before, returns the first one. Files with a single name are not stored, and
+    /// a file is removed once all its names were registered.
     pub(super) fn register_name(&mut self, stat: &Stat, name: &[u8]) -> Option<Vec<u8>> {
         // `st_nlink` has 64 bits on one architecture and 32 bits on another.
         let names = u128::from(stat.st_nlink);

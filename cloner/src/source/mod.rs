@@ -1,5 +1,5 @@
-//! The volume to clone: the bytes of a device or disk file, or the files of a directory as a tar
-//! archive.
+//! The volume to clone: either the bytes of a device or disk file, or the files of a directory as
+//! a tar archive.
 
 mod copy;
 mod device;
@@ -20,19 +20,19 @@ use rustix::io::Errno;
 use self::device::DeviceSource;
 use self::tree::DirectorySource;
 
-/// A reason why a volume cannot be read.
+/// Reasons why a volume cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeReadError {
     /// A system call failed.
     #[error("{action} {}: {}", path.display(), errno_text(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    /// A file is shorter than it was when its size was sent.
+    /// A file is shorter than its announced size.
     #[error("{} became shorter while it was read: it had {announced} bytes, and now ends at byte {at}", path.display())]
     Shrank { path: PathBuf, announced: u64, at: u64 },
     /// An entry was replaced after it was listed.
     #[error("{} was replaced while the volume was read", path.display())]
     Replaced { path: PathBuf },
-    /// A file that is not of a type that can be cloned.
+    /// A file has a type that cannot be cloned.
     #[error("{} is not a block device, a disk file or a directory", path.display())]
     Unsupported { path: PathBuf },
     /// The receiver of the stream is gone.
@@ -56,17 +56,17 @@ pub(crate) enum VolumeSource {
 }
 
 impl VolumeSource {
-    /// Opens a block device, or a file with a disk.
+    /// Opens a block device or a disk image file.
     pub(crate) fn open_device(path: &Path) -> Result<Self, VolumeReadError> {
         DeviceSource::open(path).map(Self::Device)
     }
 
-    /// Opens the files below a directory. Holes are kept if `sparse`.
+    /// Opens the files below a directory. Holes are preserved if `sparse` is true.
     pub(crate) fn open_directory(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
         DirectorySource::open(path, sparse).map(Self::Files)
     }
 
-    /// Opens the source at `path`: a directory, or a device or file with a disk.
+    /// Opens the source at `path`: a directory, a device, or a disk image file.
     pub(crate) fn open_path(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
         if path.is_dir() { Self::open_directory(path, sparse) } else { Self::open_device(path) }
     }
@@ -79,7 +79,7 @@ impl VolumeSource {
         }
     }
 
-    /// Returns the location of a device's bytes; `None` for files.
+    /// Returns where a device's bytes are stored, or `None` for the files of a directory.
     pub(crate) fn storage_location(&self) -> Option<StorageLocation> {
         match self {
             Self::Device(device) => device.storage_location(),

@@ -1,8 +1,9 @@
-//! The files of a directory as a tar archive: every entry below it, in the order of their names.
+//! The files of a directory as a tar archive. It contains every entry below the directory, in the
+//! order of their names.
 //!
-//! The result is identical to GNU tar's, byte for byte. Directories are a stack of descriptors,
-//! each opened relative to the one before without following links. A file that became shorter is
-//! an error, even if only a hole is missing, although holes are not read.
+//! The result is identical to GNU tar's, byte for byte. The current path is a stack of directory
+//! descriptors, each opened relative to the previous one without following links. A file that was
+//! truncated is an error, even if only a hole is missing, although holes are not read.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,14 +18,14 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, major, minor};
 use super::links::HardLinks;
 use super::{VolumeReadError, file};
 
-/// The directory that `fsck` of ext4 keeps for itself at the top of a volume.
+/// The directory that ext4's `fsck` reserves for itself at the top of a volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// Flags to open directories. A link that has replaced a directory is not followed.
+/// Flags to open directories. If a link has replaced a directory, it is not followed.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Flags to open files. `NONBLOCK` avoids waiting for a file that was replaced by a pipe.
+/// Flags to open files. `NONBLOCK` avoids blocking if a pipe has replaced the file.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -35,7 +36,7 @@ const FILE: OFlags = OFlags::RDONLY
 pub(crate) struct DirectorySource {
     root: OwnedFd,
     path: PathBuf,
-    /// True if holes of files stay holes.
+    /// True if holes in files are preserved.
     sparse: bool,
 }
 
@@ -76,7 +77,8 @@ impl DirectoryWalk<'_, '_, '_> {
     /// Appends the entries `names` of the root and everything below them.
     fn append_entries(&mut self, names: Vec<CString>) -> Result<(), VolumeReadError> {
         let root = self.tree.root.as_fd();
-        // A stack instead of recursion, because the volume decides how deep directories nest.
+        // A stack is used instead of recursion, because the volume determines how deep directories
+        // nest.
         let mut levels: Vec<DirectoryLevel> = Vec::new();
         let mut names = names.into_iter();
         let mut path = Vec::new();
@@ -104,8 +106,8 @@ impl DirectoryWalk<'_, '_, '_> {
         }
     }
 
-    /// Appends the entry `name` of `directory`, whose name in the archive is `path`. Returns the
-    /// next level if the entry is a directory.
+    /// Appends the entry `name` of `directory`. `path` is the entry's name in the archive. Returns
+    /// the next level if the entry is a directory.
     fn append_entry(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -124,7 +126,7 @@ impl DirectoryWalk<'_, '_, '_> {
             return Ok(None);
         }
         tracing::trace!("{}", full.display());
-        // GNU tar stores each name of a device or pipe as an entry of its own.
+        // GNU tar stores each name of a device or pipe as a separate entry.
         let is_linked = matches!(kind, FileType::RegularFile | FileType::Symlink);
         if is_linked && let Some(first) = self.links.register_name(&stat, path) {
             self.append_header(path, &stat, &NewEntryKind::HardLink(&first))?;
@@ -193,7 +195,8 @@ impl DirectoryWalk<'_, '_, '_> {
     }
 }
 
-/// Opens the entry that was found as `stat`. Fails if another file has taken its place.
+/// Opens the entry whose metadata was `stat` when it was found. Fails if another file has taken
+/// its place.
 fn open_entry(
     directory: BorrowedFd<'_>,
     name: &CStr,
@@ -210,7 +213,7 @@ fn open_entry(
     Ok(opened)
 }
 
-/// Returns the names in a directory, sorted.
+/// Returns the names in a directory in sorted order.
 fn list_names(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, VolumeReadError> {
     let fail = |errno| VolumeReadError::from_errno("list", path, errno);
     let mut names = Vec::new();
