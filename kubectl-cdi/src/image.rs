@@ -1,4 +1,5 @@
-//! The local file to upload: its format, the size of its disk, and whether it changes meanwhile.
+//! The local file to upload: its format, the size of its disk, and whether it changes during the
+//! upload.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,13 +20,13 @@ use sources::file::FileSource;
 use sources::scheme::find_scheme;
 use tokio_util::sync::CancellationToken;
 
-/// Identifies a file and its state. Equal identities mean the same, unchanged file, so that
-/// another process can resume its upload.
+/// Identifies a file and its state. If two identities are equal, the file is the same and
+/// unchanged, so that another process can resume its upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileIdentity {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// Time of the last modification, in nanoseconds since 1970.
+    /// Time of the last modification in nanoseconds since 1970.
     pub(crate) changed: i64,
     pub(crate) inode: u64,
 }
@@ -35,7 +36,7 @@ pub(crate) struct FileIdentity {
 pub(crate) struct ImageFile {
     pub(crate) file: File,
     pub(crate) identity: FileIdentity,
-    /// The result of the inspection; `None` for an archive.
+    /// The result of the inspection, or `None` for an archive.
     facts: Option<Inspection>,
 }
 
@@ -63,8 +64,8 @@ pub(crate) enum ImageFileError {
     Gone(#[from] OutletClosedError),
 }
 
-/// Returns the reason why an image is rejected. An empty image gets its own sentence, because
-/// CDI's message for it is about the header.
+/// Returns the reason why an image is rejected. An empty image gets a different sentence, because
+/// CDI's message about it refers to the header.
 pub(crate) fn refusal_text(error: &datapath::Error) -> String {
     match error {
         datapath::Error::Decode(DecodeError::Empty) => "it is empty: check what it should contain".to_owned(),
@@ -73,8 +74,8 @@ pub(crate) fn refusal_text(error: &datapath::Error) -> String {
 }
 
 impl ImageFile {
-    /// Opens a file. The header and the tables of a disk image are inspected; an archive is only
-    /// checked for being a tar.
+    /// Opens a file. For a disk image, the header and the tables are inspected. For an archive,
+    /// the only check is that it is a tar.
     pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, ImageFileError> {
         if path == Path::new("-") {
             return Err(ImageFileError::StandardInput);
@@ -84,8 +85,8 @@ impl ImageFile {
             None => ImageFileError::Unreadable { path: path.to_owned(), error },
         };
         let absolute = fs::canonicalize(path).map_err(unreadable)?;
-        // Checked before opening, because opening a pipe blocks until another process writes to
-        // it.
+        // The type is checked before opening, because opening a pipe blocks until another process
+        // writes to it.
         if !fs::metadata(&absolute).map_err(unreadable)?.is_file() {
             return Err(ImageFileError::NoFile(path.to_owned()));
         }
@@ -98,7 +99,7 @@ impl ImageFile {
             FileSource::open(&identity.path, CancellationToken::new()).map_err(datapath::Error::from)?;
         let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default());
         if is_archive {
-            // All other defects of an archive are reported by the server.
+            // The server reports all other defects of an archive.
             return match facts.ok().and_then(|facts| non_archive(&file, &facts)) {
                 Some(what) => Err(ImageFileError::NotArchive { path: path.to_owned(), what }),
                 None => Ok(Self { file, identity, facts: None }),
@@ -126,21 +127,21 @@ impl ImageFile {
         Ok(measure_image(&source, PayloadKind::Image(None), &ReadOptions::with_stop(stop))?)
     }
 
-    /// Returns true if the image is not compressed as a whole, so that compressing the stream is
-    /// worthwhile.
+    /// Returns true if the image is not compressed as a whole, so that it is useful to compress
+    /// the stream.
     pub(crate) fn is_plain(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.layers.is_empty())
     }
 
-    /// Returns true for an uncompressed raw disk. Its bytes are the bytes of the volume.
+    /// Returns true for an uncompressed raw disk, whose bytes are the bytes of the volume.
     pub(crate) fn is_raw(&self) -> bool {
         let is_raw = |facts: &Inspection| facts.layers.is_empty() && facts.format == Format::Raw;
         self.facts.as_ref().is_some_and(is_raw)
     }
 
-    /// Computes checksums of prefixes of a raw disk, for an upload server that may have everything
-    /// before `offset`. The ends of the prefixes are close together just before `offset`, where
-    /// the server's data most likely ends, and further apart before that.
+    /// Computes checksums of prefixes of a raw disk, for an upload server that may already have
+    /// everything before `offset`. The ends of the prefixes are close together just before
+    /// `offset`, where the server's data most likely ends, and further apart before that.
     pub(crate) fn prefix_marks(&self, offset: u64) -> Result<Vec<PrefixCrc>, ImageFileError> {
         let last = offset / MARK_BYTES * MARK_BYTES;
         let mut ends = Vec::new();
@@ -158,8 +159,8 @@ impl ImageFile {
         ImageFileError::Unreadable { path: self.identity.path.clone(), error }
     }
 
-    /// Reads the image from `offset` of the stream on. Holes are passed as zeros without being
-    /// read, and the part that the server has `kept` is skipped.
+    /// Reads the image starting at `offset` of the stream. Holes are passed on as zeros without
+    /// being read, and the part that the server has `kept` is skipped.
     pub(crate) fn read_from(
         &self,
         offset: u64,
@@ -171,7 +172,8 @@ impl ImageFile {
         let mut reader = local.chunk_reader(PIECE_BYTES);
         reader.skip_to(kept.in_image(offset));
         loop {
-            // Bytes up to the point where the kept part begins, or no limit after it.
+            // This is the number of bytes until the kept part begins; after the kept part there is
+            // no limit.
             let left = kept.bytes_left(reader.position());
             let Some(part) = reader.next_part().map_err(unreadable)? else {
                 break;
@@ -196,7 +198,7 @@ impl ImageFile {
         self.check_unchanged()
     }
 
-    /// Fails if the size or the modification time has changed since the file was opened.
+    /// Fails if the file's size or modification time has changed since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<(), ImageFileError> {
         match file_identity(self.identity.path.clone(), &self.file) {
             Ok(now) if now == self.identity => Ok(()),
@@ -205,20 +207,20 @@ impl ImageFile {
     }
 }
 
-/// The part of an image that the server has kept from an earlier upload, and that the stream
-/// leaves out: everything between the first [`HELD_BYTES`] and an end offset. Empty by default.
-/// The first [`HELD_BYTES`] are always sent.
+/// The part of an image that the server has kept from an earlier upload and that the stream
+/// therefore omits: everything between the first [`HELD_BYTES`] and an end offset. It is empty by
+/// default. The first [`HELD_BYTES`] are always sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct KeptPrefix(u64);
 
 impl KeptPrefix {
-    /// The part before `end`, without the first [`HELD_BYTES`].
+    /// Returns the part before `end`, without the first [`HELD_BYTES`].
     pub(crate) fn ending_at(end: u64) -> Self {
         Self(end)
     }
 
-    /// Returns the end offset of the part; 0 if nothing is kept.
+    /// Returns the end offset of the part, or 0 if nothing is kept.
     pub(crate) fn end_offset(self) -> u64 {
         self.0
     }
@@ -231,7 +233,8 @@ impl KeptPrefix {
         }
     }
 
-    /// Returns how many bytes from this offset of the image on belong to the stream without a gap.
+    /// Returns the number of bytes, starting at this offset of the image, that are part of the
+    /// stream without a gap.
     fn bytes_left(self, offset: u64) -> u64 {
         match offset < self.0 {
             true => HELD_BYTES.saturating_sub(offset),
@@ -240,15 +243,16 @@ impl KeptPrefix {
     }
 }
 
-/// Returns `path` as an address if it is a URL that a cluster can fetch, and not a local file.
+/// Returns `path` as an address if it is a URL from which a cluster can fetch, and not a local
+/// file.
 fn remote_address(path: &Path) -> Option<&str> {
     let address = path.to_str()?;
     let scheme = find_scheme(address.split_once("://")?.0)?;
     scheme.is_for_clusters.then_some(address)
 }
 
-/// Describes the content of `file` if it is not a tar. In a compressed file only disk images can
-/// be told from a tar.
+/// Describes the content of `file` if it is not a tar. If the file is compressed, only disk images
+/// can be distinguished from a tar.
 fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
     if facts.format != Format::Raw {
         return Some(format!("an image in {} format", facts.format));
@@ -258,18 +262,18 @@ fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
     (is_plain && !is_tar_header(&header)).then(|| "a raw disk, or another kind of file".to_owned())
 }
 
-/// Size of a tar header and position of its checksum (POSIX.1-2024, pax, "ustar Interchange
+/// Size of a tar header and position of the checksum in it (POSIX.1-2024, pax, "ustar Interchange
 /// Format").
 const TAR_HEADER_BYTES: usize = 512;
 const TAR_CHECKSUM: Range<usize> = 148..156;
 
 /// Returns true for a header with a valid checksum, and for the zeros of an empty archive. The
-/// magic number is not checked, because archives older than POSIX do not have it.
+/// magic number is not checked, because archives older than POSIX do not contain it.
 fn is_tar_header(header: &[u8; TAR_HEADER_BYTES]) -> bool {
     let digits: String = header[TAR_CHECKSUM].iter().map(|byte| char::from(*byte)).collect();
     let stored = u32::from_str_radix(digits.trim_matches([' ', '\0']), 8);
     let bytes = header.iter().enumerate();
-    // The sum counts the checksum's own field as spaces.
+    // In the sum, the bytes of the checksum field itself count as spaces.
     let sum = bytes.map(|(at, byte)| u32::from(if TAR_CHECKSUM.contains(&at) { b' ' } else { *byte })).sum();
     stored == Ok(sum) || header.iter().all(|byte| *byte == 0)
 }

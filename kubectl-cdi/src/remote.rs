@@ -1,4 +1,4 @@
-//! Finds the size of the disk in an image at a URL, as far as this machine can reach the image.
+//! Finds the size of the disk in an image at a URL, if this machine can reach the image.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::image::refusal_text;
 
-/// Time limit for inspecting a remote image: a few short requests, with an allowance for slow
-/// servers. It is short because a user is waiting.
+/// Time limit for inspecting a remote image, which takes a few short requests even if servers are
+/// slow. It is short because a user is waiting.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// URL prefix of a container image in a registry.
@@ -36,7 +36,7 @@ pub(crate) enum DiskSizeError {
     /// The server does not have the image (HTTP 404 or 410).
     #[error("image not found: {0}; check the URL")]
     NotFound(String),
-    /// The image is one that every import would reject.
+    /// The image would be rejected by every import.
     #[error("the image would be refused: {0}")]
     Refused(String),
     /// A bug in this program.
@@ -68,17 +68,17 @@ impl From<SourceError> for DiskSizeError {
     }
 }
 
-/// Returns the size in bytes of the disk in the image at `url`. Servers are verified against the
-/// system's certificate authorities.
+/// Returns the size in bytes of the disk in the image at `url`. Servers' certificates are verified
+/// against the system's certificate authorities.
 pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
-    // The other schemes need credentials, which are in a Secret of the cluster.
+    // The other schemes need credentials, which are stored in a Secret in the cluster.
     if !["http://", "https://", REGISTRY].iter().any(|scheme| url.starts_with(scheme)) {
         return Err(DiskSizeError::Unknown(
             "only http://, https:// and docker:// images can be inspected".to_owned(),
         ));
     }
     let stop = CancellationToken::new();
-    // Stops the blocking thread however this function ends, also by the timeout.
+    // The guard stops the blocking thread however this function ends, even by the timeout.
     let _guard = stop.clone().drop_guard();
     let (url, handle) = (url.to_owned(), Handle::current());
     let looking = threads::run_blocking(move || inspect_source(&url, handle, stop));

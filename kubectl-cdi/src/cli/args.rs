@@ -188,7 +188,7 @@ pub(super) struct StatusArgs {
     pub(super) cluster: ClusterArgs,
 }
 
-/// `status -o`.
+/// Values of `status -o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum StatusFormat {
     /// A JSON array; with --watch, one per line
@@ -217,7 +217,7 @@ pub(super) struct TokenArgs {
     pub(super) cluster: ClusterArgs,
 }
 
-/// `token -o`.
+/// Values of `token -o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum TokenFormat {
     /// Only the token
@@ -277,7 +277,7 @@ pub(super) struct VolumeArgs {
     pub(super) output: Option<ManifestFormat>,
 }
 
-/// `--dry-run`.
+/// Values of `--dry-run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DryRun {
     /// Do not create anything; only the filesystem overhead is read from the cluster, if it can be
@@ -285,14 +285,14 @@ pub(super) enum DryRun {
     Client,
 }
 
-/// `-o`.
+/// Values of `-o` with `--dry-run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ManifestFormat {
     /// YAML
     Yaml,
 }
 
-/// `--encoding`.
+/// Values of `--encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum EncodingOption {
     /// Skip zeros; compress while the network is the bottleneck, unless the image is already
@@ -302,7 +302,7 @@ pub(super) enum EncodingOption {
     None,
 }
 
-/// The way to the cluster.
+/// Options that select the cluster and the namespace.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
@@ -320,7 +320,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Returns the given flags as text, for a command that is printed for the user.
+    /// Returns the options that were given, as text for a command that is printed for the user.
     pub(super) fn to_words(&self) -> String {
         let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
         let flags = [
@@ -339,8 +339,8 @@ impl From<ClusterArgs> for ClusterOptions {
     }
 }
 
-/// Parses the URL of an S3 server. The URL must not have a path, because CDI takes the first part
-/// of the path as the bucket.
+/// Parses the URL of an S3 server. The URL must not contain a path, because CDI takes the first
+/// part of the path as the bucket.
 fn endpoint(text: &str) -> Result<Url, String> {
     let wrong = || "use http://HOST, https://HOST, or either with a port".to_owned();
     let url = Url::parse(text).map_err(|_| wrong())?;
@@ -356,15 +356,16 @@ fn endpoint(text: &str) -> Result<Url, String> {
     }
 }
 
-/// Parses a Kubernetes quantity into bytes. Common spellings are accepted too: 10GB means 10G, and
-/// 10GiB means 10Gi.
+/// Parses a Kubernetes quantity into bytes. Common spellings are accepted too: 10GB is read as
+/// 10G, and 10GiB as 10Gi.
 fn size(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text.strip_prefix(number).unwrap_or_default();
     let unit = unit.strip_suffix(['B', 'b']).unwrap_or(unit);
     let unit = match unit {
         "K" => "k",
-        // In Kubernetes `m` means a thousandth, and `k` is the only lower-case unit of size.
+        // In Kubernetes `m` means a thousandth, and `k` is the only lower-case unit of size. The
+        // user probably meant the upper-case unit.
         "ki" | "m" | "mi" | "g" | "gi" | "t" | "ti" | "p" | "pi" => {
             let letter = unit.trim_end_matches('i').to_uppercase();
             let decimal = if letter == "K" { "k" } else { &letter };

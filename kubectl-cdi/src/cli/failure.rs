@@ -1,4 +1,4 @@
-//! Errors of the commands: each has one sentence for the user and an exit code.
+//! Errors of the commands. Each consists of one sentence for the user and an exit code.
 
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
@@ -32,7 +32,7 @@ pub(super) enum PluginCommandError {
     #[error("stopped by {}{}", signal.name(), advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}")))]
     Signalled {
         signal: StopSignal,
-        /// Tells the user what still runs, or which command resumes the job.
+        /// Tells the user what is still running, or which command resumes the job.
         advice: Option<String>,
     },
     #[error(transparent)]
@@ -42,13 +42,13 @@ pub(super) enum PluginCommandError {
 }
 
 impl PluginCommandError {
-    /// Creates the error of a command that a signal stopped and that left nothing to resume.
+    /// Creates the error of a command that was stopped by a signal and left nothing to resume.
     pub(super) fn from_signal(shutdown: &ShutdownRequest) -> Self {
         Self::with_advice(shutdown, None)
     }
 
-    /// Creates the error of a command that a signal stopped. `advice` tells the user what to do
-    /// next.
+    /// Creates the error of a command that was stopped by a signal. `advice` tells the user what
+    /// to do next.
     pub(super) fn with_advice(shutdown: &ShutdownRequest, advice: Option<String>) -> Self {
         Self::Signalled { signal: shutdown.first_signal().unwrap_or(StopSignal::Terminate), advice }
     }

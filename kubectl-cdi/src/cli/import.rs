@@ -44,7 +44,8 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     result.map(drop)
 }
 
-/// Runs the import and returns a summary; `None` for a dry run, which has printed the manifest.
+/// Runs the import and returns a summary. Returns `None` for a dry run, which has already printed
+/// the manifest.
 async fn import_volume(
     arguments: ClusterImportArgs,
     view: UploadView,
@@ -83,7 +84,7 @@ async fn import_volume(
     Ok(Some(format!("{} imported into {target}", arguments.url)))
 }
 
-/// Plans the volume. Without `--size` the remote image is inspected for the size of its disk.
+/// Plans the volume. Without `--size`, the remote image is inspected to find the size of its disk.
 async fn planned_volume(
     arguments: &ClusterImportArgs,
     source: ClusterImport,

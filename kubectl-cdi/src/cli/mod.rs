@@ -29,19 +29,20 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, ContentSource, VolumeMode, VolumeTarget, WantedVolume,
 };
 
-/// Program name that precedes error messages.
+/// Program name at the beginning of error messages.
 const PROGRAM: &str = "kubectl-cdi";
 
-/// Name under which kubectl looks for a program that completes the arguments of `kubectl cdi`.
+/// Name of the program that kubectl runs to complete the arguments of `kubectl cdi`.
 const NAME_FOR_KUBECTL: &str = "kubectl_complete-cdi";
 
-/// Time limit for the cluster to answer during a dry run, which also works without an answer.
+/// Time limit for the cluster's response during a dry run, which can also succeed without a
+/// response.
 const DRY_RUN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs the command given by `arguments`, which exclude the program name. `name` is the path by
+/// Runs the command in `arguments`, which do not include the program name. `name` is the path by
 /// which the program was called.
 pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
-    // Disk images and responses of the API server share the memory that the cgroup allows.
+    // Disk images and API server responses share the memory that the cgroup allows.
     let allowed = cgroup::memory_bytes().unwrap_or(PROCESS_BYTES);
     MemoryBudget::limit_process(allowed.min(PROCESS_BYTES));
     let is_asked_by_kubectl = Path::new(name).file_name() == Some(OsStr::new(NAME_FOR_KUBECTL));
@@ -55,8 +56,8 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     })
 }
 
-/// Lists DataVolumes and claims for the completion of a target on `line`. The list is empty if the
-/// cluster cannot be asked: a shell only shows candidates, so an error would not be seen.
+/// Lists DataVolumes and claims to complete a target on `line`. If the cluster cannot be reached,
+/// the list is empty: a shell shows only candidates, so an error would not be visible.
 fn list_targets(line: &CompletionLine<'_>) -> Vec<String> {
     let options = ClusterOptions {
         kubeconfig: line.option_value("kubeconfig").map(PathBuf::from),
@@ -67,7 +68,7 @@ fn list_targets(line: &CompletionLine<'_>) -> Vec<String> {
     listing.unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
-/// Runs `job` until it ends or a signal arrives. In the second case `stopped` makes the error.
+/// Runs `job` until it ends or a signal arrives. After a signal, `stopped` creates the error.
 fn under_signals<T>(
     job: impl Future<Output = Result<T, PluginCommandError>>,
     stopped: impl FnOnce(&ShutdownRequest) -> PluginCommandError,
@@ -91,7 +92,7 @@ fn print_text(text: &str) -> Result<(), PluginCommandError> {
         .map_err(|error: io::Error| PluginCommandError::Output(error.to_string()))
 }
 
-/// Quotes an argument for a shell, if it needs quotes. For commands that are printed.
+/// Quotes an argument for a shell, if it needs quotes. Used for commands that are printed.
 fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -101,7 +102,7 @@ fn shell_word(word: &str) -> String {
 }
 
 /// Returns the size to request for a disk of `disk_bytes` if `--size` is not given. `file_system`
-/// is only called for volumes that have a file system.
+/// is called only for volumes that contain a file system.
 async fn size_for(
     target: &VolumeTarget,
     arguments: &VolumeArgs,
@@ -116,8 +117,8 @@ async fn size_for(
     request_bytes(target.kind(), disk_bytes, mode, file_system)
 }
 
-/// Returns the properties of file systems in the storage class `class` for a dry run, or CDI's
-/// defaults if the cluster does not answer within [`DRY_RUN_PATIENCE`].
+/// Returns the properties of file systems in the storage class `class`, for a dry run. If the
+/// cluster does not answer within [`DRY_RUN_PATIENCE`], CDI's defaults are returned.
 async fn dry_run_file_system(arguments: &ClusterArgs, class: Option<&str>) -> FileSystem {
     let asking = async {
         let cluster = Cluster::connect(&arguments.clone().into()).await?;
@@ -158,7 +159,7 @@ fn wanted_volume(
     }
 }
 
-/// Prints the manifest of the volume as YAML, for a dry run.
+/// Prints the volume's manifest as YAML, for a dry run.
 fn print_manifest(wanted: &WantedVolume) -> Result<(), PluginCommandError> {
     let text =
         to_yaml(&build_manifest(wanted)).map_err(|error| PluginCommandError::Output(error.to_string()))?;

@@ -1,4 +1,5 @@
-//! The command `kubectl cdi status`: prints the state of volumes, once or until it is stopped.
+//! The command `kubectl cdi status`: prints the state of volumes, either once or until it is
+//! stopped.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::{PROGRAM, print_text};
 use crate::cluster::status::format_table;
 use crate::cluster::{Cluster, StatusRow};
 
-/// Interval at which `--watch` asks the cluster.
+/// Interval at which `--watch` queries the cluster.
 const WATCH_PERIOD: Duration = Duration::from_secs(2);
 
 /// Moves the cursor to the first column of the first line and clears everything below (ECMA-48,
@@ -35,8 +36,8 @@ pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginComm
     })
 }
 
-/// Prints the status repeatedly: on a terminal as a table each time, and otherwise only when the
-/// state has changed. Ends without an error when stdout is closed.
+/// Prints the status repeatedly. On a terminal, the table is printed each time; otherwise only
+/// when the state has changed. Ends without an error when stdout is closed.
 async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), PluginCommandError> {
     let is_screen = arguments.output.is_none() && io::stdout().is_terminal();
     let mut shown: Option<Vec<StatusRow>> = None;
@@ -57,8 +58,8 @@ async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), P
                 }
                 shown = Some(rows);
             }
-            // The first request must succeed: it shows that there is a cluster at all. Later
-            // failures may be temporary.
+            // The first request must succeed, because it shows whether there is a cluster at all.
+            // Later failures may be temporary.
             Err(error) if error.may_pass() && shown.is_some() => {
                 command_line::print_error(PROGRAM, format_args!("warning: {error}"));
             }

@@ -13,9 +13,9 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let target = &arguments.target;
     let token = cluster.request_token(target.name()).await?;
-    // CDI issues tokens for claims that do not exist, so this looks for the target. The check
-    // follows the token request and its own failure is ignored, because reading the target is a
-    // separate permission.
+    // CDI also issues tokens for claims that do not exist, so this checks that the target exists.
+    // The check follows the token request, and its own failures are ignored, because reading the
+    // target requires a separate permission.
     if cluster.find_target(target).await.is_ok_and(|found| found.is_empty()) {
         return Err(cluster.not_found(target).into());
     }
@@ -24,7 +24,7 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     match arguments.output {
         Some(TokenFormat::Name) => print_text(&format!("{token}\n")),
         Some(TokenFormat::Json) => {
-            // The URL is optional here: a user who knows it already needs the token only.
+            // The URL is optional here, because a user who already knows it needs only the token.
             let url = upload_url(&cluster, &arguments).await.ok().map(|(url, _)| url);
             let namespace = cluster.namespace();
             let printed = json!({
@@ -44,8 +44,8 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     }
 }
 
-/// Returns the URL for uploads in one request, and CDI's configuration. With `--uploadproxy-url`
-/// the configuration is optional: it is empty if it cannot be read.
+/// Returns the URL for uploads in one request, and CDI's configuration. With `--uploadproxy-url`,
+/// a configuration that cannot be read is not an error and is returned empty.
 async fn upload_url(
     cluster: &Cluster,
     arguments: &TokenArgs,
@@ -68,7 +68,8 @@ async fn upload_url(
 }
 
 /// Returns the curl option that names the CA of the upload proxy: the file of `--cacert`, or a
-/// shell expression that reads CDI's configuration. Empty if neither has a CA.
+/// shell expression that reads CDI's configuration. Returns an empty text if neither contains a
+/// CA.
 fn authority_words(arguments: &TokenArgs, config: &CdiConfig) -> String {
     match (&arguments.cacert, config.proxy_ca()) {
         (Some(file), _) => format!(" --cacert {}", shell_word(&file.to_string_lossy())),
@@ -81,7 +82,7 @@ fn authority_words(arguments: &TokenArgs, config: &CdiConfig) -> String {
 }
 
 /// Formats the curl command that uploads a file. All curl commands that this program prints are
-/// made here.
+/// formatted here.
 fn curl_command(token: &str, url: &str, authority: &str) -> String {
     format!("{CURL}{authority} -H 'Authorization: Bearer {token}' {url}")
 }

@@ -1,5 +1,5 @@
-//! The command `kubectl cdi upload`: creates a volume, or takes an existing one, and sends an
-//! image.
+//! The command `kubectl cdi upload`: creates a volume or uses an existing one, and sends an image
+//! to it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
     let uploading = upload_image(arguments, view.clone());
     let result = display.run_watched(view.clone(), || {
         under_signals(uploading, |shutdown| {
-            // Without a volume there is nothing to resume yet.
+            // Without a volume there is nothing to resume, so no command is suggested.
             let is_begun = view.has_volume.load(Ordering::Relaxed);
             let advice = || format!("resume it with: {}", continuation_command(words));
             PluginCommandError::with_advice(shutdown, is_begun.then(advice))
@@ -87,14 +87,14 @@ fn continuation_command(words: &[OsString]) -> String {
     command
 }
 
-/// Runs the upload; returns `None` for a dry run, which has printed the manifest.
+/// Runs the upload. Returns `None` for a dry run, which has already printed the manifest.
 async fn upload_image(
     arguments: UploadArgs,
     view: UploadView,
 ) -> Result<Option<CompletedUpload>, PluginCommandError> {
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
-    // Opened on a blocking thread, because reading the tables of a large image takes a while and
-    // signals must be handled meanwhile.
+    // The image is opened on a blocking thread, because reading the tables of a large image takes
+    // a while and signals must be handled meanwhile.
     let opened = threads::run_blocking(move || ImageFile::open(&path, is_archive)).await;
     let image = Arc::new(opened.map_err(|error| PluginCommandError::Internal(error.to_string()))??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
@@ -111,7 +111,7 @@ async fn upload_image(
     view.has_volume.store(true, Ordering::Relaxed);
     let sent = fill_volume(&arguments, &cluster, &proxy, &image, &view).await;
     if let (Err(failed), Some(uid)) = (&sent, made) {
-        // Another attempt with the same image and volume would only be rejected again.
+        // A retry with the same image and volume would only be rejected again.
         let is_final = matches!(
             failed,
             PluginCommandError::Send(UploadSendError::Refused(_) | UploadSendError::TooSmall(_))
@@ -122,7 +122,7 @@ async fn upload_image(
 }
 
 /// Removes a volume that was created for a failed upload, if it `is_useless`. Otherwise the volume
-/// stays, because a resumed upload needs it.
+/// is kept, because it is needed to resume the upload.
 async fn clean_up(cluster: &Cluster, target: &VolumeTarget, uid: &ObjectUid, is_useless: bool) {
     if !is_useless {
         tracing::warn!("{target} is kept: an upload with --no-create resumes it, or starts over");
@@ -148,9 +148,9 @@ async fn fill_volume(
         .wait_for_upload_ready(target, patience, |waiting| watch.set_wait_reason(waiting.to_string()))
         .await?;
     let place = match (found.claim_uid(target)?, state_folder()) {
-        // Archives have no ledger, because no server supports resumable uploads of them.
+        // Archives need no ledger, because no server supports resumable archive uploads.
         (Some(uid), Some(states)) if !arguments.archive => {
-            // Opened on a blocking thread, because a network file system may hang.
+            // The file is opened on a blocking thread, because a network file system may hang.
             let opening = threads::run_blocking(move || LockedFile::open(&states, &uid)).await;
             let opened = opening.map_err(|error| PluginCommandError::Internal(error.to_string()))?;
             opened.map_err(UploadSendError::from)?
@@ -174,7 +174,7 @@ async fn fill_volume(
     Ok(sent)
 }
 
-/// Creates the volume and returns its UID. With `--no-create` checks instead that the existing
+/// Creates the volume and returns its UID. With `--no-create`, checks instead that the existing
 /// volume is suitable, and returns `None`.
 async fn prepare_volume(
     cluster: &Cluster,
@@ -191,7 +191,7 @@ async fn prepare_volume(
         check_room(&found, config, arguments, image)?;
         return Ok(None);
     }
-    // Checked first, so that no volume is created if the proxy is not trusted.
+    // This is checked first, so that no volume is created if the proxy is not trusted.
     proxy.check_certificate().await?;
     let class = volume.storage_class.as_deref();
     let file_system = async || cluster.file_system(config, class).await;
@@ -199,7 +199,8 @@ async fn prepare_volume(
     Ok(Some(cluster.create_volume(&wanted).await?))
 }
 
-/// Plans the volume. Its size is `--size`, or what the disk of the image needs.
+/// Plans the volume. Its size is the value of `--size`, or the size that the disk in the image
+/// requires.
 async fn planned_volume(
     arguments: &UploadArgs,
     image: &Arc<ImageFile>,
@@ -231,18 +232,19 @@ async fn planned_volume(
     Ok(wanted_volume(target, ContentSource::Upload, volume, arguments.archive, size))
 }
 
-/// Reads the whole image to find the size of its disk, and shows that as the reason for waiting.
+/// Reads the whole image to find the size of its disk, and displays this as the reason for
+/// waiting.
 async fn measure_disk(image: &Arc<ImageFile>, view: &UploadView) -> Result<u64, PluginCommandError> {
     view.watch.set_wait_reason("reading the whole image to find the disk size");
     let stop = CancellationToken::new();
-    // Stops the blocking thread however this function ends, also by a signal.
+    // The guard stops the blocking thread however this function ends, even by a signal.
     let _guard = stop.clone().drop_guard();
     let image = Arc::clone(image);
     let measuring = threads::run_blocking(move || image.measure_bytes(stop)).await;
     Ok(measuring.map_err(|error| PluginCommandError::Internal(error.to_string()))??)
 }
 
-/// Fails with both sizes if the disk does not fit into the claim. Passes if a size is not known.
+/// Fails with both sizes if the disk does not fit into the claim. Succeeds if a size is not known.
 fn check_room(
     found: &TargetObjects,
     config: &CdiConfig,

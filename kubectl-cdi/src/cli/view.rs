@@ -38,18 +38,18 @@ pub(super) enum UploadEvent<'a> {
     Error { message: String, code: u8, retries: u64, warnings: Vec<String> },
 }
 
-/// The state of a job that is displayed, shared between the job and the display.
+/// The state of a job, shared between the job and the display.
 #[derive(Clone, Default)]
 pub(super) struct UploadView {
     pub(super) watch: Arc<UploadWatch>,
-    /// Size of the image in bytes (of the disk, for an import); 0 until it is known.
+    /// Size in bytes of the image or, for an import, of the disk; 0 until it is known.
     pub(super) total: Arc<AtomicU64>,
-    /// True once a volume exists that can be filled.
+    /// True as soon as a volume exists that can be filled.
     pub(super) has_volume: Arc<AtomicBool>,
 }
 
 impl UploadView {
-    /// Shows the progress of an import: in bytes of the disk, and as a sentence.
+    /// Updates the displayed progress of an import: the bytes of the disk, and a sentence.
     pub(super) fn show_import(&self, progress: &ImportProgress) {
         self.total.store(progress.disk_bytes.unwrap_or(0), Ordering::Relaxed);
         self.watch.set_position(progress.filled_bytes().unwrap_or(0));

@@ -1,4 +1,5 @@
-//! A request to the API server: a verb on a resource, its path, and the error for a refusal.
+//! A request to the API server: a verb on a resource, its path, and the error to report if it is
+//! rejected.
 
 use datapath::memory::MemoryBudget;
 use program::names::is_subdomain;
@@ -11,19 +12,19 @@ use super::resource::{RbacVerb, ResourceKind};
 /// Memory limit for a parsed `Status` object, which holds a few sentences and names.
 const MAX_STATUS_BYTES: u64 = 1 << 20;
 
-/// The parts of a request that its path and its error messages need.
+/// The parts of a request that appear in its path and in its error messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApiQuery<'a> {
     pub(crate) verb: RbacVerb,
     pub(crate) resource: ResourceKind,
-    /// Empty for a list of objects in all namespaces.
+    /// The namespace; empty for a list of objects in all namespaces.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
 
 impl ApiQuery<'_> {
-    /// Returns the path of the request. The name is validated first, because names may come from
-    /// the API server, and from annotations that other users write.
+    /// Returns the path of the request. The name is validated first, because it may come from the
+    /// API server, or from annotations that other users have written.
     pub(crate) fn request_path(&self) -> Result<String, ClusterError> {
         let ResourceKind { group, version, plural, is_namespaced, .. } = self.resource;
         let root = match group {
@@ -44,7 +45,7 @@ impl ApiQuery<'_> {
         Ok(format!("{root}{namespace}/{plural}{name}"))
     }
 
-    /// Returns the object as users write it, such as `dv/NAME`.
+    /// Returns the object in the notation of users, such as `dv/NAME`.
     fn object_name(&self) -> String {
         format!("{}/{}", self.resource.short, self.name)
     }
@@ -59,9 +60,11 @@ impl ApiQuery<'_> {
         let words = object::printable_line(&words);
         match code {
             401 => ClusterError::Unknown { host: host.to_owned() },
-            // Quotas, RBAC and admission share status and reason, so only the message differs.
+            // Rejections by quotas, RBAC and admission have the same status and reason, so only
+            // the message distinguishes them.
             403 if words.contains("quota") => ClusterError::Quota(words),
-            // The message of RBAC. All other responses with status 403 are refusals by admission.
+            // This text is part of RBAC's message. All other responses with status 403 are
+            // rejections by admission.
             403 if words.contains("is forbidden: User ") => ClusterError::Denied {
                 verb: self.verb.name(),
                 resource: self.resource.to_string(),
@@ -71,8 +74,8 @@ impl ApiQuery<'_> {
             404 if object::text_at(&status, "/details/kind") == Some("namespaces") => {
                 ClusterError::NoNamespace(self.namespace.to_owned())
             }
-            // No `Status` object: the API server does not know the path. The paths of CDI are the
-            // only ones that a Kubernetes API server may lack.
+            // If the response is not a `Status` object, the API server does not serve the path.
+            // Only CDI's paths can be missing in a Kubernetes API server.
             404 if !is_status && self.resource.is_of_cdi() => ClusterError::NoCdi,
             404 if !is_status => ClusterError::NotKubernetes {
                 host: host.to_owned(),

@@ -1,8 +1,8 @@
-//! Requests to the API server, limited in time and memory. All requests take the same path: they
+//! Requests to the API server, limited in time and memory. They all share one code path: they
 //! exchange plain JSON, and only a few fields of a response are used.
 //!
-//! This module does not use kube's `request`, which accepts responses of any length and logs the
-//! text of those that it cannot parse, including tokens.
+//! This module does not use kube's `request`, which accepts responses of any length and logs
+//! responses that it cannot parse, including tokens in them.
 
 use std::time::Duration;
 
@@ -23,25 +23,25 @@ use super::resource::{CDI, RbacVerb, ResourceKind};
 use super::uid::ObjectUid;
 use super::{Cluster, PATIENCE};
 
-/// Size limit of a response. One object has 1.5 MiB at most (the limit of etcd); a page of a list
-/// has at most [`PAGE`] objects of some KiB each.
+/// Size limit of a response. An object has at most 1.5 MiB (the limit of etcd); a page of a list
+/// contains at most [`PAGE`] objects of a few KiB each.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
 /// Memory limit of one parsed object.
 const MAX_OBJECT_BYTES: u64 = 16 << 20;
 
-/// Objects in one page of a list: half of what kubectl requests.
+/// Number of objects in one page of a list: half of what kubectl requests.
 const PAGE: &str = "250";
 
-/// Limits for the objects and the pages of a list. Pages may be empty if few objects match the
-/// selector.
+/// Limits for the number of objects and pages in a list. Pages may be empty if few objects match
+/// the selector.
 const MAX_OBJECTS: usize = 50_000;
 const MAX_PAGES: usize = 1000;
 
 /// Time limit for a whole list.
 const LIST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A limit that a response or a list exceeds.
+/// The limit that a response or a list exceeds.
 #[derive(Debug, thiserror::Error)]
 enum ReplyTooLarge {
     #[error("more than {0} bytes")]
@@ -59,7 +59,7 @@ enum ReplyTooLarge {
 }
 
 impl Cluster {
-    /// Returns the object of this name; `None` if it does not exist.
+    /// Returns the object with this name, or `None` if it does not exist.
     pub(crate) async fn get_object(
         &self,
         resource: ResourceKind,
@@ -72,8 +72,8 @@ impl Cluster {
         }
     }
 
-    /// Lists all objects that match a selector such as `("fieldSelector", "type=Warning")`. For
-    /// callers that drop the objects soon: their memory is no longer counted after the call.
+    /// Lists all objects that match a selector such as `("fieldSelector", "type=Warning")`. Their
+    /// memory is counted only during the call, so the caller should drop them soon.
     pub(crate) async fn list_objects(
         &self,
         resource: ResourceKind,
@@ -82,7 +82,7 @@ impl Cluster {
         self.list_within(&mut MemoryGrant::default(), resource, selector).await
     }
 
-    /// Lists objects like [`Self::list_objects`] and adds their memory to `memory`, which the
+    /// Lists objects like [`Self::list_objects`], and adds their memory to `memory`, which the
     /// caller keeps as long as the objects.
     pub(crate) async fn list_within(
         &self,
@@ -126,7 +126,7 @@ impl Cluster {
         too_much(ReplyTooLarge::Pages(MAX_PAGES))
     }
 
-    /// Creates an object and returns it as the server stored it. `name` is only used in error
+    /// Creates an object and returns it as stored by the server. `name` is used only in error
     /// messages.
     pub(crate) async fn create_object(
         &self,
@@ -137,14 +137,15 @@ impl Cluster {
         self.ask_for(RbacVerb::Create, resource, name, Some(object)).await
     }
 
-    /// Deletes the object of this name, if it still has this UID.
+    /// Deletes the object with this name, if its UID is still the given one.
     pub(crate) async fn delete_object(
         &self,
         resource: ResourceKind,
         name: &str,
         uid: &ObjectUid,
     ) -> Result<(), ClusterError> {
-        // A check before the request would leave time for another object to take the name.
+        // If the UID were checked before the request, another object could take the name in
+        // between.
         let preconditions = json!({"uid": uid.as_str()});
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         self.ask_for(RbacVerb::Delete, resource, name, Some(&options)).await.map(drop)
@@ -187,8 +188,8 @@ impl Cluster {
             });
         }
         let refused = question.response_error(&self.host, code, &answer);
-        // If CDI is not installed, nobody has permissions for its resources, so check for CDI
-        // first.
+        // If CDI is not installed, no user has permissions for its resources. A missing CDI is
+        // therefore reported first.
         if matches!(refused, ClusterError::Denied { .. }) && resource.is_of_cdi() && !self.has_cdi().await? {
             return Err(ClusterError::NoCdi);
         }
@@ -198,9 +199,9 @@ impl Cluster {
         Err(refused)
     }
 
-    /// Returns true if the server is a Kubernetes API server. Everybody may ask for the version of
-    /// Kubernetes, unless an administrator has forbidden it; then the response is a `Status`
-    /// object.
+    /// Returns true if the server is a Kubernetes API server. Any user may request the version of
+    /// Kubernetes, unless an administrator has forbidden it; in that case the response is a
+    /// `Status` object.
     async fn is_kubernetes(&self) -> Result<bool, ClusterError> {
         let Some((_, answer)) = self.exchange_request(Method::GET, "/version", None).await? else {
             return Ok(false);
@@ -215,7 +216,7 @@ impl Cluster {
         ClusterError::NotKubernetes { host: self.host.clone(), words }
     }
 
-    /// Returns false if the server does not have CDI's API. Everybody may ask for that.
+    /// Returns false if the server does not provide CDI's API. Any user may request this.
     async fn has_cdi(&self) -> Result<bool, ClusterError> {
         let answer = self.exchange_request(Method::GET, &format!("/apis/{CDI}"), None).await?;
         Ok(answer.is_none_or(|(code, _)| code != 404))
@@ -230,8 +231,8 @@ impl Cluster {
         }
     }
 
-    /// Sends a request and returns the status code and the body of the response; `None` if the
-    /// body has more than [`MAX_ANSWER_BYTES`].
+    /// Sends a request and returns the status code and the body of the response, or `None` if the
+    /// body exceeds [`MAX_ANSWER_BYTES`].
     async fn exchange_request(
         &self,
         method: Method,

@@ -12,14 +12,15 @@ use super::object::{printable_line, text_at};
 use super::resource::ResourceKind;
 use super::size::FileSystem;
 
-/// The name of the CDIConfig object.
+/// The name of the only CDIConfig object.
 const NAME: &str = "config";
 
-/// Annotations that mark the default storage classes for claims and for DataVolumes.
+/// Annotations that mark a default storage class: the first for claims, the second for
+/// DataVolumes.
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.kubevirt.io/is-default-virt-class"];
 
-/// The configuration of CDI, as far as clients need it.
+/// The part of CDI's configuration that clients need.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CdiConfig {
     proxy_url: Option<String>,
@@ -44,15 +45,15 @@ impl CdiConfig {
         }
     }
 
-    /// Returns the URL of the upload proxy outside of the cluster. The administrator's override
-    /// takes precedence over the URL that CDI has found.
+    /// Returns the URL of the upload proxy outside of the cluster. The URL set by the
+    /// administrator takes precedence over the one that CDI has found.
     pub fn proxy_url(&self) -> Result<Url, ClusterError> {
         let url = self.proxy_url.as_deref().ok_or(ClusterError::NoProxy)?;
         proxy_url(url).ok_or_else(|| ClusterError::BadProxy(printable_line(url)))
     }
 
     /// Returns the CA certificates (PEM) that verify the upload proxy, if CDI publishes them. They
-    /// are needed if the system's root certificates do not suffice.
+    /// are needed if the system's root certificates are not sufficient.
     pub fn proxy_ca(&self) -> Option<&str> {
         self.proxy_ca.as_deref()
     }
@@ -65,7 +66,7 @@ impl CdiConfig {
     }
 }
 
-/// Parses the URL of an upload proxy. The default scheme is HTTPS.
+/// Parses the URL of an upload proxy, with HTTPS as the default scheme.
 pub fn proxy_url(text: &str) -> Option<Url> {
     let url = match text.contains("://") {
         true => Url::parse(text),
@@ -74,8 +75,8 @@ pub fn proxy_url(text: &str) -> Option<Url> {
     url.ok().filter(is_plain)
 }
 
-/// Returns true if the URL consists of safe characters, because users copy the command in which it
-/// is printed.
+/// Returns true if the URL contains only safe characters. This matters because users copy the
+/// printed command that contains it.
 fn is_plain(url: &Url) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/%[]".contains(&b);
     matches!(url.scheme(), "http" | "https") && url.has_host() && url.as_str().bytes().all(is_plain)
@@ -85,19 +86,18 @@ impl Cluster {
     /// Reads CDI's configuration from the cluster.
     pub async fn cdi_config(&self) -> Result<CdiConfig, ClusterError> {
         let config = self.get_object(ResourceKind::CDI_CONFIGS, NAME).await?;
-        // CDI's operator creates the object before anything else works, so without it there is no
-        // CDI.
+        // CDI's operator creates this object first, so if it is missing, CDI is not installed.
         Ok(CdiConfig::from_object(&config.ok_or(ClusterError::NoCdi)?))
     }
 
-    /// Returns the properties of file systems in a storage class; without `class`, in the default
-    /// classes.
+    /// Returns the properties of file systems in a storage class. If `class` is `None`, the
+    /// default classes are used.
     pub async fn file_system(&self, config: &CdiConfig, class: Option<&str>) -> FileSystem {
         FileSystem { overhead: config.class_overhead(class), is_xfs: self.is_xfs(class).await }
     }
 
     /// Returns true if the volumes of a class, or of the default classes, are formatted with xfs.
-    /// Returns false if that is not known, or the user may not read storage classes.
+    /// Returns false if this is not known, or if the user may not read storage classes.
     pub async fn is_xfs(&self, class: Option<&str>) -> bool {
         let classes = match class {
             Some(class) => self.get_object(ResourceKind::STORAGE_CLASSES, class).await.map(Vec::from_iter),
@@ -112,7 +112,8 @@ impl Cluster {
         chosen.any(|class| {
             let parameters = class["parameters"].as_object();
             parameters.into_iter().flatten().any(|(name, value)| {
-                // `csi.storage.k8s.io/fstype`, and the `fsType` of older drivers.
+                // The parameter is called `csi.storage.k8s.io/fstype`, or `fsType` in older
+                // drivers.
                 name.to_ascii_lowercase().ends_with("fstype") && value == "xfs"
             })
         })

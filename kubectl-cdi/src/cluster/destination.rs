@@ -1,4 +1,4 @@
-//! The target of an upload or an import, in the form that users write: `dv/NAME` or `pvc/NAME`.
+//! The target of an upload or an import, in the notation of users: `dv/NAME` or `pvc/NAME`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ impl VolumeTargetKind {
     }
 }
 
-/// A DataVolume or a claim, identified by its name.
+/// A DataVolume or a claim, identified by kind and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VolumeTarget {
     kind: VolumeTargetKind,
@@ -38,13 +38,13 @@ pub enum VolumeTargetError {
     /// The kind before the slash is missing or unknown.
     #[error("use dv/NAME or pvc/NAME")]
     Kind,
-    /// Kubernetes does not allow the name.
+    /// The name is not valid in Kubernetes.
     #[error("{0:?} cannot be a name: use small letters, digits, - and .")]
     Name(String),
 }
 
 impl VolumeTarget {
-    /// Creates a target; fails if Kubernetes does not allow the name.
+    /// Creates a target. Fails if the name is not valid in Kubernetes.
     pub fn new(kind: VolumeTargetKind, name: &str) -> Result<Self, VolumeTargetError> {
         if !is_subdomain(name) {
             return Err(VolumeTargetError::Name(name.chars().take(MAX_SUBDOMAIN).collect()));

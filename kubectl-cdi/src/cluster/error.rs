@@ -1,5 +1,5 @@
-//! Errors of requests to the cluster. Each message says what to do. Text from other programs is
-//! escaped as by [`printable`]; no message contains parts of a kubeconfig or of credentials.
+//! Errors of requests to the cluster. Each message states what to do. Text from other programs is
+//! escaped as by [`printable`]; no message contains parts of a kubeconfig or credentials.
 
 use datapath::error::errno_text;
 use kube::client::AuthError;
@@ -10,7 +10,7 @@ use program::exit::ExitReason;
 use super::destination::VolumeTarget;
 use super::object::printable_line;
 
-/// Reasons why the cluster cannot be asked, or does not do what it was asked for.
+/// Reasons why the cluster cannot be reached, or does not perform a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The kubeconfig is missing or cannot be used.
@@ -18,10 +18,10 @@ pub enum ClusterError {
         "cannot find a cluster: {0}; give --kubeconfig or set KUBECONFIG, and choose a context with --context"
     )]
     Kubeconfig(String),
-    /// The kubeconfig does not have the context.
+    /// The kubeconfig does not contain the context.
     #[error("no context {0}")]
     Context(String),
-    /// Kubernetes does not allow the name of the namespace.
+    /// The namespace has a name that is not valid in Kubernetes.
     #[error("{0:?} cannot be the name of a namespace: check --namespace")]
     Namespace(String),
     /// Credentials are not available, for example because an exec plugin failed.
@@ -69,12 +69,12 @@ pub enum ClusterError {
         /// The message of the API server.
         words: String,
     },
-    /// The response is not one that a Kubernetes API server sends.
+    /// The response does not come from a Kubernetes API server.
     #[error(
         "{host} is not a Kubernetes API server: {words}; check the server in the kubeconfig, or choose another cluster with --context"
     )]
     NotKubernetes {
-        /// The server.
+        /// Host and port of the server.
         host: String,
         /// The reason why the response is not from an API server.
         words: String,
@@ -87,9 +87,9 @@ pub enum ClusterError {
     TooMuch {
         /// The API server.
         host: String,
-        /// The verb of RBAC.
+        /// The verb, as used in RBAC rules.
         verb: &'static str,
-        /// The resource, as RBAC names it.
+        /// The resource, as used in RBAC rules.
         resource: String,
         /// The limit that was exceeded, with its value.
         what: String,
@@ -111,9 +111,9 @@ pub enum ClusterError {
         }
     )]
     Denied {
-        /// The verb of RBAC.
+        /// The verb, as used in RBAC rules.
         verb: &'static str,
-        /// The resource, as RBAC names it: `datavolumes.cdi.kubevirt.io`.
+        /// The resource, as used in RBAC rules: `datavolumes.cdi.kubevirt.io`.
         resource: String,
         /// The namespace, if the resource has one.
         namespace: Option<String>,
@@ -132,7 +132,7 @@ pub enum ClusterError {
         /// The namespace that was searched.
         namespace: String,
     },
-    /// An object that was to be created exists already.
+    /// An object that should be created already exists.
     #[error("{0} already exists: give --no-create to fill it, or choose another name")]
     Exists(String),
     /// A quota of the namespace is exhausted.
@@ -140,12 +140,12 @@ pub enum ClusterError {
         "the quota of the namespace is exceeded: {0}; request less with --size, or delete what is not needed"
     )]
     Quota(String),
-    /// The object was refused by admission: by a webhook, or by the API server's own checks.
+    /// The object was rejected by admission: by a webhook, or by the API server's own checks.
     #[error("the cluster rejected {object}: {words}")]
     Refused {
         /// The object, such as `dv/NAME`.
         object: String,
-        /// The message of the cluster, which says what to do.
+        /// The cluster's message, which states what to do.
         words: String,
     },
     /// The installed version of CDI would import without verifying the checksum.
@@ -164,7 +164,7 @@ pub enum ClusterError {
         target: VolumeTarget,
         /// The size of the claim.
         claim_bytes: u64,
-        /// The size of the claim without the overhead of a file system.
+        /// The size of the claim minus the overhead of the file system.
         usable_bytes: u64,
         /// The size of the disk.
         disk_bytes: u64,
@@ -178,7 +178,7 @@ pub enum ClusterError {
          cdi.kubevirt.io/storage.upload.target; choose another name"
     )]
     NoUpload(VolumeTarget),
-    /// The volume expects an archive and gets a disk image, or the other way round.
+    /// The volume expects an archive but gets a disk image, or vice versa.
     #[error("{target} expects {}", if *.is_archive { "an archive: give --archive" } else { "a disk image: leave out --archive" })]
     Content {
         /// The volume.
@@ -186,10 +186,10 @@ pub enum ClusterError {
         /// True if the volume expects an archive, false if it expects a disk image.
         is_archive: bool,
     },
-    /// The volume is deleted, or is marked for deletion.
+    /// The volume was deleted, or is marked for deletion.
     #[error("{0} has been deleted: create it again, or choose another name")]
     Gone(VolumeTarget),
-    /// The claim cannot be provided as it was requested.
+    /// The claim cannot be bound to a volume as requested.
     #[error(
         "{target} is not getting a volume: {words}; check --storage-class, --access-mode and --volume-mode, and whether the cluster has \
          a default storage class"
@@ -208,7 +208,7 @@ pub enum ClusterError {
         /// The message of CDI.
         words: String,
     },
-    /// Filling the volume has failed, and retries cannot change that.
+    /// Filling the volume has failed, and retries cannot succeed.
     #[error(
         "{target} has failed: {words}{}",
         if *.is_retried { "; CDI retries until it is deleted" } else { "" }
@@ -216,9 +216,9 @@ pub enum ClusterError {
     Failed {
         /// The volume.
         target: VolumeTarget,
-        /// The last message of the pod.
+        /// The last message from the pod.
         words: String,
-        /// True if CDI still retries, because it does not know that retries are useless.
+        /// True if CDI still retries, because it cannot know that retries are useless.
         is_retried: bool,
         /// True if the checksum did not match.
         is_checksum: bool,
@@ -235,7 +235,7 @@ pub enum ClusterError {
         /// The last reason for waiting.
         waiting: String,
     },
-    /// CDIConfig has no URL of the upload proxy.
+    /// CDIConfig does not contain the URL of the upload proxy.
     #[error(
         "the cluster does not publish an external address of its upload proxy: an administrator can create an Ingress or a Route for \
          the service cdi-uploadproxy; or run `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` and give --uploadproxy-url \
@@ -247,7 +247,7 @@ pub enum ClusterError {
         "CDIConfig says that the upload proxy is at {0:?}, which is not a host and a path of plain letters: give --uploadproxy-url"
     )]
     BadProxy(String),
-    /// The API server sends a UID that is not safe as a part of a file name.
+    /// The API server sent a UID that is not safe as part of a file name.
     #[error(
         "the API server returned {uid:?} as the uid of {target}: expected 1 to 64 letters, digits and -; choose another cluster with \
          --context"
@@ -255,16 +255,16 @@ pub enum ClusterError {
     Uid {
         /// The object.
         target: VolumeTarget,
-        /// The UID as the API server sent it.
+        /// The UID, as sent by the API server.
         uid: String,
     },
-    /// A name is not safe as a part of the path of a request.
+    /// A name is not safe as part of a request path.
     #[error("{0:?} cannot be the name of a Kubernetes object: use small letters, digits, - and .")]
     Name(String),
 }
 
 impl ClusterError {
-    /// Creates the error for an unusable kubeconfig, without anything that is written in the file.
+    /// Creates the error for an unusable kubeconfig. The message quotes nothing from the file.
     pub(crate) fn from_kubeconfig(error: &KubeconfigError) -> Self {
         Self::Kubeconfig(match error {
             // kube's message quotes the surrounding lines, which may contain a token.
@@ -282,19 +282,20 @@ impl ClusterError {
         })
     }
 
-    /// Creates the error for a missing context `name` in `file`, whose contexts are `known`.
+    /// Creates the error for a context `name` that is missing in `file`. `known` are the contexts
+    /// in it.
     pub(crate) fn no_context(name: &str, file: &str, known: &[String]) -> Self {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let words = format!("\"{name}\" in {file}: choose one with --context; there are: {known}");
         Self::Context(printable_line(&words))
     }
 
-    /// Creates the error for a request without a response.
+    /// Creates the error for a request that received no response.
     pub(crate) fn from_request(host: &str, error: kube::Error) -> Self {
         let host = host.to_owned();
         match error {
             kube::Error::Auth(error) => Self::Login { host, words: login_message(&error) },
-            // kube's message contains the URL of the proxy, which may have a password.
+            // kube's message contains the URL of the proxy, which may include a password.
             kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
                 Self::Kubeconfig(
                     "the kubeconfig or HTTPS_PROXY names a proxy of an unsupported kind".to_owned(),
@@ -316,18 +317,18 @@ impl ClusterError {
     }
 }
 
-/// The beginning of rustls's message about a certificate. The text is matched because kube's error
-/// keeps nothing else of the cause.
+/// The beginning of rustls's message about a certificate. The text is compared because kube's
+/// error preserves nothing else of the cause.
 const UNTRUSTED: &str = "invalid peer certificate: ";
 
-/// Removes the names of the libraries that passed an error on.
+/// Removes the names of the libraries through which an error was passed.
 fn without_layers(words: &str) -> &str {
     let layers = ["ServiceError: ", "client error (Connect): ", "tcp connect error: "];
     let words = layers.iter().fold(words, |words, layer| words.strip_prefix(layer).unwrap_or(words));
     words.split(" (os error ").next().unwrap_or(words)
 }
 
-/// Describes a failed login. The stdout of an exec plugin is left out, because it may contain a
+/// Describes a failed login. The stdout of an exec plugin is omitted, because it may contain a
 /// token.
 fn login_message(error: &AuthError) -> String {
     match error {

@@ -1,16 +1,16 @@
-//! Reasons why an import will fail again, however often CDI retries it.
+//! Reasons why an import will fail again, no matter how often CDI retries it.
 
-/// Messages of importer pods, ours and CDI's, about a source that responds, and whose response
-/// will be the same for another request. Temporary failures are not in the list: no response, a
-/// host name that does not resolve (its Service may be created later), and the statuses 5xx, 429
-/// and 408.
+/// Messages of importer pods, ours and CDI's, that report a final answer of the source: another
+/// request would get the same answer. Temporary failures are not in the list: no response, a host
+/// name that does not resolve (its Service may be created later), and the statuses 5xx, 429 and
+/// 408.
 const REFUSALS: [&str; 16] = [
     // HTTP: not found, gone, not authenticated, not permitted.
     "got 404",
     "got 410",
     "got 401",
     "got 403",
-    // S3 (API reference, list of error codes); GCS uses these codes too.
+    // S3 error codes (API reference, list of error codes), which GCS uses too.
     "NoSuchKey",
     "NoSuchBucket",
     "AccessDenied",
@@ -21,31 +21,32 @@ const REFUSALS: [&str; 16] = [
     "name unknown",
     "unauthorized",
     "authentication required",
-    // Certificates, in the words of rustls and of Go. A CA is added with --cert-configmap, which
-    // only affects the next pod.
+    // Certificate errors, as worded by rustls and by Go. A retry cannot succeed, because a CA
+    // added with --cert-configmap only affects the next pod.
     "invalid peer certificate",
     "x509: certificate signed by unknown authority",
     "x509: certificate is valid for",
 ];
 
-/// CDI's message for every image that does not fit. A volume that CDI fills does not grow.
+/// CDI's message for every image that does not fit. A retry cannot succeed, because a volume that
+/// CDI fills does not grow.
 const TOO_SMALL: &str = "DataVolume too small to contain image";
 
-/// A reason that retries cannot change.
+/// Reasons for a failure that retries cannot change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FinalReason {
     /// The volume is too small.
     NoSpace,
     /// The checksum of the source does not match.
     Checksum,
-    /// The source refuses the request, or CDI has given up.
+    /// The source rejects the request, or CDI has given up.
     Other,
 }
 
 impl FinalReason {
     /// Finds the reason in the last message of a pod that CDI has restarted `restarts` times. A
-    /// refusal by the source only counts after a restart: the Secret, the object or the permission
-    /// may have been created a moment too late for the first attempt.
+    /// rejection by the source counts only after a restart: for the first attempt, the Secret, the
+    /// object or the permission may have been created a moment too late.
     pub(crate) fn from_message(sentence: &str, restarts: u64) -> Option<Self> {
         if sentence.contains(TOO_SMALL) {
             return Some(Self::NoSpace);

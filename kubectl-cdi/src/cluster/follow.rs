@@ -12,7 +12,7 @@ use super::wait::{INTERVAL, WaitGoal, check_goal, timed_out};
 
 impl Cluster {
     /// Follows an import until it has succeeded or failed, for at most `patience`. Calls `told`
-    /// with each change of the progress.
+    /// whenever the progress changes.
     pub async fn follow_import(
         &self,
         target: &VolumeTarget,

@@ -1,4 +1,4 @@
-//! The source of an import, in the form of CDI's API.
+//! The source of an import, as represented in CDI's API.
 
 use serde_json::{Map, Value, json};
 use sources::scheme::{SCHEMES, SourceKind, find_scheme};
@@ -6,20 +6,20 @@ use url::Url;
 
 use super::object::object_of;
 
-/// The endpoint of Amazon S3. CDI's importer takes the region from this form of the host name. For
-/// a host name without a region it would sign for a region "s3".
+/// The endpoint of Amazon S3. CDI's importer takes the region from a host name of this form. For a
+/// host name without a region, it would sign requests for a region "s3".
 const AMAZON: &str = "https://s3.us-east-1.amazonaws.com";
 
-/// The source of an import, which the cluster fetches.
+/// The source of an import; the cluster fetches the image from it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterImport {
     /// The kind of server.
     pub kind: SourceKind,
     /// The URL, in the form that CDI's webhook accepts.
     pub url: String,
-    /// The name of a Secret with credentials.
+    /// The name of a Secret that contains credentials.
     pub secret: Option<String>,
-    /// The name of a ConfigMap with certificates.
+    /// The name of a ConfigMap that contains certificates.
     pub cert_config_map: Option<String>,
     /// The checksum as `ALGORITHM:HEX`; only for HTTP sources.
     pub checksum: Option<String>,
@@ -34,7 +34,7 @@ pub enum ImportError {
         schemes = cluster_schemes()
     )]
     Scheme(String),
-    /// The address does not name an object.
+    /// The address does not identify an object.
     #[error("{0}")]
     Address(String),
     /// The flag does not apply to this kind of source.
@@ -47,7 +47,7 @@ pub enum ImportError {
     },
 }
 
-/// Lists the URL schemes from which a cluster can fetch, for messages.
+/// Returns the URL schemes from which a cluster can fetch, for use in messages.
 fn cluster_schemes() -> String {
     let schemes = SCHEMES.iter().filter(|scheme| scheme.is_for_clusters);
     let schemes: Vec<String> = schemes.map(|scheme| format!("{}://", scheme.name)).collect();
@@ -55,8 +55,7 @@ fn cluster_schemes() -> String {
 }
 
 impl ClusterImport {
-    /// Creates a source from the address that the user gives. `endpoint` is the server of an
-    /// `s3://` address.
+    /// Creates a source from the user's address. `endpoint` is the server of an `s3://` address.
     pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
         let scheme = address.split_once("://").and_then(|(scheme, _)| find_scheme(scheme));
         let Some(kind) = scheme.filter(|scheme| scheme.is_for_clusters).map(|scheme| scheme.kind) else {
@@ -78,8 +77,8 @@ impl ClusterImport {
         Ok(Self { kind, url, ..Self::default() })
     }
 
-    /// Fails if a value has no field in CDI's API for this kind of source. The API server would
-    /// drop it silently.
+    /// Fails if a value has no field in CDI's API for this kind of source. Without this check, the
+    /// API server would drop the value silently.
     pub fn check_fields(&self) -> Result<(), ImportError> {
         let (flag, schemes) = match self.kind {
             kind if kind != SourceKind::Http && self.checksum.is_some() => {
@@ -104,7 +103,7 @@ impl ClusterImport {
         json!({self.kind.name(): fields})
     }
 
-    /// Returns the annotations by which a claim names the same source, without CDI's prefix.
+    /// Returns the annotations that describe the same source on a claim, without CDI's prefix.
     pub(super) fn claim_annotations(&self) -> Map<String, Value> {
         object_of([
             ("storage.import.source", Some(self.kind.name())),

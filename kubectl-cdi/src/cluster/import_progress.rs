@@ -10,11 +10,11 @@ use super::object::{printable_line, text_at};
 /// The progress of an import.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ImportProgress {
-    /// The phase, as CDI names it, such as `ImportInProgress`.
+    /// The phase, named as in CDI, such as `ImportInProgress`.
     pub phase: String,
     /// The progress in percent.
     pub percent: Option<f64>,
-    /// Size of the whole disk in bytes.
+    /// Size of the complete disk in bytes.
     pub disk_bytes: Option<u64>,
     /// Number of restarts of the pod.
     pub restarts: u64,

@@ -1,5 +1,6 @@
-//! A JSON parser for responses of the API server that counts memory before it allocates it. Parsed
-//! JSON may be much larger than its text: a map of seven bytes may take a hundred times as many.
+//! A JSON parser for API server responses that counts memory before it allocates it. Parsed JSON
+//! may be much larger than its text: a map that is written in seven bytes may take a hundred times
+//! as many.
 
 use std::fmt;
 
@@ -8,33 +9,33 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::{Map, Value};
 
 /// The memory of a map. A node of its B-tree has room for 11 entries (640 bytes); in a map with
-/// several nodes at least 5 entries of each are used.
+/// several nodes, at least 5 entries of each node are used.
 const MAP_BYTES: u64 = 512;
 const ENTRY_BYTES: u64 = 128;
 
 /// The memory of an array element. An array may have room for twice its elements.
 const ELEMENT_BYTES: u64 = 2 * size_of::<Value>() as u64;
 
-/// The smallest heap allocation that a string takes.
+/// The smallest heap allocation for a string.
 const TEXT_BYTES: u64 = 24;
 
-/// Step by which the memory grant grows.
+/// Step by which the memory grant is increased.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// The metadata that records who has set which field. It is half of an object and never used, so
-/// it is skipped.
+/// The metadata that records which program has set which field. It makes up half of an object and
+/// is never used, so it is skipped.
 const SKIPPED: &str = "managedFields";
 
 /// Reasons why a JSON text cannot be parsed.
 #[derive(Debug)]
 pub(crate) enum ParseError {
-    /// The text is not JSON.
+    /// The text is not valid JSON.
     Json(serde_json::Error),
     /// The parsed value would take too much memory.
     Memory(MemoryLimitError),
 }
 
-/// Parses the whole `text`. `memory` grows by the size of the value.
+/// Parses the whole `text`. `memory` is increased by the size of the value.
 pub(crate) fn parse(text: &[u8], memory: &mut MemoryGrant) -> Result<Value, ParseError> {
     let mut counter = MemoryCounter { taken: memory.granted_bytes(), memory, exceeded: None };
     let mut json = serde_json::Deserializer::from_slice(text);
@@ -65,7 +66,7 @@ impl CountedValue<'_, '_> {
         let wanted = counter.taken.saturating_add(STEP_BYTES);
         counter.memory.resize(wanted).map_err(|exceeded| {
             let error = E::custom(&exceeded);
-            // Remembered here, because the error of serde_json keeps only the text.
+            // The cause is stored here, because serde_json's error keeps only the text.
             counter.exceeded = Some(exceeded);
             error
         })

@@ -1,4 +1,5 @@
-//! The current objects of a target: a DataVolume and its claim, as CDI's controllers see them.
+//! The current objects of a target: a DataVolume and its claim, in the state that CDI's
+//! controllers have written.
 
 use k8s_openapi::jiff::Timestamp;
 use program::names::is_subdomain;
@@ -26,7 +27,7 @@ impl TargetObjects {
         self.data_volume.is_none() && self.claim.is_none()
     }
 
-    /// Returns true if the target itself exists. A DataVolume may exist without its claim.
+    /// Returns true if the target itself exists. A DataVolume can exist without its claim.
     pub fn has_target(&self, target: &VolumeTarget) -> bool {
         match target.kind() {
             VolumeTargetKind::DataVolume => self.data_volume.is_some(),
@@ -34,15 +35,15 @@ impl TargetObjects {
         }
     }
 
-    /// Returns the UID of the `target`'s claim. A claim of the same name that is created later has
-    /// another UID.
+    /// Returns the UID of the `target`'s claim. If a claim with the same name is created later, it
+    /// gets another UID.
     pub fn claim_uid(&self, target: &VolumeTarget) -> Result<Option<ObjectUid>, ClusterError> {
         let claim = self.claim.as_ref();
         claim.map(|claim| ObjectUid::from_object(claim, target)).transpose()
     }
 
-    /// Returns the size of the claim in bytes: its capacity, or the requested size before it is
-    /// bound.
+    /// Returns the size of the claim in bytes: its capacity if it is bound, otherwise the
+    /// requested size.
     pub fn claim_bytes(&self) -> Option<u64> {
         let claim = self.claim.as_ref()?;
         // A claim can be bound to a volume that is larger than its request.
@@ -52,7 +53,8 @@ impl TargetObjects {
     }
 
     /// Returns the size of the disk in bytes. This is the size that the DataVolume requests,
-    /// without the overhead of a file system; if it requests none, the size of the claim.
+    /// without the overhead of a file system. If the DataVolume requests none, it is the size of
+    /// the claim.
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
         let volume = self.data_volume.as_ref();
         let asked = volume.and_then(|volume| {
@@ -82,13 +84,13 @@ impl TargetObjects {
         text_at(self.claim.as_ref()?, "/spec/storageClassName")
     }
 
-    /// Returns the phase of the DataVolume, as CDI names it.
+    /// Returns the phase of the DataVolume, named as in CDI.
     pub fn phase(&self) -> Option<&str> {
         text_at(self.data_volume.as_ref()?, "/status/phase")
     }
 
     /// Fails if the target does not exist, or is marked for deletion. A deleted claim remains
-    /// visible while a pod uses it.
+    /// visible as long as a pod uses it.
     pub(crate) fn check_not_deleted(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
         let both = [&self.data_volume, &self.claim];
         let is_leaving = |object: &Value| text_at(object, "/metadata/deletionTimestamp").is_some();
@@ -98,7 +100,7 @@ impl TargetObjects {
         Ok(())
     }
 
-    /// Fails unless the target waits for an upload of this kind: an archive or a disk image.
+    /// Fails unless the target is waiting for an upload of this kind: an archive or a disk image.
     pub fn takes_upload(&self, target: &VolumeTarget, is_archive: bool) -> Result<(), ClusterError> {
         if self.is_filled() {
             return Err(ClusterError::Filled(target.clone()));
@@ -116,7 +118,8 @@ impl TargetObjects {
 
     /// Returns true if the volume is filled.
     pub(crate) fn is_filled(&self) -> bool {
-        // A claim without a DataVolume has only the annotation, with the phase of its pod.
+        // A claim without a DataVolume has only this annotation, which contains the phase of its
+        // pod.
         self.phase() == Some("Succeeded") || self.of_claim("storage.pod.phase") == Some("Succeeded")
     }
 
@@ -142,7 +145,7 @@ impl TargetObjects {
         content.or_else(|| self.of_claim("storage.contentType")) == Some("archive")
     }
 
-    /// Returns the failure that retries cannot change, if there is one.
+    /// Returns the failure that retries cannot change, if there is such a failure.
     pub(crate) fn final_failure(&self, target: &VolumeTarget) -> Option<ClusterError> {
         let condition = |reason: &str| {
             let volume = self.data_volume.iter();
@@ -177,19 +180,20 @@ impl TargetObjects {
         })
     }
 
-    /// Returns how often the pod was restarted.
+    /// Returns the number of times the pod was restarted.
     pub(crate) fn restart_count(&self) -> u64 {
         let counted = self.data_volume.as_ref().and_then(|volume| volume["status"]["restartCount"].as_u64());
         let annotated = || self.of_claim("storage.pod.restarts")?.parse().ok();
         counted.or_else(annotated).unwrap_or(0)
     }
 
-    /// Returns the last message of the pod that fills the volume.
+    /// Returns the last message from the pod that fills the volume.
     pub(crate) fn last_message(&self) -> Option<String> {
         printable_text(self.running_condition("/message", ".message"))
     }
 
-    /// Returns the start time of the pod that fills the volume, according to the DataVolume.
+    /// Returns the time at which the pod that fills the volume started, according to the
+    /// DataVolume.
     pub(crate) fn running_since(&self) -> Option<Timestamp> {
         let running = find_condition(self.data_volume.as_ref()?, "Running")?;
         let since = text_at(running, "/lastTransitionTime").filter(|_| running["status"] == "True")?;
@@ -222,8 +226,8 @@ impl TargetObjects {
         name.map(printable_line)
     }
 
-    /// Returns a field of the condition `Running`: from the DataVolume, or else from the
-    /// annotations of the claim.
+    /// Returns a field of the condition `Running`. It is read from the DataVolume if there is one,
+    /// otherwise from the annotations of the claim.
     fn running_condition(&self, field: &str, suffix: &str) -> Option<&str> {
         let volume = self.data_volume.as_ref();
         let running = volume.and_then(|volume| find_condition(volume, "Running"));
@@ -242,7 +246,7 @@ impl TargetObjects {
 }
 
 impl Cluster {
-    /// Reads the objects of a target. It is not an error if there are none.
+    /// Reads the objects of a target. A target without objects is not an error.
     pub async fn find_target(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
         let data_volume = match target.kind() {
             VolumeTargetKind::DataVolume => {
@@ -254,7 +258,7 @@ impl Cluster {
         Ok(TargetObjects { data_volume, claim })
     }
 
-    /// Reads the objects of a target that must exist. A filled claim suffices, because some
+    /// Reads the objects of a target that must exist. A filled claim is sufficient, because some
     /// versions of CDI delete a DataVolume that has succeeded.
     pub async fn find_existing(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
         let found = self.find_target(target).await?;

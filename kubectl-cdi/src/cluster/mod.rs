@@ -1,5 +1,5 @@
-//! Access to the cluster: every request to the API server, with the permissions of the user who
-//! runs the program.
+//! Access to the cluster. All requests to the API server are sent with the permissions of the user
+//! who runs the program.
 //!
 //! ```text
 //!  destination        targets as users write them: dv/NAME, pvc/NAME
@@ -59,23 +59,23 @@ pub use uid::ObjectUid;
 pub use volume::{ContentSource, WantedVolume};
 pub use waiting::WaitReason;
 
-/// Time limit for the API server to respond. It responds within milliseconds, or within seconds if
-/// a webhook or an aggregated API is slow. The API server itself gives those at most 30 s.
+/// Time limit for the API server's response. It responds within milliseconds, or within seconds if
+/// a webhook or an aggregated API is slow; the API server itself waits for those at most 30 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The options of the command line that select a cluster and a namespace.
+/// The command-line options that select a cluster and a namespace.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterOptions {
-    /// A kubeconfig. The default is the files of `KUBECONFIG`, then `~/.kube/config`, then the
-    /// ServiceAccount of the pod in which the program runs.
+    /// The kubeconfig. By default these are the files in `KUBECONFIG`, then `~/.kube/config`, then
+    /// the ServiceAccount of the pod in which the program runs.
     pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig; the default is its current context.
+    /// The context in the kubeconfig; the default is its current context.
     pub context: Option<String>,
-    /// A namespace; the default is the namespace of the context.
+    /// The namespace; the default is the namespace of the context.
     pub namespace: Option<String>,
 }
 
-/// A client of a cluster, for one namespace.
+/// A client for one namespace of a cluster.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
@@ -86,21 +86,22 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates the client. Credentials are obtained here, also from an exec plugin, but no request
-    /// is sent to the API server yet.
+    /// Creates the client. Credentials are obtained here, including those from an exec plugin, but
+    /// no request is sent to the API server yet.
     pub async fn connect(reach: &ClusterOptions) -> Result<Self, ClusterError> {
         let mut config = load_configuration(reach).await?;
         config.connect_timeout = Some(PATIENCE);
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
-        // Callers that wait retry themselves. kube would retry against an overloaded server for
-        // longer than PATIENCE, and the server's message would be lost.
+        // Callers that wait retry by themselves. kube would retry for longer than PATIENCE if the
+        // server is overloaded, and the server's message would be lost.
         config.default_retry = false;
         let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         if !program::names::is_label(&namespace) {
             return Err(ClusterError::Namespace(namespace));
         }
-        // Built from host and port, because the authority of the URL may contain a password.
+        // The name is built from host and port, because the authority part of the URL may contain
+        // a password.
         let host = config.cluster_url.host().unwrap_or_default();
         let host = match config.cluster_url.port_u16() {
             Some(port) => format!("{host}:{port}"),
@@ -112,13 +113,13 @@ impl Cluster {
         Ok(Self { client, host, namespace })
     }
 
-    /// Returns a client for all namespaces. Only lists work with it.
+    /// Returns a client for all namespaces, which can only list objects.
     pub fn in_all_namespaces(mut self) -> Self {
         self.namespace.clear();
         self
     }
 
-    /// Returns the namespace of the requests; empty for all namespaces.
+    /// Returns the namespace of the requests; it is empty for all namespaces.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -142,8 +143,8 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
         Err(error) => Err(error),
     };
     match configured {
-        // Like kubectl, use the ServiceAccount of the pod if there is neither a kubeconfig nor an
-        // option that needs one.
+        // Like kubectl, this uses the ServiceAccount of the pod if there is neither a kubeconfig
+        // nor an option that needs one.
         Err(error) if is_absent(&error) && reach.kubeconfig.is_none() && reach.context.is_none() => {
             Config::incluster().map_err(|_| ClusterError::from_kubeconfig(&error))
         }
@@ -151,7 +152,7 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
     }
 }
 
-/// Names the file or the files of the kubeconfig, for messages.
+/// Returns the names of the kubeconfig files, for messages.
 fn kubeconfig_name(reach: &ClusterOptions) -> String {
     let given = reach.kubeconfig.as_ref().map(|path| path.display().to_string());
     given.or_else(|| ProcessEnv.get("KUBECONFIG")).unwrap_or_else(|| "~/.kube/config".to_owned())

@@ -1,9 +1,9 @@
-//! The volume mode (file system or block device) and the access modes of a claim.
+//! The volume mode of a claim (file system or block device) and its access modes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Access modes of Kubernetes, with the short names that kubectl prints.
+/// Kubernetes access modes, with the short names that kubectl prints.
 const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOnce", "RWO"),
     ("ReadOnlyMany", "ROX"),
@@ -11,7 +11,8 @@ const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOncePod", "RWOP"),
 ];
 
-/// Parses an access mode, given by its full or its short name in any case. Returns the full name.
+/// Parses an access mode, given by its full or short name in upper or lower case. Returns the full
+/// name.
 pub fn parse_access_mode(text: &str) -> Result<String, String> {
     let is_meant =
         |(name, short): &(&str, &str)| text.eq_ignore_ascii_case(name) || text.eq_ignore_ascii_case(short);
@@ -27,7 +28,7 @@ pub fn parse_access_mode(text: &str) -> Result<String, String> {
 /// The mode of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VolumeMode {
-    /// A file system, whose metadata takes a part of the volume.
+    /// A file system, whose metadata occupies a part of the volume.
     #[default]
     Filesystem,
     /// A block device.

@@ -1,4 +1,4 @@
-//! Names of targets, for the completion in a shell.
+//! Names of targets, for shell completion.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::object::text_at;
 use super::resource::ResourceKind;
 
-/// Time limit for a list, because a user waits after pressing the tab key.
+/// Time limit for a list. It is short, because a user is waiting after pressing the tab key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Cluster {
-    /// Lists the DataVolumes and claims of the namespace. A list that fails or takes longer than
-    /// two seconds is left out.
+    /// Lists the DataVolumes and claims of the namespace. If one of the lists fails or takes
+    /// longer than two seconds, it is omitted.
     pub async fn list_targets(&self) -> Vec<VolumeTarget> {
         let listed = |resource| timeout(PATIENCE, self.list_objects(resource, None));
         let (volumes, claims) =

@@ -1,12 +1,12 @@
-//! Access to fields of objects. Other programs wrote the objects, so every field may be absent or
-//! have another type.
+//! Access to fields of objects. Other programs have written the objects, so any field may be
+//! absent or have another type.
 
 use serde_json::{Map, Value, json};
 
 /// Prefix of CDI's annotations.
 pub(crate) const PREFIX: &str = "cdi.kubevirt.io/";
 
-/// Limit for the characters that are shown of a message from another program.
+/// Maximum number of characters that are shown of a message from another program.
 const WORDS_CHARS: usize = 1 << 10;
 
 /// Returns the string at this JSON pointer.
@@ -14,13 +14,13 @@ pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
     object.pointer(pointer)?.as_str()
 }
 
-/// Returns the elements of the array at this JSON pointer; an empty slice if there is not an
-/// array.
+/// Returns the elements of the array at this JSON pointer, or an empty slice if the value is not
+/// an array.
 pub(crate) fn list_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Returns an annotation of CDI; `name` is without CDI's prefix.
+/// Returns the CDI annotation `name`, given without CDI's prefix.
 pub(crate) fn cdi_annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][format!("{PREFIX}{name}")].as_str()
 }
@@ -30,19 +30,19 @@ pub(crate) fn find_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Va
     list_at(object, "/status/conditions").iter().find(|condition| condition["type"] == kind)
 }
 
-/// Builds a JSON object of those fields that have a value.
+/// Builds a JSON object from the fields that have a value.
 pub(crate) fn object_of<const N: usize>(fields: [(&str, Option<&str>); N]) -> Map<String, Value> {
     let fields = fields.into_iter();
     fields.filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect()
 }
 
-/// Makes a message from another program safe to print, on one line; `None` if it is absent or
-/// empty.
+/// Converts a message from another program to one line that is safe to print. Returns `None` if
+/// the message is absent or empty.
 pub(crate) fn printable_text(text: Option<&str>) -> Option<String> {
     text.map(printable_line).filter(|words| !words.is_empty())
 }
 
-/// Makes a message from another program safe to print, on one line.
+/// Converts a message from another program to one line that is safe to print.
 pub(crate) fn printable_line(words: &str) -> String {
     printable::escape_line(words, WORDS_CHARS)
 }

@@ -1,4 +1,4 @@
-//! The pod that fills a claim: its name, and what it waits for.
+//! The pod that fills a claim: its name, and what it is waiting for.
 
 use program::names::is_subdomain;
 use serde_json::Value;
@@ -6,21 +6,21 @@ use serde_json::Value;
 use super::object::{cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at};
 use super::waiting::WaitReason;
 
-/// Returns the name of the pod that fills a claim. Without CDI's annotation the name is built as
-/// CDI builds it.
+/// Returns the name of the pod that fills a claim. If CDI's annotation is missing, the name is
+/// built in the same way as in CDI.
 pub(crate) fn pod_name(claim: &Value, is_upload: bool) -> String {
     let (said, prefix) = match is_upload {
         true => ("storage.uploadPodName", "cdi-upload"),
         false => ("storage.import.importPodName", "importer"),
     };
-    // The name is validated, because it becomes part of the path of a request.
+    // The name is validated, because it becomes part of a request path.
     if let Some(name) = cdi_annotation(claim, said).filter(|name| is_subdomain(name)) {
         return name.to_owned();
     }
     format!("{prefix}-{}", text_at(claim, "/metadata/name").unwrap_or_default())
 }
 
-/// Finds out from the status of a pod what it waits for.
+/// Determines from the status of a pod what it is waiting for.
 pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     let scheduled = find_condition(pod, "PodScheduled");
     if let Some(why) = scheduled.filter(|condition| condition["status"] == "False") {
@@ -33,7 +33,8 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
         match text_at(status, "/state/waiting/reason") {
             None | Some("ContainerCreating" | "PodInitializing") => {}
             Some("CrashLoopBackOff") => return WaitReason::Crashing(last_words(status)),
-            // Kubelet has many such reasons: ErrImagePull, ImagePullBackOff, InvalidImageName, …
+            // The kubelet reports many such reasons: ErrImagePull, ImagePullBackOff,
+            // InvalidImageName, …
             Some(reason) if reason.contains("Image") => {
                 return WaitReason::Image(message().unwrap_or_else(|| printable_line(reason)));
             }
@@ -46,7 +47,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     if let Some(end) = ends.find(|end| end["exitCode"] != 0) {
         return WaitReason::Crashing(words_of(end));
     }
-    // Init containers are left out, because they end before the other containers start.
+    // Init containers are ignored, because they end before the other containers start.
     let has_ended = |status: &Value| status.pointer("/state/terminated").is_some();
     if list_at(pod, "/status/containerStatuses").iter().any(has_ended) {
         return WaitReason::Finishing;
@@ -64,7 +65,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     }
 }
 
-/// Returns the last message of a container before it ended.
+/// Returns the last message of a container that has ended.
 fn last_words(status: &Value) -> String {
     status.pointer("/lastState/terminated").map_or_else(|| "it says nothing".to_owned(), words_of)
 }

@@ -1,4 +1,4 @@
-//! The average rate at which an import fills its volume, and the time left.
+//! The average rate at which an import fills its volume, and the remaining time.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -7,33 +7,33 @@ use super::import_progress::ImportProgress;
 use super::look::TargetObjects;
 use super::object::{list_at, text_at};
 
-/// Label selector of CDI's pods.
+/// Label selector for CDI's pods.
 pub(crate) const PODS_OF_CDI: &str = "app=containerized-data-importer";
 
-/// Name of the container that imports.
+/// Name of the container that runs the import.
 const IMPORTER: &str = "importer";
 
-/// The average speed of an import since its pod runs.
+/// The average speed of an import since its pod started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FillPace {
-    /// Bytes of the disk that are filled per second.
+    /// Number of bytes of the disk filled per second.
     pub(crate) rate: Option<u64>,
-    /// Seconds until the end of the import at the same speed.
+    /// Number of seconds until the end of the import at this speed.
     pub(crate) seconds_left: Option<u64>,
 }
 
 impl FillPace {
-    /// Measures the speed since the pod runs; `None` if it cannot be known. CDI reports which
-    /// percentage of the whole volume is done. The start time comes from the pod or, without
-    /// access to pods, from the DataVolume.
+    /// Measures the speed since the pod started. Returns `None` if it cannot be determined. CDI
+    /// reports the completed percentage of the whole volume. The start time is taken from the pod
+    /// or, without access to pods, from the DataVolume.
     pub(crate) fn measure(found: &TargetObjects, pod: &Value, now: Timestamp) -> Option<Self> {
         let progress = ImportProgress::from_objects(found);
-        // In a warm import the percentage refers to the changed data only.
+        // In a warm import, which has checkpoints, the percentage refers only to the changed data.
         let is_whole = found.checkpoints().is_empty();
         let percent = progress.percent.filter(|_| progress.is_running() && is_whole)?;
         let started = importer_start(pod).or_else(|| found.running_since())?;
-        // The start time comes from the clock of another machine, so less than a second means
-        // nothing.
+        // The start time is from another machine's clock, so a difference of less than a second
+        // means nothing.
         let seconds = seconds_between(started, now).filter(|seconds| *seconds > 0)?;
         Some(Self {
             rate: progress.filled_bytes().and_then(|filled| filled.checked_div(seconds)),
@@ -42,14 +42,14 @@ impl FillPace {
     }
 }
 
-/// Returns the start time of the container that imports.
+/// Returns the start time of the container that runs the import.
 fn importer_start(pod: &Value) -> Option<Timestamp> {
     let containers = list_at(pod, "/status/containerStatuses").iter();
     let mut importers = containers.filter(|container| text_at(container, "/name") == Some(IMPORTER));
     text_at(importers.next()?, "/state/running/startedAt")?.parse().ok()
 }
 
-/// Returns the seconds from `start` to `now`; `None` if `start` is in the future.
+/// Returns the seconds from `start` to `now`, or `None` if `start` is in the future.
 pub(crate) fn seconds_between(start: Timestamp, now: Timestamp) -> Option<u64> {
     u64::try_from(now.as_second().checked_sub(start.as_second())?).ok()
 }

@@ -1,4 +1,4 @@
-//! The kinds of objects that this program uses, and the verbs on them.
+//! The kinds of objects that this program uses, and the RBAC verbs on them.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use http::Method;
 /// The API group of CDI.
 pub(crate) const CDI: &str = "cdi.kubevirt.io";
 
-/// A kind of objects in the API.
+/// A kind of object in the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResourceKind {
-    /// Short name of the kind that precedes the name in messages.
+    /// Short name of the kind, which precedes the object's name in messages.
     pub(super) short: &'static str,
     pub(super) group: &'static str,
     pub(super) version: &'static str,
@@ -48,7 +48,7 @@ impl ResourceKind {
 }
 
 impl fmt::Display for ResourceKind {
-    /// Formats the kind as RBAC rules name it: `datavolumes.cdi.kubevirt.io`.
+    /// Formats the kind as it appears in RBAC rules: `datavolumes.cdi.kubevirt.io`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.plural)?;
         if self.group.is_empty() {
@@ -58,7 +58,7 @@ impl fmt::Display for ResourceKind {
     }
 }
 
-/// A verb of RBAC.
+/// A verb in RBAC rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RbacVerb {
     Get,

@@ -1,4 +1,4 @@
-//! Sizes of claims, computed like CDI's controllers and its data plane do.
+//! Sizes of claims, computed in the same way as in CDI's controllers and its data plane.
 
 use program::space::usable_space;
 
@@ -6,13 +6,13 @@ use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
 use super::mode::VolumeMode;
 
-/// Claims are requested in whole MiB: CDI rounds disks up to them.
+/// Claims are requested in whole MiB, because CDI rounds disks up to whole MiB.
 const MIB: u64 = 1 << 20;
 
 /// The smallest volume that `mkfs.xfs` formats (since xfsprogs 5.19), in bytes.
 const XFS_MIN_BYTES: u64 = 300 * MIB;
 
-/// CDI's overhead for file systems, if its configuration has no other value.
+/// CDI's overhead for file systems, used if its configuration contains no other value.
 const DEFAULT_OVERHEAD: f64 = 0.06;
 
 /// The properties of the file systems of a storage class.
@@ -30,8 +30,8 @@ impl Default for FileSystem {
     }
 }
 
-/// Returns the size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI adds its
-/// overhead to the size of a DataVolume; the size of a claim is used unchanged.
+/// Returns the size to request so that a disk of `disk_bytes` fits on both ext4 and xfs. CDI adds
+/// its overhead to the size of a DataVolume, but uses the size of a claim unchanged.
 pub fn request_bytes(
     kind: VolumeTargetKind,
     disk_bytes: u64,
@@ -45,18 +45,19 @@ pub fn request_bytes(
     let (inflated, formatted) =
         (with_overhead(disk, file_system.overhead), with_metadata(disk, file_system.is_xfs));
     match kind {
-        // CDI checks against its overhead, and the file system takes its metadata: both must fit.
+        // CDI checks the disk against its overhead, and the file system occupies space for
+        // metadata: the size must satisfy both.
         VolumeTargetKind::Claim => round_up(inflated.max(formatted)),
         VolumeTargetKind::DataVolume if formatted <= inflated => disk,
         VolumeTargetKind::DataVolume => round_up(without_overhead(formatted, file_system.overhead)),
     }
 }
 
-/// Returns the size of a volume whose file system has room for a file of `disk` bytes.
+/// Returns the size of a volume whose file system can hold a file of `disk` bytes.
 ///
-/// CDI's overhead of 6 % alone is too small for disks below 2 GiB. The table shows the MiB of a
-/// volume that statfs does not offer, measured with mke2fs 1.47.0 (`-m 0`, as kubelet formats) and
-/// mkfs.xfs 6.1.0.
+/// CDI's overhead of 6 % alone is too small for disks below 2 GiB. The table shows how many MiB of
+/// a volume are not available according to statfs, measured with mke2fs 1.47.0 (`-m 0`, the option
+/// that the kubelet uses) and mkfs.xfs 6.1.0.
 ///
 /// | volume, MiB | ext4    | xfs     |
 /// | ----------- | ------- | ------- |
@@ -72,22 +73,22 @@ pub fn request_bytes(
 /// | 8192        | 244.56  | 152.95  |
 /// | 131072      | 3157.02 | 1009.68 |
 fn with_metadata(disk: u64, is_xfs: bool) -> u64 {
-    // ext4 below 512 MiB: 6.25 % for inodes, 2 % reserved clusters, a journal of 1 or (from 32
-    // MiB on) 4 MiB, spare group descriptors.
+    // ext4 below 512 MiB needs 6.25 % for inodes, 2 % for reserved clusters, a journal of 1 MiB (4
+    // MiB from 32 MiB on), and spare group descriptors.
     let small = disk.saturating_add(disk / 10).saturating_add(8 * MIB);
     // The limit is two MiB lower, because the result is rounded up twice: by `request_bytes` and
     // by CDI.
     if !is_xfs && small <= XFS_MIN_BYTES - 2 * MIB {
         return small;
     }
-    // xfs has a log of 64 MiB, of 1 % in larger volumes. ext4 has 1.6 % for inodes, 16 MiB of
-    // reserved clusters, and a journal of up to 1 GiB, which is largest in proportion at 128 GiB:
-    // 2.4 % altogether.
+    // xfs needs a log of 64 MiB, or of 1 % in larger volumes. ext4 needs 1.6 % for inodes, 16 MiB
+    // of reserved clusters, and a journal of up to 1 GiB. The relative size of the journal is
+    // largest at 128 GiB, where these three together take 2.4 %.
     let large = disk.saturating_add(disk / 32).saturating_add(88 * MIB);
     large.max(XFS_MIN_BYTES)
 }
 
-/// Fails with both sizes unless a disk of `disk_bytes` fits into a claim of `claim_bytes`.
+/// Fails with both sizes if a disk of `disk_bytes` does not fit into a claim of `claim_bytes`.
 pub fn check_fits(
     target: &VolumeTarget,
     claim_bytes: u64,
@@ -105,8 +106,8 @@ pub fn check_fits(
     Err(ClusterError::TooSmall { target: target.clone(), claim_bytes, usable_bytes, disk_bytes })
 }
 
-/// Formats a size as a Kubernetes quantity: in the largest of Ti, Gi and Mi that divides it, or
-/// else in bytes.
+/// Formats a size as a Kubernetes quantity, in the largest of the units Ti, Gi and Mi that divides
+/// it, or otherwise in bytes.
 pub fn format_quantity(bytes: u64) -> String {
     let units = [("Ti", 40), ("Gi", 30), ("Mi", 20)];
     let unit = units.into_iter().find(|&(_, shift)| bytes > 0 && bytes.trailing_zeros() >= shift);
@@ -115,13 +116,13 @@ pub fn format_quantity(bytes: u64) -> String {
 }
 
 fn round_up(bytes: u64) -> u64 {
-    // The largest claim, because Linux has signed file offsets.
+    // This is the largest possible claim, because Linux has signed file offsets.
     let most = i64::MAX.unsigned_abs() / MIB;
     bytes.div_ceil(MIB).min(most) * MIB
 }
 
 /// The inverse of [`usable_space`]. It computes in `f64` like CDI's controllers, because an exact
-/// product would sometimes differ from theirs by a byte.
+/// product would sometimes differ from their result by a byte.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -131,7 +132,7 @@ fn with_overhead(bytes: u64, overhead: f64) -> u64 {
     (bytes as f64 * (1.0 + overhead)).ceil() as u64
 }
 
-/// Returns the size from which CDI's addition of the overhead makes at least `bytes`.
+/// Returns the size that becomes at least `bytes` when CDI adds its overhead.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

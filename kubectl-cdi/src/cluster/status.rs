@@ -1,4 +1,5 @@
-//! The table of `kubectl cdi status`: the volumes that CDI fills, with progress and warnings.
+//! The table of `kubectl cdi status`: the volumes that CDI fills, with their progress and
+//! warnings.
 
 use std::collections::HashMap;
 
@@ -18,15 +19,15 @@ use super::rate::{FillPace, PODS_OF_CDI, seconds_between};
 use super::resource::ResourceKind;
 use super::waiting::WaitReason;
 
-/// Limit for the events that are shown per volume.
+/// Maximum number of events shown per volume.
 const MOST_EVENTS: usize = 5;
 
-/// An event of Kubernetes: a message about an object.
+/// A Kubernetes event: a message about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterEvent {
     /// True for warnings; other events report normal operation.
     pub(crate) is_warning: bool,
-    /// Time of the event, as Kubernetes writes it.
+    /// Time of the event, as written by Kubernetes.
     pub time: String,
     /// The object that the event is about, such as `Pod/NAME`.
     pub object: String,
@@ -56,7 +57,7 @@ impl ClusterEvent {
     }
 }
 
-/// The state of one volume: a row of the table.
+/// The state of one volume, which is a row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusRow {
     /// The volume.
@@ -69,26 +70,26 @@ pub struct StatusRow {
     pub age: Option<u64>,
     /// The progress of the import or the upload.
     pub progress: ImportProgress,
-    /// The size of the claim in bytes, or of the disk until the claim exists.
+    /// The size of the claim in bytes, or the size of the disk until the claim exists.
     pub bytes: Option<u64>,
-    /// Bytes of the disk filled per second since the pod runs, if that is known.
+    /// Number of bytes of the disk filled per second since the pod started, if known.
     pub rate: Option<u64>,
-    /// Seconds until the import ends at this rate.
+    /// Number of seconds until the import ends at this rate.
     pub seconds_left: Option<u64>,
-    /// The newest warnings about the volume, its claims and its pod, the newest first.
+    /// The most recent warnings about the volume, its claims and its pod, newest first.
     pub events: Vec<ClusterEvent>,
 }
 
 impl Cluster {
-    /// Reads the state of one volume, or of all volumes in the namespace that CDI fills.
+    /// Reads the state of one volume, or of all volumes in the namespace that are filled by CDI.
     pub async fn list_status(&self, target: Option<&VolumeTarget>) -> Result<Vec<StatusRow>, ClusterError> {
-        // Counts the memory of the objects until all rows are built.
+        // The memory of the objects is counted until all rows are built.
         let mut memory = MemoryGrant::default();
         let all = match target {
             Some(target) => vec![(target.clone(), self.find_existing(target).await?)],
             None => self.list_all(&mut memory).await?,
         };
-        // One request for all volumes, instead of one for each.
+        // Sends one request for all volumes, instead of one for each.
         let warnings = self.list_events("type=Warning").await;
         let is_running = |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
         let pods = match all.iter().any(is_running) {
@@ -97,7 +98,7 @@ impl Cluster {
             }
             false => Ok(Vec::new()),
         };
-        // Users without access to pods see no rates.
+        // If the user has no access to pods, no rates are shown.
         let (pods, now) = (pods.unwrap_or_default(), Timestamp::now());
         let mut rows = Vec::new();
         for (target, found) in all {
@@ -111,7 +112,7 @@ impl Cluster {
         Ok(rows)
     }
 
-    /// Lists all DataVolumes with their claims, and all other claims that CDI fills.
+    /// Lists all DataVolumes with their claims, and all other claims that are filled by CDI.
     async fn list_all(
         &self,
         memory: &mut MemoryGrant,
@@ -132,7 +133,7 @@ impl Cluster {
         for ((_, name), claim) in claims {
             let found = TargetObjects { data_volume: None, claim: Some(claim) };
             let is_filled_by_cdi = ["storage.upload.target", "storage.import.endpoint", "storage.pod.phase"];
-            // The temporary claims of populators are not shown: they belong to the claims that
+            // Populators' temporary claims are not shown, because they belong to the claims that
             // they fill.
             if !name.starts_with("prime-")
                 && is_filled_by_cdi.iter().any(|name| found.of_claim(name).is_some())
@@ -146,13 +147,13 @@ impl Cluster {
         Ok(all)
     }
 
-    /// Lists the events that match a field selector, the newest first. The list is empty if the
-    /// user may not read events.
+    /// Lists the events that match a field selector, newest first. The list is empty if the user
+    /// may not read events.
     pub(crate) async fn list_events(&self, selector: &str) -> Vec<ClusterEvent> {
         let events = self.list_objects(ResourceKind::EVENTS, Some(("fieldSelector", selector))).await;
         let mut events: Vec<_> =
             events.unwrap_or_default().iter().filter_map(ClusterEvent::from_object).collect();
-        // The times are RFC 3339 in UTC, so text order is time order.
+        // The times are in RFC 3339 format and in UTC, so their text order is the order in time.
         events.sort_by(|one, other| other.time.cmp(&one.time));
         events
     }
@@ -174,7 +175,7 @@ fn status_row(
     names.extend(found.claim.iter().map(|claim| pods::pod_name(claim, found.is_upload())));
     names.extend(prime);
     let is_named = |name: &str| names.iter().any(|known| known == name);
-    // Objects of another namespace may have the same name.
+    // The namespaces are compared, because an object in another namespace may have the same name.
     let is_beside = |namespace: &str| found.namespace().is_none_or(|own| own == namespace);
     let events = warnings.iter().filter(|event| is_named(&event.name) && is_beside(&event.namespace));
     let mut pods = pods.iter().filter(|pod| {
@@ -197,11 +198,11 @@ fn status_row(
     }
 }
 
-/// Columns of the table. The first one is only shown for rows of several namespaces.
+/// Columns of the table. The first one is shown only for rows from several namespaces.
 const COLUMNS: [&str; 10] =
     ["NAMESPACE", "NAME", "PHASE", "PROGRESS", "RATE", "LEFT", "RESTARTS", "SIZE", "SOURCE", "AGE"];
 
-/// Formats the table, with messages below each row. No line contains characters that control a
+/// Formats the table, with messages below each row. No line contains characters that control the
 /// terminal.
 pub fn format_table(rows: &[StatusRow]) -> String {
     let lines: Vec<_> =
@@ -213,7 +214,7 @@ pub fn format_table(rows: &[StatusRow]) -> String {
     };
     let widths: Vec<usize> = (first..COLUMNS.len()).map(width).collect();
     let mut screen = String::new();
-    // The header line has no messages.
+    // The first line is the header, which has no messages.
     let said = std::iter::once(Vec::new()).chain(rows.iter().map(row_messages));
     for (line, said) in lines.iter().zip(said) {
         let cells = line.iter().skip(first).zip(&widths);
@@ -243,7 +244,7 @@ fn row_cells(row: &StatusRow) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// Formats a duration in the largest unit of which there are at least two, as kubectl prints ages.
+/// Formats a duration in the largest unit that gives at least two, as kubectl does for ages.
 fn short_duration(seconds: u64) -> String {
     let units = [("d", 24 * 60 * 60), ("h", 60 * 60), ("m", 60)];
     match units.into_iter().find(|(_, unit)| seconds >= 2 * unit) {
@@ -253,8 +254,8 @@ fn short_duration(seconds: u64) -> String {
 }
 
 impl StatusRow {
-    /// Returns the row as JSON, documented in `docs/use/kubectl-cdi.md`. `namespace` is the default
-    /// for a row without a namespace of its own.
+    /// Returns the row as JSON, as documented in `docs/use/kubectl-cdi.md`. `namespace` is used if
+    /// the row does not contain a namespace.
     pub fn to_json(&self, namespace: &str) -> Value {
         let warnings = self.events.iter().map(|event| {
             let ClusterEvent { time, object, reason, message, .. } = event;
@@ -277,7 +278,7 @@ impl StatusRow {
     }
 
     /// Returns true if the target, the progress and the warnings are the same as in `earlier`.
-    /// Ages and rates are not compared, because they change all the time.
+    /// Ages and rates are not compared, because they change constantly.
     pub fn has_state_of(&self, earlier: &Self) -> bool {
         self.target == earlier.target
             && self.namespace == earlier.namespace

@@ -22,7 +22,7 @@ impl UploadToken {
         &self.0
     }
 
-    /// Returns the expiry time in the token (RFC 7519, section 4.1.4); `None` if it cannot be
+    /// Returns the token's expiry time (RFC 7519, section 4.1.4), or `None` if it cannot be
     /// parsed. The signature is not verified.
     pub fn expires(&self) -> Option<Timestamp> {
         let claims = URL_SAFE_NO_PAD.decode(self.0.split('.').nth(1)?).ok()?;
@@ -38,7 +38,7 @@ impl fmt::Debug for UploadToken {
 }
 
 impl Cluster {
-    /// Requests a token for the claim of this name.
+    /// Requests a token for the claim with this name.
     pub async fn request_token(&self, claim: &str) -> Result<UploadToken, ClusterError> {
         let request = json!({
             "apiVersion": "upload.cdi.kubevirt.io/v1beta1",
@@ -56,8 +56,8 @@ impl Cluster {
     }
 }
 
-/// Returns true if `text` consists of the characters of a bearer token (RFC 6750, section 2.1).
-/// This is checked because users copy the command in which the token is printed.
+/// Returns true if `text` consists only of characters allowed in a bearer token (RFC 6750, section
+/// 2.1). This is checked because users copy the printed command that contains the token.
 fn is_token(text: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
     !text.is_empty() && text.bytes().all(is_plain)

@@ -8,10 +8,10 @@ use super::destination::VolumeTarget;
 use super::error::ClusterError;
 use super::object::{printable_line, text_at};
 
-/// Limit for the characters of a UID; the UIDs of Kubernetes have 36.
+/// Maximum number of characters in a UID; Kubernetes' own UIDs have 36.
 const MAX_CHARS: usize = 64;
 
-/// A UID that consists of letters, digits and `-` only, so that it is safe as a part of a path.
+/// A UID that consists only of letters, digits and `-`, so that it is safe as part of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectUid(String);
 
@@ -29,7 +29,7 @@ impl ObjectUid {
     }
 }
 
-/// The error for a text that is not a UID.
+/// The error for a text that is not a valid UID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectUidError;
 

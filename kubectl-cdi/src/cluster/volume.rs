@@ -11,16 +11,16 @@ use super::object::{self, PREFIX, object_of};
 use super::size::format_quantity;
 use super::uid::ObjectUid;
 
-/// The default access mode of a claim without a DataVolume, which must have one. For a DataVolume
-/// CDI chooses a mode that the storage supports.
+/// The default access mode of a claim without a DataVolume; every claim must state one. For a
+/// DataVolume, CDI chooses a mode that the storage supports.
 const ACCESS_MODE: &str = "ReadWriteOnce";
 
-/// The source of the content of a volume.
+/// The source of a volume's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentSource {
-    /// An upload from this machine.
+    /// An image that is uploaded from this machine.
     Upload,
-    /// An import that the cluster fetches.
+    /// An image that the cluster imports.
     Import(ClusterImport),
 }
 
@@ -29,17 +29,17 @@ pub enum ContentSource {
 pub struct WantedVolume {
     /// The kind and the name of the volume.
     pub target: VolumeTarget,
-    /// The source of the content.
+    /// The source of the volume's content.
     pub source: ContentSource,
     /// The size to request in bytes, see [`request_bytes`](super::size::request_bytes).
     pub size_bytes: u64,
-    /// The storage class, if it is not the default class.
+    /// The storage class; `None` selects the default class.
     pub storage_class: Option<String>,
-    /// The access mode, if it is not the one that CDI chooses for the class.
+    /// The access mode; `None` lets CDI choose one for the storage class.
     pub access_mode: Option<String>,
-    /// The volume mode, if it is not the one that CDI chooses for the class.
+    /// The volume mode; `None` lets CDI choose one for the storage class.
     pub volume_mode: Option<VolumeMode>,
-    /// True if all of the space is to be allocated in advance.
+    /// True if all space is to be allocated in advance.
     pub preallocation: bool,
     /// True if the content is a tar archive whose files are unpacked into the volume.
     pub archive: bool,
@@ -51,7 +51,7 @@ pub struct WantedVolume {
     pub preference: Option<String>,
 }
 
-/// Builds the DataVolume or the claim.
+/// Builds the DataVolume or the claim as JSON.
 pub fn build_manifest(wanted: &WantedVolume) -> Value {
     let mut metadata = json!({"name": wanted.target.name()});
     let labels = [
@@ -71,7 +71,8 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
             if let Some(mode) = access {
                 storage["accessModes"] = json!([mode]);
             }
-            // `storage`, not `pvc`: only there CDI chooses modes that the storage supports.
+            // The field is `storage` and not `pvc`, because only with `storage` does CDI choose
+            // modes that the storage supports.
             let mut spec = json!({"source": source_value(&wanted.source), "storage": storage});
             set_field(&mut spec, "contentType", wanted.archive.then_some("archive"));
             if wanted.preallocation {
@@ -110,7 +111,8 @@ fn source_value(source: &ContentSource) -> Value {
     }
 }
 
-/// Returns the annotations of a claim without a DataVolume that tell CDI's controllers its source.
+/// Returns the annotations that describe the source to CDI's controllers, for a claim without a
+/// DataVolume.
 fn source_annotations(source: &ContentSource) -> Map<String, Value> {
     with_prefix(match source {
         ContentSource::Upload => object_of([("storage.upload.target", Some(""))]),
@@ -124,7 +126,7 @@ fn set_field(object: &mut Value, field: &str, value: Option<&str>) {
     }
 }
 
-/// Adds CDI's prefix to the names of annotations.
+/// Adds CDI's prefix to the annotation names.
 fn with_prefix(annotations: Map<String, Value>) -> Map<String, Value> {
     let named = annotations.into_iter();
     named.map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect()
@@ -137,8 +139,8 @@ impl Cluster {
         let manifest = build_manifest(wanted);
         let made = self.create_object(target.kind().resource_kind(), target.name(), &manifest).await?;
         let uid = ObjectUid::from_object(&made, target)?;
-        // The API server silently drops fields that it does not know, and then the checksum would
-        // not be verified.
+        // The API server silently drops fields that it does not support. In that case the checksum
+        // would not be verified.
         let checksum = |object| object::text_at(object, "/spec/source/http/checksum");
         if checksum(&manifest) != checksum(&made) {
             self.remove_volume(target, &uid).await?;
@@ -148,7 +150,7 @@ impl Cluster {
     }
 
     /// Removes a volume that [`create_volume`](Self::create_volume) has created. Fails if another
-    /// object of the same name has replaced it.
+    /// object with the same name has replaced it.
     pub async fn remove_volume(&self, target: &VolumeTarget, uid: &ObjectUid) -> Result<(), ClusterError> {
         self.delete_object(target.kind().resource_kind(), target.name(), uid).await
     }

@@ -1,4 +1,4 @@
-//! Waits for CDI's controllers, and finds out what they are waiting for.
+//! Waits for CDI's controllers, and determines what they are waiting for.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use super::status::ClusterEvent;
 use super::uid::ObjectUid;
 use super::waiting::WaitReason;
 
-/// Interval at which the cluster is asked: half of virtctl's interval, with about five requests
-/// each.
+/// Interval at which the cluster is queried, with about five requests each time. It is half of
+/// virtctl's interval.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state in which a wait ends.
@@ -42,7 +42,7 @@ impl Cluster {
         self.wait_for_goal(target, WaitGoal::Ready, patience, told).await
     }
 
-    /// Waits after the upload until CDI reports the volume as filled.
+    /// Waits after the upload until CDI reports that the volume is filled.
     pub async fn wait_for_done(
         &self,
         target: &VolumeTarget,
@@ -86,8 +86,8 @@ impl Cluster {
         }
     }
 
-    /// Finds out what CDI is waiting for. Objects that the user may not read are skipped, so that
-    /// the answer has less detail.
+    /// Determines what CDI is waiting for. Objects that the user may not read are skipped; the
+    /// answer is then less detailed.
     pub(crate) async fn wait_reason(&self, target: &VolumeTarget, found: &TargetObjects) -> WaitReason {
         if self.waits_for_consumer(found).await {
             return WaitReason::FirstConsumer(target.clone());
@@ -113,12 +113,13 @@ impl Cluster {
         }
     }
 
-    /// Returns true if CDI does nothing until a pod uses the claim.
+    /// Returns true if CDI waits until a pod uses the claim.
     pub(crate) async fn waits_for_consumer(&self, found: &TargetObjects) -> bool {
         match found.phase() {
-            // The phases that CDI reports for a class with a CSI driver and for one without.
+            // CDI reports the first phase for a class with a CSI driver, and the second for a
+            // class without one.
             Some("PendingPopulation" | "WaitForFirstConsumer") => return true,
-            // CDI may be configured to bind claims by its own pods. The phase shows that, but
+            // CDI may be configured to bind claims with its own pods. The phase shows this, but
             // events do not.
             Some(_) => return false,
             None => {}
@@ -131,22 +132,22 @@ impl Cluster {
         if is_chosen || is_forced || text_at(claim, "/status/phase") == Some("Bound") {
             return false;
         }
-        // The binding mode of the storage class says the same, but users of one namespace may not
-        // read storage classes.
+        // The binding mode of the storage class would show this too, but users with access to one
+        // namespace may not read storage classes.
         let events = self.events_about(claim).await;
         events.first().is_some_and(|event| event.reason == "WaitForFirstConsumer")
     }
 
-    /// Returns the newest warning about a claim, or about a pod that was assigned to a node.
+    /// Returns the newest warning about a claim, or about a pod that is assigned to a node.
     async fn complaint_about(&self, object: &Value) -> Option<String> {
         let events = self.events_about(object).await.into_iter();
-        // A warning of the scheduler is out of date once the pod has a node.
+        // A warning from the scheduler is outdated once the pod is assigned to a node.
         let mut valid = events.filter(|event| event.is_warning && event.reason != "FailedScheduling");
         valid.next().map(|event| event.message)
     }
 
-    /// Lists the events of this object, the newest first. They are matched by UID, because events
-    /// outlive their objects and CDI creates other objects of the same name.
+    /// Lists the events of this object, newest first. They are matched by UID, because events
+    /// outlive their objects and CDI creates other objects with the same name.
     async fn events_about(&self, object: &Value) -> Vec<ClusterEvent> {
         // The UID is validated, because it becomes part of a selector.
         match text_at(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
@@ -165,13 +166,13 @@ pub(crate) fn timed_out(target: &VolumeTarget, patience: Duration, waiting: &dyn
     }
 }
 
-/// Returns true if the goal is reached; fails if it can never be reached.
+/// Returns true if the goal is reached. Fails if it can no longer be reached.
 pub(crate) fn check_goal(
     found: &TargetObjects,
     target: &VolumeTarget,
     goal: WaitGoal,
 ) -> Result<bool, ClusterError> {
-    // Checked first, because some versions of CDI delete a DataVolume that has succeeded.
+    // This is checked first, because some versions of CDI delete a DataVolume that has succeeded.
     match goal {
         WaitGoal::Ready if found.is_filled() => return Err(ClusterError::Filled(target.clone())),
         WaitGoal::Filled if found.is_filled() => return Ok(true),

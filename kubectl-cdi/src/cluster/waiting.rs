@@ -1,14 +1,14 @@
-//! Reasons for waiting, with the sentences that users see.
+//! The reasons for waiting, and the sentences about them that users see.
 
 use std::fmt;
 
 use super::destination::VolumeTarget;
 use super::error::ClusterError;
 
-/// The reason why an upload or an import is waiting.
+/// The object or event that an upload or an import is waiting for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The API server, which responded before and does not now.
+    /// The API server, which responded earlier but does not respond now.
     Cluster(String),
     /// CDI, which has not created the claim yet.
     Claim,
@@ -18,7 +18,7 @@ pub enum WaitReason {
     FirstConsumer(VolumeTarget),
     /// CDI, which has not created the pod yet.
     Pod,
-    /// A node with room for the pod. Contains the scheduler's message.
+    /// A node on which the pod can be scheduled. Contains the scheduler's message.
     Unscheduled(String),
     /// The container image of the pod. Contains the last message about it.
     Image(String),
@@ -28,13 +28,13 @@ pub enum WaitReason {
     Crashing(String),
     /// The program in the pod, which is running but not ready.
     NotReady,
-    /// The end of the pod, which has everything that it needs.
+    /// The end of the pod, which has received everything that it needs.
     Finishing,
 }
 
 impl WaitReason {
-    /// Returns the reason that applies after all bytes were sent. At that time claims are bound
-    /// again, and the pod and its claim disappear, so other reasons would mislead.
+    /// Returns the reason that applies after all bytes were sent. At this stage claims are bound
+    /// again, and the pod and its claim disappear, so other reasons would be misleading.
     pub(crate) fn after_transfer(self) -> Self {
         match self {
             Self::Cluster(_) | Self::Crashing(_) => self,
@@ -42,10 +42,10 @@ impl WaitReason {
         }
     }
 
-    /// Fails if the claim names a storage class that does not exist.
+    /// Fails if the claim refers to a storage class that does not exist.
     pub(crate) fn check_class(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
         match self {
-            // The message of Kubernetes' volume controller.
+            // This is the message of Kubernetes' volume controller.
             Self::Unbound(Some(words))
                 if words.starts_with("storageclass.storage.k8s.io ") && words.ends_with(" not found") =>
             {

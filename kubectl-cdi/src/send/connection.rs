@@ -1,4 +1,4 @@
-//! Requests to the upload proxy: HTTP/1.1 over TLS, with a new connection for each request.
+//! Requests to the upload proxy, sent by HTTP/1.1 over TLS with a new connection for each request.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,17 +19,17 @@ use url::Url;
 /// Time limit for the connection that checks the proxy's certificate.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Limit for unsent bytes in the socket's send buffer, which may hold 4 MiB otherwise. These bytes
-/// are counted as sent, and they are lost if the connection breaks.
+/// Maximum number of unsent bytes in the socket's send buffer, which could otherwise hold 4 MiB.
+/// These bytes count as sent, and they are lost if the connection breaks.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 256 << 10;
 
-/// How the proxy's certificate is verified.
+/// The way in which the proxy's certificate is verified.
 #[derive(Debug, Clone)]
 pub(crate) enum ProxyTrust {
     /// Against the system's root certificates and these additional ones (PEM), which may be empty.
     Roots(Vec<u8>),
-    /// Not at all: any certificate is accepted.
+    /// Not verified: any certificate is accepted.
     Everyone,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum ProxySetupError {
 /// A client of the upload proxy.
 pub(crate) struct ProxyClient {
     server: HttpsServer,
-    /// True once a connection was established.
+    /// True once a connection has been established.
     was_reached: AtomicBool,
 }
 
@@ -67,14 +67,14 @@ pub(crate) struct ProxyResponse {
 }
 
 impl ProxyResponse {
-    /// Returns the value of a numeric header; `None` if it is absent or malformed.
+    /// Returns the value of a numeric header, or `None` if it is absent or malformed.
     pub(crate) fn header_number(&self, name: &HeaderName) -> Option<u64> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
 }
 
 impl ProxyClient {
-    /// Creates a client of the proxy at `url`. Does not connect yet.
+    /// Creates a client for the proxy at `url`. It does not connect yet.
     pub(crate) fn new(url: &str, trust: &ProxyTrust) -> Result<Self, ProxySetupError> {
         let wrong = || ProxySetupError::Url(url.to_owned());
         let parsed = Url::parse(url).map_err(|_| wrong())?;
@@ -94,13 +94,13 @@ impl ProxyClient {
         self.server.url().as_str().trim_end_matches('/')
     }
 
-    /// Returns true if at least one connection was established.
+    /// Returns true if at least one connection has been established.
     pub(crate) fn was_reached(&self) -> bool {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Connects once and fails only if the certificate is not trusted. All other failures are
-    /// ignored, because a proxy that cannot be reached now may be reached later.
+    /// Connects once, and fails only if the certificate is not trusted. All other failures are
+    /// ignored, because a proxy that is unreachable now may become reachable later.
     pub(crate) async fn check_certificate(&self) -> Result<(), ProxySetupError> {
         match timeout(CHECK_PATIENCE, self.connect::<Empty<Bytes>>()).await {
             Ok(Err(NoResponseError::Untrusted(words))) => Err(self.untrusted_error(words)),
@@ -108,7 +108,7 @@ impl ProxyClient {
         }
     }
 
-    /// Creates the error for an untrusted certificate; `words` are the message of the TLS library.
+    /// Creates the error for an untrusted certificate; `words` is the message of the TLS library.
     pub(crate) fn untrusted_error(&self, words: String) -> ProxySetupError {
         ProxySetupError::Untrusted { url: self.display_url().to_owned(), words }
     }
@@ -126,8 +126,8 @@ impl ProxyClient {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let request = self.build_request(method, path, headers, body)?;
-        // The connection is dropped when this function returns. The response may arrive before the
-        // end of the body, and then nobody reads the rest.
+        // The connection is dropped when this function returns. If the response arrives before the
+        // end of the body, nothing reads the rest.
         let mut connection = self.connect().await?;
         let response = connection.send_request(request).await?;
         let (status, headers) = (response.status(), response.headers().clone());
@@ -145,7 +145,7 @@ impl ProxyClient {
         headers: &[(HeaderName, HeaderValue)],
         body: B,
     ) -> Result<Request<B>, NoResponseError> {
-        // The proxy may be below a path, for example behind an ingress.
+        // The proxy may be served under a path prefix, for example behind an ingress.
         let path = format!("{}{path}", self.server.url().path().trim_end_matches('/'));
         let request = self.server.build_request(method, &path, body);
         let mut request = request.map_err(|error| NoResponseError::Broken(error.to_string()))?;
@@ -165,7 +165,7 @@ impl ProxyClient {
 }
 
 /// Limits the unsent bytes in the socket's send buffer. Errors are ignored, because the limit only
-/// makes a broken connection cheaper.
+/// reduces the loss when a connection breaks.
 fn limit_unsent(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES).ok();
@@ -173,7 +173,7 @@ fn limit_unsent(stream: &TcpStream) {
     let _ = stream;
 }
 
-/// Loads the system's root certificates and adds the certificates of `pem`, if there are any.
+/// Loads the system's root certificates and adds the certificates in `pem`, if any.
 fn load_roots(pem: &[u8]) -> Result<TrustedRoots, ProxySetupError> {
     let mut roots = TrustedRoots::from_system();
     if !pem.is_empty() && roots.add_pem(pem) == 0 {

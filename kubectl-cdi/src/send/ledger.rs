@@ -1,9 +1,9 @@
-//! A record of the pieces of an image that were sent. With it an upload can resume in the middle,
-//! also in another process.
+//! A record of the pieces of an image that were sent. It allows an upload to be resumed in the
+//! middle, even by another process.
 //!
-//! The stream is encoded again after each interruption. A piece that was sent in part must come
-//! out with the same bytes, so its offset, its length and whether it was compressed are written
-//! down before its first byte is sent. The pieces after it may be encoded differently than before.
+//! The stream is encoded again after each interruption. A piece that was sent in part must be
+//! encoded to the same bytes, so its offset, its length and whether it was compressed are recorded
+//! before its first byte is sent. The pieces after it may be encoded differently than before.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -18,35 +18,35 @@ use serde::{Deserialize, Serialize};
 use super::location::UploadLocation;
 use crate::image::{FileIdentity, KeptPrefix};
 
-/// Limit for the records in memory, enough for a GiB of the image. The server lags behind only by
-/// the bytes in flight, which are some MiB.
+/// Maximum number of records in memory, enough for a GiB of the image. The server lags behind only
+/// by the bytes in flight, which are a few MiB.
 const MAX_RECORDS: usize = 4096;
 
-/// The checksum of the stream. A CRC suffices, because it guards against damage. SHA-256 would
-/// take more time than the rest of the upload on processors without instructions for it.
+/// The checksum of the stream. A CRC suffices, because it only has to detect damage. SHA-256 would
+/// take more time than the rest of the upload on processors without SHA instructions.
 const CHECKSUM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
-/// The name of the checksum in headers.
+/// The name of the checksum algorithm in headers.
 pub(crate) const CHECKSUM_NAME: &str = "crc64nvme";
 
-/// The first line of the ledger file: identifies the upload and the image.
+/// The first line of the ledger file, which identifies the upload and the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LedgerHeader {
     version: String,
     image: FileIdentity,
     /// True if the stream is compressed with zstd.
     pub(crate) is_encoded: bool,
-    /// The path of the upload at the proxy.
+    /// The path of the upload on the proxy.
     pub(crate) location: UploadLocation,
-    /// The part of the image that the server has already, and that the stream leaves out.
+    /// The part of the image that the server already has and that the stream omits.
     pub(crate) kept: KeptPrefix,
 }
 
-/// The state of the stream at the beginning of a piece.
+/// The state of the stream before a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LedgerRecord {
     passed: PassedPiece,
-    /// State of the checksum before the piece.
+    /// State of the checksum before this piece.
     crc: u64,
 }
 
@@ -84,25 +84,27 @@ const fn kind_name(kind: PieceKind) -> &'static str {
     }
 }
 
-/// The pieces that were sent, in memory and in a file.
+/// The record of the pieces that were sent, in memory and in a file.
 pub(crate) struct PieceLedger {
     records: VecDeque<LedgerRecord>,
     /// Checksum of the stream so far.
     crc: crc_fast::Digest,
-    /// Length of the stream so far, in bytes.
+    /// The part of the image that the server already has and that the stream omits.
     position: u64,
-    /// The part of the image that the server has already, and that the stream leaves out.
+    /// Number of bytes of earlier streams that the server has kept and that are not sent again.
     kept: KeptPrefix,
     /// Bytes of earlier streams that the server has kept and that are not sent again.
     saved: u64,
-    /// Generation of the current stream. Streams of older generations must stop.
+    /// The ledger file. It is `None` if the file cannot be used; then only this process can resume
+    /// the upload.
     turn: u64,
-    /// `None` if the file cannot be used. Then only this process can resume the upload.
+    /// Creates an empty ledger, which is also written to `file` if one is given.
     file: Option<File>,
 }
 
 impl PieceLedger {
-    /// Creates an empty ledger, which is also written to `file` if there is one.
+    /// Discards all records and begins a new upload at the path `location` of the proxy. It sends
+    /// the whole image except the part that is `kept`.
     pub(crate) fn new(file: Option<File>) -> Self {
         Self {
             records: VecDeque::new(),
@@ -115,8 +117,7 @@ impl PieceLedger {
         }
     }
 
-    /// Forgets all pieces and begins a new upload, at `location` of the proxy. It sends all of the
-    /// image except what is `kept`.
+    /// The first HELD_BYTES are sent again, so they do not count as saved bytes.
     pub(crate) fn begin_upload(
         &mut self,
         image: &FileIdentity,
@@ -126,7 +127,8 @@ impl PieceLedger {
     ) {
         let mut saved = 0;
         if kept.end_offset() > 0 && kept.end_offset() >= self.kept.end_offset() {
-            // The first HELD_BYTES are sent again, so they do not count as saved.
+            // Reads what another process has written to the file. Returns `None` if the file is
+            // about another image, or was written by another version of the program.
             let there = self.stream_offset_of(kept.end_offset());
             saved = self.saved + there.saturating_sub(HELD_BYTES);
         }
@@ -145,17 +147,16 @@ impl PieceLedger {
         });
     }
 
-    /// Reads what another process has written to the file; `None` if it is about another image, or
-    /// another version has written it.
+    /// Another version may compress the same piece to different bytes.
     pub(crate) fn load_file(&mut self, image: &FileIdentity) -> Option<LedgerHeader> {
         let file = self.file.as_ref()?;
         let mut lines = BufReader::new(file).lines().map_while(Result::ok);
         let upload: LedgerHeader = serde_json::from_str(&lines.next()?).ok()?;
-        // Another version may compress a piece to different bytes.
+        // The last line may be truncated, so reading stops at the first malformed line.
         if upload.image != *image || upload.version != *program::VERSION {
             return None;
         }
-        // The last line may be truncated, so reading stops at the first malformed line.
+        // Returns true if the file exists and is empty, which means that no upload was begun.
         let records: Vec<_> = lines.map_while(|line| LedgerRecord::parse_line(&line)).collect();
         for record in records {
             self.push_record(record);
@@ -164,13 +165,14 @@ impl PieceLedger {
         Some(upload)
     }
 
-    /// Returns true if the file exists and is empty: no upload was begun.
+    /// Records a piece. This must be called before the first byte of the piece is sent.
     pub(crate) fn is_blank(&self) -> bool {
         let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
         metadata.is_some_and(|metadata| metadata.len() == 0)
     }
 
-    /// Records a piece. Must be called before its first byte is sent.
+    /// After a return to an earlier offset, the records from this offset on describe a stream that
+    /// was abandoned.
     pub(crate) fn note_piece(&mut self, passed: PassedPiece) {
         let record = LedgerRecord { passed, crc: self.crc.get_state() };
         self.push_record(record);
@@ -185,8 +187,7 @@ impl PieceLedger {
     }
 
     fn push_record(&mut self, record: LedgerRecord) {
-        // After a return to an earlier offset, the records at and after it describe a stream that
-        // was abandoned.
+        // Adds the next bytes of the stream to its checksum and its length.
         while self.records.back().is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
         {
             self.records.pop_back();
@@ -204,8 +205,8 @@ impl PieceLedger {
     }
 
     /// Goes back to the piece that contains the byte at `offset` of the stream, or that begins or
-    /// ends there. The caller must send this piece next, encoded as it was. Returns `None` if no
-    /// record of such a piece is left.
+    /// ends at this offset. The caller must send this piece next, encoded as before. Returns
+    /// `None` if no record of such a piece is left.
     pub(crate) fn return_to(&mut self, offset: u64) -> Option<PassedPiece> {
         while self.records.back().is_some_and(|last| last.passed.stream_offset > offset) {
             self.records.pop_back();
@@ -216,33 +217,34 @@ impl PieceLedger {
         Some(passed)
     }
 
-    /// The part of the image that the server has already, and that the stream leaves out.
+    /// Returns the part of the image that the server already has and that the stream omits.
     pub(crate) fn kept_prefix(&self) -> KeptPrefix {
         self.kept
     }
 
-    /// Bytes of earlier streams that the server has kept and that are not sent again.
+    /// Returns the number of bytes of earlier streams that the server has kept and that are not
+    /// sent again.
     pub(crate) fn saved_bytes(&self) -> u64 {
         self.saved
     }
 
     /// Returns the offset in the image up to which everything was sent or is kept. The last piece
-    /// does not count, because it may have been sent in part.
+    /// is excluded, because it may have been sent only in part.
     pub(crate) fn image_offset(&self) -> u64 {
         let sent = self.records.back().map_or(0, |last| last.passed.offset);
         self.kept.in_image(sent).max(self.kept.end_offset())
     }
 
-    /// Returns the offset in the stream of the last recorded piece that begins at or before this
-    /// offset of the image; 0 if there is none.
+    /// Returns the stream offset of the last recorded piece that begins at or before this offset
+    /// of the image, or 0 if there is no such piece.
     fn stream_offset_of(&self, image_offset: u64) -> u64 {
         let pieces = self.records.iter().rev().map(|record| record.passed);
         let mut before = pieces.skip_while(|passed| self.kept.in_image(passed.offset) > image_offset);
         before.next().map_or(0, |passed| passed.stream_offset)
     }
 
-    /// Returns the generation of a new stream. Older streams, whose connections may still ask for
-    /// data, must not continue.
+    /// Returns a new generation for a new stream. Older streams, whose connections may still ask
+    /// for data, must stop.
     pub(crate) fn take_turn(&mut self) -> u64 {
         self.turn += 1;
         self.turn

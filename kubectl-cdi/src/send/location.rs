@@ -1,10 +1,10 @@
-//! The path of an upload at the proxy.
+//! The path of an upload on the proxy.
 
 use program::cdi;
 use serde::{Deserialize, Serialize};
 
-/// The path of an upload that has begun. It consists of safe characters only, although the server
-/// chooses it, because it is written to a file and used in requests.
+/// The path of an upload that has begun. The server chooses it, but it is written to a file and
+/// used in requests, so it must consist of safe characters only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct UploadLocation(String);

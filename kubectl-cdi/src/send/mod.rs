@@ -43,12 +43,12 @@ use crate::image::{ImageFile, ImageFileError, KeptPrefix};
 /// Time without activity after which a connection is considered dead.
 const STALL: Duration = Duration::from_secs(60);
 
-/// Limit for the uploads that one run begins. The server forgets an upload when its pod is
-/// restarted, and then a new upload is begun.
+/// Maximum number of uploads that one run begins. If its pod is restarted, the server forgets an
+/// upload, and a new one is begun.
 const MAX_BEGINNINGS: u32 = 10;
 
 /// Messages of upload servers, CDI's and ours, about a volume that is too small. The status and
-/// the first words do not tell, because CDI uses the same ones for every image that it rejects.
+/// the first words are not enough, because CDI uses the same ones for every rejected image.
 const TOO_SMALL: [&str; 2] = ["A larger PVC is required", "no space left on device"];
 
 /// Reasons why an upload failed.
@@ -83,36 +83,36 @@ pub(crate) enum UploadSendError {
 /// Statistics of a complete upload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompletedUpload {
-    /// Bytes of all streams that became part of the disk.
+    /// Number of bytes, in all streams, that became part of the disk.
     pub(crate) stream_bytes: u64,
-    /// Bytes that were sent again.
+    /// Number of bytes that were sent again.
     pub(crate) again: u64,
     /// True if the upload could have been resumed after a failure.
     pub(crate) is_resumable: bool,
 }
 
-/// Everything that an upload needs.
+/// Everything that is needed to run an upload.
 pub(crate) struct UploadTask<'a> {
     pub(crate) proxy: &'a ProxyClient,
     pub(crate) tokens: &'a TokenCache,
     pub(crate) image: &'a Arc<ImageFile>,
     pub(crate) encoding: Encoding,
-    /// The file of the ledger, if there is one.
+    /// The ledger file, if there is one.
     pub(crate) place: Option<&'a LockedFile>,
-    /// True for a tar archive, which no server accepts in parts.
+    /// True for a tar archive, which cannot be sent in parts to any server.
     pub(crate) is_archive: bool,
-    /// Time without progress after which the upload is given up.
+    /// Time without progress after which the upload fails.
     pub(crate) patience: Duration,
     pub(crate) watch: &'a Arc<UploadWatch>,
 }
 
-/// An upload that the server knows.
+/// An upload that exists on the server.
 struct UploadSession {
     location: UploadLocation,
-    /// Bytes of the stream that the server has; `None` if the server must be asked.
+    /// Number of bytes of the stream that the server has, or `None` if the server has to be asked.
     has: Option<u64>,
-    /// True for an upload that another process has left, until the server confirms that it knows
-    /// it.
+    /// True for an upload that an earlier process started, until the server confirms that it still
+    /// has it.
     is_left_behind: bool,
 }
 
@@ -126,8 +126,8 @@ impl UploadTask<'_> {
         let ledger = Arc::new(Mutex::new(PieceLedger::new(file)));
         let sent = self.in_parts(&ledger).await;
         let is_over = match &sent {
-            // The server has discarded what was sent of a rejected image, so the next upload
-            // starts over and the ledger is useless.
+            // The server has discarded the data of a rejected image, so the next upload starts
+            // over and the ledger is useless.
             Ok(_) | Err(UploadSendError::Refused(_) | UploadSendError::TooSmall(_)) => true,
             Err(_) => ledger.lock().is_blank(),
         };
@@ -139,8 +139,8 @@ impl UploadTask<'_> {
         sent
     }
 
-    /// Sends the image in a resumable upload, or in one request if the server does not support
-    /// that.
+    /// Sends the image in a resumable upload. If the server does not support that, sends it in one
+    /// request.
     async fn in_parts(&self, ledger: &Arc<Mutex<PieceLedger>>) -> Result<CompletedUpload, UploadSendError> {
         let mut patience = StallTimer::new(self);
         let mut session = self.left_behind(ledger);
@@ -166,8 +166,8 @@ impl UploadTask<'_> {
                 Ok(()) => break,
                 Err(UploadRequestError::Passing(words)) => patience.wait_before_retry(words).await?,
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
-                // The process that left the upload behind was told why it ended. Here it is not an
-                // error: a new upload begins.
+                // The earlier process was told why its upload ended. Here that is not an error: a
+                // new upload begins.
                 Err(UploadRequestError::Ended(_))
                     if session.take_if(|session| session.is_left_behind).is_some() =>
                 {
@@ -179,7 +179,7 @@ impl UploadTask<'_> {
                 Err(trouble) => return Err(self.send_error(trouble)),
             }
             if let Some(session) = &mut session {
-                // After a failure, only the server knows which bytes have arrived.
+                // After a failure, only the server can tell which bytes have arrived.
                 session.has = None;
             }
         }
@@ -195,8 +195,8 @@ impl UploadTask<'_> {
         })
     }
 
-    /// Returns the upload that another process has left in the ledger, if its encoding is the
-    /// same.
+    /// Returns the upload that an earlier process has recorded in the ledger, if its encoding is
+    /// the same.
     fn left_behind(&self, ledger: &Mutex<PieceLedger>) -> Option<UploadSession> {
         let upload = ledger.lock().load_file(&self.image.identity)?;
         (upload.is_encoded == self.is_encoded()).then_some(UploadSession {
@@ -240,7 +240,7 @@ impl UploadTask<'_> {
         }
     }
 
-    /// Asks repeatedly until the server knows what it has kept of an earlier upload.
+    /// Asks the server repeatedly until it has found out what it has kept from an earlier upload.
     async fn query_kept(&self, location: &UploadLocation) -> Result<KeptPrefix, UploadRequestError> {
         loop {
             let token = self.tokens.current_token().await?;
@@ -253,13 +253,13 @@ impl UploadTask<'_> {
                 }
                 Err(trouble) => return Err(trouble),
             }
-            // A fixed pause, so that no response can make this loop poll faster.
+            // The pause is fixed, so that no response can make this loop poll faster.
             sleep(stall_timer::FIRST_PAUSE).await;
         }
     }
 
-    /// Computes checksums of the prefixes that a restarted upload server may still have. Empty if
-    /// nothing was sent yet, or if the image is not a raw disk.
+    /// Computes checksums of the prefixes that a restarted upload server may still have. Returns
+    /// an empty list if nothing was sent yet, or if the image is not a raw disk.
     async fn prefix_marks(&self, ledger: &Mutex<PieceLedger>) -> Result<Vec<PrefixCrc>, UploadRequestError> {
         let offset = ledger.lock().image_offset();
         if offset == 0 || !self.image.is_raw() {
@@ -267,13 +267,13 @@ impl UploadTask<'_> {
         }
         self.watch.set_wait_reason("checking which part of the disk the upload server already has");
         let image = Arc::clone(self.image);
-        // This reads everything that was sent, so it runs on a blocking thread.
+        // This reads all data that was sent before, so it runs on a blocking thread.
         let marks = threads::run_blocking(move || image.prefix_marks(offset)).await;
         let marks = marks.map_err(|error| UploadRequestError::Ended(error.to_string()))?;
         marks.map_err(|error| UploadRequestError::Image(Box::new(error)))
     }
 
-    /// Sends what the server does not have yet, and then completes the upload.
+    /// Sends the bytes that the server does not have yet, and then completes the upload.
     async fn go_on(
         &self,
         session: &mut UploadSession,
@@ -287,8 +287,8 @@ impl UploadTask<'_> {
             None => match in_time(protocol::query_progress(proxy, &token, location)).await {
                 Ok((_, true)) => return Ok(()),
                 Ok((has, false)) => has,
-                // The response to a HEAD has no body. A PATCH returns the reason again, in case
-                // the first response with it was lost.
+                // The response to a HEAD request has no body. A PATCH request returns the reason
+                // once more, in case the first response that contained it was lost.
                 Err(UploadRequestError::Ended(_)) if !session.is_left_behind => {
                     let asking = protocol::append_bytes(proxy, &token, location, 0, Empty::new());
                     in_time(asking).await?
@@ -316,8 +316,8 @@ impl UploadTask<'_> {
         protocol::finish_upload(proxy, &token, location, total, &checksum).await
     }
 
-    /// Waits for the response to a stream, unless nothing moves for [`STALL`]. If the image cannot
-    /// be read, that error is returned, whatever the server responds.
+    /// Waits for the response to a stream, and fails if nothing moves for [`STALL`]. If the image
+    /// cannot be read, that error is returned whatever the server responds.
     async fn while_it_moves<T>(
         &self,
         tally: &Tally,
@@ -336,7 +336,7 @@ impl UploadTask<'_> {
         }
     }
 
-    /// Converts the error that ended an upload into the error for the user.
+    /// Converts an error that ended an upload to the error that is shown to the user.
     fn send_error(&self, trouble: UploadRequestError) -> UploadSendError {
         let url = self.proxy.display_url().to_owned();
         match trouble {
@@ -362,7 +362,7 @@ impl UploadTask<'_> {
     }
 }
 
-/// Waits for the response to a short request, at most for [`STALL`].
+/// Waits for the response to a short request, for at most [`STALL`].
 async fn in_time<T>(
     asking: impl Future<Output = Result<T, UploadRequestError>>,
 ) -> Result<T, UploadRequestError> {

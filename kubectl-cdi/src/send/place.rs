@@ -1,9 +1,8 @@
-//! The file of a ledger on this machine. The file and its directory are accessible to their owner
-//! only.
+//! The ledger file on this machine. Only its owner can access the file and its directory.
 //!
-//! Something else may exist at the path, such as a symbolic link to another place or a named pipe
-//! that never ends. So the file is opened without following links and without blocking, then
-//! checked, and left alone unless it is a regular file of this user.
+//! The path may already be occupied, for example by a symbolic link to another place or by a named
+//! pipe that never ends. The file is therefore opened without following links and without
+//! blocking. It is then checked, and used only if it is a regular file that belongs to this user.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -16,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, open, openat, u
 use super::ledger::cannot_be_continued;
 use crate::cluster::ObjectUid;
 
-/// Name of the directory with all ledgers.
+/// Name of the directory that contains all ledgers.
 const FOLDER: &str = "kubectl-cdi";
 
 /// A file that only one process can hold at a time.
@@ -27,15 +26,15 @@ pub(crate) struct LockedFile {
     file: File,
 }
 
-/// The error for a claim to which another process is uploading.
+/// The error for a claim to which another process is already uploading.
 #[derive(Debug, thiserror::Error)]
 #[error("another process is uploading to this claim (it holds {})", .0.display())]
 pub(crate) struct ClaimBusyError(PathBuf);
 
 impl LockedFile {
     /// Opens and locks the file for uploads to the claim with this UID, in a directory below
-    /// `states`. Both are created if they do not exist. Returns `None`, and logs a warning, if the
-    /// file cannot be used: then uploads work, but no other process can resume them.
+    /// `states`. Both are created if they do not exist. If the file cannot be used, logs a warning
+    /// and returns `None`: uploads then work, but no other process can resume them.
     pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, ClaimBusyError> {
         let folder = states.join(FOLDER);
         let name = format!("{}.upload", uid.as_str());
@@ -61,8 +60,8 @@ impl LockedFile {
         self.file.try_clone()
     }
 
-    /// Removes the file, which is locked by this process as long as it is open. For an upload that
-    /// has ended, or was never begun.
+    /// Removes the file, which this process keeps locked as long as it is open. This is for an
+    /// upload that has ended, or that never began.
     pub(crate) fn remove_file(&self) {
         if let Err(error) = unlinkat(&self.folder, &self.name, AtFlags::empty()) {
             tracing::debug!("cannot remove the ledger {}: {error}", self.name);
@@ -71,7 +70,7 @@ impl LockedFile {
 }
 
 fn open_locked(path: &Path, name: String) -> io::Result<LockedFile> {
-    // The mode that the XDG Base Directory Specification requires for missing directories.
+    // The XDG Base Directory Specification requires this mode for missing directories.
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = open(path, OFlags::RDONLY | OFlags::DIRECTORY | flags, Mode::empty())?;
@@ -85,8 +84,8 @@ fn open_locked(path: &Path, name: String) -> io::Result<LockedFile> {
     Ok(LockedFile { folder, name, file: file.into() })
 }
 
-/// Removes the access of other users from an open file or directory. Fails if it has another type
-/// than `kind`, belongs to another user, or is a file with more than one hard link.
+/// Removes other users' access to an open file or directory. Fails if its type is not `kind`, if
+/// it belongs to another user, or if it is a file with more than one hard link.
 fn make_private(open: impl AsFd, kind: FileType, mode: Mode) -> io::Result<()> {
     let found = fstat(&open)?;
     let is_single = kind == FileType::Directory || found.st_nlink == 1;

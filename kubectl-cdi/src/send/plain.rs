@@ -1,5 +1,5 @@
-//! Uploads in one request, as virtctl sends them. For archives, and for servers that do not
-//! support resumable uploads.
+//! Uploads in one request, as virtctl sends them. They are used for archives, and for servers that
+//! do not support resumable uploads.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use super::stream::UploadBody;
 use super::{CompletedUpload, UploadSendError, UploadTask};
 
 impl UploadTask<'_> {
-    /// Sends the whole image, and starts over after each failure that may be temporary.
+    /// Sends the whole image. Starts over after each failure that may be temporary.
     pub(super) async fn in_one_request(
         &self,
         patience: &mut StallTimer<'_>,
     ) -> Result<CompletedUpload, UploadSendError> {
         if !self.is_archive {
-            // The 404 that led here comes from a proxy or a server that is not ours. It does not
-            // show which of the two.
+            // The 404 that led here comes from a proxy or a server that is not ours, but it does
+            // not show which of the two.
             tracing::warn!(
                 "uploads cannot be resumed here: the upload proxy or the upload server does not support it; after a break the upload \
                  starts over"
@@ -48,8 +48,8 @@ impl UploadTask<'_> {
         let token = self.tokens.current_token().await?;
         let bearer = bearer_header(&token);
         let headers = [bearer.clone()];
-        // The asynchronous path responds as soon as all bytes have arrived, so that no connection
-        // is held open while the disk is completed.
+        // The asynchronous path is answered as soon as all bytes have arrived, so that no
+        // connection has to stay open while the disk is completed.
         let path = match protocol::send_empty(self.proxy, Method::HEAD, UPLOAD_ASYNC, &headers).await {
             Ok(_) => UPLOAD_ASYNC,
             Err(UploadRequestError::Missing) => UPLOAD,

@@ -1,5 +1,5 @@
-//! The requests of a resumable upload (docs/use/upload.md, "Resuming"), and the meaning of their
-//! responses.
+//! The requests of a resumable upload (docs/use/upload.md, "Resuming"), and the interpretation of
+//! their responses.
 
 use bytes::Bytes;
 use datapath::error::ThreadStartError;
@@ -19,11 +19,12 @@ const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const CHECKSUM: HeaderName = HeaderName::from_static(CHECKSUM_HEADER);
 
-/// The version of tus (<https://tus.io/protocols/resumable-upload>), sent with every request.
+/// The header with the version of tus (<https://tus.io/protocols/resumable-upload>), sent with
+/// every request.
 const TUS: (HeaderName, HeaderValue) =
     (HeaderName::from_static("tus-resumable"), HeaderValue::from_static("1.0.0"));
 
-/// Sent with the first request: the length of the stream follows with the last request.
+/// A header of the first request: the length of the stream will be sent with the last request.
 const LATER: (HeaderName, HeaderValue) =
     (HeaderName::from_static("upload-defer-length"), HeaderValue::from_static("1"));
 
@@ -37,9 +38,9 @@ pub(crate) enum UploadRequestError {
     Passing(String),
     /// The token is not valid, or has expired.
     Unauthorized,
-    /// The server does not know this upload, or does not know the path at all (404, 405).
+    /// The server does not have this upload, or does not support the path at all (404, 405).
     Missing,
-    /// The server has given up the upload. Contains the reason, if the server sent one.
+    /// The server has ended the upload. Contains the reason, if the server sent one.
     Ended(String),
     /// The server rejects the upload. Contains its message, and whether the image is the cause.
     Refused { words: String, is_image: bool },
@@ -66,18 +67,18 @@ impl From<ClusterError> for UploadRequestError {
     }
 }
 
-/// The result of beginning an upload.
+/// The result of a request that begins an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BegunUpload {
-    /// The upload has begun at this path. The second field is what the server has kept of an
-    /// earlier upload, if the server knows that yet.
+    /// The upload has begun at this path. The second field is the part that the server has kept
+    /// from an earlier upload, if the server has determined it already.
     At(UploadLocation, Option<KeptPrefix>),
     /// Resumable uploads are not supported here.
     NotHere,
 }
 
-/// Begins an upload. The `marks` are checksums of prefixes of the disk that the server may have
-/// already.
+/// Begins an upload. `marks` are checksums of prefixes of the disk that the server may already
+/// have.
 pub(crate) async fn begin_upload(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -102,7 +103,8 @@ pub(crate) async fn begin_upload(
                 Err(error) => Err(UploadRequestError::Ended(error.to_string())),
             }
         }
-        // The upload server of version 0.1.0 supports tus, but not a length that is sent later.
+        // The upload server of version 0.1.0 supports tus, but requires the length at the
+        // beginning.
         Err(UploadRequestError::Missing | UploadRequestError::Refused { is_image: true, .. }) => {
             Ok(BegunUpload::NotHere)
         }
@@ -110,7 +112,7 @@ pub(crate) async fn begin_upload(
     }
 }
 
-/// Asks what the server has kept; returns `None` if the server is still looking for it.
+/// Asks which part the server has kept. Returns `None` if the server is still looking for it.
 pub(crate) async fn query_kept(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -128,8 +130,9 @@ async fn send_head(
     send_empty(proxy, Method::HEAD, location.as_str(), &headers).await
 }
 
-/// Parses the header about what the server has kept: `None` if the server does not know that yet,
-/// and the empty prefix if the header is missing, because the server does not support marks.
+/// Parses the header that states which part the server has kept. Returns `None` if the server has
+/// not determined it yet. If the header is missing, the server does not support marks, and the
+/// empty prefix is returned.
 fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
     let name = HeaderName::from_static(KEPT_HEADER);
     if answer.headers.get(&name).is_some_and(|value| value == KEPT_LATER) {
@@ -138,7 +141,7 @@ fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
     Some(KeptPrefix::ending_at(answer.header_number(&name).unwrap_or(0)))
 }
 
-/// Asks for the bytes that the server has, and whether these are all.
+/// Asks how many bytes the server has, and whether these are all bytes.
 pub(crate) async fn query_progress(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -151,7 +154,8 @@ pub(crate) async fn query_progress(
     }
 }
 
-/// Sends the bytes of the stream from `offset` on. Returns how many bytes the server has then.
+/// Sends the bytes of the stream, starting at `offset`. Returns how many bytes the server has
+/// afterwards.
 pub(crate) async fn append_bytes<B>(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -168,8 +172,8 @@ where
     answer.header_number(&OFFSET).ok_or(UploadRequestError::Missing)
 }
 
-/// Completes the upload, with the length of the stream and its checksum. The response arrives when
-/// the disk is complete.
+/// Completes the upload by sending the length of the stream and its checksum. The response arrives
+/// when the disk is complete.
 pub(crate) async fn finish_upload(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -222,7 +226,7 @@ where
     }
 }
 
-/// The statuses by which an upload server rejects an image.
+/// The statuses with which an upload server rejects an image.
 const IMAGE_REFUSED: [StatusCode; 2] = [StatusCode::BAD_REQUEST, StatusCode::UNSUPPORTED_MEDIA_TYPE];
 
 fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, UploadRequestError> {
@@ -235,8 +239,8 @@ fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, Uploa
         StatusCode::UNAUTHORIZED => Err(UploadRequestError::Unauthorized),
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Err(UploadRequestError::Missing),
         StatusCode::GONE => Err(UploadRequestError::Ended(words())),
-        // Temporary: another offset is expected, another request still holds the upload, there are
-        // too many uploads, or a proxy or a pod restarts.
+        // Temporary failures: the server expects another offset, another request still holds the
+        // upload, there are too many uploads, or a proxy or a pod is restarting.
         StatusCode::CONFLICT if answer.headers.contains_key(OFFSET) => {
             Err(UploadRequestError::Passing(words()))
         }

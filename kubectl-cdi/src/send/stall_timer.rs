@@ -1,4 +1,4 @@
-//! Retries of an upload that makes no progress.
+//! Retries for an upload that makes no progress.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::watch::UploadWatch;
 use super::{UploadSendError, UploadTask};
 
 /// Time limit for a proxy that was never reached. It is short, because such a proxy is more likely
-/// not reachable from here at all than interrupted at this moment.
+/// to be unreachable from here in general than to be interrupted at this moment.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
 
-/// The first and the longest pause between attempts. Each pause is twice as long as the one
-/// before.
+/// The first and the longest pause between attempts. Each pause is twice as long as the previous
+/// one.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -40,13 +40,13 @@ impl<'a> StallTimer<'a> {
         }
     }
 
-    /// Begins a new upload, whose bytes are counted from 0.
+    /// Prepares for a new upload, whose bytes are counted from 0.
     pub(super) fn reset_bytes(&mut self) {
         self.most = 0;
     }
 
-    /// Records that the server has `bytes` bytes. If that is more than ever before, the time limit
-    /// and the pauses begin again.
+    /// Records that the server has `bytes` bytes. If this is a new maximum, the time limit and the
+    /// pauses start again.
     pub(super) fn note_progress(&mut self, bytes: u64) {
         if bytes > self.most {
             self.most = bytes;
@@ -55,7 +55,7 @@ impl<'a> StallTimer<'a> {
         }
     }
 
-    /// Waits before the next attempt; fails if the time limit is over.
+    /// Waits before the next attempt. Fails if the time limit has been reached.
     pub(super) async fn wait_before_retry(&mut self, words: String) -> Result<(), UploadSendError> {
         let limit = match self.proxy.was_reached() {
             true => self.limit,
@@ -69,7 +69,7 @@ impl<'a> StallTimer<'a> {
             });
         }
         tracing::info!("resuming the upload shortly: {words}");
-        // The pause is random, so that many clients that lost the same proxy do not return all at
+        // The pause is random, so that many clients that lost the same proxy do not all return at
         // once.
         let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.watch.begin_retry(words, pause);

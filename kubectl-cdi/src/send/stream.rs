@@ -1,4 +1,5 @@
-//! The encoded bytes of an image, from the position in the stream that the server has reached.
+//! The encoded bytes of an image, starting at the position in the stream that the server has
+//! reached.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
@@ -22,11 +23,11 @@ pub(crate) type Tally = outgoing::SendStats<ImageFileError>;
 
 /// The body of an upload request.
 pub(crate) struct UploadBody {
-    /// Blocks of a piece that an earlier stream has sent in part.
+    /// Blocks of a piece of which an earlier stream has already sent a part.
     again: VecDeque<Bytes>,
     rest: EncodedStream<ImageFileError>,
-    /// Bytes of the stream that the server has already. The beginning of a piece that it has is
-    /// encoded again, but not sent.
+    /// Number of bytes of the stream that the server already has. If they end within a piece, the
+    /// beginning of the piece is encoded again, but not sent.
     has: u64,
     ledger: Arc<Mutex<PieceLedger>>,
     /// The generation of this stream in the ledger.
@@ -35,8 +36,8 @@ pub(crate) struct UploadBody {
 }
 
 impl UploadBody {
-    /// Creates the stream of `image` after the first `has` bytes, which the server has. Returns
-    /// `None` if the ledger no longer knows the piece at that position.
+    /// Creates the stream of `image` after the first `has` bytes, which the server already has.
+    /// Returns `None` if the ledger has no record of the piece at that position.
     pub(crate) fn resume_after(
         has: u64,
         image: &Arc<ImageFile>,
@@ -58,7 +59,7 @@ impl UploadBody {
             None => (VecDeque::new(), 0, 0),
         };
         drop(pieces);
-        // The server has more than was ever sent, or has bytes of another upload.
+        // The server reports more bytes than were ever sent, or bytes of another upload.
         if stream_offset < has {
             return Ok(None);
         }
@@ -95,8 +96,8 @@ fn encode_again(
     Some(blocks.into_iter().flat_map(|block| [block.head, block.body]).collect())
 }
 
-/// Starts the encoder for the rest of the image, without the `kept` part: from `offset`, which is
-/// `stream_offset` in the encoded stream.
+/// Starts the encoder for the rest of the image without the `kept` part. It begins at `offset`,
+/// which is `stream_offset` in the encoded stream.
 fn encode_from(
     image: &Arc<ImageFile>,
     encoding: Encoding,
@@ -153,8 +154,8 @@ impl Body for UploadBody {
 }
 
 impl UploadBody {
-    /// Adds a part to the ledger and returns the bytes of it that the server does not have, maybe
-    /// none. Fails if a newer stream has begun.
+    /// Adds a part to the ledger and returns the bytes of the part that the server does not have,
+    /// which may be none. Fails if a newer stream has begun.
     fn count_part(&self, mut part: Bytes) -> Result<Bytes, IncompleteStreamError> {
         let mut ledger = self.ledger.lock();
         if !ledger.is_turn(self.turn) {

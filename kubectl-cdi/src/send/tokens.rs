@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, ClusterError, UploadToken};
 
-/// Age at which a token is replaced. Tokens are valid for five minutes, but by the clock of
-/// another machine.
+/// Age at which a token is replaced. Tokens are valid for five minutes, but according to another
+/// machine's clock.
 const MAX_AGE: Duration = Duration::from_secs(4 * 60);
 
-/// A token that is rejected at this age or earlier was never valid, and the next one would not be
-/// either.
+/// If a token is rejected at this age or earlier, it was never valid, and the next one would not
+/// be either.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Requests tokens, and keeps the last one until it is old.
+/// Requests tokens, and reuses the last one until it is too old.
 pub(crate) struct TokenCache {
     cluster: Cluster,
     claim: String,
@@ -23,13 +23,13 @@ pub(crate) struct TokenCache {
 }
 
 impl TokenCache {
-    /// Creates a cache of tokens for the claim of this name. Does not request one yet.
+    /// Creates a token cache for the claim with this name. It does not request a token yet.
     pub(crate) fn new(cluster: Cluster, claim: &str) -> Self {
         Self { cluster, claim: claim.to_owned(), held: Mutex::new(None) }
     }
 
-    /// Returns a token that is valid for at least about a minute. Requests a new one if the last
-    /// is too old.
+    /// Returns a token that remains valid for about a minute or longer. Requests a new one if the
+    /// last one is too old.
     pub(crate) async fn current_token(&self) -> Result<UploadToken, ClusterError> {
         if let Some((token, since)) = self.held.lock().clone()
             && since.elapsed() < MAX_AGE
@@ -41,7 +41,8 @@ impl TokenCache {
         Ok(token)
     }
 
-    /// Drops a token that was rejected. Returns false if it was fresh, so that a retry is useless.
+    /// Drops a token that was rejected. Returns false if the token was fresh, because a retry is
+    /// then useless.
     pub(crate) fn discard_token(&self) -> bool {
         let held = self.held.lock().take();
         held.is_none_or(|(_, since)| since.elapsed() >= FRESH)

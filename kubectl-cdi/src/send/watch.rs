@@ -35,12 +35,13 @@ impl Default for UploadWatch {
 }
 
 impl UploadWatch {
-    /// Returns the bytes of the image whose transfer has begun.
+    /// Returns the number of bytes of the image whose transfer has begun.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.image_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes that were handed to the network, including bytes that were sent again.
+    /// Returns the number of bytes that were passed to the network, including bytes that were sent
+    /// again.
     pub(crate) fn handed_over(&self) -> u64 {
         self.handed_over.load(Ordering::Relaxed)
     }
@@ -55,7 +56,8 @@ impl UploadWatch {
         self.begin_wait(what.into(), None);
     }
 
-    /// Records that an attempt failed because of `cause`, and that it is retried after `pause`.
+    /// Records that an attempt failed because of `cause`, and that it will be retried after
+    /// `pause`.
     pub(crate) fn begin_retry(&self, cause: String, pause: Duration) {
         self.retries.fetch_add(1, Ordering::Relaxed);
         self.begin_wait(cause, Some(pause));
@@ -87,19 +89,19 @@ impl UploadWatch {
         self.image_bytes.store(image_offset, Ordering::Relaxed);
     }
 
-    /// Records that `bytes` bytes were handed to the network. Ends the current wait.
+    /// Records that `bytes` bytes were passed to the network, which ends the current wait.
     pub(crate) fn add_sent_bytes(&self, bytes: u64) {
         self.handed_over.fetch_add(bytes, Ordering::Relaxed);
         self.note_activity();
         self.waiting.lock().take();
     }
 
-    /// Records activity, also at the start of an operation that may stall.
+    /// Records activity. Also called at the start of an operation that may stall.
     pub(crate) fn note_activity(&self) {
         *self.moved.lock() = Instant::now();
     }
 
-    /// Waits until the last activity is `patience` ago.
+    /// Waits until nothing has happened for `patience`.
     pub(crate) async fn wait_for_stall(&self, patience: Duration) {
         loop {
             let moved = *self.moved.lock();
