@@ -1,7 +1,8 @@
 //! The importer: transfers an image from one of the [`sources`] to a disk, or an archive to a
 //! directory.
 //!
-//! It has three modes, which differ in their input and in how they report the result:
+//! It has three modes, which differ in where their input comes from and in how they report the
+//! result:
 //!
 //! ```text
 //!  cli        arguments ─────┐                                ┌─► summary, exit code

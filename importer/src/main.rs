@@ -1,8 +1,8 @@
 //! `cdi-importer`: writes a disk image from a server or a file to a disk.
 //!
-//! It is one program with several modes: a command line with subcommands for people, CDI's
-//! importer pod, which is configured by environment variables, and Forklift's populators. It runs
-//! as a populator if it is started by a populator's name.
+//! The program has several modes: a command line with subcommands for people, CDI's importer pod,
+//! which is configured by environment variables, and Forklift's populators. It runs as a populator
+//! if it is started under a populator's name.
 
 use std::process::ExitCode;
 

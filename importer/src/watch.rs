@@ -1,4 +1,4 @@
-//! Observes the import of a pod for its log and metrics.
+//! Observes a pod's import for its log and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) struct PodWatch {
 
 impl PodWatch {
     /// Registers the metrics in `registry`. `progress` is the name and the help text of the
-    /// progress metric. Its label is the owner's UID, by which the controllers find it.
+    /// progress metric. Its label is the owner's UID, by which the controllers find the metric.
     pub(crate) fn new(
         registry: &MetricsRegistry,
         progress: (&'static str, &'static str),
@@ -47,17 +47,17 @@ impl PodWatch {
         }
     }
 
-    /// Returns the phase that began last.
+    /// Returns the most recent phase.
     pub(crate) fn current_phase(&self) -> TransferPhase {
         self.phases.current_phase()
     }
 
-    /// Counts `error` as the failure of the import.
+    /// Counts `error` as a failure of the import.
     pub(crate) fn record_failure(&self, error: &Error) {
         self.counted.metrics.record_failure(error.stage_and_kind());
     }
 
-    /// Sets the progress to 100 %. Called when everything is verified and on the disk.
+    /// Sets the progress to 100 %. This is called when everything is verified and on the disk.
     pub(crate) fn finish_progress(&self) {
         self.progress.set_complete();
     }

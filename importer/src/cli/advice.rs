@@ -1,5 +1,5 @@
-//! Error messages for failed transfers on the command line: the source that the error concerns,
-//! the error's own text, and advice on what to do.
+//! Error messages for failed transfers on the command line. A message names the source that the
+//! error concerns, and contains the error's own text and advice on what to do.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,8 +12,8 @@ use datapath::error::{
 /// Advice for incomplete content.
 const FETCH_AGAIN: &str = "fetch it again";
 
-/// Texts that occur in the errors of sources, mostly the error codes of object stores and
-/// registries, with advice for each.
+/// Texts that occur in the errors of sources, with advice for each. Most are error codes of object
+/// stores and registries.
 const SOURCE_WORDS: [(&str, &str); 13] = [
     ("redirect", "check the address"),
     ("the NBD server has no export", "check the name after the host"),
@@ -30,8 +30,9 @@ const SOURCE_WORDS: [(&str, &str); 13] = [
     ("NAME_UNKNOWN", "check the name of the image"),
 ];
 
-/// Returns the message for `error` of a transfer from `source`. An error about the content begins
-/// with the name of the source, unless its own text names it.
+/// Returns the message for `error`, which ended a transfer from `source`. If the error concerns
+/// the content, the message begins with the name of the source, unless the error's own text
+/// contains it.
 pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
     let (text, advice) = match error {
         Error::Source(error) => (error.plain_words().to_owned(), source_advice(error)),
@@ -50,13 +51,13 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
     let names_source = matches!(error, Error::Decode(_) | Error::Format(_) | Error::Checksum { .. });
     let place = source.filter(|source| names_source && !text.contains(source));
     let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-    // Advice in the error's own text is more specific, so no other advice is added to it.
+    // Advice in the error's own text is more specific, so no further advice is added to it.
     let advice =
         advice.filter(|_| !has_advice(&text)).map(|advice| format!("; {advice}")).unwrap_or_default();
     format!("{place}{text}{advice}")
 }
 
-/// Returns true if `text` contains advice already: it asks a question, or names an option or a
+/// Returns true if `text` already contains advice: it asks a question, or mentions an option or a
 /// program.
 fn has_advice(text: &str) -> bool {
     text.ends_with('?') || ["? ", "--", "`qemu-img", "`cdi-"].iter().any(|part| text.contains(part))
@@ -95,7 +96,7 @@ fn decode_advice(error: &DecodeError) -> Option<String> {
 
 fn format_text(error: &FormatError) -> String {
     match error {
-        // CDI's message is about a claim; here the target is a file or a device.
+        // CDI's message refers to a claim, but here the target is a file or a device.
         FormatError::TooLarge { virtual_size, available } => {
             format!("the disk has {virtual_size} bytes, and the target has room for {available}")
         }

@@ -13,7 +13,7 @@ use super::open::JobContext;
 use super::target;
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
-    // A failure leaves the disk in place, so that the delta can be applied again.
+    // After a failure the disk stays in place, so that the delta can be applied again.
     job::run_job(&arguments.job.clone(), move |context| apply_delta(&arguments, context), summary_line)
 }
 
@@ -41,8 +41,8 @@ fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaRepor
     applied.map_err(of_source(|| source.name()))
 }
 
-/// Returns the line that reports success, such as
-/// `applied qcow2 (ranged): 4.00 GiB virtual, 1.30 MiB written, 1.35 MiB read in 0.1 s`.
+/// Returns the line that reports a success, such as `applied qcow2 (ranged): 4.00 GiB virtual,
+/// 1.30 MiB written, 1.35 MiB read in 0.1 s`.
 fn summary_line(report: &DeltaReport, time: Duration) -> String {
     format!(
         "applied {} ({}): {} virtual, {} written, {} read in {:.1} s{}",

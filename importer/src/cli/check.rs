@@ -39,8 +39,8 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     }
 }
 
-/// Returns the number of bytes of the image that are neither data nor tables. Headers are among
-/// them, except the header of a qcow2 image, which is counted as a table.
+/// Returns the number of bytes of the image that are neither data nor tables. Headers count as
+/// unused, except the header of a qcow2 image, which counts as a table.
 fn unused_bytes(report: &CheckReport) -> u64 {
     let used = report.findings.data_bytes + report.findings.table_bytes;
     report.image_bytes.saturating_sub(used)

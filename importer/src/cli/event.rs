@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use program::progress::WaitEvent;
 use serde::Serialize;
 
-/// An event. Sizes are in bytes; a value that is not known is `null`.
+/// An event. Sizes are in bytes; an unknown value is `null`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum ImportEvent<'a> {
     /// The image was recognized.
     Image { layers: &'a [&'static str], format: String, route: String, virtual_size: Option<u64> },
-    /// Progress, once a second.
+    /// Progress, reported once a second.
     Progress {
         source_bytes: u64,
         source_total: Option<u64>,

@@ -11,24 +11,24 @@ use program::start::ProcessStartError;
 
 use super::advice;
 
-/// The reason why a command failed.
+/// Reasons why a command failed.
 #[derive(Debug)]
 pub enum ImporterCommandError {
-    /// The command line, or a file that it names, cannot be used.
+    /// The command line, or a file named on it, cannot be used.
     Usage(String),
     /// The transfer failed. The second field is the name of the source, if it could be opened.
     Transfer(Error, Option<String>),
     /// `check` found this number of errors in the image of this name.
     Damaged(u64, String),
-    /// A bug, or the failure of a basic operation of the system, such as starting a thread or
-    /// writing to stdout.
+    /// A bug, or the failure of a basic system operation, such as starting a thread or writing to
+    /// stdout.
     Internal(String),
     /// A signal ended the command.
     Signalled(StopSignal),
 }
 
 impl ImporterCommandError {
-    /// Returns the name of the stage that failed, which `--progress json` reports to scripts.
+    /// Returns the name of the stage that failed. `--progress json` reports it to scripts.
     pub fn failed_stage(&self) -> Option<&'static str> {
         match self {
             Self::Transfer(error, _) => error.stage().map(|stage| stage.name()),
@@ -38,7 +38,7 @@ impl ImporterCommandError {
     }
 }
 
-/// Returns a function that adds the name of the source to the error of a transfer.
+/// Returns a function that adds the source's name to the error of a transfer.
 pub(super) fn of_source<E: Into<ImporterCommandError>>(
     name: impl FnOnce() -> String,
 ) -> impl FnOnce(E) -> ImporterCommandError {
@@ -88,7 +88,7 @@ impl From<ProcessStartError> for ImporterCommandError {
 impl From<Error> for ImporterCommandError {
     fn from(error: Error) -> Self {
         match error {
-            // The source did not fail, so the exit code of its failures would be wrong.
+            // The source did not fail here, so the exit code for source errors would be wrong.
             Error::Source(source) if source.kind() == SourceErrorKind::Stopped => {
                 Self::Transfer(Error::Stopped, None)
             }

@@ -1,4 +1,4 @@
-//! Runs `cdi-importer import`, and `convert`, which does the same for images on this machine.
+//! Runs `cdi-importer import`, and also `convert`, which does the same for images on this machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use super::progress::TransferView;
 use super::target;
 use super::watch::TransferWatch;
 
-/// Opens the source after the runtime has started. The argument is true if a checksum of the whole
-/// object will be verified.
+/// Opens the source after the runtime has started. The second argument is true if a checksum of
+/// the whole object will be verified.
 type Open = dyn FnOnce(&JobContext, bool) -> Result<Box<dyn Source>, ImporterCommandError> + Send;
 
 /// The source, the target and the options of an import.
@@ -94,7 +94,8 @@ fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
 
 fn run_transfer(job: ImportJob, context: &JobContext) -> Result<TransferReport, ImporterCommandError> {
     let arguments = &job.write;
-    // Checked before the source is opened, so that a usage error costs no request.
+    // The target is checked before the source is opened, so that a mistake on the command line
+    // causes no request.
     let target = target_options(&job.target, arguments)?;
     let reading = job::read_options(&arguments.transfer, &job.limits, context);
     let writing = WriteOptions {
@@ -134,9 +135,8 @@ fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::DiskOption
     })
 }
 
-/// Returns the line that reports success, such as
-/// `imported gzip > qcow2 (one-pass): 4.00 GiB virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s
-/// (643.00 MiB/s)`.
+/// Returns the line that reports a success, such as `imported gzip > qcow2 (one-pass): 4.00 GiB
+/// virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`.
 fn summary_line(verb: &str, report: &TransferReport, time: Duration) -> String {
     format!(
         "{verb} {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",

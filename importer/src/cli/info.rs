@@ -93,15 +93,15 @@ fn size_text(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", BinaryBytes(bytes))
 }
 
-/// Joins `items` as in `a, b`; an empty list becomes `none`.
+/// Joins `items` in the form `a, b`; an empty list becomes `none`.
 fn list_text(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
 /// Returns the size in bytes of the volume that CDI's controllers request for a disk of
-/// `virtual_size` bytes. It is a whole number of MiB, plus the fraction `overhead` of it for the
-/// filesystem. Computed in `f64`, because the controllers compute it in `float64`.
+/// `virtual_size` bytes. It is a whole number of MiB, plus the fraction `overhead` of this number
+/// for the filesystem. It is computed in `f64`, because the controllers compute it in `float64`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -110,7 +110,7 @@ fn list_text(items: impl Iterator<Item = String>) -> String {
 fn volume_size(virtual_size: u64, overhead: f64) -> u64 {
     let rounded = virtual_size.checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(u64::MAX);
     let needed = (rounded as f64 * (1.0 + overhead)).ceil() as u64;
-    // Above 2^53 the conversion to f64 can round down to less than the size of the disk.
+    // Above 2^53 the conversion to f64 can round down to a value below the size of the disk.
     needed.max(rounded)
 }
 

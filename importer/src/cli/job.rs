@@ -1,4 +1,5 @@
-//! The part that `unpack` and `apply` share: logging, progress, and a summary line at the end.
+//! The part that `unpack` and `apply` have in common: logging, progress, and a summary line at the
+//! end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use super::open::JobContext;
 use super::progress::TransferView;
 use super::watch::TransferWatch;
 
-/// Runs `work` with logging and progress, and prints the line that `summary` makes from its
-/// report. If `work` fails, it has to clean up after itself.
+/// Runs `work` with logging and progress, and prints the line that `summary` creates from its
+/// report. If `work` fails, it must clean up after itself.
 pub(super) fn run_job<R: Send + 'static>(
     arguments: &JobArgs,
     work: impl FnOnce(&JobContext) -> Result<R, ImporterCommandError> + Send + 'static,
@@ -53,7 +54,7 @@ pub(super) fn write_options(arguments: &TransferArgs) -> WriteOptions {
 }
 
 /// Opens the source of a job that recognizes its content by itself. Fails if `--format` or `--ova`
-/// is given; `what` tells the user what the job expects instead.
+/// is given; `what` tells the user which content the job expects.
 pub(super) fn open_source(
     arguments: &SourceArgs,
     context: &JobContext,

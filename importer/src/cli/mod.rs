@@ -34,7 +34,7 @@ use self::args::{ImporterCli, ImporterCommand};
 use self::failure::ImporterCommandError;
 use self::open::JobContext;
 
-/// The program's name, with which error lines begin.
+/// The program's name, which begins each error line.
 const PROGRAM: &str = "cdi-importer";
 
 /// Returns true if `arguments` (without the program's name) name a subcommand.
@@ -42,7 +42,7 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
     command_line::names_subcommand::<ImporterCli>(arguments)
 }
 
-/// Runs the command that `arguments` (without the program's name) specify.
+/// Runs the command in `arguments` (without the program's name).
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, run)
 }
@@ -76,20 +76,21 @@ where
             JobOutcome::Failed(sentence) => Err(ImporterCommandError::Internal(sentence)),
             JobOutcome::Overdue(signal) => Err(ImporterCommandError::Signalled(signal)),
         };
-        // An error after a signal is a consequence of the signal, so the signal is reported
-        // instead.
+        // After a signal, an error is only its consequence, so the signal is reported instead.
         result.map_err(|failed| shutdown.first_signal().map_or(failed, ImporterCommandError::Signalled))
     })
 }
 
-/// Returns the layers and the format of an image, outermost first, such as `gzip > qcow2`.
+/// Returns the layers and the format of an image, with the outermost first, such as `gzip >
+/// qcow2`.
 fn format_chain(facts: &ImageFacts) -> String {
     let format = facts.format.to_string();
     let layers: Vec<&str> = facts.layers.iter().copied().chain([format.as_str()]).collect();
     layers.join(" > ")
 }
 
-/// Returns the end of a summary line for a verified checksum; empty without a checksum.
+/// Returns the end of the summary line for a verified checksum, or an empty text without a
+/// checksum.
 fn checksum_suffix(checksum: Option<&str>) -> String {
     checksum.map_or_else(String::new, |checksum| format!(", {checksum} verified"))
 }

@@ -1,4 +1,4 @@
-//! Opens the source that a command line names.
+//! Opens the source that is given on a command line.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -29,7 +29,7 @@ use super::args::{SourceArgs, check_options};
 use super::failure::ImporterCommandError;
 use super::openstack;
 
-/// Advice for a source that requires credentials.
+/// Advice for a source that needs credentials.
 pub(super) const GIVE_LOGIN: &str = "give --user and --password-file";
 
 /// The parts of the process that a job needs.
@@ -43,13 +43,13 @@ pub(super) struct JobContext {
 }
 
 impl JobContext {
-    /// Opens a source on this machine: a path, or `-` for standard input.
+    /// Opens a source on this machine, which is a path, or `-` for standard input.
     pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, ImporterCommandError> {
         Ok(Box::new(FileSource::open(path, self.stop.clone())?))
     }
 
-    /// Opens the source that `arguments` name. `is_checked` is true if a checksum of the whole
-    /// object was given and will be verified.
+    /// Opens the source in `arguments`. `is_checked` is true if a checksum of the whole object was
+    /// given and will be verified.
     pub(super) fn open_source(
         &self,
         arguments: &SourceArgs,
@@ -105,8 +105,8 @@ impl JobContext {
         } else {
             let mut roots = TrustedRoots::from_system();
             if let Some(dir) = &arguments.ca_dir {
-                // Read here first, because the error of `add_dir` has CDI's wording, which is
-                // about its ConfigMaps.
+                // The directory is read here first, because the error of `add_dir` uses CDI's
+                // wording, which refers to ConfigMaps.
                 fs::read_dir(dir).map_err(|error| {
                     let (dir, reason) = (dir.display(), errno_text(&error));
                     usage_error(format!(
@@ -129,8 +129,9 @@ impl JobContext {
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
             connections: arguments.connections.and_then(|number| NonZeroUsize::new(number.into())),
             patience: retry_policy(arguments),
-            // Without verified certificates, no host is trusted to belong to a cloud provider. An
-            // identity found on this machine is then sent only with --ambient-identity.
+            // Without certificate verification, no host can be trusted to belong to a cloud
+            // provider. An identity found on this machine is then sent only with
+            // --ambient-identity.
             policy: ImportPolicy::command_line(&ProcessEnv, !arguments.insecure, &granted),
             is_checked,
             observer: Arc::clone(&self.observer),
@@ -139,9 +140,9 @@ impl JobContext {
     }
 }
 
-/// Returns the limits of retries. A mistyped host should fail quickly, so by default the first
-/// contact has a small limit of its own. If `--retries` or `--no-progress-timeout` is given, it
-/// limits the first contact instead.
+/// Returns the limits for retries. A mistyped host should fail quickly, so by default a separate,
+/// small limit applies until the first contact. If `--retries` or `--no-progress-timeout` is
+/// given, it applies to the first contact as well.
 fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     let default = RetryPolicy::default();
     let is_limited = arguments.retries.is_some() || arguments.no_progress_timeout.is_some();
@@ -153,7 +154,7 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     }
 }
 
-/// Returns the options for all kinds of sources, except the address.
+/// Returns the options for sources of any kind; the address is separate.
 fn source_options(arguments: &SourceArgs) -> SourceOptions {
     SourceOptions {
         objects: ObjectOptions {
@@ -177,7 +178,7 @@ fn source_options(arguments: &SourceArgs) -> SourceOptions {
 }
 
 /// Returns the paths of nbdkit and of VMware's library. By default these are the paths in CDI's
-/// pod, which our image has as well.
+/// pod, which are also used in our image.
 fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
     let paths = PodPaths::from_env(&ProcessEnv);
     let of_pod = VddkInstallation::of_pod(|path| paths.resolve_path(path));
@@ -187,7 +188,7 @@ fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
     }
 }
 
-/// Returns an error for a mistake on the command line, as opposed to a failure of the source.
+/// Returns an error for a mistake on the command line, in contrast to a failure of the source.
 fn usage_error(error: impl std::fmt::Display) -> ImporterCommandError {
     ImporterCommandError::Usage(error.to_string())
 }
@@ -215,7 +216,7 @@ fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterComm
     plain.chain(secret).collect()
 }
 
-/// Parses `line` as a header. `option` is the option that it came from, for error messages.
+/// Parses `line` as a header. `option` is the option that contained it, for error messages.
 fn parse_extra_header(line: &str, secret: bool, option: &str) -> Result<ExtraHeader, ImporterCommandError> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
@@ -227,11 +228,12 @@ fn parse_extra_header(line: &str, secret: bool, option: &str) -> Result<ExtraHea
     }
 }
 
-/// Reads a small file that holds a secret, without the line break at its end. `option` is the
+/// Reads a small file that contains a secret, without the line break at its end. `option` is the
 /// option that names the file, for error messages.
 fn read_line(option: &str, file: &Path) -> Result<String, ImporterCommandError> {
     match fs::read_to_string(file) {
-        // Only line breaks, which editors add: a password may begin or end with spaces.
+        // Only line breaks, which editors add, are removed: a password may begin or end with
+        // spaces.
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
         Err(error) => Err(ImporterCommandError::Usage(format!(
             "cannot read {}: {}; check {option}",

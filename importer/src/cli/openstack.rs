@@ -1,5 +1,5 @@
-//! Finds the credentials for an OpenStack cloud in the options and in the environment variables of
-//! OpenStack's own client.
+//! Finds the credentials for an OpenStack cloud in the options, and in the environment variables
+//! that OpenStack's own client uses.
 
 use std::collections::HashMap;
 
@@ -11,15 +11,15 @@ use url::Url;
 use super::failure::ImporterCommandError;
 use super::open::GIVE_LOGIN;
 
-/// The variable with the URL of the cloud that the other variables are for.
+/// The variable that contains the URL of the cloud to which the other variables belong.
 const AUTH_URL: &str = "OS_AUTH_URL";
 
-/// Variables that identify the user. `--user` and `--password-file` replace them.
+/// Variables that identify the user. They are replaced by `--user` and `--password-file`.
 const IDENTITY: [&str; 4] = ["OS_AUTH_TYPE", "OS_USER_ID", "OS_USERNAME", "OS_PASSWORD"];
 
-/// Returns the access to the cloud that `source` names, or `None` if `source` is not in an
-/// OpenStack cloud. Credentials from variables are sent only to the cloud of `OS_AUTH_URL`, unless
-/// `is_lent` (`--ambient-identity`) allows any cloud.
+/// Returns the access to the cloud of `source`, or `None` if `source` is not in an OpenStack
+/// cloud. Credentials from variables are sent only to the cloud in `OS_AUTH_URL`, unless `is_lent`
+/// (`--ambient-identity`) permits any cloud.
 pub(super) fn glance_access(
     source: &str,
     given: Option<&BasicCredentials>,
@@ -46,7 +46,7 @@ pub(super) fn glance_access(
     Ok(access)
 }
 
-/// Fails if `auth_url`, from the variables, has another host than `source`.
+/// Fails if `auth_url`, which is taken from the variables, names a different host than `source`.
 fn check_cloud(source: &str, auth_url: Option<&String>) -> Result<(), ImporterCommandError> {
     let host = |url: &str| Some(Url::parse(url).ok()?.host_str()?.to_owned());
     let Some(own) = auth_url.and_then(|url| host(url)) else {

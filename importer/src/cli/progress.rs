@@ -9,15 +9,15 @@ use program::progress::{BinaryBytes, JobMoment, WaitState, WatchedJob, bytes_per
 use super::event::ImportEvent;
 use super::watch::TransferWatch;
 
-/// A transfer as the progress display reads it.
+/// A transfer, in the form that the progress display needs.
 pub(super) struct TransferView {
     watch: Arc<TransferWatch>,
     said_image: bool,
     logged: LoggedState,
 }
 
-/// The counters of a transfer at the last log line with rates. The next rates are computed from
-/// the difference.
+/// The counters of a transfer at the time of the last log line with rates. The next rates are
+/// computed from the difference to them.
 #[derive(Default)]
 struct LoggedState {
     source_bytes: u64,

@@ -1,19 +1,19 @@
-//! Rejects targets that can only be a mistake on the command line.
+//! Rejects targets that can only be mistakes on the command line.
 
 use std::fs;
 use std::path::Path;
 
 use super::failure::ImporterCommandError;
 
-/// The directory of devices. A regular file there is stored in memory: a disk written to it would
-/// use up the machine's memory and be lost at the next boot.
+/// The directory that contains devices. A regular file in it is stored in memory: a disk written
+/// there would use up the machine's memory and be lost at the next boot.
 const DEVICES: &str = "/dev";
 
 /// The directory below `/dev` that is meant for files in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Rejects `-`, and paths below `/dev` that are missing or regular files. Otherwise a mistyped
-/// name would create a file of that name.
+/// Rejects `-`, and paths below `/dev` that are missing or are regular files. Without this check,
+/// a mistyped device name would create a file with that name.
 pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
     if path == Path::new("-") {
         let what = "the target cannot be standard output, because it is not written in order: choose a file, a device or a directory";
@@ -32,7 +32,7 @@ pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
 fn is_below_devices(path: &Path) -> bool {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = absolute.parent().unwrap_or(&absolute);
-    // If the directory is missing as well (a volume group, for example), it has no links to
+    // If the directory is missing too (a volume group, for example), there are no links to
     // resolve.
     let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     folder.starts_with(DEVICES) && !folder.starts_with(SHARED_MEMORY)

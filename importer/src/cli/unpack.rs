@@ -35,8 +35,8 @@ fn unpack_archive(
     archive::unpack_archive(&*source, &target, &reading).map_err(of_source(|| source.name()))
 }
 
-/// Returns the line that reports success, such as
-/// `unpacked gzip > tar: 1200 entries, 1.30 GiB of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`.
+/// Returns the line that reports a success, such as `unpacked gzip > tar: 1200 entries, 1.30 GiB
+/// of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`.
 fn summary_line(report: &UnpackReport, time: Duration) -> String {
     format!(
         "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}",

@@ -12,13 +12,14 @@ use program::progress::{PlannedRetry, WaitState};
 
 use super::format_chain;
 
-/// Collects the events of a transfer. The counters are atomic, and the lock is only held to copy
-/// or replace a value, so readers do not delay the transfer, nor the transfer its readers.
+/// Collects the events of a transfer. The counters are atomic, and the lock is held only to copy
+/// or replace a value, so readers do not delay the transfer, and the transfer does not delay
+/// readers.
 #[derive(Debug, Default)]
 pub(super) struct TransferWatch {
     position: AtomicU64,
-    /// 0 while unknown. An empty object has no progress to show either, so it needs no other
-    /// value.
+    /// Size of the source in bytes; 0 while it is unknown. An empty object needs no other value,
+    /// because it has no progress to show either.
     total: AtomicU64,
     written: AtomicU64,
     facts: OnceLock<ImageFacts>,
@@ -44,7 +45,7 @@ impl Observer for TransferWatch {
 
     fn record_bytes(&self, count: ByteCount, total: u64) {
         if count == ByteCount::Target {
-            // Several writers report totals, so an older total can arrive after a newer one.
+            // Several writers report totals, so an older total may arrive after a newer one.
             self.written.fetch_max(total, Ordering::Relaxed);
         }
     }
@@ -59,7 +60,7 @@ impl Observer for TransferWatch {
         *waiting = Some(WaitState {
             party: Some("the source"),
             cause: pause.cause.to_owned(),
-            // Several pauses without a byte between them count as one wait.
+            // Consecutive pauses without a byte between them count as one wait.
             since: waiting.as_ref().map_or(now, |wait| wait.since),
             retry: Some(PlannedRetry { attempt: pause.next_attempt, at: now + pause.pause }),
         });
@@ -85,7 +86,7 @@ impl TransferWatch {
         Some(self.total.load(Ordering::Relaxed)).filter(|&total| total > 0)
     }
 
-    /// Returns the number of bytes that were handed to the target.
+    /// Returns the number of bytes that were passed to the target.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
@@ -95,7 +96,7 @@ impl TransferWatch {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Returns the source's pause before its next retry, if it is in one.
+    /// Returns the source's current pause before a retry, if it is pausing.
     pub(super) fn wait_state(&self) -> Option<WaitState> {
         self.waiting.lock().clone()
     }
@@ -111,7 +112,7 @@ impl TransferWatch {
     }
 
     /// Returns the progress in tenths of a percent, or `None` if the total is not known. It stays
-    /// below 100 % while the transfer runs, because work remains after the last byte.
+    /// below 100 % while the transfer is running, because work remains after the last byte.
     pub(super) fn permille(&self) -> Option<u16> {
         const RUNNING: u16 = 999;
         let permille = u128::from(self.consumed_bytes()) * 1000 / u128::from(self.total_bytes()?);

@@ -1,4 +1,4 @@
-//! The flags and the secret that both populators use.
+//! The flags and the secret that are common to both populators.
 
 use std::path::PathBuf;
 
@@ -17,8 +17,8 @@ const VOLUME_PATH: &str = "volume-path";
 const OWNER_UID: &str = "owner-uid";
 const PVC_SIZE: &str = "pvc-size";
 
-/// The flags of both populators. The name of the secret has no effect, because the keys of the
-/// secret are environment variables already.
+/// The flags of both populators. The flag with the secret's name has no effect, because the
+/// secret's keys are already available as environment variables.
 pub(super) const FLAGS: [OwnFlag; 4] = [
     OwnFlag {
         name: VOLUME_PATH,
@@ -32,10 +32,10 @@ pub(super) const FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// Certificates in PEM to trust instead of the system's.
+/// PEM certificates that are trusted instead of the system's.
 const CA_CERTIFICATE: &str = "cacert";
 
-/// Upstream's message.
+/// The message that upstream logs.
 const MALFORMED: &str = "CA certificate is malformed, failed to configure the CA cert pool";
 
 /// The complete configuration of a populator.
@@ -46,7 +46,7 @@ pub(super) struct PopulatorConfig {
     pub(super) network: Network,
     pub(super) volume_path: PathBuf,
     pub(super) owner_uid: String,
-    /// Size of the claim in bytes, if it is given.
+    /// Size of the claim in bytes, if given.
     pub(super) size: Option<u64>,
     pub(super) limits: TransferLimits,
 }
@@ -68,7 +68,7 @@ impl PopulatorConfig {
             Populator::Ovirt => ovirt::read_source(flags, &mut reader)?,
         };
         let roots = match reader.read_text(CA_CERTIFICATE) {
-            // As upstream: if an authority is given, no other one is trusted.
+            // As in upstream, a given authority is the only one that is trusted.
             Some(pem) => TrustedRoots::from_pem(pem.as_bytes()),
             None => Some(TrustedRoots::from_system()),
         };

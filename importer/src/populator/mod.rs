@@ -1,7 +1,7 @@
 //! The populators of Forklift, which fill a claim from the image service of an OpenStack cloud or
 //! from an oVirt engine.
 //!
-//! Flags name the source and the target; the keys of a secret are environment variables. The
+//! Flags specify the source and the target; the keys of a secret are environment variables. The
 //! controller reads the exit code and the progress, and restarts a populator that failed.
 
 mod config;
@@ -30,7 +30,7 @@ use self::config::PopulatorConfig;
 use self::populate::{PopulateError, populate_volume};
 use crate::watch::PodWatch;
 
-/// A populator, named after its program.
+/// A populator; each is named after its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Populator {
     /// `openstack-populator`.
@@ -40,7 +40,7 @@ pub enum Populator {
 }
 
 impl Populator {
-    /// Returns the populator for a program that was started as `name`.
+    /// Returns the populator whose program was started as `name`.
     pub fn from_program_name(name: &OsStr) -> Option<Self> {
         let file = Path::new(name).file_name();
         [Self::OpenStack, Self::Ovirt]
@@ -48,11 +48,11 @@ impl Populator {
             .find(|populator| file == Some(OsStr::new(populator.program_name())))
     }
 
-    /// Fills the volume that `arguments` name, with the secret in `env`.
+    /// Fills the volume given in `arguments`, with the secret in `env`.
     pub fn main(self, arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         let flags = [config::FLAGS.as_slice(), self.own_flags()].concat();
-        // The controller does not set the verbosity, but upstream's log always shows the progress,
-        // so the default level is 1.
+        // The controller sets no verbosity, but upstream's log always shows the progress, so the
+        // default level is 1.
         let arguments = [&[OsString::from("-v=1")], arguments].concat();
         start::start_pod(self.program_name(), &flags, &arguments, env, |flags, shutdown| {
             self.run(flags, env, shutdown)
@@ -105,8 +105,8 @@ impl Populator {
     }
 }
 
-/// Logs the failure and exits as upstream's programs do with the `Fatal` of their log. The pod is
-/// restarted.
+/// Logs the failure and returns the exit code that the `Fatal` function of upstream's log uses.
+/// The pod is then restarted.
 fn report_failure(sentence: &str) -> ExitReason {
     tracing::error!("{sentence}");
     ExitReason::Fatal

@@ -29,7 +29,7 @@ pub(super) fn read_source(
     Ok(Some(PopulatorSource {
         place: SourceLocation::Glance(options),
         credentials: None,
-        // As upstream: a value that is not a boolean counts as false.
+        // As in upstream, a value that is not a boolean counts as false.
         insecure: reader.lenient_bool(INSECURE),
     }))
 }

@@ -2,8 +2,8 @@
 
 use sources::{BasicCredentials, SourceLocation};
 
-/// Boolean in the secrets of both populators: do not verify certificates. Each populator parses it
-/// in its own way.
+/// A boolean in the secrets of both populators: true disables the verification of certificates.
+/// Each populator parses it in its own way.
 pub(super) const INSECURE: &str = "insecureSkipVerify";
 
 /// The source of a disk.

@@ -14,13 +14,13 @@ use volume::{DiskRequest, TargetVolume, messages};
 use super::config::PopulatorConfig;
 use crate::watch::PodWatch;
 
-/// Name of the only file that may be created.
+/// Name of the only file that a populator may create.
 const DISK_IMAGE: &str = "disk.img";
 
-/// The reason why the volume was not filled.
+/// Reasons why the volume was not filled.
 #[derive(Debug)]
 pub(super) enum PopulateError {
-    /// The message of the failure.
+    /// The populator failed with this message.
     Failed(String),
     /// A signal stopped the work.
     Stopped,
@@ -37,7 +37,7 @@ impl PopulateError {
     }
 }
 
-/// Fills the volume and makes sure that it is on the medium.
+/// Fills the volume and ensures that the data is on the storage medium.
 pub(super) fn populate_volume(config: PopulatorConfig, watch: &Arc<PodWatch>) -> Result<(), PopulateError> {
     let because = |error: Error| PopulateError::from_error(&error, watch);
     let options = disk_options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
@@ -57,16 +57,16 @@ pub(super) fn populate_volume(config: PopulatorConfig, watch: &Arc<PodWatch>) ->
     Ok(())
 }
 
-/// Returns the options for the disk at `path`. If it is a file, it has at most `size` bytes.
+/// Returns the options for the disk at `path`. If it is a file, its size is at most `size` bytes.
 fn disk_options(path: &Path, size: Option<u64>) -> Result<disk::DiskOptions, TargetError> {
-    // Without this check, a missing device would become a regular file in `/dev`, in the memory of
-    // the node.
+    // Without this check, a missing device would become a regular file in `/dev`, which is stored
+    // in the node's memory.
     if path.file_name() != Some(OsStr::new(DISK_IMAGE)) && !disk::is_block_device(path) {
         let problem = format!("not a block device; the only file name allowed is {DISK_IMAGE}");
         return Err(TargetError::new("open", path, io::Error::other(problem)));
     }
-    // A file keeps the size of its image, as with upstream. Grown to the size of the claim, it
-    // would be larger than its filesystem can hold: unlike the importer, a populator gets no
-    // variable with the part of the volume that the filesystem keeps for itself.
+    // A file keeps the size of its image, as in upstream. If it grew to the size of the claim, it
+    // would be too large for the filesystem: unlike the importer, a populator gets no variable
+    // that states how much of the volume is reserved for the filesystem.
     Ok(TargetVolume::for_path(path, size)?.target_options(&DiskRequest::default()))
 }

@@ -1,4 +1,4 @@
-//! The options for the source, which the subcommands share.
+//! The options for the source, which several subcommands share.
 
 use std::path::PathBuf;
 
@@ -131,13 +131,13 @@ pub struct ContentArgs {
 }
 
 impl ContentArgs {
-    /// Returns the kind of content to expect: an image, or an OVA that contains one.
+    /// Returns the kind of content to expect: either an image, or an OVA that contains one.
     pub fn payload_kind(&self) -> PayloadKind {
         if self.ova { PayloadKind::Appliance(self.format) } else { PayloadKind::Image(self.format) }
     }
 }
 
-/// Returns a parser for the names of the formats that can be read. QEMU's names are aliases.
+/// Returns a parser for the names of supported formats. QEMU's names for them are accepted too.
 fn format_parser() -> impl TypedValueParser<Value = Format> {
     let names = Format::readable_formats()
         .map(|format| PossibleValue::new(format.flag_name()).alias(format.qemu_name()));
@@ -153,7 +153,7 @@ fn no_progress_help() -> String {
     )
 }
 
-/// Returns the help text of the source, with all schemes.
+/// Returns the help text of the source, which lists all schemes.
 fn source_help() -> String {
     format!("URL ({}), path, or `-` for standard input", listed_schemes().join(", "))
 }

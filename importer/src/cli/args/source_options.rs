@@ -1,10 +1,10 @@
-//! A table of the options that have an effect only on some kinds of sources.
+//! A table of the options that have an effect only on some kinds of source.
 
 use sources::scheme::{SCHEMES, SourceKind};
 
 use super::SourceArgs;
 
-/// An option of [`SourceArgs`], and the kinds of sources on which it has an effect.
+/// An option in [`SourceArgs`], and the kinds of source on which it has an effect.
 struct SourceOption {
     name: &'static str,
     kinds: &'static [SourceKind],
@@ -35,7 +35,7 @@ const SERVERS: &[SourceKind] = &[
     SourceKind::Glance,
 ];
 
-/// The options that apply to only some kinds. All others apply to every source.
+/// The options that apply only to some kinds of source. All other options apply to every source.
 const OPTIONS: [SourceOption; 19] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
@@ -58,9 +58,9 @@ const OPTIONS: [SourceOption; 19] = [
     option("--no-progress-timeout", SERVERS, |given| given.no_progress_timeout.is_some()),
 ];
 
-/// Rejects an option of `arguments` that has no effect on a source of `kind`. `is_local` is true
-/// for a source on this machine. If such an option were ignored, a user who asks for a snapshot
-/// would get the disk as it is now.
+/// Rejects any of `arguments` that has no effect on a source of `kind`. `is_local` is true for a
+/// source on this machine. If such an option were ignored, a user who asks for a snapshot would
+/// get the current disk instead.
 pub(in super::super) fn check_options(
     arguments: &SourceArgs,
     kind: SourceKind,
@@ -72,7 +72,8 @@ pub(in super::super) fn check_options(
     let Some(option) = OPTIONS.iter().find(stray) else {
         return Ok(());
     };
-    // A list of nearly all kinds would make the message hard to read.
+    // Listing nearly all kinds would make the message hard to read, so a general term replaces the
+    // list.
     let right = match option.kinds {
         SERVERS => "sources on a server".to_owned(),
         kinds => format!("{} sources", scheme_names(kinds)),
@@ -81,8 +82,8 @@ pub(in super::super) fn check_options(
     Err(format!("{} is for {right}, not for {own}", option.name))
 }
 
-/// Returns the schemes of `kinds` that the help lists, without the underlying protocol (`ovirt`
-/// for `ovirt+https`).
+/// Returns the schemes of `kinds` as help lists them, without the underlying protocol (`ovirt` for
+/// `ovirt+https`).
 fn scheme_names(kinds: &[SourceKind]) -> String {
     let listed = SCHEMES.iter().filter(|scheme| scheme.is_listed && kinds.contains(&scheme.kind));
     let names: Vec<_> = listed.filter_map(|scheme| scheme.name.split('+').next()).collect();

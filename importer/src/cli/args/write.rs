@@ -80,7 +80,7 @@ pub struct JobArgs {
     pub output: OutputArgs,
 }
 
-/// `--route`.
+/// Values of `--route`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RouteOption {
     /// Read the image's tables first if the source supports ranges, otherwise as one-pass

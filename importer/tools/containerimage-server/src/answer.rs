@@ -1,4 +1,4 @@
-//! Answers requests with the disk, a range of it, or the container's environment.
+//! Answers requests with the disk, with a range of it, or with the container's environment.
 
 use std::io;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ pub(crate) struct ServedContent {
     modified: HeaderValue,
 }
 
-/// The path where the importer reads the container's environment.
+/// The path at which the importer reads the container's environment.
 const INFO: &str = "/info";
 
 impl ServedContent {
-    /// Creates the content: `disk` is served under its name, and the variables of `environment` at
-    /// [`INFO`].
+    /// Creates the content. `disk` is served under its name, and the variables in `environment`
+    /// are served at [`INFO`].
     pub(crate) fn new(disk: ServedDisk, environment: &[(String, String)]) -> Self {
         let variables: Vec<String> =
             environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -54,7 +54,7 @@ impl ServedContent {
         if path == INFO {
             return typed_response(StatusCode::OK, "application/json", self.info.clone());
         }
-        // Only one name exists, so no path can lead to another file.
+        // Only one name is served, so no path can lead to another file.
         let named = path.strip_prefix('/').map(|name| percent_decode_str(name).collect::<Vec<u8>>());
         if named.as_ref() == Some(&self.disk.name) {
             self.disk_response(request.method(), request.headers())
@@ -76,8 +76,8 @@ impl ServedContent {
                 (StatusCode::RANGE_NOT_SATISFIABLE, 0..0, Some(text))
             }
         };
-        // A HEAD gets the headers of the GET. They include the length, by which importers decide
-        // how to read.
+        // A HEAD request gets the same headers as a GET request. They include the length, by which
+        // importers decide how to read.
         let size = range.end - range.start;
         let body = if *method == Method::HEAD || range.is_empty() {
             empty_body()
@@ -104,8 +104,8 @@ impl ServedContent {
         answer
     }
 
-    /// Returns the range to send. A range is valid only for the file that `If-Range` names. For
-    /// any other file the client needs the whole content (RFC 9110 §13.1.5).
+    /// Returns the range to send. A range is valid only for the file identified by `If-Range`. If
+    /// that is a different file, the client needs the whole content (RFC 9110 §13.1.5).
     fn requested_range(&self, headers: &HeaderMap) -> RequestedRange {
         let is_meant = headers
             .get(header::IF_RANGE)

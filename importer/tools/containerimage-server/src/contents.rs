@@ -13,12 +13,12 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-/// Bytes of one read: few enough to stay in the processor's cache on their way to the socket.
+/// Bytes in one read: few enough to stay in the processor's cache on their way to the socket.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// Streams the bytes of `range`, read as the client takes them. The response breaks off if the
-/// file has become shorter. A disk may be slow and must not block anything else, so a thread of
-/// its own reads, one chunk ahead.
+/// Streams the bytes of `range`, which are read as the client takes them. If the file was
+/// truncated, the response breaks off. A slow disk must not block anything else, so a separate
+/// thread reads, one chunk ahead.
 pub(crate) fn stream_range(
     file: Arc<File>,
     range: Range<u64>,
@@ -29,7 +29,7 @@ pub(crate) fn stream_range(
         while at < range.end {
             let chunk = read_chunk(&file, at, CHUNK_BYTES.min(range.end - at));
             let length = chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-            // Sending fails once the connection is closed.
+            // The send fails if the connection was closed.
             if sender.blocking_send(chunk).is_err() || length == 0 {
                 return;
             }
@@ -42,7 +42,7 @@ pub(crate) fn stream_range(
     }))
 }
 
-/// Reads at least one byte at the offset `at`, and at most `wanted` bytes.
+/// Reads at least one byte and at most `wanted` bytes at the offset `at`.
 fn read_chunk(file: &File, at: u64, wanted: u64) -> io::Result<Bytes> {
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     loop {

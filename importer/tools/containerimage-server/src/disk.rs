@@ -1,4 +1,4 @@
-//! Finds and opens the disk in the user's image.
+//! Finds and opens the disk in a user's container image.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,54 +12,55 @@ use http::HeaderValue;
 use program::paths::PodPaths;
 use rustix::fs::{Advice, Mode, OFlags};
 
-/// Directories that only the image of a bootc operating system has.
+/// Directories that exist only in the image of a bootc operating system.
 const BOOTC_FOLDERS: [&str; 2] = ["/sysroot", "/ostree"];
 
-/// The reason why an image cannot be served.
+/// Reasons why an image cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServedDiskError {
-    /// The image is a bootc operating system. A disk image has to be made from it first.
+    /// The image is a bootc operating system, which must first be converted to a disk image.
     #[error(
         "bootc image detected: {0} exists. It is an operating system that installs itself, not a disk in a container: \
          make a disk image of it with bootc-image-builder first"
     )]
     Bootc(PathBuf),
-    /// The directory holds no file, or several.
+    /// The directory contains no file, or several files.
     #[error("Invalid container image: {} must hold one file, the disk, but holds {found}", dir.display())]
     NotOne {
         /// The directory.
         dir: PathBuf,
-        /// Number of files in it.
+        /// Number of files in the directory.
         found: usize,
     },
-    /// The entry is a pipe or a device, or a symbolic link to one or to a directory.
+    /// The entry is a pipe or a device, or a symbolic link to a pipe, a device or a directory.
     #[error("Invalid container image: {} is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// The system reported an error.
     #[error("Failed reading {}: {cause}", path.display())]
     Io {
-        /// The file or directory that was read.
+        /// The file or directory that was accessed.
         path: PathBuf,
         /// The error that the system reported.
         cause: io::Error,
     },
 }
 
-/// An open disk. These bytes are served even if the file is renamed or removed.
+/// An open disk. The same bytes are served even if the file is renamed or removed.
 #[derive(Debug, Clone)]
 pub(crate) struct ServedDisk {
-    /// The file name as bytes, in any encoding.
+    /// The file name as bytes, whose encoding may be any.
     pub(crate) name: Vec<u8>,
     pub(crate) file: Arc<File>,
     /// Length in bytes.
     pub(crate) length: u64,
     pub(crate) modified: SystemTime,
-    /// A strong entity tag: the same tag means the same file, unchanged (RFC 9110 §8.8.3).
+    /// A strong entity tag: an equal tag means that the file is the same and unchanged (RFC 9110
+    /// §8.8.3).
     pub(crate) tag: HeaderValue,
 }
 
 impl ServedDisk {
-    /// Finds the only file in `dir`. `paths` resolves paths in the container.
+    /// Finds the only file in `dir`. `paths` maps paths in the container to actual paths.
     pub(crate) fn find_disk(dir: &Path, paths: &PodPaths) -> Result<Self, ServedDiskError> {
         let mut folders = BOOTC_FOLDERS.iter().map(|folder| paths.resolve_path(folder));
         if let Some(folder) = folders.find(|folder| folder.is_dir()) {
@@ -82,7 +83,7 @@ impl ServedDisk {
         if !metadata.is_file() {
             return Err(ServedDiskError::NotAFile(path.to_owned()));
         }
-        // This makes the kernel read further ahead. Everything works without it, so an error is
+        // This makes the kernel read further ahead. It is only an optimization, so an error is
         // ignored.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
         let tag = format!(

@@ -1,4 +1,4 @@
-//! The two files by which the containers of the pod signal their progress to each other.
+//! The two files with which the containers of the pod signal their progress to each other.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -9,14 +9,14 @@ use std::time::Duration;
 /// Interval between two checks for the done file (contract, appendix B).
 const POLL: Duration = Duration::from_secs(1);
 
-/// The ready file, which exists as long as the disk is served.
+/// The ready file, which exists while the disk is served.
 pub(crate) struct ReadyFile {
     file: PathBuf,
 }
 
 impl ReadyFile {
-    /// Writes the disk's name to `file`. The importer polls for the file, so it is renamed into
-    /// place with its whole content.
+    /// Writes the disk's name to `file`. The importer polls for this file, so it is renamed into
+    /// place with its complete content.
     pub(crate) fn announce_disk(file: &Path, name: &[u8]) -> io::Result<Self> {
         let mut unfinished = file.as_os_str().to_owned();
         unfinished.push(".new");

@@ -1,14 +1,15 @@
-//! The server of a node pull. It is copied into a container of the user's image, where it serves
-//! the disk of that image to the importer in the same pod (contract, section 5.2 and appendix B).
+//! The server for a node pull, in which the kubelet pulls the user's image to the node. It is
+//! copied into a container of that image, where it serves the disk in the image to the importer in
+//! the same pod (contract, section 5.2 and appendix B).
 //!
 //! ```text
 //!  image-dir ─► disk ─► listener on localhost ─► ready file ─► importer ─► done file ─► end
 //!                                                    (ranges of the disk, /info)
 //! ```
 //!
-//! The container may provide nothing else: no libraries, no `/etc`, perhaps no `/tmp`, and only an
-//! unprivileged user. The server is therefore linked statically, needs only the files that its
-//! flags name, and does not link TLS.
+//! The container may contain nothing else: no libraries, no `/etc`, perhaps no `/tmp`, and only an
+//! unprivileged user. The server is therefore linked statically, needs only the files named by its
+//! flags, and contains no TLS.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +37,7 @@ use self::serve::{ServeConfig, ServeOutcome};
 
 const PROGRAM: &str = "cdi-containerimage-server";
 
-/// Log level without `-v`. It includes the start and the end of serving.
+/// Log level without `-v`. At this level, the start and the end of serving are logged.
 const VERBOSITY: u8 = 1;
 
 /// Flags and their defaults (contract, appendix B).
@@ -58,7 +59,7 @@ const FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// Serves the disk that `arguments` name, until the importer is done.
+/// Serves the disk described by `arguments`, until the importer is done.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let arguments = arguments.iter().map(|word| word.to_string_lossy().into_owned());
     let config = flags::parse_flags(&FLAGS, arguments).and_then(|flags| {
@@ -91,10 +92,10 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         ready_file: path(READY_FILE),
         done_file: path(DONE_FILE),
         paths: PodPaths::from_env(env),
-        // All variables are served: the importer makes labels from some of them.
+        // All variables are served, because the importer turns some of them into labels.
         environment: env.with_prefix(""),
     };
-    // One thread suffices: there is one client, and files are read by their own threads.
+    // One thread suffices: there is only one client, and separate threads read files.
     panics::install_hook();
     let ended = panics::catch_panic(|| {
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -131,7 +132,7 @@ fn parse_port(flags: &KlogFlags, (name, default): (&str, &str)) -> Result<u16, F
     })
 }
 
-/// Prints a text for people to stderr. If stderr is closed, the text is lost.
+/// Prints text for people to stderr. If stderr is closed, the text is lost.
 fn print_stderr(text: &str) {
     io::stderr().write_all(text.as_bytes()).ok();
 }

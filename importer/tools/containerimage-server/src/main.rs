@@ -1,4 +1,4 @@
-//! `cdi-containerimage-server`: serves the disk of a user's container image to the importer in the
+//! `cdi-containerimage-server`: serves the disk in a user's container image to the importer in the
 //! same pod.
 
 use std::ffi::OsString;

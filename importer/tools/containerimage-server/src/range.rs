@@ -1,16 +1,16 @@
-//! Parses the range that a request asks for (RFC 9110, section 14).
+//! Parses the range in a request (RFC 9110, section 14).
 //!
-//! The crate `http-range-header` is not used because it reports one error for two cases that a
-//! server has to tell apart: a malformed header, which is ignored, and a range outside the file,
-//! which is refused.
+//! The crate `http-range-header` is not used, because it reports the same error for two cases that
+//! a server has to distinguish: a malformed header, which is ignored, and a range outside the
+//! file, which is rejected.
 
 use std::ops::Range;
 
-/// The range that a `Range` header selects in a file.
+/// The range of a file that a `Range` header selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestedRange {
-    /// The whole file. The header is missing or malformed, or names several ranges, which a server
-    /// may ignore (§14.2).
+    /// The whole file. The header is missing or malformed, or contains several ranges, which a
+    /// server may ignore (§14.2).
     Whole,
     /// A range of at least one byte.
     Part(Range<u64>),
@@ -33,7 +33,7 @@ impl RequestedRange {
         let range = match (parse_digits(first), parse_digits(last)) {
             (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(length),
             (Some(first), None) if last.is_empty() => first..length,
-            // A suffix range: the number is a count of bytes at the end of the file.
+            // In a suffix range, the number is a count of bytes at the end of the file.
             (None, Some(count)) if first.is_empty() => length.saturating_sub(count)..length,
             _ => return Self::Whole,
         };

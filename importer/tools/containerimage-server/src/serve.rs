@@ -19,13 +19,14 @@ use crate::answer::ServedContent;
 use crate::disk::{ServedDisk, ServedDiskError};
 use crate::handoff::{self, ReadyFile};
 
-/// Maximum number of simultaneous connections. The importer needs a few; more wait until one ends.
+/// Maximum number of simultaneous connections. The importer needs only a few; further ones wait
+/// until another connection ends.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Time limit for the header of a request. It includes the time between two requests.
+/// Time limit for receiving a request header. It includes the time between two requests.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Pause after a connection could not be accepted (too many open files).
+/// Pause after a connection could not be accepted, for example because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The settings of the server: the disk to serve, and the files that signal its progress.
@@ -38,7 +39,7 @@ pub(crate) struct ServeConfig {
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// The reason why the server ended.
+/// The reason why the server stopped.
 pub(crate) enum ServeOutcome {
     /// The importer has created the done file.
     Done,
@@ -46,7 +47,7 @@ pub(crate) enum ServeOutcome {
     Stopped,
 }
 
-/// The reason why nothing is served.
+/// Reasons why nothing can be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageServeError {
     #[error(transparent)]
@@ -66,7 +67,8 @@ pub(crate) async fn run(
     let listen = |cause| ImageServeError::Listen { port: config.port, cause };
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen)?;
     let port = socket.local_addr().map_err(listen)?.port();
-    // `localhost` may resolve to either address. A pod without IPv6 has only the first one.
+    // `localhost` may resolve to either address. In a pod without IPv6, only the first one can be
+    // used.
     let second = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await;
     let ready = ReadyFile::announce_disk(&config.ready_file, &disk.name)
         .map_err(|cause| ImageServeError::Ready { path: config.ready_file.clone(), cause })?;

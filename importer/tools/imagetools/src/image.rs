@@ -1,5 +1,5 @@
 //! Collects the facts that `qemu-img info` prints about an image. Only the head of the image is
-//! read (for a fixed VHD, its footer), and no other file is opened.
+//! read (the footer for a fixed VHD), and no other file is opened.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use diskimage::{DETECT_BYTES, Error as ImageError, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, vhd};
 
-/// Size of a sector. Disks have whole sectors: the missing part of a raw image's last sector reads
-/// as zeros.
+/// Size of a sector. Disks consist of whole sectors: the missing part of a raw image's last sector
+/// reads as zeros.
 const SECTOR_BYTES: u64 = 512;
 
 /// The unit of `st_blocks` (stat(2)), whatever the block size of the filesystem is.
@@ -21,17 +21,17 @@ pub(crate) struct ImageSummary {
     pub(crate) format: Format,
     /// Size of the disk in bytes.
     pub(crate) virtual_size: u64,
-    /// Bytes that the file takes on its volume; 0 for a device.
+    /// Number of bytes that the file occupies on its volume; 0 for a device.
     pub(crate) actual_size: u64,
-    /// Allocation unit in bytes, if the format has one.
+    /// Allocation unit in bytes, if the format uses one.
     pub(crate) cluster_size: Option<u64>,
-    /// The backing file, if the image is a difference to one.
+    /// The backing file, if the image contains only the differences to another image.
     pub(crate) backing_file: Option<String>,
     /// True if the image was not closed properly.
     pub(crate) is_dirty: bool,
 }
 
-/// The reason why an image cannot be inspected.
+/// Reasons why an image cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InspectionError {
     /// The path does not lead to a readable file or block device.
@@ -45,10 +45,11 @@ pub(crate) enum InspectionError {
     Image(#[from] ImageError),
 }
 
-/// Inspects the file or block device `path`. Without a `format` the content decides, as in QEMU:
-/// content without the signature of an image is a raw disk. This includes a fixed VHD.
+/// Inspects the file or block device `path`. Without a `format`, the format is detected from the
+/// content, as in QEMU: content without the signature of an image is a raw disk. This includes a
+/// fixed VHD.
 pub(crate) fn inspect_image(path: &Path, format: Option<Format>) -> Result<ImageSummary, InspectionError> {
-    // Checked before the file is opened: opening a pipe would wait for a writer.
+    // This is checked before the file is opened, because opening a pipe would wait for a writer.
     let metadata = std::fs::metadata(path).map_err(InspectionError::Path)?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -83,20 +84,20 @@ fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> 
     let at = length.saturating_sub(last.len() as u64);
     let last = match file.read_exact_at(&mut last, at) {
         Ok(()) => last.as_slice(),
-        // The parser reports what is wrong with a file that is too short.
+        // For a file that is too short, the parser gets no footer and reports what is wrong.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => &[],
         Err(error) => return Err(InspectionError::Read(error)),
     };
     Ok(ImageSummary { format: Format::Vhd, virtual_size: vhd::fixed_size(last, length)?, ..raw_summary(0) })
 }
 
-/// Inspects an image with an allocation map. The head of the image contains all the facts.
+/// Inspects an image that contains an allocation map. All facts are in the head of the image.
 fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, InspectionError> {
     let mut wanted = HEAD_BYTES;
     let (image, backing_file) = loop {
         let head = read_head(file, wanted)?;
         match open_image(format, &head) {
-            // A file that ended earlier has no more of the head, whatever the header says.
+            // If the file ended earlier, there is no more of the head, whatever the header states.
             Err(ImageError::ShortHeader { needed, .. })
                 if head.len() == wanted && (wanted as u64 + 1..=MAX_HEAD_BYTES as u64).contains(&needed) =>
             {

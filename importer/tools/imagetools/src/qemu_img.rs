@@ -1,5 +1,5 @@
-//! `qemu-img info`, for people and CDI's functional tests that inspect disks inside the importer's
-//! image, which does not contain QEMU.
+//! The `qemu-img info` command. It is for people, and for CDI's functional tests, which inspect
+//! disks inside the importer's image, where QEMU is not installed.
 
 use std::ffi::OsString;
 use std::fmt::{self, Write};
@@ -14,7 +14,7 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::image::{self, ImageSummary};
 
-/// The message for every other command.
+/// The message for any other command.
 const NOT_QEMU: &str = "this qemu-img is from cdi-workers and supports only the subcommand info; QEMU's own is in the package \
                         qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL)";
 
@@ -54,7 +54,7 @@ enum OutputFormat {
     Json,
 }
 
-/// Runs the command in `words`. The first word is the name of the program.
+/// Runs the command in `words`, whose first word is the name of the program.
 pub fn main(words: &[OsString]) -> ExitCode {
     let printed = match QemuImgCli::try_parse_from(words) {
         Ok(QemuImgCli { command }) => image_info(command),
@@ -89,8 +89,8 @@ fn image_info(command: QemuImgCommand) -> Result<String, String> {
     }
 }
 
-/// The fields of QEMU's `ImageInfo` (`qapi/block-core.json`) that the head of an image provides,
-/// in QEMU's order.
+/// The fields of QEMU's `ImageInfo` (`qapi/block-core.json`) that can be read from the head of an
+/// image, in QEMU's order.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct QemuImageInfo {
@@ -129,7 +129,8 @@ impl QemuImageInfo {
 
 impl fmt::Display for QemuImageInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names come from users and images, so characters that control the terminal are escaped.
+        // Names are chosen by users and images, so characters that control the terminal are
+        // escaped.
         writeln!(f, "image: {}", printable::escape_text(&self.filename))?;
         writeln!(f, "file format: {}", self.format)?;
         writeln!(f, "virtual size: {} ({} bytes)", HumanSize(self.virtual_size), self.virtual_size)?;
@@ -147,8 +148,8 @@ impl fmt::Display for QemuImageInfo {
     }
 }
 
-/// A number of bytes, printed as QEMU prints sizes: three digits, in the largest unit that gives
-/// about 1 or more, such as `1.5 GiB`.
+/// A number of bytes, formatted as in QEMU: three digits in the largest unit that gives about 1 or
+/// more, such as `1.5 GiB`.
 struct HumanSize(u64);
 
 impl fmt::Display for HumanSize {
@@ -157,7 +158,8 @@ impl fmt::Display for HumanSize {
         let mut number = self.0 as f64;
         let mut units = UNITS.into_iter();
         let mut unit = units.next().unwrap_or_default();
-        // Four digits before the point would be too many, so the limit is 1000 and not 1024.
+        // Four digits before the decimal point would be too many, so the limit is 1000 and not
+        // 1024.
         while number >= 1000.0 {
             let Some(larger) = units.next() else { break };
             (number, unit) = (number / 1024.0, larger);

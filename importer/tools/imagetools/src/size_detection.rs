@@ -1,5 +1,5 @@
-//! `cdi-image-size-detection`: CDI's controller runs it on a volume that will be cloned, to find
-//! out how large the new volume must be.
+//! `cdi-image-size-detection`: CDI's controller runs it on a volume that is to be cloned, to
+//! determine how large the new volume must be.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const PROGRAM: &str = "cdi-image-size-detection";
 const IMAGE_PATH: &str = "image-path";
 const SCHEME: &str = "scheme";
 
-/// The only supported scheme: an image on a volume.
+/// The only supported scheme, which is for an image on a volume.
 const FILE_SCHEME: &str = "file://";
 
 const FLAGS: [OwnFlag; 2] = [
@@ -29,7 +29,7 @@ const FLAGS: [OwnFlag; 2] = [
     OwnFlag { name: SCHEME, purpose: "scheme of the path; only file:// is supported (default file://)" },
 ];
 
-/// The reason why the size could not be reported.
+/// Reasons why the size could not be reported.
 #[derive(Debug, thiserror::Error)]
 enum SizeDetectionError {
     #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
@@ -43,7 +43,8 @@ enum SizeDetectionError {
 }
 
 impl SizeDetectionError {
-    /// Returns the exit code by which the controller tells failures apart (contract, appendix B).
+    /// Returns the exit code by which the controller distinguishes failures (contract, appendix
+    /// B).
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoPath | Self::Scheme(_) => 1,
@@ -57,7 +58,7 @@ impl SizeDetectionError {
     }
 }
 
-/// Writes the size of the disk that `arguments` name to the termination message.
+/// Writes the size of the disk given in `arguments` to the termination message.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let message = PodPaths::from_env(env).termination_log();
     program::start::start_pod(PROGRAM, &FLAGS, arguments, env, |flags, shutdown| {
@@ -67,7 +68,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 
 async fn run(flags: KlogFlags, message: PathBuf, shutdown: ShutdownRequest) -> ExitCode {
     let work = move || detect_size(&flags, &message);
-    // Nothing needs to be cleaned up, so a signal ends the process at once, even while the volume
+    // There is nothing to clean up, so a signal ends the process at once, even while the volume
     // does not respond.
     match job::run_job(&shutdown, Duration::ZERO, || (), work).await {
         JobOutcome::Returned(Ok(bytes)) => {
@@ -86,7 +87,7 @@ async fn run(flags: KlogFlags, message: PathBuf, shutdown: ShutdownRequest) -> E
     }
 }
 
-/// Returns the size of the disk in bytes, after writing it to the file `message`.
+/// Returns the size of the disk in bytes, which it also writes to the file `message`.
 fn detect_size(flags: &KlogFlags, message: &Path) -> Result<u64, SizeDetectionError> {
     let scheme = flags.own_value(SCHEME).unwrap_or(FILE_SCHEME);
     if scheme != FILE_SCHEME {

@@ -1,5 +1,5 @@
-//! `cdi-source-update-poller`: CDI's cron job runs it to find out whether a registry has a new
-//! image under the name that a DataImportCron imports from.
+//! `cdi-source-update-poller`: CDI's cron job runs it to check whether a registry contains a new
+//! image under the name from which a DataImportCron imports.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +37,7 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     OwnFlag { name: CERT_DIR, purpose: "directory of additional CA certificates to trust for the registry" },
 ];
 
-/// The reason why the DataImportCron was not updated.
+/// Reasons why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
 enum PollError {
     #[error(transparent)]
@@ -54,14 +54,14 @@ enum PollError {
     Print(#[from] std::io::Error),
 }
 
-/// Fetches the digest of the image that `arguments` name, and updates the DataImportCron.
+/// Fetches the digest of the image given in `arguments`, and updates the DataImportCron.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
     program::start::start_pod(PROGRAM, &flags, arguments, env, async |flags, shutdown| {
         let polling = poll_registry(&flags, env, shutdown.cancel_token());
         match shutdown.cancel_token().run_until_cancelled(polling).await {
             Some(Ok(())) => ExitReason::Done,
-            // As upstream, which exits with the code of Go's `log.Fatal`.
+            // As in upstream, the exit code is the one of Go's `log.Fatal`.
             Some(Err(failure)) => {
                 tracing::error!("{failure}");
                 ExitReason::Internal
@@ -86,8 +86,8 @@ async fn poll_registry(
     Ok(())
 }
 
-/// Returns the digest of the image at `url` in the registry. For an index, it is the digest of the
-/// index itself.
+/// Returns the digest of the image at `url` in the registry. For an image index, this is the
+/// digest of the index itself.
 async fn fetch_digest(
     url: &str,
     flags: &KlogFlags,

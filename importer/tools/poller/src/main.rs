@@ -1,4 +1,5 @@
-//! `cdi-source-update-poller`: checks whether a registry has a new image for a DataImportCron.
+//! `cdi-source-update-poller`: checks whether a registry contains a new image for a
+//! DataImportCron.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `qemu-img`: has only the subcommand `info` of QEMU's program.
+//! `qemu-img`: provides only the subcommand `info` of QEMU's program.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -11,21 +11,21 @@ use program::names::is_subdomain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Time of the last check for a new image.
+/// Annotation with the time of the last check for a new image.
 const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
-/// Digest of the image to import next.
+/// Annotation with the digest of the image to import next.
 const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
 
-/// Maximum silence of the API server.
+/// Maximum time without data from the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maximum number of attempts of an update that conflicts with another writer.
+/// Maximum number of attempts for an update that conflicts with another writer.
 const ATTEMPTS: u32 = 5;
 
-/// The status with which Kubernetes answers a JSON Patch whose `test` fails.
+/// The status with which Kubernetes answers a JSON Patch if its `test` operation fails.
 const UNPROCESSABLE: u16 = 422;
 
-/// The reason why the DataImportCron was not updated.
+/// Reasons why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CronError {
     #[error("{0:?} cannot be the name of an object or a namespace")]
@@ -58,15 +58,14 @@ pub(super) struct DataImportCron {
 }
 
 impl DataImportCron {
-    /// Creates a client for the DataImportCron `namespace/name` of this cluster.
+    /// Creates a client for the DataImportCron `namespace/name` in this cluster.
     pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
         for part in [namespace, name] {
             if !is_subdomain(part) {
                 return Err(CronError::Name(part.to_owned()));
             }
         }
-        // The proxy variables of the environment are for the registry. The cluster is reached
-        // directly.
+        // The environment's proxy variables are for the registry; the cluster is reached directly.
         config.proxy_url = None;
         config.connect_timeout = Some(PATIENCE);
         config.read_timeout = Some(PATIENCE);
@@ -78,7 +77,7 @@ impl DataImportCron {
         })
     }
 
-    /// Records the time of this check, and the digest that it found. Returns true if the digest is
+    /// Records the time of this check and the digest that was found. Returns true if the digest is
     /// new.
     pub(super) async fn report_digest(&self, digest: &str) -> Result<bool, CronError> {
         let mut attempts = 1..=ATTEMPTS;
@@ -104,7 +103,8 @@ impl DataImportCron {
         Ok(object.metadata)
     }
 
-    /// Builds the error for a failed call, with the API server's own message if there is one.
+    /// Builds the error for a failed call. It contains the API server's own message, if there is
+    /// one.
     fn call_error(&self, doing: &'static str, error: &kube::Error) -> CronError {
         CronError::Call {
             doing,
@@ -144,8 +144,8 @@ impl DataImportCron {
 fn build_patch(found: &CronMetadata, digest: Option<&str>) -> Value {
     let mut changes = Vec::new();
     if found.annotations.is_none() {
-        // The empty map would replace annotations that were added in the meantime. The test of the
-        // version fails in that case.
+        // The empty map would replace annotations that were added in the meantime. To prevent
+        // this, the test of the version then fails.
         changes.push(
             json!({ "op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version }),
         );
@@ -154,7 +154,7 @@ fn build_patch(found: &CronMetadata, digest: Option<&str>) -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     for (annotation, value) in [(LAST_TIME, Some(now.as_str())), (DESIRED_DIGEST, digest)] {
         if let Some(value) = value {
-            // RFC 6901 §3 escapes a slash in a name this way.
+            // RFC 6901 §3 requires this escape for a slash in a name.
             let name = annotation.replace('/', "~1");
             let path = format!("/metadata/annotations/{name}");
             changes.push(json!({ "op": "add", "path": path, "value": value }));
