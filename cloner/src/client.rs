@@ -21,10 +21,10 @@ use url::Url;
 
 use crate::source::VolumeReadError;
 
-/// The checksum of a zstd clone. It detects damage and is cheap to compute.
+/// Timeout of the request that asks whether the server accepts zstd.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The checksum of a clone in zstd. It detects damage and is cheap to compute.
+/// The checksum of a zstd clone. It detects damage and is cheap to compute.
 const CHECKSUM: DigestAlgorithm = DigestAlgorithm::Crc64Nvme;
 
 /// The client's certificate and key, and the certificates of the server's authorities, all in PEM.

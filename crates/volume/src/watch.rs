@@ -26,16 +26,16 @@ pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
     );
 }
 
-/// The most recent [`TransferPhase`], as a number.
+/// Tracks and logs the phases of a transfer.
 #[derive(Debug)]
 pub struct PhaseTracker {
-    /// Creates a tracker for a transfer that produces `made`. Its first phase is `Info`.
+    /// The most recent [`TransferPhase`], as a number.
     current: AtomicU8,
     made: ProductKind,
 }
 
 impl PhaseTracker {
-    /// Starts in the phase `Info` of a transfer that produces `made`.
+    /// Creates a tracker for a transfer that produces `made`. Its first phase is `Info`.
     pub fn new(made: ProductKind) -> Self {
         Self { current: AtomicU8::new(TransferPhase::Info as u8), made }
     }

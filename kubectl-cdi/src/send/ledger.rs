@@ -89,22 +89,21 @@ pub(crate) struct PieceLedger {
     records: VecDeque<LedgerRecord>,
     /// Checksum of the stream so far.
     crc: crc_fast::Digest,
-    /// The part of the image that the server already has and that the stream omits.
+    /// Length of the stream so far, in bytes.
     position: u64,
-    /// Number of bytes of earlier streams that the server has kept and that are not sent again.
+    /// The part of the image that the server already has and that the stream omits.
     kept: KeptPrefix,
-    /// Bytes of earlier streams that the server has kept and that are not sent again.
+    /// Number of bytes of earlier streams that the server has kept and that are not sent again.
     saved: u64,
+    /// Generation of the current stream. Streams of older generations must stop.
+    turn: u64,
     /// The ledger file. It is `None` if the file cannot be used; then only this process can resume
     /// the upload.
-    turn: u64,
-    /// Creates an empty ledger, which is also written to `file` if one is given.
     file: Option<File>,
 }
 
 impl PieceLedger {
-    /// Discards all records and begins a new upload at the path `location` of the proxy. It sends
-    /// the whole image except the part that is `kept`.
+    /// Creates an empty ledger, which is also written to `file` if one is given.
     pub(crate) fn new(file: Option<File>) -> Self {
         Self {
             records: VecDeque::new(),
@@ -117,7 +116,8 @@ impl PieceLedger {
         }
     }
 
-    /// The first HELD_BYTES are sent again, so they do not count as saved bytes.
+    /// Discards all records and begins a new upload at the path `location` of the proxy. It sends
+    /// the whole image except the part that is `kept`.
     pub(crate) fn begin_upload(
         &mut self,
         image: &FileIdentity,
@@ -127,8 +127,7 @@ impl PieceLedger {
     ) {
         let mut saved = 0;
         if kept.end_offset() > 0 && kept.end_offset() >= self.kept.end_offset() {
-            // Reads what another process has written to the file. Returns `None` if the file is
-            // about another image, or was written by another version of the program.
+            // The first HELD_BYTES are sent again, so they do not count as saved bytes.
             let there = self.stream_offset_of(kept.end_offset());
             saved = self.saved + there.saturating_sub(HELD_BYTES);
         }
@@ -147,16 +146,17 @@ impl PieceLedger {
         });
     }
 
-    /// Another version may compress the same piece to different bytes.
+    /// Reads what another process has written to the file. Returns `None` if the file is about
+    /// another image, or was written by another version of the program.
     pub(crate) fn load_file(&mut self, image: &FileIdentity) -> Option<LedgerHeader> {
         let file = self.file.as_ref()?;
         let mut lines = BufReader::new(file).lines().map_while(Result::ok);
         let upload: LedgerHeader = serde_json::from_str(&lines.next()?).ok()?;
-        // The last line may be truncated, so reading stops at the first malformed line.
+        // Another version may compress the same piece to different bytes.
         if upload.image != *image || upload.version != *program::VERSION {
             return None;
         }
-        // Returns true if the file exists and is empty, which means that no upload was begun.
+        // The last line may be truncated, so reading stops at the first malformed line.
         let records: Vec<_> = lines.map_while(|line| LedgerRecord::parse_line(&line)).collect();
         for record in records {
             self.push_record(record);
@@ -165,14 +165,13 @@ impl PieceLedger {
         Some(upload)
     }
 
-    /// Records a piece. This must be called before the first byte of the piece is sent.
+    /// Returns true if the file exists and is empty, which means that no upload was begun.
     pub(crate) fn is_blank(&self) -> bool {
         let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
         metadata.is_some_and(|metadata| metadata.len() == 0)
     }
 
-    /// After a return to an earlier offset, the records from this offset on describe a stream that
-    /// was abandoned.
+    /// Records a piece. This must be called before the first byte of the piece is sent.
     pub(crate) fn note_piece(&mut self, passed: PassedPiece) {
         let record = LedgerRecord { passed, crc: self.crc.get_state() };
         self.push_record(record);
@@ -187,7 +186,8 @@ impl PieceLedger {
     }
 
     fn push_record(&mut self, record: LedgerRecord) {
-        // Adds the next bytes of the stream to its checksum and its length.
+        // After a return to an earlier offset, the records from this offset on describe a stream
+        // that was abandoned.
         while self.records.back().is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
         {
             self.records.pop_back();

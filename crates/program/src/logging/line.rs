@@ -108,8 +108,7 @@ impl LogLine {
         format!("{program}: {kind}{}\n", self.message_text())
     }
 
-    /// Text from a server must not be able to forge a log line or to reverse the display order of
-    /// its text.
+    /// Formats a JSON object with the keys of Kubernetes' JSON logs and one key for each field.
     fn json_line(&self, time: SystemTime) -> String {
         let mut object = Map::new();
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -125,7 +124,8 @@ impl LogLine {
 
     /// The message, followed by ` key=value` for each field.
     fn message_text(&self) -> String {
-        // Text from a server must not be able to forge a line or to reverse the order of its text.
+        // Text from a server must not be able to forge a log line or to reverse the display order
+        // of its text.
         let mut text = printable::escape_text(&self.fields.message).into_owned();
         for (name, value) in &self.fields.shown {
             let shown = match value {
