@@ -44,7 +44,9 @@ async fn take_next(
                 let not_offered = next.not_offered();
                 if !not_offered.is_empty() {
                     let names = not_offered.join(", ");
-                    tracing::debug!("not offered, because they are unsafe or unknown: {names}");
+                    tracing::debug!(
+                        "TLS versions or cipher suites not offered, because they are unsafe or unknown: {names}"
+                    );
                 }
                 // Receivers are notified only of changes, because they build a new TLS
                 // configuration each time.

@@ -85,7 +85,7 @@ fn way_out(error: &Error) -> Option<&'static str> {
                 Some("compare the file with its checksum, and send it again")
             }
             ArchiveErrorKind::Name(_) | ArchiveErrorKind::Symlink(_) => {
-                Some("create the archive again without it")
+                Some("create the archive again without this entry")
             }
             _ => None,
         },

@@ -52,7 +52,10 @@ pub(crate) async fn run(
     let tls = config.tls.server_config(&config.profile)?;
     let not_offered = config.profile.not_offered();
     if !not_offered.is_empty() {
-        tracing::warn!("not offered, because they are unsafe or unknown: {}", not_offered.join(", "));
+        let names = not_offered.join(", ");
+        tracing::warn!(
+            "TLS versions or cipher suites not offered, because they are unsafe or unknown: {names}"
+        );
     }
     let socket = listener::bind(&config.address, config.port).await?;
     if let Ok(address) = socket.local_addr() {

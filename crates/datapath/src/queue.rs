@@ -11,8 +11,8 @@ struct QueueState<T> {
     closed: bool,
 }
 
-/// A queue for many producers and many consumers. An item counts until it is released, not until
-/// it is taken.
+/// A queue for many producers and many consumers. An item counts towards the byte budget until it
+/// is released, not only until it is taken.
 pub(crate) struct WorkQueue<T> {
     state: Mutex<QueueState<T>>,
     /// Consumers wait for `has_items` and producers for `has_room`, so that only threads that can

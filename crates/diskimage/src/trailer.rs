@@ -30,8 +30,8 @@ impl TrailerKind {
     }
 }
 
-/// Checks the signature, the version 4 and the length of the trailer itself, as QEMU's driver
-/// does. All writers set them.
+/// Checks the signature, the version (4) and the length of the trailer, as QEMU's driver does. All
+/// writers set these fields.
 fn is_dmg(last: &[u8; TRAILER_BYTES]) -> bool {
     last.starts_with(b"koly") && be32(last, 4) == Some(4) && be32(last, 8) == Some(512)
 }

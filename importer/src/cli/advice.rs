@@ -130,7 +130,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
             ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => FETCH_AGAIN,
             ArchiveErrorKind::NoDisk { .. } => "import the disk file itself",
             ArchiveErrorKind::SeveralDisks { .. } => return None,
-            _ => "create the archive again without it",
+            _ => "create the archive again without this entry",
         },
         _ => return None,
     };

@@ -39,7 +39,7 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
         None => {
             let (url, config) = upload_url(&cluster, &arguments).await?;
             let command = curl_command(token, &url, &authority_words(&arguments, &config));
-            print_text(&format!("{token}\n\n# For five minutes:\n{command}\n"))
+            print_text(&format!("{token}\n\n# Valid for five minutes:\n{command}\n"))
         }
     }
 }

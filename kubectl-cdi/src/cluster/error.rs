@@ -334,9 +334,9 @@ fn login_message(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => {
             let words = printable_line(&String::from_utf8_lossy(&out.stderr));
-            format!("its login program ended with {}: {words}", out.status)
+            format!("its credential plugin failed with {}: {words}", out.status)
         }
-        AuthError::AuthExecParse(_) => "its login program did not print an ExecCredential".to_owned(),
+        AuthError::AuthExecParse(_) => "its credential plugin did not print an ExecCredential".to_owned(),
         other => printable_line(&other.to_string()),
     }
 }

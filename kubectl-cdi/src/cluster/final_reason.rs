@@ -32,7 +32,7 @@ const REFUSALS: [&str; 16] = [
 /// CDI fills does not grow.
 const TOO_SMALL: &str = "DataVolume too small to contain image";
 
-/// Reasons for a failure that retries cannot change.
+/// Reasons for a failure that retrying cannot fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FinalReason {
     /// The volume is too small.

@@ -1,15 +1,18 @@
 //! Access to the cluster. All requests to the API server are sent with the permissions of the user
 //! who runs the program.
 //!
+//! An arrow leads from a module to a module that it uses.
+//!
 //! ```text
-//!  destination        targets as users write them: dv/NAME, pvc/NAME
-//!  size ─► volume     the size of a claim; the object to create, with the source of an `import`
-//!  look ─► wait       the current objects, and what CDI waits for (`waiting`, from `pods`)
-//!       ├► follow     an import until its end; `final_reason` knows which failures are permanent
-//!       └► status     the table of volumes, with rates
-//!  config, token      the address of the upload proxy, and the tokens that it accepts
-//!  ask  ─► api_query  every request, and the error for a refusal; `resource` lists the kinds
-//!       └► json       the response, parsed in bounded memory
+//!  destination          parses targets as users write them: dv/NAME, pvc/NAME
+//!  volume ─► size       creates the object, with the source of an `import`; computes a claim's size
+//!  follow ─► wait       follows an import until its end; waits for CDI and says what CDI waits for
+//!  wait   ─► look       reads the current objects; `final_reason` knows which failures are permanent
+//!  status ─► look       makes the table of volumes, with rates
+//!  config, token        find the address of the upload proxy, and request tokens that it accepts
+//!  ask    ─► api_query  sends every request and builds the error for a refusal; `resource` lists
+//!     │                 the kinds of objects
+//!     └────► json       parses the response in bounded memory
 //! ```
 
 mod api_query;
@@ -93,7 +96,7 @@ impl Cluster {
         config.connect_timeout = Some(PATIENCE);
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
-        // Callers that wait retry by themselves. kube would retry for longer than PATIENCE if the
+        // Callers that wait do their own retries. kube would retry for longer than PATIENCE if the
         // server is overloaded, and the server's message would be lost.
         config.default_retry = false;
         let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());

@@ -37,8 +37,8 @@ impl Inflater {
     }
 
     fn inflate_deflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
-        // libdeflate is the fastest, but requires a complete stream. QEMU may accept a stream that
-        // libdeflate rejects: it only requires that the cluster gets full, whether or not the
+        // libdeflate is the fastest, but requires a complete stream. QEMU accepts some streams that
+        // libdeflate rejects: QEMU only requires that the cluster is filled, whether or not the
         // stream ends there.
         if self.deflate.deflate_decompress(input, output) == Ok(output.len()) {
             return Ok(());
@@ -57,9 +57,9 @@ impl Inflater {
     }
 
     fn inflate_zstd(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
-        // Decoding in one call writes into `output` directly, decoding as a stream into the window
-        // first. QEMU may accept a frame that the first method rejects: it only requires that the
-        // cluster gets full.
+        // Decoding in one call writes directly into `output`; decoding as a stream writes into the
+        // window first, and copies. The stream is the fallback, because QEMU accepts some frames
+        // that decoding in one call rejects: QEMU only requires that the cluster is filled.
         if let Ok(frame) = find_frame_compressed_size(input)
             && let Some(frame) = input.get(..frame)
             && self.zstd.decompress(output, frame) == Ok(output.len())

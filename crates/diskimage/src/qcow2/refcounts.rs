@@ -1,4 +1,5 @@
-//! The refcounts that have arrived so far. They show to which clusters nothing else will refer.
+//! The refcounts that have arrived so far. They show when no further references to a cluster can
+//! follow.
 //!
 //! A cluster is released when as many references have arrived as its refcount states. Unless it
 //! holds compressed data, each snapshot counts as one reference, because the tables of snapshots

@@ -25,7 +25,7 @@ pub(super) struct ParkingLedger {
     unit: u64,
     /// All parked units, by their first byte.
     parked: BTreeMap<Host, UnitUsage>,
-    /// The first byte of the unit that is passing.
+    /// The first byte of the unit that is arriving.
     start: Host,
     current: CurrentUnit,
 }
@@ -78,14 +78,14 @@ impl UnitUsage {
     }
 }
 
-/// The unit that is passing.
+/// The unit of the image whose bytes are arriving now.
 #[derive(Default)]
 struct CurrentUnit {
     pieces: PieceList,
     bytes: u64,
     used: u64,
     usage: UnitUsage,
-    /// Nothing else will refer to the unit. Its bytes are no longer collected.
+    /// No further references to the unit can follow. Its bytes are no longer collected.
     is_done: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The metadata region (2.6).
+//! The metadata region (\[MS-VHDX\] 2.6).
 
 use std::ops::Range;
 

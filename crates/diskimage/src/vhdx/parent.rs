@@ -1,4 +1,5 @@
-//! The parent locator (2.6.2.6): key-value pairs that name the parent of a differencing image.
+//! The parent locator (\[MS-VHDX\] 2.6.2.6): key-value pairs that name the parent of a differencing
+//! image.
 
 use crate::bytes_at::{le16, le32};
 use crate::text::printable_utf16;

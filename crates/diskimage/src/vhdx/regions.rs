@@ -1,4 +1,4 @@
-//! Region tables (2.2.3).
+//! Region tables (\[MS-VHDX\] 2.2.3).
 
 use std::ops::Range;
 

@@ -11,7 +11,7 @@ use crate::{Error, Format};
 /// Size in bytes of the part that all markers share. After a grain's marker, the data follows at
 /// once.
 pub(super) const MARKER_BYTES: u64 = 12;
-/// Bytes of the type of a marker that does not precede a grain.
+/// Size in bytes of the type field. Only markers that do not precede a grain have one.
 pub(super) const TYPE_BYTES: u64 = 4;
 
 /// The first bytes of a marker.

@@ -119,8 +119,8 @@ impl From<SecondsCounter> for MetricValue {
 impl MetricValue {
     fn type_name(&self) -> &'static str {
         match self {
-            // Progress is a percentage, but by its name and by the contract it is exported as a
-            // counter.
+            // Progress is a percentage, but it is exported as a counter, because its name and the
+            // contract require one.
             Self::Counter(_) | Self::Seconds(_) | Self::Progress(_) => "counter",
             Self::Gauge(_) => "gauge",
             Self::Histogram(_) => "histogram",

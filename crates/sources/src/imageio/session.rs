@@ -202,7 +202,7 @@ impl OvirtSession {
 
     fn api_url(&self, path: &str) -> Result<Url, SourceError> {
         self.api.join(path).map_err(|error| {
-            let what = format!("the engine's address of {path:?} is not valid");
+            let what = format!("cannot build the engine's URL for {path:?}");
             SourceError::with_context(SourceErrorKind::Invalid, what, error)
         })
     }

@@ -46,7 +46,8 @@ pub(super) fn read_document(
     limit: usize,
 ) -> Result<Bytes, SourceError> {
     if usize::try_from(blob.size).map_or(true, |size| size > limit) {
-        let message = format!("blob {} has {} bytes, a document has at most {limit}", blob.digest, blob.size);
+        let message =
+            format!("blob {} has {} bytes, but a document may have at most {limit}", blob.digest, blob.size);
         return Err(SourceError::new(SourceErrorKind::Length, message));
     }
     let mut body = open_verified(store, blob)?;

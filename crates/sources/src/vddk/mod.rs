@@ -145,7 +145,8 @@ impl VddkSource {
             snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
             file: &found.disk.file,
         };
-        // Makes waits for nbdkit end as soon as nbdkit ends, not only at their time limit.
+        // Cancelled when nbdkit exits, so that every wait for nbdkit ends at once instead of at its
+        // time limit.
         let gone = network.stop.child_token();
         let nbdkit = NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
         let name = match &disk.snapshot {

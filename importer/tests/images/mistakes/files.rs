@@ -170,7 +170,7 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "unpack {files}/half.tar {folder}" =>
         4: "{files}/half.tar", "the archive is truncated", "fetch it again";
     "unpack {files}/up.tar {folder}" =>
-        4: "{files}/up.tar", "would lead out of the target directory", "create the archive again without it";
+        4: "{files}/up.tar", "would lead out of the target directory", "create the archive again without this entry";
     "unpack {files}/disk.zip {folder}" =>
         4: "{files}/disk.zip", "zip compression is not supported", "recompress";
     "unpack {files}/files.tar {files}/full" =>

@@ -99,7 +99,7 @@ async fn fetch_digest(
     let network = PodNetwork::from_env(&mut reader, env);
     reader.into_result().map_err(PollError::Environment)?;
     let mut network =
-        network.ok_or_else(|| failed("the environment does not state how to fetch it".to_owned()))?;
+        network.ok_or_else(|| failed("internal error: the network settings are missing".to_owned()))?;
     if let Some(folder) = flags.own_value(CERT_DIR).filter(|folder| !folder.is_empty()) {
         network.cert_dir = Some(folder.into());
     }

@@ -38,7 +38,7 @@ fn a_token_is_printed_in_forms_for_programs() {
     let all = print(&flags);
     let command = print(&[&flags[..], &["-o", "curl"]].concat());
     assert!(command.starts_with("curl --fail-with-body") && command.lines().count() == 1, "{command}");
-    assert!(all.contains("\n# For five minutes:\ncurl --fail-with-body"), "{all}");
+    assert!(all.contains("\n# Valid for five minutes:\ncurl --fail-with-body"), "{all}");
     let content = disk::content(3, 1 << 20);
     let image = scene.image(&content).to_string_lossy().into_owned();
     let curl = Program::new("sh").args(["-c", &command.replace("IMAGE", &image)]).timeout(PATIENCE).run();

@@ -130,7 +130,7 @@ impl BitmapEntry {
     }
 }
 
-/// Returns the length in bytes of a bitmap of the disk, in whole words of 64 bits.
+/// Returns the length of a bitmap of the disk in bytes, rounded up to whole 64-bit words.
 fn needed_bytes(header: &Qcow2Header, granularity: u8) -> u64 {
     let bits = header.virtual_size.div_ceil(1 << granularity.min(63));
     bits.div_ceil(64) * 8

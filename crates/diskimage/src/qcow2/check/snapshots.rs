@@ -57,7 +57,10 @@ pub(super) fn check_table(
         let names = [12, 14].map(|place| usize::from(be16(entry, place).unwrap_or(0)));
         at += 40 + extra as usize + names[0] + names[1];
         if at as u64 > MAX_TABLE_BYTES {
-            return Err(snapshots_error(header, format!("{} snapshots take {at} bytes", index + 1)));
+            let count = index + 1;
+            let what =
+                format!("the first {count} snapshots take {at} bytes, at most {MAX_TABLE_BYTES} are allowed");
+            return Err(snapshots_error(header, what));
         }
         if !l1_offset.is_multiple_of(header.cluster_size()) || l1_size > MAX_L1_ENTRIES {
             findings.add_error(|| {
