@@ -106,11 +106,15 @@ impl DockerRegistry {
     pub fn push(&self, name: &str, images: &[Image], options: &[&str]) {
         let layout = tempfile::tempdir().or_fail("a folder for a layout");
         write_layout(layout.path(), images);
-        let source = format!("oci:{}:test", layout.path().display());
+        self.push_layout(name, &format!("oci:{}:test", layout.path().display()), options);
+    }
+
+    /// Pushes an image of the layout `source`, as skopeo names it.
+    pub fn push_layout(&self, name: &str, source: &str, options: &[&str]) {
         let target = self.reference(name);
         let words = ["--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"];
         let words = words.iter().chain(options).copied();
-        tools::run("skopeo", words.chain([source.as_str(), target.as_str()]));
+        tools::run("skopeo", words.chain([source, target.as_str()]));
     }
 
     /// The folder of the registry's files.
