@@ -176,6 +176,7 @@ pub mod objects {
 
 /// Registries.
 pub mod registry {
+    mod annotations;
     mod challenge;
     mod digest;
     mod manifest;
@@ -203,7 +204,7 @@ pub mod registry {
             bytes: Bytes::copy_from_slice(text),
         };
         let named = match ParsedManifest::parse(&served)? {
-            ParsedManifest::Image { config, layers } => [vec![config], layers].concat(),
+            ParsedManifest::Image { config, layers, .. } => [vec![config], layers].concat(),
             ParsedManifest::Index(index) => {
                 vec![WantedPlatforms::new(Some(architecture)).choose_image(&index)?.clone()]
             }

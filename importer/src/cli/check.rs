@@ -23,7 +23,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
         let content = PayloadKind::Image(arguments.source.content.format);
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
-        let source = context.open_source(&arguments.source, false)?;
+        let source = context.open_image(&arguments.source, false)?;
         let checked = check_image(&*source, content, &reading, arguments.data);
         Ok((source.name(), checked.map_err(of_source(|| source.name()))?))
     })?;

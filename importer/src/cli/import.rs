@@ -41,7 +41,7 @@ pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandErr
         verb: "imported",
         content: source.content.clone(),
         limits: source.limits.clone(),
-        open: Box::new(move |context, is_checked| context.open_source(&source, is_checked)),
+        open: Box::new(move |context, is_checked| context.open_image(&source, is_checked)),
         target,
         write,
     })

@@ -3,11 +3,13 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use datapath::Error;
 use datapath::inspect::{Inspection, inspect_image};
 use datapath::observe::NoObserver;
 use program::progress::BinaryBytes;
 use program::space::ALIGNMENT_BYTES;
 use serde_json::{Value, json};
+use sources::registry::{ArtifactDisk, SeveralDisks};
 
 use super::args::InfoArgs;
 use super::failure::{ImporterCommandError, of_source};
@@ -15,19 +17,83 @@ use super::failure::{ImporterCommandError, of_source};
 pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
     arguments.log.begin_logging(super::PROGRAM);
     let (json, overhead) = (arguments.json, arguments.overhead);
-    let (name, inspection) = super::on_runtime(NoObserver::new_shared(), move |context| {
+    let found = super::on_runtime(NoObserver::new_shared(), move |context| {
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
-        let source = context.open_source(&arguments.source, false)?;
+        let source = match context.open_image(&arguments.source, false) {
+            Err(error) => return artifact_disks(error).map(|disks| (arguments.source.source, disks)),
+            opened => opened?,
+        };
         let inspected = inspect_image(&*source, arguments.source.content.payload_kind(), &reading);
-        Ok((source.name(), inspected.map_err(of_source(|| source.name()))?))
+        let image = inspected.map_err(of_source(|| source.name()))?;
+        Ok((source.name(), InfoFacts::Image(Box::new(image))))
     })?;
-    let text = if json {
-        printable::escape_json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()
-    } else {
-        as_text(&name, &inspection, overhead)
+    let text = match (&found, json) {
+        ((name, InfoFacts::Image(image)), true) => json_text(&as_json(name, image, overhead)),
+        ((name, InfoFacts::Image(image)), false) => as_text(name, image, overhead),
+        ((name, InfoFacts::Disks(disks)), true) => json_text(&disks_as_json(name, disks)),
+        ((name, InfoFacts::Disks(disks)), false) => disks_as_text(name, disks),
     };
     super::print_bytes(text.as_bytes())
+}
+
+/// The facts about a source.
+enum InfoFacts {
+    /// About one image.
+    Image(Box<Inspection>),
+    /// The disks of an artifact, of which none was selected.
+    Disks(Vec<ArtifactDisk>),
+}
+
+/// Returns the disks of the artifact if `error` says that one of them has to be selected.
+fn artifact_disks(error: ImporterCommandError) -> Result<InfoFacts, ImporterCommandError> {
+    let several = match &error {
+        ImporterCommandError::Transfer(Error::Source(error), _) => SeveralDisks::of_error(error),
+        _ => None,
+    };
+    several.map(|disks| InfoFacts::Disks(disks.to_vec())).ok_or(error)
+}
+
+fn json_text(value: &Value) -> String {
+    printable::escape_json(&format!("{value:#}\n")).into_owned()
+}
+
+fn disks_as_json(name: &str, disks: &[ArtifactDisk]) -> Value {
+    let as_json = |disk: &ArtifactDisk| {
+        json!({
+            "name": disk.name,
+            "layer": disk.selector,
+            "digest": disk.digest,
+            "media_type": disk.media_type,
+            "source_bytes": disk.stored_bytes,
+            "stated_size": disk.stated_size,
+        })
+    };
+    json!({ "source": name, "disks": disks.iter().map(as_json).collect::<Vec<_>>() })
+}
+
+fn disks_as_text(name: &str, disks: &[ArtifactDisk]) -> String {
+    let mut text = String::new();
+    let mut row = |label: &str, value: &str| {
+        // Writing to a String cannot fail.
+        writeln!(text, "{label:<18} {}", printable::escape_text(value)).ok();
+    };
+    row("source", name);
+    row("disks", &format!("{}; --layer selects one", disks.len()));
+    for disk in disks {
+        row("layer", &disk.selector);
+        if disk.selector != disk.digest {
+            row("  digest", &disk.digest);
+        }
+        row("  media type", &disk.media_type);
+        if let Some(bytes) = disk.stored_bytes {
+            row("  source size", &size_text(bytes));
+        }
+        if let Some(size) = &disk.stated_size {
+            row("  stated disk size", size);
+        }
+    }
+    text
 }
 
 fn as_json(name: &str, image: &Inspection, overhead: f64) -> Value {

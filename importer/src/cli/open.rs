@@ -18,7 +18,7 @@ use sources::http::{ExtraHeader, parse_header};
 use sources::objects::{AddressingStyle, ObjectOptions};
 use sources::policy::{ExtraPermissions, ImportPolicy};
 use sources::proxy::ProxyConfig;
-use sources::registry::RegistryOptions;
+use sources::registry::{self, RegistryOptions};
 use sources::scheme::SourceKind;
 use sources::vddk::{VddkInstallation, VddkSourceOptions};
 use sources::{Checkpoints, Network, RetryPolicy, SourceLocation, SourceOptions};
@@ -48,13 +48,42 @@ impl JobContext {
         Ok(Box::new(FileSource::open(path, self.stop.clone())?))
     }
 
-    /// Opens the source in `arguments`. `is_checked` is true if a checksum of the whole object was
-    /// given and will be verified.
+    /// Opens the source of an image that `arguments` name. On a web server the image may be in the
+    /// tar of an OCI layout. `is_checked` is true if a checksum of the whole object was given and
+    /// will be verified.
+    pub(super) fn open_image(
+        &self,
+        arguments: &SourceArgs,
+        is_checked: bool,
+    ) -> Result<Box<dyn Source>, ImporterCommandError> {
+        let (source, kind) = self.open_place(arguments, is_checked)?;
+        // With --format or --ova the content is known.
+        let is_known = arguments.content.payload_kind() != PayloadKind::default();
+        if kind != SourceKind::Http || is_known && arguments.layer.is_none() {
+            return Ok(source);
+        }
+        Ok(registry::open_layout(source, &registry_options(arguments), is_checked)?)
+    }
+
+    /// Opens any other source that `arguments` name.
     pub(super) fn open_source(
         &self,
         arguments: &SourceArgs,
         is_checked: bool,
     ) -> Result<Box<dyn Source>, ImporterCommandError> {
+        match self.open_place(arguments, is_checked)? {
+            (_, SourceKind::Http) if arguments.layer.is_some() => {
+                Err(usage_error("--layer is for disk images on a web server"))
+            }
+            (source, _) => Ok(source),
+        }
+    }
+
+    fn open_place(
+        &self,
+        arguments: &SourceArgs,
+        is_checked: bool,
+    ) -> Result<(Box<dyn Source>, SourceKind), ImporterCommandError> {
         let credentials = read_credentials(arguments)?;
         let particulars = SourceOptions {
             access: openstack::glance_access(
@@ -79,7 +108,7 @@ impl JobContext {
             _ => usage_error(error),
         })?;
         if let SourceLocation::File(path) = &place {
-            return self.open_local(path);
+            return Ok((self.open_local(path)?, place.kind()));
         }
         if matches!(place, SourceLocation::Vddk(_))
             && arguments.content.payload_kind() != PayloadKind::default()
@@ -91,7 +120,7 @@ impl JobContext {
         if let SourceLocation::Http { headers, .. } = &mut place {
             *headers = self::read_headers(arguments)?;
         }
-        Ok(sources::open_source(&place, &Arc::new(network))?.source)
+        Ok((sources::open_source(&place, &Arc::new(network))?.source, place.kind()))
     }
 
     fn open_network(
@@ -163,7 +192,7 @@ fn source_options(arguments: &SourceArgs) -> SourceOptions {
             region: arguments.region.clone(),
             key_file: arguments.key_file.clone(),
         },
-        registry: RegistryOptions { architecture: arguments.architecture.clone() },
+        registry: registry_options(arguments),
         checkpoints: Checkpoints {
             current: arguments.checkpoint.clone(),
             previous: arguments.previous_checkpoint.clone(),
@@ -175,6 +204,10 @@ fn source_options(arguments: &SourceArgs) -> SourceOptions {
         },
         ..SourceOptions::default()
     }
+}
+
+fn registry_options(arguments: &SourceArgs) -> RegistryOptions {
+    RegistryOptions { architecture: arguments.architecture.clone(), layer: arguments.layer.clone() }
 }
 
 /// Returns the paths of nbdkit and of VMware's library. By default these are the paths in CDI's

@@ -8,8 +8,10 @@ use datapath::observe::Observer;
 use datapath::source::Source;
 use program::report::{self, TerminationMessage};
 use sources::http::read_secret_headers;
+use sources::registry;
 use sources::vddk::VddkLibraryInfo;
 use sources::{Network, OpenedSource, SourceInfo, SourceLocation};
+use volume::messages::ProductKind;
 
 use super::config::RemoteSource;
 use super::import::PodImport;
@@ -55,7 +57,11 @@ impl PodImport {
             *url = node_pull::endpoint_of(url, file_name);
             headers.extend(read_secret_headers(&self.paths.extra_headers())?);
         }
-        let OpenedSource { source, remarks } = sources::open_source(&place, &network)?;
+        let OpenedSource { mut source, remarks } = sources::open_source(&place, &network)?;
+        let is_http = matches!(place, SourceLocation::Http { .. }) && !remote.is_node_pull;
+        if is_http && remote.made == ProductKind::Disk {
+            source = registry::open_layout(source, &remote.layout, remote.checksum.is_some())?;
+        }
         Ok(ConnectedSource {
             source,
             remarks,

@@ -1,14 +1,14 @@
 //! Container images, as CDI's controllers request them.
 
 use testkit::certs::Authority;
-use testkit::disk;
 use testkit::docker_registry::{Auth, DockerRegistry, Setup, TokenIssuer};
 use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
-use testkit::oci::{Compression, Image};
+use testkit::oci::{Artifact, ArtifactLayer, Compression, Image, tar_layout, wrap_index, write_artifacts};
 use testkit::origin::Script;
+use testkit::{disk, tools};
 
-use super::pod::{MIB, Pod, serve};
+use super::pod::{MIB, Pod, SUCCESS, serve};
 
 /// Beginning of upstream's messages about container images.
 const PREFIX: &str = "Unable to process data: Unable to transfer source data to scratch space: Failed to read registry image: ";
@@ -106,4 +106,116 @@ fn a_corrupted_layer_is_reported_as_a_failed_pull() {
     assert!(message.starts_with("Unable to process data: "), "{message}");
     assert_eq!(message.matches("failed to pull image: ").count(), 1, "{message}");
     assert!(!pod.disk().exists(), "a disk was left behind");
+}
+
+/// A registry with a machine of two disks, and the disks.
+fn exported_machine() -> (DockerRegistry, [Vec<u8>; 2]) {
+    let registry = DockerRegistry::start(Setup::default());
+    let disks = [disk::content(1, MIB), disk::content(2, 2 * MIB)];
+    let layers = ["rootdisk", "data"].iter().zip(&disks);
+    let layers = layers.map(|(name, disk)| ArtifactLayer::kubevirt_disk(name, disk)).collect();
+    let folder = tempfile::tempdir().or_fail("a folder");
+    write_artifacts(folder.path(), &[Artifact::kubevirt_export(layers)]);
+    wrap_index(folder.path());
+    let source = format!("oci:{}", folder.path().display());
+    registry.push_layout("vm:1", &source, &["--multi-arch=all", "--preserve-digests"]);
+    (registry, disks)
+}
+
+const LAYER_DIGEST: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_DIGEST";
+const ANNOTATION_KEY: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY";
+const ANNOTATION_VALUE: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE";
+
+#[test]
+fn a_layer_is_selected_by_digest_or_annotation() {
+    let (registry, disks) = exported_machine();
+    let reference = registry.reference("vm:1");
+    let digests = disks.iter().map(|disk| digest_of(&ArtifactLayer::kubevirt_disk("x", disk).content));
+    let by_digest: Vec<_> = digests.map(|digest| vec![(LAYER_DIGEST, digest)]).collect();
+    let by_name = ["rootdisk", "data"].map(|name| {
+        let key = "io.kubevirt.disk.name".to_owned();
+        // A digest that is empty is not set, as upstream sets it.
+        vec![(LAYER_DIGEST, String::new()), (ANNOTATION_KEY, key), (ANNOTATION_VALUE, name.to_owned())]
+    });
+    for (content, variables) in disks.iter().cycle().zip(by_digest.into_iter().chain(by_name)) {
+        let mut pod = pod(&reference, "amd64");
+        pod.env.extend(variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let finished = pod.assert_succeeds_with(
+            r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#,
+        );
+        assert!(std::fs::read(pod.disk()).ok().as_ref() == Some(content), "{}", finished.stderr);
+    }
+    pod(&reference, "amd64")
+        .assert_fails_with(&format!("{PREFIX}the artifact has several disks: rootdisk, data"));
+    let mut other = pod(&reference, "amd64");
+    other.env.push((LAYER_DIGEST.to_owned(), format!("sha256:{}", "0".repeat(64))));
+    other.assert_fails_with(&format!(
+        "{PREFIX}no layer matches sha256:{}; there are: rootdisk, data",
+        "0".repeat(64)
+    ));
+}
+
+#[test]
+fn a_layer_by_digest_needs_no_platform_and_brings_no_labels() {
+    let registry = DockerRegistry::start(Setup::default());
+    let content = disk::content(1, MIB);
+    let image = Image {
+        architecture: "arm64",
+        env: vec!["INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small"],
+        labels: vec![("containers.bootc", "1")],
+        ..Image::of_disk(&content, Compression::None)
+    };
+    let layer = digest_of(&image.layers[0].0);
+    registry.push("a:1", std::slice::from_ref(&image), &["--preserve-digests"]);
+    registry.push("a:2", &[image.clone(), image], &["--all", "--preserve-digests"]);
+    for name in ["a:1", "a:2"] {
+        let mut pod = pod(&registry.reference(name), "amd64");
+        pod.env.push((LAYER_DIGEST.to_owned(), layer.clone()));
+        let message =
+            r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#;
+        pod.assert_succeeds_with(message);
+        assert_eq!(std::fs::read(pod.disk()).ok().as_ref(), Some(&content));
+    }
+}
+
+#[test]
+fn a_selector_that_cannot_be_read_ends_the_pod() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (variables, text) in [
+        (vec![(LAYER_DIGEST, "sha256:0")], "is not a SHA-256 or SHA-512 digest"),
+        (vec![(ANNOTATION_KEY, "k")], "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE is not set or empty"),
+        (
+            vec![(LAYER_DIGEST, digest.as_str()), (ANNOTATION_KEY, "k"), (ANNOTATION_VALUE, "v")],
+            "cannot be used together with IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY",
+        ),
+    ] {
+        let mut pod = pod("docker://localhost:1/a", "amd64");
+        pod.env.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        pod.run().assert_failure(1, text);
+        assert!(pod.message().is_some_and(|message| message.contains(text)), "{:?}", pod.message());
+    }
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    let sum = String::from_utf8_lossy(&tools::filter("sha256sum", ["-"], bytes)).into_owned();
+    format!("sha256:{}", sum.split_whitespace().next().or_fail("a digest"))
+}
+
+#[test]
+fn an_export_on_a_web_server_is_imported() {
+    let content = disk::content(1, MIB);
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let layers = vec![ArtifactLayer::kubevirt_disk("rootdisk", &content)];
+    let names = write_artifacts(folder.path(), &[Artifact::kubevirt_export(layers)]);
+    let tar = tar_layout(folder.path(), &names);
+    let server = serve(Script::new(tar.clone()));
+    let pod = Pod::http(&server.url("/export.oci.tar"), &[]);
+    pod.assert_succeeds_with(SUCCESS);
+    assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
+    // As an archive it is unpacked like any other.
+    let pod = Pod::http(&server.url("/export.oci.tar"), &[("IMPORTER_CONTENTTYPE", "archive")]);
+    pod.assert_succeeds_with(SUCCESS);
+    assert!(pod.path("data/index.json").exists());
+    let server = serve(Script::new(tar[..tar.len() - 20 * 1024].to_vec()));
+    Pod::http(&server.url("/export.oci.tar"), &[]).run().assert_failure(1, "the archive is cut short");
 }

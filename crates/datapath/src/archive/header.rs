@@ -15,6 +15,17 @@ pub(super) type Block = [u8; BLOCK_BYTES];
 /// Size of an entry of an old GNU sparse map: an offset and a length, in bytes.
 pub(super) const SPARSE_ENTRY_BYTES: usize = 24;
 
+/// Returns the name of the first entry if `head` begins with a header whose checksum matches, as a
+/// tar does. A block of zeros, with which an empty tar begins, is not a header.
+pub fn first_name(head: &[u8]) -> Option<Vec<u8>> {
+    let is_header = |block: &Block| {
+        // A disk may have anything in this field, also no number.
+        let has_checksum = number::parse_field(&block[148..156]).is_some_and(|checksum| checksum > 0);
+        has_checksum && TarHeader::parse(block).is_ok()
+    };
+    head.first_chunk().filter(|block| is_header(block)).map(|block| TarHeader(block).name())
+}
+
 /// A header whose checksum was verified.
 pub(super) struct TarHeader<'b>(&'b Block);
 

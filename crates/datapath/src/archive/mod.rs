@@ -27,6 +27,7 @@ mod entries;
 mod expanded;
 #[cfg(feature = "targets")]
 mod extract;
+mod files;
 mod find;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -49,7 +50,9 @@ mod tree;
 mod unpack;
 pub mod write;
 
+pub use self::files::ArchiveFiles;
 pub use self::find::{ArchiveMember, ArchivedFile, MemberKind, MemberSearch, SearchResult, find_file};
+pub use self::header::first_name;
 pub use self::index::{MemberLocation, index_archive};
 pub(crate) use self::payload::open_payload;
 #[cfg(feature = "targets")]

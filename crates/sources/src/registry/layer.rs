@@ -2,16 +2,18 @@
 //! be searched.
 
 use bytes::Bytes;
-use datapath::archive::{ArchiveErrorKind, ArchivedFile, SearchResult, find_file};
-use datapath::chunks::ChunkStream;
+use datapath::archive::{self, ArchiveErrorKind, ArchivedFile, SearchResult, find_file};
+use datapath::chunks::{ChunkStream, PeekStream};
 use datapath::decode;
 use datapath::error::{Error, FormatError, SourceError, SourceErrorKind};
 use datapath::source::SourceBody;
 
+use super::choice::DiskChoice;
 use super::lookup::LayerLookup;
 use super::manifest::OciDescriptor;
 use super::messages::{pull_error, without_prefix};
 use super::store::{ImageStore, open_verified};
+use super::tap::tap_blob;
 use crate::error::invalid_error;
 use crate::network::stopped_error;
 
@@ -22,39 +24,61 @@ const EMPTY: [&str; 2] = [
     "sha256:a3ed95caeb02ffe68cdd9fd84406680ae93d633cb16422d00e8a7c22955b46d4",
 ];
 
-/// The disk of an image, positioned at its first byte.
-pub(super) struct ContainerDisk {
+/// The bytes of a disk, which is a file in a layer or the layer itself.
+pub(super) struct OpenedDisk {
+    /// The bytes, from the first one.
+    pub(super) body: Box<dyn SourceBody>,
+    /// The number of bytes.
+    pub(super) size: u64,
+}
+
+/// A file in a layer, positioned at its first byte.
+struct ContainerDisk {
     file: Box<ArchivedFile<LayerLookup>>,
     layer: OciDescriptor,
 }
 
+/// Opens the disk that was chosen. The layers above the layer with the disk are read here.
+pub(super) fn open_disk(store: &dyn ImageStore, choice: &DiskChoice) -> Result<OpenedDisk, SourceError> {
+    match choice {
+        DiskChoice::Container(layers) => match choice.only_layer() {
+            Some(layer) => open_by_content(store, layer, true),
+            None => find_disk(store, layers),
+        },
+        DiskChoice::Layer(layer) => open_by_content(store, layer, false),
+        DiskChoice::Disk(layer) => {
+            refuse_encrypted(layer)?;
+            Ok(OpenedDisk::from_layer(open_verified(store, layer).map_err(pull_error)?, layer))
+        }
+    }
+}
+
 /// Finds the disk in the uppermost layer that has one. `layers` are ordered from the lowest to the
 /// uppermost.
-pub(super) fn find_disk(
-    store: &dyn ImageStore,
-    layers: &[OciDescriptor],
-) -> Result<ContainerDisk, SourceError> {
+fn find_disk(store: &dyn ImageStore, layers: &[OciDescriptor]) -> Result<OpenedDisk, SourceError> {
     let mut lookup = LayerLookup::default();
-    for layer in layers.iter().rev() {
-        let is_empty = layer.size == 0 || EMPTY.contains(&layer.digest.to_string().as_str());
-        if is_empty {
-            continue;
-        }
+    for layer in layers.iter().rev().filter(|layer| !is_empty_layer(layer)) {
         tracing::debug!("Processing layer {}", layer.digest);
         match search_layer(store, layer, lookup).map_err(|error| in_layer(error, layer))? {
-            SearchResult::File(file) => {
-                let layer = layer.clone();
-                return Ok(ContainerDisk { file, layer });
-            }
+            SearchResult::File(file) => return Ok(OpenedDisk::from_file(file, layer)),
             SearchResult::Nothing { search } => lookup = search.into_lower_layer(),
         }
     }
+    Err(no_disk_error(store))
+}
+
+fn no_disk_error(store: &dyn ImageStore) -> SourceError {
     let message = "Failed to find VM disk image file in the container image";
     let name = store.image_name();
     let words = format!(
         "{name} has no file in its folder `disk`, where a container disk has its image: is it another image?"
     );
-    Err(invalid_error(message).with_plain_words(&words))
+    invalid_error(message).with_plain_words(&words)
+}
+
+/// True for a layer without files.
+pub(super) fn is_empty_layer(layer: &OciDescriptor) -> bool {
+    layer.size == 0 || EMPTY.contains(&layer.digest.to_string().as_str())
 }
 
 fn search_layer(
@@ -62,28 +86,79 @@ fn search_layer(
     layer: &OciDescriptor,
     lookup: LayerLookup,
 ) -> Result<SearchResult<LayerLookup>, Error> {
-    let media_type = layer.media_type.as_str();
-    if media_type.ends_with("+encrypted") {
-        let message = format!("it is encrypted ({media_type}): push the image without encryption");
-        return Err(pull_error(invalid_error(message)).into());
-    }
+    refuse_encrypted(layer)?;
     let blob = LayerBlob(open_verified(store, layer).map_err(pull_error)?);
     // The compression is detected from the content, because media types are often wrong.
     let decoded = decode::open_layers(Box::new(blob), &decode::DecodeLimits::default())?;
     find_file(Box::new(decoded.stream), lookup)
 }
 
-impl ContainerDisk {
-    /// Returns the size of the disk in bytes.
-    pub(super) fn size_bytes(&self) -> u64 {
-        self.file.size()
+/// Opens the disk in the only layer that can hold it: a file in it if the layer is a tar, otherwise
+/// the layer itself. `is_container` is true if anything that may be a tar counts as one.
+fn open_by_content(
+    store: &dyn ImageStore,
+    layer: &OciDescriptor,
+    is_container: bool,
+) -> Result<OpenedDisk, SourceError> {
+    refuse_encrypted(layer)?;
+    tracing::debug!("Processing layer {}", layer.digest);
+    let (tap, blob) = tap_blob(open_verified(store, layer).map_err(pull_error)?);
+    let in_layer = |error| in_layer(error, layer);
+    // A damaged layer of an artifact is reported where its content is decoded, as for a file.
+    let stream = match open_tar(Box::new(tap), is_container) {
+        Ok(stream) => stream,
+        Err(error @ (Error::Source(_) | Error::Stopped)) => return Err(in_layer(error)),
+        Err(error) if is_container => return Err(in_layer(error)),
+        Err(_) => None,
+    };
+    let Some(stream) = stream else {
+        return Ok(OpenedDisk::from_layer(Box::new(blob), layer));
+    };
+    blob.forget();
+    match find_file(Box::new(stream), LayerLookup::default()).map_err(in_layer)? {
+        SearchResult::File(file) => Ok(OpenedDisk::from_file(file, layer)),
+        SearchResult::Nothing { .. } => Err(no_disk_error(store)),
+    }
+}
+
+/// Returns the decoded bytes of a layer if they are a tar. A layer of zeros is an empty tar or an
+/// empty disk; in a container it is a tar.
+fn open_tar(
+    blob: Box<dyn ChunkStream>,
+    is_container: bool,
+) -> Result<Option<PeekStream<Box<dyn ChunkStream>>>, Error> {
+    let mut stream = decode::open_layers(blob, &decode::DecodeLimits::default())?.stream;
+    let head = stream.peek(decode::SNIFF_BYTES)?;
+    let is_tar = archive::first_name(&head).is_some() || is_container && head.iter().all(|byte| *byte == 0);
+    Ok(is_tar.then_some(stream))
+}
+
+fn refuse_encrypted(layer: &OciDescriptor) -> Result<(), SourceError> {
+    let media_type = layer.media_type.as_str();
+    if media_type.ends_with("+encrypted") {
+        let message = format!("it is encrypted ({media_type}): push the image without encryption");
+        return Err(pull_error(invalid_error(message)));
+    }
+    Ok(())
+}
+
+impl OpenedDisk {
+    fn from_layer(body: Box<dyn SourceBody>, layer: &OciDescriptor) -> Self {
+        // Upstream's words.
+        tracing::info!("Layer detected as raw disk image, streaming to disk");
+        Self { body, size: layer.size }
+    }
+
+    fn from_file(file: Box<ArchivedFile<LayerLookup>>, layer: &OciDescriptor) -> Self {
+        let size = file.size();
+        Self { body: Box::new(ContainerDisk { file, layer: layer.clone() }), size }
     }
 }
 
 impl SourceBody for ContainerDisk {
     /// Reports the end only after the whole layer was read and verified.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let failed = |error| without_prefix(&in_layer(error, &self.layer));
+        let failed = |error| without_prefix(in_layer(error, &self.layer));
         self.file.next_chunk().map_err(failed)
     }
 

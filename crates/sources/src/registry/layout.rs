@@ -22,7 +22,7 @@ use crate::error::invalid_error;
 use crate::network::stopped_error;
 
 /// The file that lists the images of a layout.
-const INDEX: &str = "index.json";
+pub(super) const INDEX: &str = "index.json";
 
 /// A layout, and the image in it that is wanted.
 pub(super) struct OciLayout {
@@ -91,7 +91,7 @@ impl OciLayout {
         })
     }
 
-    fn read_index(&self) -> Result<Vec<OciDescriptor>, SourceError> {
+    fn read_index(&self) -> Result<(ServedManifest, Vec<OciDescriptor>), SourceError> {
         let mut file = self.open_file(INDEX)?;
         let mut bytes = Vec::new();
         while let Some(chunk) = file.next_chunk()? {
@@ -103,7 +103,7 @@ impl OciLayout {
         let served =
             ServedManifest { digest: OciDigest::sha256_of(&bytes)?, media_type: None, bytes: bytes.into() };
         match ParsedManifest::parse(&served) {
-            Ok(ParsedManifest::Index(index)) => Ok(index.manifests),
+            Ok(ParsedManifest::Index(index)) => Ok((served, index.manifests)),
             Ok(ParsedManifest::Image { .. }) => {
                 Err(self.layout_error(&format!("{INDEX} describes one image, expected an image index")))
             }
@@ -122,7 +122,7 @@ impl ImageStore for OciLayout {
     }
 
     fn read_root(&self) -> Result<ServedManifest, SourceError> {
-        let mut images = self.read_index()?;
+        let (index, mut images) = self.read_index()?;
         let names: Vec<_> =
             images.iter().filter_map(|image| image.ref_name().map(ToString::to_string)).collect();
         if let Some(name) = &self.image {
@@ -135,6 +135,8 @@ impl ImageStore for OciLayout {
                 let names = names.join(", ");
                 Err(self.layout_error(&format!("it has no image {name}; there are: {names}")))
             }
+            // One image for several platforms, or disks for several purposes.
+            (several, None) if several.iter().all(is_unnamed_choice) => Ok(index),
             (several, _) => Err(self.layout_error(&format!(
                 "it contains {} images: name one of them, as in PATH:NAME",
                 several.len()
@@ -204,7 +206,13 @@ impl SourceBody for FilePart {
     }
 }
 
-fn without_dot(name: &[u8]) -> &[u8] {
+/// True if something else than a name tells `image` from others of a layout.
+fn is_unnamed_choice(image: &OciDescriptor) -> bool {
+    image.ref_name().is_none() && (image.platform.is_some() || image.artifact_type.is_some())
+}
+
+/// Returns the name of a file in a tar without the folder that some tools write before it.
+pub(super) fn without_dot(name: &[u8]) -> &[u8] {
     name.strip_prefix(b"./").unwrap_or(name)
 }
 

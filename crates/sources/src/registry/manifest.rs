@@ -11,17 +11,32 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::annotations::OciAnnotations;
 use super::digest::OciDigest;
 
 /// Maximum size of a manifest or index: the size that registries accept (distribution
 /// specification, "Pushing Manifests").
 pub(super) const MAX_MANIFEST_BYTES: usize = 4 << 20;
 
+/// Maximum number of layers of an image. Storage drivers mount at most 500, and a disk in layers of
+/// 512 MiB, which some tools write, has then at most 512 GiB.
+const MAX_LAYERS: usize = 1024;
+
 /// Maximum size of a configuration, which holds the history of all layers.
 pub(super) const MAX_CONFIG_BYTES: usize = 8 << 20;
 
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+
+/// The content of a blob that an artifact has only because a manifest must name one (OCI image
+/// specification, "Guidance for an Empty Descriptor").
+const EMPTY_DOCUMENT: &str = "{}";
+
+/// Annotation with the name of an image in a layout (OCI image layout specification, "index.json
+/// file").
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// Accepted media types, in CDI's order. Schema 1 is among them so that it can be rejected with an
 /// explanation.
@@ -48,6 +63,9 @@ pub(super) struct OciDescriptor {
     /// In an index: the platform that the image is made for.
     #[serde(default)]
     pub(super) platform: Option<ImagePlatform>,
+    /// In an index: the type of the artifact, if it is not a container image.
+    #[serde(default)]
+    pub(super) artifact_type: Option<String>,
     /// Annotations of the blob.
     #[serde(default)]
     pub(super) annotations: Option<OciAnnotations>,
@@ -67,18 +85,27 @@ pub(super) struct ImagePlatform {
     pub(super) variant: String,
 }
 
-/// The annotations that the importer uses.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct OciAnnotations {
-    /// Name of an image in a layout (OCI image layout specification, "index.json file").
-    #[serde(rename = "org.opencontainers.image.ref.name")]
-    ref_name: Option<String>,
-}
-
 impl OciDescriptor {
+    /// Returns the value of the annotation `key`.
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key)
+    }
+
     /// Returns the name of an image in a layout.
     pub(super) fn ref_name(&self) -> Option<&str> {
-        self.annotations.as_ref()?.ref_name.as_deref()
+        self.annotation(REF_NAME)
+    }
+
+    /// True if this is the descriptor of a container image's configuration. Artifacts have a
+    /// configuration of another type, or the empty document, in its place.
+    pub(super) fn is_image_config(&self) -> bool {
+        let is_known = matches!(self.media_type.as_str(), OCI_CONFIG | DOCKER_CONFIG | "");
+        is_known && !self.is_empty_document()
+    }
+
+    /// True for a blob that exists only because a manifest must name one.
+    pub(super) fn is_empty_document(&self) -> bool {
+        self.size <= EMPTY_DOCUMENT.len() as u64
     }
 }
 
@@ -98,6 +125,8 @@ pub(super) struct ServedManifest {
 pub(super) enum ParsedManifest {
     /// A single image.
     Image {
+        /// The type of the artifact, if the manifest states one.
+        artifact_type: Option<String>,
         /// The configuration of the image.
         config: OciDescriptor,
         /// The layers of the image, the lowest first.
@@ -140,6 +169,7 @@ impl fmt::Display for IndexKind {
 struct ManifestDocument {
     schema_version: Option<u64>,
     media_type: Option<String>,
+    artifact_type: Option<String>,
     config: Option<OciDescriptor>,
     layers: Option<Vec<OciDescriptor>>,
     manifests: Option<Vec<OciDescriptor>>,
@@ -167,7 +197,12 @@ impl ParsedManifest {
                 };
                 Ok(Self::Index(ImageIndex { kind, manifests }))
             }
-            (None, Some(config), Some(layers)) => Ok(Self::Image { config, layers }),
+            (None, Some(_), Some(layers)) if layers.len() > MAX_LAYERS => {
+                Err(format!("the manifest has {} layers, at most {MAX_LAYERS} are supported", layers.len()))
+            }
+            (None, Some(config), Some(layers)) => {
+                Ok(Self::Image { artifact_type: document.artifact_type, config, layers })
+            }
             // Two readers could take it for two different images (CVE-2021-41190).
             (Some(_), _, _) => {
                 Err("the manifest describes both a single image and an index of images".to_owned())
@@ -237,6 +272,7 @@ impl OciDescriptor {
             digest: OciDigest::sha256_of(bytes).unwrap(),
             size: bytes.len() as u64,
             platform: None,
+            artifact_type: None,
             annotations: None,
         }
     }
@@ -289,6 +325,34 @@ mod tests {
         ] {
             let error = parse(&text, None).unwrap_err();
             assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn there_are_only_so_many_layers() {
+        let one = descriptor();
+        let manifest = |layers: usize| {
+            let layers = vec![one.as_str(); layers].join(",");
+            parse(&format!(r#"{{"config":{one},"layers":[{layers}]}}"#), None)
+        };
+        assert!(manifest(MAX_LAYERS).is_ok());
+        let error = manifest(10_000).unwrap_err();
+        assert_eq!(error, "the manifest has 10000 layers, at most 1024 are supported");
+    }
+
+    #[test]
+    fn configurations_of_artifacts_are_told_from_those_of_images() {
+        for (media_type, size, is_image) in [
+            (OCI_CONFIG, 3, true),
+            (DOCKER_CONFIG, 200, true),
+            ("", 200, true),
+            (OCI_CONFIG, 2, false),
+            ("application/vnd.oci.empty.v1+json", 2, false),
+            ("application/vnd.unknown.config.v1+json", 200, false),
+        ] {
+            let config =
+                OciDescriptor { media_type: media_type.to_owned(), size, ..OciDescriptor::from_bytes(b"") };
+            assert_eq!(config.is_image_config(), is_image, "{media_type}");
         }
     }
 

@@ -17,7 +17,9 @@ pub(super) fn pull_error(error: SourceError) -> SourceError {
 
 /// Removes the prefix of [`pull_error`] from `error`. In the middle of a transfer the pod itself
 /// puts it before every failure.
-pub(super) fn without_prefix(error: &SourceError) -> SourceError {
-    let text = error.to_string();
-    SourceError::new(error.kind(), text.strip_prefix(PULL_FAILED).unwrap_or(&text))
+pub(super) fn without_prefix(error: SourceError) -> SourceError {
+    match error.to_string().strip_prefix(PULL_FAILED) {
+        Some(text) => SourceError::new(error.kind(), text),
+        None => error,
+    }
 }

@@ -1,4 +1,4 @@
-//! Container images: reads the disk from a layer of an image, directly from the registry.
+//! Container images and artifacts: reads the disk from a layer, directly from the registry.
 //!
 //! ```text
 //!  reference ─► remote (session, dialect) ─┐                      ┌─► platform ─► one image
@@ -6,7 +6,10 @@
 //!                                                                 └─► config: labels, variables
 //!  layers, from the top down:
 //!  store ─► length, digest ─► decode ─► tar ─► lookup ─► the bytes of the disk
+//!                          └─► tap: no tar ─► the bytes of the layer, compressed or not
 //! ```
+//!
+//! [`choice`] decides by the manifest which layers are considered.
 //!
 //! Everything that is read is verified with the digest from the reference, the index or the
 //! manifest. The end of the disk is reported only after its whole layer was verified. Nothing is
@@ -16,7 +19,9 @@
 //! hides the status and the challenge, which CDI's controllers report, and does not limit the size
 //! of manifests.
 
+mod annotations;
 mod challenge;
+mod choice;
 mod dialect;
 mod digest;
 mod image;
@@ -29,8 +34,11 @@ mod platform;
 mod reference;
 mod refusal;
 mod remote;
+mod selector;
 mod session;
 mod store;
+mod stream;
+mod tap;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,14 +50,19 @@ use datapath::storage::StorageLocation;
 use parking_lot::Mutex;
 
 use self::image::RegistryImage;
-use self::layer::{ContainerDisk, find_disk};
+use self::layer::{OpenedDisk, open_disk};
 use self::layout::OciLayout;
+use self::manifest::ImageConfig;
 use self::messages::pull_error;
 use self::reference::ImageEndpoint;
 use self::remote::RemoteRegistry;
 use self::store::ImageStore;
 use crate::error::invalid_error;
 use crate::network::Network;
+
+pub use self::choice::{ArtifactDisk, SeveralDisks};
+pub use self::selector::LayerSelector;
+pub use self::stream::open_layout;
 
 /// User agent by which registries know CDI.
 const USER_AGENT: &str = "containers/5.32.0 (github.com/containers/image)";
@@ -62,16 +75,18 @@ const CONNECT_AGENT: &str = "Go-http-client/1.1";
 pub struct RegistryOptions {
     /// The architecture in Go's terms; `None` stands for this machine's architecture.
     pub architecture: Option<String>,
+    /// The layer that holds the disk, or the image of an index; `None` finds it.
+    pub layer: Option<LayerSelector>,
 }
 
-/// The disk in a container image.
+/// The disk in a container image or artifact.
 pub struct RegistrySource {
     name: String,
     digest: String,
     environment: Vec<String>,
     size: u64,
     storage: Option<StorageLocation>,
-    disk: Mutex<Option<ContainerDisk>>,
+    disk: Mutex<Option<Box<dyn SourceBody>>>,
 }
 
 impl RegistrySource {
@@ -85,16 +100,21 @@ impl RegistrySource {
         options: &RegistryOptions,
     ) -> Result<Self, SourceError> {
         let store = open_store(reference, network)?;
-        let image = RegistryImage::open(&*store, options.architecture.as_deref())?;
-        let disk = find_disk(&*store, &image.layers)?;
-        Ok(Self {
-            name: store.image_name(),
-            digest: image.digest.to_string(),
-            environment: image.config.env_variables().to_vec(),
-            size: disk.size_bytes(),
-            storage: store.storage_location(),
-            disk: Mutex::new(Some(disk)),
-        })
+        let image = RegistryImage::open(&*store, options)?;
+        let disk = open_disk(&*store, &image.disk)?;
+        let opened = Self::from_disk(store.image_name(), image.digest.to_string(), &image.config, disk);
+        Ok(Self { storage: store.storage_location(), ..opened })
+    }
+
+    fn from_disk(name: String, digest: String, config: &ImageConfig, disk: OpenedDisk) -> Self {
+        Self {
+            name,
+            digest,
+            environment: config.env_variables().to_vec(),
+            size: disk.size,
+            storage: None,
+            disk: Mutex::new(Some(disk.body)),
+        }
     }
 
     /// Returns the environment variables of the image's containers, `NAME=value` each.
@@ -165,7 +185,7 @@ impl Source for RegistrySource {
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let disk = self.disk.lock().take();
         match disk {
-            Some(disk) => Ok(Box::new(disk)),
+            Some(disk) => Ok(disk),
             None => Err(SourceError::new(
                 SourceErrorKind::NotResumable,
                 "the disk of a container image passes only once",

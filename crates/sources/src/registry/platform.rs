@@ -24,7 +24,7 @@ impl WantedPlatforms {
     /// machine's architecture, in the variants that it can run.
     pub(super) fn new(requested: Option<&str>) -> Self {
         let own = own_architecture();
-        let architecture = requested.unwrap_or(own).to_owned();
+        let architecture = go_architecture(requested.unwrap_or(own)).to_owned();
         let compatible = COMPATIBLE
             .iter()
             .find(|(name, _)| *name == architecture)
@@ -39,12 +39,8 @@ impl WantedPlatforms {
 
     /// Chooses the image, or returns the reason why none fits.
     pub(super) fn choose_image<'a>(&self, index: &'a ImageIndex) -> Result<&'a OciDescriptor, String> {
-        let rank = |descriptor: &OciDescriptor| match &descriptor.platform {
-            Some(platform) => self.platform_rank(platform),
-            // An image without a platform is better than no image.
-            None => Some(self.variants.len()),
-        };
-        let ranked = index.manifests.iter().filter_map(|descriptor| Some((rank(descriptor)?, descriptor)));
+        let ranked =
+            index.manifests.iter().filter_map(|descriptor| Some((self.image_rank(descriptor)?, descriptor)));
         let best = ranked.min_by_key(|(rank, _)| *rank).map(|(_, descriptor)| descriptor);
         best.ok_or_else(|| {
             let Self { architecture, variants } = self;
@@ -56,6 +52,25 @@ impl WantedPlatforms {
         })
     }
 
+    /// Returns the images of `index` that fit exactly as well as `chosen`, `chosen` included.
+    pub(super) fn equally_good<'a>(
+        &self,
+        index: &'a ImageIndex,
+        chosen: &OciDescriptor,
+    ) -> Vec<&'a OciDescriptor> {
+        let rank = self.image_rank(chosen);
+        index.manifests.iter().filter(|descriptor| self.image_rank(descriptor) == rank).collect()
+    }
+
+    /// Returns how well the image fits, 0 for the best; `None` if it does not.
+    fn image_rank(&self, descriptor: &OciDescriptor) -> Option<usize> {
+        match &descriptor.platform {
+            Some(platform) => self.platform_rank(platform),
+            // An image without a platform is better than no image.
+            None => Some(self.variants.len()),
+        }
+    }
+
     /// Lists the platforms of an index, for the error that none of them fits.
     pub(super) fn list_platforms(index: &ImageIndex) -> String {
         let platforms = index.manifests.iter().filter_map(|descriptor| descriptor.platform.as_ref());
@@ -64,7 +79,7 @@ impl WantedPlatforms {
     }
 
     fn platform_rank(&self, platform: &ImagePlatform) -> Option<usize> {
-        let fits = platform.os == OS && platform.architecture == self.architecture;
+        let fits = platform.os == OS && go_architecture(&platform.architecture) == self.architecture;
         let rank = || self.variants.iter().position(|variant| *variant == platform.variant);
         fits.then(rank).flatten()
     }
@@ -73,11 +88,19 @@ impl WantedPlatforms {
 /// Returns this machine's architecture by its name in Go.
 fn own_architecture() -> &'static str {
     match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
         "x86" => "386",
         "loongarch64" => "loong64",
         "powerpc64" => "ppc64le",
+        other => go_architecture(other),
+    }
+}
+
+/// Returns Go's name for an architecture that may have its name in the Linux kernel, as in the
+/// indexes of Podman's machine images.
+pub(super) fn go_architecture(name: &str) -> &str {
+    match name {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
         other => other,
     }
 }
@@ -137,6 +160,8 @@ mod tests {
         assert_eq!(chosen("s390x", &["linux/amd64/", "nothing"]), Some(1));
         assert_eq!(chosen("amd64", &["nothing", "linux/amd64/"]), Some(1));
         assert_eq!(chosen("amd64", &["linux/amd64/v2"]), None);
+        assert_eq!(chosen("amd64", &["unknown/unknown/", "linux/aarch64/", "linux/x86_64/"]), Some(2));
+        assert_eq!(chosen("aarch64", &["linux/amd64/", "linux/arm64/v8"]), Some(1));
     }
 
     #[test]

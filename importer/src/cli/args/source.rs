@@ -8,6 +8,7 @@ use datapath::options::PayloadKind;
 use diskimage::Format;
 use program::command_line::values::{DurationValue, whole_number};
 use sources::RetryPolicy;
+use sources::registry::LayerSelector;
 use sources::scheme::listed_schemes;
 use volume::limits::TransferLimits;
 
@@ -54,6 +55,11 @@ pub struct SourceArgs {
     /// [default: this machine's]
     #[arg(long, value_name = "ARCH", help_heading = "Source")]
     pub architecture: Option<String>,
+
+    /// Layer with the disk, in a container image or artifact: its digest, an annotation KEY=VALUE,
+    /// or its title or disk name; an annotation also selects in an index. `info` lists the disks
+    #[arg(long, value_name = "LAYER", help_heading = "Source")]
+    pub layer: Option<LayerSelector>,
 
     /// Allow sending a registry's password to the token service on this host, besides hosts in the
     /// registry's own domain; may be repeated

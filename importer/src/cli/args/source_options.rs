@@ -21,6 +21,7 @@ const fn option(
 
 const SNAPSHOTS: &[SourceKind] = &[SourceKind::ImageIo, SourceKind::Vddk];
 const STORES: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs];
+const LAYOUTS: &[SourceKind] = &[SourceKind::Http, SourceKind::Registry];
 const CLOUDS: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs, SourceKind::Glance];
 
 /// All kinds except files.
@@ -36,7 +37,7 @@ const SERVERS: &[SourceKind] = &[
 ];
 
 /// The options that apply only to some kinds of source. All other options apply to every source.
-const OPTIONS: [SourceOption; 19] = [
+const OPTIONS: [SourceOption; 20] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
     option("--thumbprint", &[SourceKind::Vddk], |given| given.thumbprint.is_some()),
@@ -46,6 +47,7 @@ const OPTIONS: [SourceOption; 19] = [
     option("--key-file", &[SourceKind::Gcs], |given| given.key_file.is_some()),
     option("--ambient-identity", CLOUDS, |given| given.ambient_identity),
     option("--architecture", &[SourceKind::Registry], |given| given.architecture.is_some()),
+    option("--layer", LAYOUTS, |given| given.layer.is_some()),
     option("--token-service", &[SourceKind::Registry], |given| !given.token_services.is_empty()),
     option("--header", &[SourceKind::Http], |given| !given.headers.is_empty()),
     option("--secret-header-file", &[SourceKind::Http], |given| !given.secret_header_files.is_empty()),

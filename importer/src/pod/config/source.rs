@@ -9,7 +9,7 @@ use sources::http::parse_header;
 use sources::objects::ObjectOptions;
 use sources::place::STORES;
 use sources::pod::{CERT_DIR, PodNetwork};
-use sources::registry::RegistryOptions;
+use sources::registry::{LayerSelector, RegistryOptions};
 use sources::vddk::{VddkInstallation, VddkOptions};
 use sources::{Checkpoints, SourceLocation};
 use url::Url;
@@ -33,6 +33,12 @@ const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 const GOOGLE_SECRET: &str = "/google/credentials.json";
 /// The platform of a multi-architecture image, as Go spells it.
 const ARCHITECTURE: &str = "IMPORTER_REGISTRY_IMAGE_ARCHITECTURE";
+/// The layer with the disk, by its digest (upstream's pull request 4214).
+const LAYER_DIGEST: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_DIGEST";
+/// The layer with the disk, by an annotation. Upstream's design (VEP 395) has such a selector, but
+/// does not name the variables yet.
+const LAYER_ANNOTATION_KEY: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY";
+const LAYER_ANNOTATION_VALUE: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE";
 /// The ID of the disk in an oVirt engine.
 pub(super) const DISK_ID: &str = "IMPORTER_DISK_ID";
 /// The UUID of a VMware virtual machine, the file of its disk, and the thumbprint of the server's
@@ -59,6 +65,8 @@ pub(crate) enum SourceConfig {
 pub(crate) struct RemoteSource {
     pub(crate) network: PodNetwork,
     pub(crate) place: SourceLocation,
+    /// The options for an OCI layout, if an HTTP source turns out to be one.
+    pub(crate) layout: RegistryOptions,
     /// True if a side container with the user's image serves the disk.
     pub(crate) is_node_pull: bool,
     pub(crate) made: ProductKind,
@@ -109,6 +117,10 @@ impl SourceConfig {
         let place = read_place(reader, env, &kind);
         let checksum = read_checksum(reader);
         let network = PodNetwork::from_env(reader, env);
+        let layout = match &place {
+            Some(SourceLocation::Http { .. }) => read_registry_options(reader),
+            _ => RegistryOptions::default(),
+        };
         let (place, network) = (place?, network?);
         let is_node_pull = matches!(place, SourceLocation::Http { .. })
             && reader.read_text(PULL_METHOD).as_deref() == Some("node");
@@ -123,6 +135,7 @@ impl SourceConfig {
                 None => made,
             },
             place,
+            layout,
             is_node_pull,
         })))
     }
@@ -162,7 +175,7 @@ fn read_place(reader: &mut EnvReader<'_>, env: &dyn NamedStrings, kind: &str) ->
         "http" => read_http(reader),
         "registry" => Some(SourceLocation::Registry {
             reference: require_endpoint(reader)?,
-            options: RegistryOptions { architecture: reader.read_text(ARCHITECTURE) },
+            options: read_registry_options(reader),
         }),
         "imageio" => {
             let (api, disk_id) = (http_endpoint(reader), require_text(reader, DISK_ID));
@@ -187,6 +200,24 @@ fn read_place(reader: &mut EnvReader<'_>, env: &dyn NamedStrings, kind: &str) ->
             },
         }),
     }
+}
+
+fn read_registry_options(reader: &mut EnvReader<'_>) -> RegistryOptions {
+    RegistryOptions { architecture: reader.read_text(ARCHITECTURE), layer: read_layer(reader) }
+}
+
+/// Reads the selector of a layer. A variable that is rejected stops the pod.
+fn read_layer(reader: &mut EnvReader<'_>) -> Option<LayerSelector> {
+    let digest = reader.read_parsed(LAYER_DIGEST, LayerSelector::from_digest);
+    let value = reader.read_text(LAYER_ANNOTATION_VALUE);
+    let annotation = reader.read_parsed(LAYER_ANNOTATION_KEY, |key| match value {
+        Some(value) => LayerSelector::from_annotation(key.to_owned(), value),
+        None => Err(format!("{LAYER_ANNOTATION_VALUE} is not set or empty")),
+    });
+    if digest.is_some() && annotation.is_some() {
+        reader.reject_variable(LAYER_DIGEST, format!("cannot be used together with {LAYER_ANNOTATION_KEY}"));
+    }
+    digest.or(annotation)
 }
 
 fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocation> {

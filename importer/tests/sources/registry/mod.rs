@@ -1,8 +1,10 @@
 //! Imports from registries (`docker-registry`, filled by skopeo) and from layouts on a disk.
 
 mod access;
+mod artifacts;
 mod digests;
 mod disks;
 mod faults;
 mod layouts;
 mod scene;
+mod streams;

@@ -1,0 +1,74 @@
+//! Annotations of blobs and images (OCI image specification, "Annotations").
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// Separates the parts of [`OciAnnotations`].
+const SEPARATOR: char = '\0';
+
+/// Keys and values that describe a blob. They are kept in one text, because millions of them fit
+/// into a manifest and a map of small strings takes many times their length.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OciAnnotations(
+    /// `key NUL value NUL`, for each annotation.
+    String,
+);
+
+impl OciAnnotations {
+    /// Returns the value of the annotation `key`.
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        let mut parts = self.0.split_terminator(SEPARATOR);
+        let pairs = std::iter::from_fn(|| Some((parts.next()?, parts.next()?)));
+        pairs.into_iter().find(|(found, _)| *found == key).map(|(_, value)| value)
+    }
+}
+
+impl<'de> Deserialize<'de> for OciAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(AnnotationVisitor)
+    }
+}
+
+struct AnnotationVisitor;
+
+impl<'de> Visitor<'de> for AnnotationVisitor {
+    type Value = OciAnnotations;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OciAnnotations, A::Error> {
+        let mut text = String::new();
+        while let Some((key, value)) = map.next_entry::<String, String>()? {
+            // No tool writes NUL, so such an annotation can be left out.
+            if [&key, &value].iter().any(|part| part.contains(SEPARATOR)) {
+                continue;
+            }
+            for part in [key, value] {
+                text.push_str(&part);
+                text.push(SEPARATOR);
+            }
+        }
+        Ok(OciAnnotations(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_are_found_by_their_key() {
+        let text = r#"{"a":"1","b":"","a\u0000b":"x","c":"a"}"#;
+        let annotations: OciAnnotations = serde_json::from_str(text).unwrap();
+        for (key, value) in [("a", Some("1")), ("b", Some("")), ("c", Some("a")), ("1", None), ("", None)] {
+            assert_eq!(annotations.get(key), value, "{key}");
+        }
+        for text in [r#"{"a":1}"#, r#"["a"]"#, r#"{"a":{}}"#] {
+            assert!(serde_json::from_str::<OciAnnotations>(text).is_err(), "{text}");
+        }
+    }
+}

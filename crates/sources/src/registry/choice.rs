@@ -1,0 +1,365 @@
+//! Decides which layer of an image or artifact holds the disk, as far as the manifest tells.
+//!
+//! Media types decide only between layers. The content of a layer decides what it is, because ORAS
+//! calls any file a tar.
+
+use datapath::error::SourceError;
+
+use super::RegistryOptions;
+use super::layer::is_empty_layer;
+use super::manifest::OciDescriptor;
+use super::selector::{DISK_NAME, LayerSelector, TITLE};
+use crate::error::invalid_error;
+
+/// Media type of a disk that KubeVirt exports: the raw disk in one zstd stream, without a tar.
+const KUBEVIRT_DISK: &str = "application/vnd.kubevirt.disk.raw+zstd";
+
+/// Annotation with the size of the disk in a compressed layer.
+const DISK_SIZE: &str = "io.kubevirt.disk.size";
+
+/// Annotation by which an index tells disks for several hypervisors apart (Podman's machines).
+const DISK_TYPE: &str = "disktype";
+
+/// Maximum number of layers or images that an error lists.
+const MAX_LISTED: usize = 16;
+
+/// Longest name that is listed, in characters.
+const MAX_NAME_CHARS: usize = 80;
+
+/// The part of an image that holds the disk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DiskChoice {
+    /// A file in the layers of a container, the lowest first.
+    Container(Vec<OciDescriptor>),
+    /// This layer: the file in it if it is a tar, otherwise all of it.
+    Layer(OciDescriptor),
+    /// All of this layer, whatever it begins with.
+    Disk(OciDescriptor),
+}
+
+/// The parts of a manifest that decide.
+pub(super) struct ImageManifest {
+    /// The type of the artifact, if the manifest states one.
+    pub(super) artifact_type: Option<String>,
+    /// The configuration of the image.
+    pub(super) config: OciDescriptor,
+    /// The layers of the image, the lowest first.
+    pub(super) layers: Vec<OciDescriptor>,
+}
+
+/// A disk of an artifact that has several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArtifactDisk {
+    /// Name of the disk, or title of the file. Untrusted text.
+    pub name: Option<String>,
+    /// The value for the option that selects this disk. Untrusted text.
+    pub selector: String,
+    /// Digest of the layer, or of the manifest that an index lists.
+    pub digest: String,
+    /// Bytes of the layer as it is stored; `None` for a manifest.
+    pub stored_bytes: Option<u64>,
+    /// Size of the disk as the artifact states it, a Kubernetes quantity. Untrusted text.
+    pub stated_size: Option<String>,
+    /// Media type of the layer. Untrusted text.
+    pub media_type: String,
+}
+
+/// The cause of an error of an artifact from which one disk has to be selected.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{} disks", .0.len())]
+pub struct SeveralDisks(Vec<ArtifactDisk>);
+
+impl SeveralDisks {
+    /// Returns the disks if there are several, which is why opening the source failed with `error`.
+    pub fn of_error(error: &SourceError) -> Option<&[ArtifactDisk]> {
+        let first: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        let mut causes = std::iter::successors(first, |error| error.source());
+        let found = causes.find_map(|error| error.downcast_ref::<Self>());
+        found.map(|several| several.0.as_slice())
+    }
+}
+
+impl ImageManifest {
+    /// True for a container image, whose layers are one file system. The layers of an artifact are
+    /// files, each with its title, even if a tool wrote a configuration with its platform.
+    pub(super) fn is_container(&self) -> bool {
+        let is_file = |layer: &OciDescriptor| layer.annotation(TITLE).is_some();
+        self.config.is_image_config() && (self.layers.is_empty() || !self.layers.iter().all(is_file))
+    }
+
+    /// True if the configuration has to be read: it is a container image's, and no digest decides.
+    pub(super) fn needs_config(&self, options: &RegistryOptions) -> bool {
+        let is_by_digest = options.layer.as_ref().is_some_and(LayerSelector::is_digest);
+        !is_by_digest && self.config.is_image_config()
+    }
+
+    /// Chooses the part with the disk.
+    pub(super) fn choose_disk(self, selector: Option<&LayerSelector>) -> Result<DiskChoice, SourceError> {
+        if let Some(selector) = selector {
+            return self.select_layer(selector).map(DiskChoice::of_layer);
+        }
+        let disks: Vec<_> = self.layers.iter().filter(|layer| layer.media_type == KUBEVIRT_DISK).collect();
+        match (disks.as_slice(), self.layers.as_slice()) {
+            ([disk], _) => Ok(DiskChoice::Disk((*disk).clone())),
+            ([], _) if self.is_container() => Ok(DiskChoice::Container(self.layers)),
+            ([], [layer]) if !layer.is_empty_document() => Ok(DiskChoice::Layer(layer.clone())),
+            ([], [] | [_]) => Err(invalid_error(format!("no disk found in {}", self.describe()))),
+            ([], layers) => {
+                let what = format!("{} has several layers", self.describe());
+                Err(several_error(&what, layers.iter().map(ArtifactDisk::of_layer)))
+            }
+            (disks, _) => {
+                let disks = disks.iter().copied().map(ArtifactDisk::of_layer);
+                Err(several_error("the artifact has several disks", disks))
+            }
+        }
+    }
+
+    fn select_layer(self, selector: &LayerSelector) -> Result<OciDescriptor, SourceError> {
+        // Layers of the same digest are the same bytes.
+        let mut matching: Vec<_> = self.layers.iter().filter(|layer| selector.selects_layer(layer)).collect();
+        matching.dedup_by_key(|layer| &layer.digest);
+        match matching.as_slice() {
+            [layer] => Ok((*layer).clone()),
+            [] => Err(no_match_error(selector, layer_names(&self.layers))),
+            several => {
+                let several = several.iter().copied().map(ArtifactDisk::of_layer);
+                Err(several_error(
+                    &format!("several layers match {}", short_text(&selector.to_string())),
+                    several,
+                ))
+            }
+        }
+    }
+
+    /// Describes the artifact and its layers for the error that it holds no disk.
+    fn describe(&self) -> String {
+        let kind = self.artifact_type.as_deref().unwrap_or("none");
+        let types = list_limited(self.layers.iter().map(|layer| short_text(&layer.media_type)));
+        let (kind, config) = (short_text(kind), short_text(&self.config.media_type));
+        format!("the artifact (artifactType {kind}, config {config}, layers of type {types})")
+    }
+}
+
+impl DiskChoice {
+    /// Returns the layer, if only one has to be read.
+    pub(super) fn only_layer(&self) -> Option<&OciDescriptor> {
+        match self {
+            Self::Layer(layer) | Self::Disk(layer) => Some(layer),
+            Self::Container(layers) => {
+                let mut files = layers.iter().filter(|layer| !is_empty_layer(layer));
+                files.next().filter(|_| files.next().is_none())
+            }
+        }
+    }
+
+    fn of_layer(layer: OciDescriptor) -> Self {
+        // A guest may have begun its disk like a tar.
+        if layer.media_type == KUBEVIRT_DISK { Self::Disk(layer) } else { Self::Layer(layer) }
+    }
+}
+
+impl ArtifactDisk {
+    fn of_layer(layer: &OciDescriptor) -> Self {
+        let name = [DISK_NAME, TITLE].iter().find_map(|key| layer.annotation(key)).map(str::to_owned);
+        let digest = layer.digest.to_string();
+        Self {
+            selector: name.clone().filter(|name| !name.contains('=')).unwrap_or_else(|| digest.clone()),
+            name,
+            digest,
+            stored_bytes: Some(layer.size),
+            stated_size: layer.annotation(DISK_SIZE).map(str::to_owned),
+            media_type: layer.media_type.clone(),
+        }
+    }
+
+    fn of_image(image: &OciDescriptor) -> Self {
+        let digest = image.digest.to_string();
+        let kind = image.annotation(DISK_TYPE).map(|kind| format!("{DISK_TYPE}={kind}"));
+        Self {
+            name: kind.clone(),
+            selector: kind.unwrap_or_else(|| digest.clone()),
+            digest,
+            stored_bytes: None,
+            stated_size: None,
+            media_type: image.artifact_type.as_ref().unwrap_or(&image.media_type).clone(),
+        }
+    }
+}
+
+/// Fails if `equals`, the images of an index that fit this machine equally well, are disks for
+/// several purposes. Container images that fit equally well differ only in their compression.
+pub(super) fn check_rivals(equals: &[&OciDescriptor]) -> Result<(), SourceError> {
+    let is_disk = |image: &&OciDescriptor| image.annotation(DISK_TYPE).is_some();
+    let are_artifacts = equals.iter().all(|image| image.artifact_type.is_some());
+    let first = equals.first().map(|image| &image.digest);
+    let differ = equals.iter().any(|image| Some(&image.digest) != first);
+    if differ && (are_artifacts || equals.iter().any(is_disk)) {
+        let disks = equals.iter().copied().map(ArtifactDisk::of_image);
+        return Err(several_error("the index has several disks for this platform", disks));
+    }
+    Ok(())
+}
+
+/// Returns the names of `layers` for errors.
+pub(super) fn layer_names(layers: &[OciDescriptor]) -> Vec<String> {
+    layers.iter().map(|layer| ArtifactDisk::of_layer(layer).listed_name()).collect()
+}
+
+/// The error for a selector that matches none of the layers with these names.
+pub(super) fn no_match_error(selector: &LayerSelector, names: Vec<String>) -> SourceError {
+    let shown = short_text(&selector.to_string());
+    let listed = if names.is_empty() { "none".to_owned() } else { list_limited(names.into_iter()) };
+    invalid_error(format!("no layer matches {shown}; there are: {listed}"))
+}
+
+fn several_error(what: &str, disks: impl Iterator<Item = ArtifactDisk>) -> SourceError {
+    let several = SeveralDisks(disks.collect());
+    let listed = list_limited(several.0.iter().map(ArtifactDisk::listed_name));
+    let message = format!("{what}: {listed}");
+    let words = format!("{message}; choose one with --layer");
+    invalid_error(message).with_plain_words(&words).with_cause(several)
+}
+
+impl ArtifactDisk {
+    fn listed_name(&self) -> String {
+        match &self.name {
+            Some(name) => short_text(name),
+            None => format!("{} ({})", self.digest, short_text(&self.media_type)),
+        }
+    }
+}
+
+fn list_limited(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MAX_LISTED);
+    let mut listed = names.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        listed.push_str(&format!(" and {more} more"));
+    }
+    listed
+}
+
+fn short_text(text: &str) -> String {
+    printable::escape_line(text, MAX_NAME_CHARS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+    const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
+
+    /// A layer of this type with a title, if it is not empty.
+    fn layer(media_type: &str, title: &str) -> OciDescriptor {
+        let mut layer = OciDescriptor::from_bytes(title.as_bytes());
+        let annotations =
+            if title.is_empty() { "{}".to_owned() } else { format!(r#"{{"{TITLE}":"{title}"}}"#) };
+        layer.annotations = Some(serde_json::from_str(&annotations).unwrap());
+        (layer.media_type, layer.size) = (media_type.to_owned(), 1000);
+        layer
+    }
+
+    fn manifest(config: &str, layers: &[OciDescriptor]) -> ImageManifest {
+        let config = OciDescriptor { size: 100, media_type: config.to_owned(), ..layer("", "") };
+        ImageManifest { artifact_type: Some("a/b".to_owned()), config, layers: layers.to_vec() }
+    }
+
+    fn choose(config: &str, layers: &[OciDescriptor], selector: &str) -> Result<DiskChoice, String> {
+        let selector = (!selector.is_empty()).then(|| selector.parse().unwrap());
+        let chosen = manifest(config, layers).choose_disk(selector.as_ref());
+        chosen.map_err(|error| error.plain_words().to_owned())
+    }
+
+    #[test]
+    fn the_layer_with_the_disk_is_chosen_by_the_manifest() {
+        let (plain, named) = (layer(TAR, ""), layer(TAR, "a.qcow2"));
+        let disk = |name| layer(KUBEVIRT_DISK, name);
+        let several = |layers: &[OciDescriptor]| Ok(DiskChoice::Container(layers.to_vec()));
+        for (config, layers, selector, expected) in [
+            (IMAGE_CONFIG, vec![plain.clone(), plain.clone()], "", several(&[plain.clone(), plain.clone()])),
+            (IMAGE_CONFIG, vec![], "", several(&[])),
+            (IMAGE_CONFIG, vec![named.clone()], "", Ok(DiskChoice::Layer(named.clone()))),
+            ("x/y", vec![plain.clone()], "", Ok(DiskChoice::Layer(plain.clone()))),
+            ("x/y", vec![plain.clone(), disk("d")], "", Ok(DiskChoice::Disk(disk("d")))),
+            ("x/y", vec![disk("d"), disk("e")], "e", Ok(DiskChoice::Disk(disk("e")))),
+            (
+                IMAGE_CONFIG,
+                vec![plain.clone(), named.clone()],
+                "a.qcow2",
+                Ok(DiskChoice::Layer(named.clone())),
+            ),
+            ("x/y", vec![named.clone(), named.clone()], "a.qcow2", Ok(DiskChoice::Layer(named.clone()))),
+        ] {
+            assert_eq!(choose(config, &layers, selector), expected, "{config} {layers:?} {selector}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_chosen_is_listed() {
+        let disk = |name| layer(KUBEVIRT_DISK, name);
+        let (one, two) = (layer("t/1", "one"), layer("t/2", ""));
+        let choose_one = "; choose one with --layer";
+        for (layers, selector, text) in [
+            (vec![disk("d"), disk("e")], "", format!("the artifact has several disks: d, e{choose_one}")),
+            (vec![disk("d"), disk("e")], "f", "no layer matches f; there are: d, e".to_owned()),
+            (vec![], "f", "no layer matches f; there are: none".to_owned()),
+            (
+                vec![],
+                "",
+                "no disk found in the artifact (artifactType a/b, config x/y, layers of type )".to_owned(),
+            ),
+            (
+                vec![one, two.clone()],
+                "",
+                format!(
+                    "the artifact (artifactType a/b, config x/y, layers of type t/1, t/2) has several layers: one, {} \
+                     (t/2){choose_one}",
+                    two.digest
+                ),
+            ),
+        ] {
+            assert_eq!(choose("x/y", &layers, selector), Err(text));
+        }
+    }
+
+    #[test]
+    fn lists_are_short_whatever_they_hold() {
+        let long = "\u{202e}".repeat(10_000);
+        let layers: Vec<_> = (0..1000).map(|number| layer(&long, &format!("{number}{long}"))).collect();
+        for selector in ["", "x", &long] {
+            let error = choose(&long, &layers, selector).unwrap_err();
+            assert!(
+                error.chars().count() <= 2001 * 8 && error.contains("and 984 more") || error.ends_with('…')
+            );
+        }
+        let error = manifest("x/y", &layers).choose_disk(None).unwrap_err();
+        assert_eq!(SeveralDisks::of_error(&error).map(<[_]>::len), Some(1000));
+    }
+
+    #[test]
+    fn rivals_are_disks_and_not_compressions_of_a_container() {
+        let image = |title: &str, disk_type: Option<&str>, artifact_type: Option<&str>| {
+            let mut image = layer("m", title);
+            image.annotations = disk_type
+                .map(|kind| serde_json::from_str(&format!(r#"{{"{DISK_TYPE}":"{kind}"}}"#)).unwrap());
+            image.artifact_type = artifact_type.map(str::to_owned);
+            image
+        };
+        let (gzip, zstd) = (image("gzip", None, None), image("zstd", None, None));
+        let (qemu, hyperv) = (image("q", Some("qemu"), None), image("h", Some("hyperv"), None));
+        let artifact = image("a", None, Some("a/b"));
+        for (images, is_refused) in [
+            (vec![], false),
+            (vec![&qemu], false),
+            (vec![&qemu, &qemu], false),
+            (vec![&gzip, &zstd], false),
+            (vec![&gzip, &artifact], false),
+            (vec![&qemu, &hyperv], true),
+            (vec![&gzip, &qemu], true),
+            (vec![&artifact, &image("b", None, Some("a/b"))], true),
+        ] {
+            assert_eq!(check_rivals(&images).is_err(), is_refused, "{images:?}");
+        }
+    }
+}

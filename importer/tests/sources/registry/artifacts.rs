@@ -1,0 +1,368 @@
+//! Disks that are not in a container image: exports of KubeVirt, files pushed by ORAS, Podman's machines.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testkit::certs::Authority;
+use testkit::docker_registry::{DockerRegistry, Setup};
+use testkit::fail::OrFail;
+use testkit::gateway::{Fault, Gateway, Plan};
+use testkit::images::{Content, Spec};
+use testkit::oci::{Artifact, ArtifactLayer, TITLE, archive_layout, tar, wrap_index, write_artifacts};
+use testkit::process::Program;
+use testkit::{disk, syscalls, tools};
+
+use super::scene::{MIB, SOURCE_FAILED, Scene, USAGE, archive, behind};
+
+const ALL: &[&str] = &["--multi-arch=all", "--preserve-digests"];
+
+fn directory(path: &Path) -> String {
+    format!("oci:{}", path.display())
+}
+
+/// A layout of these artifacts, and its reference.
+fn layout(scene: &Scene, name: &str, artifacts: &[Artifact]) -> String {
+    let folder = scene.path(name);
+    write_artifacts(&folder, artifacts);
+    directory(&folder)
+}
+
+fn info(arguments: &[&str]) -> String {
+    let finished = Program::new(crate::BINARY).arg("info").args(arguments).run();
+    finished.assert_success("info");
+    finished.stdout
+}
+
+#[test]
+fn an_export_of_kubevirt_is_read_from_a_layout_a_tar_and_a_registry() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let content = disk::sparse_content(1, 16 * MIB, 4);
+    let artifact = Artifact::kubevirt_export(vec![ArtifactLayer::kubevirt_disk("rootdisk", &content)]);
+    let reference = layout(&scene, "layout", &[artifact]);
+    let tar = scene.path("export.tar");
+    archive_layout(&scene.path("layout"), &tar);
+    // As its own tools push it: with the index.
+    wrap_index(&scene.path("layout"));
+    registry.push_layout("export:1", &reference, ALL);
+    for reference in [reference, archive(&tar), registry.reference("export:1")] {
+        let finished = scene.assert_imports(scene.import(&reference), &content, &reference);
+        let peak = finished.peak_rss_bytes.or_fail("the peak");
+        assert!(peak < testkit::process::PEAK_RSS_BYTES, "{reference}: {peak} bytes of memory");
+        for selector in ["rootdisk", "rootdisk.raw.zst", "io.kubevirt.disk.name=rootdisk"] {
+            let program = scene.import(&reference).args(["--layer", selector]);
+            scene.assert_imports(program, &content, selector);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_besides_the_target() {
+    let scene = Scene::new();
+    let content = disk::content(2, 4 * MIB);
+    let artifact = Artifact::kubevirt_export(vec![ArtifactLayer::kubevirt_disk("rootdisk", &content)]);
+    let reference = layout(&scene, "layout", &[artifact]);
+    let log = scene.path("strace.log");
+    let finished = syscalls::watched(scene.import(&reference), &log).start().wait();
+    finished.assert_success("under strace");
+    let calls = syscalls::created(&log);
+    assert!(calls.iter().all(|call| syscalls::is_about(call, &scene.disk())), "{calls:#?}");
+}
+
+#[test]
+fn a_machine_with_several_disks_has_one_selected() {
+    let scene = Scene::new();
+    let disks: Vec<_> = (0..3_u64).map(|seed| disk::content(seed, MIB * (seed + 1))).collect();
+    let layers = ["root", "data", "swap"].iter().zip(&disks);
+    let layers = layers.map(|(name, disk)| ArtifactLayer::kubevirt_disk(name, disk)).collect();
+    let reference = layout(&scene, "layout", &[Artifact::kubevirt_export(layers)]);
+
+    let text = "the artifact has several disks: root, data, swap; choose one with --layer";
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
+    let text = "no layer matches boot; there are: root, data, swap";
+    scene.assert_refused(scene.import(&reference).args(["--layer", "boot"]), SOURCE_FAILED, text);
+
+    let listed: Value = serde_json::from_str(&info(&["--json", &reference])).or_fail("JSON");
+    let listed = listed["disks"].as_array().or_fail("disks");
+    assert_eq!(listed.len(), 3, "{listed:?}");
+    for (entry, content) in listed.iter().zip(&disks) {
+        assert_eq!(entry["stated_size"], json!(content.len().to_string()));
+        for key in ["name", "digest", "layer"] {
+            let selector = entry[key].as_str().or_fail(key);
+            let program = scene.import(&reference).args(["--layer", selector]);
+            scene.assert_imports(program, content, selector);
+        }
+    }
+    let text = info(&[&reference]);
+    for part in ["layer              data", "stated disk size 2097152", "sha256:"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_file_pushed_by_oras_is_the_disk_whatever_its_type_says() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let image = Spec::new(Content::Sparse).build(&scene.path(""), "image");
+    let (qcow2, raw) =
+        (std::fs::read(&image.qcow2).or_fail("qcow2"), std::fs::read(&image.raw).or_fail("raw"));
+    let compressed = tools::COMPRESSORS.map(|name| (name, tools::filter(name, ["-c"], &qcow2)));
+    let files = [("qcow2", qcow2.clone()), ("raw", raw.clone())].into_iter().chain(compressed);
+    for (name, file) in files {
+        let title = format!("../../images/{name}\u{202e}");
+        let files = Artifact::of_files(vec![ArtifactLayer::oras_file(&title, &file)]);
+        // Image-spec 1.0, and the platform that `--artifact-platform` adds.
+        let old = Artifact {
+            artifact_type: None,
+            config: ("application/vnd.unknown.config.v1+json", "{\"a\":1}".to_owned()),
+            ..files.clone()
+        };
+        let config = (
+            "application/vnd.oci.image.config.v1+json",
+            r#"{"architecture":"amd64","os":"linux"}"#.to_owned(),
+        );
+        let with_platform = Artifact { config, ..files.clone() };
+        for (variant, artifact) in [("new", files), ("old", old), ("platform", with_platform)] {
+            let reference = layout(&scene, &format!("{name}-{variant}"), &[artifact]);
+            scene.assert_imports(scene.import(&reference), &raw, &reference);
+            if variant == "new" {
+                let tag = format!("oras:{name}");
+                registry.push_layout(&tag, &reference, &["--preserve-digests"]);
+                scene.assert_imports(scene.import(&registry.reference(&tag)), &raw, &tag);
+                assert!(info(&["--insecure", &registry.reference(&tag)]).contains("virtual size"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tar_in_an_artifact_is_searched_like_a_layer() {
+    let scene = Scene::new();
+    let content = disk::content(4, MIB);
+    let folder = |files: &[(&str, &[u8])]| {
+        let content = tools::filter("gzip", ["-c"], &tar(files));
+        Artifact::of_files(vec![ArtifactLayer {
+            media_type: "x/y",
+            content,
+            annotations: json!({ TITLE: "disk" }),
+        }])
+    };
+    let reference = layout(&scene, "disk", &[folder(&[("disk/disk.img", &content)])]);
+    scene.assert_imports(scene.import(&reference), &content, "disk/");
+    let reference = layout(&scene, "other", &[folder(&[("other/disk.img", &content)])]);
+    let text = "has no file in its folder `disk`";
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
+}
+
+#[test]
+fn a_disk_of_zeros_in_an_artifact_is_a_disk() {
+    let scene = Scene::new();
+    let mut content = vec![0; 2 << 20];
+    content[1 << 20..][..4].copy_from_slice(b"data");
+    let reference =
+        layout(&scene, "raw", &[Artifact::of_files(vec![ArtifactLayer::oras_file("d", &content)])]);
+    scene.assert_imports(scene.import(&reference), &content, "zeros");
+}
+
+#[test]
+fn an_index_of_podmans_machines_has_its_kind_selected() {
+    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let contents: Vec<_> = (0..4_u64).map(|seed| disk::content(20 + seed, MIB)).collect();
+    let kinds = [("applehv", "aarch64"), ("qemu", "aarch64"), ("applehv", "x86_64"), ("qemu", "x86_64")];
+    let artifacts: Vec<_> = kinds
+        .iter()
+        .zip(&contents)
+        .map(|((kind, architecture), content)| {
+            let title = format!("podman-machine.{architecture}.{kind}.raw.zst");
+            let layer = ArtifactLayer {
+                media_type: "application/zstd",
+                ..ArtifactLayer::oras_file(&title, &tools::filter("zstd", ["-c"], content))
+            };
+            Artifact::podman_machine(kind, architecture, layer)
+        })
+        .collect();
+    let reference = layout(&scene, "layout", &artifacts);
+    // A layout lists the images itself, a registry has an index.
+    wrap_index(&scene.path("layout"));
+    registry.push_layout("machine-os:5.7", &reference, ALL);
+    write_artifacts(&scene.path("layout"), &artifacts);
+    for reference in [reference, registry.reference("machine-os:5.7")] {
+        for (architecture, expected) in
+            [("amd64", &contents[3]), ("arm64", &contents[1]), ("aarch64", &contents[1])]
+        {
+            let program = scene.import_for(&reference, architecture).args(["--layer", "disktype=qemu"]);
+            scene.assert_imports(program, expected, architecture);
+        }
+        let text = "the index has several disks for this platform: disktype=applehv, disktype=qemu; choose";
+        scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
+        let listed: Value = serde_json::from_str(&info_insecure(&reference)).or_fail("JSON");
+        let digest = listed["disks"][1]["digest"].as_str().or_fail("a digest");
+        let program = scene.import_for(&reference, "s390x").args(["--layer", digest]);
+        scene.assert_imports(program, &contents[3], digest);
+        let text = "there are: linux/";
+        let program = scene.import_for(&reference, "s390x").args(["--layer", "disktype=qemu"]);
+        scene.assert_refused(program, SOURCE_FAILED, text);
+    }
+}
+
+fn info_insecure(reference: &str) -> String {
+    let insecure: &[&str] = if reference.starts_with("oci") { &[] } else { &["--insecure"] };
+    info(&[insecure, &["--json", "--architecture", "amd64", reference]].concat())
+}
+
+#[test]
+fn a_cut_artifact_is_continued_where_it_broke() {
+    let scene = Scene::new();
+    let content = disk::content(5, 8 * MIB);
+    let reference =
+        layout(&scene, "layout", &[Artifact::of_files(vec![ArtifactLayer::oras_file("disk.raw", &content)])]);
+    let registry = DockerRegistry::start(Setup::default());
+    registry.push_layout("a:1", &reference, &["--preserve-digests"]);
+    let authority = Authority::new().or_fail("an authority");
+    let plan = Plan {
+        matching: |request| request.path().contains("/blobs/"),
+        faults: vec![Fault::Cut(4 * MIB)],
+        ..Plan::default()
+    };
+    let gateway = Gateway::start_tls(registry.address(), plan, authority.server_config().or_fail("TLS"));
+    let gateway = gateway.or_fail("a gateway");
+    let program = scene.strict_import(&behind(&gateway, "a:1")).args(scene.trusting(&authority));
+    scene.assert_imports(program, &content, "cut at 50 %");
+    let sent = gateway.body_bytes();
+    assert!(sent < 8 * MIB * 101 / 100, "{sent} bytes were sent");
+    // The configuration of an artifact is not fetched.
+    let blobs = gateway.requests().iter().filter(|seen| seen.request.path().contains("/blobs/")).count();
+    assert_eq!(blobs, 2, "{:?}", gateway.requests());
+}
+
+#[test]
+fn damage_is_noticed() {
+    let scene = Scene::new();
+    let content = disk::content(6, MIB);
+    for (name, layer) in [
+        ("raw", ArtifactLayer::oras_file("disk.raw", &content)),
+        ("zstd", ArtifactLayer::kubevirt_disk("root", &content)),
+    ] {
+        let stored = layer.content.clone();
+        let folder = scene.path(name);
+        let names = write_artifacts(&folder, &[Artifact::of_files(vec![layer])]);
+        let blob = folder.join(names.last().or_fail("a layer"));
+        let mut bytes = stored.clone();
+        // The last bytes of a zstd stream are data or a checksum: the digest sees them before the decoder complains.
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(&blob, &bytes).or_fail("the layer");
+        let finished = scene.import(&directory(&folder)).run();
+        assert!(finished.code() != 0 && !scene.disk().exists(), "{name}: {}", finished.stderr);
+        std::fs::write(&blob, &stored[..last]).or_fail("the layer");
+        let finished = scene.import(&directory(&folder)).run();
+        assert!(finished.code() != 0 && !scene.disk().exists(), "{name}: {}", finished.stderr);
+        if name == "raw" {
+            assert!(finished.stderr.contains("given in the manifest"), "{}", finished.stderr);
+        }
+    }
+}
+
+#[test]
+fn artifacts_without_a_disk_are_described() {
+    let scene = Scene::new();
+    let chart = |layers| Artifact {
+        config: ("application/vnd.cncf.helm.config.v1+json", "{\"name\":\"x\"}".to_owned()),
+        ..Artifact::of_files(layers)
+    };
+    let file = |title: &str| ArtifactLayer {
+        annotations: json!({ TITLE: title }),
+        ..ArtifactLayer::oras_file("", b"text")
+    };
+    let reference = layout(&scene, "none", &[chart(Vec::new())]);
+    let text = "no disk found in the artifact (artifactType application/vnd.unknown.artifact.v1, config \
+                application/vnd.cncf.helm.config.v1+json, layers of type )";
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
+    let reference = layout(&scene, "two", &[chart(vec![file("../a\n\u{1b}[2J"), file("b")])]);
+    let text = "has several layers: ../a \\u{1b}[2J, b; choose one with --layer";
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
+    let reference = layout(
+        &scene,
+        "same",
+        &[chart(vec![file("x"), ArtifactLayer { content: b"y".to_vec(), ..file("x") }])],
+    );
+    let program = scene.import(&reference).args(["--layer", "x"]);
+    scene.assert_refused(program, SOURCE_FAILED, "several layers match x: x, x; choose one with --layer");
+    for selector in ["", "=x", "sha256:1"] {
+        let program = scene.import(&reference).args(["--layer", selector]);
+        scene.assert_refused(program, USAGE, "--layer");
+    }
+    let program = Program::new(crate::BINARY).args(["info", "--layer", "x", "/dev/null"]).run();
+    program.assert_failure(
+        USAGE,
+        "--layer is for http, https, docker, oci and oci-archive sources, not for files",
+    );
+}
+
+#[test]
+fn hostile_manifests_are_refused_within_the_memory() {
+    let scene = Scene::new();
+    let many = |count: usize, annotations: Value| {
+        let layer = ArtifactLayer { annotations, ..ArtifactLayer::oras_file("", b"x") };
+        Artifact::of_files(vec![layer; count])
+    };
+    let names: serde_json::Map<String, Value> = (0..300_000).map(|n| (format!("{n:x}"), json!(""))).collect();
+    for (name, artifact, text) in [
+        ("layers", many(10_000, json!({})), "the manifest has 10000 layers, at most 1024 are supported"),
+        ("titles", many(2, json!({ TITLE: "x".repeat(1 << 20) })), "choose one with --layer"),
+        ("size", many(2, Value::Object(names.clone())), "a document has at most 4194304"),
+        ("annotations", many(1, Value::Object(names)), "no layer matches x"),
+        ("title", many(1, json!({ TITLE: "x".repeat(3 << 20) })), "no layer matches x"),
+    ] {
+        let program = scene.import(&layout(&scene, name, &[artifact]));
+        let program = if text.starts_with("no layer") { program.args(["--layer", "x"]) } else { program };
+        let finished = scene.assert_refused(program, SOURCE_FAILED, text);
+        let peak = finished.peak_rss_bytes.or_fail("the peak");
+        assert!(peak < testkit::process::PEAK_RSS_BYTES, "{name}: {peak} bytes of memory");
+        assert!(finished.stderr.len() < 4096, "{name}: {}", finished.stderr);
+    }
+}
+
+#[test]
+fn a_bomb_in_a_layer_is_refused() {
+    let scene = Scene::new();
+    let zeros = vec![0; 64 << 20];
+    let once = tools::filter("zstd", ["-c", "-19", "--long=27"], &zeros);
+    let layers = (0..5).fold(once, |bytes, _| tools::filter("zstd", ["-c"], &bytes));
+    for media_type in ["application/vnd.kubevirt.disk.raw+zstd", "x/y"] {
+        let layer = ArtifactLayer { media_type, ..ArtifactLayer::oras_file("disk", &layers) };
+        let reference = layout(&scene, &media_type.replace('/', "-"), &[Artifact::of_files(vec![layer])]);
+        let finished = scene.import(&reference).run();
+        assert!(
+            finished.stderr.contains("more than 4 compressed layers inside each other"),
+            "{}",
+            finished.stderr
+        );
+        let peak = finished.peak_rss_bytes.or_fail("the peak");
+        assert!(peak < testkit::process::PEAK_RSS_BYTES, "{peak} bytes of memory");
+    }
+}
+
+#[test]
+fn indexes_inside_each_other_end() {
+    let scene = Scene::new();
+    let content = disk::content(7, MIB);
+    let artifact = Artifact::of_files(vec![ArtifactLayer::oras_file("disk", &content)]);
+    let reference = layout(&scene, "layout", &[artifact]);
+    for _ in 0..3 {
+        wrap_index(&scene.path("layout"));
+    }
+    scene.assert_imports(scene.import(&reference), &content, "three indexes");
+    let program = scene.import(&reference).args(["--layer", &format!("sha256:{}", "0".repeat(64))]);
+    scene.assert_refused(program, SOURCE_FAILED, "no layer matches sha256:000");
+    for _ in 0..3 {
+        wrap_index(&scene.path("layout"));
+    }
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "more than 4 indexes inside each other");
+    // An index cannot hold its own digest, so one that claims it is refused as damaged.
+    let index = scene.path("layout/index.json");
+    let text = std::fs::read_to_string(&index).or_fail("index.json");
+    let document: Value = serde_json::from_str(&text).or_fail("JSON");
+    let digest = document["manifests"][0]["digest"].as_str().or_fail("a digest").to_owned();
+    let blob = scene.path("layout/blobs").join(digest.replace(':', "/"));
+    std::fs::write(blob, &text).or_fail("the index");
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "the source announced sha256:");
+}

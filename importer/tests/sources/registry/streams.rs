@@ -1,0 +1,92 @@
+//! The tar of an OCI layout on a web server, as KubeVirt serves its exports.
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::oci::{Artifact, ArtifactLayer, tar_layout, write_artifacts};
+use testkit::origin::{Object, Origin, Ranges, Script};
+use testkit::process::Program;
+
+use super::scene::{MIB, SOURCE_FAILED, Scene};
+
+/// Three disks, and the tar of their layout in the order that `order` makes.
+fn export(scene: &Scene, order: impl FnOnce(&mut Vec<String>)) -> ([Vec<u8>; 3], Vec<u8>) {
+    let disks = [(1, 2), (2, 6), (3, 1)].map(|(seed, mib)| disk::content(seed, mib * MIB));
+    let layers = ["root", "data", "swap"].iter().zip(&disks);
+    // Stored raw in the middle, so that it is larger than a document may be.
+    let mut layers: Vec<_> = layers.map(|(name, disk)| ArtifactLayer::kubevirt_disk(name, disk)).collect();
+    layers[1].content.clone_from(&disks[1]);
+    let folder = scene.path("layout");
+    let mut names = write_artifacts(&folder, &[Artifact::kubevirt_export(layers)]);
+    order(&mut names);
+    (disks, tar_layout(&folder, &names))
+}
+
+fn import(scene: &Scene, url: &str, layer: Option<&str>) -> Program {
+    let program = Program::new(crate::BINARY).args(["import", url]).arg(scene.disk());
+    layer.into_iter().fold(program, |program, layer| program.args(["--layer", layer]))
+}
+
+#[test]
+fn each_disk_of_an_export_is_imported_in_one_pass() {
+    let scene = Scene::new();
+    let (disks, tar) = export(&scene, |_| {});
+    let origin =
+        Origin::start(Script { object: Object::new(tar, None), ranges: Ranges::Refused, ..Script::new("") })
+            .or_fail("an origin");
+    let url = origin.url("/export.oci.tar");
+    for (name, content) in ["root", "data", "swap"].iter().zip(&disks) {
+        let finished = scene.assert_imports(import(&scene, &url, Some(name)), content, name);
+        let peak = finished.peak_rss_bytes.or_fail("the peak");
+        assert!(peak < testkit::process::PEAK_RSS_BYTES, "{name}: {peak} bytes of memory");
+    }
+    assert_eq!(origin.requests().len(), 3, "{:?}", origin.requests());
+    let text = "the artifact has several disks: root, data, swap; choose one with --layer";
+    scene.assert_refused(import(&scene, &url, None), SOURCE_FAILED, text);
+    let listed = Program::new(crate::BINARY).args(["info", &url]).run();
+    listed.assert_success("info");
+    assert!(listed.stdout.contains("layer              swap"), "{}", listed.stdout);
+    let text = "no layer matches boot; there are: root, data, swap";
+    scene.assert_refused(import(&scene, &url, Some("boot")), SOURCE_FAILED, text);
+    let checksum = format!("sha256:{}", "0".repeat(64));
+    let program = import(&scene, &url, Some("root")).args(["--checksum", &checksum]);
+    scene.assert_refused(program, SOURCE_FAILED, "a checksum of the whole tar is not supported");
+}
+
+#[test]
+fn layers_before_the_manifest_are_refused_without_reading_them() {
+    let scene = Scene::new();
+    let (_, tar) = export(&scene, |names| names.reverse());
+    let origin = Origin::start(Script::new(tar)).or_fail("an origin");
+    let text = "the OCI layout cannot be read in one pass: its files do not come in the order";
+    scene.assert_refused(import(&scene, &origin.url("/x.tar"), Some("root")), SOURCE_FAILED, text);
+}
+
+#[test]
+fn damaged_and_incomplete_exports_are_refused() {
+    let scene = Scene::new();
+    let (_, tar) = export(&scene, |_| {});
+    let half = tar[..4 << 20].to_vec();
+    let mut damaged = tar.clone();
+    damaged[5 << 20] ^= 1;
+    for (tar, text) in [(half, "the archive is cut short"), (damaged, "the bytes that arrived have sha256:")]
+    {
+        let origin = Origin::start(Script::new(tar)).or_fail("an origin");
+        let finished = import(&scene, &origin.url("/x.tar"), Some("data")).run();
+        assert!(finished.code() != 0 && finished.stderr.contains(text), "{text}: {}", finished.stderr);
+        assert!(!scene.disk().exists(), "{text}");
+    }
+}
+
+#[test]
+fn other_content_of_web_servers_has_no_layers() {
+    let scene = Scene::new();
+    let content = disk::content(9, MIB);
+    let origin = Origin::start(Script::new(content.clone())).or_fail("an origin");
+    let url = origin.url("/disk.img");
+    scene.assert_imports(import(&scene, &url, None), &content, "a raw disk");
+    let text = "is not the tar of an OCI layout, so it has no layer root";
+    scene.assert_refused(import(&scene, &url, Some("root")), SOURCE_FAILED, text);
+    let program =
+        Program::new(crate::BINARY).args(["unpack", "--layer", "root", &url]).arg(scene.path("files"));
+    program.run().assert_failure(super::scene::USAGE, "--layer is for disk images on a web server");
+}
