@@ -37,6 +37,22 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
     super::print_bytes(text.as_bytes())
 }
 
+/// The fields of a JSON object that describe an image and not its source.
+const FIELDS_OF_IMAGES: [&str; 12] = [
+    "source_bytes",
+    "layers",
+    "format",
+    "virtual_size",
+    "allocated_bytes",
+    "cluster_size",
+    "features",
+    "references",
+    "snapshots",
+    "volume",
+    "refused",
+    "changed",
+];
+
 /// The facts about a source.
 enum InfoFacts {
     /// About one image.
@@ -69,7 +85,12 @@ fn disks_as_json(name: &str, disks: &[ArtifactDisk]) -> Value {
             "stated_size": disk.stated_size,
         })
     };
-    json!({ "source": name, "disks": disks.iter().map(as_json).collect::<Vec<_>>() })
+    let mut object = json!({ "source": name, "disks": disks.iter().map(as_json).collect::<Vec<_>>() });
+    // No field is ever absent.
+    for field in FIELDS_OF_IMAGES {
+        object[field] = Value::Null;
+    }
+    object
 }
 
 fn disks_as_text(name: &str, disks: &[ArtifactDisk]) -> String {
@@ -115,6 +136,7 @@ fn as_json(name: &str, image: &Inspection, overhead: f64) -> Value {
         })),
         "refused": image.refused,
         "changed": image.changed.map(|(bytes, areas)| json!({ "bytes": bytes, "areas": areas })),
+        "disks": null,
     })
 }
 
@@ -201,6 +223,25 @@ mod tests {
         assert_eq!(volume_size(1 << 30, 0.06), 1_138_166_334);
         assert_eq!(volume_size(1, 0.0), 1 << 20);
         assert_eq!(volume_size(u64::MAX, 0.0), u64::MAX);
+    }
+
+    #[test]
+    fn both_kinds_of_objects_have_the_same_fields() {
+        let image = Inspection {
+            layers: Vec::new(),
+            format: diskimage::Format::Raw,
+            source_bytes: None,
+            virtual_size: None,
+            allocated_bytes: None,
+            cluster_size: None,
+            features: Vec::new(),
+            references: Vec::new(),
+            snapshots: 0,
+            refused: None,
+            changed: None,
+        };
+        let fields = |object: &Value| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(fields(&as_json("", &image, 0.0)), fields(&disks_as_json("", &[])));
     }
 
     #[test]

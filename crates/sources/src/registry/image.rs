@@ -1,6 +1,6 @@
 //! Selection of one image, from the manifest or index of an endpoint to the part with the disk.
 
-use datapath::error::SourceError;
+use datapath::error::{SourceError, SourceErrorKind};
 
 use super::RegistryOptions;
 use super::choice::{DiskChoice, ImageManifest, check_rivals, layer_names, no_match_error};
@@ -110,8 +110,12 @@ fn select_manifest(
     }
     let mut names = Vec::new();
     for image in index.manifests.into_iter().take(MAX_SEARCHED) {
+        let served = match store.read_manifest(&image) {
+            // A copy of a repository may lack the images for other platforms.
+            Err(error) if error.kind() == SourceErrorKind::Status(404) => continue,
+            read => read.map_err(pull_error)?,
+        };
         // Indexes in it are not searched: tools create one level.
-        let served = store.read_manifest(&image).map_err(pull_error)?;
         if let ParsedManifest::Image { layers, .. } = parse_manifest(&served)? {
             if layers.iter().any(|layer| selector.selects_layer(layer)) {
                 return Ok(image);

@@ -3,7 +3,7 @@
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::oci::{Artifact, ArtifactLayer, tar_layout, write_artifacts};
-use testkit::origin::{Object, Origin, Ranges, Script};
+use testkit::origin::{Fault, Object, Origin, Ranges, Script};
 use testkit::process::Program;
 
 use super::scene::{MIB, SOURCE_FAILED, Scene};
@@ -50,6 +50,21 @@ fn each_disk_of_an_export_is_imported_in_one_pass() {
     let checksum = format!("sha256:{}", "0".repeat(64));
     let program = import(&scene, &url, Some("root")).args(["--checksum", &checksum]);
     scene.assert_refused(program, SOURCE_FAILED, "a checksum of the whole tar is not supported");
+}
+
+#[test]
+fn folders_may_come_first_and_a_broken_connection_is_resumed() {
+    let scene = Scene::new();
+    // The order of the image in upstream's tests.
+    let (disks, tar) = export(&scene, |names| {
+        names.splice(0..0, ["blobs/", "blobs/sha256/"].map(str::to_owned));
+    });
+    let length = tar.len() as u64;
+    let faults = vec![Fault::CutAt(length / 2)];
+    let origin = Origin::start(Script { faults, ..Script::new(tar) }).or_fail("an origin");
+    scene.assert_imports(import(&scene, &origin.url("/x.tar"), Some("data")), &disks[1], "cut at 50 %");
+    let sent: u64 = origin.requests().iter().map(|request| request.body_bytes).sum();
+    assert!(sent < length * 101 / 100, "{sent} of {length} bytes were sent");
 }
 
 #[test]
