@@ -38,7 +38,7 @@ compiler=(gcc libc6-dev)
 # The workspace package of each program.
 declare -A package=(
     [cdi-importer]=importer [cdi-uploadserver]=uploadserver [cdi-uploadproxy]=uploadproxy [cdi-cloner]=cloner [kubectl-cdi]=kubectl-cdi
-    [cdi-containerimage-server]=containerimage-server [cdi-image-size-detection]=imagetools [cdi-source-update-poller]=poller [qemu-img]=imagetools
+    [cdi-containerimage-server]=containerimage-server [cdi-env-extractor]=env-extractor [cdi-image-size-detection]=imagetools [cdi-source-update-poller]=poller [qemu-img]=imagetools
 )
 
 # The glibc for other architectures. That of Debian's cross compilers is as old as the suite and
