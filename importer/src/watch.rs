@@ -9,7 +9,6 @@ use datapath::facts::ImageFacts;
 use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
 use program::metrics::{MetricsRegistry, ProgressMetric};
 use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics, writer_troubles};
-use volume::messages::ProductKind;
 use volume::watch::{self, PhaseTracker};
 
 const DEPRECATED: DeprecatedNames = &[
@@ -36,14 +35,14 @@ impl PodWatch {
         registry: &MetricsRegistry,
         progress: (&'static str, &'static str),
         owner_uid: &str,
-        made: ProductKind,
+        phases: PhaseTracker,
     ) -> Self {
         let (name, help) = progress;
         let metrics = TransferMetrics::new(registry, "importer", writer_troubles(), DEPRECATED);
         Self {
             progress: registry.add_progress(name, help, owner_uid),
             counted: CountedTransfer::new(Arc::new(metrics)),
-            phases: PhaseTracker::new(made),
+            phases,
         }
     }
 
@@ -95,13 +94,15 @@ impl Observer for PodWatch {
 #[cfg(test)]
 mod tests {
     use program::metrics::IMPORT_PROGRESS;
+    use volume::messages::ProductKind;
 
     use super::*;
 
     #[test]
     fn progress_is_absent_before_the_first_byte_and_full_only_at_the_end() {
         let registry = MetricsRegistry::default();
-        let watch = PodWatch::new(&registry, IMPORT_PROGRESS, "uid", ProductKind::Disk);
+        let phases = PhaseTracker::new(ProductKind::Disk);
+        let watch = PodWatch::new(&registry, IMPORT_PROGRESS, "uid", phases);
         let shown = || {
             let text = registry.encode_text();
             let line = text.lines().find(|line| line.starts_with(IMPORT_PROGRESS.0)).map(str::to_owned);

@@ -22,6 +22,10 @@ pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
 pub const SCRATCH: &str = "/scratch";
 /// CA certificates of the cluster's import proxy.
 pub const PROXY_CERTS: &str = "/proxycerts/";
+/// CA certificates that the administrator of CDI wants every import to trust.
+pub const TRUSTED_CERTS: &str = "/trustedcacerts/";
+/// Directory with the certificate and the key of the metrics endpoint.
+pub const METRICS_CERTS: &str = "/etc/prometheus-certs";
 /// Secrets that contain extra HTTP headers, one directory for each.
 pub const EXTRA_HEADERS: &str = "/extraheaders";
 /// The file whose text the kubelet reports as the reason why a container ended.
@@ -74,6 +78,16 @@ impl PodPaths {
     /// Returns the actual path of [`PROXY_CERTS`].
     pub fn proxy_certs(&self) -> PathBuf {
         self.resolve_path(PROXY_CERTS)
+    }
+
+    /// The actual path of [`TRUSTED_CERTS`].
+    pub fn trusted_certs(&self) -> PathBuf {
+        self.resolve_path(TRUSTED_CERTS)
+    }
+
+    /// The actual path of [`METRICS_CERTS`].
+    pub fn metrics_certs(&self) -> PathBuf {
+        self.resolve_path(METRICS_CERTS)
     }
 
     /// Returns the actual path of [`EXTRA_HEADERS`].

@@ -78,6 +78,33 @@ impl TerminationMessage {
         }
         Ok(json)
     }
+
+    /// Removes labels, from the last one on, until the message can be written. Returns the removed
+    /// labels. Fails, without any label left, if the rest of the message is too long.
+    pub fn drop_excess_labels(&mut self) -> Result<BTreeMap<String, String>, ReportError> {
+        /// The JSON around all labels: `"labels":{` and `},`, less the comma behind the last one.
+        const FRAME_BYTES: usize = 11;
+        let mut labels = std::mem::take(&mut self.labels);
+        let mut length = self.to_json()?.len() + FRAME_BYTES;
+        let mut first_excess = None;
+        for (key, value) in &labels {
+            // Quotes, colon and comma. Encoding the whole message for each label would take
+            // quadratic time.
+            length += json_length(key)? + json_length(value)? + 2;
+            if length > MAX_LENGTH_BYTES {
+                first_excess = Some(key.clone());
+                break;
+            }
+        }
+        let excess = first_excess.map(|key| labels.split_off(&key)).unwrap_or_default();
+        self.labels = labels;
+        Ok(excess)
+    }
+}
+
+/// The length of `text` as a string in JSON, with its quotes.
+fn json_length(text: &str) -> Result<usize, ReportError> {
+    Ok(printable::escape_json(&serde_json::to_string(text)?).len())
 }
 
 /// Logs `message` as JSON and writes it to `path`. A message that is too long is not written.
@@ -186,6 +213,30 @@ mod tests {
         let error = write_json(&path, &message(MAX_LENGTH_BYTES - frame + 1)).unwrap_err();
         assert_eq!(error.to_string(), "Termination message length 4097 exceeds maximum length of 4096 bytes");
         assert_eq!(fs::read(&path).unwrap().len(), MAX_LENGTH_BYTES, "the old message is untouched");
+    }
+
+    #[test]
+    fn labels_fill_the_message_to_its_last_byte_and_no_further() {
+        let full = |count: usize| TerminationMessage {
+            labels: (0..count).map(|number| (format!("label-{number:04}"), "\u{e4}\"".to_owned())).collect(),
+            ..TerminationMessage::default()
+        };
+        for padding in 0..40 {
+            let rest = TerminationMessage { message: Some("x".repeat(padding)), ..full(0) };
+            let mut message = TerminationMessage { labels: full(400).labels, ..rest.clone() };
+            let excess = message.drop_excess_labels().unwrap();
+            assert_eq!(message.labels.len() + excess.len(), 400);
+            assert!(message.labels.keys().next_back() < excess.keys().next());
+            message.to_json().unwrap();
+            let (key, value) = excess.into_iter().next().unwrap();
+            message.labels.insert(key, value);
+            assert!(message.to_json().is_err(), "one more label fits");
+        }
+        let mut small = full(2);
+        assert!(small.drop_excess_labels().unwrap().is_empty());
+        assert_eq!(small, full(2));
+        let mut long = TerminationMessage { message: Some("x".repeat(MAX_LENGTH_BYTES)), ..full(1) };
+        long.drop_excess_labels().unwrap_err();
     }
 
     #[test]

@@ -62,6 +62,12 @@ impl FileSource {
         Ok(Self { name, kind, stop })
     }
 
+    /// Reads the open regular file `file`, which messages call `path`.
+    pub fn from_regular_file(file: File, path: &Path, stop: CancellationToken) -> io::Result<Self> {
+        let kind = FileKind::Local(Arc::new(LocalFile::new(file)?));
+        Ok(Self { name: path.display().to_string(), kind, stop })
+    }
+
     /// Opens standard input. Its length is treated as unknown, whatever it is connected to.
     fn open_stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();

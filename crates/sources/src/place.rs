@@ -213,8 +213,13 @@ pub struct OpenedSource {
 pub enum SourceInfo {
     /// No additional information.
     None,
-    /// Environment variables of a container image, `NAME=value` each.
-    Variables(Vec<String>),
+    /// A container image.
+    Image {
+        /// Environment variables of its containers, `NAME=value` each.
+        variables: Vec<String>,
+        /// Digest of the manifest or index that the reference names.
+        digest: String,
+    },
     /// Returns what the VDDK library reports about itself. The information is complete when the
     /// first byte has been read.
     Library(Box<dyn Fn() -> VddkLibraryInfo>),
@@ -248,8 +253,8 @@ pub fn open_source(place: &SourceLocation, network: &Arc<Network>) -> Result<Ope
         }
         SourceLocation::Registry { reference, options } => {
             let source = RegistrySource::open(reference, network, options)?;
-            let variables = source.env_variables().to_vec();
-            OpenedSource::new(source, SourceInfo::Variables(variables))
+            let (variables, digest) = (source.env_variables().to_vec(), source.image_digest().to_owned());
+            OpenedSource::new(source, SourceInfo::Image { variables, digest })
         }
         SourceLocation::Nbd(uri) => alone(Box::new(NbdSource::open(uri, network)?)),
         SourceLocation::ImageIo { api, disk_id, checkpoints } => {

@@ -49,6 +49,15 @@ impl Identity {
         self.key.serialize_pem()
     }
 
+    /// A server with this certificate that asks for none of its clients.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, Error> {
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], self.key_der())?;
+        Ok(Arc::new(config))
+    }
+
     fn key_der(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
     }
@@ -168,12 +177,7 @@ impl Authority {
     /// `names`.
     pub fn server_config_for(&self, names: &[&str]) -> Result<Arc<ServerConfig>, Error> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let server = self.server_named(&names, KeyKind::Ecdsa)?;
-        let config = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![server.certificate.clone()], server.key_der())?;
-        Ok(Arc::new(config))
+        self.server_named(&names, KeyKind::Ecdsa)?.server_config()
     }
 
     /// The configuration of a server with this certificate that requires a client certificate of

@@ -26,32 +26,48 @@ pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
     );
 }
 
+/// Logs that the phase `name` began.
+pub fn log_phase(name: &str) {
+    tracing::info!("New phase: {name}");
+}
+
 /// Tracks and logs the phases of a transfer.
 #[derive(Debug)]
 pub struct PhaseTracker {
     /// The most recent [`TransferPhase`], as a number.
     current: AtomicU8,
     made: ProductKind,
+    /// True for a disk that CDI's importer converts from a file.
+    is_conversion: bool,
 }
 
 impl PhaseTracker {
     /// Creates a tracker for a transfer that produces `made`. Its first phase is `Info`.
     pub fn new(made: ProductKind) -> Self {
-        Self { current: AtomicU8::new(TransferPhase::Info as u8), made }
+        Self { current: AtomicU8::new(TransferPhase::Info as u8), made, is_conversion: false }
+    }
+
+    /// Starts like [`PhaseTracker::new`] for a disk in an image that the kubelet has mounted. CDI's
+    /// importer calls the transfer of such a disk `Convert`.
+    pub fn new_conversion() -> Self {
+        Self { is_conversion: true, ..Self::new(ProductKind::Disk) }
     }
 
     /// Records and logs that `phase` began.
     pub fn begin_phase(&self, phase: TransferPhase) {
         self.current.store(phase as u8, Ordering::Relaxed);
         let name = match (phase, self.made) {
+            // Logged already, before the image was opened.
+            (TransferPhase::Info, _) if self.is_conversion => return,
             (TransferPhase::Info, _) => "Info",
+            (TransferPhase::Transfer, _) if self.is_conversion => "Convert",
             (TransferPhase::Transfer, ProductKind::Disk | ProductKind::Changes) => "TransferDataFile",
             (TransferPhase::Transfer, ProductKind::Directory) => "TransferDataDir",
             (TransferPhase::Transfer, ProductKind::Delta) => "MergeDelta",
             (TransferPhase::Resize, _) => "Resize",
             (TransferPhase::Complete, _) => "Complete",
         };
-        tracing::info!("New phase: {name}");
+        log_phase(name);
     }
 
     /// Returns the most recent phase.

@@ -15,6 +15,7 @@ use volume::{TargetVolume, watch};
 
 use super::config::{Config, RemoteSource, SourceConfig};
 use super::message::PodImportError;
+use super::provenance::Provenance;
 use crate::watch::PodWatch;
 
 /// Message that the controllers expect after every success.
@@ -69,15 +70,15 @@ impl PodImport {
             tracing::info!("Checksum validation enabled: {checksum}");
         }
         let opened = self.open_source(remote)?;
-        let verified = match remote.made {
+        let imported = match remote.made {
             ProductKind::Disk => self.transfer_disk(remote, &*opened.source)?,
             ProductKind::Directory => self.unpack_archive(remote, &*opened.source)?,
             ProductKind::Delta | ProductKind::Changes => self.apply_delta(remote, &*opened.source)?,
         };
-        if let Some(checksum) = verified {
+        if let Some(checksum) = &imported.digest {
             tracing::info!("Checksum verification passed: {checksum}");
         }
-        Ok(self.complete_message(opened, self.success_message()))
+        Ok(self.complete_message(opened, imported, self.success_message()))
     }
 
     /// Writes an image to the disk. Returns the verified checksum, as the next two functions do.
@@ -85,7 +86,7 @@ impl PodImport {
         &self,
         remote: &RemoteSource,
         source: &dyn Source,
-    ) -> Result<Option<String>, PodImportError> {
+    ) -> Result<Provenance, PodImportError> {
         let target = self.volume.target_options(&self.config.wanted);
         let report = transfer::transfer_image(
             source,
@@ -96,14 +97,14 @@ impl PodImport {
         )
         .map_err(|error| self.record_failure(&error, ProductKind::Disk))?;
         watch::log_transfer(report.source_bytes, report.written_bytes, &target.path);
-        Ok(report.checksum)
+        Ok(Provenance { digest: report.checksum, disk_bytes: Some(report.virtual_size) })
     }
 
     fn unpack_archive(
         &self,
         remote: &RemoteSource,
         source: &dyn Source,
-    ) -> Result<Option<String>, PodImportError> {
+    ) -> Result<Provenance, PodImportError> {
         if self.volume.is_device {
             return Err(PodImportError::from_process(
                 "an archive needs a volume with a filesystem, and this one is a block device",
@@ -117,15 +118,11 @@ impl PodImport {
         let report = archive::unpack_archive(source, &target, &self.read_options(remote))
             .map_err(|error| self.record_failure(&error, ProductKind::Directory))?;
         watch::log_unpacked(&report, &target.dir);
-        Ok(report.checksum)
+        Ok(Provenance { digest: report.checksum, disk_bytes: None })
     }
 
     /// Applies the difference to the disk that an earlier stage of a warm import has written.
-    fn apply_delta(
-        &self,
-        remote: &RemoteSource,
-        source: &dyn Source,
-    ) -> Result<Option<String>, PodImportError> {
+    fn apply_delta(&self, remote: &RemoteSource, source: &dyn Source) -> Result<Provenance, PodImportError> {
         let base = delta::DeltaBase {
             path: self.volume.path.clone(),
             available: self.volume.available,
@@ -136,7 +133,7 @@ impl PodImport {
         let report = delta::apply_delta(source, &base, &self.read_options(remote), &self.write_options())
             .map_err(|error| self.record_failure(&error, remote.made))?;
         watch::log_transfer(report.source_bytes, report.written_bytes, &base.path);
-        Ok(report.checksum)
+        Ok(Provenance { digest: report.checksum, disk_bytes: None })
     }
 
     fn record_failure(&self, error: &Error, made: ProductKind) -> PodImportError {

@@ -5,17 +5,20 @@ use datapath::observe::TransferPhase;
 use datapath::{Error, disk};
 use volume::messages::{self, ProductKind};
 
+use super::image_volume::ImageVolumeError;
+
 /// Prefix of most messages. Failures to connect to the source have prefixes of their own.
 pub(super) const PROCESS: &str = "Unable to process data: ";
 
 /// Upstream's words for a failure to read a container image. Upstream reads it only after the
 /// transfer has begun.
-const REGISTRY: &str = "Unable to transfer source data to scratch space: Failed to read registry image: ";
+const SCRATCH: &str = "Unable to transfer source data to scratch space: ";
+const REGISTRY: &str = "Failed to read registry image: ";
 
 /// Returns the prefix of messages about a source of this `kind` that could not be opened.
 pub(super) fn connect_prefix(kind: &str) -> String {
     match kind {
-        "registry" => format!("{PROCESS}{REGISTRY}"),
+        "registry" => format!("{PROCESS}{SCRATCH}{REGISTRY}"),
         _ => format!("Unable to connect to {kind} data source: "),
     }
 }
@@ -38,6 +41,12 @@ impl PodImportError {
             SourceErrorKind::Stopped => Self::Stopped,
             _ => Self::Text(format!("{}{error}", connect_prefix(kind))),
         }
+    }
+
+    /// Creates the error for an image that the kubelet has mounted, and whose disk cannot be used.
+    pub(super) fn from_image_volume(error: &ImageVolumeError) -> Self {
+        let read = if matches!(error, ImageVolumeError::Bootc(_)) { REGISTRY } else { "" };
+        Self::Text(format!("{PROCESS}{SCRATCH}{read}{error}"))
     }
 
     /// Creates the error for a transfer that failed in `phase` while it made `made`.

@@ -4,10 +4,13 @@
 //! → termination message.
 
 mod config;
+mod image_volume;
 mod import;
+mod labels;
 mod message;
 mod node_pull;
 mod open;
+mod provenance;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -58,7 +61,7 @@ async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitRe
     // This is separate from the import, which may hang: the message has to be written even then.
     let ending = ExitReporter { done_file: config.done_file.clone(), paths: paths.clone(), shutdown };
     let import = PodImport {
-        watch: Arc::new(PodWatch::new(&registry, IMPORT_PROGRESS, &config.owner_uid, config.product_kind())),
+        watch: Arc::new(PodWatch::new(&registry, IMPORT_PROGRESS, &config.owner_uid, config.phase_tracker())),
         config,
         paths,
         volume,

@@ -1,12 +1,11 @@
 //! Node pull: a side container with the user's image serves the disk, and files signal when each
 //! side is ready.
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datapath::source::Source;
 use tokio_util::sync::CancellationToken;
@@ -14,9 +13,10 @@ use url::Url;
 
 use super::message::PodImportError;
 
-/// Pause between two checks for the ready file, and the number of checks.
-pub(super) const POLL: Duration = Duration::from_secs(1);
-const POLLS: u32 = 60;
+/// The wait of a pod for the ready file. Before the side container starts, the kubelet pulls the
+/// user's image: cdi#4253 measured 114 s for one pull.
+pub(super) const READY_WAIT: FileWait =
+    FileWait { poll: Duration::from_secs(1), limit: Duration::from_secs(30 * 60) };
 
 /// Maximum length of the file name in the ready file (`NAME_MAX` is 255).
 const MAX_READY_BYTES: u64 = 4096;
@@ -26,25 +26,37 @@ const MAX_INFO_BYTES: usize = 1 << 20;
 /// Name of the disk in the endpoint, used until the side container provides the actual name.
 const DEFAULT_DISK: &str = "disk.img";
 
+/// A wait for a file that another container creates.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileWait {
+    /// Pause between two checks.
+    pub(super) poll: Duration,
+    /// Longest wait; the file is checked for once more at its end.
+    pub(super) limit: Duration,
+}
+
 /// Waits until `file` exists and returns its content: the name of the disk in the side container.
-/// Fails after [`POLLS`] checks.
 pub(super) fn wait_for_ready(
     file: &Path,
-    poll: Duration,
+    wait: FileWait,
     stop: &CancellationToken,
 ) -> Result<String, PodImportError> {
-    for _ in 0..POLLS {
+    let start = Instant::now();
+    loop {
         if file.exists() {
             return read_name(file).map_err(|error| {
                 PodImportError::from_process(format_args!("cannot read {}: {error}", file.display()))
             });
         }
-        std::thread::sleep(poll);
+        let left = wait.limit.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(PodImportError::Text(format!("Timeout waiting for file {}", file.display())));
+        }
+        std::thread::sleep(wait.poll.min(left));
         if stop.is_cancelled() {
             return Err(PodImportError::Stopped);
         }
     }
-    Err(PodImportError::Text(format!("Timeout waiting for file {}", file.display())))
 }
 
 fn read_name(file: &Path) -> io::Result<String> {
@@ -77,21 +89,13 @@ pub(super) fn info_url(endpoint: &Url) -> Url {
     url
 }
 
-/// Reads labels for the volume from the environment of the user's container, which is the JSON
-/// `{"env": ["NAME=value", …]}`. A failure is only logged, because labels are optional.
-pub(super) fn read_labels(info: &dyn Source) -> BTreeMap<String, String> {
-    match read_info(info) {
-        Ok(variables) => labels_of(&variables),
-        Err(error) => {
-            tracing::error!("cannot read the labels of the container: {error}");
-            BTreeMap::new()
-        }
-    }
-}
-
-/// Returns the labels among the variables of a container. Each variable is `NAME=value`.
-pub(super) fn labels_of(variables: &[String]) -> BTreeMap<String, String> {
-    variables.iter().filter_map(|variable| parse_label(variable)).collect()
+/// Reads the environment of the user's container, which is the JSON `{"env": ["NAME=value", …]}`. A
+/// failure is only logged, because labels are optional.
+pub(super) fn read_variables(info: &dyn Source) -> Vec<String> {
+    read_info(info).unwrap_or_else(|error| {
+        tracing::error!("cannot read the labels of the container: {error}");
+        Vec::new()
+    })
 }
 
 fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
@@ -112,24 +116,6 @@ fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
     Ok(info.env)
 }
 
-/// Converts `A_B_KUBEVIRT_IO_C_D=v` to the label `a.b.kubevirt.io/c-d: v`. Returns `None` for
-/// other variables.
-fn parse_label(variable: &str) -> Option<(String, String)> {
-    const MARK: &str = "KUBEVIRT_IO_";
-    let (name, value) = variable.split_once('=')?;
-    let (before, after) = name.split_once(MARK)?;
-    let domain: String = before.trim_end_matches('_').split('_').filter(|part| !part.is_empty()).fold(
-        String::new(),
-        |mut domain, part| {
-            domain.push_str(part);
-            domain.push('.');
-            domain
-        },
-    );
-    let key = format!("{domain}kubevirt.io/{}", after.replace('_', "-"));
-    Some((key.to_lowercase(), value.to_owned()))
-}
-
 /// Creates the done file, by which the side container knows that its disk is no longer needed. The
 /// file must not exist yet. A failure is only logged.
 pub(super) fn create_done_file(file: &Path) {
@@ -143,7 +129,7 @@ pub(super) fn create_done_file(file: &Path) {
 mod tests {
     use super::*;
 
-    const TICK: Duration = Duration::from_millis(1);
+    const SHORT: FileWait = FileWait { poll: Duration::from_millis(1), limit: Duration::from_millis(50) };
 
     fn renamed(name: &str) -> String {
         endpoint_of(&Url::parse("http://localhost:8100/disk.img").unwrap(), name).into()
@@ -168,32 +154,38 @@ mod tests {
     fn waiting_for_the_ready_file_ends_with_the_file_or_a_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let (file, stop) = (folder.path().join("ready"), CancellationToken::new());
-        let Err(PodImportError::Text(text)) = wait_for_ready(&file, TICK, &stop) else { panic!("no file") };
+        let Err(PodImportError::Text(text)) = wait_for_ready(&file, SHORT, &stop) else { panic!("no file") };
         assert_eq!(text, format!("Timeout waiting for file {}", file.display()));
         fs::write(&file, "fedora.qcow2\n").unwrap();
-        assert_eq!(wait_for_ready(&file, TICK, &stop).unwrap(), "fedora.qcow2");
+        assert_eq!(wait_for_ready(&file, SHORT, &stop).unwrap(), "fedora.qcow2");
         stop.cancel();
         assert!(matches!(
-            wait_for_ready(&folder.path().join("never"), TICK, &stop),
+            wait_for_ready(&folder.path().join("never"), SHORT, &stop),
             Err(PodImportError::Stopped)
         ));
     }
 
     #[test]
-    fn variables_of_kubevirt_become_labels() {
-        for (variable, key, value) in [
-            ("TEST_TEST_KUBEVIRT_IO_TEST_TEST=v", "test.test.kubevirt.io/test-test", "v"),
-            (
-                "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small",
-                "instancetype.kubevirt.io/default-instancetype",
-                "u1.small",
-            ),
-            ("KUBEVIRT_IO_X=a=B", "kubevirt.io/x", "a=B"),
-        ] {
-            assert_eq!(parse_label(variable), Some((key.to_owned(), value.to_owned())));
-        }
-        for variable in ["PATH=/bin", "KUBEVIRT_IO_X", "KUBEVIRT_IO=1", ""] {
-            assert_eq!(parse_label(variable), None, "{variable}");
+    fn a_file_is_waited_for_as_long_as_a_pull_may_take_and_checked_for_at_the_end() {
+        let polls = READY_WAIT.limit.as_secs() / READY_WAIT.poll.as_secs();
+        assert_eq!((READY_WAIT.poll, polls), (Duration::from_secs(1), 1800));
+        let folder = tempfile::tempdir().unwrap();
+        // After more polls than 60, and between the last regular poll and the end.
+        for (poll, created, limit) in [(1, 200, 20_000), (60_000, 50, 300)] {
+            let file = folder.path().join(format!("ready-{poll}"));
+            let [poll, created, limit] = [poll, created, limit].map(Duration::from_millis);
+            let creator = std::thread::spawn({
+                let file = file.clone();
+                move || {
+                    std::thread::sleep(created);
+                    let written = file.with_extension("new");
+                    fs::write(&written, "disk.img").unwrap();
+                    fs::rename(written, file).unwrap();
+                }
+            });
+            let name = wait_for_ready(&file, FileWait { poll, limit }, &CancellationToken::new());
+            assert_eq!(name.unwrap(), "disk.img");
+            creator.join().unwrap();
         }
     }
 

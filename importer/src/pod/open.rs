@@ -1,6 +1,5 @@
 //! Opens the source that the environment names.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
@@ -12,11 +11,14 @@ use sources::registry;
 use sources::vddk::VddkLibraryInfo;
 use sources::{Network, OpenedSource, SourceInfo, SourceLocation};
 use volume::messages::ProductKind;
+use volume::watch;
 
 use super::config::RemoteSource;
+use super::image_volume::ImageVolume;
 use super::import::PodImport;
 use super::message::PodImportError;
-use super::node_pull;
+use super::provenance::Provenance;
+use super::{labels, node_pull};
 
 /// An open source. If a side container serves it, that container is asked about its image once the
 /// disk is complete.
@@ -30,8 +32,11 @@ impl PodImport {
     /// Opens the source `remote`. Failures to open it are reported apart from failures of the
     /// transfer.
     pub(super) fn open_source(&self, remote: &RemoteSource) -> Result<ConnectedSource, PodImportError> {
+        if let Some(image) = &self.config.image_volume {
+            return self.open_mounted(image);
+        }
         let file_name = match &self.config.ready_file {
-            Some(file) => node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?,
+            Some(file) => node_pull::wait_for_ready(file, node_pull::READY_WAIT, &self.stop)?,
             None => String::new(),
         };
         tracing::info!("begin import process");
@@ -40,6 +45,22 @@ impl PodImport {
             self.watch.record_failure(&error.into());
             failed
         })
+    }
+
+    /// Opens the disk in an image that the kubelet has mounted. CDI's importer does that in a phase
+    /// of its own.
+    fn open_mounted(&self, image: &ImageVolume) -> Result<ConnectedSource, PodImportError> {
+        tracing::info!("begin import process");
+        for phase in ["Info", "TransferScratch"] {
+            watch::log_phase(phase);
+        }
+        let source = image.open_disk(self.stop.clone()).map_err(|error| {
+            let failed = SourceError::new(SourceErrorKind::Invalid, error.to_string());
+            self.watch.record_failure(&failed.into());
+            PodImportError::from_image_volume(&error)
+        })?;
+        tracing::info!("found the disk {} in the mounted image", source.name());
+        Ok(ConnectedSource { source: Box::new(source), remarks: SourceInfo::None, side_container: None })
     }
 
     /// Connects to the source. `file_name` is the name of the disk in a side container; it is
@@ -73,35 +94,43 @@ impl PodImport {
     pub(super) fn complete_message(
         &self,
         connected: ConnectedSource,
-        message: TerminationMessage,
+        mut imported: Provenance,
+        mut message: TerminationMessage,
     ) -> TerminationMessage {
         if let Some((place, network)) = connected.side_container {
-            let labels = labels_of(place, &network);
-            return TerminationMessage { labels, ..message };
+            labels::add_image_labels(&mut message, &variables_of(place, &network));
+        }
+        if let Some(image) = &self.config.image_volume {
+            labels::add_image_labels(&mut message, &image.read_variables());
         }
         match connected.remarks {
-            SourceInfo::None => message,
-            SourceInfo::Variables(variables) => {
-                TerminationMessage { labels: node_pull::labels_of(&variables), ..message }
+            SourceInfo::None => {}
+            SourceInfo::Image { variables, digest } => {
+                labels::add_image_labels(&mut message, &variables);
+                imported.digest = Some(digest);
             }
             SourceInfo::Library(info) => {
                 let VddkLibraryInfo { version, host } = info();
-                TerminationMessage { vddk_info: Some(report::VddkInfo { version, host }), ..message }
+                message.vddk_info = Some(report::VddkInfo { version, host });
             }
         }
+        if self.config.has_provenance {
+            imported.add_labels(&mut message);
+        }
+        message
     }
 }
 
-/// Reads the labels for the volume from the side container that serves the disk at `place`.
-fn labels_of(mut place: SourceLocation, network: &Arc<Network>) -> BTreeMap<String, String> {
+/// Reads the environment of the side container that serves the disk at `place`.
+fn variables_of(mut place: SourceLocation, network: &Arc<Network>) -> Vec<String> {
     if let SourceLocation::Http { url, .. } = &mut place {
         *url = node_pull::info_url(url);
     }
     match sources::open_source(&place, network) {
-        Ok(info) => node_pull::read_labels(&*info.source),
+        Ok(info) => node_pull::read_variables(&*info.source),
         Err(error) => {
             tracing::error!("cannot read the labels of the container: {error}");
-            BTreeMap::new()
+            Vec::new()
         }
     }
 }

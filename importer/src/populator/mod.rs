@@ -25,6 +25,7 @@ use program::metrics::{MetricsRegistry, OPENSTACK_PROGRESS, OVIRT_PROGRESS};
 use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
 use volume::messages::ProductKind;
+use volume::watch::PhaseTracker;
 
 use self::config::PopulatorConfig;
 use self::populate::{PopulateError, populate_volume};
@@ -89,8 +90,8 @@ impl Populator {
             Ok(config) => config,
             Err(refusal) => return report_failure(&refusal),
         };
-        let watch =
-            Arc::new(PodWatch::new(&registry, self.progress_metric(), &config.owner_uid, ProductKind::Disk));
+        let phases = PhaseTracker::new(ProductKind::Disk);
+        let watch = Arc::new(PodWatch::new(&registry, self.progress_metric(), &config.owner_uid, phases));
         let work = move || populate_volume(config, &watch);
         match job::run_job(&shutdown, POD_GRACE, disk::remove_unfinished, work).await {
             JobOutcome::Returned(Ok(())) => ExitReason::Done,

@@ -40,6 +40,57 @@ fn the_disk_and_the_labels_of_an_image_arrive() {
     assert!(finished.stderr.contains(line), "{}", finished.stderr);
 }
 
+/// Runs a pod that imports an image with the variables `env`, which must succeed. Returns the labels of its message, and its log.
+fn labels_from(env: Vec<&'static str>) -> (serde_json::Map<String, serde_json::Value>, String) {
+    let registry = DockerRegistry::start(Setup::default());
+    let image = Image { env, ..Image::of_disk(&disk::content(1, MIB), Compression::Gzip) };
+    registry.push("labelled:1", &[image], &[]);
+    let pod = pod(&registry.reference("labelled:1"), "amd64");
+    let finished = pod.run();
+    finished.assert_success("an image with labels");
+    let message = pod.message().or_fail("a message");
+    assert!(message.len() <= 4096, "{} bytes", message.len());
+    let parsed: serde_json::Value = serde_json::from_str(&message).or_fail(&message);
+    assert_eq!(parsed["message"], "Import Complete", "{message}");
+    let labels = parsed.get("labels").and_then(|labels| labels.as_object()).cloned();
+    (labels.unwrap_or_default(), finished.stderr)
+}
+
+#[test]
+fn labels_that_kubernetes_would_refuse_are_dropped_with_a_warning() {
+    let (labels, log) = labels_from(vec![
+        "KUBEVIRT_IO_X=a=B",
+        "KUBEVIRT_IO_EMPTY=",
+        "KUBEVIRT_IO_=no-name",
+        "BAD-_KUBEVIRT_IO_DOMAIN=v",
+        "KUBEVIRT_IO_END=v-",
+        "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small",
+    ]);
+    assert_eq!(
+        serde_json::Value::from(labels).to_string(),
+        r#"{"instancetype.kubevirt.io/default-instancetype":"u1.small","kubevirt.io/empty":""}"#
+    );
+    for dropped in ["kubevirt.io/x", "kubevirt.io/ ", "bad-.kubevirt.io/domain", "kubevirt.io/end"] {
+        let is_warning = |line: &&str| line.starts_with('W') && line.contains(dropped);
+        assert!(log.lines().any(|line| is_warning(&line)), "{dropped} is missing in\n{log}");
+    }
+}
+
+#[test]
+fn labels_that_do_not_fit_into_the_message_are_dropped_from_the_last_on() {
+    let variable = |number: u32| format!("KUBEVIRT_IO_LABEL_{number:02}={}", "v".repeat(60));
+    let env = (0..60).map(|number| &*variable(number).leak()).collect();
+    let (labels, log) = labels_from(env);
+    let kept = labels.len();
+    assert!((40..60).contains(&kept), "{kept} labels");
+    for number in 0..60 {
+        let key = format!("kubevirt.io/label-{number:02}");
+        assert_eq!(labels.contains_key(&key), number < kept, "{key}");
+        let is_warned = log.lines().any(|line| line.starts_with('W') && line.contains(&key));
+        assert_eq!(is_warned, number >= kept, "{key}\n{log}");
+    }
+}
+
 #[test]
 fn failed_pulls_have_upstreams_messages() {
     let registry = DockerRegistry::start(Setup::default());

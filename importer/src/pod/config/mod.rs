@@ -11,11 +11,14 @@ use sources::pod::PROXY;
 use volume::DiskRequest;
 use volume::limits::TransferLimits;
 use volume::messages::ProductKind;
+use volume::watch::PhaseTracker;
 
 use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
-pub(super) use self::source::{RemoteSource, SourceConfig};
+pub(super) use self::source::{PULL_METHOD, RemoteSource, SourceConfig};
 use super::SOURCE_VARIABLE;
+use super::image_volume::ImageVolume;
 use super::message::{PROCESS, connect_prefix};
+use super::provenance;
 
 /// Kubernetes quantity: the requested size of the disk.
 const IMAGE_SIZE: &str = "IMPORTER_IMAGE_SIZE";
@@ -39,6 +42,10 @@ pub(super) struct Config {
     pub(super) ready_file: Option<PathBuf>,
     pub(super) done_file: Option<PathBuf>,
     pub(super) limits: TransferLimits,
+    /// An image that the kubelet has mounted, which holds the disk.
+    pub(super) image_volume: Option<ImageVolume>,
+    /// True if labels shall tell where the disk comes from.
+    pub(super) has_provenance: bool,
 }
 
 impl Config {
@@ -48,6 +55,14 @@ impl Config {
             SourceConfig::Remote(remote) => remote.made,
             SourceConfig::Blank => ProductKind::Disk,
         }
+    }
+
+    /// Returns the tracker of the phases, which have CDI's names.
+    pub(super) fn phase_tracker(&self) -> PhaseTracker {
+        if self.image_volume.is_some() {
+            return PhaseTracker::new_conversion();
+        }
+        PhaseTracker::new(self.product_kind())
     }
 
     /// Reads all variables. The error contains every bad one.
@@ -75,6 +90,8 @@ impl Config {
             ready_file: reader.read_text(READY_FILE).map(Into::into),
             done_file: reader.read_text(DONE_FILE).map(Into::into),
             limits: TransferLimits::of_pod(&mut reader),
+            image_volume: ImageVolume::from_env(&reader),
+            has_provenance: provenance::wants_labels(&mut reader),
         };
         match reader.into_result() {
             Ok(()) => Ok(config),

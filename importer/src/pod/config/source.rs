@@ -26,7 +26,7 @@ pub(super) const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
 /// Checksum of the whole object, as `algorithm:hex`.
 pub(super) const CHECKSUM: &str = "IMPORTER_CHECKSUM";
 /// `node`: a side container with the user's image serves the disk.
-pub(super) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
+pub(crate) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
 /// The key file of a service account.
 const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// Path at which CDI mounts the key file of a DataVolume.
