@@ -6,6 +6,7 @@
 use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode, header};
@@ -14,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::listener::{self, ListenerSettings};
 use crate::reply::{self, Reply};
-use crate::tls::{SelfSigned, TlsError};
+use crate::tls::{ALPN_HTTP1, SelfSigned, ServerFiles, TlsError, TlsProfile};
 use program::env::NamedStrings;
 use program::metrics::MetricsRegistry;
+use program::paths::PodPaths;
+use rustls::ServerConfig;
 
 /// The port called `metrics` in pods.
 pub const PORT: u16 = 8443;
@@ -44,9 +47,10 @@ pub fn default_addresses() -> [SocketAddr; 2] {
 
 /// Serves `registry` at the address that CDI's controllers expect, until `stop` is cancelled.
 pub async fn serve_metrics(env: &dyn NamedStrings, registry: MetricsRegistry, stop: &CancellationToken) {
+    let certificate = PodPaths::from_env(env).metrics_certs();
     let other: Option<SocketAddr> = env.get(ADDRESS_VARIABLE).and_then(|text| text.parse().ok());
     let addresses = other.map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
-    start_endpoint(&addresses, registry, stop.clone()).await;
+    log_start(try_start(&addresses, registry, stop.clone(), tls_config(Some(&certificate))).await);
 }
 
 /// Reasons why the endpoint cannot be started.
@@ -68,7 +72,11 @@ pub async fn start_endpoint(
     registry: MetricsRegistry,
     stop: CancellationToken,
 ) -> Option<SocketAddr> {
-    match try_start(addresses, registry, stop).await {
+    log_start(try_start(addresses, registry, stop, tls_config(None)).await)
+}
+
+fn log_start(started: Result<SocketAddr, MetricsStartError>) -> Option<SocketAddr> {
+    match started {
         Ok(address) => {
             tracing::info!(%address, "serving metrics");
             Some(address)
@@ -82,12 +90,37 @@ pub async fn start_endpoint(
     }
 }
 
+/// Returns the TLS settings with the certificate in `folder`, or with a new one if there is none, or
+/// it cannot be used. Without metrics, a controller would not see the progress.
+fn tls_config(folder: Option<&Path>) -> Result<ServerConfig, TlsError> {
+    let files = folder.map(|folder| ServerFiles {
+        certificate: folder.join("tls.crt"),
+        key: folder.join("tls.key"),
+        client_ca: None,
+    });
+    if let Some(files) = files.filter(|files| files.certificate.exists() || files.key.exists()) {
+        match files.server_config(&TlsProfile::default()) {
+            Ok(mut config) => {
+                // `Connection: close` does not exist in HTTP/2.
+                config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
+                return Ok(config);
+            }
+            Err(error) => tracing::warn!(
+                "serving metrics with a certificate of our own: {} and its key cannot be used: {error}",
+                files.certificate.display()
+            ),
+        }
+    }
+    SelfSigned::generate(CERTIFICATE_NAME)?.server_config()
+}
+
 async fn try_start(
     addresses: &[SocketAddr],
     registry: MetricsRegistry,
     stop: CancellationToken,
+    tls: Result<ServerConfig, TlsError>,
 ) -> Result<SocketAddr, MetricsStartError> {
-    let tls = SelfSigned::generate(CERTIFICATE_NAME)?.server_config()?;
+    let tls = tls?;
     let (socket, address) = bind_first(addresses).await?;
     let settings = ListenerSettings {
         connections: CONNECTIONS,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use https::tls::{self, TrustedRoots};
 use program::env::{EnvReader, NamedStrings};
 use program::flags::{KlogFlags, OwnFlag};
+use program::paths::PodPaths;
 use sources::pod::PodNetwork;
 use sources::{Network, SourceLocation};
 use tokio::runtime::Handle;
@@ -70,7 +71,7 @@ impl PopulatorConfig {
         let roots = match reader.read_text(CA_CERTIFICATE) {
             // As in upstream, a given authority is the only one that is trusted.
             Some(pem) => TrustedRoots::from_pem(pem.as_bytes()),
-            None => Some(TrustedRoots::from_system()),
+            None => Some(tls::pod_roots(&PodPaths::from_env(env))),
         };
         let limits = TransferLimits::of_pod(&mut reader);
         reader.into_result().map_err(|errors| errors.to_string())?;

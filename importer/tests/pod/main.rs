@@ -20,6 +20,7 @@ mod registry;
 mod running;
 mod sizes;
 mod success;
+mod trust;
 mod vddk;
 mod vsphere;
 mod warm;

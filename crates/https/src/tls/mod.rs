@@ -32,9 +32,9 @@ use verify::{KnownCertificates, ServerTrust, ServerVerifier};
 use program::crypto::crypto_provider;
 use program::paths::PodPaths;
 
-/// ALPN name of HTTP/1.1 (RFC 7301 §6). Our clients offer only this protocol, because HTTP/2
-/// offers no advantage for a single long body.
-const ALPN_HTTP1: &[u8] = b"http/1.1";
+/// ALPN name of HTTP/1.1 (RFC 7301 §6). Our clients offer only this protocol, because HTTP/2 has
+/// no advantage for a single long body.
+pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// ALPN name of HTTP/2 (RFC 9113 §3.2).
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
@@ -107,9 +107,17 @@ pub enum IdentityError {
     Tls(#[from] TlsError),
 }
 
-/// Returns the client configuration of a pod. It verifies servers against the system's roots, the
-/// proxy's directory in `paths` and `cert_dir` (`IMPORTER_CERT_DIR`). If `insecure` is set
-/// (`INSECURE_TLS`), nothing is verified.
+/// The authorities that every pod trusts: the system's roots, and the certificates that CDI mounts
+/// for the cluster's proxy and for all imports.
+pub fn pod_roots(paths: &PodPaths) -> TrustedRoots {
+    let mut roots = TrustedRoots::from_system();
+    roots.add_optional_dir(&paths.proxy_certs());
+    roots.add_optional_dir(&paths.trusted_certs());
+    roots
+}
+
+/// The client configuration of a pod. It verifies servers against [`pod_roots`] and `cert_dir`
+/// (`IMPORTER_CERT_DIR`). If `insecure` is set (`INSECURE_TLS`), it verifies nothing.
 pub fn pod_client_config(
     paths: &PodPaths,
     cert_dir: Option<&Path>,
@@ -118,8 +126,7 @@ pub fn pod_client_config(
     if insecure {
         return insecure_client_config();
     }
-    let mut roots = TrustedRoots::from_system();
-    roots.add_optional_dir(&paths.proxy_certs());
+    let mut roots = pod_roots(paths);
     if let Some(cert_dir) = cert_dir {
         roots.add_dir(cert_dir)?;
     }
