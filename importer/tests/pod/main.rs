@@ -16,6 +16,7 @@ mod nutanix;
 mod pod;
 mod populators;
 mod provenance;
+mod read_only;
 mod registry;
 mod running;
 mod sizes;

@@ -15,6 +15,9 @@ pub enum IdentityOrigin {
     Variables,
     /// A file that variables refer to. Platforms mount the identity of a workload in this way.
     Mounted,
+    /// The endpoint of EKS Pod Identity and a token file, which the platform gives to the pods of a
+    /// service account.
+    PodIdentity,
     /// A service of the platform or the machine that issues identities, or a user's login.
     Machine,
 }
@@ -41,7 +44,7 @@ pub(super) const SETTINGS: [&str; 5] =
     ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST"];
 
 /// Variables with identities, or with the services and files that provide them.
-const IDENTITIES: [(IdentityOrigin, &[&str]); 3] = [
+const IDENTITIES: [(IdentityOrigin, &[&str]); 4] = [
     (IdentityOrigin::Variables, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]),
     (
         IdentityOrigin::Mounted,
@@ -52,6 +55,10 @@ const IDENTITIES: [(IdentityOrigin, &[&str]); 3] = [
             "AWS_ENDPOINT_URL_STS",
             "GOOGLE_APPLICATION_CREDENTIALS",
         ],
+    ),
+    (
+        IdentityOrigin::PodIdentity,
+        &["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"],
     ),
     (
         IdentityOrigin::Machine,
@@ -101,9 +108,10 @@ impl ImportPolicy {
             AllowedHosts::Own => cloud.owns_url(url),
             AllowedHosts::Unverified => false,
         };
-        // Identities that the node or the cluster provides do not belong to the pod. Upstream
-        // never requests them.
-        let is_for_face = self.face == PolicyMode::CommandLine || found == IdentityOrigin::Mounted;
+        // The author of the DataVolume chooses the pod's service account, and thereby what is
+        // mounted for it. Identities that the node provides do not belong to the pod.
+        let is_of_account = matches!(found, IdentityOrigin::Mounted | IdentityOrigin::PodIdentity);
+        let is_for_face = self.face == PolicyMode::CommandLine || is_of_account;
         if is_for_host && is_for_face {
             return Ok(IdentityVariables { policy: self, found });
         }
@@ -152,9 +160,11 @@ mod tests {
     #[test]
     fn a_pod_lends_its_mounted_identity_only_to_the_cloud() {
         let pod = ImportPolicy::for_pod(&env(), true);
-        assert!(lends(&pod, IdentityOrigin::Mounted, AMAZON));
-        for stranger in [STRANGER, "http://s3.amazonaws.com/b/k", "https://127.0.0.1/"] {
-            assert!(!lends(&pod, IdentityOrigin::Mounted, stranger), "{stranger}");
+        for found in [IdentityOrigin::Mounted, IdentityOrigin::PodIdentity] {
+            assert!(lends(&pod, found, AMAZON));
+            for stranger in [STRANGER, "http://s3.amazonaws.com/b/k", "https://127.0.0.1/"] {
+                assert!(!lends(&pod, found, stranger), "{stranger}");
+            }
         }
         for found in [IdentityOrigin::Variables, IdentityOrigin::Machine] {
             assert!(!lends(&pod, found, AMAZON), "{found:?}");
@@ -172,7 +182,7 @@ mod tests {
             ImportPolicy::command_line(&env(), true, &ExtraPermissions::default()),
             ImportPolicy::command_line(&env(), false, &granted),
         );
-        for found in [IdentityOrigin::Variables, IdentityOrigin::Mounted, IdentityOrigin::Machine] {
+        for (found, _) in IDENTITIES {
             assert!(lends(&usual, found, AMAZON) && !lends(&usual, found, STRANGER));
             assert!(lends(&told, found, AMAZON) && lends(&told, found, STRANGER));
         }

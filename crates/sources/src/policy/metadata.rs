@@ -64,7 +64,17 @@ const TEREDO: [u8; 4] = [0x20, 0x01, 0, 0];
 /// Google's names for the metadata service, which a proxy might resolve.
 const NAMES: [&str; 2] = ["metadata.google.internal", "metadata.goog"];
 
+/// The endpoints of EKS Pod Identity, as the platform spells them.
+pub(crate) const POD_IDENTITY_URLS: [&str; 2] =
+    ["http://169.254.170.23/v1/credentials", "http://[fd00:ec2::23]/v1/credentials"];
+
 impl ImportPolicy {
+    /// Returns a copy of these rules for requests for credentials: they allow the endpoints of EKS
+    /// Pod Identity too, which no endpoint of a DataVolume and no redirect may name.
+    pub fn for_pod_identity(&self) -> Self {
+        Self { asks_pod_identity: true, ..self.clone() }
+    }
+
     /// Checks that requests to `url` are allowed at all.
     pub fn check_url(&self, url: &Url) -> Result<(), SourceError> {
         let is_metadata = match url.host() {
@@ -73,7 +83,8 @@ impl ImportPolicy {
             Some(Host::Domain(name)) => NAMES.contains(&name.trim_end_matches('.')),
             None => false,
         };
-        if self.face == PolicyMode::Pod && is_metadata {
+        let is_pod_identity = self.asks_pod_identity && POD_IDENTITY_URLS.contains(&url.as_str());
+        if self.face == PolicyMode::Pod && is_metadata && !is_pod_identity {
             return Err(invalid_error(refusal_message(url.host_str().unwrap_or_default())));
         }
         Ok(())
@@ -169,6 +180,30 @@ mod tests {
             "http://metadata.google.internal.example/",
         ] {
             assert!(pod.check_url(&Url::parse(url).unwrap()).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn credentials_come_from_exactly_the_endpoints_of_eks_pod_identity() {
+        let usual = ImportPolicy::for_pod(&HashMap::<String, String>::new(), true);
+        let asking = usual.for_pod_identity();
+        for url in POD_IDENTITY_URLS.map(|url| Url::parse(url).unwrap()) {
+            assert!(POD_IDENTITY_URLS.contains(&url.as_str()), "{url} is spelled as URLs are");
+            assert!(asking.check_url(&url).is_ok() && usual.check_url(&url).is_err(), "{url}");
+        }
+        for url in [
+            "http://169.254.170.23/v1/credentials?a",
+            "http://169.254.170.23/v1/credentials/",
+            "http://169.254.170.23/v2/credentials",
+            "http://169.254.170.23:8080/v1/credentials",
+            "https://169.254.170.23/v1/credentials",
+            "http://user@169.254.170.23/v1/credentials",
+            "http://169.254.170.2/v1/credentials",
+            "http://169.254.169.254/v1/credentials",
+            "http://[::ffff:169.254.170.23]/v1/credentials",
+            "http://[fd00:ec2::254]/v1/credentials",
+        ] {
+            assert!(asking.check_url(&Url::parse(url).unwrap()).is_err(), "{url}");
         }
     }
 

@@ -29,6 +29,7 @@ use program::env::NamedStrings;
 pub use self::cloud::CloudProvider;
 use self::identity::{AllowedHosts, SETTINGS};
 pub use self::identity::{IdentityOrigin, IdentityVariables};
+pub(crate) use self::metadata::POD_IDENTITY_URLS;
 use self::secrets::CleartextRule;
 
 /// Variable with hosts that the password of a registry may be sent to, separated by commas. It is
@@ -53,6 +54,8 @@ pub struct ImportPolicy {
     hosts: AllowedHosts,
     cleartext: CleartextRule,
     token_services: Vec<String>,
+    /// True for requests to the endpoint of EKS Pod Identity.
+    asks_pod_identity: bool,
     /// Environment variables, accessible only through [`ImportPolicy::get_setting`] and
     /// [`ImportPolicy::lend_identity`].
     variables: BTreeMap<String, String>,
@@ -66,7 +69,7 @@ enum PolicyMode {
 
 impl ImportPolicy {
     /// The policy of a pod. The author of the DataVolume does not own the node, so only an
-    /// identity that was mounted into this pod is used, and only for the cloud's own hosts.
+    /// identity of the pod's service account is used, and only for the cloud's own hosts.
     /// Secrets come with the endpoint that they are for, and are sent to it; without TLS, a
     /// warning is logged.
     pub fn for_pod(env: &dyn NamedStrings, verifies_tls: bool) -> Self {
@@ -75,6 +78,7 @@ impl ImportPolicy {
             hosts: AllowedHosts::for_pod(verifies_tls),
             cleartext: CleartextRule::new_warned(),
             token_services: token_services(&env.get(TOKEN_SERVICES).unwrap_or_default()),
+            asks_pod_identity: false,
             variables: identity::policy_variables(env),
         }
     }
@@ -95,6 +99,7 @@ impl ImportPolicy {
                 CleartextRule::Refused
             },
             token_services: granted.token_services.clone(),
+            asks_pod_identity: false,
             variables: identity::policy_variables(env),
         }
     }

@@ -14,7 +14,7 @@ use crate::credentials::BasicCredentials;
 use crate::error::invalid_error;
 use crate::network::Network;
 use crate::objects::{AgentConnector, MACHINE_LIMIT, credential_failure, retry_config, take_no_proxy};
-use crate::policy::{CloudProvider, IdentityOrigin, IdentityVariables, ImportPolicy};
+use crate::policy::{CloudProvider, IdentityOrigin, IdentityVariables, ImportPolicy, POD_IDENTITY_URLS};
 
 /// Age up to which renewed credentials count as new: the failure of another connection has just
 /// renewed them.
@@ -26,9 +26,10 @@ const WEB_IDENTITY: [(&str, AmazonS3ConfigKey); 3] = [
     ("AWS_ROLE_ARN", AmazonS3ConfigKey::RoleArn),
     ("AWS_ROLE_SESSION_NAME", AmazonS3ConfigKey::RoleSessionName),
 ];
+const FULL_URI: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
 const CONTAINER: [(&str, AmazonS3ConfigKey); 3] = [
     ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", AmazonS3ConfigKey::ContainerCredentialsRelativeUri),
-    ("AWS_CONTAINER_CREDENTIALS_FULL_URI", AmazonS3ConfigKey::ContainerCredentialsFullUri),
+    (FULL_URI, AmazonS3ConfigKey::ContainerCredentialsFullUri),
     ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", AmazonS3ConfigKey::ContainerAuthorizationTokenFile),
 ];
 const MACHINE: [(&str, AmazonS3ConfigKey); 1] =
@@ -43,7 +44,9 @@ enum KeyOrigin {
     Variables,
     /// Keys obtained in exchange for a token of the workload (IRSA).
     WebIdentity,
-    /// Keys that the platform issues to the container (ECS, EKS Pod Identity).
+    /// Keys that the platform issues to the pods of a service account (EKS Pod Identity).
+    PodIdentity,
+    /// Keys that the platform issues to the container (ECS).
     Container,
     /// Keys of the machine's role, which are tried when an unsigned request is refused.
     Machine,
@@ -59,6 +62,7 @@ impl KeyOrigin {
             Self::Given | Self::Nobody => None,
             Self::Variables => Some(IdentityOrigin::Variables),
             Self::WebIdentity => Some(IdentityOrigin::Mounted),
+            Self::PodIdentity => Some(IdentityOrigin::PodIdentity),
             Self::Container | Self::Machine => Some(IdentityOrigin::Machine),
         }
     }
@@ -70,6 +74,11 @@ impl KeyOrigin {
             Self::Given | Self::Nobody => false,
             Self::Variables => has("AWS_ACCESS_KEY_ID") && has("AWS_SECRET_ACCESS_KEY"),
             Self::WebIdentity => has("AWS_WEB_IDENTITY_TOKEN_FILE") && has("AWS_ROLE_ARN"),
+            // No other address: whoever sets it would get the token.
+            Self::PodIdentity => {
+                lent.get(FULL_URI).is_some_and(|url| POD_IDENTITY_URLS.contains(&url))
+                    && has("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+            }
             Self::Container => CONTAINER.iter().take(2).any(|(name, _)| has(name)),
             Self::Machine => lent.get("AWS_EC2_METADATA_DISABLED") != Some("true"),
         }
@@ -188,7 +197,9 @@ impl AccessKeys {
                 let sts = self.token_exchange(lent)?;
                 with_variables(builder, &WEB_IDENTITY, lent).with_config(AmazonS3ConfigKey::StsEndpoint, sts)
             }
-            (KeyOrigin::Container, Some(lent)) => with_variables(builder, &CONTAINER, lent),
+            (KeyOrigin::PodIdentity | KeyOrigin::Container, Some(lent)) => {
+                with_variables(builder, &CONTAINER, lent)
+            }
             (KeyOrigin::Machine, Some(lent)) => with_variables(builder, &MACHINE, lent),
             _ => with_key(builder, &given_credential(&self.network))?,
         };
@@ -198,6 +209,12 @@ impl AccessKeys {
 
     fn provider_builder(&self) -> Result<AmazonS3Builder, SourceError> {
         let connector = match self.origin {
+            KeyOrigin::PodIdentity => {
+                let network = take_no_proxy(&self.network);
+                AgentConnector::new(
+                    &network.clone_with(|network| network.policy = network.policy.for_pod_identity()),
+                )?
+            }
             KeyOrigin::Container | KeyOrigin::Machine => AgentConnector::new(&take_no_proxy(&self.network))?,
             _ => AgentConnector::new(&self.network)?,
         };
@@ -241,7 +258,13 @@ impl AccessKeys {
 /// order of the AWS SDKs. If there is none, also returns the reason.
 fn find_identity(policy: &ImportPolicy, url: &Url) -> (KeyOrigin, Option<String>) {
     let mut withheld = None;
-    for origin in [KeyOrigin::Variables, KeyOrigin::WebIdentity, KeyOrigin::Container, KeyOrigin::Machine] {
+    for origin in [
+        KeyOrigin::Variables,
+        KeyOrigin::WebIdentity,
+        KeyOrigin::PodIdentity,
+        KeyOrigin::Container,
+        KeyOrigin::Machine,
+    ] {
         let Some(found) = origin.identity_origin() else {
             continue;
         };

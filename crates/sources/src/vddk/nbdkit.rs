@@ -247,14 +247,26 @@ struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
     fn create(password: &str) -> io::Result<Self> {
-        // This fails if a file of that name exists already.
-        let path = std::env::temp_dir().join(format!("cdi-vddk-{:016x}", fastrand::u64(..)));
-        DirBuilder::new().mode(0o700).create(&path)?;
-        let folder = Self(path);
+        let folder = Self(Self::create_folder(&format!("cdi-vddk-{:016x}", fastrand::u64(..)))?);
         let mut file: File =
             fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.password_path())?;
         file.write_all(password.as_bytes())?;
         Ok(folder)
+    }
+
+    /// Creates the directory `name` in the first place that can be written. A pod whose root
+    /// filesystem is read-only has no `/tmp`, but every runtime mounts `/dev/shm`.
+    fn create_folder(name: &str) -> io::Result<PathBuf> {
+        let mut failed = None;
+        for parent in [std::env::temp_dir(), "/dev/shm".into()] {
+            let path = parent.join(name);
+            // Fails if a file of that name exists already.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(path),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(failed.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
     fn socket_path(&self) -> PathBuf {
