@@ -35,6 +35,10 @@ pub struct Import<'a> {
     pub scratch: Option<&'a str>,
     /// For a node pull: the user's image.
     pub node_pull: Option<&'a str>,
+    /// Node pull by an image volume (cdi#4237): the user's image.
+    pub image_volume: Option<&'a str>,
+    /// A ConfigMap with certificates, for `/trustedcacerts` (cdi#4236).
+    pub cluster_certificates: Option<&'a str>,
     /// For VMware: the user's image with VMware's library.
     pub side_car: Option<&'a str>,
     /// A ConfigMap with options of that library, mounted at `/vddk-args`.
@@ -85,11 +89,22 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         mounts.push(json!({ "name": "cdi-proxy-cert-vol", "mountPath": "/proxycerts/" }));
         env.push(variable("IMPORTER_PROXY_CERT_DIR", "/proxycerts/"));
     }
+    if let Some(certificates) = import.cluster_certificates {
+        volumes.push(json!({ "name": "cdi-trusted-ca-cert-vol", "configMap": { "name": certificates } }));
+        mounts.push(json!({ "name": "cdi-trusted-ca-cert-vol", "mountPath": "/trustedcacerts/" }));
+        env.push(variable("IMPORTER_TRUSTED_CA_DIR", "/trustedcacerts/"));
+    }
     if let Some(scratch) = import.scratch {
         volumes.push(volume_of_claim("cdi-scratch-vol", scratch));
         mounts.push(json!({ "name": "cdi-scratch-vol", "mountPath": "/scratch" }));
     }
-    if import.node_pull.is_some() {
+    if let Some(image) = import.image_volume {
+        volumes.push(json!({ "name": "image-volume", "image": { "reference": image } }));
+        mounts.push(json!({ "name": "image-volume", "mountPath": "/image" }));
+        env.push(variable("IMPORTER_ENV_FILE", "/shared/env"));
+        env.push(variable("IMPORTER_IMAGE_ROOT_DIR", "/image"));
+    }
+    if import.node_pull.or(import.image_volume).is_some() {
         volumes.push(json!({ "name": "shared-volume", "emptyDir": {} }));
         mounts.push(json!({ "name": "shared-volume", "mountPath": "/shared" }));
     }
@@ -109,8 +124,12 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
     attach(&mut container, claim, "cdi-data-vol", "/data", mounts);
     let mut spec = spec(&[container], &volumes, import.hosts);
     if let Some(image) = import.node_pull {
-        spec["initContainers"] = json!([server_bringer()]);
+        spec["initContainers"] = json!([program_bringer("cdi-containerimage-server", "server")]);
         spec["containers"].as_array_mut().or_fail("containers").push(image_server(image));
+    }
+    if let Some(image) = import.image_volume {
+        let bringer = program_bringer("cdi-env-extractor", "env-extractor");
+        spec["initContainers"] = json!([bringer, env_extractor(image)]);
     }
     if let Some(image) = import.side_car {
         spec["initContainers"] = json!([library_bringer(image)]);
@@ -131,10 +150,19 @@ fn library_mount() -> Value {
     json!({ "name": "vddk-vol-mount", "mountPath": "/opt" })
 }
 
-/// The init container of a node pull, which copies the server to the shared volume.
-fn server_bringer() -> Value {
+/// The init container of a node pull, which copies a program to the shared volume.
+fn program_bringer(program: &str, name: &str) -> Value {
     let mut container = worker("init", Image::Importer);
-    container["command"] = json!(["sh", "-c", "cp /usr/bin/cdi-containerimage-server /shared/server"]);
+    container["command"] = json!(["sh", "-c", format!("cp /usr/bin/{program} /shared/{name}")]);
+    container["volumeMounts"] = json!([{ "name": "shared-volume", "mountPath": "/shared" }]);
+    container
+}
+
+/// The init container of a node pull by an image volume that is the user's image.
+fn env_extractor(image: &str) -> Value {
+    let mut container = worker("env-extractor", Image::Importer);
+    container["image"] = json!(image);
+    container["command"] = json!(["/shared/env-extractor", "-env-file", "/shared/env"]);
     container["volumeMounts"] = json!([{ "name": "shared-volume", "mountPath": "/shared" }]);
     container
 }
@@ -276,6 +304,8 @@ pub fn worker(name: &str, image: Image) -> Value {
             "allowPrivilegeEscalation": false,
             "runAsNonRoot": true,
             "runAsUser": QEMU,
+            // As in cdi#4245. A pod that works with it works without it too.
+            "readOnlyRootFilesystem": true,
         },
     })
 }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -19,6 +19,9 @@ pub const NODE: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 /// The address from which the node connects to pods. It differs from [`NODE`], because the local
 /// port of such a connection may equal a server's port.
 const PROBER: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 254);
+
+/// The addresses of services of a node (RFC 3927 §2.1).
+const LINK_LOCAL: &str = "169.254.0.0/16";
 
 const BRIDGE: &str = "cdi0";
 
@@ -66,13 +69,24 @@ impl Network {
         sandbox.ip(&["link", "set", "lo", "up"]);
         sandbox.ip(&["address", "add", &format!("{}/24", sandbox.address), "dev", "eth0"]);
         sandbox.ip(&["link", "set", "eth0", "up"]);
+        // To services of the node.
+        sandbox.ip(&["route", "add", LINK_LOCAL, "dev", "eth0"]);
         sandbox
     }
 
     /// Makes a server on this machine's loopback reachable for pods, at [`NODE`] and the same
     /// port.
     pub fn open(&self, server: SocketAddr) {
-        let address = SocketAddr::from((NODE, server.port()));
+        self.forward(SocketAddr::from((NODE, server.port())), server);
+    }
+
+    /// Lets pods reach a server on this machine's loopback as a service of the node: at the link-local `address`.
+    pub fn open_service(&self, address: SocketAddrV4, server: SocketAddr) {
+        self.ip(&["address", "add", &format!("{}/32", address.ip()), "dev", BRIDGE]);
+        self.forward(address.into(), server);
+    }
+
+    fn forward(&self, address: SocketAddr, server: SocketAddr) {
         let listener = self.inside(|| TcpListener::bind(address)).or_fail(address);
         // A socket stays in the network namespace in which it was made, so this thread can accept
         // connections outside of it.

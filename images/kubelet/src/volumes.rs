@@ -134,6 +134,8 @@ pub(crate) enum Mounted {
     Files(SecretVolume),
     /// An emptyDir.
     Empty(TempDir),
+    /// The file system of an image in podman's storage.
+    Image(String),
 }
 
 impl Mounted {
@@ -158,7 +160,17 @@ impl Mounted {
             // The folder is mounted as a whole, because the links in it are relative.
             Self::Files(volume) => volume.path(""),
             Self::Empty(folder) => folder.path().to_owned(),
+            Self::Image(name) => panic!("the image {name} has no path"),
         }
+    }
+
+    /// The word of podman that mounts it at `place`.
+    pub(crate) fn mount_option(&self, place: &str, is_read_only: bool) -> String {
+        if let Self::Image(name) = self {
+            return format!("--mount=type=image,source={name},destination={place}");
+        }
+        let options = if is_read_only { ":ro" } else { "" };
+        format!("--volume={}:{place}{options}", self.path().display())
     }
 }
 

@@ -98,14 +98,15 @@ fn limits(container: &Container) -> Vec<String> {
 }
 
 fn mounts(container: &Container, volumes: &BTreeMap<String, Mounted>) -> Vec<String> {
-    let path = |name: &str| volumes.get(name).or_fail(format!("no volume {name}")).path();
-    let folders = container.volume_mounts.iter().flatten().map(|mount| {
-        let options = if mount.read_only == Some(true) { ":ro" } else { "" };
-        format!("--volume={}:{}{options}", path(&mount.name).display(), mount.mount_path)
-    });
+    let volume = |name: &str| volumes.get(name).or_fail(format!("no volume {name}"));
+    let folders = container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .map(|mount| volume(&mount.name).mount_option(&mount.mount_path, mount.read_only == Some(true)));
     let devices = container.volume_devices.iter().flatten();
-    let devices =
-        devices.map(|device| format!("--device={}:{}", path(&device.name).display(), device.device_path));
+    let devices = devices
+        .map(|device| format!("--device={}:{}", volume(&device.name).path().display(), device.device_path));
     folders.chain(devices).collect()
 }
 

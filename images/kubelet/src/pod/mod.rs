@@ -183,6 +183,8 @@ fn mount(volume: &Volume, objects: &Objects<'_>) -> Mounted {
         Mounted::files(objects, &map.name)
     } else if volume.empty_dir.is_some() {
         Mounted::empty()
+    } else if let Some(image) = &volume.image {
+        Mounted::Image(image.reference.clone().or_fail("an image volume has a reference"))
     } else {
         panic!("volume {} is of a kind that this kubelet does not know", volume.name)
     }

@@ -127,6 +127,39 @@ fn an_image_pulled_by_the_node_is_imported() {
     }
 }
 
+#[test]
+fn an_image_mounted_by_the_node_is_imported() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = disk_image(folder.path());
+    let content = std::fs::read(&image.qcow2).or_fail("the image");
+    let tar = oci::tar(&[("disk/fedora 40.qcow2", &content)]);
+    let mut container_disk = oci::Image::new(vec![(tar, oci::Compression::None)]);
+    container_disk.env.extend(["KUBEVIRT_IO_X=a=B", "KUBEVIRT_IO_OS=linux"]);
+    let user_image = scratch_image(folder.path(), &container_disk);
+    let network = Network::new();
+    for claim in claims() {
+        let import = Import {
+            env: &[
+                ("IMPORTER_SOURCE", "registry"),
+                // The server does not exist: the kubelet has pulled the image.
+                ("IMPORTER_ENDPOINT", "docker://registry.invalid/fedora:40"),
+                ("IMPORTER_PULL_METHOD", "node"),
+            ],
+            image_volume: Some(&user_image),
+            ..Import::default()
+        };
+        let mut running = pod::start(&network, &controller::importer(&claim, &import), &with_claim(&claim));
+        let ended = running.wait("importer");
+        let expected = Verdict::Succeeded {
+            message: COMPLETE.to_owned(),
+            preallocated: false,
+            labels: vec![("kubevirt.io/os".to_owned(), "linux".to_owned())],
+        };
+        assert_eq!(ended.import(), expected, "{}", ended.log);
+        assert_disk(&claim, &image.raw, image.virtual_size);
+    }
+}
+
 /// Loads the image into podman's storage and returns its ID.
 fn scratch_image(folder: &std::path::Path, image: &oci::Image) -> String {
     let layout = folder.join("layout");

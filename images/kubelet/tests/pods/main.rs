@@ -7,6 +7,7 @@ mod clone;
 mod imageio;
 mod images;
 mod import;
+mod pod_identity;
 mod populators;
 mod proxy;
 mod refused;

@@ -16,6 +16,7 @@ use super::scene::{CLAIM_BYTES, SERVER, assert_disk, assert_succeeded, disk_imag
 enum Mount {
     Certs,
     ProxyCerts,
+    Cluster,
 }
 
 #[test]
@@ -36,10 +37,12 @@ fn servers_are_trusted_through_their_authority_wherever_it_is_mounted() {
     for ((source, url), mount, name, signer, is_trusted) in [
         (&http, Mount::Certs, "Its.odd_name-1", Some(&authority), true),
         (&http, Mount::ProxyCerts, "ca.pem", Some(&authority), true),
+        (&http, Mount::Cluster, "bundle", Some(&authority), true),
         (&http, Mount::Certs, "ca.crt", Some(&stranger), false),
         (&http, Mount::Certs, "ca.crt", None, false),
         (&docker, Mount::Certs, "ca.pem", Some(&authority), true),
         (&docker, Mount::ProxyCerts, "ca.crt", Some(&authority), true),
+        (&docker, Mount::Cluster, "ca.pem", Some(&authority), true),
         (&docker, Mount::Certs, "ca.crt", Some(&stranger), false),
         (&docker, Mount::Certs, "ca.crt", None, false),
     ] {
@@ -50,6 +53,7 @@ fn servers_are_trusted_through_their_authority_wherever_it_is_mounted() {
             env: &[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", url)],
             certificates: mounted.filter(|_| matches!(mount, Mount::Certs)),
             proxy_certificates: mounted.filter(|_| matches!(mount, Mount::ProxyCerts)),
+            cluster_certificates: mounted.filter(|_| matches!(mount, Mount::Cluster)),
             hosts: &[SERVER],
             ..Import::default()
         };
