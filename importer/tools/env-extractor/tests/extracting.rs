@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use testkit::fail::OrFail;
 use testkit::process::{Finished, Program};
+use testkit::tools;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-env-extractor");
 
@@ -14,13 +16,11 @@ const BINARY: &str = env!("CARGO_BIN_EXE_cdi-env-extractor");
 fn run(root: &Path, arguments: &[&str]) -> Finished {
     std::fs::create_dir_all(root.join("shared")).or_fail("a folder");
     std::fs::copy(BINARY, root.join("env-extractor")).or_fail("the program");
-    let words = ["-i", "PATH=/bin", "KUBEVIRT_IO_X=a=B", "TEXT=first\nsecond", "EMPTY=", "chroot"];
-    let words = words
-        .iter()
-        .map(|word| (*word).to_owned())
-        .chain([root.display().to_string(), "/env-extractor".to_owned()]);
-    let words = words.chain(arguments.iter().map(|word| (*word).to_owned()));
-    Program::new("/usr/bin/env").args(words).run()
+    let variables = ["-i", "PATH=/bin", "KUBEVIRT_IO_X=a=B", "TEXT=first\nsecond", "EMPTY="];
+    let chroot = [tools::find("chroot").into(), root.as_os_str().to_owned(), "/env-extractor".into()];
+    let words = variables.iter().map(OsString::from).chain(chroot);
+    let words = words.chain(arguments.iter().map(OsString::from));
+    Program::new(tools::find("env")).args(words).run()
 }
 
 #[test]
