@@ -30,7 +30,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let base = DeltaBase {
         path: folder.path().join("disk"),
         available: u64::MAX,
-        name: String::new(),
+        name: None,
         preallocated: false,
         cache: CacheMode::Auto,
     };

@@ -67,6 +67,8 @@ pub mod observe;
 pub mod options;
 pub mod pack;
 mod queue;
+#[cfg(feature = "targets")]
+pub mod restore;
 pub mod source;
 pub mod storage;
 #[cfg(feature = "targets")]

@@ -7,6 +7,7 @@ use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::ImageFacts;
 use crate::format::PreparedImage;
 use crate::format::raw::CopiedDisk;
+use crate::input::TransferInput;
 use crate::memory;
 use crate::meter::Meter;
 use crate::observe::{ByteCount, Stage, TransferPhase};
@@ -56,7 +57,6 @@ pub fn transfer_image(
     // over the object as published (before any layer is decoded), and it notices a request to stop
     // wherever the reader waits for bytes.
     let meter = Meter::new(source, reading)?;
-    let readings = meter.readings();
 
     // Peek and decode: the first bytes decide, not a name or an HTTP header. This comes before the
     // archive stage, because archives are compressed as a whole.
@@ -70,6 +70,18 @@ pub fn transfer_image(
     // opened, because the target must know the size, and because a bad image must not destroy the
     // existing content.
     let image = PreparedImage::open(source, &mut input, payload, reading, writing.route)?;
+    write_disk(image, input, target, reading, writing)
+}
+
+/// Writes `image`, which is ready to be copied, to the target: the second half of a transfer.
+pub(crate) fn write_disk(
+    image: PreparedImage,
+    mut input: TransferInput,
+    target: &disk::DiskOptions,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+) -> Result<TransferReport, Error> {
+    let readings = input.readings();
     let mut facts = image.image_facts(&input);
     let kept_bytes = writing.kept.as_ref().map_or(0, |kept| kept.kept_bytes());
     facts.virtual_size = facts.virtual_size.map(|size| size.saturating_add(kept_bytes));

@@ -20,8 +20,9 @@ impl Image {
     }
 
     /// Reads the head of a qcow2 delta, an image that stores only the differences to a base image.
-    /// Also returns the name of the base as stored in the header.
-    pub fn open_delta(head: &[u8]) -> Result<(Self, String), Error> {
+    /// Also returns the name of the base, if the header has one: KubeVirt's incremental backups do
+    /// not name theirs.
+    pub fn open_delta(head: &[u8]) -> Result<(Self, Option<String>), Error> {
         let (layout, base) = qcow2::open_delta(head)?;
         Ok((Self { layout }, base))
     }

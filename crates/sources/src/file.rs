@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
+use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::local::{LocalExtent, LocalFile, LocalReader};
 use datapath::source::{Source, SourceBody};
@@ -21,12 +22,15 @@ use crate::engine::check_range;
 use crate::error::{invalid_error, io_error};
 use crate::pipe::PipeBody;
 use crate::scheme::find_scheme;
+use crate::verified::VerifiedBody;
 
 /// A file or a block device, which can be read at any offset, or a pipe, which can be read once.
 pub struct FileSource {
     name: String,
     kind: FileKind,
     stop: CancellationToken,
+    /// The expected digest of the whole file, and the list that it is from.
+    expected: Option<(Checksum, String)>,
 }
 
 enum FileKind {
@@ -59,7 +63,13 @@ impl FileSource {
             let words = format!("{failure}; {}", opening_advice(&name, &error));
             failure.with_plain_words(&words)
         })?;
-        Ok(Self { name, kind, stop })
+        Ok(Self { name, kind, stop, expected: None })
+    }
+
+    /// Makes the body fail at its end unless the whole file has the digest that `list` states.
+    #[must_use]
+    pub fn with_expected(self, expected: Checksum, list: String) -> Self {
+        Self { expected: Some((expected, list)), ..self }
     }
 
     /// Reads the open regular file `file`, which messages call `path`.
@@ -73,7 +83,7 @@ impl FileSource {
         let name = "standard input".to_owned();
         let fd = io::stdin().as_fd().try_clone_to_owned().map_err(|error| io_error("open", &name, &error))?;
         let kind = FileKind::Pipe(Arc::new(fd.into()));
-        Ok(Self { name, kind, stop })
+        Ok(Self { name, kind, stop, expected: None })
     }
 }
 
@@ -112,6 +122,10 @@ impl Source for FileSource {
         matches!(self.kind, FileKind::Local(_))
     }
 
+    fn has_own_digest(&self) -> bool {
+        self.expected.is_some()
+    }
+
     fn storage_location(&self) -> Option<StorageLocation> {
         match &self.kind {
             FileKind::Local(local) => StorageLocation::from_file(&**local),
@@ -121,7 +135,7 @@ impl Source for FileSource {
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let name = self.name.clone();
-        Ok(match &self.kind {
+        let body: Box<dyn SourceBody> = match &self.kind {
             FileKind::Local(local) => Box::new(FileBody {
                 name,
                 reader: local.chunk_reader(CHUNK_BYTES),
@@ -129,7 +143,12 @@ impl Source for FileSource {
                 local: Arc::clone(local),
             }),
             FileKind::Pipe(pipe) => Box::new(PipeBody::new(name, Arc::clone(pipe), self.stop.clone())),
-        })
+        };
+        let Some((expected, list)) = &self.expected else {
+            return Ok(body);
+        };
+        let what = format!("{} is not the file in {list}", self.name);
+        Ok(Box::new(VerifiedBody::new(body, expected.clone(), what)?))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

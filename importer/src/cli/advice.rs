@@ -112,7 +112,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
         FormatError::Image(error) => match error {
             diskimage::Error::NotThatFormat { .. } => "leave out --format to detect it",
             diskimage::Error::Header { what, .. } if what.contains("no backing file") => {
-                "`cdi-importer import` writes whole images"
+                "`cdi-importer import` writes whole images, --no-backing-name applies incremental backups of KubeVirt"
             }
             diskimage::Error::NothingToCheck => "compare its checksum instead",
             _ => "fetch it again, or repair a copy with `qemu-img check`",
@@ -121,6 +121,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
         FormatError::Base { found, expected } if is_path_of(expected, found) => {
             "--base takes the name without directories"
         }
+        FormatError::NamedBase { .. } => "if the target is its base disk, pass the name with --base",
         FormatError::Base { .. } => "apply the delta to the disk that it was made from",
         FormatError::Archive(error) => match error.kind {
             ArchiveErrorKind::NotTar => {

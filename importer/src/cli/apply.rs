@@ -24,16 +24,15 @@ fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaRepor
     let is_checked = reading.checksum.is_some();
     let source =
         job::open_source(&arguments.source, context, is_checked, "a delta is qcow2, or a VMware disk")?;
-    let base = arguments.base.clone();
-    if source.changed_ranges().is_none() && (source.is_disk() || base.is_none()) {
-        let what =
-            "a delta is a qcow2 image whose base --base names, or a VMware disk with --previous-checkpoint";
+    let is_qcow2_chosen = arguments.base.is_some() || arguments.no_backing_name;
+    if source.changed_ranges().is_none() && (source.is_disk() || !is_qcow2_chosen) {
+        let what = "a delta is a qcow2 image whose base --base names (or --no-backing-name, if it names none), or a VMware disk with --previous-checkpoint";
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }
     let base = delta::DeltaBase {
         path: arguments.target.clone(),
         available: u64::MAX,
-        name: base.unwrap_or_default(),
+        name: arguments.base.clone(),
         preallocated: false,
         cache: CacheMode::Auto,
     };

@@ -4,6 +4,7 @@ use std::fmt;
 
 use datapath::Error;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::restore::RestoreError;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::StopSignal;
@@ -93,6 +94,15 @@ impl From<Error> for ImporterCommandError {
                 Self::Transfer(Error::Stopped, None)
             }
             other => Self::Transfer(other, None),
+        }
+    }
+}
+
+impl From<RestoreError> for ImporterCommandError {
+    fn from(failed: RestoreError) -> Self {
+        match (failed.error.into(), failed.file) {
+            (Self::Transfer(error, None), file) => Self::Transfer(error, file),
+            (other, _) => other,
         }
     }
 }

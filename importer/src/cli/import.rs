@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapath::disk;
-use datapath::options::{self, WriteOptions};
+use datapath::disk::{self, DiskOptions};
+use datapath::options::{self, ReadOptions, WriteOptions};
 use datapath::source::Source;
 use datapath::transfer::{self, TransferReport};
 use program::command_line::FailedCommand;
@@ -21,27 +21,34 @@ use super::progress::TransferView;
 use super::target;
 use super::watch::TransferWatch;
 
-/// Opens the source after the runtime has started. The second argument is true if a checksum of
-/// the whole object will be verified.
-type Open = dyn FnOnce(&JobContext, bool) -> Result<Box<dyn Source>, ImporterCommandError> + Send;
+/// Opens the source after the runtime has started, and writes its disk with these options.
+type Work = dyn FnOnce(
+        &JobContext,
+        &DiskOptions,
+        &ReadOptions,
+        &WriteOptions,
+    ) -> Result<TransferReport, ImporterCommandError>
+    + Send;
 
-/// The source, the target and the options of an import.
-struct ImportJob {
-    verb: &'static str,
-    open: Box<Open>,
-    content: ContentArgs,
-    limits: TransferLimits,
-    target: PathBuf,
-    write: WriteArgs,
+/// The source, the target and the options of a command that writes a whole disk.
+pub(super) struct ImportJob {
+    /// What the command has done to its source, for the summary line.
+    pub(super) verb: &'static str,
+    pub(super) work: Box<Work>,
+    pub(super) limits: TransferLimits,
+    pub(super) target: PathBuf,
+    pub(super) write: WriteArgs,
 }
 
 pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandError> {
     let ImportArgs { source, target, write } = arguments;
     run_job(ImportJob {
         verb: "imported",
-        content: source.content.clone(),
         limits: source.limits.clone(),
-        open: Box::new(move |context, is_checked| context.open_image(&source, is_checked)),
+        work: Box::new(move |context, target, reading, writing| {
+            let opened = context.open_image(&source, reading.checksum.is_some())?;
+            transfer_source(&*opened, &source.content, target, reading, writing)
+        }),
         target,
         write,
     })
@@ -58,15 +65,30 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
     }
     run_job(ImportJob {
         verb: "converted",
-        open: Box::new(move |context, _| context.open_local(&image)),
-        content: arguments.content,
+        work: Box::new(move |context, target, reading, writing| {
+            let opened = context.open_local(&image)?;
+            transfer_source(&*opened, &arguments.content, target, reading, writing)
+        }),
         limits: arguments.limits,
         target: arguments.target,
         write: arguments.write,
     })
 }
 
-fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
+fn transfer_source(
+    source: &dyn Source,
+    content: &ContentArgs,
+    target: &DiskOptions,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+) -> Result<TransferReport, ImporterCommandError> {
+    tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");
+    let transferred = transfer::transfer_image(source, content.payload_kind(), target, reading, writing);
+    transferred.map_err(of_source(|| source.name()))
+}
+
+/// Runs a command that writes a whole disk, with logging, progress and a summary.
+pub(super) fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
     let verb = job.verb;
     let display =
         ProgressDisplay::from_args(super::PROGRAM, job.write.shown.progress, &job.write.shown.output);
@@ -106,21 +128,17 @@ fn run_transfer(job: ImportJob, context: &JobContext) -> Result<TransferReport, 
         scratch: arguments.scratch.clone(),
         ..job::write_options(&arguments.transfer)
     };
-    let content = job.content.payload_kind();
-    let source = (job.open)(context, reading.checksum.is_some())?;
-    tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");
-    let transferred = transfer::transfer_image(&*source, content, &target, &reading, &writing);
-    transferred.map_err(of_source(|| source.name()))
+    (job.work)(context, &target, &reading, &writing)
 }
 
-fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::DiskOptions, ImporterCommandError> {
+fn target_options(path: &Path, arguments: &WriteArgs) -> Result<DiskOptions, ImporterCommandError> {
     target::check_target(path)?;
     if arguments.size.is_some() && disk::is_block_device(path) {
         return Err(ImporterCommandError::Usage(
             "--size is for files: a block device has its own size".to_owned(),
         ));
     }
-    Ok(disk::DiskOptions {
+    Ok(DiskOptions {
         path: path.to_owned(),
         available: arguments.size.unwrap_or(u64::MAX),
         size: arguments.size,

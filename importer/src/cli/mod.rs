@@ -1,5 +1,5 @@
-//! Runs the importer as a command line: `import`, `convert`, `unpack`, `apply`, `info` and
-//! `check`.
+//! Runs the importer as a command line: `import`, `convert`, `unpack`, `apply`, `restore`,
+//! `info` and `check`.
 
 mod advice;
 mod apply;
@@ -14,6 +14,7 @@ mod job;
 mod open;
 mod openstack;
 mod progress;
+mod restore;
 mod target;
 mod unpack;
 mod watch;
@@ -54,6 +55,7 @@ fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {
         ImporterCommand::Convert(arguments) => import::run_convert(*arguments),
         ImporterCommand::Unpack(arguments) => unpack::run(*arguments),
         ImporterCommand::Apply(arguments) => apply::run(*arguments),
+        ImporterCommand::Restore(arguments) => restore::run(*arguments),
         ImporterCommand::Info(arguments) => info::run(*arguments),
         ImporterCommand::Check(arguments) => check::run(*arguments),
         ImporterCommand::RunWithParent(arguments) => child::run(&arguments),

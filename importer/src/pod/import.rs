@@ -126,7 +126,7 @@ impl PodImport {
         let base = delta::DeltaBase {
             path: self.volume.path.clone(),
             available: self.volume.available,
-            name: remote.base_snapshot().unwrap_or_default().to_owned(),
+            name: Some(remote.base_snapshot().unwrap_or_default().to_owned()),
             preallocated: self.config.wanted.preallocate,
             cache: self.config.wanted.cache,
         };

@@ -1,6 +1,7 @@
 //! The target of an import: which process owns it, what is written to it, and what is left of it
 //! when the importer is killed or a system call fails.
 
+mod backups;
 mod faults;
 mod kill;
 mod ownership;

@@ -10,6 +10,7 @@ mod qcow2;
 
 use std::path::PathBuf;
 
+pub(crate) use self::qcow2::last_part;
 use crate::disk::{self, CacheMode, Disk};
 use crate::error::Error;
 use crate::facts::ImageFacts;
@@ -25,8 +26,9 @@ pub struct DeltaBase {
     pub path: PathBuf,
     /// Largest size of the disk in bytes. The size of a device limits it too.
     pub available: u64,
-    /// The name that a qcow2 delta must give for its backing file, without directories.
-    pub name: String,
+    /// The name that a qcow2 delta must give for its backing file, without directories. `None` for
+    /// a delta that must not name one.
+    pub name: Option<String>,
     /// True if ranges that become zero stay allocated.
     pub preallocated: bool,
     /// When to use the page cache.

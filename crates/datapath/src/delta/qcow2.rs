@@ -45,7 +45,7 @@ fn open_delta(input: &mut TransferInput, base: &DeltaBase, reading: &ReadOptions
         return Err(error.into());
     }
     let (image, backing_file) = Image::open_delta(&input.peek(HEAD_BYTES)?)?;
-    check_base(&backing_file, &base.name)?;
+    check_base(backing_file.as_deref(), base.name.as_deref())?;
     Ok(image)
 }
 
@@ -81,12 +81,26 @@ fn write_delta(
 }
 
 /// Rejects a delta to another base, which would destroy the disk.
-fn check_base(backing_file: &str, expected: &str) -> Result<(), Error> {
-    let found = backing_file.rsplit('/').next().unwrap_or_default();
+fn check_base(backing_file: Option<&str>, expected: Option<&str>) -> Result<(), Error> {
+    let found = backing_file.map(last_part);
     if found == expected {
         return Ok(());
     }
-    Err(FormatError::Base { found: found.to_owned(), expected: expected.to_owned() }.into())
+    Err(match (found, expected) {
+        (None, _) => {
+            let what = "no backing file, so it is not a delta".to_owned();
+            ImageError::Header { format: Format::Qcow2, what }.into()
+        }
+        (Some(found), None) => FormatError::NamedBase { found: found.to_owned() }.into(),
+        (Some(found), Some(expected)) => {
+            FormatError::Base { found: found.to_owned(), expected: expected.to_owned() }.into()
+        }
+    })
+}
+
+/// Returns the name of a backing file without its directories.
+pub(crate) fn last_part(backing_file: &str) -> &str {
+    backing_file.rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -96,12 +110,21 @@ mod tests {
     #[test]
     fn the_base_is_matched_by_its_last_path_component() {
         for name in ["snap", "/images/disk/snap", "../snap"] {
-            assert!(check_base(name, "snap").is_ok(), "{name}");
+            assert!(check_base(Some(name), Some("snap")).is_ok(), "{name}");
         }
-        let error = check_base("/images/other", "snap").unwrap_err().to_string();
+        let error = check_base(Some("/images/other"), Some("snap")).unwrap_err().to_string();
         assert_eq!(
             error,
             "snapshot backing file 'other' does not match expected checkpoint 'snap', unable to safely rebase snapshot"
         );
+    }
+
+    #[test]
+    fn a_delta_without_a_name_is_accepted_only_if_none_is_expected() {
+        assert!(check_base(None, None).is_ok());
+        let error = check_base(None, Some("snap")).unwrap_err().to_string();
+        assert!(error.contains("no backing file"), "{error}");
+        let error = check_base(Some("/images/snap"), None).unwrap_err().to_string();
+        assert!(error.contains("has the backing file 'snap'"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use diskimage::CompressedClusters;
 
 use crate::buffer::{CHUNK_BYTES, SMALL_BYTES};
 use crate::pack::PackedChunk;
@@ -39,7 +40,7 @@ impl DiskSegment {
     fn batch_bytes(&self) -> u64 {
         match self.content {
             SegmentContent::Plain(_) => BATCH_BYTES,
-            SegmentContent::Compressed(_) => COMPRESSED_BATCH_BYTES,
+            SegmentContent::Compressed(..) => COMPRESSED_BATCH_BYTES,
         }
     }
 }
@@ -48,8 +49,8 @@ impl DiskSegment {
 pub(super) enum SegmentContent {
     /// Uncompressed bytes, in pieces that follow each other.
     Plain(Vec<Bytes>),
-    /// A compressed cluster.
-    Compressed(Bytes),
+    /// A compressed cluster, and how it is compressed.
+    Compressed(Bytes, CompressedClusters),
 }
 
 /// Segments that one thread writes as one unit of work.
@@ -110,12 +111,13 @@ impl BatchCollector {
         end.is_multiple_of(BATCH_BYTES) || self.disk_bytes >= BATCH_BYTES || self.is_full()
     }
 
-    /// Adds a compressed cluster that expands to `length` bytes. Returns true when the collected
-    /// segments should be handed out.
-    pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, length: u64) -> bool {
+    /// Adds a compressed cluster. Returns true when the collected segments should be handed out.
+    pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, clusters: CompressedClusters) -> bool {
         let PackedChunk { bytes, held } = self.pins.pin_bytes(bytes);
+        let length = clusters.size;
         self.count_piece(length, held);
-        self.segments.push(DiskSegment { offset, length, held, content: SegmentContent::Compressed(bytes) });
+        let content = SegmentContent::Compressed(bytes, clusters);
+        self.segments.push(DiskSegment { offset, length, held, content });
         self.disk_bytes >= WINDOW_BYTES || self.is_full()
     }
 
@@ -192,6 +194,8 @@ impl PinnedBytes {
 
 #[cfg(test)]
 mod tests {
+    use diskimage::ClusterCompression;
+
     use super::*;
 
     #[test]
@@ -221,9 +225,10 @@ mod tests {
     fn compressed_clusters_are_returned_in_order() {
         let mut collector = BatchCollector::default();
         let size = 64 << 10;
+        let clusters = CompressedClusters { compression: ClusterCompression::Deflate, size };
         // 4 MiB of clusters, where the two clusters of each pair come in the wrong order.
         for cluster in 0..64u64 {
-            let full = collector.add_compressed((cluster ^ 1) * size, Bytes::from_static(b"zip"), size);
+            let full = collector.add_compressed((cluster ^ 1) * size, Bytes::from_static(b"zip"), clusters);
             assert_eq!(full, cluster == 63);
         }
         let batches = collector.take_batches();

@@ -42,7 +42,6 @@ const MAX_THREADS: usize = 8;
 struct WriterState<'d> {
     disk: &'d Disk,
     queue: WorkQueue<WriteBatch>,
-    clusters: Option<CompressedClusters>,
     virtual_size: Option<u64>,
     failure: Mutex<Option<Error>>,
 }
@@ -50,6 +49,8 @@ struct WriterState<'d> {
 /// Takes the extents of a disk, in any order.
 pub struct Writer<'s> {
     shared: &'s WriterState<'s>,
+    /// How the next compressed clusters are compressed. The images of a chain may differ.
+    pub(crate) clusters: Option<CompressedClusters>,
     collector: BatchCollector,
     /// Ranges that were written, for targets that do not read as zeros. `None` for others.
     coverage: Option<Coverage>,
@@ -69,13 +70,8 @@ pub fn with_writer<T>(
     stop: &CancellationToken,
     feed: impl FnOnce(&mut Writer<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let shared = WriterState {
-        disk,
-        queue: WorkQueue::new(QUEUE_BYTES),
-        clusters,
-        virtual_size,
-        failure: Mutex::new(None),
-    };
+    let shared =
+        WriterState { disk, queue: WorkQueue::new(QUEUE_BYTES), virtual_size, failure: Mutex::new(None) };
     let span = Span::current();
     let fed = std::thread::scope(|scope| {
         // Close the queue however `feed` ends, even by a panic. The threads would otherwise wait
@@ -98,6 +94,7 @@ pub fn with_writer<T>(
         }
         let mut writer = Writer {
             shared: &shared,
+            clusters,
             collector: BatchCollector::default(),
             // If a disk is changed in place, ranges that are not written keep their content, so
             // the gaps are not filled.
@@ -165,10 +162,12 @@ impl Writer<'_> {
 
     /// Writes a compressed cluster at `offset` of the disk.
     pub fn add_compressed(&mut self, offset: u64, bytes: Bytes) -> Result<(), Error> {
-        let size = self.shared.clusters.map_or(0, |clusters| clusters.size);
-        let end = self.shared.clip_end(offset, size);
+        let Some(clusters) = self.clusters else {
+            return Ok(());
+        };
+        let end = self.shared.clip_end(offset, clusters.size);
         self.prepare_range(offset..end)?;
-        if self.collector.add_compressed(offset, bytes, size) {
+        if self.collector.add_compressed(offset, bytes, clusters) {
             self.flush()?;
         }
         Ok(())
@@ -269,7 +268,9 @@ impl WriteWorker<'_> {
                     write_data(self.shared.disk, first.offset, &slices)?;
                     rest
                 }
-                SegmentContent::Compressed(_) => self.write_inflated(first.offset, segments)?,
+                SegmentContent::Compressed(_, clusters) => {
+                    self.write_inflated(first.offset, *clusters, segments)?
+                }
             };
         }
         Ok(())
@@ -280,13 +281,15 @@ impl WriteWorker<'_> {
     fn write_inflated<'b>(
         &mut self,
         start: u64,
+        clusters: CompressedClusters,
         segments: &'b [DiskSegment],
     ) -> Result<&'b [DiskSegment], Error> {
-        let Some(clusters) = self.shared.clusters else {
-            return Ok(&[]);
-        };
         let size = usize::try_from(clusters.size).unwrap_or(0);
-        let buffer = self.inflated.get_or_insert_with(|| AlignedBuffer::new(size.max(INFLATED_BYTES) + PAGE));
+        let needed = size.max(INFLATED_BYTES) + PAGE;
+        let buffer = match &mut self.inflated {
+            Some(buffer) if buffer.as_bytes().len() >= needed => buffer,
+            slot => slot.insert(AlignedBuffer::new(needed)),
+        };
         // Place the bytes at the same offset within a page as on the disk, so that whole pages can
         // be written without a copy.
         let skew = usize::try_from(start % PAGE as u64).unwrap_or(0);
@@ -295,8 +298,8 @@ impl WriteWorker<'_> {
         let mut rest = segments;
         let began = Instant::now();
         while let Some((DiskSegment { offset, content, .. }, next)) = rest.split_first()
-            && let SegmentContent::Compressed(bytes) = content
-            && *offset == end
+            && let SegmentContent::Compressed(bytes, own) = content
+            && (*offset, *own) == (end, clusters)
             && (used == skew || used - skew + size <= INFLATED_BYTES)
         {
             let on_disk = self.shared.clip_end(end, clusters.size).saturating_sub(end);

@@ -1,6 +1,7 @@
 //! Errors of disk images, and of the archives that contain them.
 
 use super::archive::{ArchiveError, ArchiveErrorKind};
+use super::chain::ChainOrderError;
 use crate::facts::MAX_DISK_BYTES;
 use crate::memory::MemoryLimitError;
 
@@ -97,6 +98,15 @@ pub enum FormatError {
         /// The checkpoint that the target holds.
         expected: String,
     },
+    /// The files of a backup chain contradict each other.
+    #[error(transparent)]
+    Chain(#[from] ChainOrderError),
+    /// A delta names its base, although it should not.
+    #[error("the delta has the backing file '{found}', and a delta without one was expected")]
+    NamedBase {
+        /// The backing file's name in the delta, without directories.
+        found: String,
+    },
     /// The changes belong to a disk that is larger than the one on the target.
     #[error(
         "the source's disk has {virtual_size} bytes, the imported disk has {held}: the source has grown; import it again from the start"
@@ -137,7 +147,7 @@ impl FormatError {
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,
             Self::Endless { .. } => endless,
-            Self::Base { .. } | Self::Grown { .. } => base,
+            Self::Base { .. } | Self::NamedBase { .. } | Self::Chain(_) | Self::Grown { .. } => base,
         }
     }
 

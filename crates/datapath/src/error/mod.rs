@@ -2,12 +2,14 @@
 //! and the kind.
 
 mod archive;
+mod chain;
 mod decode;
 mod disk;
 mod format;
 mod source;
 
 pub use self::archive::{ArchiveError, ArchiveErrorKind};
+pub use self::chain::ChainOrderError;
 pub use self::decode::DecodeError;
 pub use self::disk::{TargetError, TargetRefusedError, errno_text};
 pub use self::format::{FormatError, TextPayload};
@@ -90,6 +92,12 @@ impl Error {
             Self::Thread(_) | Self::Stopped => return None,
         };
         self.stage().map(|stage| (stage, kind))
+    }
+}
+
+impl From<ChainOrderError> for Error {
+    fn from(error: ChainOrderError) -> Self {
+        FormatError::from(error).into()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use diskimage::{CompressedClusters, Format};
 
+use super::chain::MappedChain;
 use super::head::{ImageHead, in_transfer, open_mapped};
 use super::mapped::MappedImage;
 use super::raw::{self, CopiedDisk, EndingKind, SECTOR};
@@ -24,6 +25,8 @@ pub(crate) enum PreparedImage {
     },
     /// An image with a map of its clusters.
     Mapped(MappedImage),
+    /// A chain of images with one map.
+    Chain(MappedChain),
 }
 
 impl PreparedImage {
@@ -67,13 +70,15 @@ impl PreparedImage {
                 route: RouteTaken::Raw,
             },
             Self::Mapped(mapped) => mapped.image_facts(layers),
+            Self::Chain(chain) => chain.image_facts(layers),
         }
     }
 
     /// The codec and size of the image's compressed clusters, if it contains any.
     pub(crate) fn compressed_clusters(&self) -> Option<CompressedClusters> {
         match self {
-            Self::Raw { .. } => None,
+            // The images of a chain differ: each is announced when its first byte comes.
+            Self::Raw { .. } | Self::Chain(_) => None,
             Self::Mapped(mapped) => mapped.facts.clusters,
         }
     }
@@ -98,6 +103,10 @@ impl PreparedImage {
             Self::Mapped(mut mapped) => {
                 mapped.copy_data(input, writer, reading, writing, tick)?;
                 CopiedDisk { virtual_size: mapped.facts.virtual_size, format: mapped.facts.format }
+            }
+            Self::Chain(mut chain) => {
+                chain.copy_data(input, writer, tick)?;
+                CopiedDisk { virtual_size: chain.virtual_size(), format: Format::Qcow2 }
             }
         };
         writer.zero_until(copied.virtual_size)?;

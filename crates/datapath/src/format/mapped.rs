@@ -91,17 +91,17 @@ impl MappedImage {
             return copy_one_pass(&mut self.stream, input, OnePassSink { writer, park }, tick);
         }
         let mut sink = KnownMapSink { writer };
-        pass_mapped(&mut self.stream, input, &mut sink, |sink| tick(sink.writer))
+        pass_mapped(&mut self.stream, input, &mut sink, |sink, _| tick(sink.writer))
     }
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that no entry of the map refers to are
-/// skipped if the source supports that.
+/// skipped if the source supports that. Calls `tick` before each chunk, with its offset in the stream.
 pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
     stream: &mut ImageStream,
     input: &mut TransferInput,
     sink: &mut S,
-    mut tick: impl FnMut(&S),
+    mut tick: impl FnMut(&mut S, Host),
 ) -> Result<(), Error> {
     while let Some(needed) = stream.next_needed() {
         let position = Host(input.skip_towards(needed.0)?);
@@ -109,8 +109,8 @@ pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
             stream.skip_to(position);
         }
         let Some(chunk) = input.next_chunk()? else { break };
+        tick(sink, stream.position());
         stream.push(chunk, sink)?;
-        tick(sink);
     }
     stream.finish(sink)
 }

@@ -22,14 +22,44 @@ const MERGE_GAP_BYTES: u64 = 1 << 20;
 const MERGED_BYTES: u64 = 4 << 20;
 
 /// Reads ranges of the image: from the head if they lie in it, otherwise from the source.
-struct MetadataReader<'a> {
+pub(crate) struct MetadataReader<'a> {
     head: Bytes,
+    /// Offset of the image in the source.
+    start: u64,
     source: &'a dyn Source,
     input: &'a mut TransferInput,
     memory: MemoryGrant,
 }
 
-impl MetadataReader<'_> {
+impl<'a> MetadataReader<'a> {
+    /// Reads the only image of `source`.
+    fn of_source(
+        source: &'a dyn Source,
+        input: &'a mut TransferInput,
+        memory: &MemoryBudget,
+    ) -> Result<Self, Error> {
+        Ok(Self { head: input.peek(METADATA_BYTES)?, start: 0, source, input, memory: memory.empty_grant() })
+    }
+
+    /// Reads the image in `part` of `source`.
+    pub(crate) fn of_part(
+        source: &'a dyn Source,
+        part: Range<u64>,
+        input: &'a mut TransferInput,
+        memory: &MemoryBudget,
+    ) -> Result<Self, Error> {
+        let head_bytes = (part.end - part.start).min(METADATA_BYTES as u64);
+        let memory = memory.empty_grant();
+        let mut reader = Self { head: Bytes::new(), start: part.start, source, input, memory };
+        reader.head = reader.read_range(0..head_bytes)?;
+        Ok(reader)
+    }
+
+    /// The first bytes of the image.
+    pub(crate) fn head(&self) -> &Bytes {
+        &self.head
+    }
+
     fn read_range(&mut self, range: Range<u64>) -> Result<Bytes, Error> {
         if range.is_empty() {
             return Ok(Bytes::new());
@@ -41,9 +71,35 @@ impl MetadataReader<'_> {
         }
         self.memory.resize(range.end - range.start).map_err(FormatError::Tables)?;
         let readings = self.input.readings();
-        let bytes = readings.time_stage(Stage::Source, || self.source.read_range(range.clone()))?;
-        self.input.fetched_ahead(range.start, &bytes)?;
+        let (start, end) = (self.start + range.start, self.start + range.end);
+        let bytes = readings.time_stage(Stage::Source, || self.source.read_range(start..end))?;
+        self.input.fetched_ahead(start, &bytes)?;
         Ok(bytes)
+    }
+
+    /// Fetches all tables that a map or a check asks for.
+    pub(crate) fn fetch_tables(&mut self, map: &mut dyn TableConsumer) -> Result<(), Error> {
+        loop {
+            let tables = map.next_tables()?;
+            if tables.is_empty() {
+                return Ok(());
+            }
+            let mut rest = &tables[..];
+            while let Some(first) = rest.first() {
+                // A request costs more than the bytes between two nearby tables.
+                let (together, later) = rest.split_at(count_mergeable(rest));
+                let start = first.host_range().start;
+                let end = together.iter().map(|table| table.host_range().end).max().unwrap_or(start);
+                let bytes = self.read_range(start.0..end.0)?;
+                for table in together {
+                    let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);
+                    let range = table.host_range();
+                    let bytes = bytes.slice(at(range.start)..at(range.end));
+                    map.add_table(table, &bytes)?;
+                }
+                rest = later;
+            }
+        }
     }
 }
 
@@ -54,31 +110,8 @@ pub(crate) fn fetch_tables(
     input: &mut TransferInput,
     memory: &MemoryBudget,
 ) -> Result<(), Error> {
-    let mut metadata =
-        MetadataReader { head: input.peek(METADATA_BYTES)?, source, input, memory: memory.empty_grant() };
-    loop {
-        let tables = map.next_tables()?;
-        if tables.is_empty() {
-            return Ok(());
-        }
-        let mut rest = &tables[..];
-        while let Some(first) = rest.first() {
-            // A request costs more than the bytes between two nearby tables.
-            let (together, later) = rest.split_at(count_mergeable(rest));
-            let start = first.host_range().start;
-            let end = together.iter().map(|table| table.host_range().end).max().unwrap_or(start);
-            let bytes = metadata.read_range(start.0..end.0)?;
-            for table in together {
-                let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);
-                let range = table.host_range();
-                let bytes = bytes.slice(at(range.start)..at(range.end));
-                map.add_table(table, &bytes)?;
-            }
-            rest = later;
-        }
-    }
+    MetadataReader::of_source(source, input, memory)?.fetch_tables(map)
 }
-
 /// Number of `tables`, which are in file order, to fetch with one request.
 fn count_mergeable(tables: &[TableRange]) -> usize {
     let Some(first) = tables.first() else { return 0 };

@@ -92,13 +92,11 @@ impl Qcow2Header {
     }
 
     /// Reads the header of a delta, an image that stores only the differences to a base image.
-    /// Also returns the name of the base as stored in the header.
-    pub fn parse_delta(head: &[u8]) -> Result<(Self, String), Error> {
+    /// Also returns the name of the base, if the header has one.
+    pub fn parse_delta(head: &[u8]) -> Result<(Self, Option<String>), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
-        let name = backing_file
-            .ok_or_else(|| Format::Qcow2.header_error("no backing file, so it is not a delta"))?;
-        Ok((header, name))
+        Ok((header, backing_file))
     }
 
     fn parse_any(head: &[u8]) -> Result<(Self, Option<String>), Error> {

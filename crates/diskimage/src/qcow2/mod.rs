@@ -34,8 +34,8 @@ pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
 }
 
 /// Reads the head of a delta, an image that stores only the differences to a base image. Also
-/// returns the name of the base as stored in the header.
-pub(crate) fn open_delta(head: &[u8]) -> Result<(Box<dyn ImageLayout>, String), Error> {
+/// returns the name of the base, if the header has one.
+pub(crate) fn open_delta(head: &[u8]) -> Result<(Box<dyn ImageLayout>, Option<String>), Error> {
     let (header, base) = Qcow2Header::parse_delta(head)?;
     Ok((Box::new(Qcow2Layout::new(header)), base))
 }

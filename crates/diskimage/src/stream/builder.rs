@@ -11,15 +11,15 @@ use crate::{Error, HeadFacts, Image};
 /// Builds a complete map from tables that are fetched before the data, one generation after the
 /// other.
 pub struct MapBuilder {
-    layout: Box<dyn ImageLayout>,
-    image_end: Host,
+    pub(super) layout: Box<dyn ImageLayout>,
+    pub(super) image_end: Host,
     /// Tables that are known but have not been handed out yet.
     tables: Vec<TableRange>,
     /// Bytes of memory of the tables that were handed out last.
     handed_out: u64,
-    wants: WantedQueue,
+    pub(super) wants: WantedQueue,
     mapped_bytes: u64,
-    account: MemoryAccount,
+    pub(super) account: MemoryAccount,
 }
 
 impl MapBuilder {

@@ -7,6 +7,7 @@
 //! most images tables come first, and nothing is ever parked.
 
 pub(crate) mod builder;
+pub(crate) mod chain;
 mod parking;
 mod passed;
 mod pieces;
@@ -30,6 +31,10 @@ use crate::{Error, HeadFacts, Image};
 /// Bytes of tables that may be collected at once: an L1 table of QEMU's largest size, and some
 /// other tables.
 const TABLE_BYTES: u64 = 40 << 20;
+
+/// Most different ranges that may contain one byte of the image. Extended L2 entries allow about a
+/// thousand that make sense; each activation looks at all of them.
+const MAX_ACTIVE: usize = 4096;
 
 /// A wanted range that contains the current position.
 struct ActiveRange {
@@ -86,7 +91,7 @@ impl ImageStream {
             position: Host(0),
             wants,
             active: Vec::new(),
-            capture_limit: cluster.saturating_mul(16).max(4 << 20),
+            capture_limit: capture_limit(cluster),
             tables_missing: 0,
             parking: None,
             account,
@@ -229,6 +234,8 @@ impl ImageStream {
             "too many compressed clusters overlap"
         } else if tables > TABLE_BYTES {
             "too many tables overlap"
+        } else if self.active.len() > MAX_ACTIVE {
+            "too many clusters overlap"
         } else {
             return self.hold_bytes(0);
         };
@@ -366,6 +373,12 @@ impl ImageStream {
         }
         Ok(())
     }
+}
+
+/// Maximum number of bytes of compressed clusters that are collected at once, for clusters of this
+/// size.
+fn capture_limit(cluster: u64) -> u64 {
+    cluster.saturating_mul(16).max(4 << 20)
 }
 
 /// Bytes of memory that a wanted range uses when it has arrived. A table is joined into one buffer

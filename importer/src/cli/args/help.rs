@@ -20,9 +20,17 @@ Examples:
 pub(super) const APPLY_EXAMPLES: &str = "\
 Examples:
   cdi-importer apply --base monday.qcow2 ./tuesday.qcow2 disk.img
+  cdi-importer apply --no-backing-name backup2-rootdisk.qcow2 disk.img
   cdi-importer apply --base 51d2… --checkpoint 9f0c… \\
       --previous-checkpoint 51d2… --user admin@internal --password-file pw \\
       ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";
+
+pub(super) const RESTORE_EXAMPLES: &str = "\
+Examples:
+  cdi-importer restore full.qcow2 monday.qcow2 tuesday.qcow2 disk.img
+  sha256sum full.qcow2 monday.qcow2 > chain.sha256
+  cdi-importer restore --manifest chain.sha256 full.qcow2 monday.qcow2 \\
+      /dev/vg0/vm1";
 
 pub(super) const CONVERT_EXAMPLES: &str = "\
 Examples:

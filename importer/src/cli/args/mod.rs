@@ -15,7 +15,8 @@ use volume::limits::TransferLimits;
 use volume::limits::memory_limit;
 
 use self::help::{
-    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, UNPACK_EXAMPLES,
+    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, RESTORE_EXAMPLES,
+    UNPACK_EXAMPLES,
 };
 pub use self::source::{ContentArgs, SourceArgs};
 pub(super) use self::source_options::check_options;
@@ -60,6 +61,9 @@ pub enum ImporterCommand {
     /// Apply a delta (qcow2, or the changes of a VMware disk) to its base disk
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(Box<ApplyArgs>),
+    /// Restore a disk from a full backup and the incremental ones after it (qcow2)
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(Box<RestoreArgs>),
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
     #[command(after_help = INFO_EXAMPLES)]
     Info(Box<InfoArgs>),
@@ -168,9 +172,39 @@ pub struct ApplyArgs {
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub base: Option<String>,
 
+    /// Apply a qcow2 delta that names no backing file, such as an incremental backup of KubeVirt;
+    /// nothing proves then that the delta belongs to the disk
+    #[arg(long, conflicts_with = "base", help_heading = "Target")]
+    pub no_backing_name: bool,
+
     /// Options of the job.
     #[command(flatten)]
     pub job: JobArgs,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The backups, oldest first: a full one (qcow2 without a backing file, or raw), then each
+    /// incremental one (qcow2)
+    #[arg(required = true, num_args = 2.., value_name = "BACKUP", value_hint = ValueHint::FilePath)]
+    pub backups: Vec<PathBuf>,
+
+    /// Target of the disk: a file that does not exist yet, or a block device (its content is lost)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub target: PathBuf,
+
+    /// Verify names, order and content of the backups by this list of `sha256sum`, oldest first
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub manifest: Option<PathBuf>,
+
+    /// Limits of the transfer.
+    #[command(flatten, next_help_heading = "Source")]
+    pub limits: TransferLimits,
+
+    /// Options for writing.
+    #[command(flatten)]
+    pub write: WriteArgs,
 }
 
 /// Arguments of `run-with-parent`.

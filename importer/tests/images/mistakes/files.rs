@@ -185,6 +185,8 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
         4: "{files}/child.qcow2", "'base.img' does not match", "the disk that it was made from";
     "apply --base base.img {files}/disk.qcow2 {files}/raw" =>
         4: "{files}/disk.qcow2", "no backing file", "`cdi-importer import` writes whole images";
+    "apply --no-backing-name {files}/child.qcow2 {files}/raw" =>
+        4: "{files}/child.qcow2", "has the backing file 'base.img'", "give its name with --base";
     "apply --base base.img {files}/raw {files}/raw" =>
         7: "{files}/raw", "it is the source", "write to another target";
 };

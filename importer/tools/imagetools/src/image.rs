@@ -119,10 +119,7 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
 
 fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageError> {
     match Image::open(format, head) {
-        Err(ImageError::BackingFile(_)) => {
-            let (image, name) = Image::open_delta(head)?;
-            Ok((image, Some(name)))
-        }
+        Err(ImageError::BackingFile(_)) => Image::open_delta(head),
         opened => Ok((opened?, None)),
     }
 }

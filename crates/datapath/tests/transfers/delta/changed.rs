@@ -71,7 +71,7 @@ fn base(path: &Path) -> DeltaBase {
     DeltaBase {
         path: path.to_owned(),
         available: u64::MAX,
-        name: String::new(),
+        name: None,
         preallocated: false,
         cache: datapath::disk::CacheMode::Auto,
     }

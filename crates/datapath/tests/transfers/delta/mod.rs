@@ -21,7 +21,7 @@ fn base(path: &Path, delta: &Delta) -> DeltaBase {
     DeltaBase {
         path: path.to_owned(),
         available: u64::MAX,
-        name: delta.base_name(),
+        name: Some(delta.base_name()),
         preallocated: false,
         cache: datapath::disk::CacheMode::Auto,
     }

@@ -27,7 +27,7 @@ fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let target = copy(&delta, folder.path());
-    let other = DeltaBase { name: "other".into(), ..base(&target, &delta) };
+    let other = DeltaBase { name: Some("other".into()), ..base(&target, &delta) };
     let ranged = Memory::ranged(bytes(&delta));
     let sentence = "snapshot backing file 'delta.base' does not match expected checkpoint 'other', unable to safely rebase snapshot";
     refused(&ranged, &other, &delta, sentence);
@@ -54,7 +54,7 @@ fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
 fn only_the_last_component_of_the_base_name_counts() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
-    let wanted = |target: &Path| DeltaBase { name: "checkpoint".into(), ..base(target, &delta) };
+    let wanted = |target: &Path| DeltaBase { name: Some("checkpoint".into()), ..base(target, &delta) };
     for name in ["checkpoint", "/etc/checkpoint", "../../checkpoint", "a/b/checkpoint"] {
         delta.rename_base(name);
         let target = copy(&delta, folder.path());

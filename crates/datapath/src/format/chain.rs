@@ -1,0 +1,119 @@
+//! Copies a chain of images, whose bytes follow each other in the input, by its merged map.
+
+use bytes::Bytes;
+use diskimage::{
+    ClippedClusters, CompressedClusters, Error as ImageError, Format, Guest, GuestSink, HeadFacts, Host,
+    ImageStream,
+};
+
+use super::mapped::pass_mapped;
+use crate::disk::{Inflater, Writer};
+use crate::error::Error;
+use crate::facts::{ImageFacts, RouteTaken};
+use crate::input::TransferInput;
+
+/// One image of a chain.
+pub(crate) struct ChainedFile {
+    /// Offset of its first byte in the input.
+    pub(crate) start: Host,
+    /// How its clusters are compressed.
+    pub(crate) clusters: Option<CompressedClusters>,
+}
+
+/// A chain whose merged map is complete.
+pub(crate) struct MappedChain {
+    facts: HeadFacts,
+    stream: Box<ImageStream>,
+    clipped: ClippedClusters,
+    /// The images in the order of the input, oldest first.
+    files: Vec<ChainedFile>,
+}
+
+impl MappedChain {
+    pub(crate) fn new(stream: ImageStream, clipped: ClippedClusters, files: Vec<ChainedFile>) -> Self {
+        Self { facts: stream.head_facts(), stream: Box::new(stream), clipped, files }
+    }
+
+    /// Bytes of the disk, according to the newest image.
+    pub(crate) fn virtual_size(&self) -> u64 {
+        self.facts.virtual_size
+    }
+
+    pub(crate) fn image_facts(&self, layers: Vec<&'static str>) -> ImageFacts {
+        ImageFacts {
+            layers,
+            format: Format::Qcow2,
+            virtual_size: Some(self.facts.virtual_size),
+            route: RouteTaken::Ranged,
+        }
+    }
+
+    /// Copies the visible data of all images to `writer`.
+    pub(crate) fn copy_data(
+        &mut self,
+        input: &mut TransferInput,
+        writer: &mut Writer<'_>,
+        mut tick: impl FnMut(&Writer<'_>),
+    ) -> Result<(), Error> {
+        let Self { stream, clipped, files, .. } = self;
+        let mut sink = ChainSink { writer, clipped, start: Host(0), inflater: Inflater::new() };
+        pass_mapped(stream, input, &mut sink, |sink, position| {
+            let next = files.partition_point(|file| file.start <= position);
+            if let Some(file) = next.checked_sub(1).and_then(|index| files.get(index)) {
+                (sink.start, sink.writer.clusters) = (file.start, file.clusters);
+            }
+            tick(sink.writer);
+        })
+    }
+}
+
+/// The sink of a chain. No chunk holds bytes of two images.
+struct ChainSink<'c, 'w, 's> {
+    writer: &'w mut Writer<'s>,
+    clipped: &'c ClippedClusters,
+    /// Offset of the image that is being read.
+    start: Host,
+    inflater: Inflater,
+}
+
+impl GuestSink for ChainSink<'_, '_, '_> {
+    type Error = Error;
+
+    fn write_data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.writer.add_data(guest.0, bytes)
+    }
+
+    fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        let Some(parts) = self.clipped.visible_parts(self.start, guest) else {
+            return self.writer.add_compressed(guest.0, bytes);
+        };
+        // Rare: only where newer images have smaller clusters, or at the end of a disk that has
+        // grown. So it is not worth a second kind of work for the writing threads.
+        let Some(CompressedClusters { compression, size }) = self.writer.clusters else {
+            return Ok(());
+        };
+        let length = usize::try_from(size).unwrap_or(0);
+        let mut inflated = vec![0; length];
+        self.inflater
+            .inflate(compression, &bytes, &mut inflated, length)
+            .map_err(|reason| ImageError::CompressedCluster { guest, cluster_size: size, reason })?;
+        let inflated = Bytes::from(inflated);
+        for part in parts {
+            let at = |offset: Guest| usize::try_from(offset - guest).unwrap_or(length).min(length);
+            self.writer.add_data(part.start.0, inflated.slice(at(part.start)..at(part.end)))?;
+        }
+        Ok(())
+    }
+
+    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {
+        Err(ImageError::RefcountContradiction { what: "a cluster", offset }.into())
+    }
+
+    fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Restores a disk from a backup chain: a full backup and the incremental backups after it.
+//!
+//! All maps are read first. Each byte of the disk then comes from the newest file that defines it,
+//! so it is read and written once, however long the chain is. Nothing in a file proves which file
+//! it follows, unless it names its backing file; [`order`] finds the contradictions that there are.
+
+mod order;
+mod source;
+
+use diskimage::{ChainMap, DETECT_BYTES, Error as ImageError, Format, Host, Image, MapBuilder};
+
+use self::order::{OpenedBackup, check_distinct, check_order};
+pub use self::source::{ChainFile, ChainSource};
+use crate::decode;
+use crate::disk;
+use crate::error::{ChainOrderError, Error, SourceError, SourceErrorKind};
+use crate::format::{ChainedFile, ImageHead, MappedChain, MetadataReader, PreparedImage, ranged_length};
+use crate::input::TransferInput;
+use crate::meter::Meter;
+use crate::observe::TransferPhase;
+use crate::options::{PayloadKind, ReadOptions, WriteOptions};
+use crate::transfer::{self, TransferReport};
+
+/// A failed restore, and the name of the file that it concerns, if it concerns a single one.
+#[derive(Debug)]
+pub struct RestoreError {
+    /// The failure.
+    pub error: Error,
+    /// The name of the file's source.
+    pub file: Option<String>,
+}
+
+impl From<Error> for RestoreError {
+    fn from(error: Error) -> Self {
+        Self { error, file: None }
+    }
+}
+
+/// Writes the disk that `chain` holds to the target. The first file is a qcow2 image without a
+/// backing file or a raw disk, the others are qcow2 deltas. The target is as complete, or
+/// incomplete, as after [`transfer_image`](crate::transfer_image).
+pub fn restore_chain(
+    chain: &ChainSource,
+    target: &disk::DiskOptions,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+) -> Result<TransferReport, RestoreError> {
+    reading.observer.begin_phase(TransferPhase::Info);
+    for (file, _) in chain.placed_files() {
+        disk::refuse_source(&target.path, &*file.source).map_err(|error| of_file(file, error))?;
+    }
+    check_distinct(chain).map_err(Error::from)?;
+    let meter = Meter::new(chain, reading)?;
+    let mut input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
+    let image = read_maps(chain, &mut input, reading)?;
+    Ok(transfer::write_disk(PreparedImage::Chain(image), input, target, reading, writing)?)
+}
+
+/// Reads the maps of all files and merges them.
+fn read_maps(
+    chain: &ChainSource,
+    input: &mut TransferInput,
+    reading: &ReadOptions,
+) -> Result<MappedChain, RestoreError> {
+    if ranged_length(chain, input).is_none() {
+        let message = "the full backup is compressed as a whole: decompress it first";
+        return Err(Error::from(SourceError::new(SourceErrorKind::Invalid, message)).into());
+    }
+    let memory = &reading.limits.memory;
+    let mut backups = Vec::with_capacity(chain.file_count());
+    for (file, part) in chain.placed_files() {
+        let head = MetadataReader::of_part(chain, part.clone(), input, memory)
+            .map(|reader| reader.head().clone())
+            .map_err(|error| of_file(file, error))?;
+        let opened = if backups.is_empty() {
+            ImageHead::read(input, PayloadKind::default(), reading)
+                .and_then(|found| open_full(found.format, &head, part.end - part.start))
+        } else {
+            open_increment(&head)
+        };
+        let opened = opened.map_err(|error| of_file(file, error))?;
+        check_order(&backups, file, &opened).map_err(|error| of_file(file, error))?;
+        backups.push((file, part, opened));
+    }
+
+    let mut map = ChainMap::new(memory.empty_grant(), memory.empty_grant());
+    let mut files = Vec::with_capacity(backups.len());
+    for (file, part, backup) in backups.into_iter().rev() {
+        let start = Host(part.start);
+        let mut clusters = None;
+        let merged = match backup.image {
+            None => map.add_raw(part.end - part.start, start).map_err(Error::from),
+            Some(image) => {
+                clusters = image.head_facts().clusters;
+                MapBuilder::new(image, part.end - part.start, memory.empty_grant())
+                    .map_err(Error::from)
+                    .and_then(|mut tables| {
+                        MetadataReader::of_part(chain, part, input, memory)?.fetch_tables(&mut tables)?;
+                        Ok(map.add_older(tables, start)?)
+                    })
+            }
+        };
+        merged.map_err(|error| of_file(file, error))?;
+        files.push(ChainedFile { start, clusters });
+    }
+    files.reverse();
+    let (stream, clipped) = map.into_stream().ok_or_else(|| Error::from(ChainOrderError::NoIncrement))?;
+    Ok(MappedChain::new(stream, clipped, files))
+}
+
+fn of_file(file: &ChainFile, error: impl Into<Error>) -> RestoreError {
+    RestoreError { error: error.into(), file: Some(file.source.name()) }
+}
+
+/// Opens the full backup: `length` bytes that begin with `head`.
+fn open_full(format: Format, head: &[u8], length: u64) -> Result<OpenedBackup, Error> {
+    match format {
+        Format::Raw => Ok(OpenedBackup::from_raw(length)),
+        Format::Qcow2 => match Image::open(format, head) {
+            Ok(image) => Ok(OpenedBackup::from_image(image, None)),
+            Err(ImageError::BackingFile(found)) => Err(ChainOrderError::NotFull { found }.into()),
+            Err(error) => Err(error.into()),
+        },
+        found => Err(ImageError::NotThatFormat { wanted: Format::Qcow2, found }.into()),
+    }
+}
+
+/// Opens an incremental backup, which begins with `head`.
+fn open_increment(head: &[u8]) -> Result<OpenedBackup, Error> {
+    let found = Format::resolve_wanted(head.get(..DETECT_BYTES).unwrap_or(head), None)?;
+    if found != Format::Qcow2 {
+        return Err(ImageError::NotThatFormat { wanted: Format::Qcow2, found }.into());
+    }
+    let (image, backing_file) = Image::open_delta(head)?;
+    Ok(OpenedBackup::from_image(image, backing_file))
+}

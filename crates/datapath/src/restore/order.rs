@@ -1,0 +1,69 @@
+//! Contradictions between the files of a chain, as far as the files themselves show any.
+
+use std::ops::Range;
+
+use diskimage::Image;
+
+use super::source::{ChainFile, ChainSource};
+use crate::delta::last_part;
+use crate::error::ChainOrderError;
+use crate::format::raw::SECTOR;
+
+/// A file whose header has been read.
+pub(super) struct OpenedBackup {
+    /// The image; `None` for a raw disk.
+    pub(super) image: Option<Image>,
+    virtual_size: u64,
+    backing_file: Option<String>,
+}
+
+impl OpenedBackup {
+    pub(super) fn from_raw(length: u64) -> Self {
+        Self { image: None, virtual_size: length.next_multiple_of(SECTOR), backing_file: None }
+    }
+
+    pub(super) fn from_image(image: Image, backing_file: Option<String>) -> Self {
+        let virtual_size = image.head_facts().virtual_size;
+        Self { image: Some(image), virtual_size, backing_file }
+    }
+}
+
+/// Checks that `next`, the content of `file`, can follow the last of `backups`.
+pub(super) fn check_order(
+    backups: &[(&ChainFile, Range<u64>, OpenedBackup)],
+    file: &ChainFile,
+    next: &OpenedBackup,
+) -> Result<(), ChainOrderError> {
+    let Some((before, _, opened)) = backups.last() else {
+        return Ok(());
+    };
+    if let Some(found) = next.backing_file.as_deref().map(last_part)
+        && found != before.name
+    {
+        return Err(ChainOrderError::Base { found: found.to_owned(), before: before.name.clone() });
+    }
+    if next.virtual_size < opened.virtual_size {
+        return Err(ChainOrderError::Shrinks {
+            size: next.virtual_size,
+            before: before.name.clone(),
+            before_size: opened.virtual_size,
+        });
+    }
+    tracing::debug!(file = file.name, before = before.name, "no contradiction in the order");
+    Ok(())
+}
+
+/// Checks that no file is named twice, not even by two names.
+pub(super) fn check_distinct(chain: &ChainSource) -> Result<(), ChainOrderError> {
+    let places: Vec<_> = chain
+        .placed_files()
+        .filter_map(|(file, _)| Some((file.source.name(), file.source.storage_location()?)))
+        .collect();
+    for (index, (second, place)) in places.iter().enumerate() {
+        if let Some((first, _)) = places.iter().take(index).find(|(_, other)| other.shares_bytes_with(*place))
+        {
+            return Err(ChainOrderError::Twice { first: first.clone(), second: second.clone() });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Runs `cdi-importer restore`, which writes the disk of a chain of backups.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use datapath::digest::Checksum;
+use datapath::error::errno_text;
+use datapath::restore::{self, ChainFile, ChainSource};
+use sources::file::FileSource;
+
+use super::args::{RestoreArgs, RouteOption};
+use super::failure::{ImporterCommandError, of_source};
+use super::import::{self, ImportJob};
+use super::open::JobContext;
+
+/// Most bytes of a manifest: the names of some thousand files.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+
+pub(super) fn run(arguments: RestoreArgs) -> Result<(), ImporterCommandError> {
+    let RestoreArgs { backups, target, manifest, limits, write } = arguments;
+    let options = [
+        (write.transfer.checksum.is_some(), "--checksum is for one image: use --manifest"),
+        (write.route != RouteOption::Auto, "--route is for one image: leave it out"),
+        (write.scratch.is_some(), "--scratch is for images that are read once: leave it out"),
+    ];
+    if let Some((_, what)) = options.into_iter().find(|(is_given, _)| *is_given) {
+        return Err(ImporterCommandError::Usage(what.to_owned()));
+    }
+    // Read first, so that a wrong list costs nothing.
+    let expected = manifest.map(|list| read_manifest(&list, &backups)).transpose()?;
+    import::run_job(ImportJob {
+        verb: "restored",
+        limits,
+        target,
+        write,
+        work: Box::new(move |context, target, reading, writing| {
+            let chain = open_chain(&backups, expected, context)?;
+            let name = || datapath::source::Source::name(&chain);
+            restore::restore_chain(&chain, target, reading, writing).map_err(of_source(name))
+        }),
+    })
+}
+
+fn open_chain(
+    backups: &[PathBuf],
+    expected: Option<Vec<(Checksum, String)>>,
+    context: &JobContext,
+) -> Result<ChainSource, ImporterCommandError> {
+    let mut expected = expected.unwrap_or_default().into_iter();
+    let mut files = Vec::with_capacity(backups.len());
+    for path in backups {
+        let mut source = FileSource::open(path, context.stop.clone())?;
+        if let Some((checksum, list)) = expected.next() {
+            source = source.with_expected(checksum, list);
+        }
+        files.push(ChainFile { name: file_name(path), source: Box::new(source) });
+    }
+    Ok(ChainSource::new(files)?)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Reads the list of digests in `list`. It must name the files `backups` in this order, and no
+/// others. Returns the digest of each, and where it is from.
+fn read_manifest(list: &Path, backups: &[PathBuf]) -> Result<Vec<(Checksum, String)>, ImporterCommandError> {
+    let list_name = list.display();
+    let mut text = String::new();
+    let read = File::open(list).and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text));
+    read.map_err(|error| {
+        ImporterCommandError::Usage(format!(
+            "cannot read {list_name}: {}; check --manifest",
+            errno_text(&error)
+        ))
+    })?;
+    if text.len() as u64 > MAX_MANIFEST_BYTES {
+        return Err(ImporterCommandError::Usage(format!(
+            "{list_name} has more than {MAX_MANIFEST_BYTES} bytes: --manifest is the output of sha256sum"
+        )));
+    }
+    let listed = parse_manifest(&text).map_err(|line| {
+        ImporterCommandError::Usage(format!(
+            "{list_name}: line {line} is not 'SHA256  NAME': --manifest is the output of sha256sum"
+        ))
+    })?;
+    let names: Vec<String> = backups.iter().map(|path| file_name(path)).collect();
+    if let Some((index, (listed, given))) = listed
+        .iter()
+        .map(|(_, name)| name)
+        .zip(&names)
+        .enumerate()
+        .find(|(_, (listed, given))| listed != given)
+    {
+        let (number, listed) = (index + 1, printable::escape_line(listed, MAX_NAME_CHARS));
+        return Err(ImporterCommandError::Usage(format!(
+            "backup {number} is '{given}', and {list_name} has '{listed}' there: name all backups in its order"
+        )));
+    }
+    if listed.len() != names.len() {
+        return Err(ImporterCommandError::Usage(format!(
+            "{list_name} lists {} backups, and the command names {}: name all of them",
+            listed.len(),
+            names.len()
+        )));
+    }
+    Ok(listed.into_iter().map(|(checksum, _)| (checksum, list_name.to_string())).collect())
+}
+
+/// Most characters of a listed name in a message.
+const MAX_NAME_CHARS: usize = 100;
+
+/// Parses the lines of `sha256sum`: a digest, two characters, a name. Returns the digests with the
+/// names without directories, or the number of the first line that is wrong.
+fn parse_manifest(text: &str) -> Result<Vec<(Checksum, String)>, usize> {
+    let parse = |line: &str| {
+        let (digest, name) = line.split_once(' ')?;
+        let name = name.strip_prefix([' ', '*']).filter(|name| !name.is_empty())?;
+        let checksum = format!("sha256:{digest}").parse().ok()?;
+        Some((checksum, name.rsplit('/').next().unwrap_or(name).to_owned()))
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(index, line)| parse(line).ok_or(index + 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_what_sha256sum_writes() {
+        let digest = "0".repeat(64);
+        let text = format!("{digest}  full.qcow2\n{digest} */backup/a b.qcow2\n\n");
+        let listed = parse_manifest(&text).unwrap();
+        let names: Vec<&str> = listed.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["full.qcow2", "a b.qcow2"]);
+        for wrong in ["full.qcow2", "00  full.qcow2", &digest, &format!("{digest}  "), &format!("\\{text}")] {
+            assert_eq!(parse_manifest(&format!("{digest}  a\n{wrong}\n")).unwrap_err(), 2, "{wrong}");
+        }
+    }
+}
