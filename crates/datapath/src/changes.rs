@@ -11,6 +11,7 @@ use bytes::Bytes;
 pub struct ChangedRanges {
     disk_bytes: u64,
     ranges: Arc<[Range<u64>]>,
+    zeros: Arc<[Range<u64>]>,
 }
 
 impl ChangedRanges {
@@ -18,18 +19,15 @@ impl ChangedRanges {
     /// non-empty, in ascending order, do not overlap and lie within the disk. Ranges that touch
     /// are merged.
     pub fn new(disk_bytes: u64, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<Self> {
-        let mut joined: Vec<Range<u64>> = Vec::new();
-        for range in ranges {
-            let before = joined.last().map_or(0, |last| last.end);
-            if range.is_empty() || range.start < before || range.end > disk_bytes {
-                return None;
-            }
-            match joined.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => joined.push(range),
-            }
-        }
-        Some(Self { disk_bytes, ranges: joined.into() })
+        let ranges = join_ranges(disk_bytes, ranges)?;
+        Some(Self { disk_bytes, ranges, zeros: Arc::default() })
+    }
+
+    /// Adds ranges that have become zero, which the source does not deliver. Returns `None` unless
+    /// they are in order and lie within the disk. They must not overlap the other ranges.
+    pub fn with_zeros(self, zeros: impl IntoIterator<Item = Range<u64>>) -> Option<Self> {
+        let zeros = join_ranges(self.disk_bytes, zeros)?;
+        Some(Self { zeros, ..self })
     }
 
     /// Size of the whole disk in bytes.
@@ -42,10 +40,32 @@ impl ChangedRanges {
         &self.ranges
     }
 
-    /// Sum of the lengths of all ranges, in bytes.
+    /// The ranges that have become zero, in order.
+    pub fn zero_ranges(&self) -> &[Range<u64>] {
+        &self.zeros
+    }
+
+    /// Sum of the lengths of all ranges that the source delivers, in bytes.
     pub fn changed_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
+}
+
+/// Joins ranges that touch. Returns `None` unless `ranges` are in ascending order, not empty, do
+/// not overlap and lie within the disk.
+fn join_ranges(disk_bytes: u64, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<Arc<[Range<u64>]>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let before = joined.last().map_or(0, |last| last.end);
+        if range.is_empty() || range.start < before || range.end > disk_bytes {
+            return None;
+        }
+        match joined.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => joined.push(range),
+        }
+    }
+    Some(joined.into())
 }
 
 /// Maps the bytes of a stream to their offsets on the disk. The stream consists of the ranges of

@@ -147,7 +147,7 @@ impl Source for FileSource {
         let Some((expected, list)) = &self.expected else {
             return Ok(body);
         };
-        let what = format!("{} is not the file in {list}", self.name);
+        let what = format!("{} is not the file listed in the manifest {list}", self.name);
         Ok(Box::new(VerifiedBody::new(body, expected.clone(), what)?))
     }
 

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod backup_map;
 mod checkpoints;
 mod credentials;
 mod engine;
@@ -38,6 +39,7 @@ pub mod place;
 pub mod pod;
 pub mod policy;
 pub mod proxy;
+pub mod ranges;
 pub mod registry;
 mod retry;
 pub mod s3;

@@ -14,7 +14,9 @@ const FETCH_AGAIN: &str = "fetch it again";
 
 /// Texts that occur in the errors of sources, with advice for each. Most are error codes of object
 /// stores and registries.
-const SOURCE_WORDS: [(&str, &str); 13] = [
+const SOURCE_WORDS: [(&str, &str); 15] = [
+    ("is not a map", "fetch the map of the backup again"),
+    ("listed in the manifest", "restore the file from its copy"),
     ("redirect", "check the address"),
     ("the NBD server has no export", "check the name after the host"),
     ("cannot connect to the NBD server: no such file", "check the path of the socket"),

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use datapath::delta::{self, DeltaReport};
 use datapath::disk::CacheMode;
+use datapath::options::ReadOptions;
+use datapath::source::Source;
 use program::progress::BinaryBytes;
+use sources::backup_map::{BackupType, read_backup_map};
+use sources::ranges::RangesSource;
 
-use super::args::ApplyArgs;
+use super::args::{ApplyArgs, BackupTypeOption};
 use super::failure::{ImporterCommandError, of_source};
 use super::job;
 use super::open::JobContext;
@@ -24,6 +28,10 @@ fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaRepor
     let is_checked = reading.checksum.is_some();
     let source =
         job::open_source(&arguments.source, context, is_checked, "a delta is qcow2, or a VMware disk")?;
+    let source = match arguments.backup_type {
+        Some(backup) => open_ranges(arguments, backup, source, &reading)?,
+        None => source,
+    };
     let is_qcow2_chosen = arguments.base.is_some() || arguments.no_backing_name;
     if source.changed_ranges().is_none() && (source.is_disk() || !is_qcow2_chosen) {
         let what = "a delta is a qcow2 image whose base --base names (or --no-backing-name, if it names none), or a VMware disk with --previous-checkpoint";
@@ -38,6 +46,26 @@ fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaRepor
     };
     let applied = delta::apply_delta(&*source, &base, &reading, &job::write_options(&arguments.job.transfer));
     applied.map_err(of_source(|| source.name()))
+}
+
+/// Reads only the ranges of `source` that the maps list.
+fn open_ranges(
+    arguments: &ApplyArgs,
+    backup: BackupTypeOption,
+    source: Box<dyn Source>,
+    reading: &ReadOptions,
+) -> Result<Box<dyn Source>, ImporterCommandError> {
+    if reading.checksum.is_some() || source.changed_ranges().is_some() {
+        let what = "--ranges reads a part of a disk: leave out --checksum and --previous-checkpoint";
+        return Err(ImporterCommandError::Usage(what.to_owned()));
+    }
+    let backup = match backup {
+        BackupTypeOption::Full => BackupType::Full,
+        BackupTypeOption::Incremental => BackupType::Incremental,
+    };
+    let memory = &reading.limits.memory;
+    let changes = read_backup_map(&arguments.ranges, backup, source.total_bytes(), memory)?;
+    Ok(Box::new(RangesSource::new(source, changes)?))
 }
 
 /// Returns the line that reports a success, such as `applied qcow2 (ranged): 4.00 GiB virtual,

@@ -54,13 +54,29 @@ fn open_chain(
         if let Some((checksum, list)) = expected.next() {
             source = source.with_expected(checksum, list);
         }
-        files.push(ChainFile { name: file_name(path), source: Box::new(source) });
+        files.push(ChainFile {
+            name: file_name(path),
+            created: creation_time(path),
+            source: Box::new(source),
+        });
     }
     Ok(ChainSource::new(files)?)
 }
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns the end of the folder's name, if it is the time at which KubeVirt made the backup:
+/// `VM/BACKUP-2026-11-26_12-00-00/BACKUP-VOLUME.qcow2`.
+fn creation_time(path: &Path) -> Option<String> {
+    const PATTERN: &str = "-0000-00-00_00-00-00";
+    let folder = path.parent()?.file_name()?.to_str()?;
+    let stamp = folder.get(folder.len().checked_sub(PATTERN.len())?..)?;
+    let fits =
+        |(found, wanted): (u8, u8)| if wanted == b'0' { found.is_ascii_digit() } else { found == wanted };
+    let time = stamp.strip_prefix('-')?;
+    stamp.bytes().zip(PATTERN.bytes()).all(fits).then(|| time.to_owned())
 }
 
 /// Reads the list of digests in `list`. It must name the files `backups` in this order, and no
@@ -127,6 +143,22 @@ fn parse_manifest(text: &str) -> Result<Vec<(Checksum, String)>, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_of_a_backup_has_its_time() {
+        let time = |path: &str| creation_time(Path::new(path));
+        assert_eq!(time("vm/b-2026-11-26_12-00-00/b-disk.qcow2").as_deref(), Some("2026-11-26_12-00-00"));
+        for other in [
+            "b.qcow2",
+            "/b.qcow2",
+            "vm/b.qcow2",
+            "2026-11-26_12-00-00/b",
+            "vm/b-2026-11-26 12-00-00/b",
+            "vm/éééééééééé/b",
+        ] {
+            assert_eq!(time(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_manifest_is_what_sha256sum_writes() {

@@ -49,6 +49,9 @@ pub(super) fn apply_changes(
     // enough.
     disk.check_holds(changes.disk_bytes())?;
     write_changes(changes, &mut input, &disk, reading, writing)?;
+    for zeros in changes.zero_ranges() {
+        disk.zero_in_steps(zeros.clone(), &reading.stop)?;
+    }
     super::finish_delta(facts, changes.disk_bytes(), input, disk, reading)
 }
 

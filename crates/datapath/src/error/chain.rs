@@ -1,11 +1,21 @@
 //! Errors of backup chains.
 
+use diskimage::Format;
+
 /// Why files cannot be a backup chain in this order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainOrderError {
     /// The chain has no incremental backup.
     #[error("the chain has no incremental backup: use `cdi-importer convert` for a single image")]
     NoIncrement,
+    /// A file is not an image that can be a backup.
+    #[error(
+        "its format is {found}, and backups are qcow2 (the full one may be raw): name qcow2 files behind the full backup"
+    )]
+    Format {
+        /// The format of the file.
+        found: Format,
+    },
     /// The first file is not a full backup.
     #[error("its backing file is \"{found}\", so it is not a full backup: begin with the full one")]
     NotFull {
@@ -21,6 +31,18 @@ pub enum ChainOrderError {
         found: String,
         /// The name of the file before it.
         before: String,
+    },
+    /// The file is not newer than the one before it.
+    #[error(
+        "its folder says that it was made at {created}, and '{before}' before it at {before_created}: name all files of the chain, oldest first"
+    )]
+    Older {
+        /// When the backup was made.
+        created: String,
+        /// The name of the file before it.
+        before: String,
+        /// When that backup was made.
+        before_created: String,
     },
     /// The disk is smaller than in the file before, which no backup after it can have.
     #[error(

@@ -43,6 +43,18 @@ impl ImageHead {
     }
 }
 
+/// Detects the format of a file of `bytes` bytes by its first ones. A file that cannot be a disk
+/// is refused.
+#[cfg(feature = "targets")]
+pub(crate) fn detect_format(head: &[u8], bytes: u64) -> Result<Format, Error> {
+    let head = head.get(..DETECT_BYTES).unwrap_or(head);
+    let format = Format::resolve_wanted(head, None)?;
+    if format == Format::Raw {
+        refuse_foreign(head, Some(bytes), None)?;
+    }
+    Ok(format)
+}
+
 /// The kind of bytes that may follow the disk if the image is raw: none if the format is known to
 /// be raw, and a footer if the user declared it a VHD.
 fn ending_kind(head: &[u8], payload: PayloadKind) -> EndingKind {

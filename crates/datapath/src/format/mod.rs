@@ -16,6 +16,8 @@ mod tables;
 
 #[cfg(feature = "targets")]
 pub(crate) use self::chain::{ChainedFile, MappedChain};
+#[cfg(feature = "targets")]
+pub(crate) use self::head::detect_format;
 pub(crate) use self::head::{ImageHead, open_mapped};
 #[cfg(feature = "targets")]
 pub(crate) use self::image::PreparedImage;

@@ -14,11 +14,11 @@ pub use self::source::{ChainFile, ChainSource};
 use crate::decode;
 use crate::disk;
 use crate::error::{ChainOrderError, Error, SourceError, SourceErrorKind};
-use crate::format::{ChainedFile, ImageHead, MappedChain, MetadataReader, PreparedImage, ranged_length};
+use crate::format::{ChainedFile, MappedChain, MetadataReader, PreparedImage, detect_format, ranged_length};
 use crate::input::TransferInput;
 use crate::meter::Meter;
 use crate::observe::TransferPhase;
-use crate::options::{PayloadKind, ReadOptions, WriteOptions};
+use crate::options::{ReadOptions, WriteOptions};
 use crate::transfer::{self, TransferReport};
 
 /// A failed restore, and the name of the file that it concerns, if it concerns a single one.
@@ -73,8 +73,8 @@ fn read_maps(
             .map(|reader| reader.head().clone())
             .map_err(|error| of_file(file, error))?;
         let opened = if backups.is_empty() {
-            ImageHead::read(input, PayloadKind::default(), reading)
-                .and_then(|found| open_full(found.format, &head, part.end - part.start))
+            // The input cannot tell: the next file follows directly, even in the first bytes of a short one.
+            open_full(&head, part.end - part.start)
         } else {
             open_increment(&head)
         };
@@ -113,15 +113,15 @@ fn of_file(file: &ChainFile, error: impl Into<Error>) -> RestoreError {
 }
 
 /// Opens the full backup: `length` bytes that begin with `head`.
-fn open_full(format: Format, head: &[u8], length: u64) -> Result<OpenedBackup, Error> {
-    match format {
+fn open_full(head: &[u8], length: u64) -> Result<OpenedBackup, Error> {
+    match detect_format(head, length)? {
         Format::Raw => Ok(OpenedBackup::from_raw(length)),
-        Format::Qcow2 => match Image::open(format, head) {
+        Format::Qcow2 => match Image::open(Format::Qcow2, head) {
             Ok(image) => Ok(OpenedBackup::from_image(image, None)),
             Err(ImageError::BackingFile(found)) => Err(ChainOrderError::NotFull { found }.into()),
             Err(error) => Err(error.into()),
         },
-        found => Err(ImageError::NotThatFormat { wanted: Format::Qcow2, found }.into()),
+        found => Err(ChainOrderError::Format { found }.into()),
     }
 }
 
@@ -129,7 +129,7 @@ fn open_full(format: Format, head: &[u8], length: u64) -> Result<OpenedBackup, E
 fn open_increment(head: &[u8]) -> Result<OpenedBackup, Error> {
     let found = Format::resolve_wanted(head.get(..DETECT_BYTES).unwrap_or(head), None)?;
     if found != Format::Qcow2 {
-        return Err(ImageError::NotThatFormat { wanted: Format::Qcow2, found }.into());
+        return Err(ChainOrderError::Format { found }.into());
     }
     let (image, backing_file) = Image::open_delta(head)?;
     Ok(OpenedBackup::from_image(image, backing_file))

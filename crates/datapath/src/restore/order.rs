@@ -42,6 +42,15 @@ pub(super) fn check_order(
     {
         return Err(ChainOrderError::Base { found: found.to_owned(), before: before.name.clone() });
     }
+    if let (Some(created), Some(before_created)) = (&file.created, &before.created)
+        && created <= before_created
+    {
+        return Err(ChainOrderError::Older {
+            created: created.clone(),
+            before: before.name.clone(),
+            before_created: before_created.clone(),
+        });
+    }
     if next.virtual_size < opened.virtual_size {
         return Err(ChainOrderError::Shrinks {
             size: next.virtual_size,

@@ -13,7 +13,9 @@ pub struct ChainFile {
     /// The name of the file without directories. The backing file name of the next file must equal
     /// it, if there is one.
     pub name: String,
-    /// Its bytes. The source must know their number and support ranges.
+    /// When the backup was made, as text that sorts by time, if that is known.
+    pub created: Option<String>,
+    /// The bytes. The source must know their number and support ranges.
     pub source: Box<dyn Source>,
 }
 

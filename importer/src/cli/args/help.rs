@@ -21,6 +21,8 @@ pub(super) const APPLY_EXAMPLES: &str = "\
 Examples:
   cdi-importer apply --base monday.qcow2 ./tuesday.qcow2 disk.img
   cdi-importer apply --no-backing-name backup2-rootdisk.qcow2 disk.img
+  cdi-importer apply --ranges map.json --backup-type incremental \\
+      https://backup.example.org/disk.raw disk.img
   cdi-importer apply --base 51d2… --checkpoint 9f0c… \\
       --previous-checkpoint 51d2… --user admin@internal --password-file pw \\
       ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";

@@ -8,7 +8,7 @@ mod write;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use program::command_line::LogArgs;
 use sources::vddk::RUN_WITH_PARENT;
 use volume::limits::TransferLimits;
@@ -177,9 +177,29 @@ pub struct ApplyArgs {
     #[arg(long, conflicts_with = "base", help_heading = "Target")]
     pub no_backing_name: bool,
 
+    /// Fetch and write only what this map of KubeVirt's pull-mode backup lists; the source is the
+    /// disk itself, from a server that supports ranges; repeat the option for further pages
+    #[arg(long, value_name = "MAP.json", value_hint = ValueHint::FilePath, requires = "backup_type",
+          conflicts_with_all = ["base", "no_backing_name"], help_heading = "Source")]
+    pub ranges: Vec<PathBuf>,
+
+    /// Type of the backup that --ranges belongs to (status.type), which decides what its numbers
+    /// mean
+    #[arg(long, value_name = "TYPE", value_enum, requires = "ranges", help_heading = "Source")]
+    pub backup_type: Option<BackupTypeOption>,
+
     /// Options of the job.
     #[command(flatten)]
     pub job: JobArgs,
+}
+
+/// `--backup-type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackupTypeOption {
+    /// The map lists the whole disk
+    Full,
+    /// The map lists what has changed
+    Incremental,
 }
 
 /// Arguments of `restore`.

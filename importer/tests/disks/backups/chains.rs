@@ -10,10 +10,14 @@ use super::{MIB, restoring};
 
 const CLUSTER: u64 = 4096;
 
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).or_fail("a small disk")
+}
+
 #[test]
 fn a_hundred_files_are_restored_with_few_open_files() {
     let folder = testkit::tmpfs::fast_folder();
-    let mut disk = vec![0; MIB as usize];
+    let mut disk = vec![0; at(MIB)];
     let files: Vec<PathBuf> = (0..100u64)
         .map(|number| {
             let file = folder.path().join(format!("{number}.qcow2"));
@@ -26,7 +30,7 @@ fn a_hundred_files_are_restored_with_few_open_files() {
                 "qemu-io",
                 ["-f".as_ref(), "qcow2".as_ref(), "-c".as_ref(), write.as_ref(), file.as_os_str()],
             );
-            let range = offset as usize..(offset + length) as usize;
+            let range = at(offset)..at(offset + length);
             disk[range].fill(u8::try_from(number + 1).or_fail("a byte"));
             file
         })

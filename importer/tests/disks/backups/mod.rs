@@ -2,6 +2,7 @@
 
 mod applied;
 mod chains;
+mod ranges;
 mod restored;
 mod wrong;
 
@@ -29,7 +30,12 @@ impl Chain {
         for number in 1..=increments {
             let grown = number.is_multiple_of(4).then_some(size + 3 * 512);
             let spec = Spec {
-                cluster_size: [64 << 10, 16 << 10, 64 << 10, 4096, 2 << 20][(number % 5) as usize],
+                cluster_size: match number % 5 {
+                    1 => 16 << 10,
+                    3 => 4096,
+                    4 => 2 << 20,
+                    _ => 64 << 10,
+                },
                 compression: match number % 3 {
                     0 => Compression::Plain,
                     1 => Compression::Zlib,

@@ -61,7 +61,7 @@ fn a_file_that_was_exchanged_is_found_by_its_digest() {
     std::fs::copy(&chain.files[2], &chain.files[1]).or_fail("another backup");
     let target = folder.path().join("disk.img");
     let finished = restore(&["--manifest", list.to_str().or_fail("ASCII")], &chain.files, &target);
-    finished.assert_failure(3, "backup1.qcow2 is not the file in");
+    finished.assert_failure(3, "backup1.qcow2 is not the file listed in the manifest");
     assert!(!target.exists());
 }
 
@@ -73,6 +73,27 @@ fn a_smaller_disk_cannot_follow_a_larger_one() {
     let swapped = [0, 4, 3].map(|at| chain.files[at].clone());
     restore(&[], &swapped, &target).assert_failure(4, "disks do not shrink");
     assert!(!target.exists());
+}
+
+#[test]
+fn the_folders_of_kubevirt_show_the_order() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let chain = Chain::build(folder.path(), 2);
+    let files: Vec<PathBuf> = (0..3)
+        .map(|number| {
+            let backup = folder.path().join(format!("vm/b{number}-2026-01-0{}_00-00-00", number + 1));
+            std::fs::create_dir_all(&backup).or_fail("a folder");
+            let file = backup.join(format!("b{number}-disk.qcow2"));
+            std::fs::rename(&chain.files[number], &file).or_fail("a backup");
+            file
+        })
+        .collect();
+    let target = folder.path().join("disk.img");
+    let swapped = [0, 2, 1].map(|at| files[at].clone());
+    restore(&[], &swapped, &target).assert_failure(4, "made at 2026-01-02_00-00-00");
+    assert!(!target.exists());
+    restore(&[], &files, &target).assert_success("restore");
+    disk::assert_same(&target, &chain.raw, chain.virtual_size, "restored");
 }
 
 #[test]
@@ -98,7 +119,7 @@ fn damaged_files_and_targets_that_are_sources_are_refused() {
 
     let noise = folder.path().join("noise.qcow2");
     std::fs::write(&noise, disk::content(1, 1 << 20)).or_fail("noise");
-    restore(&[], &[full.clone(), noise], &target).assert_failure(4, "not in qcow2 format");
+    restore(&[], &[full.clone(), noise], &target).assert_failure(4, "its format is raw");
     let pages = folder.path().join("page.html");
     std::fs::write(&pages, "<html>").or_fail("a page");
     restore(&[], &[pages, first.clone()], &target).assert_failure(4, "text, not a disk");

@@ -187,6 +187,22 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
         4: "{files}/disk.qcow2", "no backing file", "`cdi-importer import` writes whole images";
     "apply --no-backing-name {files}/child.qcow2 {files}/raw" =>
         4: "{files}/child.qcow2", "has the backing file 'base.img'", "give its name with --base";
+    "restore {files}/child.qcow2 {files}/child.qcow2 {target}" =>
+        4: "{files}/child.qcow2", "are the same file", "name each file of the chain once";
+    "restore {files}/child.qcow2 {files}/disk.qcow2 {target}" =>
+        4: "{files}/child.qcow2", "so it is not a full backup", "begin with the full one";
+    "restore {files}/disk.qcow2 {files}/child.qcow2 {target}" =>
+        4: "{files}/child.qcow2", "its backing file is 'base.img'", "name all files of the chain, oldest first";
+    "restore {files}/disk.qcow2 {files}/raw {target}" =>
+        4: "{files}/raw", "its format is raw", "name qcow2 files behind the full backup";
+    "restore {files}/disk.qcow2 {files}/nope {target}" =>
+        3: "{files}/nope", "no such file", "check the path";
+    "restore --manifest {files}/error.json {files}/disk.qcow2 {files}/child.qcow2 {target}" =>
+        2: "{files}/error.json", "line 1 is not 'SHA256  NAME'", "the output of sha256sum";
+    "restore --checksum md5:d41d8cd98f00b204e9800998ecf8427e {files}/disk.qcow2 {files}/child.qcow2 {target}" =>
+        2: "--checksum", "is for one image", "use --manifest";
+    "apply --ranges {files}/page.html --backup-type full {files}/disk.qcow2 {files}/raw" =>
+        3: "{files}/page.html", "is not a map", "fetch the map of the backup again";
     "apply --base base.img {files}/raw {files}/raw" =>
         7: "{files}/raw", "it is the source", "write to another target";
 };

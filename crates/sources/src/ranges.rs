@@ -1,0 +1,159 @@
+//! Some ranges of another source, one after the other.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapath::changes::ChangedRanges;
+use datapath::error::{SourceError, SourceErrorKind};
+use datapath::source::{Source, SourceBody};
+use datapath::storage::StorageLocation;
+
+use crate::error::invalid_error;
+
+/// A disk of which only the ranges that a map lists are read.
+pub struct RangesSource {
+    disk: Box<dyn Source>,
+    changes: ChangedRanges,
+}
+
+impl RangesSource {
+    /// Reads `changes` of `disk`. Fails if `disk` has no ranges, or can only be verified as a
+    /// whole.
+    pub fn new(disk: Box<dyn Source>, changes: ChangedRanges) -> Result<Self, SourceError> {
+        if !disk.is_ranged() || disk.has_own_digest() {
+            let name = disk.name();
+            return Err(invalid_error(format!(
+                "cannot read ranges of {name}: the server does not support range requests; download the whole disk instead"
+            )));
+        }
+        Ok(Self { disk, changes })
+    }
+}
+
+impl Source for RangesSource {
+    fn name(&self) -> String {
+        self.disk.name()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        Some(self.changes.changed_bytes())
+    }
+
+    fn is_ranged(&self) -> bool {
+        false
+    }
+
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
+        Some(&self.changes)
+    }
+
+    fn storage_location(&self) -> Option<StorageLocation> {
+        self.disk.storage_location()
+    }
+
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        Ok(Box::new(RangesBody {
+            body: self.disk.open_body()?,
+            ranges: Arc::clone(self.changes.ranges()),
+            index: 0,
+            position: 0,
+            rest: Bytes::new(),
+        }))
+    }
+
+    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
+        Err(invalid_error("a list of ranges is read in order only"))
+    }
+}
+
+struct RangesBody {
+    body: Box<dyn SourceBody>,
+    ranges: Arc<[Range<u64>]>,
+    index: usize,
+    /// Offset on the disk of the next byte, which is the first of `rest`.
+    position: u64,
+    /// Bytes that arrived with an earlier range.
+    rest: Bytes,
+}
+
+impl RangesBody {
+    /// Continues at `start`, which is not before the current position.
+    fn advance_to(&mut self, start: u64) -> Result<(), SourceError> {
+        let skipped = usize::try_from(start - self.position).unwrap_or(usize::MAX).min(self.rest.len());
+        drop(self.rest.split_to(skipped));
+        self.position += skipped as u64;
+        if self.position < start {
+            self.body.skip_to(start)?;
+            self.position = start;
+        }
+        Ok(())
+    }
+}
+
+impl SourceBody for RangesBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let Some(range) = self.ranges.get(self.index).cloned() else {
+            return Ok(None);
+        };
+        if self.position < range.start {
+            self.advance_to(range.start)?;
+        }
+        if self.rest.is_empty() {
+            let chunk = self.body.next_chunk()?;
+            self.rest = chunk.ok_or_else(|| {
+                let message = format!(
+                    "the disk ends at {}, and the map lists bytes up to {}",
+                    self.position, range.end
+                );
+                SourceError::new(SourceErrorKind::Length, message)
+            })?;
+        }
+        let wanted = usize::try_from(range.end - self.position).unwrap_or(usize::MAX);
+        let chunk = self.rest.split_to(wanted.min(self.rest.len()));
+        self.position += chunk.len() as u64;
+        if self.position == range.end {
+            self.index += 1;
+        }
+        Ok(Some(chunk))
+    }
+
+    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
+        Err(invalid_error("a list of ranges is read in order only"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::file::FileSource;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn exactly_the_ranges_arrive(mut ends in prop::collection::vec(0u64..2_000_000, 2..20)) {
+            ends.sort_unstable();
+            ends.dedup();
+            let ranges: Vec<_> = ends.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
+            let bytes: Vec<u8> = (0..2_000_000u32).map(|at| (at % 251) as u8).collect();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &bytes).unwrap();
+            let disk = FileSource::open(file.path(), CancellationToken::new()).unwrap();
+            let changes = ChangedRanges::new(2_000_000, ranges.clone()).unwrap();
+            let source = RangesSource::new(Box::new(disk), changes).unwrap();
+            let (mut body, mut read) = (source.open_body().unwrap(), Vec::new());
+            while let Some(chunk) = body.next_chunk().unwrap() {
+                prop_assert!(!chunk.is_empty());
+                read.extend_from_slice(&chunk);
+            }
+            let at = |offset: u64| usize::try_from(offset).unwrap();
+            let expected: Vec<u8> =
+                ranges.iter().flat_map(|range| bytes[at(range.start)..at(range.end)].to_vec()).collect();
+            prop_assert!(read == expected);
+        }
+    }
+}
