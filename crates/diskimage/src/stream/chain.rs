@@ -227,7 +227,7 @@ fn push_range(batch: &mut RangeBatch, defined: &mut Vec<Range<Guest>>, range: Ra
 fn visible_parts(covered: &[Range<Guest>], range: Range<Guest>) -> impl Iterator<Item = Range<Guest>> {
     let first = covered.partition_point(|hidden| hidden.end <= range.start);
     let over = covered[first..].iter().take_while(move |hidden| hidden.start < range.end);
-    let ends = over.map(|hidden| hidden.clone()).chain([range.end..range.end]);
+    let ends = over.cloned().chain([range.end..range.end]);
     let mut at = range.start;
     ends.filter_map(move |hidden| {
         let part = at..hidden.start;
