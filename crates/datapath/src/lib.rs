@@ -50,6 +50,8 @@ pub mod delta;
 pub mod digest;
 #[cfg(feature = "targets")]
 pub mod disk;
+#[cfg(feature = "targets")]
+pub mod disk_stream;
 pub mod encode;
 pub mod error;
 pub mod facts;

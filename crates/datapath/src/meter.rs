@@ -158,7 +158,7 @@ impl Meter {
 }
 
 /// Converts an error of the source. A source that was stopped on request has not failed.
-fn map_source_error(error: SourceError) -> Error {
+pub(crate) fn map_source_error(error: SourceError) -> Error {
     if error.kind() == SourceErrorKind::Stopped { Error::Stopped } else { error.into() }
 }
 
@@ -199,19 +199,19 @@ impl ChunkStream for Meter {
 
 /// Keeps the average rate at or below a limit. A source that was slow for a while may catch up by
 /// at most one second's worth of bytes.
-struct RateLimiter {
+pub(crate) struct RateLimiter {
     bytes_per_second: NonZeroU64,
     due: Instant,
 }
 
 impl RateLimiter {
-    fn new(bytes_per_second: NonZeroU64) -> Self {
+    pub(crate) fn new(bytes_per_second: NonZeroU64) -> Self {
         Self { bytes_per_second, due: Instant::now() }
     }
 
     /// Waits until `bytes` may pass. Calls `let_through` from time to time with the number of
     /// bytes that the limit has allowed so far.
-    fn wait_for_bytes(
+    pub(crate) fn wait_for_bytes(
         &mut self,
         bytes: u64,
         stop: &CancellationToken,

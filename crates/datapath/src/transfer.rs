@@ -45,10 +45,7 @@ pub fn transfer_image(
     reading: &ReadOptions,
     writing: &WriteOptions,
 ) -> Result<TransferReport, Error> {
-    if source.changed_ranges().is_some() {
-        let message = "a list of changes is not a disk: apply it to the disk of the earlier checkpoint";
-        return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
-    }
+    refuse_changes(source)?;
     let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
     reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&target.path, source)?;
@@ -138,4 +135,13 @@ pub(crate) fn write_disk(
         preallocated: target.preallocate,
         peak_held_bytes: memory::peak_bytes(),
     })
+}
+
+/// Fails if the source delivers only what changed since an earlier state.
+pub(crate) fn refuse_changes(source: &dyn Source) -> Result<(), SourceError> {
+    if source.changed_ranges().is_none() {
+        return Ok(());
+    }
+    let message = "a list of changes is not a disk: apply it to the disk of the earlier checkpoint";
+    Err(SourceError::new(SourceErrorKind::Invalid, message))
 }

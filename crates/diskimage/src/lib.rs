@@ -69,6 +69,7 @@ pub use offsets::{Guest, Host};
 pub use stream::ImageStream;
 pub use stream::builder::MapBuilder;
 pub use stream::chain::{ChainMap, ClippedClusters};
+pub use stream::guest_order::{GuestOrderMap, GuestRange};
 pub use stream::sink::GuestSink;
 pub use tables::{TableConsumer, TableRange};
 pub use trailer::{TRAILER_BYTES, TrailerKind};

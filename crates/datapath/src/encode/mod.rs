@@ -25,6 +25,9 @@ pub enum Encoding {
     Snappy,
     /// Zstd frames, which every program with zstd support can read.
     Zstd,
+    /// Zstd frames for a file that is kept: data is always compressed, and better than for a
+    /// network. The same pieces always give the same bytes.
+    ZstdFile,
 }
 
 impl Encoding {
@@ -34,14 +37,14 @@ impl Encoding {
         match self {
             Self::Plain => ZEROS.len() as u64,
             Self::Snappy => snappy::ZEROS_AT_ONCE,
-            Self::Zstd => zstd::ZEROS_AT_ONCE,
+            Self::Zstd | Self::ZstdFile => zstd::ZEROS_AT_ONCE,
         }
     }
 
     /// Returns the bytes at the beginning of the stream, before the first piece.
     pub fn stream_header(self) -> Bytes {
         match self {
-            Self::Plain | Self::Zstd => Bytes::new(),
+            Self::Plain | Self::Zstd | Self::ZstdFile => Bytes::new(),
             Self::Snappy => snappy::stream_identifier(),
         }
     }
@@ -51,7 +54,8 @@ impl Encoding {
         match self {
             Self::Plain => PieceEncoder::Plain,
             Self::Snappy => PieceEncoder::Snappy(Box::default()),
-            Self::Zstd => PieceEncoder::Zstd(Box::default()),
+            Self::Zstd => PieceEncoder::Zstd(Box::new(zstd::Encoder::for_network())),
+            Self::ZstdFile => PieceEncoder::Zstd(Box::new(zstd::Encoder::for_file())),
         }
     }
 }

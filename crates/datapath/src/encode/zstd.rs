@@ -19,11 +19,16 @@ pub(super) const ZEROS_AT_ONCE: u64 = (ZERO_BLOCKS * BLOCK_BYTES) as u64;
 const RUN_BYTES: usize = 16 << 10;
 
 /// The fastest of the regular zstd levels. Pod networks transfer a gigabit per second or more.
-const LEVEL: i32 = 1;
+const NETWORK_LEVEL: i32 = 1;
+
+/// The default level of the `zstd` program, to which the default of KubeVirt's export corresponds.
+const FILE_LEVEL: i32 = 3;
 
 /// Encodes pieces as frames.
-#[derive(Default)]
 pub struct Encoder {
+    level: i32,
+    /// Data is stored uncompressed if compression saves less than this fraction, one in so many.
+    least_saving: usize,
     /// The compressor, created when it is first needed. If the library cannot create it, this
     /// stays `None` and all data is stored.
     zstd: Option<Compressor<'static>>,
@@ -31,6 +36,17 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// For a network, whose ends decompress as well: a small saving would cost more time there than
+    /// it gains.
+    pub(super) fn for_network() -> Self {
+        Self { level: NETWORK_LEVEL, least_saving: 8, zstd: None, scratch: Vec::new() }
+    }
+
+    /// For a file, which is stored and sent many times.
+    pub(super) fn for_file() -> Self {
+        Self { level: FILE_LEVEL, least_saving: 64, ..Self::for_network() }
+    }
+
     pub(super) fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match piece {
             VolumePiece::Zeros(0) => Vec::new(),
@@ -70,13 +86,12 @@ impl Encoder {
         }
     }
 
-    /// Compresses `bytes`. `None` if that saves less than an eighth, because decompression would
-    /// then cost more than is gained.
+    /// Compresses `bytes`. `None` if that saves too little.
     fn try_compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         if self.zstd.is_none() {
-            self.zstd = Compressor::new(LEVEL).ok();
+            self.zstd = Compressor::new(self.level).ok();
         }
-        self.scratch.resize(bytes.len() - bytes.len() / 8, 0);
+        self.scratch.resize(bytes.len() - bytes.len() / self.least_saving, 0);
         // The call fails if the compressed data does not fit into this buffer.
         let length = self.zstd.as_mut()?.compress_to_buffer(bytes, &mut self.scratch[..]);
         self.scratch.get(..length.ok()?)

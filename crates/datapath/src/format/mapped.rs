@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Guest, GuestSink, HeadFacts, Host, Image, ImageStream};
+use diskimage::{Guest, GuestOrderMap, GuestSink, HeadFacts, Host, Image, ImageStream};
 
 use super::park::ParkedClusters;
 use super::tables::{fetch_map, ranged_length};
@@ -70,6 +70,11 @@ impl MappedImage {
             virtual_size: Some(self.facts.virtual_size),
             route: self.route,
         }
+    }
+
+    /// The map in the order of the disk. The route must be the ranged one.
+    pub(crate) fn into_guest_order(self) -> Result<GuestOrderMap, Error> {
+        Ok(self.stream.into_guest_order()?)
     }
 
     /// The ranges that a delta sets to zero. Complete once the whole delta has passed.

@@ -8,6 +8,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod chain;
+pub(crate) mod guest_order;
 mod parking;
 mod passed;
 mod pieces;

@@ -58,6 +58,30 @@ pub fn copy_raw(
     Ok(CopiedDisk { virtual_size, format: Format::Raw })
 }
 
+/// Passes the disk in the stream to `write`, in order. A partial last sector is not completed.
+pub(crate) fn pass_in_order(
+    input: &mut impl ChunkStream,
+    ending: EndingKind,
+    mut write: impl FnMut(Bytes) -> Result<(), Error>,
+) -> Result<CopiedDisk, Error> {
+    let mut tail = TailBuffer::default();
+    let mut received = 0u64;
+    while let Some(chunk) = input.next_chunk()? {
+        let offset = received;
+        received += chunk.len() as u64;
+        if ending == EndingKind::Disk {
+            write(chunk)?;
+        } else {
+            tail.pass_through(offset, chunk, |_, bytes| write(bytes))?;
+        }
+    }
+    if let Some(virtual_size) = ending.disk_size(&tail.last, received)? {
+        return Ok(CopiedDisk { virtual_size, format: Format::Vhd });
+    }
+    tail.release_held(|_, bytes| write(bytes))?;
+    Ok(CopiedDisk { virtual_size: received.next_multiple_of(SECTOR), format: Format::Raw })
+}
+
 /// Writes the stream to the disk up to `limit`.
 struct LimitedOutput<'w, 's> {
     writer: &'w mut Writer<'s>,

@@ -1,0 +1,102 @@
+//! Reads a disk from its first byte to its last, for a target that is itself a stream.
+//! [`transfer_image`](crate::transfer_image) writes clusters at their offsets as they arrive; a
+//! stream has no offsets, so the clusters of an image are read in the order of the disk.
+
+mod blocks;
+mod in_order;
+mod scratch_disk;
+
+use diskimage::Format;
+
+use self::blocks::BlockOutlet;
+use crate::archive;
+use crate::decode;
+use crate::encode::outlet::{OutletClosedError, PieceOutlet};
+use crate::error::{Error, SourceError, SourceErrorKind};
+use crate::facts::{ImageFacts, RouteTaken};
+use crate::format::{PreparedImage, raw};
+use crate::meter::Meter;
+use crate::observe::Stage;
+use crate::options::{PayloadKind, ReadOptions, ReadRoute, WriteOptions};
+use crate::source::Source;
+use crate::transfer::refuse_changes;
+
+/// A disk that was streamed to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamedDisk {
+    /// Facts about the image.
+    pub facts: ImageFacts,
+    /// Bytes of the disk.
+    pub virtual_size: u64,
+    /// The digest of the whole source, if one was requested.
+    pub checksum: Option<String>,
+}
+
+impl From<OutletClosedError> for Error {
+    /// The consumer has its own error, or was told to stop.
+    fn from(_: OutletClosedError) -> Self {
+        Self::Stopped
+    }
+}
+
+/// Passes the disk in `source` to `outlet`. The pieces depend only on the content of the disk, not
+/// on the sizes of reads or on holes, so equal disks give equal pieces.
+///
+/// An image with a map is read by ranges, in the order of the disk. If that is impossible, because
+/// the source has no ranges or a digest covers the whole source, the disk is first written to a
+/// file without a name in `writing.scratch`; without that directory the image is refused.
+pub fn stream_disk(
+    source: &dyn Source,
+    payload: PayloadKind,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+    outlet: &mut PieceOutlet<'_>,
+) -> Result<StreamedDisk, Error> {
+    refuse_changes(source)?;
+    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let meter = Meter::new(source, reading)?;
+    let readings = meter.readings();
+    let route = if meter.must_read_all() { ReadRoute::OnePass } else { writing.route };
+    let input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
+    let mut input = archive::open_payload(input, payload, reading)?;
+    let image = PreparedImage::open(source, &mut input, payload, reading, route)?;
+    let mut facts = image.image_facts(&input);
+    reading.observer.record_image(&facts);
+
+    let mut blocks = BlockOutlet::new(outlet);
+    match image {
+        PreparedImage::Raw { virtual_size, ending } => {
+            let limit = virtual_size.filter(|_| ending == raw::EndingKind::Footer);
+            blocks.limit = limit.unwrap_or(u64::MAX);
+            let copied = raw::pass_in_order(&mut input, ending, |bytes| Ok(blocks.append_data(&bytes)?))?;
+            (facts.format, facts.virtual_size) = (copied.format, Some(copied.virtual_size));
+        }
+        PreparedImage::Mapped(mapped) if facts.route == RouteTaken::Ranged => {
+            readings.time_stage(Stage::Format, || {
+                in_order::pass_mapped(mapped, source, &mut input, reading, &mut blocks)
+            })?;
+        }
+        PreparedImage::Mapped(_) => {
+            let disk = scratch_disk::write_to_scratch(image, &mut input, &facts, reading, writing)?;
+            scratch_disk::pass_file(disk, reading, &mut blocks)?;
+        }
+    }
+    let virtual_size = facts.virtual_size.unwrap_or(blocks.position());
+    if virtual_size < blocks.position() {
+        return Err(trailing_bytes_error(facts.format, virtual_size, blocks.position()));
+    }
+    blocks.append_zeros(virtual_size - blocks.position())?;
+    let checksum = input.finish_reading()?;
+    blocks.finish()?;
+    reading.check_stop()?;
+    Ok(StreamedDisk { facts, virtual_size, checksum })
+}
+
+/// The error for a disk whose size became known only after more bytes had passed: the footer of a
+/// fixed VHD that is compressed, and rounds its size down.
+fn trailing_bytes_error(format: Format, virtual_size: u64, passed: u64) -> Error {
+    let message = format!(
+        "the {format} disk has {virtual_size} bytes, but {passed} bytes precede its footer: decompress the image first"
+    );
+    SourceError::new(SourceErrorKind::Invalid, message).into()
+}
