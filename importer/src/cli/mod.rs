@@ -1,4 +1,4 @@
-//! Runs the importer as a command line: `import`, `convert`, `unpack`, `apply`, `restore`,
+//! Runs the importer as a command line: `import`, `convert`, `unpack`, `apply`, `restore`, `pack`,
 //! `info` and `check`.
 
 mod advice;
@@ -13,6 +13,7 @@ mod info;
 mod job;
 mod open;
 mod openstack;
+mod pack;
 mod progress;
 mod restore;
 mod target;
@@ -56,6 +57,7 @@ fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {
         ImporterCommand::Unpack(arguments) => unpack::run(*arguments),
         ImporterCommand::Apply(arguments) => apply::run(*arguments),
         ImporterCommand::Restore(arguments) => restore::run(*arguments),
+        ImporterCommand::Pack(arguments) => pack::run(*arguments),
         ImporterCommand::Info(arguments) => info::run(*arguments),
         ImporterCommand::Check(arguments) => check::run(*arguments),
         ImporterCommand::RunWithParent(arguments) => child::run(&arguments),

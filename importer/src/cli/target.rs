@@ -1,7 +1,10 @@
 //! Rejects targets that can only be mistakes on the command line.
 
 use std::fs;
+use std::io;
 use std::path::Path;
+
+use datapath::error::{TargetError, TargetRefusedError};
 
 use super::failure::ImporterCommandError;
 
@@ -27,6 +30,12 @@ pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
         )));
     }
     Ok(())
+}
+
+/// The error for a target that is also read.
+pub(super) fn source_error(path: &Path) -> ImporterCommandError {
+    let refusal = io::Error::other(TargetRefusedError::Source);
+    datapath::Error::from(TargetError::new("open", path, refusal)).into()
 }
 
 fn is_below_devices(path: &Path) -> bool {

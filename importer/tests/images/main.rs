@@ -11,6 +11,7 @@ mod formats;
 mod hostile;
 mod mistakes;
 mod oracle;
+mod pack;
 mod qcow2_matrix;
 mod terminal;
 

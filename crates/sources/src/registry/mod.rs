@@ -54,6 +54,7 @@ use self::layer::{OpenedDisk, open_disk};
 use self::layout::OciLayout;
 use self::manifest::ImageConfig;
 use self::messages::pull_error;
+pub use self::platform::own_architecture;
 use self::reference::ImageEndpoint;
 use self::remote::RemoteRegistry;
 use self::store::ImageStore;

@@ -86,7 +86,7 @@ impl WantedPlatforms {
 }
 
 /// Returns this machine's architecture by its name in Go.
-fn own_architecture() -> &'static str {
+pub fn own_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86" => "386",
         "loongarch64" => "loong64",

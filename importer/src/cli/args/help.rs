@@ -34,6 +34,13 @@ Examples:
   cdi-importer restore --manifest chain.sha256 full.qcow2 monday.qcow2 \\
       /dev/vg0/vm1";
 
+pub(super) const PACK_EXAMPLES: &str = "\
+Examples:
+  cdi-importer pack ./vm.qcow2 oci-archive:vm.tar
+  cdi-importer pack --config vm.json --name root ./root.img \\
+      --disk data=./data.vmdk oci:vm:v1
+  skopeo copy --multi-arch=all oci:vm:v1 docker://registry.example/vm:v1";
+
 pub(super) const CONVERT_EXAMPLES: &str = "\
 Examples:
   cdi-importer convert vm.vmdk vm.img

@@ -1,6 +1,7 @@
 //! The command line: subcommands, flags, their help and how their values are parsed.
 
 mod help;
+mod pack;
 mod source;
 mod source_options;
 mod write;
@@ -15,9 +16,10 @@ use volume::limits::TransferLimits;
 use volume::limits::memory_limit;
 
 use self::help::{
-    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, RESTORE_EXAMPLES,
-    UNPACK_EXAMPLES,
+    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, PACK_EXAMPLES,
+    RESTORE_EXAMPLES, UNPACK_EXAMPLES,
 };
+pub use self::pack::PackArgs;
 pub use self::source::{ContentArgs, SourceArgs};
 pub(super) use self::source_options::check_options;
 pub use self::write::{JobArgs, RouteOption, TransferArgs, WriteArgs};
@@ -64,6 +66,9 @@ pub enum ImporterCommand {
     /// Restore a disk from a full backup and the incremental ones after it (qcow2)
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(Box<RestoreArgs>),
+    /// Write one or several disks as an OCI artifact, as KubeVirt exports virtual machines
+    #[command(after_help = PACK_EXAMPLES)]
+    Pack(Box<PackArgs>),
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
     #[command(after_help = INFO_EXAMPLES)]
     Info(Box<InfoArgs>),

@@ -13,7 +13,7 @@ use sources::scheme::listed_schemes;
 use volume::limits::TransferLimits;
 
 /// Options of the source, which several subcommands share.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct SourceArgs {
     /// URL, path, or `-`.
     #[arg(value_hint = ValueHint::AnyPath, help = source_help())]

@@ -132,6 +132,24 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
         5: "{memory}/disk.img", "no space left on device", "choose another target";
     "import --preallocate {files}/disk.qcow2 {memory}/all.img" =>
         5: "{memory}/all.img", "no space left on device", "choose another target";
+    "pack {files}/raw oci:{files}/full" =>
+        7: "{files}/full", "does not belong to an OCI layout", "name an empty or a new directory";
+    "pack {files}/raw oci:{files}/raw" =>
+        7: "{files}/raw", "not a directory", "check the path";
+    "pack {files}/raw oci:{files}/layout" =>
+        7: "{files}/layout/index.json", "file exists", "pass --force to replace it";
+    "pack {files}/raw oci-archive:{files}/full/a" =>
+        7: "{files}/full/a", "file exists", "pass --force to replace it";
+    "pack --force {files}/raw oci-archive:{files}/raw" =>
+        7: "{files}/raw", "it is the source", "write to another target";
+    "pack {files}/raw oci-archive:{files}/nope/vm.tar" =>
+        7: "{files}/nope/vm.tar", "no such file or directory", "make the directory {files}/nope first";
+    "pack {files}/raw oci:{memory}/vm" =>
+        5: "{memory}/vm", "no space left on device", "choose another target";
+    "pack {files}/nope oci:{target}" =>
+        3: "{files}/nope", "no such file", "check the path";
+    "pack {files}/half-disk.vhdx oci:{target}" =>
+        4: "{files}/half-disk.vhdx", "the image is truncated", "fetch it again";
     "import {files}/raw /dev/no-such-device" =>
         2: "/dev/no-such-device", "not found", "check the name";
     "import {files}/raw /dev/no-such-group/volume" =>

@@ -38,6 +38,30 @@ pub(super) const USAGE: &[UserMistake] = user_mistakes! {
         2: "'--progress'", "unexpected argument", "similar argument";
     "man import" =>
         2: "'import'", "unexpected", "argument";
+    "pack {files}/raw" =>
+        2: "required arguments", "not provided", "<TARGET>";
+    "pack {files}/raw {target}" =>
+        2: "'{target}'", "write oci:{target} for a directory", "oci-archive:{target} for a tar";
+    "pack {files}/raw -" =>
+        2: "'-'", "invalid value", "write oci:- for a directory";
+    "pack {files}/raw oci-archive:-" =>
+        2: "standard output", "not written in order", "name a file";
+    "pack {files}/raw docker://{registry}/vm" =>
+        2: "docker://{registry}/vm", "pack writes local layouts", "skopeo copy --multi-arch=all";
+    "pack --name a/b {files}/raw oci:{target}" =>
+        2: "'a/b'", "invalid value", "lower-case letters, digits and hyphens";
+    "pack --disk ../x={files}/raw {files}/raw oci:{target}" =>
+        2: "'../x={files}/raw'", "invalid value", "lower-case letters, digits and hyphens";
+    "pack --disk data {files}/raw oci:{target}" =>
+        2: "'data'", "invalid value", "use NAME=SOURCE";
+    "pack --name a --disk a={files}/raw {files}/raw oci:{target}" =>
+        2: "a: ", "two disks are called", "give each its own name";
+    "pack --config {files}/nope {files}/raw oci:{target}" =>
+        2: "--config {files}/nope", "cannot use", "no such file";
+    "pack --config {files}/vm.ovf {files}/raw oci:{target}" =>
+        2: "--config {files}/vm.ovf", "not JSON", "kubectl get vm NAME -o json";
+    "pack --config {files}/error.json {files}/raw oci:{target}" =>
+        2: "--config {files}/error.json", "its kind is \"\"", "expected VirtualMachine or VirtualMachineTemplate";
     "completions" =>
         2: "required arguments", "not provided", "<SHELL>";
     "completions tcsh" =>

@@ -1,0 +1,168 @@
+//! Runs `cdi-importer pack`, which writes disks as an OCI artifact, as KubeVirt exports them.
+//!
+//! ```text
+//!  source ─► datapath::disk_stream ─► encoders ─► layer: written and hashed ─┐
+//!                                                                            ├─► layout
+//!  config, manifest, index: made when all digests are known ─────────────────┘
+//! ```
+
+mod archive;
+mod directory;
+mod documents;
+mod layer;
+mod name;
+mod staged_file;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use datapath::error::TargetError;
+use datapath::options::WriteOptions;
+use datapath::storage::StorageLocation;
+use program::progress::BinaryBytes;
+use sources::registry::own_architecture;
+
+use self::archive::ArchiveWriter;
+use self::directory::DirectoryWriter;
+use self::documents::{ArtifactDescription, LayoutDocuments, MachineConfig, PackedDisk};
+use super::args::{PackArgs, SourceArgs};
+use super::failure::{ImporterCommandError, of_source};
+use super::job;
+use super::open::JobContext;
+use super::target;
+pub(super) use name::{DiskName, PackTarget};
+
+/// Largest definition of a virtual machine. Objects in a cluster have at most 1.5 MiB (etcd).
+const MAX_CONFIG_BYTES: u64 = 2 << 20;
+
+/// A layout that is being written. Until it is finished it does not look complete, and dropping it
+/// removes what was written.
+trait LayoutWriter {
+    /// Begins the next blob.
+    fn begin_blob(&mut self) -> Result<(), TargetError>;
+
+    /// Appends bytes to the blob.
+    fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), TargetError>;
+
+    /// Ends the blob, whose digest is now known as `sha256:hex`.
+    fn end_blob(&mut self, digest: &str) -> Result<(), TargetError>;
+
+    /// Writes the other blobs and the index, which makes the layout complete.
+    fn finish_layout(self: Box<Self>, documents: &LayoutDocuments) -> Result<(), TargetError>;
+}
+
+/// The result of a finished job.
+struct PackReport {
+    target: String,
+    disks: Vec<PackedDisk>,
+    manifest_digest: String,
+}
+
+pub(super) fn run(arguments: PackArgs) -> Result<(), ImporterCommandError> {
+    job::run_job(&arguments.job.clone(), move |context| pack_disks(&arguments, context), summary_line)
+}
+
+fn pack_disks(arguments: &PackArgs, context: &JobContext) -> Result<PackReport, ImporterCommandError> {
+    let first = (&arguments.name, &arguments.source.source);
+    let disks: Vec<(&DiskName, &String)> =
+        std::iter::once(first).chain(arguments.disks.iter().map(|(name, source)| (name, source))).collect();
+    for (index, (name, _)) in disks.iter().enumerate() {
+        if disks.iter().skip(index + 1).any(|(other, _)| other == name) {
+            let what = format!("two disks are called {name}: give each its own name with --name and --disk");
+            return Err(ImporterCommandError::Usage(what));
+        }
+    }
+    target::check_target(arguments.target.path())?;
+    let description = ArtifactDescription {
+        config: arguments.config.as_deref().map(read_config).transpose()?,
+        architecture: arguments.guest_architecture.clone().unwrap_or_else(|| own_architecture().to_owned()),
+        image_name: arguments.target.image_name().map(str::to_owned),
+    };
+    let mut layout = open_layout(arguments, &description, &disks)?;
+    let mut packed = Vec::new();
+    for (name, source) in disks {
+        packed.push(pack_disk(name, source, arguments, context, &mut *layout)?);
+    }
+    let documents = description.render(&packed);
+    let manifest_digest = documents.manifest.digest.clone();
+    layout.finish_layout(&documents).map_err(datapath::Error::from)?;
+    Ok(PackReport { target: arguments.target.to_string(), disks: packed, manifest_digest })
+}
+
+fn open_layout(
+    arguments: &PackArgs,
+    description: &ArtifactDescription,
+    disks: &[(&DiskName, &String)],
+) -> Result<Box<dyn LayoutWriter>, ImporterCommandError> {
+    let opened: Result<Box<dyn LayoutWriter>, TargetError> = match &arguments.target {
+        PackTarget::Directory(path, _) => {
+            DirectoryWriter::open(path, arguments.force).map(|layout| Box::new(layout) as _)
+        }
+        PackTarget::Archive(path, _) => {
+            // The documents come before the layers, so their length must be known now.
+            let names = disks.iter().map(|(name, _)| PackedDisk::placeholder(name)).collect::<Vec<_>>();
+            let documents = description.render(&names);
+            ArchiveWriter::open(path, arguments.force, &documents).map(|layout| Box::new(layout) as _)
+        }
+    };
+    Ok(opened.map_err(datapath::Error::from)?)
+}
+
+fn pack_disk(
+    name: &DiskName,
+    source: &str,
+    arguments: &PackArgs,
+    context: &JobContext,
+    layout: &mut dyn LayoutWriter,
+) -> Result<PackedDisk, ImporterCommandError> {
+    let source_arguments = SourceArgs { source: source.to_owned(), ..arguments.source.clone() };
+    let reading = job::read_options(&arguments.job.transfer, &source_arguments.limits, context);
+    let writing =
+        WriteOptions { scratch: arguments.scratch.clone(), ..job::write_options(&arguments.job.transfer) };
+    let source = context.open_source(&source_arguments, reading.checksum.is_some())?;
+    tracing::info!(source = source.name(), length = source.total_bytes(), disk = %name, "opened the source");
+    let source_name = source.name();
+    let target = StorageLocation::from_path(arguments.target.path());
+    if let (Some(read), Some(written)) = (source.storage_location(), target)
+        && read.shares_bytes_with(written)
+    {
+        return Err(target::source_error(arguments.target.path()));
+    }
+    let content = source_arguments.content.payload_kind();
+    let written = layer::write_layer(source, content, reading, writing, layout, context);
+    let layer = written.map_err(of_source(|| source_name))?;
+    Ok(PackedDisk { name: name.clone(), layer })
+}
+
+/// Reads the definition of a virtual machine.
+fn read_config(path: &Path) -> Result<MachineConfig, ImporterCommandError> {
+    let failed =
+        |why: String| ImporterCommandError::Usage(format!("cannot use --config {}: {why}", path.display()));
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(|error| failed(datapath::error::errno_text(&error)))?;
+    let read = file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| failed(datapath::error::errno_text(&error)))?;
+    if bytes.len() as u64 > MAX_CONFIG_BYTES {
+        return Err(failed(format!(
+            "it has more than {MAX_CONFIG_BYTES} bytes; write only the VirtualMachine"
+        )));
+    }
+    MachineConfig::parse(bytes).map_err(failed)
+}
+
+/// Returns the line that reports success, such as `packed 2 disk(s) into oci:vm: 12.00 GiB virtual,
+/// 1.30 GiB compressed in 5.1 s, manifest sha256:9f86…`.
+fn summary_line(report: &PackReport, time: Duration) -> String {
+    let total = |bytes: fn(&PackedDisk) -> u64| BinaryBytes(report.disks.iter().map(bytes).sum());
+    format!(
+        "packed {} disk(s) into {}: {} virtual, {} compressed in {:.1} s, manifest {}",
+        report.disks.len(),
+        report.target,
+        total(|disk| disk.layer.disk_bytes),
+        total(|disk| disk.layer.bytes),
+        time.as_secs_f64(),
+        report.manifest_digest,
+    )
+}

@@ -1,0 +1,136 @@
+//! The names on the command line of `pack`: the target, and the names of disks.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Most characters of a disk's name: importers make it a part of a claim's name, and a label
+/// (RFC 1123).
+const MAX_NAME_BYTES: usize = 63;
+
+/// Most characters of an image's name in a layout, as of a tag in a registry.
+const MAX_IMAGE_NAME_BYTES: usize = 128;
+
+/// Name of a disk in an artifact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskName(String);
+
+impl DiskName {
+    pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_label = !text.is_empty()
+            && text.len() <= MAX_NAME_BYTES
+            && text.bytes().all(is_inner)
+            && !text.starts_with('-')
+            && !text.ends_with('-');
+        if is_label {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "a disk's name has 1 to {MAX_NAME_BYTES} lower-case letters, digits and hyphens, with no hyphen at either end"
+        ))
+    }
+}
+
+impl fmt::Display for DiskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The layout to write, and the name of the image in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PackTarget {
+    /// `oci:DIR[:NAME]`.
+    Directory(PathBuf, Option<String>),
+    /// `oci-archive:FILE[:NAME]`.
+    Archive(PathBuf, Option<String>),
+}
+
+impl PackTarget {
+    pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
+        let (kind, rest): (fn(PathBuf, Option<String>) -> Self, &str) = if let Some(rest) =
+            text.strip_prefix("oci:")
+        {
+            (Self::Directory, rest)
+        } else if let Some(rest) = text.strip_prefix("oci-archive:") {
+            (Self::Archive, rest)
+        } else if text.starts_with("docker://") {
+            return Err("pack writes local layouts: write oci:DIR, then push it with skopeo copy --multi-arch=all oci:DIR docker://…".to_owned());
+        } else {
+            return Err(format!("write oci:{text} for a directory, or oci-archive:{text} for a tar"));
+        };
+        // Split at the first colon, as the source of this name does.
+        let (path, name) = match rest.split_once(':') {
+            Some((path, name)) => (path, Some(name)),
+            None => (rest, None),
+        };
+        if path.is_empty() {
+            return Err("the path is missing".to_owned());
+        }
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/+@:".contains(&byte);
+        if let Some(name) = name
+            && (name.is_empty() || name.len() > MAX_IMAGE_NAME_BYTES || !name.bytes().all(is_allowed))
+        {
+            return Err(format!(
+                "the name behind the path has 1 to {MAX_IMAGE_NAME_BYTES} letters, digits and . _ - / + @ :"
+            ));
+        }
+        Ok(kind(path.into(), name.map(str::to_owned)))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Directory(path, _) | Self::Archive(path, _) => path,
+        }
+    }
+
+    pub(super) fn image_name(&self) -> Option<&str> {
+        match self {
+            Self::Directory(_, name) | Self::Archive(_, name) => name.as_deref(),
+        }
+    }
+}
+
+impl fmt::Display for PackTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = match self {
+            Self::Directory(..) => "oci",
+            Self::Archive(..) => "oci-archive",
+        };
+        write!(f, "{transport}:{}", self.path().display())?;
+        self.image_name().map_or(Ok(()), |name| write!(f, ":{name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disk_names_are_labels() {
+        for name in ["a", "rootdisk", "data-2", &"x".repeat(63)] {
+            assert_eq!(DiskName::parse(name).unwrap().to_string(), name);
+        }
+        for name in ["", "a/b", "../x", "-a", "a-", "A", "a.b", "a b", "ä", &"x".repeat(64)] {
+            assert!(DiskName::parse(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn targets_are_layouts_with_or_without_a_name() {
+        for text in ["oci:dir", "oci:/a/dir:v1", "oci-archive:f.tar", "oci-archive:./f.tar:quay.io/a/b:v1"] {
+            assert_eq!(PackTarget::parse(text).unwrap().to_string(), text);
+        }
+        for (text, part) in [
+            ("dir", "write oci:dir"),
+            ("docker://host/name", "skopeo copy"),
+            ("oci:", "path is missing"),
+            ("oci::v1", "path is missing"),
+            ("oci:dir:", "name behind the path"),
+            ("oci:dir:a b", "name behind the path"),
+        ] {
+            let error = PackTarget::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
