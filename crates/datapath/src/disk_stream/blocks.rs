@@ -16,15 +16,18 @@ pub(super) struct BlockOutlet<'o, 's> {
     pub(super) limit: u64,
     /// Bytes of the disk that were appended.
     position: u64,
-    /// The block at the position, if it is not empty.
+    /// The block at the position, if it holds data.
     filling: Option<ChunkBuffer>,
+    /// Bytes of that block, all zeros, if it holds none. They are only counted: chunks of a hole
+    /// end within blocks, and to copy their zeros took a minute for 1 TiB.
+    leading_zeros: usize,
     /// Bytes of the whole blocks of zeros before it.
     zeros: u64,
 }
 
 impl<'o, 's> BlockOutlet<'o, 's> {
     pub(super) fn new(outlet: &'o mut PieceOutlet<'s>) -> Self {
-        Self { outlet, limit: u64::MAX, position: 0, filling: None, zeros: 0 }
+        Self { outlet, limit: u64::MAX, position: 0, filling: None, leading_zeros: 0, zeros: 0 }
     }
 
     /// Returns the number of bytes that were appended.
@@ -33,7 +36,7 @@ impl<'o, 's> BlockOutlet<'o, 's> {
     }
 
     fn filled_bytes(&self) -> usize {
-        self.filling.as_ref().map_or(0, ChunkBuffer::len)
+        self.filling.as_ref().map_or(self.leading_zeros, ChunkBuffer::len)
     }
 
     /// Appends the next bytes of the disk.
@@ -50,7 +53,12 @@ impl<'o, 's> BlockOutlet<'o, 's> {
             let room = DISK_BLOCK_BYTES - self.filled_bytes();
             let (mut now, later) = bytes.split_at(room.min(bytes.len()));
             self.position += now.len() as u64;
-            self.filling.get_or_insert_with(|| ChunkBuffer::new(0)).fill_from(&mut now);
+            let filling = self.filling.get_or_insert_with(|| {
+                let mut block = ChunkBuffer::new(0);
+                block.fill_from(&mut &ZEROS[..std::mem::take(&mut self.leading_zeros)]);
+                block
+            });
+            filling.fill_from(&mut now);
             if self.filled_bytes() == DISK_BLOCK_BYTES {
                 self.end_block()?;
             }
@@ -59,21 +67,21 @@ impl<'o, 's> BlockOutlet<'o, 's> {
         Ok(())
     }
 
-    /// Appends `count` zeros. Whole blocks of them are only counted.
+    /// Appends `count` zeros.
     pub(super) fn append_zeros(&mut self, count: u64) -> Result<(), OutletClosedError> {
         let mut left = count.min(self.limit.saturating_sub(self.position));
-        while left > 0 {
-            let whole = left / DISK_BLOCK_BYTES as u64 * DISK_BLOCK_BYTES as u64;
-            if self.filling.is_none() && whole > 0 {
-                self.zeros += whole;
-                self.position += whole;
-                left -= whole;
-                continue;
-            }
+        if self.filling.is_some() {
             let room = DISK_BLOCK_BYTES - self.filled_bytes();
-            let now = usize::try_from(left).unwrap_or(usize::MAX).min(room).min(ZEROS.len());
+            let now = usize::try_from(left).unwrap_or(usize::MAX).min(room);
             self.copy_bytes(&ZEROS[..now])?;
             left -= now as u64;
+        }
+        if self.filling.is_none() {
+            self.position += left;
+            let waiting = left + self.leading_zeros as u64;
+            let rest = waiting % DISK_BLOCK_BYTES as u64;
+            self.zeros += waiting - rest;
+            self.leading_zeros = usize::try_from(rest).unwrap_or(0);
         }
         Ok(())
     }
@@ -94,7 +102,7 @@ impl<'o, 's> BlockOutlet<'o, 's> {
     /// Passes on everything that was appended. The last block may be short.
     pub(super) fn finish(mut self) -> Result<(), OutletClosedError> {
         self.end_block()?;
-        self.outlet.append_zeros(self.zeros)?;
+        self.outlet.append_zeros(self.zeros + self.leading_zeros as u64)?;
         self.outlet.flush()
     }
 }
