@@ -75,7 +75,7 @@ impl FileSource {
     /// Reads the open regular file `file`, which messages call `path`.
     pub fn from_regular_file(file: File, path: &Path, stop: CancellationToken) -> io::Result<Self> {
         let kind = FileKind::Local(Arc::new(LocalFile::new(file)?));
-        Ok(Self { name: path.display().to_string(), kind, stop })
+        Ok(Self { name: path.display().to_string(), kind, stop, expected: None })
     }
 
     /// Opens standard input. Its length is treated as unknown, whatever it is connected to.

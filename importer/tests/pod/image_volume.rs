@@ -129,7 +129,7 @@ fn nothing_in_a_hostile_image_leads_out_of_it() {
         pod.run().assert_failure(1, "Cannot locate image file: ");
         assert!(!pod.disk().exists(), "a disk was left");
     }
-    // A link is no directory of a bootc image, and is not followed.
+    // A link is not followed, so it does not count as a directory of a bootc image.
     let pod = pod();
     link(&pod, Path::new("/"), "image/sysroot");
     std::fs::create_dir_all(pod.path("image/disk")).or_fail("a folder");

@@ -76,7 +76,8 @@ pub fn stream_disk(
                 in_order::pass_mapped(mapped, source, &mut input, reading, &mut blocks)
             })?;
         }
-        PreparedImage::Mapped(_) => {
+        // A chain is never opened here, but its disk could be streamed in the same way.
+        PreparedImage::Mapped(_) | PreparedImage::Chain(_) => {
             let disk = scratch_disk::write_to_scratch(image, &mut input, &facts, reading, writing)?;
             scratch_disk::pass_file(disk, reading, &mut blocks)?;
         }
