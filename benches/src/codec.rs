@@ -41,9 +41,8 @@ impl Codec {
     pub fn compress(self, data: &[u8]) -> Result<Bytes> {
         let mut packed = Vec::new();
         match self {
-            Self::Gzip => {
-                flate2::read::GzEncoder::new(data, flate2::Compression::new(6)).read_to_end(&mut packed)
-            }
+            Self::Gzip => flate2::read::GzEncoder::new(data, flate2::Compression::new(6))
+                .read_to_end(&mut packed),
             Self::Xz => liblzma::read::XzEncoder::new(data, 6).read_to_end(&mut packed),
             // Each block is a stream of its own; a file may contain any number of streams (.xz
             // file format 1.2, §2).
@@ -52,9 +51,8 @@ impl Codec {
                 .map(|block| liblzma::read::XzEncoder::new(block, 6).read_to_end(&mut packed))
                 .sum(),
             Self::Zstd => zstd::stream::read::Encoder::new(data, 3)?.read_to_end(&mut packed),
-            Self::Bzip2 => {
-                bzip2::read::BzEncoder::new(data, bzip2::Compression::best()).read_to_end(&mut packed)
-            }
+            Self::Bzip2 => bzip2::read::BzEncoder::new(data, bzip2::Compression::best())
+                .read_to_end(&mut packed),
         }?;
         Ok(packed.into())
     }

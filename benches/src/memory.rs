@@ -30,7 +30,8 @@ impl Memory {
 }
 
 fn index(offset: u64) -> Result<usize, SourceError> {
-    usize::try_from(offset).map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))
+    usize::try_from(offset)
+        .map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))
 }
 
 impl Source for Memory {

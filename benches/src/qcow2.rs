@@ -55,9 +55,11 @@ impl Clusters {
             Self::Plain => return Ok(None),
             Self::Zstd => zstd::bulk::compress(cluster, 3)?,
             Self::Deflate => {
-                let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+                let mut compressor =
+                    libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
                 let mut packed = vec![0; compressor.deflate_compress_bound(cluster.len())];
-                let length = compressor.deflate_compress(cluster, &mut packed).map_err(Error::other)?;
+                let length =
+                    compressor.deflate_compress(cluster, &mut packed).map_err(Error::other)?;
                 packed.truncate(length);
                 packed
             }

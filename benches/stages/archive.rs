@@ -18,12 +18,14 @@ const SIZES: [(&str, usize); 2] = [("large", 4 << 20), ("small", 8 << 10)];
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let target = UnpackOptions { dir: folder.path().to_owned(), overwrite: true, available: u64::MAX };
+    let target =
+        UnpackOptions { dir: folder.path().to_owned(), overwrite: true, available: u64::MAX };
     let options = ReadOptions::default();
     let mut group = group(criterion, "archive", DATA_BYTES);
     for (name, bytes) in SIZES {
         // Made only if this benchmark is selected.
-        let source = LazyCell::new(|| Memory::new(&tar(&Kind::Text.data(DATA_BYTES), bytes), false));
+        let source =
+            LazyCell::new(|| Memory::new(&tar(&Kind::Text.data(DATA_BYTES), bytes), false));
         group.bench_function(format!("{name}-files/{}", Kind::Text.name()), |bencher| {
             let source = LazyCell::force(&source);
             bencher.iter(|| done(unpack_archive(source, &target, &options).map_err(Into::into)));
@@ -48,7 +50,8 @@ fn tar(data: &[u8], file_bytes: usize) -> Vec<u8> {
 /// Returns a ustar header of a regular file: name, mode, size, time and checksum.
 fn header(name: &str, size: usize) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
-    let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
+    let mut put =
+        |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
     put(100, "0000644");
     put(124, &format!("{size:011o}"));

@@ -43,7 +43,9 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
         for kind in [Kind::Noise, Kind::Zeros] {
             let source = scattered(&kind.data(CHANGED_BYTES), kib << 10)?;
             group.bench_function(format!("{kib}-kib/{}", kind.name()), |bencher| {
-                bencher.iter(|| done(apply_delta(&source, &base, &reading, &writing).map_err(Into::into)));
+                bencher.iter(|| {
+                    done(apply_delta(&source, &base, &reading, &writing).map_err(Into::into))
+                });
             });
         }
     }

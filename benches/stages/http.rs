@@ -84,11 +84,17 @@ fn serve(case: Case, kind: Kind) -> Result<Origin> {
     Ok(Origin::start(Script::new(object))?)
 }
 
-fn import(url: &str, runtime: &Runtime, target: &disk::DiskOptions, writing: &WriteOptions) -> Result<()> {
+fn import(
+    url: &str,
+    runtime: &Runtime,
+    target: &disk::DiskOptions,
+    writing: &WriteOptions,
+) -> Result<()> {
     let tls = certs::distrustful_client_config()?;
     let network = Network::new(runtime.handle().clone(), CancellationToken::new(), tls);
     let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
-    let report = transfer_image(&source, PayloadKind::default(), target, &ReadOptions::default(), writing)?;
+    let report =
+        transfer_image(&source, PayloadKind::default(), target, &ReadOptions::default(), writing)?;
     assert_eq!(report.virtual_size, DISK_BYTES as u64);
     Ok(())
 }

@@ -19,9 +19,10 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let target = place::target(folder.path().join("disk"), CacheMode::Auto);
     let mut group = group(criterion, "inflate", DISK_BYTES);
-    for (clusters, compression) in
-        [(Clusters::Deflate, ClusterCompression::Deflate), (Clusters::Zstd, ClusterCompression::Zstd)]
-    {
+    for (clusters, compression) in [
+        (Clusters::Deflate, ClusterCompression::Deflate),
+        (Clusters::Zstd, ClusterCompression::Zstd),
+    ] {
         // Only text: images do not store zeros and do not compress noise. Made only if this
         // benchmark is selected.
         let packed = LazyCell::new(|| done(pack(&Kind::Text.data(DISK_BYTES), clusters)));

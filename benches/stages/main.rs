@@ -31,7 +31,11 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 const ONE_AND_TWO: [NonZeroUsize; 2] = [NonZeroUsize::MIN, NonZeroUsize::MIN.saturating_add(1)];
 
 /// Makes a group whose throughput counts `bytes` per iteration.
-fn group<'c>(criterion: &'c mut Criterion, stage: &str, bytes: usize) -> BenchmarkGroup<'c, WallTime> {
+fn group<'c>(
+    criterion: &'c mut Criterion,
+    stage: &str,
+    bytes: usize,
+) -> BenchmarkGroup<'c, WallTime> {
     let mut group = criterion.benchmark_group(stage);
     group.throughput(Throughput::Bytes(bytes as u64));
     group

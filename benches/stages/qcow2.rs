@@ -7,8 +7,8 @@ use benches::{CLUSTER_BYTES, Clusters, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
 use diskimage::{
-    Error, Format, Guest, GuestSink, HEAD_BYTES, Host, Image, ImageMemoryLimit, ImageStream, MapBuilder,
-    TableConsumer,
+    Error, Format, Guest, GuestSink, HEAD_BYTES, Host, Image, ImageMemoryLimit, ImageStream,
+    MapBuilder, TableConsumer,
 };
 
 use crate::{Result, done, group};
@@ -53,7 +53,9 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let mut group = group(criterion, "qcow2", DISK_BYTES);
     for clusters in Clusters::ALL {
         // Made only if one of its benchmarks is selected.
-        let image = LazyCell::new(|| done(qcow2(&Kind::Text.data(DISK_BYTES), clusters).map_err(Into::into)));
+        let image = LazyCell::new(|| {
+            done(qcow2(&Kind::Text.data(DISK_BYTES), clusters).map_err(Into::into))
+        });
         group.bench_function(format!("one-pass-{}/text", clusters.name()), |bencher| {
             let image = LazyCell::force(&image);
             bencher.iter(|| done(one_pass(image)));
@@ -79,8 +81,8 @@ fn ranged(image: &Bytes) -> Result<()> {
             break;
         }
         for table in tables {
-            let range =
-                usize::try_from(table.host_range().start.0)?..usize::try_from(table.host_range().end.0)?;
+            let range = usize::try_from(table.host_range().start.0)?
+                ..usize::try_from(table.host_range().end.0)?;
             map.add_table(&table, &image[range])?;
         }
     }

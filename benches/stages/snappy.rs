@@ -28,7 +28,8 @@ impl ChunkStream for Whole {
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let target = place::target(folder.path().join("disk"), CacheMode::Auto);
-    let reading = ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };
+    let reading =
+        ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };
     let writing = whole::writing();
     let mut group = group(criterion, "snappy", DISK_BYTES);
     for kind in Kind::ALL {

@@ -28,7 +28,8 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     write_kinds(&mut group, "file", &file);
     if has_loop_devices() {
         // Made only if one of its benchmarks is selected.
-        let device = LazyCell::new(|| LoopDevice::new(folder.path(), DISK_BYTES as u64, SECTOR_BYTES));
+        let device =
+            LazyCell::new(|| LoopDevice::new(folder.path(), DISK_BYTES as u64, SECTOR_BYTES));
         write_kinds(&mut group, "device", &|| device.path().to_owned());
     } else {
         writeln!(stderr(), "writer/device: left out, loop devices need root")?;

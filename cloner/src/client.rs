@@ -37,7 +37,9 @@ pub(crate) struct ClientIdentity<'p> {
 /// Reasons why a client cannot be created from its URL, certificates and key.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
-    #[error("{0:?} is not the https URL of an upload server: write https://HOST:PORT/v1beta1/upload")]
+    #[error(
+        "{0:?} is not the https URL of an upload server: write https://HOST:PORT/v1beta1/upload"
+    )]
     Url(String),
     #[error("no certificate found in the CA certificates of the server")]
     NoAuthority,
@@ -134,7 +136,10 @@ impl UploadClient {
         let response = connection.send_request(request).await.map_err(describe_error)?;
         let status = response.status();
         let message = client::read_message(response).await;
-        Ok(ServerResponse { status, reason: message.split_whitespace().collect::<Vec<_>>().join(" ") })
+        Ok(ServerResponse {
+            status,
+            reason: message.split_whitespace().collect::<Vec<_>>().join(" "),
+        })
     }
 }
 

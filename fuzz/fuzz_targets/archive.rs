@@ -89,7 +89,8 @@ fn sealed(input: &[u8]) -> Vec<u8> {
 
 fn run_unpack(pieces: &Pieces) {
     let dir = FOLDER.join("dir");
-    let target = archive::UnpackOptions { dir: dir.clone(), overwrite: false, available: AVAILABLE };
+    let target =
+        archive::UnpackOptions { dir: dir.clone(), overwrite: false, available: AVAILABLE };
     let outcome = unpack_archive(&Memory(pieces.clone()), &target, &ReadOptions::default());
     let left = fs::read_dir(&dir).expect("the directory").count();
     match outcome {
@@ -119,9 +120,12 @@ fn run_transfer(pieces: &Pieces, content: PayloadKind) {
         overwrite: false,
         mode: None,
     };
-    let reading = ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };
+    let reading =
+        ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };
     let writing = WriteOptions::default();
-    if let Ok(report) = transfer_image(&Memory(pieces.clone()), content, &target, &reading, &writing) {
+    if let Ok(report) =
+        transfer_image(&Memory(pieces.clone()), content, &target, &reading, &writing)
+    {
         let disk = fs::metadata(&target.path).expect("the target of a success");
         assert_eq!(disk.len(), report.virtual_size);
         assert!(report.virtual_size <= AVAILABLE);

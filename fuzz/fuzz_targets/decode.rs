@@ -33,7 +33,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((size, packed)) = data.split_first() else {
         return;
     };
-    let source = Box::new(Pieces { bytes: Bytes::copy_from_slice(packed), size: usize::from(*size) + 1 });
+    let source =
+        Box::new(Pieces { bytes: Bytes::copy_from_slice(packed), size: usize::from(*size) + 1 });
     let limits = DecodeLimits {
         memory: MemoryBudget::new(MEMORY_BYTES),
         spare_bytes: 1 << 20,

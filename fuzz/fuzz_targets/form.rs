@@ -27,7 +27,8 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let (content_type, body) = (form[..end].trim_ascii_end(), &form[end + 1..]);
-    let head = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\nContent-Type: multipart/", body.len());
+    let head =
+        format!("POST / HTTP/1.1\r\nContent-Length: {}\r\nContent-Type: multipart/", body.len());
     let request = [head.as_bytes(), content_type, b"\r\n\r\n", body].concat();
     let pieces = Pieces::of(*sizes, request);
     let (in_pieces, whole) = (files(pieces.clone()), files(pieces.in_large()));

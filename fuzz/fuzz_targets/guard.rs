@@ -13,8 +13,7 @@ use tokio::io::AsyncReadExt;
 
 /// Appended to the fuzzer's bytes: a request with two lengths, which the guard must hide from
 /// hyper. If the guard loses track of the requests, hyper sees it.
-const LAST: &str =
-    "\r\n\r\nPOST /two-lengths HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n";
+const LAST: &str = "\r\n\r\nPOST /two-lengths HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n";
 const LAST_PATH: &str = "/two-lengths";
 
 /// A request that hyper has handed out: its target, and its body if it is complete.
@@ -53,10 +52,18 @@ fuzz_target!(|data: &[u8]| {
     };
     let sent = pieces.rest();
     let seen_of_pieces = seen(pieces.clone());
-    assert_eq!(seen_of_pieces, seen(pieces.in_large()), "the guard's output depends on how the bytes arrive");
+    assert_eq!(
+        seen_of_pieces,
+        seen(pieces.in_large()),
+        "the guard's output depends on how the bytes arrive"
+    );
     assert!(seen_of_pieces.len() <= sent.len());
-    let spoiled: Vec<u8> =
-        seen_of_pieces.iter().zip(sent).filter(|(seen, sent)| seen != sent).map(|(seen, _)| *seen).collect();
+    let spoiled: Vec<u8> = seen_of_pieces
+        .iter()
+        .zip(sent)
+        .filter(|(seen, sent)| seen != sent)
+        .map(|(seen, _)| *seen)
+        .collect();
     assert!(spoiled.is_empty() || spoiled == [0], "the guard changed bytes to {spoiled:?}");
 
     let requests = handed_out(pieces.clone());
@@ -64,5 +71,9 @@ fuzz_target!(|data: &[u8]| {
         requests.iter().all(|(target, _)| !target.contains(LAST_PATH)),
         "hyper and the guard disagree on where requests begin: {requests:?}"
     );
-    assert_eq!(requests, handed_out(pieces.in_large()), "hyper's requests depend on how the bytes arrive");
+    assert_eq!(
+        requests,
+        handed_out(pieces.in_large()),
+        "hyper's requests depend on how the bytes arrive"
+    );
 });

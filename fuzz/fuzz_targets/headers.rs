@@ -60,9 +60,13 @@ fn check_ranges(headers: &HeaderMap) {
     if let Some(asked) = text(headers, header::RANGE.as_str()) {
         for length in [0, 1, 100, u64::MAX] {
             let range = wanted(asked, length);
-            let is_within = |range: &std::ops::Range<u64>| range.start <= range.end && range.end <= length;
+            let is_within =
+                |range: &std::ops::Range<u64>| range.start <= range.end && range.end <= length;
             assert!(range.as_ref().is_none_or(is_within), "{asked:?} of {length}: {range:?}");
-            assert!(range.is_none_or(|range| !range.is_empty() || length == 0), "{asked:?} of {length}");
+            assert!(
+                range.is_none_or(|range| !range.is_empty() || length == 0),
+                "{asked:?} of {length}"
+            );
         }
     }
     if let Some((part, total)) = content_range(headers) {
@@ -70,7 +74,10 @@ fn check_ranges(headers: &HeaderMap) {
         let of = total.map_or("*".to_owned(), |total| total.to_string());
         let again = match part {
             Some(part) => {
-                assert!(!part.is_empty() && total.is_none_or(|total| part.end <= total), "{stated:?}");
+                assert!(
+                    !part.is_empty() && total.is_none_or(|total| part.end <= total),
+                    "{stated:?}"
+                );
                 format!("bytes {}-{}/{of}", part.start, part.end - 1)
             }
             None => format!("bytes */{of}"),

@@ -34,7 +34,8 @@ fn check(replies: &[Reply], is_complete: bool) {
             Reply::Extents(from, extents) => {
                 assert!(*from == STATUS.start && !extents.is_empty());
                 let ends = extents.iter().map(|(end, _)| *end);
-                let is_ascending = ends.clone().zip(ends.clone().skip(1)).all(|(before, end)| before < end);
+                let is_ascending =
+                    ends.clone().zip(ends.clone().skip(1)).all(|(before, end)| before < end);
                 assert!(is_ascending && ends.clone().all(|end| end > *from && end <= STATUS.end));
                 assert!(extents.windows(2).all(|pair| pair[0].1 != pair[1].1));
             }

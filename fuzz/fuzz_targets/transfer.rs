@@ -92,7 +92,13 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         limits: DecodeLimits { memory: MemoryBudget::new(8 << 20), ..DecodeLimits::default() },
         ..ReadOptions::default()
     };
-    match transfer_image(&source, PayloadKind::default(), &target, &reading, &WriteOptions::default()) {
+    match transfer_image(
+        &source,
+        PayloadKind::default(),
+        &target,
+        &reading,
+        &WriteOptions::default(),
+    ) {
         Ok(report) => {
             let disk = std::fs::read(&target.path).expect("the target of a success");
             std::fs::remove_file(&target.path).expect("the target of a success");

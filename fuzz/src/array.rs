@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use diskimage::{
-    Error, Format, Guest, GuestSink, HeadFacts, Host, Image, ImageMemoryLimit, ImageStream, MAX_HEAD_BYTES,
-    MapBuilder, TableConsumer,
+    Error, Format, Guest, GuestSink, HeadFacts, Host, Image, ImageMemoryLimit, ImageStream,
+    MAX_HEAD_BYTES, MapBuilder, TableConsumer,
 };
 
 use crate::Pieces;
@@ -85,7 +85,10 @@ impl Array {
                 break;
             }
             for table in tables {
-                map.add_table(&table, &bytes[range(table.host_range().start.0..table.host_range().end.0)])?;
+                map.add_table(
+                    &table,
+                    &bytes[range(table.host_range().start.0..table.host_range().end.0)],
+                )?;
             }
         }
         let mut stream = map.into_stream();
@@ -101,7 +104,11 @@ impl Array {
     /// Marks a range as written. Every guest byte must be written at most once, and must lie on
     /// the disk.
     fn write(&mut self, at: Range<u64>) -> Range<usize> {
-        assert!(at.end <= self.disk.len() as u64, "{at:?} is beyond the disk of {} bytes", self.disk.len());
+        assert!(
+            at.end <= self.disk.len() as u64,
+            "{at:?} is beyond the disk of {} bytes",
+            self.disk.len()
+        );
         let at = range(at);
         assert!(self.written[at.clone()].iter().all(|written| !written), "{at:?} comes twice");
         self.written[at.clone()].fill(true);

@@ -2,7 +2,8 @@
 //! every way of reading gives the same disk.
 
 use diskimage::{
-    Error, Findings, Format, Host, Image, ImageChecker, ImageMemoryLimit, MAX_HEAD_BYTES, TableConsumer,
+    Error, Findings, Format, Host, Image, ImageChecker, ImageMemoryLimit, MAX_HEAD_BYTES,
+    TableConsumer,
 };
 
 use crate::{Array, Pieces};
@@ -18,7 +19,11 @@ pub fn check(format: Format, pieces: &Pieces) {
         return;
     };
     if let Some(whole) = Array::one_pass(format, pieces.in_large()) {
-        assert_eq!(passed.is_ok(), whole.is_ok(), "chunk sizes decide whether the image is accepted");
+        assert_eq!(
+            passed.is_ok(),
+            whole.is_ok(),
+            "chunk sizes decide whether the image is accepted"
+        );
         if let (Ok(passed), Ok(whole)) = (&passed, &whole) {
             assert!(passed == whole, "chunk sizes change the disk");
         }

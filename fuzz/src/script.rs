@@ -40,7 +40,11 @@ impl AsyncRead for Script {
 }
 
 impl AsyncWrite for Script {
-    fn poll_write(self: Pin<&mut Self>, _cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(bytes.len()))
     }
 

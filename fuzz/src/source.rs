@@ -273,7 +273,8 @@ pub fn document(document: &[u8]) -> Result<String, String> {
 }
 
 fn write(element: &XmlElement, text: &mut String) {
-    let is_plain = |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_plain =
+        |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let name = Some(element.name.as_str()).filter(is_plain).unwrap_or("other");
     let id = element.id.as_deref().filter(is_plain);
     let id = id.map(|id| format!(" id=\"{id}\"")).unwrap_or_default();

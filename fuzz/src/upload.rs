@@ -19,7 +19,9 @@ pub fn promise_of_parts(headers: &HeaderMap) -> Result<Option<Checksum>, String>
     known(promised_of_parts(headers))
 }
 
-fn known(promise: Result<AnnouncedChecksum, AnnouncedChecksumError>) -> Result<Option<Checksum>, String> {
+fn known(
+    promise: Result<AnnouncedChecksum, AnnouncedChecksumError>,
+) -> Result<Option<Checksum>, String> {
     match promise {
         Ok(AnnouncedChecksum::Known(checksum)) => Ok(Some(checksum)),
         Ok(AnnouncedChecksum::None | AnnouncedChecksum::Later(_)) => Ok(None),
@@ -64,7 +66,8 @@ pub mod form {
 
     /// Returns the file in the form that `request` carries.
     pub async fn file(request: Request<Incoming>) -> Result<Vec<u8>, String> {
-        let boundary = parts::form_boundary(request.headers()).map_err(|error| error.to_string())?;
+        let boundary =
+            parts::form_boundary(request.headers()).map_err(|error| error.to_string())?;
         let body = Arc::new(Mutex::new(request.into_body()));
         let field = parts::find_file(&body, boundary).await;
         let bytes = field.map_err(|error| error.to_string())?.bytes().await;

@@ -15,5 +15,10 @@ fn main() -> ExitCode {
     if let Some(populator) = Populator::from_program_name(&name) {
         return populator.main(&program::program_mode::program_arguments(), &ProcessEnv);
     }
-    program::program_mode::run_program(pod::SOURCE_VARIABLE, cli::names_subcommand, cli::main, pod::main)
+    program::program_mode::run_program(
+        pod::SOURCE_VARIABLE,
+        cli::names_subcommand,
+        cli::main,
+        pod::main,
+    )
 }

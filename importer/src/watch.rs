@@ -105,7 +105,8 @@ mod tests {
         let watch = PodWatch::new(&registry, IMPORT_PROGRESS, "uid", phases);
         let shown = || {
             let text = registry.encode_text();
-            let line = text.lines().find(|line| line.starts_with(IMPORT_PROGRESS.0)).map(str::to_owned);
+            let line =
+                text.lines().find(|line| line.starts_with(IMPORT_PROGRESS.0)).map(str::to_owned);
             line.map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned())
         };
         watch.source_position(0, None);

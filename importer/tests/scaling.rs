@@ -32,7 +32,8 @@ impl Disk {
     fn new(raw: PathBuf, bytes: u64) -> Self {
         let file = File::create(&raw).or_fail(raw.display());
         file.set_len(bytes).or_fail(raw.display());
-        let islands: Vec<_> = (0..DISTINCT_ISLANDS).map(|seed| disk::content(seed, ISLAND_BYTES)).collect();
+        let islands: Vec<_> =
+            (0..DISTINCT_ISLANDS).map(|seed| disk::content(seed, ISLAND_BYTES)).collect();
         for (index, island) in (0..ISLANDS).zip(islands.iter().cycle()) {
             file.write_all_at(island, index * (bytes / ISLANDS)).or_fail(raw.display());
         }
@@ -51,7 +52,8 @@ impl Disk {
     fn import(&self, qcow2: &Path, from_pipe: bool) -> Duration {
         let target = self.raw.with_extension("img");
         let importer = Program::new(env!("CARGO_BIN_EXE_cdi-importer")).args(["import", "--force"]);
-        let importer = if from_pipe { importer.arg("-").stdin_file(qcow2) } else { importer.arg(qcow2) };
+        let importer =
+            if from_pipe { importer.arg("-").stdin_file(qcow2) } else { importer.arg(qcow2) };
         let finished = importer.arg(&target).run();
         finished.assert_success("import");
         disk::assert_same(&target, &self.raw, self.bytes, "import");

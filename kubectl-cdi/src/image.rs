@@ -47,9 +47,13 @@ pub(crate) enum ImageFileError {
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{} is not a regular file; uploads need random access, so pipes and directories are not supported", .0.display())]
     NoFile(PathBuf),
-    #[error("an upload from standard input is not supported: write the image to a file, and upload that")]
+    #[error(
+        "an upload from standard input is not supported: write the image to a file, and upload that"
+    )]
     StandardInput,
-    #[error("{0} is not a file on this machine: let the cluster fetch it with kubectl cdi import {0} TARGET")]
+    #[error(
+        "{0} is not a file on this machine: let the cluster fetch it with kubectl cdi import {0} TARGET"
+    )]
     Address(String),
     #[error("{} is not a tar archive but {what}: leave out --archive", path.display())]
     NotArchive { path: PathBuf, what: String },
@@ -68,7 +72,9 @@ pub(crate) enum ImageFileError {
 /// CDI's message about it refers to the header.
 pub(crate) fn refusal_text(error: &datapath::Error) -> String {
     match error {
-        datapath::Error::Decode(DecodeError::Empty) => "it is empty: check what it should contain".to_owned(),
+        datapath::Error::Decode(DecodeError::Empty) => {
+            "it is empty: check what it should contain".to_owned()
+        }
         error => error.to_string(),
     }
 }
@@ -95,8 +101,8 @@ impl ImageFile {
             return Err(ImageFileError::NoFile(path.to_owned()));
         }
         let identity = file_identity(absolute, &file).map_err(unreadable)?;
-        let source =
-            FileSource::open(&identity.path, CancellationToken::new()).map_err(datapath::Error::from)?;
+        let source = FileSource::open(&identity.path, CancellationToken::new())
+            .map_err(datapath::Error::from)?;
         let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default());
         if is_archive {
             // The server reports all other defects of an archive.
@@ -123,7 +129,8 @@ impl ImageFile {
     /// Reads the whole image to find the size of its disk in bytes. This may take long; it ends
     /// early when `stop` is cancelled.
     pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, ImageFileError> {
-        let source = FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
+        let source =
+            FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
         Ok(measure_image(&source, PayloadKind::Image(None), &ReadOptions::with_stop(stop))?)
     }
 
@@ -274,7 +281,9 @@ fn is_tar_header(header: &[u8; TAR_HEADER_BYTES]) -> bool {
     let stored = u32::from_str_radix(digits.trim_matches([' ', '\0']), 8);
     let bytes = header.iter().enumerate();
     // In the sum, the bytes of the checksum field itself count as spaces.
-    let sum = bytes.map(|(at, byte)| u32::from(if TAR_CHECKSUM.contains(&at) { b' ' } else { *byte })).sum();
+    let sum = bytes
+        .map(|(at, byte)| u32::from(if TAR_CHECKSUM.contains(&at) { b' ' } else { *byte }))
+        .sum();
     stored == Ok(sum) || header.iter().all(|byte| *byte == 0)
 }
 
@@ -353,7 +362,9 @@ mod tests {
             assert_eq!(ImageFile::open(&path, true).is_ok(), is_tar, "{name}");
         }
         let said = |path: &str| ImageFile::open(Path::new(path), false).unwrap_err().to_string();
-        assert!(said("https://h/d.img").ends_with("with kubectl cdi import https://h/d.img TARGET"));
+        assert!(
+            said("https://h/d.img").ends_with("with kubectl cdi import https://h/d.img TARGET")
+        );
         assert!(said("-").starts_with("an upload from standard input is not supported"));
         assert!(said("ftp://h/d.img").starts_with("cannot read ftp://h/d.img: "));
         assert!(said("/").contains("is not a regular file"));
@@ -366,8 +377,12 @@ mod tests {
         File::create(&path).unwrap().set_len(1 << 30).unwrap();
         let image = ImageFile::open(&path, false).unwrap();
         assert_eq!(image.prefix_marks(2 * MARK_BYTES - 1).unwrap(), []);
-        let ends: Vec<u64> =
-            image.prefix_marks((1 << 30) - 1).unwrap().into_iter().map(PrefixCrc::end_offset).collect();
+        let ends: Vec<u64> = image
+            .prefix_marks((1 << 30) - 1)
+            .unwrap()
+            .into_iter()
+            .map(PrefixCrc::end_offset)
+            .collect();
         assert!(ends.is_sorted() && ends.len() < MAX_MARKS);
         assert_eq!(ends.last(), Some(&((1 << 30) - MARK_BYTES)));
         // The distance between two marks is the most that has to be sent again: an eighth of the

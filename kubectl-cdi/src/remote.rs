@@ -53,7 +53,9 @@ impl From<TlsError> for DiskSizeError {
 impl From<datapath::Error> for DiskSizeError {
     fn from(error: datapath::Error) -> Self {
         match error {
-            datapath::Error::Source(error) if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) => {
+            datapath::Error::Source(error)
+                if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) =>
+            {
                 Self::NotFound(error.plain_words().to_owned())
             }
             datapath::Error::Source(error) => Self::Unknown(error.plain_words().to_owned()),
@@ -84,17 +86,26 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
     let looking = threads::run_blocking(move || inspect_source(&url, handle, stop));
     let looked = timeout(PATIENCE, looking).await;
     let looked = looked.map_err(|_| {
-        DiskSizeError::Unknown(format!("the image was not inspected within {} s", PATIENCE.as_secs()))
+        DiskSizeError::Unknown(format!(
+            "the image was not inspected within {} s",
+            PATIENCE.as_secs()
+        ))
     })?;
     let facts = looked.map_err(|error| DiskSizeError::Internal(error.to_string()))??;
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),
-        (None, None) => Err(DiskSizeError::Unknown("the whole image would have to be read".to_owned())),
+        (None, None) => {
+            Err(DiskSizeError::Unknown("the whole image would have to be read".to_owned()))
+        }
     }
 }
 
-fn inspect_source(url: &str, handle: Handle, stop: CancellationToken) -> Result<Inspection, DiskSizeError> {
+fn inspect_source(
+    url: &str,
+    handle: Handle,
+    stop: CancellationToken,
+) -> Result<Inspection, DiskSizeError> {
     let tls = Arc::new(tls::client_config(TrustedRoots::from_system())?);
     let mut network = Network::new(handle, stop.clone(), tls);
     network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;

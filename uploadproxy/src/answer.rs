@@ -51,7 +51,11 @@ pub(crate) struct ProxyState {
 }
 
 /// Answers one request.
-pub(crate) async fn answer_request(proxy: Arc<ProxyState>, peer: Peer, request: Request<Incoming>) -> Reply {
+pub(crate) async fn answer_request(
+    proxy: Arc<ProxyState>,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> Reply {
     let mut marks = CorsHeaders::from_request(&request);
     if let Some(refusal) = reject_improper(&request) {
         let mut reply = boxed_reply(reply::refuse_body(refusal, request, &peer));
@@ -107,7 +111,9 @@ fn precedes_a_part(route: ProxyRoute<'_>, request: &Request<Incoming>) -> bool {
         ProxyRoute::Upload(UpstreamEndpoint::Resumable { .. }) => {
             request.method() != Method::PATCH || request.headers().contains_key(header::ORIGIN)
         }
-        ProxyRoute::Upload(_) | ProxyRoute::Health | ProxyRoute::Ready | ProxyRoute::Unknown => false,
+        ProxyRoute::Upload(_) | ProxyRoute::Health | ProxyRoute::Ready | ProxyRoute::Unknown => {
+            false
+        }
     }
 }
 
@@ -221,7 +227,12 @@ fn limit_reply(words: String) -> reply::Reply {
     reply
 }
 
-fn refuse_token(proxy: &ProxyState, peer: &Peer, refusal: TokenError, request: Request<Incoming>) -> Reply {
+fn refuse_token(
+    proxy: &ProxyState,
+    peer: &Peer,
+    refusal: TokenError,
+    request: Request<Incoming>,
+) -> Reply {
     let address = peer.address;
     match refusal {
         TokenError::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
@@ -252,7 +263,13 @@ fn admit_upload(
         false => Some(proxy.limits.admit_upload(peer.address.ip())?),
     };
     let path = request.uri().path().to_owned();
-    Ok(UploadExchange::begin_exchange(grant, peer, (method, path), proxy.figures.clone(), (permit, entry)))
+    Ok(UploadExchange::begin_exchange(
+        grant,
+        peer,
+        (method, path),
+        proxy.figures.clone(),
+        (permit, entry),
+    ))
 }
 
 /// Returns true for methods without a body. Such requests only ask about uploads.
@@ -289,15 +306,23 @@ async fn forward_request(
     request: Request<Incoming>,
 ) -> Reply {
     let place = &target.volume.place;
-    tracing::debug!("Method: {} to: https://{}:{}{}", request.method(), place.host, place.port, target.path);
+    tracing::debug!(
+        "Method: {} to: https://{}:{}{}",
+        request.method(),
+        place.host,
+        place.port,
+        target.path
+    );
     let (parts, body) = request.into_parts();
     let mut body = RequestBody::new(body, Arc::clone(exchange));
     let expects = parts.headers.get(header::EXPECT);
-    let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let expects =
+        expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     // The upload server decides whether it wants the body. If it rejects the request, the client
     // has sent none of the body.
     let want = expects.then(|| body.hold_until_wanted());
-    let request = forward::upstream_request(parts, target.path, peer.address.ip(), place).map(|()| body);
+    let request =
+        forward::upstream_request(parts, target.path, peer.address.ip(), place).map(|()| body);
     let sending = proxy.upstreams.send_request(place, request, want);
     let sent = exchange.give_up().run_until_cancelled_owned(sending).await;
     match sent.unwrap_or(Err(UpstreamError::Stalled)) {
@@ -326,7 +351,10 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
         UpstreamError::Transport(_) => {
             // CDI's proxy answers 502 with these words (contract §3.8).
             exchange.note_answer(StatusCode::BAD_GATEWAY, RequestOutcome::Unreachable);
-            reply::text_reply(StatusCode::BAD_GATEWAY, format!("error in upload-proxy: {failure}\n"))
+            reply::text_reply(
+                StatusCode::BAD_GATEWAY,
+                format!("error in upload-proxy: {failure}\n"),
+            )
         }
     }
 }
@@ -353,7 +381,10 @@ mod tests {
 
     #[test]
     fn text_is_escaped_as_go_does() {
-        assert_eq!(escape_html("doesn't <b>\"&\"</b>"), "doesn&#39;t &lt;b&gt;&#34;&amp;&#34;&lt;/b&gt;");
+        assert_eq!(
+            escape_html("doesn't <b>\"&\"</b>"),
+            "doesn&#39;t &lt;b&gt;&#34;&amp;&#34;&lt;/b&gt;"
+        );
     }
 
     #[test]

@@ -50,7 +50,8 @@ pub(crate) fn watch_client(config: Config) -> Result<Client, kube::Error> {
 
 fn bounded_client(config: Config, rest: Duration) -> Result<Client, kube::Error> {
     let bulk = Arc::new(AtomicUsize::new(0));
-    let bounded = layer_fn(move |inner| BoundedService { inner, rest, pause: None, bulk: Arc::clone(&bulk) });
+    let bounded =
+        layer_fn(move |inner| BoundedService { inner, rest, pause: None, bulk: Arc::clone(&bulk) });
     Ok(cluster::client(config)?.with_layer(&bounded).build())
 }
 
@@ -159,7 +160,10 @@ where
     type Data = Bytes;
     type Error = Cause;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         Poll::Ready(frame.map(|frame| {
@@ -185,7 +189,13 @@ mod tests {
     use super::*;
 
     fn limited(is_watch: bool, bulk: &Arc<AtomicUsize>) -> LimitedBody<Full<Bytes>> {
-        LimitedBody { body: Full::default(), is_watch, passed: 0, bulk: Arc::clone(bulk), counted: 0 }
+        LimitedBody {
+            body: Full::default(),
+            is_watch,
+            passed: 0,
+            bulk: Arc::clone(bulk),
+            counted: 0,
+        }
     }
 
     fn passes(is_watch: bool, pieces: &[&[u8]]) -> bool {

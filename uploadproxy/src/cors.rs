@@ -13,8 +13,9 @@ const METHODS: [Method; 6] =
 const ANY: HeaderValue = HeaderValue::from_static("*");
 
 /// Headers about resumable uploads that pages from other origins may read.
-const EXPOSED: HeaderValue =
-    HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Upload-Defer-Length, Tus-Resumable");
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "Location, Upload-Offset, Upload-Length, Upload-Defer-Length, Tus-Resumable",
+);
 
 /// The CORS headers of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,10 @@ impl CorsHeaders {
     pub(crate) fn from_request<B>(request: &Request<B>) -> Self {
         let method = request.method();
         let allowed = METHODS.contains(method) || *method == Method::OPTIONS;
-        Self { has_origin: allowed && request.headers().contains_key(header::ORIGIN), exposes_upload: false }
+        Self {
+            has_origin: allowed && request.headers().contains_key(header::ORIGIN),
+            exposes_upload: false,
+        }
     }
 
     /// Adds the CORS headers to a response.
@@ -96,7 +100,10 @@ fn canonical_name(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut letters = word.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-        first.into_iter().chain(letters.map(|letter| letter.to_ascii_lowercase())).collect::<String>()
+        first
+            .into_iter()
+            .chain(letters.map(|letter| letter.to_ascii_lowercase()))
+            .collect::<String>()
     });
     words.collect::<Vec<_>>().join("-")
 }
@@ -107,7 +114,8 @@ mod tests {
 
     fn request(method: &str, headers: &[(&str, &str)]) -> Request<()> {
         let builder = Request::builder().method(method);
-        let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
+        let builder =
+            headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
         builder.body(()).unwrap()
     }
 
@@ -134,7 +142,10 @@ mod tests {
         );
         assert_eq!(values(&response, "access-control-allow-origin"), ["*"]);
         assert_eq!(values(&response, "access-control-allow-methods"), ["POST"]);
-        assert_eq!(values(&response, "access-control-allow-headers"), ["Authorization, X-Cdi-Content-Type"]);
+        assert_eq!(
+            values(&response, "access-control-allow-headers"),
+            ["Authorization, X-Cdi-Content-Type"]
+        );
     }
 
     #[test]
@@ -155,12 +166,17 @@ mod tests {
 
     #[test]
     fn every_answer_has_vary_and_usual_methods_allow_any_origin() {
-        for (method, origin, open) in
-            [("POST", true, true), ("OPTIONS", true, true), ("TRACE", true, false), ("GET", false, false)]
-        {
+        for (method, origin, open) in [
+            ("POST", true, true),
+            ("OPTIONS", true, true),
+            ("TRACE", true, false),
+            ("GET", false, false),
+        ] {
             let headers: &[(&str, &str)] = if origin { &[("origin", "x")] } else { &[] };
-            let marks =
-                CorsHeaders { exposes_upload: true, ..CorsHeaders::from_request(&request(method, headers)) };
+            let marks = CorsHeaders {
+                exposes_upload: true,
+                ..CorsHeaders::from_request(&request(method, headers))
+            };
             let mut response = Response::new(());
             marks.set_headers(&mut response);
             assert_eq!(values(&response, "vary"), ["Origin"]);

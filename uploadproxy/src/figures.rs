@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use https::listener::ConnectionFigures;
-use program::metrics::{Counter, Gauge, Histogram, MetricsRegistry, TRANSFER_BYTES, TRANSFER_SECONDS};
+use program::metrics::{
+    Counter, Gauge, Histogram, MetricsRegistry, TRANSFER_BYTES, TRANSFER_SECONDS,
+};
 
 use crate::limits::UploadLimitError;
 use crate::outcome::RequestOutcome;

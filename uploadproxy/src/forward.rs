@@ -38,10 +38,9 @@ pub(crate) fn upstream_request(
     place: &UpstreamAddress,
 ) -> Request<()> {
     let mut headers = from.headers;
-    let takes_trailers = headers
-        .get_all(header::TE)
-        .iter()
-        .any(|value| value.to_str().is_ok_and(|text| text.split(',').any(|part| part.trim() == "trailers")));
+    let takes_trailers = headers.get_all(header::TE).iter().any(|value| {
+        value.to_str().is_ok_and(|text| text.split(',').any(|part| part.trim() == "trailers"))
+    });
     strip_hop_by_hop(&mut headers);
     if takes_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -79,8 +78,11 @@ pub(crate) fn client_response<B>(response: &mut Response<B>) {
     strip_hop_by_hop(headers);
     headers.remove(header::TRAILER);
     // The proxy itself decides which pages may read its responses.
-    let cors: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned().collect();
+    let cors: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("access-control-"))
+        .cloned()
+        .collect();
     for name in cors {
         headers.remove(name);
     }
@@ -121,7 +123,8 @@ mod tests {
     }
 
     fn forwarded(headers: &[(&str, &str)]) -> HeaderMap {
-        let mut original = Request::post("https://elsewhere/v1beta1/upload?token=secret").body(()).unwrap();
+        let mut original =
+            Request::post("https://elsewhere/v1beta1/upload?token=secret").body(()).unwrap();
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             original.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
@@ -134,8 +137,10 @@ mod tests {
     }
 
     fn shown(headers: &HeaderMap) -> Vec<String> {
-        let mut shown: Vec<_> =
-            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        let mut shown: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
         shown.sort();
         shown
     }
@@ -173,8 +178,11 @@ mod tests {
 
     #[test]
     fn a_missing_host_is_added_and_the_trailer_of_a_known_length_removed() {
-        let headers =
-            forwarded(&[("content-length", "7"), ("trailer", "a"), ("connection", "content-length")]);
+        let headers = forwarded(&[
+            ("content-length", "7"),
+            ("trailer", "a"),
+            ("connection", "content-length"),
+        ]);
         assert_eq!(
             shown(&headers),
             ["content-length: 7", "host: cdi-upload-disk.ns.svc:8443", "x-forwarded-for: 10.1.2.3",]

@@ -245,12 +245,16 @@ mod tests {
         let files = AuthorityFiles::in_dir(dir.path());
         files.create_files(&["localhost".to_owned()], "proxy").unwrap();
         let (certificate, key) = files.client.clone();
-        let identity = ProxyIdentity::new(certificate, key, AuthorityBundle::File(files.ca.clone()));
+        let identity =
+            ProxyIdentity::new(certificate, key, AuthorityBundle::File(files.ca.clone()));
         let first = identity.client_config().await.unwrap();
         tokio::time::advance(FRESH * 2).await;
         assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()));
         files.create_files(&["localhost".to_owned()], "proxy").unwrap();
-        assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()), "not read again at once");
+        assert!(
+            Arc::ptr_eq(&first, &identity.client_config().await.unwrap()),
+            "not read again at once"
+        );
         tokio::time::advance(MOMENT + Duration::from_millis(1)).await;
         let second = identity.config_now().await.unwrap();
         assert!(!Arc::ptr_eq(&first, &second));

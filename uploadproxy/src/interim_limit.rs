@@ -36,7 +36,10 @@ impl InterimLimit {
     }
 
     /// Waits for `answer`. Fails if there are too many interim responses before it.
-    pub(crate) async fn wait_for<F: Future>(self, answer: F) -> Result<F::Output, InterimLimitError> {
+    pub(crate) async fn wait_for<F: Future>(
+        self,
+        answer: F,
+    ) -> Result<F::Output, InterimLimitError> {
         self.0.run_until_cancelled(answer).await.ok_or(InterimLimitError)
     }
 }

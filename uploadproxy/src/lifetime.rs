@@ -71,15 +71,21 @@ pub async fn run(
         let registry = figures.registry.clone();
         // The endpoint runs until the process ends, so that the metrics include the last uploads
         // too.
-        metrics::start_endpoint(&config.metrics, registry, tokio_util::sync::CancellationToken::new()).await;
+        metrics::start_endpoint(
+            &config.metrics,
+            registry,
+            tokio_util::sync::CancellationToken::new(),
+        )
+        .await;
     }
     if let Ok(address) = socket.local_addr() {
         tracing::info!("Running server on {address}");
         ready(address);
     }
-    let serving = listener::serve(socket, settings, shutdown.cancel_token().clone(), move |peer, request| {
-        answer::answer_request(Arc::clone(&proxy), peer, request)
-    });
+    let serving =
+        listener::serve(socket, settings, shutdown.cancel_token().clone(), move |peer, request| {
+            answer::answer_request(Arc::clone(&proxy), peer, request)
+        });
     let goodbye = async {
         shutdown.cancel_token().cancelled().await;
         tracing::info!("no new uploads; waiting for {} in progress", figures.active.value());
@@ -114,7 +120,11 @@ fn memory_shares(allowed: &UploadLimits) -> Option<MemoryShares> {
 
 /// Returns the maximum number of connections, given the limits of open files and memory. Each
 /// upload needs two file descriptors.
-fn max_connections(files: u64, shares: Option<MemoryShares>, uploads: Option<NonZeroUsize>) -> usize {
+fn max_connections(
+    files: u64,
+    shares: Option<MemoryShares>,
+    uploads: Option<NonZeroUsize>,
+) -> usize {
     let files = usize::try_from(files / 3).unwrap_or(CONNECTIONS);
     let memory = shares.map_or(CONNECTIONS, |shares| {
         let uploads = uploads.unwrap_or(shares.uploads);

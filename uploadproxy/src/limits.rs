@@ -128,9 +128,13 @@ pub(crate) enum UploadLimitError {
          can raise that limit, or set --max-uploads"
     )]
     Memory(NonZeroUsize),
-    #[error("too many uploads from this address are in progress (at most {0} at a time): try again later")]
+    #[error(
+        "too many uploads from this address are in progress (at most {0} at a time): try again later"
+    )]
     Client(NonZeroUsize),
-    #[error("too many requests for this PVC are in progress (at most {0} at a time): try again later")]
+    #[error(
+        "too many requests for this PVC are in progress (at most {0} at a time): try again later"
+    )]
     Claim(usize),
 }
 
@@ -160,7 +164,8 @@ impl UploadLimiter {
         Arc::new(Self {
             allowed,
             by_memory,
-            for_claim: share.map_or(MOST_FOR_CLAIM, |share| share.clamp(LEAST_FOR_CLAIM, MOST_FOR_CLAIM)),
+            for_claim: share
+                .map_or(MOST_FOR_CLAIM, |share| share.clamp(LEAST_FOR_CLAIM, MOST_FOR_CLAIM)),
             pace: allowed.rate.map(|rate| Arc::new(SharedRateLimiter::new(rate))),
             clients: Mutex::default(),
             requests: Mutex::default(),
@@ -182,7 +187,10 @@ impl UploadLimiter {
     }
 
     /// Admits an upload from `address`, unless too many are in progress.
-    pub(crate) fn admit_upload(self: &Arc<Self>, address: IpAddr) -> Result<UploadPermit, UploadLimitError> {
+    pub(crate) fn admit_upload(
+        self: &Arc<Self>,
+        address: IpAddr,
+    ) -> Result<UploadPermit, UploadLimitError> {
         // An IPv4 address and the same address mapped into IPv6 count as one client.
         let address = address.to_canonical();
         let mut clients = self.clients.lock();
@@ -299,7 +307,10 @@ mod tests {
         let grant = |pvc: &str| UploadGrant { namespace: "ns".to_owned(), pvc: pvc.to_owned() };
         let mut entries: Vec<_> =
             (0..MOST_FOR_CLAIM).map(|_| limits.enter_request(&grant("a")).unwrap()).collect();
-        assert_eq!(limits.enter_request(&grant("a")).unwrap_err(), UploadLimitError::Claim(MOST_FOR_CLAIM));
+        assert_eq!(
+            limits.enter_request(&grant("a")).unwrap_err(),
+            UploadLimitError::Claim(MOST_FOR_CLAIM)
+        );
         let _other = limits.enter_request(&grant("b")).unwrap();
         entries.pop();
         entries.push(limits.enter_request(&grant("a")).unwrap());
@@ -319,8 +330,12 @@ mod tests {
         for (by_memory, for_claim) in [(1, 2), (18, 4), (54, 13), (1000, MOST_FOR_CLAIM)] {
             let most = NonZeroUsize::new(by_memory).unwrap();
             let limits = UploadLimiter::new(UploadLimits::default(), Some(most));
-            let _all: Vec<_> = (0..by_memory).map(|_| limits.admit_upload(address(1)).unwrap()).collect();
-            assert_eq!(limits.admit_upload(address(2)).unwrap_err(), UploadLimitError::Memory(most));
+            let _all: Vec<_> =
+                (0..by_memory).map(|_| limits.admit_upload(address(1)).unwrap()).collect();
+            assert_eq!(
+                limits.admit_upload(address(2)).unwrap_err(),
+                UploadLimitError::Memory(most)
+            );
             assert_eq!(limits.for_claim, for_claim);
         }
     }
@@ -328,7 +343,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stalled_upload_is_given_up_when_another_needs_its_place() {
         let limits = UploadLimiter::new(UploadLimits::default(), NonZeroUsize::new(3));
-        let [complete, moving, stalled] = [1, 2, 3].map(|last| limits.admit_upload(address(last)).unwrap());
+        let [complete, moving, stalled] =
+            [1, 2, 3].map(|last| limits.admit_upload(address(last)).unwrap());
         let is_given_up = |permit: &UploadPermit| permit.progress.give_up.is_cancelled();
         complete.progress.set_complete();
         tokio::time::advance(STALLED).await;

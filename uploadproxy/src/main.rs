@@ -16,5 +16,10 @@ use uploadproxy::{cli, pod};
 static MEMORY: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    program::program_mode::run_program(pod::KEY_VARIABLE, cli::names_subcommand, cli::main, pod::main)
+    program::program_mode::run_program(
+        pod::KEY_VARIABLE,
+        cli::names_subcommand,
+        cli::main,
+        pod::main,
+    )
 }

@@ -51,6 +51,10 @@ mod tests {
         assert!((4.9..=5.01).contains(&seconds), "{seconds}");
         tokio::time::sleep(Duration::from_secs(60)).await;
         let next = pace.pass_bytes(1100);
-        assert_eq!(next.duration_since(Instant::now()), Duration::from_secs(1), "only a short burst");
+        assert_eq!(
+            next.duration_since(Instant::now()),
+            Duration::from_secs(1),
+            "only a short burst"
+        );
     }
 }

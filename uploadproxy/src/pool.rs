@@ -53,7 +53,11 @@ pub(crate) struct ConnectionLease {
 }
 
 impl UpstreamConnection {
-    pub(crate) fn new(sender: SendRequest<RequestBody>, task: AbortHandle, tls: Arc<ClientConfig>) -> Self {
+    pub(crate) fn new(
+        sender: SendRequest<RequestBody>,
+        task: AbortHandle,
+        tls: Arc<ClientConfig>,
+    ) -> Self {
         Self { sender, task, tls, thread: thread::current().id() }
     }
 }
@@ -76,7 +80,9 @@ impl ConnectionPool {
         let mut idle = self.0.lock();
         let waiting = idle.get_mut(place)?;
         waiting.retain(|IdleConnection { connection, since }| {
-            since.elapsed() < IDLE && connection.sender.is_ready() && Arc::ptr_eq(&connection.tls, tls)
+            since.elapsed() < IDLE
+                && connection.sender.is_ready()
+                && Arc::ptr_eq(&connection.tls, tls)
         });
         let here = thread::current().id();
         waiting.sort_by_key(|idle| idle.connection.thread == here);
@@ -98,7 +104,8 @@ impl ConnectionPool {
     /// Closes connections that were idle for too long.
     fn sweep_idle(&self) {
         self.0.lock().retain(|_, waiting| {
-            waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());
+            waiting
+                .retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());
             !waiting.is_empty()
         });
     }

@@ -65,7 +65,10 @@ async fn take_next(
             Some(Err(error)) => {
                 // The stream has not ended: it starts another watch after a pause
                 // (`default_backoff`).
-                tracing::warn!("cannot watch CDI's configuration: {}", program::report::error_chain(&error));
+                tracing::warn!(
+                    "cannot watch CDI's configuration: {}",
+                    program::report::error_chain(&error)
+                );
             }
             None => return false,
         }
@@ -100,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_profile_is_chosen_by_its_type_unless_it_is_custom() {
-        let profile = |profile: Value| parse_profile(&json!({"spec": {"tlsSecurityProfile": profile}}));
+        let profile =
+            |profile: Value| parse_profile(&json!({"spec": {"tlsSecurityProfile": profile}}));
         let modern = TlsProfile::new("VersionTLS13", "");
         assert_eq!(parse_profile(&json!({})), TlsProfile::default());
         assert_eq!(profile(json!({"type": "Modern", "modern": {}})), modern);
@@ -110,8 +114,10 @@ mod tests {
         let custom = json!({"type": "Modern", "custom": {
             "ciphers": ["ECDHE-RSA-AES128-GCM-SHA256", "DHE-RSA-AES128-GCM-SHA256"], "minTLSVersion": "VersionTLS12",
         }});
-        let expected =
-            TlsProfile::new("VersionTLS12", "ECDHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES128-GCM-SHA256");
+        let expected = TlsProfile::new(
+            "VersionTLS12",
+            "ECDHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES128-GCM-SHA256",
+        );
         assert_eq!(profile(custom), expected);
     }
 }

@@ -19,7 +19,11 @@ pub(crate) struct ReplyBody {
 }
 
 impl ReplyBody {
-    pub(crate) fn new(body: Incoming, lease: ConnectionLease, exchange: Arc<UploadExchange>) -> Self {
+    pub(crate) fn new(
+        body: Incoming,
+        lease: ConnectionLease,
+        exchange: Arc<UploadExchange>,
+    ) -> Self {
         let mut download = Self { body, lease: Some(lease), _exchange: exchange };
         if download.body.is_end_stream() {
             download.release_lease();

@@ -106,7 +106,11 @@ mod tests {
                 assert_eq!(endpoint.disk_path(), path);
                 assert_eq!(endpoint.archive_path(), Some(archive));
             }
-            assert_eq!(find_route(archive), ProxyRoute::Unknown, "clients cannot request the archive path");
+            assert_eq!(
+                find_route(archive),
+                ProxyRoute::Unknown,
+                "clients cannot request the archive path"
+            );
         }
     }
 

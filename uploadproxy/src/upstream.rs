@@ -185,12 +185,13 @@ impl UpstreamServers {
             .map_err(DialError::Network)?;
         let name = ServerName::try_from(place.host.clone())
             .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
-        let stream = timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, Arc::clone(config), name))
-            .await
-            .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
-            // TLS failures are kept apart from network failures, because reading renewed
-            // certificates may help.
-            .map_err(DialError::Tls)?;
+        let stream =
+            timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, Arc::clone(config), name))
+                .await
+                .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
+                // TLS failures are kept apart from network failures, because reading renewed
+                // certificates may help.
+                .map_err(DialError::Tls)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))

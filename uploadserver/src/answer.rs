@@ -22,14 +22,20 @@ use crate::server::UploadServer;
 use crate::status;
 
 /// Answers one request.
-pub(crate) async fn answer(server: Arc<UploadServer>, peer: Peer, request: Request<Incoming>) -> Reply {
+pub(crate) async fn answer(
+    server: Arc<UploadServer>,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> Reply {
     let path = request.uri().path().to_owned();
     match routes::find_route(&path) {
         ServerRoute::Health => reply::text_reply(StatusCode::OK, "OK"),
         ServerRoute::Metrics => status::metrics_reply(&server),
         ServerRoute::Status if server.config.access.allows(&peer) => status::status_reply(&server),
         ServerRoute::Status => reply::empty_reply(StatusCode::UNAUTHORIZED),
-        ServerRoute::Upload(endpoint) if !endpoint.is_resumable() || !server.config.resume.is_zero() => {
+        ServerRoute::Upload(endpoint)
+            if !endpoint.is_resumable() || !server.config.resume.is_zero() =>
+        {
             upload(&server, &peer, endpoint, request).await
         }
         ServerRoute::Upload(_) | ServerRoute::Unknown => {
@@ -80,7 +86,8 @@ async fn perform(
     // (contract §2.4).
     let is_open = matches!(
         asked,
-        Ok(UploadRequest::Presence { .. } | UploadRequest::Capabilities) | Err(RequestRefusal::Method(_))
+        Ok(UploadRequest::Presence { .. } | UploadRequest::Capabilities)
+            | Err(RequestRefusal::Method(_))
     );
     if !is_open && !server.config.access.allows(peer) {
         return Err(RequestRefusal::Client);
@@ -99,7 +106,9 @@ async fn perform(
         UploadRequest::Presence { asks_encodings } => Ok(presence(asks_encodings)),
         UploadRequest::Capabilities => Ok(resumable::capabilities()),
         UploadRequest::Whole(asked) => begin(server, peer, asked, request).await,
-        UploadRequest::Begin(plan, part) => resumable::create(server, peer, plan, part, request).await,
+        UploadRequest::Begin(plan, part) => {
+            resumable::create(server, peer, plan, part, request).await
+        }
         UploadRequest::Append(id, part) => {
             resumable::append(server, peer, &server.find_resumable(id)?, part, request).await
         }
@@ -147,11 +156,13 @@ async fn receive(
 ) {
     let mut payload = match boundary {
         None => RequestPayload::from_body(body, engagement),
-        Some(boundary) => match timeout(stall, form::open_file_field(body, boundary, engagement)).await {
-            Ok(Ok(file)) => RequestPayload::Form(Box::new(file)),
-            Ok(Err(error)) => return intake.break_off(error.into()).await,
-            Err(_) => return intake.break_off(payload::stall_error(stall)).await,
-        },
+        Some(boundary) => {
+            match timeout(stall, form::open_file_field(body, boundary, engagement)).await {
+                Ok(Ok(file)) => RequestPayload::Form(Box::new(file)),
+                Ok(Err(error)) => return intake.break_off(error.into()).await,
+                Err(_) => return intake.break_off(payload::stall_error(stall)).await,
+            }
+        }
     };
     match payload::feed_intake(&mut payload, &mut intake, stall, &CancellationToken::new()).await {
         BodyEnd::Whole(checksum) => intake.finish_body(checksum).await,

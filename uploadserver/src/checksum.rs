@@ -73,7 +73,9 @@ pub(crate) enum AnnouncedChecksumError {
 
 /// Returns the checksum that the first request of a resumable upload announces. If the header
 /// names only an algorithm, the last request may contain the checksum.
-pub(crate) fn promised_of_parts(headers: &HeaderMap) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
+pub(crate) fn promised_of_parts(
+    headers: &HeaderMap,
+) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
     match headers.get(OWN).and_then(named) {
         Some(algorithm) => Ok(AnnouncedChecksum::Later(vec![algorithm])),
         None => promised(headers, false),
@@ -116,7 +118,10 @@ pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), AnnouncedChecksu
 }
 
 /// Returns the checksum in a header or in trailers, if there is one.
-pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, AnnouncedChecksumError> {
+pub(crate) fn stated(
+    headers: &HeaderMap,
+    is_form: bool,
+) -> Result<Option<Checksum>, AnnouncedChecksumError> {
     if let Some(value) = headers.get(OWN).filter(|value| named(value).is_none()) {
         let text = value.to_str().map_err(|_| AnnouncedChecksumError::NotText(OWN))?;
         return own(text).map(Some);
@@ -142,7 +147,8 @@ fn named(value: &HeaderValue) -> Option<DigestAlgorithm> {
 /// Parses a checksum in the format of our own header.
 fn own(text: &str) -> Result<Checksum, AnnouncedChecksumError> {
     let crc = text.trim().split_once(':').filter(|(name, _)| *name == OF_DAMAGE.name());
-    let crc = crc.and_then(|(_, digits)| Checksum::from_bytes(OF_DAMAGE, &hex::decode(digits).ok()?));
+    let crc =
+        crc.and_then(|(_, digits)| Checksum::from_bytes(OF_DAMAGE, &hex::decode(digits).ok()?));
     crc.map_or_else(|| Ok(text.parse()?), Ok)
 }
 
@@ -163,7 +169,9 @@ fn digest(header: &'static str, text: &str) -> Result<Checksum, AnnouncedChecksu
     // RFC 9530 encloses the base64 in colons (a byte sequence of RFC 8941); RFC 3230 does not.
     let base64 = value.strip_prefix(':').and_then(|value| value.strip_suffix(':')).unwrap_or(value);
     let bytes = STANDARD.decode(base64).map_err(|_| AnnouncedChecksumError::Digest(header))?;
-    format!("{algorithm}:{}", hex::encode(bytes)).parse().map_err(|_| AnnouncedChecksumError::Digest(header))
+    format!("{algorithm}:{}", hex::encode(bytes))
+        .parse()
+        .map_err(|_| AnnouncedChecksumError::Digest(header))
 }
 
 #[cfg(test)]
@@ -210,7 +218,10 @@ mod tests {
             promised(&headers, true).unwrap_err();
         }
         assert_eq!(promised(&announced, true).unwrap(), AnnouncedChecksum::None);
-        assert_eq!(promised(&headers("trailer", "x-other"), false).unwrap(), AnnouncedChecksum::None);
+        assert_eq!(
+            promised(&headers("trailer", "x-other"), false).unwrap(),
+            AnnouncedChecksum::None
+        );
         let trailers = headers("content-digest", &format!("sha-256=:{BASE64}:"));
         assert_eq!(stated(&trailers, false).unwrap(), Some(HEX.parse().unwrap()));
     }

@@ -50,15 +50,22 @@ impl UploadError {
             // For an asynchronous upload, upstream makes this check before the conversion, and its
             // message names no phase.
             Error::Format(FormatError::TooLarge { .. }) if doing.is_async => error.to_string(),
-            Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => messages::raw_too_large(error),
+            Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => {
+                messages::raw_too_large(error)
+            }
             Error::Source(source)
-                if doing.phase == TransferPhase::Info && source.kind() == SourceErrorKind::Length =>
+                if doing.phase == TransferPhase::Info
+                    && source.kind() == SourceErrorKind::Length =>
             {
                 messages::header_cut(error)
             }
             _ => match doing.dir {
-                Some(dir) if doing.is_clone => format!("error unarchiving to {}: {error}", dir.display()),
-                Some(_) => messages::transfer_error_message(error, doing.phase, ProductKind::Directory),
+                Some(dir) if doing.is_clone => {
+                    format!("error unarchiving to {}: {error}", dir.display())
+                }
+                Some(_) => {
+                    messages::transfer_error_message(error, doing.phase, ProductKind::Directory)
+                }
                 None => messages::transfer_error_message(error, doing.phase, ProductKind::Disk),
             },
         };
@@ -102,7 +109,9 @@ fn error_status(error: &Error) -> StatusCode {
         // The upload may succeed with more memory, so the status does not blame the client.
         Error::Decode(DecodeError::Memory { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
         Error::Format(_) | Error::Decode(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
-        Error::Source(source) if source.kind() == SourceErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        Error::Source(source) if source.kind() == SourceErrorKind::Invalid => {
+            StatusCode::BAD_REQUEST
+        }
         // The upload may succeed once threads can be created again.
         Error::Thread(_) => StatusCode::SERVICE_UNAVAILABLE,
         Error::Source(_) | Error::Target(_) | Error::Stopped => StatusCode::INTERNAL_SERVER_ERROR,
@@ -130,13 +139,14 @@ mod tests {
 
     #[test]
     fn failures_have_the_bodies_of_the_contract() {
-        let full =
-            TargetError::new("write", Path::new("/data/disk.img"), std::io::Error::from_raw_os_error(28));
+        let full = TargetError::new(
+            "write",
+            Path::new("/data/disk.img"),
+            std::io::Error::from_raw_os_error(28),
+        );
         let cut = SourceError::new(SourceErrorKind::Length, "unexpected EOF");
-        let too_small =
-            "Saving stream failed: effective image size is larger than the reported available storage: ";
-        let excess =
-            "virtual image size 2 is larger than the reported available storage 1. A larger PVC is required";
+        let too_small = "Saving stream failed: effective image size is larger than the reported available storage: ";
+        let excess = "virtual image size 2 is larger than the reported available storage 1. A larger PVC is required";
         for (error, doing, status, sentence) in [
             (
                 too_large(),
@@ -198,7 +208,8 @@ mod tests {
 
     #[test]
     fn a_wrong_checksum_is_a_bad_request_and_a_stop_an_internal_error() {
-        let mismatch = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        let mismatch =
+            Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
         assert_eq!(UploadError::from_error(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
         let clone = FailedStep { dir: Some(Path::new("/data")), is_clone: true, ..DOING };
         let stopped = UploadError::from_error(&Error::Stopped, clone);

@@ -90,7 +90,12 @@ impl ServerMetrics {
 
     /// Returns the metrics page for Prometheus, for a server in `state` whose upload is at
     /// `percent`.
-    pub(crate) fn encode_metrics(&self, state: &str, percent: Option<f64>, bytes_per_second: u64) -> String {
+    pub(crate) fn encode_metrics(
+        &self,
+        state: &str,
+        percent: Option<f64>,
+        bytes_per_second: u64,
+    ) -> String {
         self.percent.set(percent.unwrap_or(0.0));
         self.speed.set(bytes_per_second as f64);
         self.held.set(memory::in_use() as f64);

@@ -139,7 +139,11 @@ impl ResumableState {
     /// Returns the current idle period, if no request is sending.
     pub(crate) fn current_rest(&self) -> Option<IdlePeriod> {
         let turn = self.turn.lock();
-        turn.waiting_since.map(|since| IdlePeriod { number: turn.number, since, waited: turn.waited })
+        turn.waiting_since.map(|since| IdlePeriod {
+            number: turn.number,
+            since,
+            waited: turn.waited,
+        })
     }
 
     /// Waits until [`Self::current_rest`] has changed since the previous call. Only one task may
@@ -165,7 +169,9 @@ impl ResumableState {
         let (received, seconds) = (intake.received_bytes(), limit.as_secs());
         let error = SourceError::new(
             SourceErrorKind::Stalled,
-            format!("the upload was interrupted at byte {received} and not resumed for {seconds} s"),
+            format!(
+                "the upload was interrupted at byte {received} and not resumed for {seconds} s"
+            ),
         );
         intake.break_off(error).await;
         true
@@ -246,7 +252,9 @@ mod tests {
             tokio::time::pause();
             let (resumable, _received) = upload().await;
             let second = Duration::from_secs(1);
-            for (received, left) in [(0, 600), (0, 599), (1, 598), (2, 597), (PROGRESS_BYTES - 1, 596)] {
+            for (received, left) in
+                [(0, 600), (0, 599), (1, 598), (2, 597), (PROGRESS_BYTES - 1, 596)]
+            {
                 drop(resumable.take_turn().await);
                 resumable.begin_rest(received);
                 assert_eq!(deadline(&resumable), left * second, "{received}");

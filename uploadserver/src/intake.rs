@@ -52,14 +52,19 @@ pub(crate) fn channel(
     let digests = match promise {
         // A trailer names its algorithm only after all bytes have passed, so the digests of all
         // possible algorithms are computed.
-        AnnouncedChecksum::Later(algorithms) => {
-            algorithms.iter().map(|algorithm| (*algorithm, RunningDigest::new(*algorithm))).collect()
-        }
+        AnnouncedChecksum::Later(algorithms) => algorithms
+            .iter()
+            .map(|algorithm| (*algorithm, RunningDigest::new(*algorithm)))
+            .collect(),
         AnnouncedChecksum::None | AnnouncedChecksum::Known(_) => Vec::new(),
     };
     let body = ReceivedBody { chunks, end: Arc::clone(&end), digests, stop };
-    let intake =
-        UploadIntake { sender: PackingSender::new(sender, 0), end, received, total: Arc::clone(total) };
+    let intake = UploadIntake {
+        sender: PackingSender::new(sender, 0),
+        end,
+        received,
+        total: Arc::clone(total),
+    };
     let source = ReceivedSource { total: total.get().copied(), body: Mutex::new(Some(body)) };
     (intake, source)
 }
@@ -222,8 +227,10 @@ impl ReceivedBody {
             wrong("checksum validation failed: the announced checksum was not sent".to_owned())
         })?;
         let names: Vec<_> = digests.iter().map(|(algorithm, _)| algorithm.name()).collect();
-        let (_, digest) =
-            digests.into_iter().find(|(algorithm, _)| *algorithm == stated.algorithm()).ok_or_else(|| {
+        let (_, digest) = digests
+            .into_iter()
+            .find(|(algorithm, _)| *algorithm == stated.algorithm())
+            .ok_or_else(|| {
                 wrong(format!(
                     "checksum validation failed: {} was announced, but {} was sent",
                     names.join(" or "),
@@ -311,8 +318,10 @@ mod tests {
             (Some(md5), Some("sha256 was announced, but md5 was sent")),
             (None, Some("was not sent")),
         ] {
-            let (mut intake, source) =
-                channel(None, &AnnouncedChecksum::Later(vec![datapath::digest::DigestAlgorithm::Sha256]));
+            let (mut intake, source) = channel(
+                None,
+                &AnnouncedChecksum::Later(vec![datapath::digest::DigestAlgorithm::Sha256]),
+            );
             run(async {
                 intake.push_bytes(b"abc").await.unwrap();
                 intake.finish_body(stated).await;
@@ -320,7 +329,9 @@ mod tests {
             let result = read(&source).map_err(|error| error.to_string());
             match sentence {
                 None => assert_eq!(result.unwrap(), b"abc"),
-                Some(sentence) => assert!(result.as_ref().unwrap_err().contains(sentence), "{result:?}"),
+                Some(sentence) => {
+                    assert!(result.as_ref().unwrap_err().contains(sentence), "{result:?}")
+                }
             }
         }
     }

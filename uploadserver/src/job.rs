@@ -142,7 +142,11 @@ pub(crate) struct UploadJob {
 
 impl UploadJob {
     /// Creates a job that has not begun yet. `transfers` counts the work of its stages.
-    pub(crate) fn new(plan: UploadPlan, stop: CancellationToken, transfers: Arc<TransferMetrics>) -> Self {
+    pub(crate) fn new(
+        plan: UploadPlan,
+        stop: CancellationToken,
+        transfers: Arc<TransferMetrics>,
+    ) -> Self {
         let outlook = Sender::new(JobState::Running);
         // The id consists of 128 random bits, so that it cannot be guessed.
         let id = format!("{:032x}", fastrand::u128(..));
@@ -331,7 +335,8 @@ mod tests {
     use super::*;
     use crate::figures::ServerMetrics;
 
-    const SUCCESS: UploadSuccess = UploadSuccess { content: BodyContent::Image, preallocated: false };
+    const SUCCESS: UploadSuccess =
+        UploadSuccess { content: BodyContent::Image, preallocated: false };
 
     fn job(is_async: bool) -> UploadJob {
         let mode = if is_async { UploadMode::Async } else { UploadMode::Sync };
@@ -340,10 +345,14 @@ mod tests {
     }
 
     fn answer(job: &UploadJob) -> Option<Result<(), UploadError>> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let answer =
-            async { tokio::time::timeout(std::time::Duration::from_millis(10), job.wait_for_answer()).await };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let answer = async {
+            tokio::time::timeout(std::time::Duration::from_millis(10), job.wait_for_answer()).await
+        };
         runtime.block_on(answer).ok()
     }
 

@@ -68,11 +68,15 @@ pub(crate) async fn run(
     let _ending = OnDrop(Some(disk::remove_unfinished));
     let server = Arc::new(UploadServer::new(config, shutdown.cancel_token().child_token()));
     let closing = CancellationToken::new();
-    let listening =
-        tokio::spawn(listener::serve(socket, ListenerSettings::with_fixed_tls(tls), closing.clone(), {
+    let listening = tokio::spawn(listener::serve(
+        socket,
+        ListenerSettings::with_fixed_tls(tls),
+        closing.clone(),
+        {
             let server = Arc::clone(&server);
             move |peer, request| answer::answer(Arc::clone(&server), peer, request)
-        }));
+        },
+    ));
     let exit = tokio::select! {
         exit = until_end(&server) => exit,
         exit = until_deadline(&server, deadline) => exit,
@@ -81,7 +85,9 @@ pub(crate) async fn run(
     // This comes first, so that no request begins another upload while the server stops.
     closing.cancel();
     match exit {
-        ServerExit::Success(_) => tracing::info!("Shutting down http server after successful upload"),
+        ServerExit::Success(_) => {
+            tracing::info!("Shutting down http server after successful upload")
+        }
         // A transfer that is still running removes the data that it has written.
         _ => server.stop().await,
     }

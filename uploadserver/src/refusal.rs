@@ -70,7 +70,9 @@ impl RequestRefusal {
     fn status(&self) -> StatusCode {
         match self {
             // The status is 404 instead of 405, as in CDI's own server (contract §2.4).
-            Self::Method(_) | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => StatusCode::NOT_FOUND,
+            Self::Method(_) | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => {
+                StatusCode::NOT_FOUND
+            }
             // CDI's server uses the same statuses: 401, 503 while it is busy, and 409 when it is
             // done (contract §2.4).
             Self::Client => StatusCode::UNAUTHORIZED,
@@ -86,11 +88,15 @@ impl RequestRefusal {
             // RFC 9110 §15.5.16.
             Self::FormOnPlainPath
             | Self::Tus(TusHeaderError::ContentType)
-            | Self::Representation(RepresentationError::Coding { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            | Self::Representation(RepresentationError::Coding { .. }) => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
+            }
             // RFC 9110 §15.5.14.
             Self::TooLarge(_)
             | Self::TooMuch { .. }
-            | Self::Representation(RepresentationError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            | Self::Representation(RepresentationError::TooLarge(_)) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             // The client is at fault, but CDI's server answers 500 (contract §2.7).
             Self::AsyncClone => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::BAD_REQUEST,

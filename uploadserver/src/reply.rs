@@ -34,8 +34,13 @@ pub(crate) fn success_line(job: &UploadJob) -> String {
     let mut line = format!("received {} bytes", job.progress.received_bytes());
     match job.progress.image_facts() {
         Some(facts) => {
-            let kind =
-                facts.layers.iter().copied().chain([facts.format.name()]).collect::<Vec<_>>().join(", ");
+            let kind = facts
+                .layers
+                .iter()
+                .copied()
+                .chain([facts.format.name()])
+                .collect::<Vec<_>>()
+                .join(", ");
             line.push_str(&format!(" ({kind})"));
             if let Some(virtual_size) = facts.virtual_size {
                 line.push_str(&format!(", a disk of {virtual_size} bytes"));

@@ -71,7 +71,8 @@ fn check_coding(headers: &HeaderMap, coded: CodingOwner) -> Result<(), Represent
     for value in headers.get_all(header::CONTENT_ENCODING) {
         let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
         for coding in text.split(',').map(str::trim) {
-            let is_understood = ["", "identity"].contains(&coding) || coded.understood().contains(&coding);
+            let is_understood =
+                ["", "identity"].contains(&coding) || coded.understood().contains(&coding);
             if !is_understood {
                 let coding = coding.to_owned();
                 return Err(RepresentationError::Coding { coding, coded });
@@ -85,7 +86,11 @@ fn check_coding(headers: &HeaderMap, coded: CodingOwner) -> Result<(), Represent
 mod tests {
     use super::*;
 
-    fn checked(name: &'static str, value: &str, coded: CodingOwner) -> Result<(), RepresentationError> {
+    fn checked(
+        name: &'static str,
+        value: &str,
+        coded: CodingOwner,
+    ) -> Result<(), RepresentationError> {
         let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
         let headers = HeaderMap::from_iter([(HeaderName::from_static(name), value)]);
         check(&headers, &SizeHint::with_exact(0), coded)
@@ -93,8 +98,14 @@ mod tests {
 
     #[test]
     fn only_supported_content_codings_are_accepted() {
-        for coding in ["", "identity", "gzip", "X-GZIP", "zstd, gzip", "gzip,identity , xz", "bzip2"] {
-            assert_eq!(checked("content-encoding", coding, CodingOwner::Object), Ok(()), "{coding}");
+        for coding in
+            ["", "identity", "gzip", "X-GZIP", "zstd, gzip", "gzip,identity , xz", "bzip2"]
+        {
+            assert_eq!(
+                checked("content-encoding", coding, CodingOwner::Object),
+                Ok(()),
+                "{coding}"
+            );
         }
         for coding in ["br", "gzip, br", "deflate", "aws-chunked", "snappy", "gz\u{e4}p"] {
             let refused = checked("content-encoding", coding, CodingOwner::Object).unwrap_err();

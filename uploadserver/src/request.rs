@@ -95,7 +95,9 @@ impl<'p> UploadRequest<'p> {
             (Continuation(id), &Method::HEAD) => {
                 Ok(tus::check_version(headers).map(|()| Self::Progress(id))?)
             }
-            (Continuation(id), &Method::DELETE) => Ok(tus::check_version(headers).map(|()| Self::End(id))?),
+            (Continuation(id), &Method::DELETE) => {
+                Ok(tus::check_version(headers).map(|()| Self::End(id))?)
+            }
             _ => Err(RequestRefusal::Method(allowed_methods(endpoint))),
         }
     }
@@ -112,7 +114,11 @@ fn allowed_methods(endpoint: UploadEndpoint<'_>) -> &'static str {
 }
 
 impl WholeUpload {
-    fn read(endpoint: WholeEndpoint, headers: &HeaderMap, body: &SizeHint) -> Result<Self, RequestRefusal> {
+    fn read(
+        endpoint: WholeEndpoint,
+        headers: &HeaderMap,
+        body: &SizeHint,
+    ) -> Result<Self, RequestRefusal> {
         let content = read_content(endpoint, headers)?;
         let coded = match endpoint.is_form || content.is_clone() {
             true => CodingOwner::Wrapped,
@@ -151,7 +157,10 @@ impl WholeUpload {
     }
 }
 
-fn read_content(endpoint: WholeEndpoint, headers: &HeaderMap) -> Result<BodyContent, RequestRefusal> {
+fn read_content(
+    endpoint: WholeEndpoint,
+    headers: &HeaderMap,
+) -> Result<BodyContent, RequestRefusal> {
     let value = |name| headers.get(name).map(|value: &HeaderValue| value.as_bytes());
     let encoding = value(ENCODING_HEADER);
     let wrapping = match encoding {
@@ -215,7 +224,9 @@ impl UploadPart {
             (Some(known), Some(length)) if length != known => {
                 Err(RequestRefusal::OtherLength { known, length })
             }
-            (_, Some(length)) if length < received => Err(RequestRefusal::TooShort { length, received }),
+            (_, Some(length)) if length < received => {
+                Err(RequestRefusal::TooShort { length, received })
+            }
             (Some(length), _) | (None, Some(length)) if length < self.end => {
                 let end = self.end;
                 Err(RequestRefusal::TooMuch { length, end })

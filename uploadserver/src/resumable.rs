@@ -28,7 +28,8 @@ use crate::reply::{self, Reply};
 use crate::request::UploadPart;
 use crate::server::UploadServer;
 use crate::tus::{
-    DEFERRED, TUS_RESUMABLE, TUS_VERSION, UPLOAD_DEFER_LENGTH, UPLOAD_LENGTH, UPLOAD_OFFSET, VERSION,
+    DEFERRED, TUS_RESUMABLE, TUS_VERSION, UPLOAD_DEFER_LENGTH, UPLOAD_LENGTH, UPLOAD_OFFSET,
+    VERSION,
 };
 
 const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
@@ -132,8 +133,9 @@ pub(crate) async fn append(
     // A delayed request from a broken connection must not disturb the current sender.
     part.check_new(job.progress.received_bytes())?;
     let (intake, replaced) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
-    let length =
-        part.check_place(job.progress.received_bytes(), job.progress.total_bytes()).inspect_err(|_| {
+    let length = part
+        .check_place(job.progress.received_bytes(), job.progress.total_bytes())
+        .inspect_err(|_| {
             if intake.is_some() {
                 wait_for_client(job);
             }
@@ -149,7 +151,8 @@ pub(crate) async fn append(
     let before = job.progress.received_bytes();
     let payload = RequestPayload::from_body(sent.into_body(), peer.hold_active());
     let (feeder, feeding) = (Arc::clone(server), Arc::clone(job));
-    let feeding = async move { feed(&feeder, &feeding, intake, payload, part.stated, &replaced).await };
+    let feeding =
+        async move { feed(&feeder, &feeding, intake, payload, part.stated, &replaced).await };
     // This runs in its own task: bytes already taken from the client must not be lost when the
     // connection breaks and the handler is dropped.
     Ok(match tokio::spawn(feeding.instrument(job.span.clone())).await {
@@ -161,7 +164,9 @@ pub(crate) async fn append(
             }
             with_offset(job, reply::empty_reply(StatusCode::NO_CONTENT))
         }
-        Err(error) => reply::failure_reply(&UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
+        Err(error) => {
+            reply::failure_reply(&UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+        }
     })
 }
 
@@ -181,7 +186,9 @@ async fn feed(
     match payload::feed_intake(&mut payload, &mut intake, server.config.stall, replaced).await {
         // Only an invalid request ends the upload; after a broken connection the upload can be
         // resumed.
-        BodyEnd::Broken(error) if error.kind() == SourceErrorKind::Invalid => intake.break_off(error).await,
+        BodyEnd::Broken(error) if error.kind() == SourceErrorKind::Invalid => {
+            intake.break_off(error).await
+        }
         BodyEnd::Unwanted => {}
         BodyEnd::Whole(trailing) if intake.has_all_bytes() => {
             intake.finish_body(trailing.or(stated)).await;

@@ -91,7 +91,10 @@ mod tests {
                 ("upload", WholeEndpoint::default()),
                 ("upload-async", WholeEndpoint { is_async: true, ..WholeEndpoint::default() }),
                 ("upload-form", WholeEndpoint { is_form: true, ..WholeEndpoint::default() }),
-                ("upload-form-async", WholeEndpoint { is_form: true, is_async: true, is_archive: false }),
+                (
+                    "upload-form-async",
+                    WholeEndpoint { is_form: true, is_async: true, is_archive: false },
+                ),
                 ("upload-archive", WholeEndpoint { is_archive: true, ..WholeEndpoint::default() }),
             ] {
                 assert_eq!(

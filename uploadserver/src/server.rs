@@ -70,8 +70,11 @@ impl UploadServer {
         self: &Arc<Self>,
         plan: UploadPlan,
     ) -> Result<(Arc<UploadJob>, UploadIntake), SlotOccupied> {
-        let job =
-            Arc::new(UploadJob::new(plan, self.stop.child_token(), Arc::clone(&self.figures.transfers)));
+        let job = Arc::new(UploadJob::new(
+            plan,
+            self.stop.child_token(),
+            Arc::clone(&self.figures.transfers),
+        ));
         self.slot.claim_for(&job)?;
         let (intake, received) = intake::channel(
             &job.progress.total,

@@ -92,7 +92,11 @@ impl UploadSlot {
 
     /// Records that the upload succeeded.
     pub(crate) fn set_success(&self, success: UploadSuccess) {
-        self.state.send_replace(if self.once { ServerState::Done(success) } else { ServerState::Idle });
+        self.state.send_replace(if self.once {
+            ServerState::Done(success)
+        } else {
+            ServerState::Idle
+        });
     }
 
     /// Records that the upload failed and that its client was told. The next upload may then
@@ -135,7 +139,8 @@ mod tests {
     use crate::figures::ServerMetrics;
     use crate::job::{BodyContent, UploadPlan};
 
-    const SUCCESS: UploadSuccess = UploadSuccess { content: BodyContent::Image, preallocated: true };
+    const SUCCESS: UploadSuccess =
+        UploadSuccess { content: BodyContent::Image, preallocated: true };
 
     fn job() -> Arc<UploadJob> {
         Arc::new(UploadJob::new(

@@ -75,7 +75,10 @@ impl ServerStatus {
             format: facts.map(|facts| facts.format.to_string()),
             layers: facts.map(|facts| facts.layers.clone()).unwrap_or_default(),
             virtual_size: facts.and_then(|facts| facts.virtual_size),
-            resume: job.plan.is_resumable().then(|| format!("{}/{}", program::cdi::RESUMABLE, job.id)),
+            resume: job
+                .plan
+                .is_resumable()
+                .then(|| format!("{}/{}", program::cdi::RESUMABLE, job.id)),
         }
     }
 }
@@ -100,7 +103,8 @@ fn per_second(bytes: u64, seconds: f64) -> u64 {
 /// Returns the status as JSON.
 pub(crate) fn status_reply(server: &UploadServer) -> Reply {
     let status = ServerStatus::from_state(&server.slot.state());
-    let text = serde_json::to_string(&status).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
+    let text =
+        serde_json::to_string(&status).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
     let mut reply = reply::typed_reply(StatusCode::OK, "application/json", text + "\n");
     let no_store = HeaderValue::from_static("no-store");
     reply.headers_mut().insert(header::CACHE_CONTROL, no_store);

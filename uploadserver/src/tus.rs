@@ -79,7 +79,10 @@ pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>
 
 /// Returns the prefix checksums of a disk that may already exist in part. The request must not
 /// state a length, because the length of the stream differs from the size of the disk.
-pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<PrefixCrc>, TusHeaderError> {
+pub(crate) fn marks(
+    headers: &HeaderMap,
+    length: Option<u64>,
+) -> Result<Vec<PrefixCrc>, TusHeaderError> {
     let refused = |words: &str| TusHeaderError::Marks(words.to_owned());
     let Some(value) = headers.get(MARKS_HEADER) else {
         return Ok(Vec::new());
@@ -93,7 +96,9 @@ pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<Pref
         // To reject a header, one checksum more than the limit is enough, however long the header
         // is.
         marks.take(MAX_MARKS + 1).collect::<Result<_, _>>().map_err(|error| refused(&error.to_string()))?;
-    if marks.len() > MAX_MARKS || !marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset()) {
+    if marks.len() > MAX_MARKS
+        || !marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset())
+    {
         return Err(refused(&format!("expected at most {MAX_MARKS}, in ascending order")));
     }
     Ok(marks)

@@ -48,7 +48,9 @@ fn run_transfer(
             unpack_archive(config, job, received, compression_layer(wrapping))
         }
         BodyContent::Image => write_image(config, job, received),
-        BodyContent::DeviceClone(wrapping) => write_clone(config, job, received, wrapping, PayloadKind::RAW),
+        BodyContent::DeviceClone(wrapping) => {
+            write_clone(config, job, received, wrapping, PayloadKind::RAW)
+        }
         BodyContent::FilesClone(wrapping) => {
             write_clone(config, job, received, wrapping, PayloadKind::CloneOfFiles)
         }
@@ -107,7 +109,10 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
 
 /// Finds the prefix of the disk that an earlier upload has left and that matches the client's
 /// checksums. Publishes the end of this prefix, so that the client can be told.
-fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<VerifiedPrefix>>, Error> {
+fn find_kept_prefix(
+    config: &Config,
+    job: &UploadJob,
+) -> Result<Option<Arc<VerifiedPrefix>>, Error> {
     let marks = job.plan.marks();
     if marks.is_empty() {
         return Ok(None);
@@ -167,8 +172,11 @@ fn unpack_archive(
     layers: CompressionLayers,
 ) -> Result<(), Error> {
     let dir = &config.destination.dir;
-    let target =
-        archive::UnpackOptions { dir: dir.clone(), overwrite: true, available: disk::free_space(dir)? };
+    let target = archive::UnpackOptions {
+        dir: dir.clone(),
+        overwrite: true,
+        available: disk::free_space(dir)?,
+    };
     let report = archive::unpack_archive(received, &target, &read_options(config, job, layers))?;
     watch::log_unpacked(&report, dir);
     tracing::info!("Wrote archive data");

@@ -105,7 +105,11 @@ fn an_upload_to_a_slow_target_stays_below_the_memory_limit() {
     make_raw(&raw);
     let cases = [
         Case { name: "plain qcow2", options: &[], path: "/v1beta1/upload" },
-        Case { name: "zlib qcow2, in any order", options: &["-c", "-W"], path: "/v1beta1/upload-async" },
+        Case {
+            name: "zlib qcow2, in any order",
+            options: &["-c", "-W"],
+            path: "/v1beta1/upload-async",
+        },
         Case { name: "zlib qcow2 in a form", options: &["-c"], path: "/v1beta1/upload-form" },
         Case {
             name: "zstd qcow2",
@@ -121,7 +125,8 @@ fn an_upload_to_a_slow_target_stays_below_the_memory_limit() {
         let writes = "pwrite64,pwritev,pwritev2";
         let trace = format!("trace={writes}");
         let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
-        let options = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let options =
+            ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
         let program = pod.program().under("strace", options).timeout(Duration::from_secs(240));
         let server = pod.serve(program.measured());
         upload(&server, case.path, &object);
@@ -179,14 +184,16 @@ const DEBUG_BYTES: u64 = process::PEAK_RSS_BYTES - PEAK_RSS_BYTES;
 const LEFT_BYTES: u64 = (16 << 20) + DEBUG_BYTES;
 
 /// The paths by which bytes reach the server.
-const WAYS: [&str; 5] = ["upload", "upload-form", "upload-async", "upload-archive", "upload-resumable"];
+const WAYS: [&str; 5] =
+    ["upload", "upload-form", "upload-async", "upload-archive", "upload-resumable"];
 
 /// Sends `body` by one of these paths and returns the status.
 fn send(server: &Server, way: &str, body: &[u8]) -> u16 {
     let path = format!("/v1beta1/{way}");
     let response = match way {
         "upload-form" => {
-            let request = Request::post(&path).header("Content-Type", &framing::form_content_type());
+            let request =
+                Request::post(&path).header("Content-Type", &framing::form_content_type());
             server.exchange(&request, &framing::form(&[Part::file(body)]))
         }
         "upload-resumable" => {
@@ -214,7 +221,8 @@ fn an_upload_releases_its_memory() {
         let mut random = Random::new(*mib);
         let mut sent = Vec::new();
         for _ in 0..UPLOADS {
-            let bomb = &bombs[usize::try_from(random.below(bombs.len() as u64)).or_fail("an index")];
+            let bomb =
+                &bombs[usize::try_from(random.below(bombs.len() as u64)).or_fail("an index")];
             let way = WAYS[usize::try_from(random.below(WAYS.len() as u64)).or_fail("an index")];
             let status = send(&server, way, &bomb.bytes);
             sent.push(format!("{way} of {}: {status}", bomb.name));
@@ -223,7 +231,10 @@ fn an_upload_releases_its_memory() {
             server.wait_until_idle();
             let left = process::memory(server.id(), "VmRSS").saturating_sub(fresh);
             println!("{mib:>4} MiB, {left:>10} bytes more after {}", sent[sent.len() - 1]);
-            assert!(left <= LEFT_BYTES, "{left} bytes more than the {fresh} at first after {sent:#?}");
+            assert!(
+                left <= LEFT_BYTES,
+                "{left} bytes more than the {fresh} at first after {sent:#?}"
+            );
         }
         // The server must still work.
         let content = disk::content(1, 1 << 20);

@@ -73,8 +73,13 @@ impl ClonerCommandError {
 }
 
 /// Messages of rustls, the operating system and hyper for a connection that the server has closed.
-const CONNECTION_ENDS: [&str; 5] =
-    ["fatal alert", "Broken pipe", "reset by peer", "connection was not ready", "connection closed"];
+const CONNECTION_ENDS: [&str; 5] = [
+    "fatal alert",
+    "Broken pipe",
+    "reset by peer",
+    "connection was not ready",
+    "connection closed",
+];
 
 /// Returns a description of a connection error, and advice on what to do. The description omits
 /// Go's wording, which CDI's cloner uses.

@@ -82,7 +82,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         // This runs on another thread, because counting the bytes of a large tree takes a while
         // and signals must be handled meanwhile.
         let opened = threads::run_blocking(move || open_endpoints(&arguments, &estimate)).await;
-        let (source, client) = opened.map_err(|error| ClonerCommandError::Internal(error.to_string()))??;
+        let (source, client) =
+            opened.map_err(|error| ClonerCommandError::Internal(error.to_string()))??;
         let sent = clone::send_volume(source, &client, encoding.into(), &tally).await;
         sent.map_err(|error| ClonerCommandError::from_clone(&error, &url))
     };
@@ -93,7 +94,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         Ok(encoding) => display.show_summary(
             || {
                 let (volume, stream) = (BinaryBytes(volume), BinaryBytes(stream));
-                let summary = format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s");
+                let summary =
+                    format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s");
                 times.0.add_slow_part(summary)
             },
             &CloneEvent::Done {
@@ -123,7 +125,8 @@ fn open_endpoints(
     let source = open_source(&arguments.source)?;
     let (certificate, key) = (read_file(&arguments.cert)?, read_file(&arguments.key)?);
     let authorities = read_file(&arguments.ca)?;
-    let identity = ClientIdentity { certificate: &certificate, key: &key, authorities: &authorities };
+    let identity =
+        ClientIdentity { certificate: &certificate, key: &key, authorities: &authorities };
     let client = UploadClient::new(&arguments.url, &identity)
         .map_err(|error| ClonerCommandError::Usage(setup_text(&error)))?;
     estimate.store(volume_bytes(&source, &arguments.source), Ordering::Relaxed);
@@ -154,14 +157,18 @@ fn pack_volume(arguments: &PackArgs) -> Result<(), ClonerCommandError> {
                 None => ClonerCommandError::Internal(program::panics::first_panic()),
             });
         };
-        io::stdout().write_all(&part).map_err(|error| ClonerCommandError::Output(error.to_string()))?;
+        io::stdout()
+            .write_all(&part)
+            .map_err(|error| ClonerCommandError::Output(error.to_string()))?;
     }
     io::stdout().flush().map_err(|error| ClonerCommandError::Output(error.to_string()))
 }
 
 fn open_source(arguments: &VolumeSourceArgs) -> Result<VolumeSource, ClonerCommandError> {
     VolumeSource::open_path(&arguments.source, !arguments.no_holes).map_err(|error| {
-        ClonerCommandError::Source(format!("{error}; a volume is a block device, a file or a directory"))
+        ClonerCommandError::Source(format!(
+            "{error}; a volume is a block device, a file or a directory"
+        ))
     })
 }
 

@@ -68,7 +68,11 @@ impl WatchedJob for CloneView {
     }
 
     fn plain_line(&self, _: &JobMoment) -> String {
-        format_progress(self.tally.volume_bytes(), self.tally.stream_bytes(), self.estimated_bytes())
+        format_progress(
+            self.tally.volume_bytes(),
+            self.tally.stream_bytes(),
+            self.estimated_bytes(),
+        )
     }
 
     fn emit_json(&mut self, _: &JobMoment) {
@@ -93,6 +97,9 @@ mod tests {
     #[test]
     fn percentages_stay_between_0_and_100_whatever_the_estimate() {
         assert_eq!(format_progress(3 << 20, 1 << 20, 0), "0 %, 3.00 MiB read, 1.00 MiB sent");
-        assert_eq!(format_progress(3 << 20, 1 << 20, 2 << 20), "100 %, 3.00 MiB read, 1.00 MiB sent");
+        assert_eq!(
+            format_progress(3 << 20, 1 << 20, 2 << 20),
+            "100 %, 3.00 MiB read, 1.00 MiB sent"
+        );
     }
 }

@@ -40,7 +40,11 @@ impl Config {
 
     /// Reads the flags and the environment. The error is upstream's message about the first
     /// problem.
-    pub(super) fn read(flags: &KlogFlags, upload_bytes: u64, env: &dyn NamedStrings) -> Result<Self, String> {
+    pub(super) fn read(
+        flags: &KlogFlags,
+        upload_bytes: u64,
+        env: &dyn NamedStrings,
+    ) -> Result<Self, String> {
         let content_type = flags.own_value(CONTENT_TYPE_FLAG).unwrap_or_default();
         let mount = flags.own_value(MOUNT_FLAG).unwrap_or_default();
         tracing::info!("content-type is {content_type:?}");
@@ -55,7 +59,8 @@ impl Config {
             return Err(format!("Invalid mount {mount:?}"));
         }
         let optional = |name: &str| env.get(name).filter(|value| !value.is_empty());
-        let needed = |name: &str| optional(name).ok_or_else(|| format!("Error getting env var {name}"));
+        let needed =
+            |name: &str| optional(name).ok_or_else(|| format!("Error getting env var {name}"));
         Ok(Self {
             is_device,
             mount: mount.into(),

@@ -96,7 +96,8 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     if let Some(progress) = &progress {
         progress.record_bytes(0, config.upload_bytes);
     }
-    let metrics = TransferMetrics::new(&registry, "cloner", CloneError::TROUBLES.into_iter(), DEPRECATED);
+    let metrics =
+        TransferMetrics::new(&registry, "cloner", CloneError::TROUBLES.into_iter(), DEPRECATED);
     let counted = Arc::new(CountedTransfer::new(Arc::new(metrics)));
     metrics::serve_metrics(env, registry, shutdown.cancel_token()).await;
     let tally = Arc::new(Tally::with_observer(Arc::clone(&counted) as _));
@@ -114,7 +115,11 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
 }
 
 /// Sends the volume. On failure, returns the message for the log.
-async fn clone_volume(config: &Config, metrics: &TransferMetrics, tally: &Arc<Tally>) -> Result<(), String> {
+async fn clone_volume(
+    config: &Config,
+    metrics: &TransferMetrics,
+    tally: &Arc<Tally>,
+) -> Result<(), String> {
     let failed = |error: CloneError| {
         metrics.record_failure(error.stage_and_kind());
         match error {

@@ -7,7 +7,9 @@ use std::path::Path;
 use program::cdi;
 use program::env::NamedStrings;
 
-use super::names::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
+use super::names::{
+    CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG,
+};
 use crate::estimate::{self, SizeKind};
 use crate::source::VolumeSource;
 
@@ -20,8 +22,9 @@ pub(super) fn startup_arguments(
     env: &dyn NamedStrings,
     print: &mut dyn FnMut(&str),
 ) -> Result<Vec<OsString>, String> {
-    let variable =
-        |name: &str| env.get(name).filter(|value| !value.is_empty()).ok_or_else(|| format!("{name} missing"));
+    let variable = |name: &str| {
+        env.get(name).filter(|value| !value.is_empty()).ok_or_else(|| format!("{name} missing"))
+    };
     let mode = variable(MODE_VARIABLE)?;
     let mount = variable(MOUNT_VARIABLE)?;
     print(&format!("{MODE_VARIABLE}={mode}"));

@@ -21,11 +21,15 @@ pub(super) struct AnnouncedFile<'f> {
 
 impl AnnouncedFile<'_> {
     /// Copies the whole file. Holes are sent as zeros without being read.
-    pub(super) fn copy_contents(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
+    pub(super) fn copy_contents(
+        &self,
+        outlet: &mut PieceOutlet<'_>,
+    ) -> Result<(), VolumeReadError> {
         let mut offset = 0;
         while offset < self.size {
-            let data = next_data(self.file, offset, self.size)
-                .map_err(|errno| VolumeReadError::from_errno("find the data of", self.path, errno))?;
+            let data = next_data(self.file, offset, self.size).map_err(|errno| {
+                VolumeReadError::from_errno("find the data of", self.path, errno)
+            })?;
             outlet.append_zeros(data.start - offset)?;
             offset = data.end;
             self.copy_range(data, outlet)?;

@@ -25,7 +25,10 @@ impl DeviceSource {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(fail("open"))?;
         let stat = rustix::fs::fstat(&file).map_err(fail("stat"))?;
-        if !matches!(FileType::from_raw_mode(stat.st_mode), FileType::BlockDevice | FileType::RegularFile) {
+        if !matches!(
+            FileType::from_raw_mode(stat.st_mode),
+            FileType::BlockDevice | FileType::RegularFile
+        ) {
             return Err(VolumeReadError::Unsupported { path: path.to_owned() });
         }
         let local = LocalFile::new(File::from(file));

@@ -80,7 +80,9 @@ fn check_unchanged(open: &AnnouncedFile<'_>, before: &Stat) -> Result<(), Volume
             "{path} grew to {end} bytes while it was read: the clone contains only the first {size}"
         );
     } else if (now.st_mtime, now.st_mtime_nsec) != (before.st_mtime, before.st_mtime_nsec) {
-        tracing::warn!("{path} was written to while it was read: the clone may contain some of the changes");
+        tracing::warn!(
+            "{path} was written to while it was read: the clone may contain some of the changes"
+        );
     }
     Ok(())
 }

@@ -178,7 +178,15 @@ impl DirectoryWalk<'_, '_, '_> {
         let full = self.full_path(path);
         let file = open_entry(directory, name, FILE, stat, &full)?;
         let sparse = self.tree.sparse;
-        file::append_file(file.as_fd(), &full, path, &entry_attributes(stat), stat, sparse, self.outlet)
+        file::append_file(
+            file.as_fd(),
+            &full,
+            path,
+            &entry_attributes(stat),
+            stat,
+            sparse,
+            self.outlet,
+        )
     }
 
     fn append_header(
@@ -206,7 +214,8 @@ fn open_entry(
 ) -> Result<OwnedFd, VolumeReadError> {
     let opened = rustix::fs::openat(directory, name, flags, Mode::empty())
         .map_err(|errno| VolumeReadError::from_errno("open", full, errno))?;
-    let now = rustix::fs::fstat(&opened).map_err(|errno| VolumeReadError::from_errno("stat", full, errno))?;
+    let now = rustix::fs::fstat(&opened)
+        .map_err(|errno| VolumeReadError::from_errno("stat", full, errno))?;
     if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
         return Err(VolumeReadError::Replaced { path: full.to_owned() });
     }
@@ -228,5 +237,10 @@ fn list_names(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, Vo
 }
 
 fn entry_attributes(stat: &Stat) -> EntryAttributes {
-    EntryAttributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid, mtime: stat.st_mtime }
+    EntryAttributes {
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        mtime: stat.st_mtime,
+    }
 }

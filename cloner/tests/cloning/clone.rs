@@ -52,12 +52,13 @@ fn clone(way: Way, source: &Path, pod: &UploadPod, server: &Server, preallocate:
             .env("PREALLOCATION", if preallocate { "true" } else { "false" });
         let cloner = if source.is_dir() { cloner.files(source) } else { cloner.block(source) };
         let finished = cloner.program().run();
-        let message = if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
+        let message =
+            if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
         assert_eq!(cloner.message().as_deref(), Some(message), "{}", finished.stderr);
         return finished;
     }
-    let program =
-        command(source, pod, &url).args(["--encoding", if way == Way::Snappy { "snappy" } else { "zstd" }]);
+    let program = command(source, pod, &url)
+        .args(["--encoding", if way == Way::Snappy { "snappy" } else { "zstd" }]);
     let program = if preallocate { program.arg("--no-holes") } else { program };
     program.run()
 }
@@ -132,7 +133,8 @@ fn every_source_arrives_unchanged_on_every_target() {
             device
         });
         let target = case.to_device.then(|| LoopDevice::new(folder.path(), DISK_BYTES, 512));
-        let pod = upload_pod().env("PREALLOCATION", if case.preallocate { "true" } else { "false" });
+        let pod =
+            upload_pod().env("PREALLOCATION", if case.preallocate { "true" } else { "false" });
         let pod = match &target {
             Some(device) => pod.block(device.path()),
             None => pod,
@@ -177,7 +179,9 @@ fn listing(folder: &Path) -> String {
 #[test]
 fn random_trees_arrive_with_names_modes_times_links_and_holes() {
     check_all(
-        [Way::Snappy, Way::Zstd].iter().flat_map(|way| (0..6).map(move |seed| Tree { way: *way, seed })),
+        [Way::Snappy, Way::Zstd]
+            .iter()
+            .flat_map(|way| (0..6).map(move |seed| Tree { way: *way, seed })),
         |tree| {
             let volume = tempfile::tempdir().or_fail("a folder");
             grow(volume.path(), &mut Random::new(tree.seed), REACH, 0);
@@ -189,7 +193,12 @@ fn random_trees_arrive_with_names_modes_times_links_and_holes() {
             assert_eq!(listing(&data), listing(volume.path()));
             tools::run(
                 "diff",
-                ["-r".as_ref(), "--no-dereference".as_ref(), data.as_os_str(), volume.path().as_os_str()],
+                [
+                    "-r".as_ref(),
+                    "--no-dereference".as_ref(),
+                    data.as_os_str(),
+                    volume.path().as_os_str(),
+                ],
             );
         },
     );

@@ -27,8 +27,12 @@ const RECORD_BYTES: usize = 10_240;
 const TREES: u64 = 150;
 
 fn pack(source: &Path, options: &[&str]) -> Vec<u8> {
-    let output =
-        Command::new(BINARY).arg("pack").arg(source).args(options).output().or_fail("run cdi-cloner");
+    let output = Command::new(BINARY)
+        .arg("pack")
+        .arg(source)
+        .args(options)
+        .output()
+        .or_fail("run cdi-cloner");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
@@ -55,7 +59,11 @@ fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
 fn assert_same(ours: &[u8], theirs: &[u8], case: &str) {
     if ours != theirs {
         let same = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
-        panic!("{case}: {} bytes, GNU tar makes {}; they differ at byte {same}", ours.len(), theirs.len());
+        panic!(
+            "{case}: {} bytes, GNU tar makes {}; they differ at byte {same}",
+            ours.len(),
+            theirs.len()
+        );
     }
 }
 
@@ -103,7 +111,11 @@ fn special_files_numbers_and_holes_are_packed_as_by_gnu_tar() {
     fs::create_dir_all(path("nested/lost+found")).unwrap();
     fs::create_dir(path("lost+found")).unwrap();
     fs::write(path("lost+found/inode"), "x").unwrap();
-    assert_same(&pack(folder.path(), &["--encoding=plain"]), &gnu_tar(folder.path(), true), "special");
+    assert_same(
+        &pack(folder.path(), &["--encoding=plain"]),
+        &gnu_tar(folder.path(), true),
+        "special",
+    );
 }
 
 #[test]
@@ -120,7 +132,11 @@ fn sockets_are_left_out_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
     fs::write(folder.path().join("file"), "x").unwrap();
-    assert_same(&pack(folder.path(), &["--encoding=plain"]), &gnu_tar(folder.path(), true), "a socket");
+    assert_same(
+        &pack(folder.path(), &["--encoding=plain"]),
+        &gnu_tar(folder.path(), true),
+        "a socket",
+    );
 }
 
 #[test]

@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn a_dropped_chunk_is_reused_and_a_held_one_is_not() {
         let part = chunk(0, b"first").slice(1..3);
-        let places: HashSet<usize> = (0..1000).map(|_| chunk(0, b"other").as_ptr().addr()).collect();
+        let places: HashSet<usize> =
+            (0..1000).map(|_| chunk(0, b"other").as_ptr().addr()).collect();
         assert!(places.len() < 100, "{} places", places.len());
         assert!(!places.contains(&(part.as_ptr().addr() - 1)));
         assert_eq!(&part[..], b"ir");
@@ -227,7 +228,8 @@ mod tests {
     #[test]
     fn chunks_do_not_overlap_even_when_the_pool_is_exhausted() {
         let count = u8::try_from(3 * POOL_CHUNKS).unwrap();
-        let chunks: Vec<Bytes> = (0..count).map(|byte| chunk(0, &vec![byte; CHUNK_BYTES])).collect();
+        let chunks: Vec<Bytes> =
+            (0..count).map(|byte| chunk(0, &vec![byte; CHUNK_BYTES])).collect();
         for (byte, chunk) in (0..count).zip(&chunks) {
             assert!(chunk.len() == CHUNK_BYTES && chunk.iter().all(|other| *other == byte));
             assert_eq!(chunk.as_ptr().addr() % PAGE, 0);
@@ -240,7 +242,8 @@ mod tests {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
             maps.lines().any(|line| {
                 let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-                let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).unwrap());
+                let [start, end] =
+                    [start, end].map(|text| usize::from_str_radix(text, 16).unwrap());
                 (start..end).contains(&place)
             })
         };
@@ -257,7 +260,10 @@ mod tests {
         // memory meanwhile: in one run 47 of 64 chunks were mapped again. Chunks that were never
         // unmapped would show in every attempt.
         let fewest = (0..20).map(|_| left_after_giving_back()).min();
-        assert!(fewest < Some(POOL_CHUNKS / 2), "{fewest:?} of {POOL_CHUNKS} chunks are still mapped");
+        assert!(
+            fewest < Some(POOL_CHUNKS / 2),
+            "{fewest:?} of {POOL_CHUNKS} chunks are still mapped"
+        );
         assert!(kept.starts_with(b"kept"));
     }
 

@@ -53,7 +53,10 @@ impl ChangedRanges {
 
 /// Joins ranges that touch. Returns `None` unless `ranges` are in ascending order, not empty, do
 /// not overlap and lie within the disk.
-fn join_ranges(disk_bytes: u64, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<Arc<[Range<u64>]>> {
+fn join_ranges(
+    disk_bytes: u64,
+    ranges: impl IntoIterator<Item = Range<u64>>,
+) -> Option<Arc<[Range<u64>]>> {
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         let before = joined.last().map_or(0, |last| last.end);

@@ -71,7 +71,13 @@ pub fn check_image(
             Err(error) => return Err(error),
         }
     }
-    Ok(CheckReport { format, virtual_size: facts.virtual_size, image_bytes, findings, inflated_clusters })
+    Ok(CheckReport {
+        format,
+        virtual_size: facts.virtual_size,
+        image_bytes,
+        findings,
+        inflated_clusters,
+    })
 }
 
 /// A sink that inflates compressed clusters and discards the result.
@@ -109,9 +115,9 @@ impl GuestSink for InflatingSink {
         };
         let on_disk = self.virtual_size.saturating_sub(guest.0).min(clusters.size);
         let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
-        self.inflater
-            .inflate(clusters.compression, &bytes, &mut self.cluster, needed)
-            .map_err(|reason| ImageError::CompressedCluster { guest, cluster_size: clusters.size, reason })?;
+        self.inflater.inflate(clusters.compression, &bytes, &mut self.cluster, needed).map_err(
+            |reason| ImageError::CompressedCluster { guest, cluster_size: clusters.size, reason },
+        )?;
         self.count += 1;
         Ok(())
     }

@@ -70,7 +70,8 @@ pub fn inspect_image(
     match format {
         Format::Raw => {
             found.allocated_bytes = input.total_bytes();
-            found.virtual_size = input.total_bytes().and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
+            found.virtual_size =
+                input.total_bytes().and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
             // An import treats an ISO as a raw disk, but users want to know that it is an ISO.
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
@@ -85,7 +86,11 @@ pub fn inspect_image(
 
 /// Returns the size in bytes of the disk in the image. A raw disk is read to its end, where a
 /// footer may follow.
-pub fn measure_image(source: &dyn Source, payload: PayloadKind, reading: &ReadOptions) -> Result<u64, Error> {
+pub fn measure_image(
+    source: &dyn Source,
+    payload: PayloadKind,
+    reading: &ReadOptions,
+) -> Result<u64, Error> {
     let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::open_payload(input, payload, reading)?;

@@ -29,7 +29,10 @@ pub(crate) enum LockState {
 /// Repeats `attempt` for a short time while another process holds the resource. A process that is
 /// exiting holds it a moment longer, and so does a child that the process has just forked, until
 /// the child executes another program.
-pub(crate) fn retry_while_held<T>(mut attempt: impl FnMut() -> T, is_held: impl Fn(&T) -> bool) -> T {
+pub(crate) fn retry_while_held<T>(
+    mut attempt: impl FnMut() -> T,
+    is_held: impl Fn(&T) -> bool,
+) -> T {
     for _ in 0..ATTEMPTS {
         let result = attempt();
         if !is_held(&result) {

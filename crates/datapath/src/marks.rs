@@ -66,8 +66,8 @@ impl FromStr for PrefixCrc {
         let parse = || {
             let (end, crc) = text.split_once(':')?;
             let end = end.parse().ok().filter(|end| is_end(*end))?;
-            let digits =
-                Some(crc).filter(|crc| crc.len() == 16 && crc.bytes().all(|b| b.is_ascii_hexdigit()))?;
+            let digits = Some(crc)
+                .filter(|crc| crc.len() == 16 && crc.bytes().all(|b| b.is_ascii_hexdigit()))?;
             Some(Self { end, crc: u64::from_str_radix(digits, 16).ok()? })
         };
         parse().ok_or_else(|| PrefixCrcError(text.chars().take(64).collect()))
@@ -80,7 +80,11 @@ fn is_end(end: u64) -> bool {
 
 /// Computes the marks of the disk in `image` at `ends`, which must be in ascending order. Ends
 /// that are not valid for a mark, or lie beyond the end of the image, are left out.
-pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io::Result<Vec<PrefixCrc>> {
+pub fn marks_of(
+    image: &File,
+    ends: &[u64],
+    stop: &CancellationToken,
+) -> std::io::Result<Vec<PrefixCrc>> {
     let mut marks = Vec::new();
     let local = LocalFile::new(image.try_clone()?)?;
     let mut reader = local.chunk_reader(CHUNK_BYTES);

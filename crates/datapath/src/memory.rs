@@ -65,7 +65,9 @@ impl Drop for HeldMemory {
 
 /// The request exceeds the memory that is left in the budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("needs {needed} bytes of memory, but only {available} of the {limit} allowed for an image are left")]
+#[error(
+    "needs {needed} bytes of memory, but only {available} of the {limit} allowed for an image are left"
+)]
 pub struct MemoryLimitError {
     /// Bytes that this request needs.
     pub needed: u64,
@@ -96,7 +98,11 @@ impl Default for MemoryBudget {
 impl MemoryBudget {
     /// A separate budget that is not shared with other transfers.
     pub fn new(limit: u64) -> Self {
-        Self(Arc::new(BudgetState { most: limit, taken_off: AtomicU64::new(0), granted: AtomicU64::new(0) }))
+        Self(Arc::new(BudgetState {
+            most: limit,
+            taken_off: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
+        }))
     }
 
     /// The part of a process's `bytes` that is left for images.
@@ -172,7 +178,11 @@ impl MemoryGrant {
         // The grant is compared and changed in one step, because several threads of a transfer may
         // request memory at the same time.
         if granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, others_and).is_err() {
-            return Err(MemoryLimitError { needed: bytes, available: self.available_bytes(), limit });
+            return Err(MemoryLimitError {
+                needed: bytes,
+                available: self.available_bytes(),
+                limit,
+            });
         }
         self.bytes = bytes;
         self.held.set_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -102,7 +102,8 @@ impl Meter {
             .checksum
             .as_ref()
             .map(|checksum| {
-                HashingThread::start(checksum.algorithm()).map(|hashing| (checksum.clone(), hashing))
+                HashingThread::start(checksum.algorithm())
+                    .map(|hashing| (checksum.clone(), hashing))
             })
             .transpose()?;
         let digesting = digest.is_some();
@@ -175,7 +176,10 @@ impl ChunkStream for Meter {
         if let Some(floor) = &mut self.floor {
             let came = floor.record_received(chunk.len() as u64, asked.elapsed());
             came.map_err(|slow| {
-                SourceError::new(SourceErrorKind::Stalled, format!("the source is too slow: {slow}"))
+                SourceError::new(
+                    SourceErrorKind::Stalled,
+                    format!("the source is too slow: {slow}"),
+                )
             })?;
         }
         // Hash before pacing, so that the hashing thread works while this one sleeps.
@@ -187,7 +191,8 @@ impl ChunkStream for Meter {
         if let Some(pace) = &mut self.pace {
             let (position, total) = (self.readings.position(), self.total);
             // A chunk may take seconds, so report progress during the wait.
-            let let_through = |bytes| self.readings.observer.source_position(position + bytes, total);
+            let let_through =
+                |bytes| self.readings.observer.source_position(position + bytes, total);
             let began = Instant::now();
             pace.wait_for_bytes(chunk.len() as u64, &self.stop, let_through)?;
             self.readings.pass_over(began.elapsed());
@@ -219,12 +224,14 @@ impl RateLimiter {
     ) -> Result<(), Error> {
         let earliest = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or(self.due);
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second.get());
-        self.due = self.due.max(earliest) + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.due =
+            self.due.max(earliest) + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         while let Some(left) = self.due.checked_duration_since(Instant::now()) {
             if stop.is_cancelled() {
                 return Err(Error::Stopped);
             }
-            let held_back = left.as_nanos() * u128::from(self.bytes_per_second.get()) / 1_000_000_000;
+            let held_back =
+                left.as_nanos() * u128::from(self.bytes_per_second.get()) / 1_000_000_000;
             let_through(bytes.saturating_sub(u64::try_from(held_back).unwrap_or(bytes)));
             std::thread::sleep(left.min(PACE_STEP));
         }

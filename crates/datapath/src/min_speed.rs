@@ -80,8 +80,10 @@ impl MinSpeedCheck {
 mod tests {
     use super::*;
 
-    const LIMIT: SpeedLimit =
-        SpeedLimit { bytes_per_second: NonZeroU64::new(100).unwrap(), time: Duration::from_secs(10) };
+    const LIMIT: SpeedLimit = SpeedLimit {
+        bytes_per_second: NonZeroU64::new(100).unwrap(),
+        time: Duration::from_secs(10),
+    };
 
     #[test]
     fn a_byte_a_second_is_too_slow() {

@@ -125,7 +125,9 @@ impl ByteCount {
     pub const fn describe(self) -> (&'static str, &'static str) {
         match self {
             Self::Source => ("source_bytes", "Bytes of the source that were consumed."),
-            Self::Target => ("target_bytes", "Bytes that were written to the target, or sent to it."),
+            Self::Target => {
+                ("target_bytes", "Bytes that were written to the target, or sent to it.")
+            }
             Self::Skipped => (
                 "skipped_bytes",
                 "Zero bytes that were not written or sent, such as holes. They are counted when the disk is complete.",
@@ -162,7 +164,10 @@ impl StageTimes {
 
     /// The seconds of each stage, by the stage's name.
     pub fn seconds_by_name(&self) -> BTreeMap<&'static str, f64> {
-        self.all_times().into_iter().map(|(stage, time)| (stage.name(), time.as_secs_f64())).collect()
+        self.all_times()
+            .into_iter()
+            .map(|(stage, time)| (stage.name(), time.as_secs_f64()))
+            .collect()
     }
 
     /// Returns `summary`, with an additional line if one stage took most of the transfer's time.

@@ -92,7 +92,11 @@ pub struct DecodeLimits {
 impl Default for DecodeLimits {
     /// The budget of the process, the spare bytes that real streams need, and one thread.
     fn default() -> Self {
-        Self { memory: MemoryBudget::default(), spare_bytes: SPARE_BYTES, threads: NonZeroUsize::MIN }
+        Self {
+            memory: MemoryBudget::default(),
+            spare_bytes: SPARE_BYTES,
+            threads: NonZeroUsize::MIN,
+        }
     }
 }
 
@@ -168,7 +172,9 @@ impl ReadOptions {
     pub(crate) fn check_header(&self, head: &[u8]) -> Result<(), DecodeError> {
         match head.len() {
             0 => Err(DecodeError::Empty),
-            bytes if bytes < HEADER_BYTES && self.full_header => Err(DecodeError::ShortHeader { bytes }),
+            bytes if bytes < HEADER_BYTES && self.full_header => {
+                Err(DecodeError::ShortHeader { bytes })
+            }
             _ => Ok(()),
         }
     }

@@ -45,7 +45,8 @@ impl ChunkPacker {
     /// Takes the next bytes of the stream.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let to_boundary = RUN_BYTES - usize::try_from(self.offset % RUN_BYTES as u64).unwrap_or(0);
+            let to_boundary =
+                RUN_BYTES - usize::try_from(self.offset % RUN_BYTES as u64).unwrap_or(0);
             let (part, rest) = bytes.split_at(to_boundary.min(bytes.len()));
             if part.len() == RUN_BYTES && is_zero(part) {
                 self.push_zeros();
@@ -81,13 +82,17 @@ impl ChunkPacker {
 
     fn hand_over_data(&mut self) {
         if let Some(filling) = self.filling.take() {
-            self.ready.push_back(PackedChunk { held: filling.held_bytes(), bytes: filling.freeze() });
+            self.ready
+                .push_back(PackedChunk { held: filling.held_bytes(), bytes: filling.freeze() });
         }
     }
 
     fn hand_over_zeros(&mut self) {
         if self.zeros > 0 {
-            self.ready.push_back(PackedChunk { bytes: Bytes::from_static(&ZEROS[..self.zeros]), held: 0 });
+            self.ready.push_back(PackedChunk {
+                bytes: Bytes::from_static(&ZEROS[..self.zeros]),
+                held: 0,
+            });
             self.zeros = 0;
         }
     }

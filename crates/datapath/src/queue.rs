@@ -27,14 +27,22 @@ impl<T> WorkQueue<T> {
     /// no other bytes are in flight.
     pub(crate) fn new(budget: usize) -> Self {
         let state = QueueState { items: VecDeque::new(), in_flight: 0, closed: false };
-        Self { state: Mutex::new(state), has_items: Condvar::new(), has_room: Condvar::new(), budget }
+        Self {
+            state: Mutex::new(state),
+            has_items: Condvar::new(),
+            has_room: Condvar::new(),
+            budget,
+        }
     }
 
     /// Waits for room and adds the item. Returns `false` if the queue is closed; the item is
     /// dropped then.
     pub(crate) fn push(&self, item: T, bytes: usize) -> bool {
         let mut state = self.state.lock();
-        while !state.closed && state.in_flight > 0 && state.in_flight.saturating_add(bytes) > self.budget {
+        while !state.closed
+            && state.in_flight > 0
+            && state.in_flight.saturating_add(bytes) > self.budget
+        {
             self.has_room.wait(&mut state);
         }
         if state.closed {

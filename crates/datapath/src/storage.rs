@@ -76,7 +76,8 @@ impl StorageLocation {
     /// True if writing to `target` may change what is read from `self`: both are the same, or one
     /// is a part of the other. Two partitions of the same disk do not affect each other.
     pub fn shares_bytes_with(self, target: Self) -> bool {
-        self.backing_chain().any(|place| place == target) || target.backing_chain().any(|place| place == self)
+        self.backing_chain().any(|place| place == target)
+            || target.backing_chain().any(|place| place == self)
     }
 
     /// This location, the one that stores its bytes, and so on. The name of a backing file may
@@ -121,7 +122,10 @@ mod tests {
         fs::write(path("other"), "").unwrap();
         let file = StorageLocation::from_path(&path("file")).unwrap();
         for name in ["hard", "soft"] {
-            assert!(file.shares_bytes_with(StorageLocation::from_path(&path(name)).unwrap()), "{name}");
+            assert!(
+                file.shares_bytes_with(StorageLocation::from_path(&path(name)).unwrap()),
+                "{name}"
+            );
         }
         assert_eq!(StorageLocation::from_file(fs::File::open(path("hard")).unwrap()), Some(file));
         assert!(!file.shares_bytes_with(StorageLocation::from_path(&path("other")).unwrap()));

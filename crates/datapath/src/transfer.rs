@@ -116,11 +116,13 @@ pub(crate) fn write_disk(
 
     reading.observer.begin_phase(TransferPhase::Resize);
     disk.report_progress(&*reading.observer);
-    let disk_size = readings.time_stage(Stage::Target, || disk.resize(virtual_size, target.size))?;
+    let disk_size =
+        readings.time_stage(Stage::Target, || disk.resize(virtual_size, target.size))?;
 
     // Commit: writing the first MiB, which was held back, makes the disk complete.
     reading.check_stop()?;
-    let written_bytes = readings.time_stage(Stage::Target, || disk.commit(virtual_size, target.mode))?;
+    let written_bytes =
+        readings.time_stage(Stage::Target, || disk.commit(virtual_size, target.mode))?;
     let skipped_bytes = disk_size.saturating_sub(written_bytes.saturating_add(kept_bytes));
     reading.observer.record_bytes(ByteCount::Target, written_bytes);
     reading.observer.record_bytes(ByteCount::Skipped, skipped_bytes);

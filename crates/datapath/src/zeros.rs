@@ -72,7 +72,8 @@ mod tests {
     #[test]
     fn a_block_spread_over_pieces_is_one_block() {
         let data = [0u8; 4096];
-        let runs = data_runs(0, [&data[..100], &data[100..4000], &[1u8][..], &data[..95]].into_iter());
+        let runs =
+            data_runs(0, [&data[..100], &data[100..4000], &[1u8][..], &data[..95]].into_iter());
         assert_eq!(runs, std::slice::from_ref(&(0..4096)));
         assert!(data_runs(0, [&data[..100], &data[100..]].into_iter()).is_empty());
     }

@@ -96,8 +96,11 @@ fn peak_resident_kib() -> u64 {
 fn memory_does_not_grow_with_the_archive() {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     std::fs::create_dir(folder.path().join("there-before")).unwrap();
-    let target =
-        archive::UnpackOptions { dir: folder.path().to_owned(), overwrite: true, available: u64::MAX };
+    let target = archive::UnpackOptions {
+        dir: folder.path().to_owned(),
+        overwrite: true,
+        available: u64::MAX,
+    };
     let report = unpack_archive(&Generated, &target, &ReadOptions::default()).unwrap();
     assert_eq!(report.entries, (FLAT + 2 * DIRECTORIES + 1) as u64);
     let (held, resident) = (memory::peak_bytes(), peak_resident_kib());

@@ -32,7 +32,8 @@ struct ParallelsLayout {
 impl ParallelsLayout {
     /// Reads the header. The numbers in it are untrusted: each is checked before it is used.
     fn open(head: &[u8]) -> Result<Self, Error> {
-        let malformed = |what: &str| Error::Header { format: Format::Parallels, what: what.to_owned() };
+        let malformed =
+            |what: &str| Error::Header { format: Format::Parallels, what: what.to_owned() };
         let (Some(cluster_sectors), Some(entries), Some(sectors)) =
             (le32(head, 28), le32(head, 32), le64(head, 36))
         else {
@@ -48,7 +49,8 @@ impl ParallelsLayout {
         let table_bytes = u64::from(entries) * ENTRY_BYTES;
         let mapped_bytes = u64::from(entries) * cluster_bytes;
         let virtual_size = sectors.checked_mul(SECTOR_BYTES).filter(|size| *size <= mapped_bytes);
-        let virtual_size = virtual_size.ok_or_else(|| malformed("the table is too short for the disk"))?;
+        let virtual_size =
+            virtual_size.ok_or_else(|| malformed("the table is too short for the disk"))?;
         let facts = HeadFacts::new(Format::Parallels, virtual_size);
         Ok(Self { facts, cluster_bytes, table_bytes })
     }
@@ -98,7 +100,11 @@ struct ParallelsCheck {
 }
 
 impl ImageCheck for ParallelsCheck {
-    fn queue_first_tables(&mut self, _: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
+    fn queue_first_tables(
+        &mut self,
+        _: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         *tables = self.layout.initial_ranges(AccessOrder::OnePass)?;
         Ok(())
     }

@@ -122,11 +122,13 @@ impl FromStr for Format {
 
     /// Parses the name of a format that a user can request.
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::readable_formats().find(|format| format.name_and_flags().1.contains(&name)).ok_or_else(|| {
-            let list = Self::list_readable(Self::flag_name);
-            let (first, last) = list.rsplit_once(", ").unwrap_or_default();
-            format!("unknown format \"{name}\": use {first} or {last}")
-        })
+        Self::readable_formats()
+            .find(|format| format.name_and_flags().1.contains(&name))
+            .ok_or_else(|| {
+                let list = Self::list_readable(Self::flag_name);
+                let (first, last) = list.rsplit_once(", ").unwrap_or_default();
+                format!("unknown format \"{name}\": use {first} or {last}")
+            })
     }
 }
 

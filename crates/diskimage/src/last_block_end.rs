@@ -42,6 +42,10 @@ impl LastBlockEnd {
         if self.end <= end {
             return Ok(());
         }
-        Err(Error::Truncated { what: "the last byte of a block", offset: Host(self.end.0 - 1), end })
+        Err(Error::Truncated {
+            what: "the last byte of a block",
+            offset: Host(self.end.0 - 1),
+            end,
+        })
     }
 }

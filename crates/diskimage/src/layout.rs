@@ -101,7 +101,11 @@ pub trait ImageLayout: Send {
 pub trait ImageCheck {
     /// Adds the first tables to examine to `tables`. Memory for the state of the check is charged
     /// to `tables`.
-    fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error>;
+    fn queue_first_tables(
+        &mut self,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error>;
 
     /// Adds the tables to examine next. Called when all earlier tables and the tables that they
     /// led to have arrived. Adds nothing when the check is complete.

@@ -98,7 +98,10 @@ mod tests {
         }
         assert_eq!(told.load(Ordering::Relaxed), 1);
         account.hold_bytes(10 * STEP).unwrap();
-        assert_eq!(account.hold_bytes(10 * STEP + 1), Err(Error::MapTooLarge { available: 10 * STEP }));
+        assert_eq!(
+            account.hold_bytes(10 * STEP + 1),
+            Err(Error::MapTooLarge { available: 10 * STEP })
+        );
         account.hold_bytes(0).unwrap();
         assert_eq!(told.load(Ordering::Relaxed), 4);
     }

@@ -256,7 +256,9 @@ impl RangeBatch {
         wants.sort_unstable();
         match doubled_table(&wants) {
             None => Ok(wants),
-            Some(offset) => Err(Error::TooEntangled { format, what: "two entries share a table", offset }),
+            Some(offset) => {
+                Err(Error::TooEntangled { format, what: "two entries share a table", offset })
+            }
         }
     }
 }

@@ -32,6 +32,9 @@ mod tests {
     fn a_body_may_have_exactly_the_largest_length() {
         assert_eq!(check_length(MAX_BYTES), Ok(()));
         let refused = check_length(MAX_BYTES + 1).unwrap_err();
-        assert_eq!(refused.to_string(), "1125899906842625 bytes is too large: the limit is 1125899906842624");
+        assert_eq!(
+            refused.to_string(),
+            "1125899906842625 bytes is too large: the limit is 1125899906842624"
+        );
     }
 }

@@ -79,7 +79,10 @@ pub struct RequestConnection<B> {
 impl<B: Body + 'static> RequestConnection<B> {
     /// Sends `request` and waits for the response, which may arrive before the whole body was
     /// sent.
-    pub async fn send_request(&mut self, request: Request<B>) -> Result<Response<Incoming>, NoResponseError> {
+    pub async fn send_request(
+        &mut self,
+        request: Request<B>,
+    ) -> Result<Response<Incoming>, NoResponseError> {
         // The query is not logged, because it may contain data of the caller.
         let shown = format!("{} {}{}", request.method(), self.origin, request.uri().path());
         let response = self.sender.send_request(request).await?;
@@ -93,7 +96,12 @@ impl HttpsServer {
     /// Creates a client for the server in an `https` URL. Returns `None` for any other URL.
     /// `agent` is the value of the `User-Agent` header. `error_text` formats the error if the
     /// address cannot be reached.
-    pub fn new(url: Url, tls: ClientConfig, agent: &'static str, error_text: ErrorText) -> Option<Self> {
+    pub fn new(
+        url: Url,
+        tls: ClientConfig,
+        agent: &'static str,
+        error_text: ErrorText,
+    ) -> Option<Self> {
         if url.scheme() != "https" {
             return None;
         }
@@ -117,7 +125,12 @@ impl HttpsServer {
     }
 
     /// Builds a request for `path` with the headers `Host` and `User-Agent`.
-    pub fn build_request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, http::Error> {
+    pub fn build_request<B>(
+        &self,
+        method: Method,
+        path: &str,
+        body: B,
+    ) -> Result<Request<B>, http::Error> {
         let host = match (self.url.host_str().unwrap_or_default(), self.url.port()) {
             (host, Some(port)) => format!("{host}:{port}"),
             (host, None) => host.to_owned(),
@@ -131,7 +144,10 @@ impl HttpsServer {
     }
 
     /// Connects to the server. `prepare` may set socket options.
-    pub async fn connect<B>(&self, prepare: fn(&TcpStream)) -> Result<RequestConnection<B>, NoResponseError>
+    pub async fn connect<B>(
+        &self,
+        prepare: fn(&TcpStream),
+    ) -> Result<RequestConnection<B>, NoResponseError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -145,20 +161,29 @@ impl HttpsServer {
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
             // This is the wording of Go's transport, which CDI's cloner prints.
-            .map_err(|_| NoResponseError::Unreachable("net/http: TLS handshake timeout".to_owned()))?
+            .map_err(|_| {
+                NoResponseError::Unreachable("net/http: TLS handshake timeout".to_owned())
+            })?
             .map_err(|error| match is_untrusted(&error) {
                 true => NoResponseError::Untrusted(error_chain(&error)),
                 false => NoResponseError::Unreachable(error_chain(&error)),
             })?;
-        let (sender, connection) =
-            http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await?;
         let connection = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!("the connection failed: {}", error_chain(&error));
             }
         });
         let origin = self.url.origin().ascii_serialization();
-        Ok(RequestConnection { sender, origin, address, _connection: AbortOnDropHandle::new(connection) })
+        Ok(RequestConnection {
+            sender,
+            origin,
+            address,
+            _connection: AbortOnDropHandle::new(connection),
+        })
     }
 }
 

@@ -46,7 +46,11 @@ pub fn default_addresses() -> [SocketAddr; 2] {
 }
 
 /// Serves `registry` at the address that CDI's controllers expect, until `stop` is cancelled.
-pub async fn serve_metrics(env: &dyn NamedStrings, registry: MetricsRegistry, stop: &CancellationToken) {
+pub async fn serve_metrics(
+    env: &dyn NamedStrings,
+    registry: MetricsRegistry,
+    stop: &CancellationToken,
+) {
     let certificate = PodPaths::from_env(env).metrics_certs();
     let other: Option<SocketAddr> = env.get(ADDRESS_VARIABLE).and_then(|text| text.parse().ok());
     let addresses = other.map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
@@ -127,13 +131,17 @@ async fn try_start(
         header_timeout: HEADER_TIMEOUT,
         ..ListenerSettings::with_fixed_tls(tls)
     };
-    tokio::spawn(listener::serve(socket, settings, stop, move |_, _| ready(metrics_reply(&registry))));
+    tokio::spawn(listener::serve(socket, settings, stop, move |_, _| {
+        ready(metrics_reply(&registry))
+    }));
     Ok(address)
 }
 
 /// Binds the first address that is available. On Linux `[::]` accepts IPv4 too, unless
 /// `net.ipv6.bindv6only` is set.
-async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), MetricsStartError> {
+async fn bind_first(
+    addresses: &[SocketAddr],
+) -> Result<(TcpListener, SocketAddr), MetricsStartError> {
     let mut failure = MetricsStartError::NoAddress;
     for &address in addresses {
         let bound = TcpListener::bind(address)

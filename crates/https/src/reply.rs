@@ -29,7 +29,11 @@ pub fn text_reply(status: StatusCode, words: impl Into<Bytes>) -> Reply {
 }
 
 /// Builds a response with a body of the given content type.
-pub fn typed_reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+pub fn typed_reply(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
@@ -65,7 +69,8 @@ where
 /// client may already be sending it. A client that sent `Expect` over HTTP/1.1 is still waiting,
 /// but over HTTP/2 it may have begun to send anyway.
 pub fn refuse_body(reply: Reply, request: Request<Incoming>, peer: &Peer) -> Reply {
-    let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
+    let has_begun =
+        request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
     if has_begun {
         drain_body(request.into_body(), peer.active_guard());
     }

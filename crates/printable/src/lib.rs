@@ -25,7 +25,9 @@ pub fn is_printable(c: char) -> bool {
         ' '..='~' => true,
         // Spaces of any width (Zs) are printable, although `escape_debug` of the standard library
         // would escape them.
-        '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => true,
+        '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => {
+            true
+        }
         // The standard library knows the categories, but reveals them only through `escape_debug`.
         // The character is tested after an `a`, because `escape_debug` also escapes a combining
         // mark at the beginning of a text.
@@ -142,9 +144,14 @@ mod tests {
         for c in category(r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}") {
             assert!(is_printable(c), "{c:?}");
         }
-        for name in
-            ["Übergröße.qcow2", "نسخة-احتياطية", "गृहपृष्ठ", "日本語 ディスク", "café e\u{301}", "образ 🖴"]
-        {
+        for name in [
+            "Übergröße.qcow2",
+            "نسخة-احتياطية",
+            "गृहपृष्ठ",
+            "日本語 ディスク",
+            "café e\u{301}",
+            "образ 🖴",
+        ] {
             assert_eq!(escape_text(name), name);
         }
     }

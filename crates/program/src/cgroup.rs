@@ -21,7 +21,9 @@ const MEMORY: CgroupController<u64> = CgroupController {
     read_v2: |cgroup| read_number(&cgroup.join("memory.max")),
     // Without a limit the file contains the largest multiple of the page size below 2^63. No
     // machine has 2^60 bytes of memory, so such values count as no limit.
-    read_v1: |cgroup| read_number(&cgroup.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60),
+    read_v1: |cgroup| {
+        read_number(&cgroup.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60)
+    },
 };
 
 /// Returns the memory in bytes that this process may use, including page cache, or `None` if there
@@ -39,11 +41,19 @@ pub(crate) fn tightest_limit<T: Ord>(controller: &CgroupController<T>) -> Option
 /// Returns the tightest limit of the cgroups in `memberships` and of all their parents, or `None`
 /// if there is no limit. The hierarchies are mounted at `root`. `memberships` is the content of
 /// `/proc/self/cgroup`, with lines of the form `id:controllers:path`.
-fn tightest_in_root<T: Ord>(controller: &CgroupController<T>, root: &Path, memberships: &str) -> Option<T> {
+fn tightest_in_root<T: Ord>(
+    controller: &CgroupController<T>,
+    root: &Path,
+    memberships: &str,
+) -> Option<T> {
     memberships.lines().filter_map(|line| in_hierarchy(controller, root, line)).min()
 }
 
-fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membership: &str) -> Option<T> {
+fn in_hierarchy<T: Ord>(
+    controller: &CgroupController<T>,
+    root: &Path,
+    membership: &str,
+) -> Option<T> {
     let mut parts = membership.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
     // cgroup v2 has a single hierarchy with an empty controller list. v1 has many hierarchies,

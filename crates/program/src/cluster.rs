@@ -63,7 +63,8 @@ pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Err
     let mut connector = HttpConnector::new_with_resolver(service_fn(resolve_name));
     // Without this, the connector rejects `https` addresses; TLS is added in a layer above it.
     connector.enforce_http(false);
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    let mut connector =
+        TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);

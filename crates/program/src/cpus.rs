@@ -28,7 +28,8 @@ pub fn usable_count() -> usize {
 }
 
 /// The CPU quota of a cgroup as a number of CPUs, rounded up.
-const QUOTA: CgroupController<usize> = CgroupController { name: "cpu", read_v2: quota_v2, read_v1: quota_v1 };
+const QUOTA: CgroupController<usize> =
+    CgroupController { name: "cpu", read_v2: quota_v2, read_v1: quota_v1 };
 
 /// Reads `cpu.max`: `<quota> <period>` in microseconds, or `max <period>` without a limit.
 fn quota_v2(cgroup: &Path) -> Option<usize> {
@@ -81,10 +82,12 @@ mod tests {
 
     #[test]
     fn version_1_hierarchies_are_read_too() {
-        let root = cgroups(&[("cpu/cpu.cfs_quota_us", "150000\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
+        let root =
+            cgroups(&[("cpu/cpu.cfs_quota_us", "150000\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
         let memberships = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n";
         assert_eq!(limit_in(&QUOTA, &root, memberships), Some(2));
-        let unlimited = cgroups(&[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
+        let unlimited =
+            cgroups(&[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
         assert_eq!(limit_in(&QUOTA, &unlimited, memberships), None);
     }
 }

@@ -34,8 +34,9 @@ impl NamedStrings for ProcessEnv {
     }
 
     fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
-        let all = std::env::vars_os()
-            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+        let all = std::env::vars_os().map(|(name, value)| {
+            (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+        });
         sort_pairs(all.filter(|(name, _)| name.starts_with(prefix)))
     }
 }

@@ -151,7 +151,10 @@ impl KlogFlags {
 
     /// Returns the values of the program's own flags `names`. Fails if one of them is missing or
     /// empty.
-    pub fn required_values<const N: usize>(&self, names: [&str; N]) -> Result<[String; N], FlagError> {
+    pub fn required_values<const N: usize>(
+        &self,
+        names: [&str; N],
+    ) -> Result<[String; N], FlagError> {
         let values = names.map(|name| self.own_value(name).unwrap_or_default().to_owned());
         let missing: Vec<String> = names
             .iter()
@@ -162,8 +165,17 @@ impl KlogFlags {
         if missing.is_empty() { Ok(values) } else { Err(FlagError::Missing(missing.join(", "))) }
     }
 
-    fn set_value(&mut self, name: &'static str, kind: FlagKind, value: &str) -> Result<(), FlagError> {
-        let wrong = |expected| FlagError::Value { name: name.to_owned(), value: value.to_owned(), expected };
+    fn set_value(
+        &mut self,
+        name: &'static str,
+        kind: FlagKind,
+        value: &str,
+    ) -> Result<(), FlagError> {
+        let wrong = |expected| FlagError::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected,
+        };
         match kind {
             // klog's text flags have no effect, but they are stored too. A list of them to skip
             // could become outdated.
@@ -233,7 +245,11 @@ mod tests {
     #[test]
     fn a_bare_boolean_does_not_take_the_next_word() {
         assert_eq!(parsed("-alsologtostderr -v=2").unwrap().verbosity, 2);
-        assert_eq!(parsed("-alsologtostderr false -v=2").unwrap().verbosity, 0, "a word ends the flags");
+        assert_eq!(
+            parsed("-alsologtostderr false -v=2").unwrap().verbosity,
+            0,
+            "a word ends the flags"
+        );
     }
 
     #[test]
@@ -251,7 +267,10 @@ mod tests {
             ("-v", "flag needs an argument: -v"),
             ("-v=high", "invalid value \"high\" for flag -v: a whole number is needed"),
             ("-v -1", "invalid value \"-1\" for flag -v: a whole number is needed"),
-            ("-one_output=maybe", "invalid value \"maybe\" for flag -one_output: true or false is needed"),
+            (
+                "-one_output=maybe",
+                "invalid value \"maybe\" for flag -one_output: true or false is needed",
+            ),
             ("---v=3", "bad flag syntax: ---v=3"),
             ("-=3", "bad flag syntax: -=3"),
         ] {

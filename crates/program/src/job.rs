@@ -87,10 +87,14 @@ mod tests {
         crate::panics::install_hook();
         let ended = runtime().block_on(async {
             let shutdown = crate::signal::watch_signals().unwrap();
-            run_job(&shutdown, Duration::from_secs(9), || (), || -> u8 { panic!("seven\nis odd") }).await
+            run_job(&shutdown, Duration::from_secs(9), || (), || -> u8 { panic!("seven\nis odd") })
+                .await
         });
         let JobOutcome::Failed(sentence) = ended else { panic!("{ended:?}") };
-        assert!(sentence.starts_with("internal error, please report it: seven is odd ("), "{sentence}");
+        assert!(
+            sentence.starts_with("internal error, please report it: seven is odd ("),
+            "{sentence}"
+        );
         assert!(sentence.contains("job.rs:"), "{sentence}");
     }
 

@@ -52,8 +52,8 @@ mod tests {
     #[test]
     fn only_lower_case_dns_names_are_valid() {
         for name in [
-            "", "-a", "a-", "A", "a_b", "a/b", "a:1", "a@b", "a b", "a\u{e4}", "a.b.", ".a", "a..b", ".",
-            "..", "a?b", "a%2fb",
+            "", "-a", "a-", "A", "a_b", "a/b", "a:1", "a@b", "a b", "a\u{e4}", "a.b.", ".a",
+            "a..b", ".", "..", "a?b", "a%2fb",
         ] {
             assert!(!is_subdomain(name) && !is_label(name), "{name}");
         }
@@ -72,14 +72,18 @@ mod tests {
             assert!(is_label_key(name) && is_label_value(name), "{name}");
             assert!(is_label_key(&format!("a.kubevirt.io/{name}")), "{name}");
         }
-        for name in ["-a", "a-", "_a", "a_", ".a", "a.", "-", "a=B", "a b", "a:b", "a\n", "\u{e4}", &longer] {
+        for name in
+            ["-a", "a-", "_a", "a_", ".a", "a.", "-", "a=B", "a b", "a:b", "a\n", "\u{e4}", &longer]
+        {
             assert!(!is_label_key(name) && !is_label_value(name), "{name:?}");
             assert!(!is_label_key(&format!("a.kubevirt.io/{name}")), "{name:?}");
         }
         assert!(is_label_value("") && !is_label_value("a/b"));
         let (domain, longer) = ("a".repeat(253), "a".repeat(254));
         assert!(is_label_key(&format!("{domain}/a")));
-        for key in ["", "a/", "/a", "A.io/a", "a_b.io/a", "bad-.io/a", "a/b/c", &format!("{longer}/a")] {
+        for key in
+            ["", "a/", "/a", "A.io/a", "a_b.io/a", "bad-.io/a", "a/b/c", &format!("{longer}/a")]
+        {
             assert!(!is_label_key(key), "{key:?}");
         }
     }

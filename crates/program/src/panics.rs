@@ -26,8 +26,9 @@ pub struct CaughtPanic {
 pub fn install_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
-        let text = format!("internal error, please report it: {}{place}", panic_message(panic.payload()))
-            .replace('\n', " ");
+        let text =
+            format!("internal error, please report it: {}{place}", panic_message(panic.payload()))
+                .replace('\n', " ");
         if IS_GUARDED.get() {
             tracing::debug!("{text}");
         } else {

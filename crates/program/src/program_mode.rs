@@ -55,7 +55,9 @@ impl ProgramMode {
     ) -> Self {
         match arguments.first().and_then(|first| first.to_str()) {
             Some("-h" | "--help" | "-V" | "--version") => Self::CommandLine,
-            Some(flag) if flag.starts_with('-') && !names_subcommand(&without_klog_values(arguments)) => {
+            Some(flag)
+                if flag.starts_with('-') && !names_subcommand(&without_klog_values(arguments)) =>
+            {
                 Self::Pod
             }
             None if arguments.is_empty() && env.get(variable).is_some() => Self::Pod,
@@ -84,8 +86,10 @@ mod tests {
 
     fn face(arguments: &[&str], source: Option<&str>) -> ProgramMode {
         let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
-        let env: HashMap<String, String> =
-            source.map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned())).into_iter().collect();
+        let env: HashMap<String, String> = source
+            .map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned()))
+            .into_iter()
+            .collect();
         let names_import = |words: &[OsString]| words.iter().any(|word| word == "import");
         ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE", names_import)
     }
@@ -100,9 +104,11 @@ mod tests {
 
     #[test]
     fn a_subcommand_after_options_selects_the_command_line() {
-        for line in
-            [&["-v", "import", "a"][..], &["--memory", "1Gi", "import"], &["-log_dir", "-v", "import"]]
-        {
+        for line in [
+            &["-v", "import", "a"][..],
+            &["--memory", "1Gi", "import"],
+            &["-log_dir", "-v", "import"],
+        ] {
             assert_eq!(face(line, Some("http")), ProgramMode::CommandLine, "{line:?}");
         }
     }

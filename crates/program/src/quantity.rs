@@ -48,7 +48,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let suffix_at = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let suffix_at =
+        unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(suffix_at);
     let scale = UnitScale::parse(suffix).ok_or_else(syntax)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -182,8 +183,8 @@ mod tests {
     fn what_is_not_a_quantity_is_named_in_the_error() {
         let longest = "1".repeat(MAX_LENGTH + 1);
         for text in [
-            "", " 1Gi", "1Gi ", "Gi", ".", "-", "1..2", "1.2.3", "1gi", "1KiB", "1e", "1e1.5", "0x10",
-            &longest,
+            "", " 1Gi", "1Gi ", "Gi", ".", "-", "1..2", "1.2.3", "1gi", "1KiB", "1e", "1e1.5",
+            "0x10", &longest,
         ] {
             let error = parse_bytes(text).unwrap_err();
             assert!(matches!(error, QuantityError::Syntax { .. }), "{text}: {error}");
@@ -208,8 +209,14 @@ mod tests {
         for text in ["-1", "-1Gi", "-1m", "-9999999999Ei"] {
             assert_eq!(parse_bytes(text), Err(QuantityError::Negative(text.to_owned())));
         }
-        for text in ["9223372036854775808", "8Ei", "10E", "1e19", "1e2000000000", "99999999999999999999999Ei"]
-        {
+        for text in [
+            "9223372036854775808",
+            "8Ei",
+            "10E",
+            "1e19",
+            "1e2000000000",
+            "99999999999999999999999Ei",
+        ] {
             assert_eq!(parse_bytes(text), Err(QuantityError::TooLarge(text.to_owned())));
         }
     }

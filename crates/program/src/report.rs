@@ -136,7 +136,8 @@ fn without_middle(line: &str) -> String {
     }
     // A character that crosses a cut position is removed with the middle.
     let head = (0..=HALF).rev().find_map(|end| line.get(..end)).unwrap_or_default();
-    let tail = (line.len() - HALF..=line.len()).find_map(|start| line.get(start..)).unwrap_or_default();
+    let tail =
+        (line.len() - HALF..=line.len()).find_map(|start| line.get(start..)).unwrap_or_default();
     [head, GAP, tail].concat()
 }
 
@@ -183,7 +184,10 @@ mod tests {
             preallocation_applied: Some(true),
             deadline_passed: Some(true),
             vddk_info: Some(VddkInfo { version: "8.0.1".to_owned(), host: "esx".to_owned() }),
-            labels: BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]),
+            labels: BTreeMap::from([
+                ("b".to_owned(), "2".to_owned()),
+                ("a".to_owned(), "1".to_owned()),
+            ]),
             message: Some("Import Complete".to_owned()),
         };
         assert_eq!(
@@ -211,14 +215,23 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap().len(), MAX_LENGTH_BYTES);
 
         let error = write_json(&path, &message(MAX_LENGTH_BYTES - frame + 1)).unwrap_err();
-        assert_eq!(error.to_string(), "Termination message length 4097 exceeds maximum length of 4096 bytes");
-        assert_eq!(fs::read(&path).unwrap().len(), MAX_LENGTH_BYTES, "the old message is untouched");
+        assert_eq!(
+            error.to_string(),
+            "Termination message length 4097 exceeds maximum length of 4096 bytes"
+        );
+        assert_eq!(
+            fs::read(&path).unwrap().len(),
+            MAX_LENGTH_BYTES,
+            "the old message is untouched"
+        );
     }
 
     #[test]
     fn labels_fill_the_message_to_its_last_byte_and_no_further() {
         let full = |count: usize| TerminationMessage {
-            labels: (0..count).map(|number| (format!("label-{number:04}"), "\u{e4}\"".to_owned())).collect(),
+            labels: (0..count)
+                .map(|number| (format!("label-{number:04}"), "\u{e4}\"".to_owned()))
+                .collect(),
             ..TerminationMessage::default()
         };
         for padding in 0..40 {
@@ -235,7 +248,8 @@ mod tests {
         let mut small = full(2);
         assert!(small.drop_excess_labels().unwrap().is_empty());
         assert_eq!(small, full(2));
-        let mut long = TerminationMessage { message: Some("x".repeat(MAX_LENGTH_BYTES)), ..full(1) };
+        let mut long =
+            TerminationMessage { message: Some("x".repeat(MAX_LENGTH_BYTES)), ..full(1) };
         long.drop_excess_labels().unwrap_err();
     }
 
@@ -264,11 +278,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let middle = "é".repeat(MAX_LENGTH_BYTES);
-        write_text(&path, &format!("Unable to process data: {middle}: no space left on device")).unwrap();
+        write_text(&path, &format!("Unable to process data: {middle}: no space left on device"))
+            .unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!((MAX_LENGTH_BYTES - 4..=MAX_LENGTH_BYTES).contains(&text.len()), "{}", text.len());
         assert!(
-            text.starts_with("Unable to process data: é") && text.ends_with("é: no space left on device")
+            text.starts_with("Unable to process data: é")
+                && text.ends_with("é: no space left on device")
         );
     }
 

@@ -68,7 +68,8 @@ pub fn watch_signals() -> io::Result<ShutdownRequest> {
     drop(unix::signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     let mut terminate = unix::signal(SignalKind::terminate())?;
     let mut interrupt = unix::signal(SignalKind::interrupt())?;
-    let shutdown = ShutdownRequest { token: CancellationToken::new(), first: Arc::new(OnceLock::new()) };
+    let shutdown =
+        ShutdownRequest { token: CancellationToken::new(), first: Arc::new(OnceLock::new()) };
     let seen = shutdown.clone();
     tokio::spawn(async move {
         loop {

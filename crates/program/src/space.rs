@@ -7,7 +7,10 @@ pub const ALIGNMENT_BYTES: u64 = 1 << 20;
 /// Parses the share of a volume that is reserved for its filesystem (`FILESYSTEM_OVERHEAD`), as a
 /// fraction of the image size. Any text other than a non-negative number counts as 0, as in CDI.
 pub fn parse_overhead(text: &str) -> f64 {
-    text.parse().ok().filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0).unwrap_or(0.0)
+    text.parse()
+        .ok()
+        .filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0)
+        .unwrap_or(0.0)
 }
 
 /// Returns the maximum size in bytes of an image on a volume with `available` bytes. It is
@@ -41,7 +44,11 @@ mod tests {
             ("0.055", 5_368_709_120, 5_088_739_328),
             ("0.06", 2_276_332_667, 2_147_483_648),
         ] {
-            assert_eq!(usable_space(available, parse_overhead(text)), usable, "{text} of {available}");
+            assert_eq!(
+                usable_space(available, parse_overhead(text)),
+                usable,
+                "{text} of {available}"
+            );
         }
     }
 

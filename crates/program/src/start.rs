@@ -24,7 +24,9 @@ const MAX_LANES: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessStartError {
     /// The system refuses a resource that a runtime needs, such as a thread or file descriptors.
-    #[error("cannot start: {0}; raise the limits on processes (pids, ulimit -u) and open files (ulimit -n)")]
+    #[error(
+        "cannot start: {0}; raise the limits on processes (pids, ulimit -u) and open files (ulimit -n)"
+    )]
     Runtime(String),
     /// The signal handlers cannot be installed.
     #[error("cannot watch for signals: {0}")]
@@ -69,10 +71,12 @@ where
     // The hook writes to the log, so it is installed after logging starts.
     panics::install_hook();
     crate::install_provider();
-    let ended = on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()));
+    let ended =
+        on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()));
     ended.unwrap_or_else(|error| {
         tracing::error!("{error}");
-        let message = report::write_text(&PodPaths::from_env(env).termination_log(), &error.to_string());
+        let message =
+            report::write_text(&PodPaths::from_env(env).termination_log(), &error.to_string());
         if let Err(error) = message {
             tracing::error!("{error}");
         }

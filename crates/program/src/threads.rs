@@ -18,7 +18,9 @@ use crate::panics::{self, CaughtPanic};
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
     /// The system refused to start a thread.
-    #[error("cannot start a thread: {0}; raise the process limit (pids of the pod or node, or ulimit -u)")]
+    #[error(
+        "cannot start a thread: {0}; raise the process limit (pids of the pod or node, or ulimit -u)"
+    )]
     Refused(io::Error),
     /// The work panicked.
     #[error(transparent)]

@@ -53,7 +53,10 @@ impl Running {
     }
 
     fn wait_for(&mut self, word: &str) {
-        assert!(self.lines.any(|line| line.unwrap() == word), "the child ended before it said {word}");
+        assert!(
+            self.lines.any(|line| line.unwrap() == word),
+            "the child ended before it said {word}"
+        );
     }
 
     fn send(&self, signal: Signal) {

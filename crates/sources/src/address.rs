@@ -37,7 +37,8 @@ mod tests {
 
     #[test]
     fn secrets_in_a_url_are_not_printed() {
-        let url = Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
+        let url =
+            Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
         assert_eq!(printable_url(&url), "https://host:8443/disk.img");
     }
 }

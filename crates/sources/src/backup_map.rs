@@ -79,7 +79,8 @@ pub fn read_backup_map(
     let mut map = BackupMap::new(backup);
     for path in files {
         let text = read_file(path, &mut grant)?;
-        let pages = parse_pages(&text).map_err(|error| map_error(path, format!("is not a map: {error}")))?;
+        let pages = parse_pages(&text)
+            .map_err(|error| map_error(path, format!("is not a map: {error}")))?;
         for page in pages {
             map.add_page(page).map_err(|what| map_error(path, what))?;
         }
@@ -94,11 +95,13 @@ fn map_error(path: &Path, what: String) -> SourceError {
 
 /// Reads a map whose memory, and that of all its ranges, is charged to `grant`.
 fn read_file(path: &Path, grant: &mut MemoryGrant) -> Result<Vec<u8>, SourceError> {
-    let failed = |error: std::io::Error| map_error(path, format!("cannot be read: {}", errno_text(&error)));
+    let failed =
+        |error: std::io::Error| map_error(path, format!("cannot be read: {}", errno_text(&error)));
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let wanted = grant.granted_bytes().saturating_add(length.saturating_mul(PARSING_FACTOR));
-    let exceeded = |error| map_error(path, format!("{error}: give the process more memory (--memory)"));
+    let exceeded =
+        |error| map_error(path, format!("{error}: give the process more memory (--memory)"));
     grant.resize(wanted).map_err(exceeded)?;
     let mut text = Vec::new();
     // A file that grows meanwhile, or a pipe, has no more than was charged for.
@@ -163,7 +166,10 @@ impl BackupMap {
         }
         match source_bytes {
             Some(bytes) if bytes < self.end => {
-                return Err(format!("ends at {}, and the disk of the backup has {bytes} bytes", self.end));
+                return Err(format!(
+                    "ends at {}, and the disk of the backup has {bytes} bytes",
+                    self.end
+                ));
             }
             Some(bytes) => {
                 add_range(&mut self.data, self.end..bytes);
@@ -192,7 +198,11 @@ mod tests {
 
     use super::*;
 
-    fn read(backup: BackupType, pages: &[&str], source_bytes: Option<u64>) -> Result<ChangedRanges, String> {
+    fn read(
+        backup: BackupType,
+        pages: &[&str],
+        source_bytes: Option<u64>,
+    ) -> Result<ChangedRanges, String> {
         let files: Vec<_> = pages
             .iter()
             .map(|page| {

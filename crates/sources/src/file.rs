@@ -81,7 +81,10 @@ impl FileSource {
     /// Opens standard input. Its length is treated as unknown, whatever it is connected to.
     fn open_stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();
-        let fd = io::stdin().as_fd().try_clone_to_owned().map_err(|error| io_error("open", &name, &error))?;
+        let fd = io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| io_error("open", &name, &error))?;
         let kind = FileKind::Pipe(Arc::new(fd.into()));
         Ok(Self { name, kind, stop, expected: None })
     }
@@ -91,8 +94,12 @@ impl FileSource {
 fn opening_advice(path: &str, error: &io::Error) -> &'static str {
     let has_scheme = path.split_once(':').is_some_and(|(scheme, _)| find_scheme(scheme).is_some());
     match error.kind() {
-        io::ErrorKind::NotFound if has_scheme => "the address of a server has two slashes after the colon",
-        io::ErrorKind::NotFound if begins_like_a_host(path) => "the address of a server begins with https://",
+        io::ErrorKind::NotFound if has_scheme => {
+            "the address of a server has two slashes after the colon"
+        }
+        io::ErrorKind::NotFound if begins_like_a_host(path) => {
+            "the address of a server begins with https://"
+        }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "check the path",
         io::ErrorKind::IsADirectory => "name a file in it",
         io::ErrorKind::PermissionDenied => "is this user allowed to read it?",
@@ -142,7 +149,9 @@ impl Source for FileSource {
                 hole: 0,
                 local: Arc::clone(local),
             }),
-            FileKind::Pipe(pipe) => Box::new(PipeBody::new(name, Arc::clone(pipe), self.stop.clone())),
+            FileKind::Pipe(pipe) => {
+                Box::new(PipeBody::new(name, Arc::clone(pipe), self.stop.clone()))
+            }
         };
         let Some((expected, list)) = &self.expected else {
             return Ok(body);
@@ -223,7 +232,9 @@ impl SourceBody for FileBody {
         let position = self.position();
         if offset < position || offset > self.local.size() {
             let name = &self.name;
-            return Err(invalid_error(format!("{name}: cannot skip from byte {position} to byte {offset}")));
+            return Err(invalid_error(format!(
+                "{name}: cannot skip from byte {position} to byte {offset}"
+            )));
         }
         let end = self.reader.position();
         self.hole = end.saturating_sub(offset);
@@ -233,7 +244,8 @@ impl SourceBody for FileBody {
 }
 
 fn length_changed(name: &str, length: u64, direction: &str) -> SourceError {
-    let message = format!("{name} held {length} bytes when it was opened and holds {direction} now");
+    let message =
+        format!("{name} held {length} bytes when it was opened and holds {direction} now");
     SourceError::new(SourceErrorKind::Changed, message)
 }
 
@@ -328,9 +340,11 @@ mod tests {
     fn a_pipe_is_read_in_order_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
         let write_path = path.clone();
-        let writer = std::thread::spawn(move || std::fs::write(write_path, vec![7; 3_000_000]).unwrap());
+        let writer =
+            std::thread::spawn(move || std::fs::write(write_path, vec![7; 3_000_000]).unwrap());
         let source = FileSource::open(&path, CancellationToken::new()).unwrap();
         assert_eq!((source.total_bytes(), source.is_ranged()), (None, false));
         let mut body = source.open_body().unwrap();
@@ -342,9 +356,12 @@ mod tests {
     #[test]
     fn a_path_that_cannot_be_opened_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let message =
-            |path: &Path| FileSource::open(path, CancellationToken::new()).err().unwrap().to_string();
+        let message = |path: &Path| {
+            FileSource::open(path, CancellationToken::new()).err().unwrap().to_string()
+        };
         assert!(message(dir.path()).ends_with("is a directory"));
-        assert!(message(&dir.path().join("missing")).ends_with("missing: no such file or directory"));
+        assert!(
+            message(&dir.path().join("missing")).ends_with("missing: no such file or directory")
+        );
     }
 }

@@ -103,8 +103,9 @@ mod tests {
     #[test]
     fn chunks_are_full_even_if_reads_are_small() {
         let (mut body, mut writer) = pipe();
-        let writing =
-            std::thread::spawn(move || (0..300).for_each(|_| writer.write_all(&[7; 1000]).unwrap()));
+        let writing = std::thread::spawn(move || {
+            (0..300).for_each(|_| writer.write_all(&[7; 1000]).unwrap())
+        });
         let lengths = [(); 3].map(|()| body.next_chunk().unwrap().map(|chunk| chunk.len()));
         assert_eq!(lengths, [Some(CHUNK_BYTES), Some(300_000 - CHUNK_BYTES), None]);
         writing.join().unwrap();

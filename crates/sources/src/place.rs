@@ -98,9 +98,13 @@ impl SourceLocation {
     /// path.
     pub fn parse(text: &str, particulars: SourceOptions) -> Result<Self, SourceError> {
         let url = text.to_owned();
-        let registry = |reference| Self::Registry { reference, options: particulars.registry.clone() };
-        let object =
-            |store| Self::Object { store, url: text.to_owned(), options: particulars.objects.clone() };
+        let registry =
+            |reference| Self::Registry { reference, options: particulars.registry.clone() };
+        let object = |store| Self::Object {
+            store,
+            url: text.to_owned(),
+            options: particulars.objects.clone(),
+        };
         if text.starts_with("oci:") || text.starts_with("oci-archive:") {
             return Ok(registry(url));
         }
@@ -112,7 +116,9 @@ impl SourceLocation {
             };
         };
         match find_scheme(&scheme).map(|scheme| scheme.kind) {
-            Some(SourceKind::Http) => Ok(Self::Http { url: parse_endpoint(text)?, headers: Vec::new() }),
+            Some(SourceKind::Http) => {
+                Ok(Self::Http { url: parse_endpoint(text)?, headers: Vec::new() })
+            }
             Some(SourceKind::Registry) => Ok(registry(url)),
             Some(SourceKind::Nbd) => Ok(Self::Nbd(url)),
             Some(SourceKind::ImageIo) => {
@@ -233,13 +239,19 @@ impl OpenedSource {
 
 /// Opens the source at `place`; `network` is used unless the source is local. Blocks, so it must
 /// not be called inside an asynchronous task.
-pub fn open_source(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSource, SourceError> {
-    let span = place.host_name().map_or_else(Span::none, |host| tracing::error_span!("source", host));
+pub fn open_source(
+    place: &SourceLocation,
+    network: &Arc<Network>,
+) -> Result<OpenedSource, SourceError> {
+    let span =
+        place.host_name().map_or_else(Span::none, |host| tracing::error_span!("source", host));
     let network = &network.clone_with(|network| network.span = span.clone());
     let _entered = span.entered();
     let alone = |source| OpenedSource { source, remarks: SourceInfo::None };
     Ok(match place {
-        SourceLocation::File(path) => alone(Box::new(FileSource::open(path, network.stop.clone())?)),
+        SourceLocation::File(path) => {
+            alone(Box::new(FileSource::open(path, network.stop.clone())?))
+        }
         SourceLocation::Http { url, headers } => {
             let config = HttpConfig {
                 credentials: network.credentials.clone(),
@@ -253,7 +265,8 @@ pub fn open_source(place: &SourceLocation, network: &Arc<Network>) -> Result<Ope
         }
         SourceLocation::Registry { reference, options } => {
             let source = RegistrySource::open(reference, network, options)?;
-            let (variables, digest) = (source.env_variables().to_vec(), source.image_digest().to_owned());
+            let (variables, digest) =
+                (source.env_variables().to_vec(), source.image_digest().to_owned());
             OpenedSource::new(source, SourceInfo::Image { variables, digest })
         }
         SourceLocation::Nbd(uri) => alone(Box::new(NbdSource::open(uri, network)?)),
@@ -287,7 +300,10 @@ mod tests {
     }
 
     fn image(reference: &str) -> SourceLocation {
-        SourceLocation::Registry { reference: reference.to_owned(), options: RegistryOptions::default() }
+        SourceLocation::Registry {
+            reference: reference.to_owned(),
+            options: RegistryOptions::default(),
+        }
     }
 
     fn nbd(uri: &str) -> SourceLocation {

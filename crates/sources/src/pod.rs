@@ -61,10 +61,13 @@ impl PodNetwork {
     pub fn from_env(reader: &mut EnvReader<'_>, env: &dyn NamedStrings) -> Option<Self> {
         let user = reader.read_secret(ACCESS_KEY_ID);
         let password = reader.read_secret(SECRET_KEY);
-        let [user, password] = [&user, &password].map(|part| part.as_ref().map_or("", Secret::expose));
+        let [user, password] =
+            [&user, &password].map(|part| part.as_ref().map_or("", Secret::expose));
         let insecure = reader.lenient_bool(INSECURE_TLS);
         match Self::new(env, BasicCredentials::new(user, password), insecure) {
-            Ok(network) => Some(Self { cert_dir: reader.read_text(CERT_DIR).map(Into::into), ..network }),
+            Ok(network) => {
+                Some(Self { cert_dir: reader.read_text(CERT_DIR).map(Into::into), ..network })
+            }
             Err(error) => {
                 reader.reject_variable(PROXY, error.to_string());
                 None

@@ -44,7 +44,8 @@ impl ProxyConfig {
         }?;
         let (host, port) = (url.host()?, url.port_or_known_default()?);
         let ip = host_ip(&host);
-        let is_direct = is_local(&host) || self.direct.iter().any(|rule| rule.matches_host(&host, ip, port));
+        let is_direct =
+            is_local(&host) || self.direct.iter().any(|rule| rule.matches_host(&host, ip, port));
         (!is_direct).then_some(proxy)
     }
 }
@@ -64,7 +65,8 @@ fn host_ip(host: &Host<&str>) -> Option<IpAddr> {
 
 impl std::fmt::Debug for ProxyConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let host = |url: &Option<Url>| url.as_ref().and_then(|url| url.host_str().map(str::to_owned));
+        let host =
+            |url: &Option<Url>| url.as_ref().and_then(|url| url.host_str().map(str::to_owned));
         f.debug_struct("ProxyConfig")
             .field("http", &host(&self.http))
             .field("https", &host(&self.https))
@@ -75,7 +77,8 @@ impl std::fmt::Debug for ProxyConfig {
 
 fn parse_proxy(name: &str, text: &str) -> Result<Url, SourceError> {
     // The value may hold a password, so errors do not repeat it.
-    let refused = |reason: String| invalid_error(format!("invalid proxy address in {name}: {reason}"));
+    let refused =
+        |reason: String| invalid_error(format!("invalid proxy address in {name}: {reason}"));
     let mut url = Url::parse(&with_scheme(text)).map_err(|error| refused(error.to_string()))?;
     if url.scheme() == "socks5" {
         // As in Go, the proxy resolves host names; here the scheme socks5h selects that. Setting
@@ -104,7 +107,9 @@ enum NoProxyRule {
 }
 
 fn parse_no_proxy(list: &str) -> Vec<NoProxyRule> {
-    list.split(',').filter_map(|entry| NoProxyRule::parse(&entry.trim().to_ascii_lowercase())).collect()
+    list.split(',')
+        .filter_map(|entry| NoProxyRule::parse(&entry.trim().to_ascii_lowercase()))
+        .collect()
 }
 
 impl NoProxyRule {
@@ -140,7 +145,9 @@ impl NoProxyRule {
         let same_port = |wanted: &Option<u16>| wanted.is_none_or(|wanted| wanted == port);
         match (self, host) {
             (Self::Everything, _) => true,
-            (Self::Network(network, bits), _) => ip.is_some_and(|ip| is_within(ip, *network, *bits)),
+            (Self::Network(network, bits), _) => {
+                ip.is_some_and(|ip| is_within(ip, *network, *bits))
+            }
             (Self::Address(address, wanted), _) => ip == Some(*address) && same_port(wanted),
             (Self::Domain { suffix, itself, port: wanted }, Host::Domain(name)) => {
                 let matches = name.ends_with(suffix.as_str()) || (*itself && *name == &suffix[1..]);
@@ -177,7 +184,8 @@ mod tests {
     use super::*;
 
     fn proxy_for(env: &[(&str, &str)], url: &str) -> Option<String> {
-        let lookup = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        let lookup =
+            |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
         let config = ProxyConfig::from_env(lookup).unwrap();
         config.proxy_for(&Url::parse(url).unwrap()).map(|url| url.to_string())
     }
@@ -253,8 +261,12 @@ mod tests {
     fn an_invalid_proxy_is_reported_without_its_password() {
         for value in ["ftp://u:secret@p/", "http://u:secret@p:99999/"] {
             let error =
-                ProxyConfig::from_env(|name| (name == "HTTP_PROXY").then(|| value.to_owned())).unwrap_err();
-            assert!(error.to_string().starts_with("invalid proxy address in HTTP_PROXY: "), "{error}");
+                ProxyConfig::from_env(|name| (name == "HTTP_PROXY").then(|| value.to_owned()))
+                    .unwrap_err();
+            assert!(
+                error.to_string().starts_with("invalid proxy address in HTTP_PROXY: "),
+                "{error}"
+            );
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         let config = ProxyConfig::from_env(|_| Some("http://u:secret@p/".to_owned())).unwrap();

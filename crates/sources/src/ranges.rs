@@ -80,7 +80,8 @@ struct RangesBody {
 impl RangesBody {
     /// Continues at `start`, which is not before the current position.
     fn advance_to(&mut self, start: u64) -> Result<(), SourceError> {
-        let skipped = usize::try_from(start - self.position).unwrap_or(usize::MAX).min(self.rest.len());
+        let skipped =
+            usize::try_from(start - self.position).unwrap_or(usize::MAX).min(self.rest.len());
         drop(self.rest.split_to(skipped));
         self.position += skipped as u64;
         if self.position < start {

@@ -41,7 +41,9 @@ impl AttemptError {
     pub(super) fn with_context(self, place: &str) -> Self {
         let at = |error: SourceError| SourceError::with_context(error.kind(), place, error);
         match self {
-            Self::Transient { error, retry_after } => Self::Transient { error: at(error), retry_after },
+            Self::Transient { error, retry_after } => {
+                Self::Transient { error: at(error), retry_after }
+            }
             Self::Final(error) => Self::Final(at(error)),
         }
     }
@@ -136,7 +138,9 @@ impl RetryPolicy {
         loop {
             let (error, retry_after) = match ask().await {
                 Ok(brought) => return Ok(brought),
-                Err(AttemptError::Transient { error, retry_after }) if passes(&error) => (error, retry_after),
+                Err(AttemptError::Transient { error, retry_after }) if passes(&error) => {
+                    (error, retry_after)
+                }
                 Err(failed) => return Err(failed.into_error()),
             };
             let Some(pause) = contact.next_pause(retry_after.unwrap_or_default()) else {
@@ -210,7 +214,11 @@ impl FirstContact<'_> {
         let policy = self.policy;
         self.failures += 1;
         let retries = policy.retries.map(|retries| retries.saturating_add(1));
-        if [policy.first_attempts, retries].into_iter().flatten().any(|allowed| self.failures >= allowed) {
+        if [policy.first_attempts, retries]
+            .into_iter()
+            .flatten()
+            .any(|allowed| self.failures >= allowed)
+        {
             return None;
         }
         let doubled = policy.first_delay.saturating_mul(1 << self.failures.min(16));
@@ -297,8 +305,11 @@ impl<'a> RetryAttempts<'a> {
         }
         // A pause requested by the server overrides a shorter jitter, but not the remaining time.
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
-        let delay =
-            self.patience.backoff_delay(self.failures, fastrand::f64()).max(asked).min(self.remaining_time());
+        let delay = self
+            .patience
+            .backoff_delay(self.failures, fastrand::f64())
+            .max(asked)
+            .min(self.remaining_time());
         self.waiting.observer.record_retry(error.kind());
         tracing::info!(attempt = self.failures, cause = %error, "the source failed {place}, resuming");
         self.waiting.begin(&short_cause(&error), self.failures, delay);
@@ -320,8 +331,10 @@ pub(super) async fn with_lookup_limit<T>(
     work: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
     tokio::time::timeout(LOOKUP_LIMIT, work).await.unwrap_or_else(|_| {
-        let message =
-            format!("the server did not report the object's location within {} s", LOOKUP_LIMIT.as_secs());
+        let message = format!(
+            "the server did not report the object's location within {} s",
+            LOOKUP_LIMIT.as_secs()
+        );
         Err(SourceError::new(SourceErrorKind::Stalled, message))
     })
 }
@@ -355,8 +368,14 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_limit() {
         let patience = patience();
-        for (failures, seconds) in [(1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 30.0), (u32::MAX, 30.0)] {
-            assert_eq!(patience.backoff_delay(failures, 1.0), Duration::from_secs_f64(seconds), "{failures}");
+        for (failures, seconds) in
+            [(1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 30.0), (u32::MAX, 30.0)]
+        {
+            assert_eq!(
+                patience.backoff_delay(failures, 1.0),
+                Duration::from_secs_f64(seconds),
+                "{failures}"
+            );
             assert_eq!(patience.backoff_delay(failures, 0.0), Duration::ZERO);
         }
     }
@@ -415,7 +434,9 @@ mod tests {
         struct Heard(Mutex<Vec<String>>);
         impl Observer for Heard {
             fn begin_wait(&self, pause: &RetryPause<'_>) {
-                self.0.lock().push(format!("{} before attempt {}", pause.cause, pause.next_attempt));
+                self.0
+                    .lock()
+                    .push(format!("{} before attempt {}", pause.cause, pause.next_attempt));
             }
 
             fn end_wait(&self) {
@@ -428,7 +449,8 @@ mod tests {
         attempts.record_failure(broken(), "at byte 5").unwrap();
         attempts.record_failure(broken(), "at byte 5").unwrap();
         drop(attempts);
-        let lines = ["connection reset before attempt 2", "connection reset before attempt 3", "end"];
+        let lines =
+            ["connection reset before attempt 2", "connection reset before attempt 3", "end"];
         assert_eq!(*heard.0.lock(), lines);
     }
 
@@ -464,8 +486,11 @@ mod tests {
 
     #[test]
     fn a_first_contact_without_a_limit_of_attempts_ends_by_time() {
-        let policy =
-            RetryPolicy { first_attempts: None, no_progress_limit: Duration::from_secs(10), ..patience() };
+        let policy = RetryPolicy {
+            first_attempts: None,
+            no_progress_limit: Duration::from_secs(10),
+            ..patience()
+        };
         let mut contact = policy.first_contact();
         let long = Duration::from_secs(60);
         assert!(contact.next_pause(long).unwrap() <= Duration::from_secs(10));

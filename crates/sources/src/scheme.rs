@@ -54,7 +54,12 @@ pub struct UrlScheme {
     pub is_for_clusters: bool,
 }
 
-const fn scheme(name: &'static str, kind: SourceKind, is_listed: bool, is_for_clusters: bool) -> UrlScheme {
+const fn scheme(
+    name: &'static str,
+    kind: SourceKind,
+    is_listed: bool,
+    is_for_clusters: bool,
+) -> UrlScheme {
     UrlScheme { name, kind, is_listed, is_for_clusters }
 }
 

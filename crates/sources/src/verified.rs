@@ -20,7 +20,11 @@ pub struct VerifiedBody {
 
 impl VerifiedBody {
     /// Verifies `body`, which must be at its first byte; `what` names the object in errors.
-    pub fn new(body: Box<dyn SourceBody>, expected: Checksum, what: String) -> Result<Self, SourceError> {
+    pub fn new(
+        body: Box<dyn SourceBody>,
+        expected: Checksum,
+        what: String,
+    ) -> Result<Self, SourceError> {
         let hashing = HashingThread::start(expected.algorithm());
         let failed = |error| SourceError::with_context(SourceErrorKind::Io, &what, error);
         Ok(Self { body, hashing: Some(hashing.map_err(failed)?), expected, what })
@@ -56,7 +60,8 @@ impl SourceBody for VerifiedBody {
 
     /// Always fails: bytes that are not read cannot be verified.
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let message = format!("{}: cannot skip to byte {offset} of a body that is verified", self.what);
+        let message =
+            format!("{}: cannot skip to byte {offset} of a body that is verified", self.what);
         Err(invalid_error(message))
     }
 }

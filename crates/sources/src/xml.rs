@@ -75,14 +75,18 @@ impl XmlElement {
                     None
                 }
                 Event::GeneralRef(reference) => {
-                    let character = match reference.resolve_char_ref().map_err(|error| syntax(&error))? {
-                        Some(character) => character.to_string(),
-                        None => resolve_predefined_entity(&reference)
-                            .ok_or_else(|| {
-                                XmlError::from_parser_error(&format_args!("unknown entity &{};", &*reference))
-                            })?
-                            .to_owned(),
-                    };
+                    let character =
+                        match reference.resolve_char_ref().map_err(|error| syntax(&error))? {
+                            Some(character) => character.to_string(),
+                            None => resolve_predefined_entity(&reference)
+                                .ok_or_else(|| {
+                                    XmlError::from_parser_error(&format_args!(
+                                        "unknown entity &{};",
+                                        &*reference
+                                    ))
+                                })?
+                                .to_owned(),
+                        };
                     add_text(&mut open, &character);
                     None
                 }
@@ -167,8 +171,10 @@ mod tests {
         assert_eq!(disk.text_of("name"), Some("a&b!"));
         assert_eq!(disk.text_of("total_size"), Some("512"));
         let domains = disk.child("storage_domains").unwrap();
-        let ids: Vec<_> =
-            domains.children_named("storage_domain").map(|domain| domain.id.as_deref().unwrap()).collect();
+        let ids: Vec<_> = domains
+            .children_named("storage_domain")
+            .map(|domain| domain.id.as_deref().unwrap())
+            .collect();
         assert_eq!(ids, ["s1", "s2"]);
     }
 

@@ -145,7 +145,10 @@ async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
     while let Some(request) = Request::read(&mut *stream).await? {
         let length = request.header("content-length").and_then(|length| length.parse().ok());
         let mut body = Vec::new();
-        (&mut *stream).take(length.unwrap_or(0).min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
+        (&mut *stream)
+            .take(length.unwrap_or(0).min(BODY_LIMIT_BYTES))
+            .read_to_end(&mut body)
+            .await?;
         let body = String::from_utf8_lossy(&body).into_owned();
         let reply = (shared.answer)(&request, &body);
         shared.record(request, body);
@@ -157,7 +160,9 @@ async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
 async fn write(stream: &mut dyn Stream, reply: Reply) -> io::Result<()> {
     let framing = match &reply.body {
         Body::Whole(bytes) => ("Content-Length".to_owned(), bytes.len().to_string()),
-        Body::Chunked(_) | Body::Endless(..) => ("Transfer-Encoding".to_owned(), "chunked".to_owned()),
+        Body::Chunked(_) | Body::Endless(..) => {
+            ("Transfer-Encoding".to_owned(), "chunked".to_owned())
+        }
         Body::Silence => std::future::pending().await,
     };
     let headers = [reply.headers, vec![framing]].concat();

@@ -211,8 +211,8 @@ mod tests {
         assert_eq!(browser.find("#out").attribute("title").as_deref(), Some("words"));
         let file = tempfile::NamedTempFile::new().unwrap();
         browser.find("#file").send_keys(&file.path().to_string_lossy());
-        let name =
-            browser.run("return document.querySelector(arguments[0]).files[0].name", &[json!("#file")]);
+        let name = browser
+            .run("return document.querySelector(arguments[0]).files[0].name", &[json!("#file")]);
         assert_eq!(name, file.path().file_name().unwrap().to_string_lossy().as_ref());
         assert_eq!(browser.run("return Promise.resolve(6 * 7)", &[]), 42);
     }

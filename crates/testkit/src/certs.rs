@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
 };
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -159,12 +159,12 @@ impl Authority {
             .with_protocol_versions(&versions)?
             .with_root_certificates(roots);
         let mut config = match offer.identity {
-            Some(identity) => {
-                builder.with_client_auth_cert(vec![identity.certificate.clone()], identity.key_der())?
-            }
+            Some(identity) => builder
+                .with_client_auth_cert(vec![identity.certificate.clone()], identity.key_der())?,
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = offer.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config.alpn_protocols =
+            offer.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(Arc::new(config))
     }
 
@@ -185,7 +185,8 @@ impl Authority {
     pub fn mutual_config(&self, server: &Identity) -> Result<Arc<ServerConfig>, Error> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(clients)

@@ -268,7 +268,9 @@ fn set(file: &Path, value: &str) {
 fn number(file: &Path, name: &str) -> u64 {
     let lines = fs::read_to_string(file).or_fail(file.display());
     let value = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).or_fail(format!("{} has no line {name}", file.display()))
+    value
+        .and_then(|value| value.parse().ok())
+        .or_fail(format!("{} has no line {name}", file.display()))
 }
 
 #[cfg(test)]
@@ -284,7 +286,8 @@ mod tests {
     #[test]
     fn a_program_that_needs_more_than_the_limit_is_killed() {
         let group = MemoryCgroup::new(LIMIT);
-        let held = |mib| shell(&format!("x=$(head -c {mib}M /dev/zero | tr '\\0' x); echo ${{#x}}"));
+        let held =
+            |mib| shell(&format!("x=$(head -c {mib}M /dev/zero | tr '\\0' x); echo ${{#x}}"));
         let small = group.run(held(1));
         small.finished.assert_success("1 MiB");
         assert!((1 << 20..LIMIT).contains(&group.peak_bytes()), "{}", group.peak_bytes());
@@ -298,7 +301,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disk = crate::loopdev::LoopDevice::new(folder.path(), 8 << 20, 512);
         let group = MemoryCgroup::new(LIMIT).limit_writes(disk.path(), 8 << 20);
-        let write = format!("head -c 4M /dev/zero | dd of={} bs=1M conv=fsync 2>&1", disk.path().display());
+        let write =
+            format!("head -c 4M /dev/zero | dd of={} bs=1M conv=fsync 2>&1", disk.path().display());
         let InGroup { finished, most_dirty_bytes } = group.run(shell(&write));
         finished.assert_success("a slow write");
         assert!(finished.wall.as_secs_f64() > 0.25, "{:?}", finished.wall);

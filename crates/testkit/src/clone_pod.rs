@@ -57,7 +57,9 @@ impl ClonePod {
 
     /// The cloner, without arguments, as in a pod.
     pub fn program(&self) -> Program {
-        self.env.iter().fold(Program::new(&self.binary), |program, (name, value)| program.env(name, value))
+        self.env
+            .iter()
+            .fold(Program::new(&self.binary), |program, (name, value)| program.env(name, value))
     }
 
     /// The termination message, if one was written.

@@ -43,7 +43,8 @@ pub fn content(seed: u64, length: u64) -> Vec<u8> {
 /// Fills `bytes` with lines like those of a log. They compress by a factor of about four, as the
 /// files of an operating system do.
 fn fill_with_text(random: &mut Random, bytes: &mut [u8]) {
-    const WORDS: [&str; 8] = ["kernel", "started", "unit", "disk", "error", "eth0", "systemd", "session"];
+    const WORDS: [&str; 8] =
+        ["kernel", "started", "unit", "disk", "error", "eth0", "systemd", "session"];
     let mut line = String::new();
     for chunk in bytes.chunks_mut(64) {
         line.clear();
@@ -123,7 +124,11 @@ pub fn first_difference(left: &Path, right: &Path, range: Range<u64>) -> Option<
 #[track_caller]
 pub fn assert_same(actual: &Path, expected: &Path, length: u64, case: &str) {
     if let Some(offset) = first_difference(actual, expected, 0..length) {
-        panic!("{case}: {} differs from {} at byte {offset:#x}", actual.display(), expected.display());
+        panic!(
+            "{case}: {} differs from {} at byte {offset:#x}",
+            actual.display(),
+            expected.display()
+        );
     }
 }
 
@@ -216,7 +221,8 @@ mod tests {
 
     #[test]
     fn content_has_no_zero_block_and_sparse_content_has_many() {
-        let zero_blocks = |bytes: &[u8]| bytes.chunks(512).filter(|b| b.iter().all(|b| *b == 0)).count();
+        let zero_blocks =
+            |bytes: &[u8]| bytes.chunks(512).filter(|b| b.iter().all(|b| *b == 0)).count();
         assert_eq!(zero_blocks(&content(1, 1 << 20)), 0);
         let sparse = sparse_content(1, 8 << 20, 8);
         let share = zero_blocks(&sparse) * 100 / (sparse.len() / 512);

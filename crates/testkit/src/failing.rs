@@ -68,7 +68,13 @@ pub const GROUPS: [Group; 14] = [
     },
     Group {
         name: "read",
-        calls: &[libc::SYS_read, libc::SYS_readv, libc::SYS_pread64, libc::SYS_preadv, libc::SYS_preadv2],
+        calls: &[
+            libc::SYS_read,
+            libc::SYS_readv,
+            libc::SYS_pread64,
+            libc::SYS_preadv,
+            libc::SYS_preadv2,
+        ],
         errors: &[EIO, EINTR],
         is_divisible: true,
     },
@@ -274,7 +280,8 @@ fn wrap(
     calls: &[i64],
 ) -> Program {
     let calls: Vec<String> = calls.iter().map(i64::to_string).collect();
-    let words = [report.display().to_string(), nth.to_string(), effect.to_string(), calls.join(",")];
+    let words =
+        [report.display().to_string(), nth.to_string(), effect.to_string(), calls.join(",")];
     program.under(&beside(binary, "failing"), words)
 }
 

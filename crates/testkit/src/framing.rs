@@ -46,7 +46,8 @@ pub fn form(parts: &[Part<'_>]) -> Vec<u8> {
 
 /// Returns the bytes before the content of `part`.
 pub fn form_head(part: &Part<'_>) -> Vec<u8> {
-    let mut head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"", part.name);
+    let mut head =
+        format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"", part.name);
     if let Some(file_name) = part.file_name {
         head += &format!("; filename=\"{file_name}\"\r\nContent-Type: application/octet-stream");
     }

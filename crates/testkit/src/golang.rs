@@ -35,7 +35,12 @@ fn build(name: &str) -> Built {
     let built = Command::new(tools::find("go"))
         .args(["build", "-o"])
         .args([&program, &source])
-        .envs([("GO111MODULE", "off"), ("GOPATH", GO_PATH), ("GOFLAGS", ""), ("GOTOOLCHAIN", "local")])
+        .envs([
+            ("GO111MODULE", "off"),
+            ("GOPATH", GO_PATH),
+            ("GOFLAGS", ""),
+            ("GOTOOLCHAIN", "local"),
+        ])
         .env("GOCACHE", folder.path().join("cache"))
         .stdin(Stdio::null())
         .status()

@@ -274,7 +274,8 @@ impl Store {
         let named = path.rsplit('/').next().unwrap_or_default();
         match self.pvcs.get_mut(named) {
             Some(answers) if path == pvc_path(named) => {
-                let next = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
+                let next =
+                    if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
                 next.unwrap_or_else(|| not_found("persistentvolumeclaims", path))
             }
             _ => not_found("persistentvolumeclaims", path),

@@ -113,7 +113,8 @@ fn make_dirty(backing: &Path, bytes: u64) {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let detached = Command::new(tools::find("losetup")).arg("--detach").arg(&self.device).status();
+        let detached =
+            Command::new(tools::find("losetup")).arg("--detach").arg(&self.device).status();
         let detached = detached.is_ok_and(|status| status.success());
         // A second panic would hide the first.
         assert!(detached || std::thread::panicking(), "{} is still in use", self.device.display());

@@ -91,7 +91,8 @@ impl MistakeScene {
     /// The scene of the program `binary`.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         let binary = binary.into();
-        let name = binary.file_name().or_fail("a program has a name").to_string_lossy().into_owned();
+        let name =
+            binary.file_name().or_fail("a program has a name").to_string_lossy().into_owned();
         Self {
             binary,
             name,
@@ -153,13 +154,15 @@ impl MistakeScene {
         assert_eq!(finished.code(), row.ending, "the exit code\n{}", finished.stderr);
         let sentence = self.sentence(&finished.stderr);
         self.check_sentence(row, &sentence, folder.path());
-        let left: Vec<_> = std::fs::read_dir(folder.path()).or_fail("the row's folder").flatten().collect();
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).or_fail("the row's folder").flatten().collect();
         assert!(left.is_empty(), "left behind: {left:?}");
     }
 
     fn check_request(&self, common: &[&str], row: &UserMistake) {
         let folder = tempfile::tempdir().or_fail("a folder");
-        let common = ["-sS", "--max-time", "30", "-w", "\n%{http_code}"].iter().chain(common).copied();
+        let common =
+            ["-sS", "--max-time", "30", "-w", "\n%{http_code}"].iter().chain(common).copied();
         let finished = self.program("curl", row, folder.path()).args(common).start().wait();
         self.check_output(&finished, MOST_LINES);
         finished.assert_success("curl");
@@ -175,10 +178,9 @@ impl MistakeScene {
         for (name, value) in &self.variables {
             program = program.env(name, self.fill(value, folder));
         }
-        let line = self
-            .phrases
-            .iter()
-            .fold(row.line.to_owned(), |line, (name, phrase)| line.replace(&format!("{{{name}}}"), phrase));
+        let line = self.phrases.iter().fold(row.line.to_owned(), |line, (name, phrase)| {
+            line.replace(&format!("{{{name}}}"), phrase)
+        });
         let mut words = line.split(' ').peekable();
         while let Some((name, value)) = words.peek().and_then(|word| word.split_once('=')) {
             if !name.chars().all(|letter| letter.is_ascii_alphabetic() || letter == '_') {
@@ -205,7 +207,9 @@ impl MistakeScene {
             match name {
                 "folder" => filled.push_str(&folder.to_string_lossy()),
                 "target" => filled.push_str(&folder.join("disk.img").to_string_lossy()),
-                _ => filled.push_str(self.words.get(name).or_fail(format!("{text}: no word {name}"))),
+                _ => {
+                    filled.push_str(self.words.get(name).or_fail(format!("{text}: no word {name}")))
+                }
             }
             filled.push_str(rest);
         }
@@ -236,7 +240,9 @@ impl MistakeScene {
         }
         let last = stderr.trim_end().lines().last().unwrap_or_default();
         let sentence = last.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix(": "));
-        sentence.unwrap_or_else(|| panic!("the last line is not the program's sentence\n{stderr}")).to_owned()
+        sentence
+            .unwrap_or_else(|| panic!("the last line is not the program's sentence\n{stderr}"))
+            .to_owned()
     }
 
     fn check_sentence(&self, row: &UserMistake, sentence: &str, folder: &Path) {

@@ -50,7 +50,8 @@ impl NbdProxy {
 
     /// Sends new connections to another server.
     pub fn redirect(&self, upstream: &Path) {
-        upstream.clone_into(&mut self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner));
+        upstream
+            .clone_into(&mut self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Number of connections so far.
@@ -70,7 +71,8 @@ async fn relay(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let server = UnixStream::connect(upstream).await?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let requests = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    let requests =
+        tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
     let mut left = shared.cuts.get(index).copied().unwrap_or(u64::MAX);
     let mut piece = vec![0; PIECE_BYTES];
     while left > 0 {

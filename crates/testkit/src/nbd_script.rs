@@ -128,7 +128,8 @@ fn serve(mut client: TcpStream, script: &NbdScript) -> io::Result<()> {
     }
     loop {
         let bytes = take::<28>(&mut client)?;
-        let number = |from: usize| bytes[from..from + 8].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        let number =
+            |from: usize| bytes[from..from + 8].iter().fold(0, |n, b| n << 8 | u64::from(*b));
         let request = NbdRequest {
             command: u16::from_be_bytes([bytes[6], bytes[7]]),
             cookie: number(8),

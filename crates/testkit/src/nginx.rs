@@ -22,8 +22,9 @@ impl Nginx {
         let [address] = ports::free();
         let configuration = configuration(address, tls, directives);
         std::fs::write(folder.join("nginx.conf"), configuration).or_fail("nginx.conf");
-        let program =
-            Program::new(tools::find("nginx")).args(["-e", "stderr", "-c", "nginx.conf", "-p"]).arg(folder);
+        let program = Program::new(tools::find("nginx"))
+            .args(["-e", "stderr", "-c", "nginx.conf", "-p"])
+            .arg(folder);
         let server = Server::start(program, || TcpStream::connect(address).is_ok());
         Self { address, _server: server }
     }
@@ -37,7 +38,8 @@ impl Nginx {
 /// The configuration: a single process, run by the test's user, because no other user can read the
 /// test's folder.
 fn configuration(address: SocketAddr, tls: bool, directives: &str) -> String {
-    let tls = if tls { "ssl; ssl_certificate server.crt; ssl_certificate_key server.key" } else { "" };
+    let tls =
+        if tls { "ssl; ssl_certificate server.crt; ssl_certificate_key server.key" } else { "" };
     format!(
         "daemon off; master_process off; pid nginx.pid;
         events {{}}

@@ -85,7 +85,8 @@ pub fn write_layout(folder: &Path, images: &[Image]) {
         1 => manifests.remove(0),
         _ => {
             let media_type = "application/vnd.oci.image.index.v1+json";
-            let index = json!({ "schemaVersion": 2, "mediaType": media_type, "manifests": manifests });
+            let index =
+                json!({ "schemaVersion": 2, "mediaType": media_type, "manifests": manifests });
             put(index.to_string().as_bytes(), media_type)
         }
     };
@@ -140,12 +141,20 @@ impl ArtifactLayer {
             "io.kubevirt.disk.size": disk.len().to_string(),
             TITLE: format!("{name}.raw.zst"),
         });
-        Self { media_type: KUBEVIRT_DISK, content: tools::filter("zstd", ["-c", "-3"], disk), annotations }
+        Self {
+            media_type: KUBEVIRT_DISK,
+            content: tools::filter("zstd", ["-c", "-3"], disk),
+            annotations,
+        }
     }
 
     /// A file as ORAS pushes it.
     pub fn oras_file(title: &str, content: &[u8]) -> Self {
-        Self { media_type: ORAS_FILE, content: content.to_vec(), annotations: json!({ TITLE: title }) }
+        Self {
+            media_type: ORAS_FILE,
+            content: content.to_vec(),
+            annotations: json!({ TITLE: title }),
+        }
     }
 }
 
@@ -194,7 +203,8 @@ pub fn write_artifacts(folder: &Path, artifacts: &[Artifact]) -> Vec<String> {
     };
     let mut manifests = Vec::new();
     for artifact in artifacts {
-        let layers: Vec<Value> = artifact.layers.iter().map(|layer| put_layer(&put, layer)).collect();
+        let layers: Vec<Value> =
+            artifact.layers.iter().map(|layer| put_layer(&put, layer)).collect();
         let (media_type, content) = &artifact.config;
         let mut manifest = json!({
             "schemaVersion": 2,
@@ -203,7 +213,8 @@ pub fn write_artifacts(folder: &Path, artifacts: &[Artifact]) -> Vec<String> {
             "layers": layers,
         });
         artifact.artifact_type.iter().for_each(|kind| manifest["artifactType"] = json!(kind));
-        let described = put(manifest.to_string().as_bytes(), "application/vnd.oci.image.manifest.v1+json");
+        let described =
+            put(manifest.to_string().as_bytes(), "application/vnd.oci.image.manifest.v1+json");
         names.extend([&described, &manifest["config"]].into_iter().chain(&layers).map(&file_of));
         let mut descriptor = artifact.descriptor.clone();
         merge(&mut descriptor, described);
@@ -215,7 +226,8 @@ pub fn write_artifacts(folder: &Path, artifacts: &[Artifact]) -> Vec<String> {
         "manifests": manifests,
     });
     std::fs::write(folder.join("index.json"), index.to_string()).or_fail("index.json");
-    std::fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).or_fail("oci-layout");
+    std::fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)
+        .or_fail("oci-layout");
     names
 }
 
@@ -257,7 +269,8 @@ fn put_blob(blobs: &Path, bytes: &[u8], media_type: &str) -> Value {
 
 /// Packs the layout in `folder` into the tar `archive`, which `oci-archive:` can read.
 pub fn archive_layout(folder: &Path, archive: &Path) {
-    let words = ["-C".as_ref(), folder.as_os_str(), "-cf".as_ref(), archive.as_os_str(), ".".as_ref()];
+    let words =
+        ["-C".as_ref(), folder.as_os_str(), "-cf".as_ref(), archive.as_os_str(), ".".as_ref()];
     tools::run("tar", words);
 }
 

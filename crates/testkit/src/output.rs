@@ -76,8 +76,12 @@ impl Output {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{needle:?} was not printed in time:\n{}", so_far.text());
-            let (guard, _) =
-                self.printed.more.wait_timeout(so_far, left).ok().or_fail("the reader of a pipe panicked");
+            let (guard, _) = self
+                .printed
+                .more
+                .wait_timeout(so_far, left)
+                .ok()
+                .or_fail("the reader of a pipe panicked");
             so_far = guard;
         }
     }

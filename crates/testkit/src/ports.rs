@@ -17,7 +17,9 @@ pub fn free<const N: usize>() -> [SocketAddr; N] {
     let start = process * 37 + LOOKED.fetch_add(N, Ordering::Relaxed);
     let mut candidates = PORTS.cycle().skip(start % PORTS.len());
     let listeners: [TcpListener; N] = std::array::from_fn(|_| {
-        candidates.find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()).or_fail("a free port")
+        candidates
+            .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+            .or_fail("a free port")
     });
     listeners.map(|listener| listener.local_addr().or_fail("a free port"))
 }

@@ -98,7 +98,8 @@ fn join(
             }
         }
     };
-    let (sent, forth, back) = (Arc::clone(sent), wait(Arc::clone(is_silent)), wait(Arc::clone(is_silent)));
+    let (sent, forth, back) =
+        (Arc::clone(sent), wait(Arc::clone(is_silent)), wait(Arc::clone(is_silent)));
     pass_on(client.try_clone()?, server.try_clone()?, move |bytes| {
         forth();
         sent.fetch_add(bytes, Ordering::Relaxed);

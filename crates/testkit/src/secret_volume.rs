@@ -57,7 +57,10 @@ mod tests {
         let mut volume = SecretVolume::new(&[("tls.crt", "certificate 1"), ("tls.key", "key 1")]);
         volume.replace(&[("tls.crt", "certificate 2"), ("tls.key", "key 2")]);
         let read = |name| std::fs::read_to_string(volume.path(name)).unwrap();
-        assert_eq!((read("tls.crt").as_str(), read("tls.key").as_str()), ("certificate 2", "key 2"));
+        assert_eq!(
+            (read("tls.crt").as_str(), read("tls.key").as_str()),
+            ("certificate 2", "key 2")
+        );
         assert_eq!(std::fs::read_dir(volume.folder.path()).unwrap().count(), 4);
     }
 }

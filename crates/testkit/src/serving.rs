@@ -32,7 +32,8 @@ impl ScriptedServer {
         serve: impl Fn(TcpStream) -> F + Send + 'static,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener).or_fail("a listener");
             while let Ok((tcp, _)) = listener.accept().await {
@@ -65,7 +66,10 @@ pub(crate) fn bind() -> io::Result<TcpListener> {
 }
 
 /// Returns the connection for reading requests, over TLS if there is a configuration.
-pub(crate) async fn accept(tls: Option<&TlsAcceptor>, tcp: TcpStream) -> io::Result<Box<dyn Stream>> {
+pub(crate) async fn accept(
+    tls: Option<&TlsAcceptor>,
+    tcp: TcpStream,
+) -> io::Result<Box<dyn Stream>> {
     Ok(match tls {
         None => Box::new(tcp),
         Some(tls) => Box::new(tls.accept(tcp).await?),

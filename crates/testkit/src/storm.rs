@@ -59,7 +59,10 @@ impl Crowd {
     pub fn new() -> Self {
         Self {
             streams: Vec::new(),
-            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime"),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .or_fail("a runtime"),
         }
     }
 
@@ -95,8 +98,10 @@ impl Storm {
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counted, stopped) = (Arc::clone(&count), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .or_fail("a runtime");
             runtime.block_on(rage(to, &sources, per_second, &counted, &stopped));
         });
         Self { count, stop, thread: Some(thread) }
@@ -108,7 +113,13 @@ impl Storm {
     }
 }
 
-async fn rage(to: SocketAddr, sources: &[Ipv4Addr], per_second: u32, count: &AtomicU64, stop: &AtomicBool) {
+async fn rage(
+    to: SocketAddr,
+    sources: &[Ipv4Addr],
+    per_second: u32,
+    count: &AtomicU64,
+    stop: &AtomicBool,
+) {
     let started = Instant::now();
     let mut open = VecDeque::new();
     let mut turns = sources.iter().cycle();

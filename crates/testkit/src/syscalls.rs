@@ -64,7 +64,8 @@ pub fn is_about(call: &str, path: &Path) -> bool {
 /// Returns whether a line of strace's log is a successful call that may write.
 fn writes(call: &str) -> bool {
     let opens = call.contains(" open(") || call.contains(" openat(") || call.contains(" openat2(");
-    let for_writing = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TMPFILE"].iter().any(|flag| call.contains(flag));
+    let for_writing =
+        ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TMPFILE"].iter().any(|flag| call.contains(flag));
     let failed = call.contains(" = -1 ");
     let harmless = HARMLESS.iter().any(|path| call.contains(path));
     // Lines about signals and exits contain no call. If a thread ends with the process, strace may

@@ -52,7 +52,9 @@ impl Terminal {
         let before = self.lock().history.len();
         (&self.controller).write_all(b"\x03").or_fail("keys");
         let complaint = || format!("no echo:\n{}", self.screen());
-        wait::until(PATIENCE, complaint, || self.lock().history[before..].windows(2).any(|two| two == b"^C"));
+        wait::until(PATIENCE, complaint, || {
+            self.lock().history[before..].windows(2).any(|two| two == b"^C")
+        });
     }
 
     /// The visible lines, without empty lines at the end.
@@ -133,7 +135,8 @@ impl Screen {
     }
 
     fn text(&self) -> String {
-        let lines = self.lines.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned());
+        let lines =
+            self.lines.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned());
         lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
     }
 
@@ -233,7 +236,10 @@ mod tests {
     #[test]
     fn a_wrapped_line_keeps_its_first_rows_when_drawn_over() {
         let wrapped = screen(4, "abcdef\rx\x1b[J");
-        assert_eq!((wrapped.text().as_str(), wrapped.wrapped), ("abcdx", vec!["abcdef".to_owned()]));
+        assert_eq!(
+            (wrapped.text().as_str(), wrapped.wrapped),
+            ("abcdx", vec!["abcdef".to_owned()])
+        );
         let mut narrower = screen(8, "abcdefg\r");
         narrower.columns = 4;
         narrower.show(b"\x1b[Jx");

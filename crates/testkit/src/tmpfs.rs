@@ -22,7 +22,8 @@ pub fn fast_folder() -> TempDir {
     let room = rustix::fs::statvfs(SHARED_MEMORY)
         .map(|memory| memory.f_bavail.saturating_mul(memory.f_frsize))
         .unwrap_or(0);
-    let folder = if room >= ROOM_BYTES { tempfile::tempdir_in(SHARED_MEMORY) } else { tempfile::tempdir() };
+    let folder =
+        if room >= ROOM_BYTES { tempfile::tempdir_in(SHARED_MEMORY) } else { tempfile::tempdir() };
     folder.or_fail("a temporary folder")
 }
 

@@ -7,7 +7,8 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
-    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaKeyPair, RsaSignatureEncoding,
+    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaKeyPair,
+    RsaSignatureEncoding,
 };
 use aws_lc_rs::{encoding, hmac};
 use base64::Engine;
@@ -39,7 +40,8 @@ impl TokenKey {
 
     /// The public key as PKIX.
     pub fn public_pem(&self) -> String {
-        let der: encoding::PublicKeyX509Der<'static> = self.key.public_key().as_der().or_fail("a public key");
+        let der: encoding::PublicKeyX509Der<'static> =
+            self.key.public_key().as_der().or_fail("a public key");
         pem("PUBLIC KEY", der.as_ref())
     }
 
@@ -66,7 +68,9 @@ impl TokenKey {
         };
         compact(header, claims, |message| {
             let mut signature = vec![0; self.key.public_modulus_len()];
-            self.key.sign(encoding, &SystemRandom::new(), message, &mut signature).or_fail("a signature");
+            self.key
+                .sign(encoding, &SystemRandom::new(), message, &mut signature)
+                .or_fail("a signature");
             signature
         })
     }
@@ -105,7 +109,9 @@ pub fn compact(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) 
 /// confusion attack.
 pub fn hs256(secret: &[u8], claims: &Value) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
-    compact(&json!({ "alg": "HS256" }), claims, |message| hmac::sign(&key, message).as_ref().to_vec())
+    compact(&json!({ "alg": "HS256" }), claims, |message| {
+        hmac::sign(&key, message).as_ref().to_vec()
+    })
 }
 
 /// A token signed by ES256 with a key that nobody else knows.

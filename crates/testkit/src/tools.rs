@@ -80,7 +80,8 @@ pub fn find(name: &str) -> PathBuf {
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
         .unwrap_or_else(|| {
-            let package = PACKAGES.iter().find(|(program, _)| *program == name).map_or(name, |(_, p)| p);
+            let package =
+                PACKAGES.iter().find(|(program, _)| *program == name).map_or(name, |(_, p)| p);
             panic!("this test needs the program {name}: apt-get install {package}")
         })
 }
@@ -93,7 +94,11 @@ pub fn run<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>) -> St
 }
 
 /// Runs `name` with `input` on standard input and returns its standard output.
-pub fn filter<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>, input: &[u8]) -> Vec<u8> {
+pub fn filter<A: AsRef<OsStr>>(
+    name: &str,
+    args: impl IntoIterator<Item = A>,
+    input: &[u8],
+) -> Vec<u8> {
     let mut child = Command::new(find(name))
         .args(args)
         .stdin(Stdio::piped())

@@ -57,7 +57,8 @@ fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
             8 => b"'",
             9 => b"*",
             letter => {
-                &b"abcdefghijklmnopqrstuvwxyz"[usize::try_from(letter % 26).or_fail("a random tree")..][..1]
+                &b"abcdefghijklmnopqrstuvwxyz"
+                    [usize::try_from(letter % 26).or_fail("a random tree")..][..1]
             }
         };
         name.extend_from_slice(piece);
@@ -85,7 +86,9 @@ fn set_time(path: &Path, random: &mut Random, reach: Reach) {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
     let nanoseconds = i64::try_from(random.below(1_000_000_000)).or_fail("a random tree");
     let seconds = match random.below(10) {
-        0 if reach.has_negative_times => -i64::try_from(random.below(1 << 32)).or_fail("a random tree"),
+        0 if reach.has_negative_times => {
+            -i64::try_from(random.below(1 << 32)).or_fail("a random tree")
+        }
         1 => 0,
         2 => 4_000_000_000,
         _ => i64::try_from(random.below(2_000_000_000)).or_fail("a random tree"),
@@ -102,8 +105,8 @@ pub fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
     let mut files: Vec<PathBuf> = Vec::new();
     let mut links = Vec::new();
     for _ in 0..random.below(13) {
-        let parent =
-            &directories[usize::try_from(random.below(directories.len() as u64)).or_fail("a random tree")];
+        let parent = &directories
+            [usize::try_from(random.below(directories.len() as u64)).or_fail("a random tree")];
         // Space for the slashes before the parent, before the name and after the name of a
         // directory.
         let taken = used + parent.as_os_str().len() + 3;
@@ -130,7 +133,8 @@ pub fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
                 links.push(path);
             }
             9 if !files.is_empty() => {
-                let old = &files[usize::try_from(random.below(files.len() as u64)).or_fail("a random tree")];
+                let old = &files
+                    [usize::try_from(random.below(files.len() as u64)).or_fail("a random tree")];
                 // Either path may become the link's target: the one that the writer visits first.
                 let longer = old.as_os_str().len().max(path.as_os_str().len());
                 if used + longer + 1 < reach.target_bytes {

@@ -157,7 +157,8 @@ impl UploadPod {
 
     /// Starts `program`, a variation of [`Self::program`], and waits until it listens.
     pub fn serve(&self, program: Program) -> Server {
-        self.try_serve(program).unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
+        self.try_serve(program)
+            .unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
     }
 
     /// Like [`serve`](Self::serve), for a program that may end before it listens.

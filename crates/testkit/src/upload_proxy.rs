@@ -143,8 +143,9 @@ impl UploadProxy {
             ("--upload-cert", "client.crt"),
             ("--upload-key", "client.key"),
         ];
-        let program =
-            files.iter().fold(program, |program, (flag, name)| program.arg(*flag).arg(self.path(name)));
+        let program = files
+            .iter()
+            .fold(program, |program, (flag, name)| program.arg(*flag).arg(self.path(name)));
         self.finish(program.args(["--listen", "127.0.0.1:0"]))
     }
 
@@ -181,7 +182,8 @@ impl UploadProxy {
     }
 
     fn finish(&self, program: Program) -> Program {
-        let program = self.env.iter().fold(program, |program, (name, value)| program.env(name, value));
+        let program =
+            self.env.iter().fold(program, |program, (name, value)| program.env(name, value));
         program.args(&self.args)
     }
 
@@ -254,7 +256,12 @@ impl Scripted {
 
     /// Starts both, with the proxy in `group`, and routes this number of PVCs to the upload
     /// server.
-    pub fn start_in(group: &MemoryCgroup, proxy: UploadProxy, pvcs: usize, scripts: Vec<Script>) -> Self {
+    pub fn start_in(
+        group: &MemoryCgroup,
+        proxy: UploadProxy,
+        pvcs: usize,
+        scripts: Vec<Script>,
+    ) -> Self {
         Self::begin_as(proxy, pvcs, scripts, |program| group.wrap(program))
     }
 

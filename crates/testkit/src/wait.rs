@@ -8,7 +8,11 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Polls until `is_so` returns true. Fails the test with `complaint` after `patience`.
 #[track_caller]
-pub fn until<D: Display>(patience: Duration, complaint: impl Fn() -> D, mut is_so: impl FnMut() -> bool) {
+pub fn until<D: Display>(
+    patience: Duration,
+    complaint: impl Fn() -> D,
+    mut is_so: impl FnMut() -> bool,
+) {
     find(patience, complaint, || is_so().then_some(()));
 }
 

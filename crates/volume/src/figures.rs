@@ -69,7 +69,10 @@ impl TransferMetrics {
             },
             seconds: (Stage::ALL.into_iter().filter(is_used))
                 .map(|stage| {
-                    (stage, family.add_seconds("stage_seconds", SECONDS, &[("stage", stage.name())]))
+                    (
+                        stage,
+                        family.add_seconds("stage_seconds", SECONDS, &[("stage", stage.name())]),
+                    )
                 })
                 .collect(),
             errors: (troubles.into_iter())
@@ -113,14 +116,22 @@ impl MetricNames<'_> {
     /// Adds a retry counter for each kind of source error.
     fn add_retries(&self) -> Vec<(&'static str, Counter)> {
         let with_counter = |&kind| {
-            let labels = [&[("program", self.program)], &SOURCE_STAGE[..], &[("kind", kind)]].concat();
+            let labels =
+                [&[("program", self.program)], &SOURCE_STAGE[..], &[("kind", kind)]].concat();
             (kind, self.registry.add_counter(transfer_name("retries"), RETRIES, &labels))
         };
         error_kinds(Stage::Source).iter().map(with_counter).collect()
     }
 
-    fn add_seconds(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> SecondsCounter {
-        self.add_series(name, labels, |name, labels| self.registry.add_seconds_counter(name, help, labels))
+    fn add_seconds(
+        &self,
+        name: &str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+    ) -> SecondsCounter {
+        self.add_series(name, labels, |name, labels| {
+            self.registry.add_seconds_counter(name, help, labels)
+        })
     }
 
     /// Registers a series with `add` and, if it has a deprecated name, under that name as well.
@@ -130,13 +141,19 @@ impl MetricNames<'_> {
         labels: &[(&str, &str)],
         add: impl FnOnce(Cow<'static, str>, &[(&str, &str)]) -> V,
     ) -> V {
-        let value = add(transfer_name(name).into(), &[&[("program", self.program)], labels].concat());
+        let value =
+            add(transfer_name(name).into(), &[&[("program", self.program)], labels].concat());
         self.show_old_name(name, labels, &value);
         value
     }
 
     /// Exports `value` of the series `name` under its deprecated name as well, if it has one.
-    fn show_old_name<V: Clone + Into<MetricValue>>(&self, name: &str, labels: &[(&str, &str)], value: &V) {
+    fn show_old_name<V: Clone + Into<MetricValue>>(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: &V,
+    ) {
         if let Some((_, old_name)) = self.deprecated.iter().find(|(current, _)| *current == name) {
             self.registry.add_deprecated(old_name, &transfer_name(name), labels, value.clone());
         }
@@ -174,7 +191,9 @@ impl Observer for CountedTransfer {
 
     fn record_retry(&self, kind: SourceErrorKind) {
         self.metrics.all_retries.add(1);
-        if let Some((_, counter)) = self.metrics.retries.iter().find(|(known, _)| *known == kind.name()) {
+        if let Some((_, counter)) =
+            self.metrics.retries.iter().find(|(known, _)| *known == kind.name())
+        {
             counter.add(1);
         }
     }
@@ -221,7 +240,10 @@ mod tests {
             (source(SourceErrorKind::NotResumable), ["source", "not-resumable"]),
             (source(SourceErrorKind::Invalid), ["source", "invalid"]),
             (source(SourceErrorKind::Io), ["source", "io"]),
-            (Error::Checksum { expected: String::new(), calculated: String::new() }, ["source", "checksum"]),
+            (
+                Error::Checksum { expected: String::new(), calculated: String::new() },
+                ["source", "checksum"],
+            ),
             (DecodeError::Truncated { codec, offset: 1 }.into(), ["decode", "truncated"]),
             (DecodeError::TrailingGarbage { codec, offset: 1 }.into(), ["decode", "corrupt"]),
             (DecodeError::Barren { codec, consumed: 2, decoded: 1 }.into(), ["decode", "barren"]),
@@ -229,8 +251,14 @@ mod tests {
             (DecodeError::TooDeep { limit: 4 }.into(), ["decode", "unsupported"]),
             (FormatError::Endless { passed: 2, most: 1 }.into(), ["format", "endless"]),
             (FormatError::Parking { parked: 2, budget: 1 }.into(), ["format", "memory"]),
-            (FormatError::TooLarge { virtual_size: 2, available: 1 }.into(), ["format", "too-large"]),
-            (FormatError::Base { found: String::new(), expected: String::new() }.into(), ["format", "base"]),
+            (
+                FormatError::TooLarge { virtual_size: 2, available: 1 }.into(),
+                ["format", "too-large"],
+            ),
+            (
+                FormatError::Base { found: String::new(), expected: String::new() }.into(),
+                ["format", "base"],
+            ),
             (target(std::io::Error::other(TargetRefusedError::InUse)), ["target", "refused"]),
             (target(Errno::NOSPC), ["target", "no-space"]),
             (target(Errno::IO), ["target", "io"]),
@@ -257,8 +285,12 @@ mod tests {
     #[test]
     fn retries_and_times_add_up() {
         let registry = MetricsRegistry::default();
-        let figures =
-            TransferMetrics::new(&registry, "x", writer_troubles(), &[("retries", "cdi_x_retries_total")]);
+        let figures = TransferMetrics::new(
+            &registry,
+            "x",
+            writer_troubles(),
+            &[("retries", "cdi_x_retries_total")],
+        );
         let figures = CountedTransfer::new(Arc::new(figures));
         figures.record_retry(SourceErrorKind::Connect);
         figures.record_retry(SourceErrorKind::Status(503));

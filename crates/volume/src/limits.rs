@@ -58,7 +58,10 @@ pub fn left_bytes() -> u64 {
 pub fn memory_limit(text: &str) -> Result<u64, String> {
     let bytes = quantity::parse_bytes(text).map_err(|error| error.to_string())?;
     if bytes < RESERVE_BYTES {
-        return Err(format!("the process itself needs {}Mi: give at least that", RESERVE_BYTES >> 20));
+        return Err(format!(
+            "the process itself needs {}Mi: give at least that",
+            RESERVE_BYTES >> 20
+        ));
     }
     Ok(bytes)
 }
@@ -110,7 +113,11 @@ impl TransferLimits {
 
     /// Returns options for a reader that applies these limits, ends soon after `stop` is
     /// cancelled, and reports to `observer`.
-    pub fn read_options(&self, stop: CancellationToken, observer: Arc<dyn Observer>) -> ReadOptions {
+    pub fn read_options(
+        &self,
+        stop: CancellationToken,
+        observer: Arc<dyn Observer>,
+    ) -> ReadOptions {
         ReadOptions {
             limit_rate: self.limit_rate,
             speed_limit: self
@@ -159,7 +166,10 @@ mod tests {
     #[test]
     fn a_memory_limit_below_the_needs_of_the_process_is_refused() {
         assert_eq!(memory_limit("64Mi"), Ok(RESERVE_BYTES));
-        assert_eq!(memory_limit("63Mi"), Err("the process itself needs 64Mi: give at least that".to_owned()));
+        assert_eq!(
+            memory_limit("63Mi"),
+            Err("the process itself needs 64Mi: give at least that".to_owned())
+        );
         memory_limit("much").unwrap_err();
     }
 

@@ -55,7 +55,9 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
         ProductKind::Delta => MERGE,
     };
     match error {
-        Error::Decode(DecodeError::Empty | DecodeError::ShortHeader { .. }) => format!("{INFO}{error}"),
+        Error::Decode(DecodeError::Empty | DecodeError::ShortHeader { .. }) => {
+            format!("{INFO}{error}")
+        }
         Error::Source(_) if phase == TransferPhase::Info => format!("{INFO}{error}"),
         // CDI's controllers search for this wording and then report that the source is at fault.
         Error::Source(_) => format!("{transfer}failed to pull image: {error}"),
@@ -132,7 +134,10 @@ mod tests {
                 "Unable to obtain information about data source: could not process image header: unexpected EOF: \
                  64 bytes are not a disk image; is it an error page?",
             ),
-            (disk(cut(), TransferPhase::Info), "Unable to obtain information about data source: cut"),
+            (
+                disk(cut(), TransferPhase::Info),
+                "Unable to obtain information about data source: cut",
+            ),
             (
                 disk(cut(), TransferPhase::Transfer),
                 "Unable to transfer source data to target file: failed to pull image: cut",
@@ -163,7 +168,11 @@ mod tests {
                  quota exceeded",
             ),
             (
-                transfer_error_message(&cut().into(), TransferPhase::Transfer, ProductKind::Directory),
+                transfer_error_message(
+                    &cut().into(),
+                    TransferPhase::Transfer,
+                    ProductKind::Directory,
+                ),
                 "Unable to transfer source data to target directory: failed to pull image: cut",
             ),
         ] {

@@ -50,14 +50,20 @@ pub struct TargetVolume {
 impl TargetVolume {
     /// Returns the volume of a pod, on which `made` will be written. The target is in block mode
     /// if its device node exists.
-    pub fn for_pod(paths: &PodPaths, requested: Option<u64>, made: ProductKind) -> Result<Self, TargetError> {
+    pub fn for_pod(
+        paths: &PodPaths,
+        requested: Option<u64>,
+        made: ProductKind,
+    ) -> Result<Self, TargetError> {
         let device = paths.block_device();
         match made {
             _ if device.exists() => Self::on_device(device),
             ProductKind::Disk => Self::with_new_file(paths.disk_image(), requested),
             // A directory keeps the files that it already contains, so nothing is removed here.
             ProductKind::Directory => Self::on_filesystem(paths.disk_image(), requested),
-            ProductKind::Delta | ProductKind::Changes => Self::with_existing_file(paths.disk_image()),
+            ProductKind::Delta | ProductKind::Changes => {
+                Self::with_existing_file(paths.disk_image())
+            }
         }
     }
 
@@ -102,8 +108,9 @@ impl TargetVolume {
 
     /// Returns the volume of an existing disk image that is changed in place and may grow.
     fn with_existing_file(path: PathBuf) -> Result<Self, TargetError> {
-        let length =
-            std::fs::metadata(&path).map_err(|source| TargetError::new("open", &path, source))?.len();
+        let length = std::fs::metadata(&path)
+            .map_err(|source| TargetError::new("open", &path, source))?
+            .len();
         let volume = Self::on_filesystem(path, None)?;
         Ok(Self { available: length.saturating_add(volume.free), ..volume })
     }
@@ -155,8 +162,12 @@ impl TargetVolume {
 mod tests {
     use super::*;
 
-    const WANTED: DiskRequest =
-        DiskRequest { size: Some(1 << 30), overhead: 0.0, preallocate: false, cache: CacheMode::Auto };
+    const WANTED: DiskRequest = DiskRequest {
+        size: Some(1 << 30),
+        overhead: 0.0,
+        preallocate: false,
+        cache: CacheMode::Auto,
+    };
 
     fn file(available: u64, free: u64) -> TargetVolume {
         TargetVolume { path: "/data/disk.img".into(), is_device: false, available, free }

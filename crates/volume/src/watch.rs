@@ -61,7 +61,9 @@ impl PhaseTracker {
             (TransferPhase::Info, _) if self.is_conversion => return,
             (TransferPhase::Info, _) => "Info",
             (TransferPhase::Transfer, _) if self.is_conversion => "Convert",
-            (TransferPhase::Transfer, ProductKind::Disk | ProductKind::Changes) => "TransferDataFile",
+            (TransferPhase::Transfer, ProductKind::Disk | ProductKind::Changes) => {
+                "TransferDataFile"
+            }
             (TransferPhase::Transfer, ProductKind::Directory) => "TransferDataDir",
             (TransferPhase::Transfer, ProductKind::Delta) => "MergeDelta",
             (TransferPhase::Resize, _) => "Resize",
@@ -100,9 +102,12 @@ mod tests {
     #[test]
     fn the_last_phase_is_remembered() {
         let phases = PhaseTracker::new(ProductKind::Disk);
-        for phase in
-            [TransferPhase::Info, TransferPhase::Transfer, TransferPhase::Resize, TransferPhase::Complete]
-        {
+        for phase in [
+            TransferPhase::Info,
+            TransferPhase::Transfer,
+            TransferPhase::Resize,
+            TransferPhase::Complete,
+        ] {
             phases.begin_phase(phase);
             assert_eq!(phases.current_phase(), phase);
         }

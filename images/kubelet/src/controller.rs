@@ -76,7 +76,9 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         variable("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", ""),
         variable("IMPORTER_CHECKSUM", ""),
     ];
-    for (name, key) in [("IMPORTER_ACCESS_KEY_ID", "accessKeyId"), ("IMPORTER_SECRET_KEY", "secretKey")] {
+    for (name, key) in
+        [("IMPORTER_ACCESS_KEY_ID", "accessKeyId"), ("IMPORTER_SECRET_KEY", "secretKey")]
+    {
         env.extend(import.secret.map(|secret| variable_of_secret(name, secret, key)));
     }
     if let Some(certificates) = import.certificates {
@@ -85,12 +87,15 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         env.push(variable("IMPORTER_CERT_DIR", "/certs"));
     }
     if let Some(certificates) = import.proxy_certificates {
-        volumes.push(json!({ "name": "cdi-proxy-cert-vol", "configMap": { "name": certificates } }));
+        volumes
+            .push(json!({ "name": "cdi-proxy-cert-vol", "configMap": { "name": certificates } }));
         mounts.push(json!({ "name": "cdi-proxy-cert-vol", "mountPath": "/proxycerts/" }));
         env.push(variable("IMPORTER_PROXY_CERT_DIR", "/proxycerts/"));
     }
     if let Some(certificates) = import.cluster_certificates {
-        volumes.push(json!({ "name": "cdi-trusted-ca-cert-vol", "configMap": { "name": certificates } }));
+        volumes.push(
+            json!({ "name": "cdi-trusted-ca-cert-vol", "configMap": { "name": certificates } }),
+        );
         mounts.push(json!({ "name": "cdi-trusted-ca-cert-vol", "mountPath": "/trustedcacerts/" }));
         env.push(variable("IMPORTER_TRUSTED_CA_DIR", "/trustedcacerts/"));
     }
@@ -316,8 +321,9 @@ pub fn bare(container: Value) -> Pod {
 }
 
 pub(crate) fn spec(containers: &[Value], volumes: &[Value], hosts: &[Host<'_>]) -> Value {
-    let aliases =
-        hosts.iter().map(|(name, address)| json!({ "ip": address.to_string(), "hostnames": [name] }));
+    let aliases = hosts
+        .iter()
+        .map(|(name, address)| json!({ "ip": address.to_string(), "hostnames": [name] }));
     json!({
         "restartPolicy": "OnFailure",
         "enableServiceLinks": false,
@@ -333,9 +339,16 @@ pub(crate) fn pod(spec: &Value) -> Pod {
 }
 
 /// Mounts the claim at `folder`, or attaches its device.
-fn attach(container: &mut Value, claim: &Claim, volume: &str, folder: &str, mut mounts: Vec<Value>) {
+fn attach(
+    container: &mut Value,
+    claim: &Claim,
+    volume: &str,
+    folder: &str,
+    mut mounts: Vec<Value>,
+) {
     if claim.is_block() {
-        container["volumeDevices"] = json!([{ "name": volume, "devicePath": "/dev/cdi-block-volume" }]);
+        container["volumeDevices"] =
+            json!([{ "name": volume, "devicePath": "/dev/cdi-block-volume" }]);
     } else {
         mounts.push(json!({ "name": volume, "mountPath": folder }));
     }

@@ -57,13 +57,18 @@ impl Image {
         };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/images");
         let archive = folder.join(format!("{}-{architecture}.oci.tar", self.name()));
-        assert!(archive.exists(), "{} is not there: run images/build.sh --profile dev", archive.display());
+        assert!(
+            archive.exists(),
+            "{} is not there: run images/build.sh --profile dev",
+            archive.display()
+        );
         archive
     }
 
     /// The image's ID in podman.
     pub fn id(self) -> &'static str {
-        static IDS: [OnceLock<String>; Image::ALL.len()] = [const { OnceLock::new() }; Image::ALL.len()];
+        static IDS: [OnceLock<String>; Image::ALL.len()] =
+            [const { OnceLock::new() }; Image::ALL.len()];
         let place = Self::ALL.iter().position(|image| *image == self).or_fail("an image");
         IDS[place].get_or_init(|| load(&self.archive()))
     }

@@ -59,8 +59,10 @@ impl Network {
     pub fn sandbox(&self) -> Sandbox {
         let last = self.pods.fetch_add(1, Ordering::Relaxed) + 1;
         let [a, b, c, _] = NODE.octets();
-        let sandbox =
-            Sandbox { name: format!("{}-{last}", self.name), address: Ipv4Addr::new(a, b, c, last) };
+        let sandbox = Sandbox {
+            name: format!("{}-{last}", self.name),
+            address: Ipv4Addr::new(a, b, c, last),
+        };
         let plug = format!("pod{last}");
         ip(&["netns", "add", &sandbox.name]);
         let ends = ["link", "add", &plug, "type", "veth", "peer", "name", "eth0"];

@@ -93,7 +93,8 @@ impl Claim {
     /// Names of the files in the folder, sorted, without `lost+found`.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path()).or_fail("the folder of a claim");
-        let names = entries.map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned());
+        let names = entries
+            .map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned());
         let mut names: Vec<_> = names.filter(|name| name != "lost+found").collect();
         names.sort();
         names

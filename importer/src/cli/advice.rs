@@ -50,12 +50,15 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
         Error::Target(error) => (error.to_string(), target_advice(error)),
         Error::Thread(_) | Error::Stopped => (error.to_string(), None),
     };
-    let names_source = matches!(error, Error::Decode(_) | Error::Format(_) | Error::Checksum { .. });
+    let names_source =
+        matches!(error, Error::Decode(_) | Error::Format(_) | Error::Checksum { .. });
     let place = source.filter(|source| names_source && !text.contains(source));
     let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
     // Advice in the error's own text is more specific, so no further advice is added to it.
-    let advice =
-        advice.filter(|_| !has_advice(&text)).map(|advice| format!("; {advice}")).unwrap_or_default();
+    let advice = advice
+        .filter(|_| !has_advice(&text))
+        .map(|advice| format!("; {advice}"))
+        .unwrap_or_default();
     format!("{place}{text}{advice}")
 }
 
@@ -71,7 +74,9 @@ fn source_advice(error: &SourceError) -> Option<String> {
     let advice = code.map(|(_, advice)| *advice);
     let of_kind = match error.kind() {
         SourceErrorKind::Connect => Some("is the address right, and is its server running?"),
-        SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed => Some("try again"),
+        SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed => {
+            Some("try again")
+        }
         _ => None,
     };
     advice.or(of_kind).map(str::to_owned)
@@ -123,7 +128,9 @@ fn format_advice(error: &FormatError) -> Option<String> {
         FormatError::Base { found, expected } if is_path_of(expected, found) => {
             "--base takes the name without directories"
         }
-        FormatError::NamedBase { .. } => "if the target is its base disk, pass the name with --base",
+        FormatError::NamedBase { .. } => {
+            "if the target is its base disk, pass the name with --base"
+        }
         FormatError::Base { .. } => "apply the delta to the disk that it was made from",
         FormatError::Archive(error) => match error.kind {
             ArchiveErrorKind::NotTar => {
@@ -161,7 +168,9 @@ fn target_advice(error: &TargetError) -> Option<String> {
             "a target is a file or a block device on this machine"
         }
         ErrorKind::NotFound => match folder.filter(|folder| !folder.exists()) {
-            Some(folder) => return Some(format!("create the directory {} first", folder.display())),
+            Some(folder) => {
+                return Some(format!("create the directory {} first", folder.display()));
+            }
             None if error.action == "create" => "choose another directory",
             None if error.action == "statfs" => "create the directory first",
             None => "make it first",
@@ -181,7 +190,10 @@ mod tests {
     fn a_sentence_names_the_source_and_one_remedy() {
         let truncated = Error::from(DecodeError::Truncated { codec: "gzip", offset: 5 });
         let said = describe(&truncated, Some("disk.gz"));
-        assert_eq!(said, "disk.gz: the gzip stream is truncated after 5 compressed bytes; fetch it again");
+        assert_eq!(
+            said,
+            "disk.gz: the gzip stream is truncated after 5 compressed bytes; fetch it again"
+        );
         let unsupported = Error::from(FormatError::from(diskimage::Error::NothingToCheck));
         assert!(describe(&unsupported, None).starts_with("the image is raw"));
         let connect = SourceError::new(SourceErrorKind::Connect, "TLS with h: is it http://?");

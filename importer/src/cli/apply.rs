@@ -18,16 +18,27 @@ use super::target;
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
     // After a failure the disk stays in place, so that the delta can be applied again.
-    job::run_job(&arguments.job.clone(), move |context| apply_delta(&arguments, context), summary_line)
+    job::run_job(
+        &arguments.job.clone(),
+        move |context| apply_delta(&arguments, context),
+        summary_line,
+    )
 }
 
-fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaReport, ImporterCommandError> {
+fn apply_delta(
+    arguments: &ApplyArgs,
+    context: &JobContext,
+) -> Result<DeltaReport, ImporterCommandError> {
     target::check_target(&arguments.target)?;
     let limits = &arguments.source.limits;
     let reading = job::read_options(&arguments.job.transfer, limits, context);
     let is_checked = reading.checksum.is_some();
-    let source =
-        job::open_source(&arguments.source, context, is_checked, "a delta is qcow2, or a VMware disk")?;
+    let source = job::open_source(
+        &arguments.source,
+        context,
+        is_checked,
+        "a delta is qcow2, or a VMware disk",
+    )?;
     let source = match arguments.backup_type {
         Some(backup) => open_ranges(arguments, backup, source, &reading)?,
         None => source,
@@ -44,7 +55,8 @@ fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaRepor
         preallocated: false,
         cache: CacheMode::Auto,
     };
-    let applied = delta::apply_delta(&*source, &base, &reading, &job::write_options(&arguments.job.transfer));
+    let applied =
+        delta::apply_delta(&*source, &base, &reading, &job::write_options(&arguments.job.transfer));
     applied.map_err(of_source(|| source.name()))
 }
 
@@ -56,7 +68,8 @@ fn open_ranges(
     reading: &ReadOptions,
 ) -> Result<Box<dyn Source>, ImporterCommandError> {
     if reading.checksum.is_some() || source.changed_ranges().is_some() {
-        let what = "--ranges reads a part of a disk: leave out --checksum and --previous-checkpoint";
+        let what =
+            "--ranges reads a part of a disk: leave out --checksum and --previous-checkpoint";
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }
     let backup = match backup {

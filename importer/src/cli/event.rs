@@ -40,5 +40,11 @@ pub(super) enum ImportEvent<'a> {
         warnings: Vec<String>,
     },
     /// The last line of an import that failed.
-    Error { message: String, stage: Option<&'static str>, code: u8, retries: u64, warnings: Vec<String> },
+    Error {
+        message: String,
+        stage: Option<&'static str>,
+        code: u8,
+        retries: u64,
+        warnings: Vec<String>,
+    },
 }

@@ -44,7 +44,9 @@ pub(super) fn of_source<E: Into<ImporterCommandError>>(
     name: impl FnOnce() -> String,
 ) -> impl FnOnce(E) -> ImporterCommandError {
     |error| match error.into() {
-        ImporterCommandError::Transfer(error, None) => ImporterCommandError::Transfer(error, Some(name())),
+        ImporterCommandError::Transfer(error, None) => {
+            ImporterCommandError::Transfer(error, Some(name()))
+        }
         other => other,
     }
 }
@@ -52,11 +54,17 @@ pub(super) fn of_source<E: Into<ImporterCommandError>>(
 impl FailedCommand for ImporterCommandError {
     fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped, _) => ExitReason::Internal,
+            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped, _) => {
+                ExitReason::Internal
+            }
             Self::Usage(_) => ExitReason::Usage,
             Self::Transfer(Error::Source(_), _) => ExitReason::Source,
-            Self::Transfer(Error::Format(format), _) if format.is_too_large() => ExitReason::NoSpace,
-            Self::Transfer(Error::Decode(_) | Error::Format(_), _) | Self::Damaged(..) => ExitReason::Image,
+            Self::Transfer(Error::Format(format), _) if format.is_too_large() => {
+                ExitReason::NoSpace
+            }
+            Self::Transfer(Error::Decode(_) | Error::Format(_), _) | Self::Damaged(..) => {
+                ExitReason::Image
+            }
             Self::Transfer(Error::Checksum { .. }, _) => ExitReason::Checksum,
             Self::Transfer(Error::Target(target), _) if target.is_no_space() => ExitReason::NoSpace,
             Self::Transfer(Error::Target(_), _) => ExitReason::Target,
@@ -128,7 +136,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_failure_has_its_documented_code() {
-        let checksum = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        let checksum =
+            Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
         let too_large = FormatError::TooLarge { virtual_size: 2, available: 1 };
         let not_found = SourceError::new(SourceErrorKind::Status(404), "no");
         for (failure, code) in [

@@ -83,15 +83,19 @@ fn transfer_source(
     writing: &WriteOptions,
 ) -> Result<TransferReport, ImporterCommandError> {
     tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");
-    let transferred = transfer::transfer_image(source, content.payload_kind(), target, reading, writing);
+    let transferred =
+        transfer::transfer_image(source, content.payload_kind(), target, reading, writing);
     transferred.map_err(of_source(|| source.name()))
 }
 
 /// Runs a command that writes a whole disk, with logging, progress and a summary.
 pub(super) fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
     let verb = job.verb;
-    let display =
-        ProgressDisplay::from_args(super::PROGRAM, job.write.shown.progress, &job.write.shown.output);
+    let display = ProgressDisplay::from_args(
+        super::PROGRAM,
+        job.write.shown.progress,
+        &job.write.shown.output,
+    );
     let watch = Arc::new(TransferWatch::default());
     let started = Instant::now();
     let result = display.run_watched(TransferView::new(Arc::clone(&watch)), || {
@@ -114,7 +118,10 @@ pub(super) fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
     result.map(drop)
 }
 
-fn run_transfer(job: ImportJob, context: &JobContext) -> Result<TransferReport, ImporterCommandError> {
+fn run_transfer(
+    job: ImportJob,
+    context: &JobContext,
+) -> Result<TransferReport, ImporterCommandError> {
     let arguments = &job.write;
     // The target is checked before the source is opened, so that a mistake on the command line
     // causes no request.

@@ -21,7 +21,9 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
         let source = match context.open_image(&arguments.source, false) {
-            Err(error) => return artifact_disks(error).map(|disks| (arguments.source.source, disks)),
+            Err(error) => {
+                return artifact_disks(error).map(|disks| (arguments.source.source, disks));
+            }
             opened => opened?,
         };
         let inspected = inspect_image(&*source, arguments.source.content.payload_kind(), &reading);
@@ -85,7 +87,8 @@ fn disks_as_json(name: &str, disks: &[ArtifactDisk]) -> Value {
             "stated_size": disk.stated_size,
         })
     };
-    let mut object = json!({ "source": name, "disks": disks.iter().map(as_json).collect::<Vec<_>>() });
+    let mut object =
+        json!({ "source": name, "disks": disks.iter().map(as_json).collect::<Vec<_>>() });
     // No field is ever absent.
     for field in FIELDS_OF_IMAGES {
         object[field] = Value::Null;
@@ -150,7 +153,8 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     row("source size", image.source_bytes.map_or_else(|| "unknown".to_owned(), size_text));
     row("compression", list_text(image.layers.iter().map(ToString::to_string)));
     row("format", image.format.to_string());
-    let unknown = if image.refused.is_some() { "unknown" } else { "unknown until everything is read" };
+    let unknown =
+        if image.refused.is_some() { "unknown" } else { "unknown until everything is read" };
     row("virtual size", image.virtual_size.map_or_else(|| unknown.to_owned(), size_text));
     if let Some(bytes) = image.allocated_bytes {
         row("allocated", size_text(bytes));
@@ -212,7 +216,10 @@ mod tests {
     fn a_volume_of_the_suggested_size_holds_the_disk() {
         for size in [0, 1, 1 << 20, (1 << 20) + 1, 5 << 30, 2_276_332_667, 1 << 44] {
             for overhead in [0.0, 0.055, 0.06, 0.5] {
-                assert!(usable_space(volume_size(size, overhead), overhead) >= size, "{size} {overhead}");
+                assert!(
+                    usable_space(volume_size(size, overhead), overhead) >= size,
+                    "{size} {overhead}"
+                );
             }
         }
     }
@@ -240,7 +247,8 @@ mod tests {
             refused: None,
             changed: None,
         };
-        let fields = |object: &Value| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let fields =
+            |object: &Value| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(fields(&as_json("", &image, 0.0)), fields(&disks_as_json("", &[])));
     }
 

@@ -75,13 +75,17 @@ where
         let (handle, stop) = (Handle::current(), shutdown.cancel_token().clone());
         let context = JobContext { handle, stop, observer };
         let job = move || job(context);
-        let result = match background::run_job(&shutdown, COMMAND_GRACE, disk::remove_unfinished, job).await {
-            JobOutcome::Returned(result) => result,
-            JobOutcome::Failed(sentence) => Err(ImporterCommandError::Internal(sentence)),
-            JobOutcome::Overdue(signal) => Err(ImporterCommandError::Signalled(signal)),
-        };
+        let result =
+            match background::run_job(&shutdown, COMMAND_GRACE, disk::remove_unfinished, job).await
+            {
+                JobOutcome::Returned(result) => result,
+                JobOutcome::Failed(sentence) => Err(ImporterCommandError::Internal(sentence)),
+                JobOutcome::Overdue(signal) => Err(ImporterCommandError::Signalled(signal)),
+            };
         // After a signal, an error is only its consequence, so the signal is reported instead.
-        result.map_err(|failed| shutdown.first_signal().map_or(failed, ImporterCommandError::Signalled))
+        result.map_err(|failed| {
+            shutdown.first_signal().map_or(failed, ImporterCommandError::Signalled)
+        })
     })
 }
 

@@ -93,13 +93,13 @@ impl JobContext {
             )?,
             ..source_options(arguments)
         };
-        let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(|error| match error
-            .to_string()
-        {
-            text if text.starts_with("unable to parse") => {
-                usage_error(format!("{text}; write https://HOST:PORT/PATH"))
+        let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(|error| {
+            match error.to_string() {
+                text if text.starts_with("unable to parse") => {
+                    usage_error(format!("{text}; write https://HOST:PORT/PATH"))
+                }
+                text => usage_error(text),
             }
-            text => usage_error(text),
         })?;
         check_options(arguments, place.kind(), place.is_local()).map_err(usage_error)?;
         place.check_request(credentials.as_ref()).map_err(|error| match place.kind() {
@@ -176,7 +176,9 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     let default = RetryPolicy::default();
     let is_limited = arguments.retries.is_some() || arguments.no_progress_timeout.is_some();
     RetryPolicy {
-        no_progress_limit: arguments.no_progress_timeout.map_or(default.no_progress_limit, |time| time.0),
+        no_progress_limit: arguments
+            .no_progress_timeout
+            .map_or(default.no_progress_limit, |time| time.0),
         retries: arguments.retries,
         first_attempts: default.first_attempts.filter(|_| !is_limited),
         ..default
@@ -226,7 +228,9 @@ fn usage_error(error: impl std::fmt::Display) -> ImporterCommandError {
     ImporterCommandError::Usage(error.to_string())
 }
 
-fn read_credentials(arguments: &SourceArgs) -> Result<Option<BasicCredentials>, ImporterCommandError> {
+fn read_credentials(
+    arguments: &SourceArgs,
+) -> Result<Option<BasicCredentials>, ImporterCommandError> {
     let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
         return Ok(None);
     };
@@ -250,11 +254,16 @@ fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterComm
 }
 
 /// Parses `line` as a header. `option` is the option that contained it, for error messages.
-fn parse_extra_header(line: &str, secret: bool, option: &str) -> Result<ExtraHeader, ImporterCommandError> {
+fn parse_extra_header(
+    line: &str,
+    secret: bool,
+    option: &str,
+) -> Result<ExtraHeader, ImporterCommandError> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
         Ok(None) => {
-            let what = format!("{option}: it has no colon: an extra header must look like 'Name: value'");
+            let what =
+                format!("{option}: it has no colon: an extra header must look like 'Name: value'");
             Err(ImporterCommandError::Usage(what))
         }
         Err(error) => Err(usage_error(error)),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::observe::Stage;
-use program::progress::{BinaryBytes, JobMoment, WaitState, WatchedJob, bytes_per_second, emit_event};
+use program::progress::{
+    BinaryBytes, JobMoment, WaitState, WatchedJob, bytes_per_second, emit_event,
+};
 
 use super::event::ImportEvent;
 use super::watch::TransferWatch;
@@ -79,11 +81,13 @@ impl WatchedJob for TransferView {
             times,
         };
         let last = std::mem::replace(&mut self.logged, now);
-        let rate = |now: u64, last: u64| BinaryBytes(bytes_per_second(now.saturating_sub(last), period));
-        let shares = Stage::ALL.into_iter().zip(times).zip(last.times).map(|((stage, now), last)| {
-            let percent = now.saturating_sub(last).as_secs_f64() * 100.0 / period.as_secs_f64();
-            format!("{stage} {percent:.0} %")
-        });
+        let rate =
+            |now: u64, last: u64| BinaryBytes(bytes_per_second(now.saturating_sub(last), period));
+        let shares =
+            Stage::ALL.into_iter().zip(times).zip(last.times).map(|((stage, now), last)| {
+                let percent = now.saturating_sub(last).as_secs_f64() * 100.0 / period.as_secs_f64();
+                format!("{stage} {percent:.0} %")
+            });
         tracing::debug!(
             "read {}/s, wrote {}/s; busy: {}",
             rate(self.logged.source_bytes, last.source_bytes),
@@ -94,7 +98,8 @@ impl WatchedJob for TransferView {
 }
 
 fn progress_line(watch: &TransferWatch, speed: u64, seconds_left: Option<u64>) -> String {
-    let (position, written) = (BinaryBytes(watch.consumed_bytes()), BinaryBytes(watch.written_bytes()));
+    let (position, written) =
+        (BinaryBytes(watch.consumed_bytes()), BinaryBytes(watch.written_bytes()));
     let speed = BinaryBytes(speed);
     match (watch.total_bytes(), watch.permille()) {
         (Some(total), Some(permille)) => {
@@ -121,12 +126,18 @@ mod tests {
         let watch = TransferWatch::default();
         watch.source_position(3 << 20, None);
         watch.record_bytes(ByteCount::Target, 1 << 20);
-        assert_eq!(progress_line(&watch, 1 << 20, None), "3.00 MiB read, 1.00 MiB written, 1.00 MiB/s");
+        assert_eq!(
+            progress_line(&watch, 1 << 20, None),
+            "3.00 MiB read, 1.00 MiB written, 1.00 MiB/s"
+        );
         watch.source_position(3 << 20, Some(8 << 20));
         assert_eq!(
             progress_line(&watch, 1 << 20, Some(5)),
             "37.5 %, 3.00 MiB of 8.00 MiB read, 1.00 MiB written, 1.00 MiB/s, 5 s left"
         );
-        assert!(!progress_line(&watch, 0, None).contains("left"), "no remaining time while nothing moves");
+        assert!(
+            !progress_line(&watch, 0, None).contains("left"),
+            "no remaining time while nothing moves"
+        );
     }
 }

@@ -73,18 +73,23 @@ fn creation_time(path: &Path) -> Option<String> {
     const PATTERN: &str = "-0000-00-00_00-00-00";
     let folder = path.parent()?.file_name()?.to_str()?;
     let stamp = folder.get(folder.len().checked_sub(PATTERN.len())?..)?;
-    let fits =
-        |(found, wanted): (u8, u8)| if wanted == b'0' { found.is_ascii_digit() } else { found == wanted };
+    let fits = |(found, wanted): (u8, u8)| {
+        if wanted == b'0' { found.is_ascii_digit() } else { found == wanted }
+    };
     let time = stamp.strip_prefix('-')?;
     stamp.bytes().zip(PATTERN.bytes()).all(fits).then(|| time.to_owned())
 }
 
 /// Reads the list of digests in `list`. It must name the files `backups` in this order, and no
 /// others. Returns the digest of each, and where it is from.
-fn read_manifest(list: &Path, backups: &[PathBuf]) -> Result<Vec<(Checksum, String)>, ImporterCommandError> {
+fn read_manifest(
+    list: &Path,
+    backups: &[PathBuf],
+) -> Result<Vec<(Checksum, String)>, ImporterCommandError> {
     let list_name = list.display();
     let mut text = String::new();
-    let read = File::open(list).and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text));
+    let read = File::open(list)
+        .and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text));
     read.map_err(|error| {
         ImporterCommandError::Usage(format!(
             "cannot read {list_name}: {}; check --manifest",
@@ -147,7 +152,10 @@ mod tests {
     #[test]
     fn the_folder_of_a_backup_has_its_time() {
         let time = |path: &str| creation_time(Path::new(path));
-        assert_eq!(time("vm/b-2026-11-26_12-00-00/b-disk.qcow2").as_deref(), Some("2026-11-26_12-00-00"));
+        assert_eq!(
+            time("vm/b-2026-11-26_12-00-00/b-disk.qcow2").as_deref(),
+            Some("2026-11-26_12-00-00")
+        );
         for other in [
             "b.qcow2",
             "/b.qcow2",
@@ -167,8 +175,14 @@ mod tests {
         let listed = parse_manifest(&text).unwrap();
         let names: Vec<&str> = listed.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["full.qcow2", "a b.qcow2"]);
-        for wrong in ["full.qcow2", "00  full.qcow2", &digest, &format!("{digest}  "), &format!("\\{text}")] {
-            assert_eq!(parse_manifest(&format!("{digest}  a\n{wrong}\n")).unwrap_err(), 2, "{wrong}");
+        for wrong in
+            ["full.qcow2", "00  full.qcow2", &digest, &format!("{digest}  "), &format!("\\{text}")]
+        {
+            assert_eq!(
+                parse_manifest(&format!("{digest}  a\n{wrong}\n")).unwrap_err(),
+                2,
+                "{wrong}"
+            );
         }
     }
 }

@@ -53,9 +53,13 @@ mod tests {
 
     #[test]
     fn files_among_devices_and_standard_output_are_refused() {
-        for path in
-            ["-", "/dev/nosuchdev", "/dev/no-group/volume", "/dev/../dev/nosuchdev", "/dev/shm/../nosuch"]
-        {
+        for path in [
+            "-",
+            "/dev/nosuchdev",
+            "/dev/no-group/volume",
+            "/dev/../dev/nosuchdev",
+            "/dev/shm/../nosuch",
+        ] {
             check_target(Path::new(path)).unwrap_err();
         }
         for path in ["./-", "disk.img", "/dev/null", "/dev/shm/nosuchfile", "/device/nosuchfile"] {

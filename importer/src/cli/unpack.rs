@@ -15,7 +15,11 @@ use super::target;
 pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
     // No clean-up is needed here: incomplete content is not visible, and the next attempt removes
     // it.
-    job::run_job(&arguments.job.clone(), move |context| unpack_archive(&arguments, context), summary_line)
+    job::run_job(
+        &arguments.job.clone(),
+        move |context| unpack_archive(&arguments, context),
+        summary_line,
+    )
 }
 
 fn unpack_archive(

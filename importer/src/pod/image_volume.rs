@@ -45,7 +45,9 @@ pub(super) enum ImageVolumeError {
     Bootc(PathBuf),
     #[error("Cannot locate image file: image directory does not exist")]
     NoFolder,
-    #[error("Cannot locate image file: image file does not exist in image directory - directory is empty")]
+    #[error(
+        "Cannot locate image file: image file does not exist in image directory - directory is empty"
+    )]
     Empty,
     #[error("Cannot locate image file: image directory contains more than one file")]
     SeveralFiles,
@@ -79,9 +81,13 @@ impl ImageVolume {
     }
 
     /// Opens the only file in the image's directory `disk`.
-    pub(super) fn open_disk(&self, stop: CancellationToken) -> Result<FileSource, ImageVolumeError> {
+    pub(super) fn open_disk(
+        &self,
+        stop: CancellationToken,
+    ) -> Result<FileSource, ImageVolumeError> {
         let root = self.root.as_deref().ok_or(ImageVolumeError::NoRoot)?;
-        let failed = |path: &Path, cause: io::Error| ImageVolumeError::Io { path: path.to_owned(), cause };
+        let failed =
+            |path: &Path, cause: io::Error| ImageVolumeError::Io { path: path.to_owned(), cause };
         let folder_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // The mount point is the controller's; everything below it is the image's.
         let image = openat(CWD, root, folder_flags, Mode::empty());
@@ -90,12 +96,13 @@ impl ImageVolume {
             return Err(ImageVolumeError::Bootc(root.join(name)));
         }
         let path = root.join(DISK_FOLDER);
-        let folder = match openat(&image, DISK_FOLDER, folder_flags | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(folder) => folder,
-            Err(Errno::NOENT) => return Err(ImageVolumeError::NoFolder),
-            Err(Errno::LOOP | Errno::NOTDIR) => return Err(ImageVolumeError::NotRegular(path)),
-            Err(errno) => return Err(failed(&path, errno.into())),
-        };
+        let folder =
+            match openat(&image, DISK_FOLDER, folder_flags | OFlags::NOFOLLOW, Mode::empty()) {
+                Ok(folder) => folder,
+                Err(Errno::NOENT) => return Err(ImageVolumeError::NoFolder),
+                Err(Errno::LOOP | Errno::NOTDIR) => return Err(ImageVolumeError::NotRegular(path)),
+                Err(errno) => return Err(failed(&path, errno.into())),
+            };
         let name = only_entry(&folder, &path)?;
         let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
         // Without `NONBLOCK`, opening a pipe that has no writer would block.
@@ -103,7 +110,9 @@ impl ImageVolume {
         let file = match openat(&folder, &*name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
             // A symbolic link; a socket, or a device without a driver.
-            Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => return Err(ImageVolumeError::NotRegular(path)),
+            Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => {
+                return Err(ImageVolumeError::NotRegular(path));
+            }
             Err(errno) => return Err(failed(&path, errno.into())),
         };
         let kind = file.metadata().map_err(|error| failed(&path, error))?.file_type();
@@ -180,14 +189,17 @@ mod tests {
     use super::*;
 
     fn volume(variables: &[(&str, &str)]) -> Option<ImageVolume> {
-        let env: HashMap<_, _> =
-            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let env: HashMap<_, _> = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         ImageVolume::from_env(&EnvReader::new(&env))
     }
 
     #[test]
     fn only_a_container_image_that_the_node_pulls_is_mounted() {
-        let node = [(SOURCE_VARIABLE, "registry"), (PULL_METHOD, "node"), (IMAGE_ROOT_DIR, "/image")];
+        let node =
+            [(SOURCE_VARIABLE, "registry"), (PULL_METHOD, "node"), (IMAGE_ROOT_DIR, "/image")];
         assert_eq!(volume(&node).unwrap().root.as_deref(), Some(Path::new("/image")));
         assert!(volume(&node[..2]).unwrap().root.is_none());
         for other in [(SOURCE_VARIABLE, "http"), (PULL_METHOD, ""), (PULL_METHOD, "pod")] {

@@ -73,7 +73,9 @@ impl PodImport {
         let imported = match remote.made {
             ProductKind::Disk => self.transfer_disk(remote, &*opened.source)?,
             ProductKind::Directory => self.unpack_archive(remote, &*opened.source)?,
-            ProductKind::Delta | ProductKind::Changes => self.apply_delta(remote, &*opened.source)?,
+            ProductKind::Delta | ProductKind::Changes => {
+                self.apply_delta(remote, &*opened.source)?
+            }
         };
         if let Some(checksum) = &imported.digest {
             tracing::info!("Checksum verification passed: {checksum}");
@@ -122,7 +124,11 @@ impl PodImport {
     }
 
     /// Applies the difference to the disk that an earlier stage of a warm import has written.
-    fn apply_delta(&self, remote: &RemoteSource, source: &dyn Source) -> Result<Provenance, PodImportError> {
+    fn apply_delta(
+        &self,
+        remote: &RemoteSource,
+        source: &dyn Source,
+    ) -> Result<Provenance, PodImportError> {
         let base = delta::DeltaBase {
             path: self.volume.path.clone(),
             available: self.volume.available,
@@ -130,8 +136,9 @@ impl PodImport {
             preallocated: self.config.wanted.preallocate,
             cache: self.config.wanted.cache,
         };
-        let report = delta::apply_delta(source, &base, &self.read_options(remote), &self.write_options())
-            .map_err(|error| self.record_failure(&error, remote.made))?;
+        let report =
+            delta::apply_delta(source, &base, &self.read_options(remote), &self.write_options())
+                .map_err(|error| self.record_failure(&error, remote.made))?;
         watch::log_transfer(report.source_bytes, report.written_bytes, &base.path);
         Ok(Provenance { digest: report.checksum, disk_bytes: None })
     }

@@ -46,14 +46,15 @@ fn parse_label(variable: &str) -> Option<(String, String)> {
     const MARK: &str = "KUBEVIRT_IO_";
     let (name, value) = variable.split_once('=')?;
     let (before, after) = name.split_once(MARK)?;
-    let domain: String = before.trim_end_matches('_').split('_').filter(|part| !part.is_empty()).fold(
-        String::new(),
-        |mut domain, part| {
+    let domain: String = before
+        .trim_end_matches('_')
+        .split('_')
+        .filter(|part| !part.is_empty())
+        .fold(String::new(), |mut domain, part| {
             domain.push_str(part);
             domain.push('.');
             domain
-        },
-    );
+        });
     let key = format!("{domain}kubevirt.io/{}", after.replace('_', "-"));
     Some((key.to_lowercase(), value.to_owned()))
 }
@@ -105,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_huge_environment_costs_no_more_than_a_message() {
-        let variables: Vec<_> = (0..200_000).map(|number| format!("KUBEVIRT_IO_L{number:06}=v")).collect();
+        let variables: Vec<_> =
+            (0..200_000).map(|number| format!("KUBEVIRT_IO_L{number:06}=v")).collect();
         let mut message = TerminationMessage::default();
         add_image_labels(&mut message, &variables);
         assert!(message.labels.len() > 100 && message.to_json().is_ok());

@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_wrong_checksum_is_final_and_a_stop_is_not_a_data_error() {
-        let wrong = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        let wrong =
+            Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
         let PodImportError::Final(text) =
             PodImportError::from_transfer(&wrong, TransferPhase::Transfer, ProductKind::Disk)
         else {
@@ -98,7 +99,11 @@ mod tests {
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
         assert!(matches!(PodImportError::from_connect("s3", &stopped), PodImportError::Stopped));
         assert!(matches!(
-            PodImportError::from_transfer(&stopped.into(), TransferPhase::Transfer, ProductKind::Disk),
+            PodImportError::from_transfer(
+                &stopped.into(),
+                TransferPhase::Transfer,
+                ProductKind::Disk
+            ),
             PodImportError::Stopped
         ));
         assert!(matches!(

@@ -59,9 +59,15 @@ async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitRe
         Err(message) => return report_failure(&paths, &message),
     };
     // This is separate from the import, which may hang: the message has to be written even then.
-    let ending = ExitReporter { done_file: config.done_file.clone(), paths: paths.clone(), shutdown };
+    let ending =
+        ExitReporter { done_file: config.done_file.clone(), paths: paths.clone(), shutdown };
     let import = PodImport {
-        watch: Arc::new(PodWatch::new(&registry, IMPORT_PROGRESS, &config.owner_uid, config.phase_tracker())),
+        watch: Arc::new(PodWatch::new(
+            &registry,
+            IMPORT_PROGRESS,
+            &config.owner_uid,
+            config.phase_tracker(),
+        )),
         config,
         paths,
         volume,
@@ -75,7 +81,10 @@ async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitRe
 
 /// Returns the configuration and the volume. The error is the termination message; it is empty
 /// where upstream does not write one.
-fn prepare_import(env: &dyn NamedStrings, paths: &PodPaths) -> Result<(Config, TargetVolume), String> {
+fn prepare_import(
+    env: &dyn NamedStrings,
+    paths: &PodPaths,
+) -> Result<(Config, TargetVolume), String> {
     let config = Config::from_env(env).map_err(|refusal| {
         refusal.log_errors();
         refusal.termination_message()
@@ -134,8 +143,12 @@ impl ExitReporter {
             JobOutcome::Returned(Err(PodImportError::Stopped)) => {
                 self.report_stopped(self.shutdown.first_signal())
             }
-            JobOutcome::Returned(Err(PodImportError::Text(text))) => report_failure(&self.paths, &text),
-            JobOutcome::Failed(text) => report_failure(&self.paths, &format!("{}{text}", message::PROCESS)),
+            JobOutcome::Returned(Err(PodImportError::Text(text))) => {
+                report_failure(&self.paths, &text)
+            }
+            JobOutcome::Failed(text) => {
+                report_failure(&self.paths, &format!("{}{text}", message::PROCESS))
+            }
             JobOutcome::Overdue(signal) => self.report_stopped(Some(signal)),
         }
     }

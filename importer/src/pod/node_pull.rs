@@ -45,12 +45,18 @@ pub(super) fn wait_for_ready(
     loop {
         if file.exists() {
             return read_name(file).map_err(|error| {
-                PodImportError::from_process(format_args!("cannot read {}: {error}", file.display()))
+                PodImportError::from_process(format_args!(
+                    "cannot read {}: {error}",
+                    file.display()
+                ))
             });
         }
         let left = wait.limit.saturating_sub(start.elapsed());
         if left.is_zero() {
-            return Err(PodImportError::Text(format!("Timeout waiting for file {}", file.display())));
+            return Err(PodImportError::Text(format!(
+                "Timeout waiting for file {}",
+                file.display()
+            )));
         }
         std::thread::sleep(wait.poll.min(left));
         if stop.is_cancelled() {
@@ -61,7 +67,10 @@ pub(super) fn wait_for_ready(
 
 fn read_name(file: &Path) -> io::Result<String> {
     let mut text = String::new();
-    io::Read::read_to_string(&mut io::Read::take(fs::File::open(file)?, MAX_READY_BYTES), &mut text)?;
+    io::Read::read_to_string(
+        &mut io::Read::take(fs::File::open(file)?, MAX_READY_BYTES),
+        &mut text,
+    )?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
@@ -121,7 +130,11 @@ fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
 pub(super) fn create_done_file(file: &Path) {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o666).open(file);
     if let Err(error) = created {
-        tracing::error!("cannot create {}: {}", file.display(), datapath::error::errno_text(&error));
+        tracing::error!(
+            "cannot create {}: {}",
+            file.display(),
+            datapath::error::errno_text(&error)
+        );
     }
 }
 
@@ -129,7 +142,8 @@ pub(super) fn create_done_file(file: &Path) {
 mod tests {
     use super::*;
 
-    const SHORT: FileWait = FileWait { poll: Duration::from_millis(1), limit: Duration::from_millis(50) };
+    const SHORT: FileWait =
+        FileWait { poll: Duration::from_millis(1), limit: Duration::from_millis(50) };
 
     fn renamed(name: &str) -> String {
         endpoint_of(&Url::parse("http://localhost:8100/disk.img").unwrap(), name).into()
@@ -154,7 +168,9 @@ mod tests {
     fn waiting_for_the_ready_file_ends_with_the_file_or_a_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let (file, stop) = (folder.path().join("ready"), CancellationToken::new());
-        let Err(PodImportError::Text(text)) = wait_for_ready(&file, SHORT, &stop) else { panic!("no file") };
+        let Err(PodImportError::Text(text)) = wait_for_ready(&file, SHORT, &stop) else {
+            panic!("no file")
+        };
         assert_eq!(text, format!("Timeout waiting for file {}", file.display()));
         fs::write(&file, "fedora.qcow2\n").unwrap();
         assert_eq!(wait_for_ready(&file, SHORT, &stop).unwrap(), "fedora.qcow2");

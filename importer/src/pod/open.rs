@@ -31,7 +31,10 @@ pub(super) struct ConnectedSource {
 impl PodImport {
     /// Opens the source `remote`. Failures to open it are reported apart from failures of the
     /// transfer.
-    pub(super) fn open_source(&self, remote: &RemoteSource) -> Result<ConnectedSource, PodImportError> {
+    pub(super) fn open_source(
+        &self,
+        remote: &RemoteSource,
+    ) -> Result<ConnectedSource, PodImportError> {
         if let Some(image) = &self.config.image_volume {
             return self.open_mounted(image);
         }
@@ -60,13 +63,25 @@ impl PodImport {
             PodImportError::from_image_volume(&error)
         })?;
         tracing::info!("found the disk {} in the mounted image", source.name());
-        Ok(ConnectedSource { source: Box::new(source), remarks: SourceInfo::None, side_container: None })
+        Ok(ConnectedSource {
+            source: Box::new(source),
+            remarks: SourceInfo::None,
+            side_container: None,
+        })
     }
 
     /// Connects to the source. `file_name` is the name of the disk in a side container; it is
     /// empty without one.
-    fn connect_source(&self, remote: &RemoteSource, file_name: &str) -> Result<ConnectedSource, SourceError> {
-        let opened = remote.network.clone().open_network(&self.paths, self.handle.clone(), self.stop.clone());
+    fn connect_source(
+        &self,
+        remote: &RemoteSource,
+        file_name: &str,
+    ) -> Result<ConnectedSource, SourceError> {
+        let opened = remote.network.clone().open_network(
+            &self.paths,
+            self.handle.clone(),
+            self.stop.clone(),
+        );
         let mut network = opened.map_err(|error| {
             SourceError::with_context(SourceErrorKind::Invalid, "Error creating http client", error)
         })?;

@@ -45,7 +45,9 @@ impl Provenance {
             let claimed = message.labels.insert(key.to_owned(), value);
             if message.to_json().is_err() {
                 message.labels.remove(key);
-                tracing::warn!("the label {key} is dropped: it does not fit into the termination message");
+                tracing::warn!(
+                    "the label {key} is dropped: it does not fit into the termination message"
+                );
             } else if claimed.is_some() {
                 tracing::warn!("the label {key} of the image is replaced");
             }
@@ -67,8 +69,10 @@ mod tests {
 
     #[test]
     fn labels_are_valid_and_those_that_cdi_copies() {
-        let facts =
-            Provenance { digest: Some(format!("sha512:{}", "af".repeat(64))), disk_bytes: Some(u64::MAX) };
+        let facts = Provenance {
+            digest: Some(format!("sha512:{}", "af".repeat(64))),
+            disk_bytes: Some(u64::MAX),
+        };
         let mut message = TerminationMessage::default();
         facts.add_labels(&mut message);
         assert_eq!(message.labels.len(), 3);

@@ -60,12 +60,15 @@ impl PopulatorConfig {
         env: &dyn NamedStrings,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
-        let [volume_path] = flags.required_values([VOLUME_PATH]).map_err(|error| error.to_string())?;
+        let [volume_path] =
+            flags.required_values([VOLUME_PATH]).map_err(|error| error.to_string())?;
         let size = parse_size(flags)?;
         let mut reader = EnvReader::new(env);
         let origin = match populator {
             Populator::OpenStack => openstack::read_source(flags, &mut reader)?,
-            Populator::Ovirt if size.is_none() => return Err(format!("-{PVC_SIZE} must be above 0")),
+            Populator::Ovirt if size.is_none() => {
+                return Err(format!("-{PVC_SIZE} must be above 0"));
+            }
             Populator::Ovirt => ovirt::read_source(flags, &mut reader)?,
         };
         let roots = match reader.read_text(CA_CERTIFICATE) {
@@ -104,6 +107,8 @@ fn parse_size(flags: &KlogFlags) -> Result<Option<u64>, String> {
     match text.parse() {
         Ok(0) => Ok(None),
         Ok(size) => Ok(Some(size)),
-        Err(_) => Err(format!("invalid value {text:?} for flag -{PVC_SIZE}: a number of bytes is needed")),
+        Err(_) => {
+            Err(format!("invalid value {text:?} for flag -{PVC_SIZE}: a number of bytes is needed"))
+        }
     }
 }

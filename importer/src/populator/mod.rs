@@ -81,7 +81,12 @@ impl Populator {
         }
     }
 
-    async fn run(self, flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
+    async fn run(
+        self,
+        flags: KlogFlags,
+        env: &dyn NamedStrings,
+        shutdown: ShutdownRequest,
+    ) -> ExitReason {
         let registry = MetricsRegistry::default();
         metrics::serve_metrics(env, registry.clone(), shutdown.cancel_token()).await;
         tracing::info!(version = *program::VERSION, "Starting {}", self.program_name());
@@ -91,13 +96,13 @@ impl Populator {
             Err(refusal) => return report_failure(&refusal),
         };
         let phases = PhaseTracker::new(ProductKind::Disk);
-        let watch = Arc::new(PodWatch::new(&registry, self.progress_metric(), &config.owner_uid, phases));
+        let watch =
+            Arc::new(PodWatch::new(&registry, self.progress_metric(), &config.owner_uid, phases));
         let work = move || populate_volume(config, &watch);
         match job::run_job(&shutdown, POD_GRACE, disk::remove_unfinished, work).await {
             JobOutcome::Returned(Ok(())) => ExitReason::Done,
-            JobOutcome::Returned(Err(PopulateError::Failed(sentence))) | JobOutcome::Failed(sentence) => {
-                report_failure(&sentence)
-            }
+            JobOutcome::Returned(Err(PopulateError::Failed(sentence)))
+            | JobOutcome::Failed(sentence) => report_failure(&sentence),
             JobOutcome::Returned(Err(PopulateError::Stopped)) => {
                 report_stopped(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
             }

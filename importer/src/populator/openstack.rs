@@ -25,7 +25,8 @@ pub(super) fn read_source(
     let Some(access) = GlanceAccess::from_env(reader, NameStyle::Secret) else {
         return Ok(None);
     };
-    let options = GlanceOptions::new(&endpoint, &image_id, access).map_err(|error| error.to_string())?;
+    let options =
+        GlanceOptions::new(&endpoint, &image_id, access).map_err(|error| error.to_string())?;
     Ok(Some(PopulatorSource {
         place: SourceLocation::Glance(options),
         credentials: None,

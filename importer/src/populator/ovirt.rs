@@ -16,7 +16,10 @@ const USER: &str = "user";
 const PASSWORD: &str = "password";
 
 pub(super) const FLAGS: [OwnFlag; 4] = [
-    OwnFlag { name: ENGINE_URL, purpose: "(mandatory) https://ENGINE, with or without /ovirt-engine/api" },
+    OwnFlag {
+        name: ENGINE_URL,
+        purpose: "(mandatory) https://ENGINE, with or without /ovirt-engine/api",
+    },
     OwnFlag { name: DISK_ID, purpose: "(mandatory) the disk's id" },
     OwnFlag { name: "cr-name", purpose: "accepted, no effect" },
     OwnFlag { name: "cr-namespace", purpose: "accepted, no effect" },

@@ -38,20 +38,29 @@ impl PopulateError {
 }
 
 /// Fills the volume and ensures that the data is on the storage medium.
-pub(super) fn populate_volume(config: PopulatorConfig, watch: &Arc<PodWatch>) -> Result<(), PopulateError> {
+pub(super) fn populate_volume(
+    config: PopulatorConfig,
+    watch: &Arc<PodWatch>,
+) -> Result<(), PopulateError> {
     let because = |error: Error| PopulateError::from_error(&error, watch);
-    let options = disk_options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
+    let options =
+        disk_options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
     let stop = config.network.stop.clone();
     let observer = Arc::clone(watch) as Arc<dyn Observer>;
     let mut network = config.network;
     network.observer = Arc::clone(&observer);
-    let opened =
-        sources::open_source(&config.place, &Arc::new(network)).map_err(|error| because(error.into()))?;
+    let opened = sources::open_source(&config.place, &Arc::new(network))
+        .map_err(|error| because(error.into()))?;
     let reading = ReadOptions { full_header: true, ..config.limits.read_options(stop, observer) };
     let writing = WriteOptions { workers: program::job::data_threads(), ..WriteOptions::default() };
-    let report =
-        transfer::transfer_image(&*opened.source, PayloadKind::default(), &options, &reading, &writing)
-            .map_err(because)?;
+    let report = transfer::transfer_image(
+        &*opened.source,
+        PayloadKind::default(),
+        &options,
+        &reading,
+        &writing,
+    )
+    .map_err(because)?;
     volume::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
     watch.finish_progress();
     Ok(())

@@ -106,7 +106,8 @@ fn retry_limits_apply_to_the_first_connection_too() {
     run(&["--retries", "2"]).assert_failure(3, "503");
     run(&["--retries", "3"]).assert_success("a third retry");
     let target = folder.path().join("other.img");
-    let refused = importer("http://127.0.0.1:1/object", &target).args(["--no-progress-timeout", "5"]).run();
+    let refused =
+        importer("http://127.0.0.1:1/object", &target).args(["--no-progress-timeout", "5"]).run();
     refused.assert_failure(3, "connect");
     assert!((5..20).contains(&refused.wall.as_secs()), "{:?}", refused.wall);
 }
@@ -123,7 +124,10 @@ fn fails(script: Script, path: &str, sentences: &[&str]) {
         finished.stderr
     );
     finished.assert_failure(3, "");
-    assert!(!finished.crashed() && !target.exists(), "{sentences:?}: a crash, or a target left behind");
+    assert!(
+        !finished.crashed() && !target.exists(),
+        "{sentences:?}: a crash, or a target left behind"
+    );
 }
 
 #[test]
@@ -131,7 +135,11 @@ fn an_object_that_changed_in_the_middle_is_refused() {
     let body = disk::content(1, 8 << 20);
     let other = Object::new(disk::content(2, 8 << 20), Some("\"v2\""));
     let faults = vec![Fault::CutAt(4 << 20)];
-    fails(Script { faults, replaced: Some((1, other)), ..Script::new(body) }, "/object", &["changed"]);
+    fails(
+        Script { faults, replaced: Some((1, other)), ..Script::new(body) },
+        "/object",
+        &["changed"],
+    );
 }
 
 #[test]
@@ -151,7 +159,8 @@ fn repeated_cuts_without_ranges_fail_and_leave_no_target() {
 #[test]
 fn a_body_that_is_shorter_than_announced_is_never_a_success() {
     let body = disk::content(1, 2 << 20);
-    let lie = Script { framing: Framing::Lie(3 << 20), ranges: Ranges::Refused, ..Script::new(body) };
+    let lie =
+        Script { framing: Framing::Lie(3 << 20), ranges: Ranges::Refused, ..Script::new(body) };
     fails(lie, "/object", &["2097152 of 3145728"]);
 }
 

@@ -53,7 +53,11 @@ impl fmt::Display for Round {
 #[test]
 fn no_killed_transfer_looks_complete() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec { compression: Compression::Zlib, virtual_size: 12 << 20, ..Spec::new(Content::Dense) };
+    let spec = Spec {
+        compression: Compression::Zlib,
+        virtual_size: 12 << 20,
+        ..Spec::new(Content::Dense)
+    };
     let image = spec.build(folder.path(), "image");
     assert!(
         !disk::begins_with_only(&[0, DIRT], &image.raw, FIRST_BYTES),
@@ -76,9 +80,13 @@ fn no_killed_transfer_looks_complete() {
 /// Starts a slow transfer, sends the signal and returns the exit code.
 fn kill(round: &Round, image: &Image, target: &Path) -> i32 {
     let object = if round.raw { &image.raw } else { &image.qcow2 };
-    let moment = Random::new(round.number).below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
-    let running =
-        Program::new(crate::BINARY).args(["import", "-"]).arg(target).stdin(slowly(object.clone())).start();
+    let moment = Random::new(round.number)
+        .below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
+    let running = Program::new(crate::BINARY)
+        .args(["import", "-"])
+        .arg(target)
+        .stdin(slowly(object.clone()))
+        .start();
     // The signal hits the process wherever it is at that moment.
     std::thread::sleep(Duration::from_micros(moment));
     running.signal(round.signal);
@@ -99,7 +107,12 @@ fn slowly(object: PathBuf) -> impl FnOnce(&mut dyn Write) -> std::io::Result<()>
 
 fn check_file(round: &Round, image: &Image, target: &Path, code: i32) {
     if code == 0 {
-        return disk::assert_same(target, &image.raw, image.virtual_size, "finished before the signal");
+        return disk::assert_same(
+            target,
+            &image.raw,
+            image.virtual_size,
+            "finished before the signal",
+        );
     }
     if round.signal == Signal::TERM {
         assert_eq!(code, TERMINATED, "exit code after SIGTERM");
@@ -126,7 +139,8 @@ fn check_device(device: &LoopDevice, image: &Image, code: i32) {
 /// everything behind it is written, the first MiB follows, except its first block, with which
 /// every disk begins. That block is the last of all.
 fn assert_incomplete(target: &Path, image: &Image, nothing: &[u8]) {
-    let rest_is_there = disk::first_difference(target, &image.raw, FIRST_BYTES..image.virtual_size).is_none();
+    let rest_is_there =
+        disk::first_difference(target, &image.raw, FIRST_BYTES..image.virtual_size).is_none();
     let hidden = if rest_is_there { disk::BLOCK_BYTES } else { FIRST_BYTES };
     let complete = disk::first_difference(target, &image.raw, 0..image.virtual_size).is_none();
     assert!(

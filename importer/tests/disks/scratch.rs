@@ -28,7 +28,11 @@ fn nothing_is_written_besides_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for content in [Content::Sparse, Content::Snapshots, Content::RandomOrder] {
-        let spec = Spec { compression: Compression::Zlib, resized_to: Some(600 << 20), ..Spec::new(content) };
+        let spec = Spec {
+            compression: Compression::Zlib,
+            resized_to: Some(600 << 20),
+            ..Spec::new(content)
+        };
         let image = spec.build(folder, "image");
         let object = std::fs::read(&image.qcow2).unwrap();
         check("a file by its map", folder, &image, |importer| importer.arg(&image.qcow2));
@@ -36,7 +40,9 @@ fn nothing_is_written_besides_the_target() {
             importer.arg("-").stdin_bytes(object.clone())
         });
         let xz = tools::filter("xz", ["-c"], &object);
-        check("a compressed image from a pipe", folder, &image, |importer| importer.arg("-").stdin_bytes(xz));
+        check("a compressed image from a pipe", folder, &image, |importer| {
+            importer.arg("-").stdin_bytes(xz)
+        });
         let origin = Origin::start(Script::new(object)).unwrap();
         check("an image over HTTP", folder, &image, |importer| importer.arg(origin.url("/object")));
         check("a raw disk", folder, &image, |importer| importer.arg(&image.raw));

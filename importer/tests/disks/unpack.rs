@@ -55,7 +55,8 @@ fn an_existing_file_is_replaced_only_with_overwrite() {
     let motd = dir.path().join("etc/motd");
     std::fs::create_dir(dir.path().join("etc")).unwrap();
     std::fs::write(&motd, "mine").unwrap();
-    let sentence = format!("replace {}: it exists already: pass --overwrite to replace it", text(&motd));
+    let sentence =
+        format!("replace {}: it exists already: pass --overwrite to replace it", text(&motd));
     unpack(&[text(&file), text(dir.path())]).assert_failure(7, &sentence);
     assert_eq!(std::fs::read(&motd).unwrap(), b"mine");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);

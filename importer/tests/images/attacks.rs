@@ -137,7 +137,8 @@ fn backing_files_are_refused_and_named() {
 fn external_data_files_are_refused_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("data").display().to_string();
-    let attack = Attack::created("qcow2", &["-o", &format!("data_file={name},data_file_raw=on")], "1M");
+    let attack =
+        Attack::created("qcow2", &["-o", &format!("data_file={name},data_file_raw=on")], "1M");
     attack.refused(&name);
 }
 
@@ -181,7 +182,8 @@ fn disks_that_fit_nowhere_are_refused_before_anything_is_written() {
 
 #[test]
 fn tables_that_refer_to_themselves_or_each_other_do_not_loop() {
-    let image = qcow2(&Spec { cluster_size: 512, virtual_size: 64 << 10, ..Spec::new(Content::Dense) });
+    let image =
+        qcow2(&Spec { cluster_size: 512, virtual_size: 64 << 10, ..Spec::new(Content::Dense) });
     let l1 = be64(&image, 40);
     let table = |at: usize| u64::try_from(at).or_fail("an offset") | 1 << 63;
     // Two L1 entries for one table; an L1 entry for the L1 table; an L2 entry for its own table.
@@ -237,8 +239,11 @@ fn clusters_and_grains_that_inflate_beyond_their_size_are_refused() {
     let bomb = tools::filter("gzip", ["-9nc"], &vec![0; 64 << 20]);
     // The deflate stream: without gzip's header and trailer.
     let deflate = &bomb[10..bomb.len() - 8];
-    let mut image =
-        qcow2(&Spec { compression: Compression::Zlib, virtual_size: 256 << 10, ..Spec::new(Content::Dense) });
+    let mut image = qcow2(&Spec {
+        compression: Compression::Zlib,
+        virtual_size: 256 << 10,
+        ..Spec::new(Content::Dense)
+    });
     let l2 = be64(&image, be64(&image, 40));
     let place = image.len().next_multiple_of(512);
     image.resize(place, 0);

@@ -71,7 +71,11 @@ fn sound_images_have_no_errors() {
     .into_iter()
     .map(Spec::new)
     .collect();
-    specs.push(Spec { compression: Compression::Zstd, cluster_size: 4096, ..Spec::new(Content::Sparse) });
+    specs.push(Spec {
+        compression: Compression::Zstd,
+        cluster_size: 4096,
+        ..Spec::new(Content::Sparse)
+    });
     specs.push(Spec {
         compression: Compression::Zlib,
         extended_l2: true,
@@ -172,7 +176,9 @@ fn damage_that_conversions_ignore_is_found_as_by_qemu() {
 fn clusters_with_several_counted_references_are_sound() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image.qcow2");
-    let guest = |part| vec![Guest::Data(1), Guest::Compressed(2), Guest::Data(1), Guest::Compressed(2), part];
+    let guest = |part| {
+        vec![Guest::Data(1), Guest::Compressed(2), Guest::Data(1), Guest::Compressed(2), part]
+    };
     for spec in [
         Qcow2::new(9, guest(Guest::Hole)),
         Qcow2 { snapshots: vec![guest(Guest::Data(3))], ..Qcow2::new(9, guest(Guest::Hole)) },

@@ -57,7 +57,10 @@ fn no_line_wider_than(limit: usize, text: &str) {
 #[test]
 fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
     for (arguments, words) in [
-        (["import", "--help"], ["[default: 10m]", "Examples:", "Exit codes:", "--secret-header-file <FILE>"]),
+        (
+            ["import", "--help"],
+            ["[default: 10m]", "Examples:", "Exit codes:", "--secret-header-file <FILE>"],
+        ),
         (["info", "--help"], ["[default: 0.06]", "Examples:", "Exit codes:", "--json"]),
     ] {
         let help = importer(arguments).run();
@@ -75,7 +78,10 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
         None => std::env::consts::ARCH,
         Some(_) => "",
     };
-    assert!(version.starts_with(begin) && version.ends_with(&format!("{machine}-linux)\n")), "{version}");
+    assert!(
+        version.starts_with(begin) && version.ends_with(&format!("{machine}-linux)\n")),
+        "{version}"
+    );
 }
 
 #[test]
@@ -95,7 +101,9 @@ fn options_before_a_subcommand_select_the_command_line() {
     importer(["--memory", "import", "-v=1"])
         .run()
         .assert_failure(2, "flag provided but not defined: -memory");
-    importer(["-log_dir", "import", "-v", "high"]).run().assert_failure(2, "invalid value \"high\"");
+    importer(["-log_dir", "import", "-v", "high"])
+        .run()
+        .assert_failure(2, "invalid value \"high\"");
 }
 
 #[test]
@@ -103,13 +111,18 @@ fn a_mistyped_device_name_creates_no_file() {
     let folder = folder();
     let (source, _) = raw(folder.path());
     let source = text(&source);
-    for target in ["/dev/no-such-device", "/dev/no-such-group/volume", "/dev/shm/../no-such-device"] {
-        importer(["import", source, target]).run().assert_failure(2, &format!("device {target} not found"));
+    for target in ["/dev/no-such-device", "/dev/no-such-group/volume", "/dev/shm/../no-such-device"]
+    {
+        importer(["import", source, target])
+            .run()
+            .assert_failure(2, &format!("device {target} not found"));
         assert!(!Path::new(target).exists(), "{target}");
     }
     let shared = tempfile::tempdir_in("/dev/shm").or_fail("a folder in memory");
     import(source, &shared.path().join("disk.img")).run().assert_success("shared memory");
-    importer(["import", source, "-"]).run().assert_failure(2, "the target cannot be standard output");
+    importer(["import", source, "-"])
+        .run()
+        .assert_failure(2, "the target cannot be standard output");
     assert!(!Path::new("-").exists());
 }
 
@@ -128,7 +141,9 @@ fn an_import_says_what_it_did_in_one_line() {
     assert_eq!(finished.stdout.lines().count(), 1);
     disk::assert_same(&target, &image.raw, image.virtual_size, "import");
 
-    let again = import(text(&image.qcow2), &target).args(["--force", "--quiet", "--route", "one-pass"]).run();
+    let again = import(text(&image.qcow2), &target)
+        .args(["--force", "--quiet", "--route", "one-pass"])
+        .run();
     again.assert_success("--force");
     assert_eq!((again.stdout.as_str(), again.stderr.as_str()), ("", ""));
     disk::assert_same(&target, &image.raw, image.virtual_size, "--force");
@@ -151,12 +166,17 @@ fn standard_input_is_imported_into_a_file_of_the_given_size() {
         .stdin_file(&source)
         .run();
     finished.assert_success("stdin");
-    assert!(finished.stdout.contains("imported gzip > raw (raw): 3.00 MiB virtual"), "{}", finished.stdout);
+    assert!(
+        finished.stdout.contains("imported gzip > raw (raw): 3.00 MiB virtual"),
+        "{}",
+        finished.stdout
+    );
     assert!(finished.stdout.contains(&format!("{checksum} verified")), "{}", finished.stdout);
     let disk = std::fs::read(&target).or_fail("read the disk");
     assert_eq!(disk.len() as u64, 5 * MIB);
     assert!(disk.starts_with(&plain), "the disk begins with the image");
-    let allocated = std::os::unix::fs::MetadataExt::blocks(&target.metadata().or_fail("metadata")) * 512;
+    let allocated =
+        std::os::unix::fs::MetadataExt::blocks(&target.metadata().or_fail("metadata")) * 512;
     assert!(allocated >= 5 * MIB, "{allocated} bytes are allocated");
 }
 
@@ -200,7 +220,8 @@ fn progress_begins_with_the_first_bytes_however_slow_they_come() {
     let origin = Origin::start(Script { rate: Some(RATE), ..Script::new(content) });
     let origin = origin.or_fail("an origin");
     let slow_server = import(&origin.url("/disk"), &folder.path().join("1"));
-    let slow_reader = import(text(&source), &folder.path().join("2")).args(["--limit-rate", "100K"]);
+    let slow_reader =
+        import(text(&source), &folder.path().join("2")).args(["--limit-rate", "100K"]);
     for program in [slow_server, slow_reader] {
         let running = program.args(["--progress", "plain"]).start();
         let finished = running.wait();
@@ -216,14 +237,18 @@ fn progress_begins_with_the_first_bytes_however_slow_they_come() {
 #[test]
 fn a_failure_is_the_last_json_event() {
     let folder = folder();
-    let finished = import("/does/not/exist", &folder.path().join("disk.img")).arg("--progress=json").run();
+    let finished =
+        import("/does/not/exist", &folder.path().join("disk.img")).arg("--progress=json").run();
     let events = events(&finished);
     let last = events.last().or_fail("events");
     assert_eq!(
         (&last["event"], &last["stage"], &last["code"]),
         (&"error".into(), &"source".into(), &3.into())
     );
-    assert_eq!(format!("cdi-importer: {}\n", last["message"].as_str().or_fail("text")), finished.stderr);
+    assert_eq!(
+        format!("cdi-importer: {}\n", last["message"].as_str().or_fail("text")),
+        finished.stderr
+    );
 }
 
 #[test]
@@ -258,8 +283,19 @@ fn info_describes_an_image_as_text_and_json() {
 fn info_tells_why_an_import_would_be_refused() {
     let folder = folder();
     let image = folder.path().join("child.qcow2");
-    let create =
-        ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/base.img", text(&image), "1M"];
+    let create = [
+        "create",
+        "-q",
+        "-u",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "-b",
+        "/etc/base.img",
+        text(&image),
+        "1M",
+    ];
     testkit::tools::run("qemu-img", create);
     let info = importer(["info", text(&image)]).run();
     info.assert_success("info of a refused image");
@@ -275,7 +311,8 @@ fn info_tells_why_an_import_would_be_refused() {
 fn a_signal_stops_an_import_and_removes_what_it_wrote() {
     let folder = folder();
     let (source, target) = raw(folder.path());
-    let running = import(text(&source), &target).args(["--limit-rate", "100K", "--progress=none"]).start();
+    let running =
+        import(text(&source), &target).args(["--limit-rate", "100K", "--progress=none"]).start();
     wait::until(Duration::from_secs(10), || "no target", || target.exists());
     running.signal(Signal::INT);
     let finished = running.wait();
@@ -305,7 +342,8 @@ fn a_signal_stops_an_import_from_a_silent_pipe() {
 
 #[test]
 fn shells_complete_subcommands_options_and_values() {
-    let commands = ["apply", "check", "completions", "convert", "help", "import", "info", "man", "unpack"];
+    let commands =
+        ["apply", "check", "completions", "convert", "help", "import", "info", "man", "unpack"];
     let formats = ["qcow2", "raw", "vdi", "vhd", "vhdx", "vmdk"];
     for (words, expected) in [
         (&[""][..], &commands[..]),

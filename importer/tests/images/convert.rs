@@ -24,9 +24,10 @@ fn image(folder: &Path) -> Image {
 fn a_file_and_standard_input_become_the_disk() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
-    for (case, program) in
-        [("a file", convert().arg(&image.qcow2)), ("a pipe", convert().arg("-").stdin_file(&image.qcow2))]
-    {
+    for (case, program) in [
+        ("a file", convert().arg(&image.qcow2)),
+        ("a pipe", convert().arg("-").stdin_file(&image.qcow2)),
+    ] {
         let target = folder.path().join("disk.img");
         let finished = program.arg(&target).run();
         finished.assert_success(case);
@@ -66,7 +67,9 @@ fn an_existing_disk_is_replaced_only_when_asked() {
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
     std::fs::write(&target, b"precious").or_fail("write a file");
-    let run = |option: &[&str]| convert().args(option.iter().copied()).arg(&image.qcow2).arg(&target).run();
+    let run = |option: &[&str]| {
+        convert().args(option.iter().copied()).arg(&image.qcow2).arg(&target).run()
+    };
     run(&[]).assert_failure(7, "pass --force to replace it");
     assert_eq!(std::fs::read(&target).or_fail("read it"), b"precious");
     run(&["--force"]).assert_success("replaced");
@@ -79,7 +82,8 @@ fn a_requested_format_must_match_unless_it_is_raw() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
-    let run = |format: &str| convert().args(["--format", format]).arg(&image.qcow2).arg(&target).run();
+    let run =
+        |format: &str| convert().args(["--format", format]).arg(&image.qcow2).arg(&target).run();
     run("vhdx").assert_failure(4, "the image is not in vhdx format");
     run("raw").assert_success("taken as it is");
     let length = |path: &Path| path.metadata().or_fail(path.display()).len();
@@ -103,7 +107,8 @@ fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
     } else {
         digest.to_owned()
     };
-    std::fs::write(path("vm.mf"), format!("SHA256(vm-disk1.vmdk)= {digest}\n")).or_fail("a manifest");
+    std::fs::write(path("vm.mf"), format!("SHA256(vm-disk1.vmdk)= {digest}\n"))
+        .or_fail("a manifest");
     std::fs::write(path("vm.ovf"), "<Envelope/>").or_fail("a description");
     let ova = path("vm.ova");
     let names = ["vm.ovf", "vm.mf", "vm-disk1.vmdk"].map(OsStr::new);
@@ -119,7 +124,8 @@ fn the_disk_of_an_appliance_is_imported_when_asked_and_verified() {
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
     let ova = appliance(folder.path(), &image, "");
-    for (case, program) in [("a file", convert().arg(&ova)), ("a pipe", convert().arg("-").stdin_file(&ova))]
+    for (case, program) in
+        [("a file", convert().arg(&ova)), ("a pipe", convert().arg("-").stdin_file(&ova))]
     {
         program.arg("--ova").arg(&target).run().assert_success(case);
         disk::assert_same(&target, &image.raw, image.virtual_size, case);
@@ -127,7 +133,8 @@ fn the_disk_of_an_appliance_is_imported_when_asked_and_verified() {
     }
 
     let wrong = appliance(folder.path(), &image, &"0".repeat(64));
-    let run = |option: &[&str]| convert().args(option.iter().copied()).arg(&wrong).arg(&target).run();
+    let run =
+        |option: &[&str]| convert().args(option.iter().copied()).arg(&wrong).arg(&target).run();
     run(&["--ova"]).assert_failure(6, "checksum");
     assert!(!target.exists(), "a disk that was not verified is left");
 

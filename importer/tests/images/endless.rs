@@ -84,7 +84,8 @@ fn endless_data_after_an_image_is_refused() {
 
 #[test]
 fn a_source_below_the_speed_limit_is_given_up() {
-    let origin = Origin::start(Script { rate: Some(20_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
+    let origin =
+        Origin::start(Script { rate: Some(20_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("disk.img");
     let limit = |limit| ["--speed-limit", limit, "--speed-time", "4"];
@@ -96,7 +97,8 @@ fn a_source_below_the_speed_limit_is_given_up() {
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(!target.exists());
     // A source above the limit succeeds.
-    let origin = Origin::start(Script { rate: Some(400_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
+    let origin =
+        Origin::start(Script { rate: Some(400_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
     let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
     finished.assert_success("a source that is slow but fast enough");
 }

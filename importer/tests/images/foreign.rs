@@ -14,8 +14,10 @@ const PAGE: &[u8] =
 fn import(source: &str, args: &[&str]) -> (Finished, Option<Vec<u8>>) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");
-    let program =
-        Program::new(crate::BINARY).args(["import", source]).arg(&target).args(args.iter().copied());
+    let program = Program::new(crate::BINARY)
+        .args(["import", source])
+        .arg(&target)
+        .args(args.iter().copied());
     let finished = program.run();
     (finished, std::fs::read(&target).ok())
 }
@@ -49,7 +51,8 @@ fn content_that_may_be_a_disk_is_stored_as_it_is() {
     let name = file.to_str().or_fail("a path of ASCII");
     let inside = folder.path().join("inside");
     std::fs::write(&inside, disk::content(1, 100_000)).or_fail("a file");
-    let tar = tools::filter("tar", ["-C", folder.path().to_str().or_fail("ASCII"), "-c", "inside"], b"");
+    let tar =
+        tools::filter("tar", ["-C", folder.path().to_str().or_fail("ASCII"), "-c", "inside"], b"");
     let luks = [b"LUKS\xBA\xBE\0\x02".to_vec(), disk::content(2, 8184)].concat();
     for (bytes, warning) in [
         (
@@ -68,7 +71,9 @@ fn content_that_may_be_a_disk_is_stored_as_it_is() {
         finished.assert_success(warning.unwrap_or("a disk"));
         assert!(disk.or_fail("a disk") == bytes);
         match warning {
-            Some(warning) => assert!(finished.stderr.contains(warning), "{warning:?} in {}", finished.stderr),
+            Some(warning) => {
+                assert!(finished.stderr.contains(warning), "{warning:?} in {}", finished.stderr)
+            }
             None => assert!(!finished.stderr.contains("warning"), "{}", finished.stderr),
         }
     }
@@ -79,9 +84,10 @@ fn filesystems_without_partitions_and_noise_are_disks() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     // The smallest size of each filesystem; xfs requires 300 MiB, of which it writes little.
-    for (program, options, name, size) in
-        [("mkfs.ext4", &["-q", "-F"][..], "ext4", 4 << 20), ("mkfs.xfs", &["-q", "-f"], "xfs", 300 << 20)]
-    {
+    for (program, options, name, size) in [
+        ("mkfs.ext4", &["-q", "-F"][..], "ext4", 4 << 20),
+        ("mkfs.xfs", &["-q", "-f"], "xfs", 300 << 20),
+    ] {
         let file = std::fs::File::create(path(name)).or_fail(name);
         file.set_len(size).or_fail(name);
         tools::run(program, options.iter().copied().chain([path(name).as_str()]));

@@ -25,7 +25,10 @@ fn bases(folder: &Path) -> Vec<Corpus> {
         ("plain", small(Content::Sparse)),
         ("zlib", Spec { compression: Compression::Zlib, ..small(Content::RandomOrder) }),
         ("zstd", Spec { compression: Compression::Zstd, ..small(Content::RandomOrder) }),
-        ("extended", Spec { cluster_size: 16 << 10, extended_l2: true, ..small(Content::ZeroClusters) }),
+        (
+            "extended",
+            Spec { cluster_size: 16 << 10, extended_l2: true, ..small(Content::ZeroClusters) },
+        ),
         ("snapshots", small(Content::Snapshots)),
     ];
     specs.map(|(name, spec)| Corpus::new(name, spec.build(folder, name))).into()
@@ -46,9 +49,10 @@ impl fmt::Display for Case {
 /// Assigns one route to each patch, by the number of its bits. The routes change places from base
 /// to base, so that a patch that two bases have in common is tried by both routes.
 fn routes_in_turn(base: usize, patches: Vec<Patch>) -> impl Iterator<Item = Case> {
-    patches
-        .into_iter()
-        .map(move |patch| Case { routes: vec![ROUTES[(base + patch.ones()) % ROUTES.len()]], patch })
+    patches.into_iter().map(move |patch| Case {
+        routes: vec![ROUTES[(base + patch.ones()) % ROUTES.len()]],
+        patch,
+    })
 }
 
 /// Imports the patched image by each route of the case, and checks the result.
@@ -120,8 +124,9 @@ fn every_kind_of_table_entry_survives_every_boundary_value() {
 fn noise_in_metadata_and_data_is_refused_or_read_as_by_qemu() {
     let folder = fast_folder();
     for (seed, base) in (0..).zip(&bases(folder.path())) {
-        let cases =
-            patch::noise(base, seed, 60).into_iter().map(|patch| Case { patch, routes: ROUTES.into() });
+        let cases = patch::noise(base, seed, 60)
+            .into_iter()
+            .map(|patch| Case { patch, routes: ROUTES.into() });
         check_all(cases, |case| check(base, case));
     }
 }
@@ -183,7 +188,10 @@ fn other_files_are_never_opened() {
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("secret.raw"), vec![b's'; 1 << 20]).unwrap();
     let create = |image: &str, options: &[&str]| {
-        let words = ["create", "-q", "-f", "qcow2"].iter().chain(options).map(|word| word.to_string().into());
+        let words = ["create", "-q", "-f", "qcow2"]
+            .iter()
+            .chain(options)
+            .map(|word| word.to_string().into());
         let words = words.chain([path(image).into_os_string(), "1M".into()]);
         tools::run("qemu-img", words.collect::<Vec<_>>());
     };
@@ -202,7 +210,10 @@ fn encrypted_images_are_refused_by_name() {
     let image = folder.path().join("image.qcow2");
     let options = "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10";
     let words = ["create", "-q", "--object", "secret,id=key,data=x", "-f", "qcow2", "-o", options];
-    tools::run("qemu-img", words.iter().map(AsRef::as_ref).chain([image.as_os_str(), "1M".as_ref()]));
+    tools::run(
+        "qemu-img",
+        words.iter().map(AsRef::as_ref).chain([image.as_os_str(), "1M".as_ref()]),
+    );
     refused(&image, "encrypted");
 }
 
@@ -212,7 +223,10 @@ fn other_formats_are_refused_by_name() {
     for format in ["qcow", "qed", "parallels"] {
         let image = folder.path().join("image").with_extension(format);
         let words = ["create", "-q", "-f", format];
-        tools::run("qemu-img", words.iter().map(AsRef::as_ref).chain([image.as_os_str(), "8M".as_ref()]));
+        tools::run(
+            "qemu-img",
+            words.iter().map(AsRef::as_ref).chain([image.as_os_str(), "8M".as_ref()]),
+        );
         refused(&image, &format!("the image is in {format} format"));
     }
 }

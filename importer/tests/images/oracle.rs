@@ -39,7 +39,11 @@ impl Case {
     fn new(name: &str, layers: Layers, payload: &[u8], disk: &[u8]) -> Self {
         let mut padded = disk.to_vec();
         padded.resize(disk.len().next_multiple_of(SECTOR_BYTES), 0);
-        Self { name: format!("{name} in {layers:?}"), object: compress(layers, payload), disk: padded }
+        Self {
+            name: format!("{name} in {layers:?}"),
+            object: compress(layers, payload),
+            disk: padded,
+        }
     }
 }
 
@@ -66,7 +70,12 @@ fn check_cases(cases: Vec<Case>) {
         let (object, target) = (folder.path().join("object"), folder.path().join("disk.img"));
         std::fs::write(&object, &case.object).or_fail("write the object");
         check_one("file", case, &target, &importer(&object, &target).run());
-        check_one("pipe", case, &target, &importer("-", &target).stdin_bytes(case.object.clone()).run());
+        check_one(
+            "pipe",
+            case,
+            &target,
+            &importer("-", &target).stdin_bytes(case.object.clone()).run(),
+        );
         let origin = Origin::start(Script::new(case.object.clone())).or_fail("start a server");
         check_one("http", case, &target, &importer(origin.url("/object"), &target).run());
     });
@@ -76,7 +85,8 @@ fn check_one(source: &str, case: &Case, target: &Path, finished: &Finished) {
     finished.assert_success(source);
     let actual = std::fs::read(target).or_fail(source);
     assert_eq!(actual.len(), case.disk.len(), "{source}: length of the disk");
-    let difference = actual.iter().zip(&case.disk).position(|(actual, expected)| actual != expected);
+    let difference =
+        actual.iter().zip(&case.disk).position(|(actual, expected)| actual != expected);
     assert_eq!(difference, None, "{source}: first byte that differs");
     std::fs::remove_file(target).or_fail(source);
 }

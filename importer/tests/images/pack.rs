@@ -93,15 +93,15 @@ fn a_machine_is_what_kubevirt_exports() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name);
     let image = image(folder.path(), Compression::Plain, Content::Sparse);
-    let machine =
-        json!({ "kind": "VirtualMachine", "apiVersion": "kubevirt.io/v1", "metadata": { "name": "vm" } });
+    let machine = json!({ "kind": "VirtualMachine", "apiVersion": "kubevirt.io/v1", "metadata": { "name": "vm" } });
     std::fs::write(path("vm.json"), machine.to_string()).or_fail("a config");
     std::fs::write(path("data.raw"), disk::content(1, 65536)).or_fail("a disk");
     let run = |target: &str| {
         let program = pack().arg("--config").arg(path("vm.json")).arg(&image.qcow2);
         let other = format!("data-2={}", path("data.raw").display());
         let third = format!("copy={}", path("data.raw").display());
-        let program = program.args(["--disk", &other, "--disk", &third, "--name", "rootdisk"]).arg(target);
+        let program =
+            program.args(["--disk", &other, "--disk", &third, "--name", "rootdisk"]).arg(target);
         let finished = succeed(program, target);
         assert!(
             finished.stdout.starts_with(&format!("packed 3 disk(s) into {target}: 24.1")),
@@ -166,8 +166,8 @@ fn a_machine_is_what_kubevirt_exports() {
     let name = |descriptor: &Value| {
         format!("blobs/{}", descriptor["digest"].as_str().unwrap_or("").replace(':', "/"))
     };
-    let expected =
-        ["oci-layout".to_owned(), "index.json".to_owned(), name(&index["manifests"][0])].into_iter();
+    let expected = ["oci-layout".to_owned(), "index.json".to_owned(), name(&index["manifests"][0])]
+        .into_iter();
     let expected = expected.chain([
         name(&manifest["config"]),
         name(&manifest["layers"][0]),
@@ -175,8 +175,12 @@ fn a_machine_is_what_kubevirt_exports() {
     ]);
     assert_eq!(names.lines().map(str::to_owned).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     std::fs::create_dir(path("unpacked")).or_fail("a folder");
-    let words =
-        [OsStr::new("-xf").to_owned(), path("first.tar").into(), "-C".into(), path("unpacked").into()];
+    let words = [
+        OsStr::new("-xf").to_owned(),
+        path("first.tar").into(),
+        "-C".into(),
+        path("unpacked").into(),
+    ];
     tools::run("tar", words);
     for file in files_below(&path("layout")) {
         let name = file.strip_prefix(path("layout")).or_fail("a name");
@@ -243,7 +247,10 @@ fn equal_disks_are_equal_layers_whatever_they_come_from() {
         .assert_failure(3, "pass --scratch DIR to write the disk there first");
     assert!(!path("scratched").exists());
     std::fs::create_dir(path("scratch")).or_fail("a folder");
-    succeed(pack().arg("--scratch").arg(path("scratch")).arg(&compressed).arg(&target), "with scratch space");
+    succeed(
+        pack().arg("--scratch").arg(path("scratch")).arg(&compressed).arg(&target),
+        "with scratch space",
+    );
     assert!(files_below(&path("scratch")).is_empty());
     layers.insert(manifest(&path("scratched"))["layers"][0].to_string());
     let digest = sha256(&std::fs::read(&image.qcow2).or_fail("the image"));
@@ -268,7 +275,8 @@ fn skopeo_copies_it_to_a_registry_and_to_an_archive() {
         let target = format!("{}:v1", into(transport, &path(name)));
         succeed(pack().arg(&image.qcow2).arg(&target), name);
         let copy = |to: &str| {
-            let fixed = ["--insecure-policy", "copy", "--quiet", "--multi-arch=all", "--preserve-digests"];
+            let fixed =
+                ["--insecure-policy", "copy", "--quiet", "--multi-arch=all", "--preserve-digests"];
             tools::run("skopeo", fixed.into_iter().chain(["--dest-tls-verify=false", &target, to]));
         };
         let pushed = registry.reference(&format!("disks/{transport}:v1"));
@@ -291,8 +299,10 @@ fn holes_cost_next_to_nothing() {
         file.write_all_at(&[7; 4096], place).or_fail("some data");
     }
     let layout = folder.path().join("layout");
-    let finished =
-        succeed(pack().measured().arg(&source).arg(into("oci", &layout)), "a large file with little in it");
+    let finished = succeed(
+        pack().measured().arg(&source).arg(into("oci", &layout)),
+        "a large file with little in it",
+    );
     assert!(finished.wall < Duration::from_secs(20), "{:?}", finished.wall);
     // A zstd block has at most 128 KiB and takes four bytes.
     assert!(disk::allocated_bytes(&layout) < 5 * MIB);
@@ -323,7 +333,12 @@ fn what_is_there_is_replaced_only_when_asked() {
             .arg(&target)
             .run()
             .assert_failure(7, "file exists: pass --force to replace it");
-        pack().arg("--force").arg(path("nothing")).arg(&target).run().assert_failure(3, "no such file");
+        pack()
+            .arg("--force")
+            .arg(path("nothing"))
+            .arg(&target)
+            .run()
+            .assert_failure(3, "no such file");
         assert!(contents() == before, "{transport}");
         succeed(pack().arg("--force").arg(path("other")).arg(&target), transport);
         let layer = sha256(&std::fs::read(path("other")).or_fail("it"));
@@ -337,7 +352,8 @@ fn what_is_there_is_replaced_only_when_asked() {
     std::fs::create_dir(path("full")).or_fail("a folder");
     std::fs::write(path("full/letter"), "precious").or_fail("a file");
     for option in [&["--force"][..], &[]] {
-        let program = pack().args(option.iter().copied()).arg(path("raw")).arg(into("oci", &path("full")));
+        let program =
+            pack().args(option.iter().copied()).arg(path("raw")).arg(into("oci", &path("full")));
         program.run().assert_failure(7, "it holds letter, which does not belong to an OCI layout");
     }
     assert_eq!(files_below(&path("full")).len(), 1);
@@ -380,7 +396,8 @@ fn a_killed_job_leaves_nothing_that_looks_complete() {
             Ok(())
         };
         let running = pack().arg("-").arg(into(transport, &target)).stdin(slowly).start();
-        let moment = Random::new(round).below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
+        let moment =
+            Random::new(round).below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
         std::thread::sleep(Duration::from_micros(moment));
         running.signal(signal);
         let code = running.wait().code();

@@ -56,8 +56,9 @@ fn import(folder: &Path, image: &Image, spec: &Spec, route: Route, target: Targe
 /// private data of snapshots in clusters of 2 MiB exceeds the memory for parked clusters, and
 /// belongs nowhere in the target.
 fn scratch(folder: &Path, spec: &Spec, route: Route) -> Option<PathBuf> {
-    let needed =
-        matches!(route, Route::OnePass) && spec.content == Content::Snapshots && spec.cluster_size == 2 << 20;
+    let needed = matches!(route, Route::OnePass)
+        && spec.content == Content::Snapshots
+        && spec.cluster_size == 2 << 20;
     needed.then(|| {
         let scratch = folder.join("scratch");
         std::fs::create_dir_all(&scratch).or_fail("a scratch directory");
@@ -134,7 +135,8 @@ fn data_spread_over_many_tables_of_a_large_disk_is_identical() {
         ("zlib", Compression::Zlib, false),
         ("zstd", Compression::Zstd, true),
     ] {
-        let spec = Spec { virtual_size, compression, extended_l2, ..Spec::new(Content::RandomOrder) };
+        let spec =
+            Spec { virtual_size, compression, extended_l2, ..Spec::new(Content::RandomOrder) };
         let image = spec.build(folder.path(), name);
         for route in ROUTES {
             import(folder.path(), &image, &spec, route, Target::File);

@@ -69,7 +69,8 @@ fn a_terminal_that_cannot_erase_gets_lines() {
     let folder = folder();
     for options in [&["--progress", "auto"], &["--progress", "bar"]] {
         let terminal = Terminal::open(80);
-        let running = slow(folder.path(), "50K").args(*options).env("TERM", "dumb").start_on(&terminal);
+        let running =
+            slow(folder.path(), "50K").args(*options).env("TERM", "dumb").start_on(&terminal);
         let drawn = terminal.wait_for(" of 3.00 MiB read, ");
         assert!(drawn.starts_with("cdi-importer: ") && !drawn.contains('█'), "{drawn}");
         running.signal(Signal::INT);
@@ -99,11 +100,16 @@ fn a_wait_says_why_and_when_the_next_attempt_comes() {
     running.wait().assert_success("bar");
 
     let server = busy_server();
-    let plain = import(&server.url("/disk"), &target).args(["--force", "--progress", "plain"]).run();
+    let plain =
+        import(&server.url("/disk"), &target).args(["--force", "--progress", "plain"]).run();
     plain.assert_success("plain");
     let line = format!("cdi-importer: waiting for the source ({CAUSE})");
     let waits: Vec<_> = plain.stderr.lines().filter(|line| line.contains("waiting")).collect();
-    assert!(!waits.is_empty() && waits.len() <= 2, "expected one line for each attempt: {}", plain.stderr);
+    assert!(
+        !waits.is_empty() && waits.len() <= 2,
+        "expected one line for each attempt: {}",
+        plain.stderr
+    );
     assert!(waits.iter().all(|wait| wait.starts_with(&line)), "{}", plain.stderr);
 
     let server = busy_server();
@@ -114,7 +120,10 @@ fn a_wait_says_why_and_when_the_next_attempt_comes() {
     let waiting = events.iter().map(|event| &event["waiting"]).find(|waiting| waiting.is_object());
     let waiting = waiting.or_fail(&json.stdout);
     assert_eq!(waiting["cause"], CAUSE);
-    assert!(waiting["attempt"].as_u64() >= Some(2) && waiting["retry_seconds"].is_u64(), "{waiting}");
+    assert!(
+        waiting["attempt"].as_u64() >= Some(2) && waiting["retry_seconds"].is_u64(),
+        "{waiting}"
+    );
     let done = events.last().or_fail("events");
     assert_eq!((&done["retries"], &done["warnings"]), (&2.into(), &serde_json::json!([])));
 }
@@ -128,7 +137,10 @@ fn the_slow_stage_is_named_at_the_end() {
     let finished = import(&server.url("/disk"), &target).run();
     finished.assert_success("import");
     let line = finished.stdout.lines().nth(1).or_fail(&finished.stdout);
-    assert!(line.starts_with("source ") && line.ends_with(": the source is the bottleneck"), "{line}");
+    assert!(
+        line.starts_with("source ") && line.ends_with(": the source is the bottleneck"),
+        "{line}"
+    );
     let json = import(&server.url("/disk"), &target).args(["--force", "--progress", "json"]).run();
     let done: serde_json::Value =
         json.stdout.lines().last().map(serde_json::from_str).or_fail("events").or_fail("JSON");
@@ -138,7 +150,8 @@ fn the_slow_stage_is_named_at_the_end() {
 
 #[test]
 fn warnings_stand_out_on_a_terminal_and_are_counted_in_json() {
-    const SENTENCE: &str = "Unexpected content type 'text/plain'. Content might not be a KubeVirt image.";
+    const SENTENCE: &str =
+        "Unexpected content type 'text/plain'. Content might not be a KubeVirt image.";
     let folder = folder();
     let headers = vec![("Content-Type".to_owned(), "text/plain".to_owned())];
     let script = Script { headers, ..Script::new(disk::content(1, MIB)) };
@@ -148,15 +161,24 @@ fn warnings_stand_out_on_a_terminal_and_are_counted_in_json() {
 
     let piped = program().run();
     piped.assert_success("pipe");
-    assert!(piped.stderr.contains(&format!("cdi-importer: warning: {SENTENCE}")), "{}", piped.stderr);
+    assert!(
+        piped.stderr.contains(&format!("cdi-importer: warning: {SENTENCE}")),
+        "{}",
+        piped.stderr
+    );
     for (no_color, colored) in [("", true), ("1", false)] {
         let terminal = Terminal::open(200);
         let finished = program().env("NO_COLOR", no_color).start_on(&terminal).wait();
         finished.assert_success("terminal");
-        let is_colored =
-            finished.stdout.contains(&format!("cdi-importer: \x1b[1;33mwarning:\x1b[0m {SENTENCE}"));
+        let is_colored = finished
+            .stdout
+            .contains(&format!("cdi-importer: \x1b[1;33mwarning:\x1b[0m {SENTENCE}"));
         assert_eq!(is_colored, colored, "{}", finished.stdout);
-        assert!(terminal.screen().contains(&format!("warning: {SENTENCE}")), "{}", terminal.screen());
+        assert!(
+            terminal.screen().contains(&format!("warning: {SENTENCE}")),
+            "{}",
+            terminal.screen()
+        );
     }
     let json = program().args(["--progress", "json"]).run();
     let done: serde_json::Value =

@@ -95,10 +95,12 @@ const XZ: fn(&Path, &Path) = |raw, path| {
     make_members(raw, path, PERIODS, "xz", &args);
 };
 /// Two streams with the dictionary size of `xz -9`, long enough to fill it.
-const XZ_9: fn(&Path, &Path) = |raw, path| make_members(raw, path, 2, "xz", &["--lzma2=preset=1,dict=64MiB"]);
+const XZ_9: fn(&Path, &Path) =
+    |raw, path| make_members(raw, path, 2, "xz", &["--lzma2=preset=1,dict=64MiB"]);
 const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=64k"]);
 /// An L2 table for every 2 MiB: too far apart to be read together.
-const SPREAD_TABLES: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=4k"]);
+const SPREAD_TABLES: fn(&Path, &Path) =
+    |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=4k"]);
 const LARGE_ZSTD: fn(&Path, &Path) =
     |raw, path| make_qcow2(raw, path, &["-c", "-o", "compression_type=zstd,cluster_size=2M"]);
 
@@ -205,7 +207,8 @@ fn dirty_pages_do_not_pile_up_in_front_of_a_slow_disk() {
     let (raw, log) = (folder.path().join("disk.raw"), folder.path().join("strace.log"));
     make_raw(&raw);
     let device = LoopDevice::new(folder.path(), DISK_BYTES, 512);
-    let group = MemoryCgroup::new(POD_LIMIT_BYTES).limit_writes(device.path(), SLOW_DISK_BYTES_PER_SECOND);
+    let group =
+        MemoryCgroup::new(POD_LIMIT_BYTES).limit_writes(device.path(), SLOW_DISK_BYTES_PER_SECOND);
     let importer = Program::new(crate::BINARY)
         .args(["import", "--cached", "--threads", THREADS, "-"])
         .arg(device.path())
@@ -232,8 +235,10 @@ fn trace_syncs(log: &Path) -> Vec<PathBuf> {
 /// Time in all fsync calls, at the beginning and the end; fdatasync paces the writes between.
 fn last_syncs(log: &Path) -> Duration {
     let calls = std::fs::read_to_string(log).or_fail("the log of strace");
-    let seconds: Vec<f64> =
-        calls.lines().filter_map(|line| line.rsplit_once('<')?.1.strip_suffix('>')?.parse().ok()).collect();
+    let seconds: Vec<f64> = calls
+        .lines()
+        .filter_map(|line| line.rsplit_once('<')?.1.strip_suffix('>')?.parse().ok())
+        .collect();
     assert!(seconds.len() >= 3, "a disk is committed with three calls of fsync: {calls}");
     Duration::from_secs_f64(seconds.iter().sum())
 }

@@ -72,7 +72,8 @@ fn make_members(program: &str, path: &Path) {
         period.extend(compress(&island(index)));
         period.extend(&zeros);
     }
-    let periods = usize::try_from(DISK_BYTES / STRIDE_BYTES / DISTINCT_ISLANDS).or_fail("a few periods");
+    let periods =
+        usize::try_from(DISK_BYTES / STRIDE_BYTES / DISTINCT_ISLANDS).or_fail("a few periods");
     std::fs::write(path, period.repeat(periods)).or_fail(path.display());
 }
 
@@ -81,7 +82,10 @@ fn make_qcow2(raw: &Path, path: &Path, compressed: bool, options: &str) {
     if compressed {
         args.push("-c");
     }
-    tools::run("qemu-img", args.iter().map(AsRef::as_ref).chain([raw.as_os_str(), path.as_os_str()]));
+    tools::run(
+        "qemu-img",
+        args.iter().map(AsRef::as_ref).chain([raw.as_os_str(), path.as_os_str()]),
+    );
 }
 
 const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, false, "cluster_size=64k");
@@ -98,9 +102,13 @@ fn a_large_disk_on_a_slow_target_stays_below_the_bound() {
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");
     make_raw(&raw);
-    let mut cases =
-        vec![Case::new("raw", false, RAW), Case::new("gzip", false, GZIP), Case::new("xz", false, XZ)];
-    for (name, make) in [("plain", PLAIN), ("zlib", ZLIB), ("zstd", ZSTD), ("zstd in 2 MiB clusters", LARGE)]
+    let mut cases = vec![
+        Case::new("raw", false, RAW),
+        Case::new("gzip", false, GZIP),
+        Case::new("xz", false, XZ),
+    ];
+    for (name, make) in
+        [("plain", PLAIN), ("zlib", ZLIB), ("zstd", ZSTD), ("zstd in 2 MiB clusters", LARGE)]
     {
         cases.extend([true, false].map(|ranged| Case::new(name, ranged, make)));
     }
@@ -143,7 +151,8 @@ fn a_slow_pipe_stays_below_the_bound() {
     const PIECE_BYTES: usize = 4096;
     const PIECE_WAIT: Duration = Duration::from_millis(12);
     let folder = tempfile::tempdir().unwrap();
-    let [raw, object, target] = ["disk.raw", "object", "disk.img"].map(|name| folder.path().join(name));
+    let [raw, object, target] =
+        ["disk.raw", "object", "disk.img"].map(|name| folder.path().join(name));
     // Bytes of seven bits compress a little: clusters are compressed but stay large.
     let bytes: Vec<u8> = disk::content(1, 8 << 20).iter().map(|byte| byte & 0x7f).collect();
     std::fs::write(&raw, &bytes).unwrap();
@@ -173,10 +182,14 @@ fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
     let trace = format!("trace={writes}");
     let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
     let program = Program::new(BINARY)
-        .under("strace", ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject])
+        .under(
+            "strace",
+            ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject],
+        )
         .timeout(Duration::from_secs(240))
         .arg("import");
-    let program = if case.ranged { program.arg(object) } else { program.arg("-").stdin_file(object) };
+    let program =
+        if case.ranged { program.arg(object) } else { program.arg("-").stdin_file(object) };
     let finished = program.arg(target).run();
     finished.assert_success("import");
     disk::assert_same(target, raw, DISK_BYTES, "import");
@@ -187,7 +200,11 @@ fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
 fn a_window_larger_than_the_bound_is_refused_before_it_is_allocated() {
     // RFC 8878 §3.1.1: magic, no content size, a window of 2^28 bytes; one empty last block.
     let zstd = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 18 << 3, 0x01, 0x00, 0x00];
-    let xz = tools::filter("xz", ["-c", "-q", "--lzma2=preset=0,dict=256MiB"], &disk::content(1, 1 << 20));
+    let xz = tools::filter(
+        "xz",
+        ["-c", "-q", "--lzma2=preset=0,dict=256MiB"],
+        &disk::content(1, 1 << 20),
+    );
     for object in [zstd, xz] {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("disk.img");

@@ -31,8 +31,9 @@ fn origin(content: Vec<u8>) -> Origin {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).or_fail("a folder");
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     names
 }
@@ -40,7 +41,9 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn an_archive_becomes_files_whatever_its_compression() {
     let tar = tar();
-    for content in [tar.clone(), compressed("gzip", &tar), compressed("xz", &tar), compressed("zstd", &tar)] {
+    for content in
+        [tar.clone(), compressed("gzip", &tar), compressed("xz", &tar), compressed("zstd", &tar)]
+    {
         let origin = origin(content);
         let pod = Pod::http(&origin.url("/tree.tar"), &[ARCHIVE, ("PREALLOCATION", "true")]);
         // Nothing is preallocated in a directory.

@@ -13,7 +13,8 @@ fn a_blank_disk_has_the_usable_size() {
         ("true", r#"{"preallocationApplied":true,"message":"Import Complete"}"#),
     ] {
         let source = ("IMPORTER_SOURCE", "none");
-        let pod = Pod::new(&[source, ("IMPORTER_IMAGE_SIZE", "100Mi"), ("PREALLOCATION", preallocate)]);
+        let pod =
+            Pod::new(&[source, ("IMPORTER_IMAGE_SIZE", "100Mi"), ("PREALLOCATION", preallocate)]);
         pod.assert_succeeds_with(message);
         let metadata = pod.disk().metadata().or_fail("metadata");
         assert_eq!((metadata.len(), metadata.mode() & 0o777), (98_566_144, 0o660));
@@ -40,11 +41,12 @@ fn a_blank_disk_needs_a_size_and_cannot_be_an_archive() {
 #[test]
 fn a_blank_disk_larger_than_the_volume_is_reduced_with_a_warning() {
     let pod = Pod::new(&[("IMPORTER_SOURCE", "none"), ("IMPORTER_IMAGE_SIZE", "4Ei")]);
-    let finished = pod.assert_succeeds_with(r#"{"preallocationApplied":false,"message":"Import Complete"}"#);
+    let finished =
+        pod.assert_succeeds_with(r#"{"preallocationApplied":false,"message":"Import Complete"}"#);
     assert!(
-        finished
-            .stderr
-            .contains("Available space less than requested size, creating blank image sized to available"),
+        finished.stderr.contains(
+            "Available space less than requested size, creating blank image sized to available"
+        ),
         "{}",
         finished.stderr
     );

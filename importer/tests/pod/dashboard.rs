@@ -33,7 +33,8 @@ struct Asked {
 
 /// The words between each `before` and `after`, without commas: the labels of `by (a, b)`.
 fn lists<'a>(text: &'a str, before: &str, after: &'a str) -> impl Iterator<Item = &'a str> {
-    let inside = text.split(before).skip(1).map(move |rest| rest.split(after).next().unwrap_or_default());
+    let inside =
+        text.split(before).skip(1).map(move |rest| rest.split(after).next().unwrap_or_default());
     inside.flat_map(|list| list.split(',')).map(str::trim)
 }
 
@@ -112,7 +113,8 @@ fn configuration(pods: &[(&str, SocketAddr)]) -> String {
 fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, String> {
     let query = format!("query={expression}");
     let url = format!("http://{prometheus}/api/v1/query");
-    let answer = Program::new(tools::find("curl")).args(["-sS", "--data-urlencode", &query, &url]).run();
+    let answer =
+        Program::new(tools::find("curl")).args(["-sS", "--data-urlencode", &query, &url]).run();
     let answer: Value = serde_json::from_str(&answer.stdout).map_err(|_| answer.stderr.clone())?;
     let series = answer["data"]["result"].as_array().ok_or_else(|| answer.to_string())?;
     Ok(series.iter().map(|series| series["metric"].clone()).collect())
@@ -122,10 +124,13 @@ fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, String> {
 fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
     // An import that stalls, a clone whose server stalls, an upload server and a proxy. All of
     // them run until they are dropped.
-    let script = Script { faults: vec![Fault::StallAt(2 * MIB)], ..Script::new(disk::content(1, 8 * MIB)) };
+    let script =
+        Script { faults: vec![Fault::StallAt(2 * MIB)], ..Script::new(disk::content(1, 8 * MIB)) };
     let origin = serve(script);
-    let import =
-        Pod::http(&format!("http://{}/disk.img", origin.address()), &[("IMPORTER_IMAGE_SIZE", "8Mi")]);
+    let import = Pod::http(
+        &format!("http://{}/disk.img", origin.address()),
+        &[("IMPORTER_IMAGE_SIZE", "8Mi")],
+    );
     let _importer = import.program().start();
     let authority = Arc::new(Authority::new().or_fail("an authority"));
     let hangs = upstream::Script::stop(Reads::Part(1 << 20), Then::Hang);
@@ -142,8 +147,9 @@ fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
     let upload = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
     let upload_server = upload.start();
     let [metrics, prometheus] = ports::free();
-    let proxy =
-        UploadProxy::new(&beside(BINARY, "cdi-uploadproxy")).arg("--metrics").arg(&metrics.to_string());
+    let proxy = UploadProxy::new(&beside(BINARY, "cdi-uploadproxy"))
+        .arg("--metrics")
+        .arg(&metrics.to_string());
     let _proxy = proxy.start();
 
     let pods = [
@@ -168,7 +174,8 @@ fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
         wait::until(PATIENCE, complaint, || match ask(prometheus, &asked.expression) {
             Ok(series) => {
                 last.replace(format!("no series with the labels {:?}: {series:?}", asked.labels));
-                let has_labels = |series: &Value| asked.labels.iter().all(|label| series[label].is_string());
+                let has_labels =
+                    |series: &Value| asked.labels.iter().all(|label| series[label].is_string());
                 !series.is_empty() && series.iter().all(has_labels)
             }
             Err(error) => {

@@ -19,7 +19,8 @@ const LISTING: &[u8] =
 
 #[test]
 fn a_source_that_cannot_be_opened_has_upstreams_message() {
-    let gone = serve(Script { expires: [("/disk".to_owned(), (0, 404))].into(), ..Script::new("x") });
+    let gone =
+        serve(Script { expires: [("/disk".to_owned(), (0, 404))].into(), ..Script::new("x") });
     Pod::http(&gone.url("/disk"), &[]).assert_fails_with(
         "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found",
     );
@@ -44,7 +45,8 @@ fn impossible_sizes_are_refused_as_too_large() {
     };
     let most = i64::MAX.unsigned_abs();
     for length in [most - 512, most - 511, most - 1, most, most + 1, u64::MAX - 512, u64::MAX - 2] {
-        let origin = serve(Script { framing: Framing::Lie(length), ..Script::new(vec![1; 1 << 16]) });
+        let origin =
+            serve(Script { framing: Framing::Lie(length), ..Script::new(vec![1; 1 << 16]) });
         let url = origin.url("/disk");
         // A file can have this many bytes in whole sectors; up to there, the file system decides.
         let words = match length <= most - 511 {
@@ -62,7 +64,8 @@ fn impossible_sizes_are_refused_as_too_large() {
         finished.assert_failure(1, "is larger than the reported available storage");
         assert!(!pod.disk().exists(), "{length}");
         let pod = Pod::http(&url, &[]);
-        std::os::unix::fs::symlink(device.path(), pod.path("dev/cdi-block-volume")).or_fail("a device");
+        std::os::unix::fs::symlink(device.path(), pod.path("dev/cdi-block-volume"))
+            .or_fail("a device");
         pod.run().assert_failure(1, "is larger than the reported available storage");
     }
 }
@@ -71,7 +74,8 @@ fn impossible_sizes_are_refused_as_too_large() {
 fn the_message_escapes_deceptive_characters_of_names() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
-    let words = "create -q -u -f qcow2 -F raw -b für\u{202e}gpj\u{2028}.raw".split_ascii_whitespace();
+    let words =
+        "create -q -u -f qcow2 -F raw -b für\u{202e}gpj\u{2028}.raw".split_ascii_whitespace();
     tools::run("qemu-img", words.map(OsStr::new).chain([image.as_os_str(), "1M".as_ref()]));
     let origin = serve(Script::new(std::fs::read(&image).or_fail("the image")));
     let pod = Pod::http(&origin.url("/disk"), &[]);
@@ -101,12 +105,17 @@ fn a_bad_environment_is_refused_with_upstreams_messages() {
             "Unable to connect to http data source: invalid checksum: invalid md5 hash length: \
              expected 32 hex characters, got 2",
         ),
-        (("IMPORTER_CONTENTTYPE", "tarball"), "Unable to process data: Unknown content type: tarball"),
+        (
+            ("IMPORTER_CONTENTTYPE", "tarball"),
+            "Unable to process data: Unknown content type: tarball",
+        ),
     ] {
         Pod::http("http://127.0.0.1:1/disk", &[env]).assert_fails_with(message);
     }
-    let pod =
-        Pod::http("http://127.0.0.1:1/disk", &[("IMPORTER_IMAGE_SIZE", "large"), ("IMPORTER_CHECKSUM", "x")]);
+    let pod = Pod::http(
+        "http://127.0.0.1:1/disk",
+        &[("IMPORTER_IMAGE_SIZE", "large"), ("IMPORTER_CHECKSUM", "x")],
+    );
     pod.run().assert_failure(1, "IMPORTER_CHECKSUM");
     let message = pod.message().or_fail("a message");
     assert!(
@@ -190,7 +199,8 @@ fn bad_images_are_reported_by_the_step_that_fails() {
         ),
     ] {
         let origin = serve(Script::new(body));
-        Pod::http(&origin.url("/disk"), &[("IMPORTER_IMAGE_SIZE", "1Mi")]).assert_fails_with(&message);
+        Pod::http(&origin.url("/disk"), &[("IMPORTER_IMAGE_SIZE", "1Mi")])
+            .assert_fails_with(&message);
     }
 }
 
@@ -224,7 +234,8 @@ fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
     // `l1_size` of the header (qcow2.rst, bytes 36 to 39).
     corrupt.get_mut(36..40).or_fail("a header").fill(0xff);
     assert!(refusal(corrupt).contains("L1 size too big"));
-    let create = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd", path, "4M"];
+    let create =
+        ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd", path, "4M"];
     testkit::tools::run("qemu-img", create);
     assert!(refusal(std::fs::read(&file).or_fail("read the image")).contains("/etc/passwd"));
 }

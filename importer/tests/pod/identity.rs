@@ -95,8 +95,10 @@ fn a_pod_that_a_store_refuses_asks_no_service_for_an_identity() {
                     ..Script::new("")
                 })
                 .or_fail("a store");
-                let mut pod =
-                    Pod::new(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", &store.url("/bucket/disk"))]);
+                let mut pod = Pod::new(&[
+                    ("IMPORTER_SOURCE", "s3"),
+                    ("IMPORTER_ENDPOINT", &store.url("/bucket/disk")),
+                ]);
                 pod.env.extend(keys.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
                 if with_variables {
                     pod.env.extend(platform.variables());
@@ -105,8 +107,7 @@ fn a_pod_that_a_store_refuses_asks_no_service_for_an_identity() {
                 assert!(strangers.is_empty(), "{case}: {strangers:#?}");
                 assert!(platform.server.requests().is_empty(), "{case}");
                 assert_nothing_borrowed(&store.requests(), &case);
-                let expected =
-                    "Unable to connect to s3 data source: could not get s3 object: \"bucket/disk\": ";
+                let expected = "Unable to connect to s3 data source: could not get s3 object: \"bucket/disk\": ";
                 assert!(message.starts_with(expected), "{case}: {message}");
                 let is_told = message.contains("put them into the Secret of the DataVolume");
                 assert_eq!(is_told, keys.is_empty(), "{case}: {message}");
@@ -146,7 +147,8 @@ impl Clouds {
 
     fn hosts(&self) -> Vec<String> {
         let requests = self.gateway.requests();
-        let host = |recorded: &Recorded| recorded.request.header("host").unwrap_or_default().to_owned();
+        let host =
+            |recorded: &Recorded| recorded.request.header("host").unwrap_or_default().to_owned();
         requests.iter().map(host).collect()
     }
 }
@@ -163,7 +165,8 @@ fn a_pod_that_a_cloud_refuses_asks_no_metadata_service() {
             let refuse = Fault::Status(status, Vec::new());
             let clouds = Clouds::start(&[host], Script::new(""), Plan::of(vec![refuse; 9]));
             let platform = Platform::start();
-            let mut pod = clouds.pod(&[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", endpoint)]);
+            let mut pod =
+                clouds.pod(&[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", endpoint)]);
             // Without the web identity, which a pod may use at Amazon.
             let variables = platform.variables().into_iter();
             pod.env.extend(variables.filter(|(name, _)| !name.contains("WEB_IDENTITY")));
@@ -225,7 +228,10 @@ fn no_endpoint_leads_the_pod_to_a_metadata_service() {
         ]);
         let (message, strangers) = refused(&pod, &[leading.address()]);
         assert!(strangers.is_empty(), "{source} {endpoint}: {strangers:#?}");
-        assert!(message.contains("the metadata service of this machine"), "{source} {endpoint}: {message}");
+        assert!(
+            message.contains("the metadata service of this machine"),
+            "{source} {endpoint}: {message}"
+        );
     }
 }
 
@@ -236,7 +242,8 @@ fn no_name_leads_the_pod_to_a_metadata_service() {
         let hosts = pod.path("hosts");
         write(&hosts, &format!("127.0.0.1 localhost\n{address} images.example\n"));
         let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
-        let finished = pod.program().under("unshare", ["--mount", "sh", "-c", &script, "sh"]).start().wait();
+        let finished =
+            pod.program().under("unshare", ["--mount", "sh", "-c", &script, "sh"]).start().wait();
         finished.assert_failure(1, "images.example is the metadata service of this machine");
     }
 }
@@ -294,22 +301,30 @@ fn a_mounted_identity_is_used_at_the_clouds_own_hosts() {
     pod.assert_succeeds_with(SUCCESS);
     assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
     let signed = clouds.object.requests();
-    let header =
-        |name| signed.first().or_fail("a request").request.header(name).unwrap_or_default().to_owned();
+    let header = |name| {
+        signed.first().or_fail("a request").request.header(name).unwrap_or_default().to_owned()
+    };
     assert!(header("authorization").contains("Credential=EXCHANGED/"), "{signed:?}");
     assert_eq!(header("x-amz-security-token"), "session");
     let asked = clouds.gateway.requests();
     assert!(asked[0].request.target.contains("WebIdentityToken=borrowed"), "{asked:?}");
 
-    let google =
-        Clouds::start(&["storage.googleapis.com"], Script::new(disk::content(1, MIB)), Plan::default());
-    let mut pod = google.pod(&[("IMPORTER_SOURCE", "gcs"), ("IMPORTER_ENDPOINT", "gs://bucket/disk")]);
+    let google = Clouds::start(
+        &["storage.googleapis.com"],
+        Script::new(disk::content(1, MIB)),
+        Plan::default(),
+    );
+    let mut pod =
+        google.pod(&[("IMPORTER_SOURCE", "gcs"), ("IMPORTER_ENDPOINT", "gs://bucket/disk")]);
     let mounted = pod.path("var/run/identity.json");
     write(&mounted, &service_account());
     pod.env.push(("GOOGLE_APPLICATION_CREDENTIALS".to_owned(), mounted.display().to_string()));
     pod.assert_succeeds_with(SUCCESS);
     let bearer = google.object.requests()[0].request.header("authorization").map(str::to_owned);
-    assert!(bearer.or_fail("a token").starts_with("Bearer ey"), "not a token of the mounted account");
+    assert!(
+        bearer.or_fail("a token").starts_with("Bearer ey"),
+        "not a token of the mounted account"
+    );
 }
 
 #[test]
@@ -327,7 +342,8 @@ fn a_mounted_identity_is_not_sent_to_other_hosts() {
         let hosts = [AMAZON.as_slice(), &["s3.eu-west-1.amazonaws.com.example"]].concat();
         let refuse = Fault::Status(403, Vec::new());
         let clouds = Clouds::start(&hosts, Script::new(""), Plan::of(vec![refuse; 9]));
-        let mut pod = clouds.pod(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", endpoint), more]);
+        let mut pod =
+            clouds.pod(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", endpoint), more]);
         pod.env.extend(web_identity(&platform.token()));
         let (message, strangers) = refused(&pod, &[clouds.proxy.address()]);
         assert!(strangers.is_empty(), "{endpoint} {more:?}: {strangers:#?}");

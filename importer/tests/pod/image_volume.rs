@@ -18,7 +18,8 @@ fn pod() -> Pod {
         ("IMPORTER_ENDPOINT", "docker://127.0.0.1:1/fedora:40"),
         ("IMPORTER_PULL_METHOD", "node"),
     ]);
-    for (name, path) in [("IMPORTER_IMAGE_ROOT_DIR", "image"), ("IMPORTER_ENV_FILE", "shared/env")] {
+    for (name, path) in [("IMPORTER_IMAGE_ROOT_DIR", "image"), ("IMPORTER_ENV_FILE", "shared/env")]
+    {
         pod.env.push((name.to_owned(), pod.path(path).display().to_string()));
     }
     pod
@@ -33,8 +34,8 @@ fn assert_refused(pod: &Pod, cause: &str) {
 #[test]
 fn the_disk_of_an_image_volume_is_converted_and_the_environment_becomes_labels() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let image =
-        Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }.build(folder.path(), "image");
+    let image = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }
+        .build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
     for (name, content) in
         [("disk.qcow2", qcow2.clone()), ("any name", tools::filter("gzip", ["-c", "-1"], &qcow2))]

@@ -30,7 +30,8 @@ fn compressed_disks_of_a_container_are_unpacked_in_one_pass() {
             let pod = Pod::http(&origin.url("/disk.img"), &env);
             pod.assert_succeeds_with(SUCCESS);
             disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, &name);
-            let paths: Vec<_> = origin.requests().iter().map(|seen| seen.request.path().to_owned()).collect();
+            let paths: Vec<_> =
+                origin.requests().iter().map(|seen| seen.request.path().to_owned()).collect();
             assert_eq!(paths, [format!("/{name}"), "/info".to_owned()], "one pass");
         }
     }

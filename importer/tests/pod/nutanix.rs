@@ -34,7 +34,11 @@ fn an_expired_session_is_reported_at_once_in_words_that_forklift_looks_for() {
         let message = pod.message().or_fail("a message");
         assert!(message.contains("got 401. Status: 401 Unauthorized"), "{message}");
         assert!(origin.requests().len() <= requests, "{}", origin.requests().len());
-        assert!(!finished.stderr.contains(COOKIE) && !message.contains(COOKIE), "{}", finished.stderr);
+        assert!(
+            !finished.stderr.contains(COOKIE) && !message.contains(COOKIE),
+            "{}",
+            finished.stderr
+        );
     }
 }
 
@@ -43,7 +47,12 @@ fn a_cookie_goes_out_with_ranges_and_retries() {
     let content = disk::content(1, 4 * MIB);
     let origin = serve(Script {
         required_header: Some(("cookie".to_owned(), COOKIE.to_owned())),
-        faults: vec![Fault::Status(503, None), Fault::CutAt(MIB), Fault::Refuse, Fault::CutAt(2 * MIB)],
+        faults: vec![
+            Fault::Status(503, None),
+            Fault::CutAt(MIB),
+            Fault::Refuse,
+            Fault::CutAt(2 * MIB),
+        ],
         ..Script::new(content.clone())
     });
     let pod = pod(&origin.url("/disk"));
@@ -52,7 +61,10 @@ fn a_cookie_goes_out_with_ranges_and_retries() {
     let requests = origin.requests();
     assert!(requests.iter().any(|seen| seen.request.header("range").is_some()), "{requests:?}");
     assert!(requests.len() >= 4, "{requests:?}");
-    assert!(requests.iter().all(|seen| seen.request.header("cookie") == Some(COOKIE)), "{requests:?}");
+    assert!(
+        requests.iter().all(|seen| seen.request.header("cookie") == Some(COOKIE)),
+        "{requests:?}"
+    );
 }
 
 #[test]

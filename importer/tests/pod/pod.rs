@@ -37,8 +37,11 @@ impl Pod {
             ("INSECURE_TLS", "false"),
             ("CACHE_MODE", ""),
         ];
-        let env =
-            basic.iter().chain(env).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let env = basic
+            .iter()
+            .chain(env)
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         Self { root, env, metrics }
     }
 
@@ -78,14 +81,24 @@ impl Pod {
     #[track_caller]
     pub(crate) fn assert_fails_with(&self, message: &str) {
         let finished = self.run();
-        assert_eq!((finished.code(), self.message().as_deref()), (1, Some(message)), "{}", finished.stderr);
+        assert_eq!(
+            (finished.code(), self.message().as_deref()),
+            (1, Some(message)),
+            "{}",
+            finished.stderr
+        );
         assert!(!finished.crashed() && !self.disk().exists(), "{}", finished.stderr);
     }
 
     #[track_caller]
     pub(crate) fn assert_succeeds_with(&self, message: &str) -> Finished {
         let finished = self.run();
-        assert_eq!((finished.code(), self.message().as_deref()), (0, Some(message)), "{}", finished.stderr);
+        assert_eq!(
+            (finished.code(), self.message().as_deref()),
+            (0, Some(message)),
+            "{}",
+            finished.stderr
+        );
         finished
     }
 }

@@ -45,13 +45,15 @@ fn run(pod: &Pod) -> Finished {
 #[test]
 fn images_arrive_where_nothing_but_the_volume_can_be_written() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let image =
-        Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }.build(folder.path(), "image");
+    let image = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }
+        .build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
     let container_disk = oci::Image::of_disk(&qcow2, oci::Compression::Gzip);
     let registry = DockerRegistry::start_with(Setup::default(), &[("disk:1", &[container_disk])]);
     let origin = serve(Script::new(qcow2));
-    for (source, endpoint) in [("http", origin.url("/disk")), ("registry", registry.reference("disk:1"))] {
+    for (source, endpoint) in
+        [("http", origin.url("/disk")), ("registry", registry.reference("disk:1"))]
+    {
         let pod = Pod::new(&[
             ("IMPORTER_SOURCE", source),
             ("IMPORTER_ENDPOINT", &endpoint),

@@ -4,7 +4,9 @@ use testkit::certs::Authority;
 use testkit::docker_registry::{Auth, DockerRegistry, Setup, TokenIssuer};
 use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
-use testkit::oci::{Artifact, ArtifactLayer, Compression, Image, tar_layout, wrap_index, write_artifacts};
+use testkit::oci::{
+    Artifact, ArtifactLayer, Compression, Image, tar_layout, wrap_index, write_artifacts,
+};
 use testkit::origin::Script;
 use testkit::{disk, tools};
 
@@ -70,7 +72,8 @@ fn labels_that_kubernetes_would_refuse_are_dropped_with_a_warning() {
         serde_json::Value::from(labels).to_string(),
         r#"{"instancetype.kubevirt.io/default-instancetype":"u1.small","kubevirt.io/empty":""}"#
     );
-    for dropped in ["kubevirt.io/x", "kubevirt.io/ ", "bad-.kubevirt.io/domain", "kubevirt.io/end"] {
+    for dropped in ["kubevirt.io/x", "kubevirt.io/ ", "bad-.kubevirt.io/domain", "kubevirt.io/end"]
+    {
         let is_warning = |line: &&str| line.starts_with('W') && line.contains(dropped);
         assert!(log.lines().any(|line| is_warning(&line)), "{dropped} is missing in\n{log}");
     }
@@ -150,7 +153,8 @@ fn a_corrupted_layer_is_reported_as_a_failed_pull() {
         ..Plan::default()
     };
     let tls = Authority::new().and_then(|authority| authority.server_config());
-    let gateway = Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
+    let gateway =
+        Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
     let pod = pod(&format!("docker://{}/a", gateway.address()), "amd64");
     pod.run().assert_failure(1, "the source announced sha256:");
     let message = pod.message().or_fail("a message");
@@ -181,12 +185,17 @@ const ANNOTATION_VALUE: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE";
 fn a_layer_is_selected_by_digest_or_annotation() {
     let (registry, disks) = exported_machine();
     let reference = registry.reference("vm:1");
-    let digests = disks.iter().map(|disk| digest_of(&ArtifactLayer::kubevirt_disk("x", disk).content));
+    let digests =
+        disks.iter().map(|disk| digest_of(&ArtifactLayer::kubevirt_disk("x", disk).content));
     let by_digest: Vec<_> = digests.map(|digest| vec![(LAYER_DIGEST, digest)]).collect();
     let by_name = ["rootdisk", "data"].map(|name| {
         let key = "io.kubevirt.disk.name".to_owned();
         // A digest that is empty is not set, as upstream sets it.
-        vec![(LAYER_DIGEST, String::new()), (ANNOTATION_KEY, key), (ANNOTATION_VALUE, name.to_owned())]
+        vec![
+            (LAYER_DIGEST, String::new()),
+            (ANNOTATION_KEY, key),
+            (ANNOTATION_VALUE, name.to_owned()),
+        ]
     });
     for (content, variables) in disks.iter().cycle().zip(by_digest.into_iter().chain(by_name)) {
         let mut pod = pod(&reference, "amd64");
@@ -222,8 +231,7 @@ fn a_layer_by_digest_needs_no_platform_and_brings_no_labels() {
     for name in ["a:1", "a:2"] {
         let mut pod = pod(&registry.reference(name), "amd64");
         pod.env.push((LAYER_DIGEST.to_owned(), layer.clone()));
-        let message =
-            r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#;
+        let message = r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#;
         pod.assert_succeeds_with(message);
         assert_eq!(std::fs::read(pod.disk()).ok().as_ref(), Some(&content));
     }
@@ -234,14 +242,19 @@ fn a_selector_that_cannot_be_read_ends_the_pod() {
     let digest = format!("sha256:{}", "0".repeat(64));
     for (variables, text) in [
         (vec![(LAYER_DIGEST, "sha256:0")], "is not a SHA-256 or SHA-512 digest"),
-        (vec![(ANNOTATION_KEY, "k")], "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE is not set or empty"),
+        (
+            vec![(ANNOTATION_KEY, "k")],
+            "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE is not set or empty",
+        ),
         (
             vec![(LAYER_DIGEST, digest.as_str()), (ANNOTATION_KEY, "k"), (ANNOTATION_VALUE, "v")],
             "cannot be used together with IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY",
         ),
     ] {
         let mut pod = pod("docker://localhost:1/a", "amd64");
-        pod.env.extend(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        pod.env.extend(
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        );
         pod.run().assert_failure(1, text);
         assert!(pod.message().is_some_and(|message| message.contains(text)), "{:?}", pod.message());
     }
@@ -268,5 +281,7 @@ fn an_export_on_a_web_server_is_imported() {
     pod.assert_succeeds_with(SUCCESS);
     assert!(pod.path("data/index.json").exists());
     let server = serve(Script::new(tar[..tar.len() - 20 * 1024].to_vec()));
-    Pod::http(&server.url("/export.oci.tar"), &[]).run().assert_failure(1, "the archive is cut short");
+    Pod::http(&server.url("/export.oci.tar"), &[])
+        .run()
+        .assert_failure(1, "the archive is cut short");
 }

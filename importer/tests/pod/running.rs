@@ -24,9 +24,13 @@ fn controller_reads(text: &str) -> Option<f64> {
 /// Returns a function that scrapes the metrics of `pod`: `None` while there are none.
 fn scraper(pod: &Pod) -> impl Fn() -> Option<String> {
     let tls = https::tls::insecure_client_config().or_fail("TLS");
-    let client =
-        reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().or_fail("a client");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .tls_backend_preconfigured(tls)
+        .build()
+        .or_fail("a client");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
     let url = format!("https://{}/metrics", pod.metrics);
     move || {
         runtime.block_on(async {
@@ -62,7 +66,10 @@ fn retries_are_counted_from_the_first_request_on_and_time_per_stage() {
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let running = pod.program().start();
     let text = wait_for(scraper(&pod), "cdi_importer_retries_total{stage=\"source\"} 3");
-    assert!(text.contains("cdi_importer_errors_total{stage=\"source\",kind=\"length\"} 0\n"), "{text}");
+    assert!(
+        text.contains("cdi_importer_errors_total{stage=\"source\",kind=\"length\"} 0\n"),
+        "{text}"
+    );
     for (kind, count) in [("status", 1), ("io", 2), ("connect", 0)] {
         let series = "cdi_transfer_retries_total{program=\"importer\",stage=\"source\"";
         assert!(text.contains(&format!("{series},kind=\"{kind}\"}} {count}\n")), "{kind}: {text}");
@@ -110,7 +117,8 @@ fn an_error_is_counted_and_can_be_scraped_until_the_process_ends() {
     let message = pod.path("dev/termination-log");
     testkit::process::Program::new("mkfifo").arg(&message).run().assert_success("mkfifo");
     let running = pod.program().start();
-    let text = wait_for(scraper(&pod), "cdi_importer_errors_total{stage=\"format\",kind=\"image\"} 1");
+    let text =
+        wait_for(scraper(&pod), "cdi_importer_errors_total{stage=\"format\",kind=\"image\"} 1");
     let all: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("cdi_importer_errors_total"))

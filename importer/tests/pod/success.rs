@@ -20,11 +20,21 @@ fn an_import_resizes_the_disk_sets_its_mode_and_reports_success() {
     assert_eq!(disk.len() as u64, 10 * MIB);
     assert!(disk.starts_with(&content), "the disk begins with the image");
     assert_eq!(pod.disk().metadata().or_fail("metadata").mode() & 0o7777, 0o660);
-    assert_eq!(pod.path("dev/termination-log").metadata().or_fail("metadata").mode() & 0o777, 0o600);
-    let fsync = format!("Successfully completed fsync({}) syscall, committed to disk", pod.disk().display());
-    for line in
-        ["] Starting importer", "] begin import process", "New phase: TransferDataFile", &fsync, SUCCESS]
-    {
+    assert_eq!(
+        pod.path("dev/termination-log").metadata().or_fail("metadata").mode() & 0o777,
+        0o600
+    );
+    let fsync = format!(
+        "Successfully completed fsync({}) syscall, committed to disk",
+        pod.disk().display()
+    );
+    for line in [
+        "] Starting importer",
+        "] begin import process",
+        "New phase: TransferDataFile",
+        &fsync,
+        SUCCESS,
+    ] {
         assert!(finished.stderr.contains(line), "{line} is missing in\n{}", finished.stderr);
     }
 }
@@ -63,7 +73,8 @@ fn a_stale_disk_of_an_earlier_attempt_is_replaced() {
 #[test]
 fn a_right_checksum_is_confirmed_in_the_log() {
     let content = disk::content(9, MIB);
-    let mut digest = datapath::digest::RunningDigest::new(datapath::digest::DigestAlgorithm::Sha512);
+    let mut digest =
+        datapath::digest::RunningDigest::new(datapath::digest::DigestAlgorithm::Sha512);
     digest.update(&content);
     let checksum = digest.finish_digest();
     let origin = serve(Script::new(content));

@@ -17,7 +17,10 @@ fn trust(pod: &Pod, authority: &Authority) {
     let folder = pod.path("trustedcacerts");
     write(&folder.join("..data/a bundle"), &format!("# ours\n{}", authority.pem()));
     std::os::unix::fs::symlink("..data/a bundle", folder.join("a bundle")).or_fail("a link");
-    write(&folder.join("0-broken.crt"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    write(
+        &folder.join("0-broken.crt"),
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    );
 }
 
 #[test]
@@ -67,11 +70,13 @@ fn an_authority_of_the_whole_cluster_is_trusted_beside_the_others() {
 fn scrape(pod: &Pod, config: rustls::ClientConfig) -> Option<String> {
     let client = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(config).build();
     let client = client.or_fail("a client");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
     let url = format!("https://{}/metrics", pod.metrics);
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(3) {
-        let answer = runtime.block_on(async { client.get(&url).send().await.ok()?.text().await.ok() });
+        let answer =
+            runtime.block_on(async { client.get(&url).send().await.ok()?.text().await.ok() });
         if answer.is_some() {
             return answer;
         }
@@ -112,8 +117,10 @@ fn metrics_have_the_certificate_that_is_mounted_for_them() {
         assert_eq!(scrape(&pod, ours()).is_some(), is_known, "{files:?}");
         let finished = running.wait();
         finished.assert_success("import");
-        let is_warned =
-            finished.stderr.lines().any(|line| line.starts_with('W') && line.contains("prometheus-certs"));
+        let is_warned = finished
+            .stderr
+            .lines()
+            .any(|line| line.starts_with('W') && line.contains("prometheus-certs"));
         assert_eq!(is_warned, files.is_some() && !is_known, "{}", finished.stderr);
     }
 }

@@ -59,9 +59,10 @@ fn the_test_image_of_cdi_suffices_for_whole_disks_and_for_stages() {
                 std::os::unix::fs::symlink(device.path(), place).or_fail("a volume");
             }
             for (current, previous) in checkpoints {
-                for (name, value) in
-                    [("IMPORTER_CURRENT_CHECKPOINT", current), ("IMPORTER_PREVIOUS_CHECKPOINT", previous)]
-                {
+                for (name, value) in [
+                    ("IMPORTER_CURRENT_CHECKPOINT", current),
+                    ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
+                ] {
                     pod.env.retain(|(known, _)| known != name);
                     pod.env.push((name.to_owned(), (*value).to_owned()));
                 }
@@ -71,8 +72,14 @@ fn the_test_image_of_cdi_suffices_for_whole_disks_and_for_stages() {
                 for info in TEST_INFO {
                     assert!(message.contains(info), "{message}");
                 }
-                let disk = device.as_ref().map_or_else(|| pod.disk(), |device| device.path().to_owned());
-                disk::assert_same(&disk, &served, 44 * MIB, &format!("{current:?} on a device: {on_device}"));
+                let disk =
+                    device.as_ref().map_or_else(|| pod.disk(), |device| device.path().to_owned());
+                disk::assert_same(
+                    &disk,
+                    &served,
+                    44 * MIB,
+                    &format!("{current:?} on a device: {on_device}"),
+                );
             }
         }
     }

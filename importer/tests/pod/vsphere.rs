@@ -81,8 +81,9 @@ fn soap(answer: &str) -> Reply {
 }
 
 fn fault(text: &str) -> Reply {
-    let fault =
-        format!("<Fault><faultcode>ServerFaultCode</faultcode><faultstring>{text}</faultstring></Fault>");
+    let fault = format!(
+        "<Fault><faultcode>ServerFaultCode</faultcode><faultstring>{text}</faultstring></Fault>"
+    );
     Reply::status(500, format!("<Envelope><Body>{fault}</Body></Envelope>"))
 }
 
@@ -92,12 +93,15 @@ fn machine(name: &str) -> String {
 
 /// Properties of a machine with a disk in `file`, and with a snapshot of the object `snapshot`.
 fn properties(file: &str, snapshot: &str) -> String {
-    let set = |name: &str, value: &str| format!("<propSet><name>{name}</name><val>{value}</val></propSet>");
+    let set = |name: &str, value: &str| {
+        format!("<propSet><name>{name}</name><val>{value}</val></propSet>")
+    };
     let device = format!(
         "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName></backing></VirtualDevice>"
     );
-    let tree =
-        format!("<rootSnapshotList><snapshot>{snapshot}</snapshot><name>first</name></rootSnapshotList>");
+    let tree = format!(
+        "<rootSnapshotList><snapshot>{snapshot}</snapshot><name>first</name></rootSnapshotList>"
+    );
     let sets = [set("config.hardware.device", &device), set("snapshot", &tree)].concat();
     format!("<returnval><objects>{sets}</objects></returnval>")
 }
@@ -199,7 +203,11 @@ fn malicious_documents_take_bounded_memory_and_time() {
         [
             Case::on("elements", first, elements("<a/>")),
             Case::on("elements with ids and texts", first, elements("<a id='i'>t</a>")),
-            Case::on("elements without end", first, Reply::endless("<a/>".repeat(4096), Duration::ZERO)),
+            Case::on(
+                "elements without end",
+                first,
+                Reply::endless("<a/>".repeat(4096), Duration::ZERO),
+            ),
             Case::on("depth", first, soap(&"<a>".repeat(1_000_000))),
             Case::on(
                 "entities",
@@ -249,7 +257,8 @@ fn names_of_objects_cannot_become_options_of_nbdkit() {
         let wrong = properties(file, snapshot);
         let attack = move |method: &str| {
             let asked = method == "RetrievePropertiesEx";
-            let nth = if asked { answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) } else { 0 };
+            let nth =
+                if asked { answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) } else { 0 };
             let is_wrong = asked && (nth > 0 || !snapshot_is_usual(&wrong));
             is_wrong.then(|| soap(&wrong))
         };
@@ -272,18 +281,26 @@ fn nbdkit_gets_no_secret_but_the_file_with_its_password() {
     let mut pod = pod(&server);
     pod.env.push(("AWS_SECRET_ACCESS_KEY".to_owned(), PASSWORD.to_owned()));
     let seen = pod.path("seen");
-    with_nbdkit(&mut pod, &format!("{{ env; echo \"$@\"; }} >> {}\nexec $NBDKIT \"$@\"", seen.display()));
+    with_nbdkit(
+        &mut pod,
+        &format!("{{ env; echo \"$@\"; }} >> {}\nexec $NBDKIT \"$@\"", seen.display()),
+    );
     pod.run().assert_success("through the script");
     let seen = std::fs::read_to_string(seen).or_fail("what nbdkit was told");
     assert!(seen.contains("--dump-plugin") && seen.contains("password=+/"), "{seen}");
-    assert!(seen.contains("PATH=") && !seen.contains(PASSWORD) && !seen.contains("IMPORTER_"), "{seen}");
+    assert!(
+        seen.contains("PATH=") && !seen.contains(PASSWORD) && !seen.contains("IMPORTER_"),
+        "{seen}"
+    );
 }
 
 #[test]
 fn a_library_that_hangs_is_given_up_and_stopped() {
     let server = vsphere(Arc::new(|_| None));
     for hanging in ["--dump-plugin", "--foreground"] {
-        let script = format!("case \"$*\" in *{hanging}*) exec sleep 1000 ;; *) exec $NBDKIT \"$@\" ;; esac");
+        let script = format!(
+            "case \"$*\" in *{hanging}*) exec sleep 1000 ;; *) exec $NBDKIT \"$@\" ;; esac"
+        );
         let mut hung = pod(&server);
         with_nbdkit(&mut hung, &script);
         let message = assert_refused(&hung, &hung.program().timeout(TIMEOUT).run(), hanging);
@@ -320,7 +337,11 @@ fn the_output_of_nbdkit_is_logged_without_passwords_and_control_characters() {
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     let message = pod.message().or_fail("a message");
     assert!(message.len() < 1024 && message.contains("Import Complete"), "{message}");
-    assert!(finished.stderr.contains("draws") && !finished.stderr.contains(PASSWORD), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("draws") && !finished.stderr.contains(PASSWORD),
+        "{}",
+        finished.stderr
+    );
     for char in ['\u{1b}', '\u{202e}'] {
         assert!(!finished.stderr.contains(char), "{char:?}: {}", finished.stderr);
     }

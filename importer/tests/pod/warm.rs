@@ -114,7 +114,8 @@ impl Import {
         pod.with_library(config);
         let device = on_device.then(|| {
             let device = LoopDevice::new(pod.root.path(), GUEST_BYTES + MIB, 512);
-            std::os::unix::fs::symlink(device.path(), pod.path("dev/cdi-block-volume")).or_fail("a volume");
+            std::os::unix::fs::symlink(device.path(), pod.path("dev/cdi-block-volume"))
+                .or_fail("a volume");
             device
         });
         Self { pod, device }
@@ -177,7 +178,8 @@ impl Import {
             .filter_map(|process| {
                 let line = std::fs::read(process.path().join("cmdline")).ok()?;
                 let line = String::from_utf8_lossy(&line).into_owned();
-                let is_nbdkit = line.split('\0').next()?.ends_with("nbdkit") && line.contains(&root);
+                let is_nbdkit =
+                    line.split('\0').next()?.ends_with("nbdkit") && line.contains(&root);
                 let id = process.file_name().to_string_lossy().parse().ok();
                 id.filter(|_| is_nbdkit).and_then(Pid::from_raw)
             })
@@ -225,7 +227,8 @@ fn three_stages_with_kills_at_any_moment_give_the_disk_of_the_guest() {
             vsphere.habits(|habits| habits.expires = true);
             import.assert_succeeds();
             disk::assert_same(&import.disk(), raw, GUEST_BYTES, &format!("{kind}, stage {number}"));
-            previous = if number == 0 { checkpoint.name.clone() } else { checkpoint.change_id.clone() };
+            previous =
+                if number == 0 { checkpoint.name.clone() } else { checkpoint.change_id.clone() };
         }
         tools::run("e2fsck", ["-fn".as_ref(), import.disk().as_os_str()]);
     });
@@ -259,7 +262,11 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
     // Only the process, not its group: nbdkit has to end by itself.
     let is_hit = victims.into_iter().any(|victim| kill_process(victim, signal).is_ok());
     let finished = running.wait();
-    wait::until(Duration::from_secs(10), || "nbdkit is still there", || import.nbdkits().is_empty());
+    wait::until(
+        Duration::from_secs(10),
+        || "nbdkit is still there",
+        || import.nbdkits().is_empty(),
+    );
     for folder in import.folders() {
         assert_eq!(finished.code(), 137, "{} is still there", folder.display());
         std::fs::remove_dir_all(folder).or_fail("what a killed pod has left");
@@ -343,8 +350,13 @@ fn ten_thousand_changed_areas_are_queried_page_by_page_and_once() {
     }
     let vsphere = Tracked::start();
     let (first, second) = (vsphere.checkpoint(&before), vsphere.checkpoint(&now));
-    let config =
-        format!("disk.{}={}\ndisk.{}={}\n", first.object, before.display(), second.object, now.display());
+    let config = format!(
+        "disk.{}={}\ndisk.{}={}\n",
+        first.object,
+        before.display(),
+        second.object,
+        now.display()
+    );
     let mut import = Import::new(&vsphere, &config, false);
     import.pod.env.retain(|(name, _)| name != "IMPORTER_IMAGE_SIZE");
     import.stage(&first.name, "");
@@ -358,7 +370,10 @@ fn ten_thousand_changed_areas_are_queried_page_by_page_and_once() {
     disk::assert_same(&import.disk(), &now, bytes, "ten thousand areas");
     let offsets: Vec<u64> = vsphere.take_queries().iter().map(|query| query.offset).collect();
     assert_eq!(offsets.len(), 5, "{offsets:?}");
-    assert!(offsets.is_sorted() && offsets.windows(2).all(|pair| pair[0] != pair[1]), "{offsets:?}");
+    assert!(
+        offsets.is_sorted() && offsets.windows(2).all(|pair| pair[0] != pair[1]),
+        "{offsets:?}"
+    );
 }
 
 #[test]
@@ -428,5 +443,9 @@ fn nbdkit_ends_with_a_killed_importer_even_if_the_library_hangs() {
     assert_eq!(import.nbdkits().len(), 1);
     kill_process(us, Signal::KILL).or_fail("kill it");
     assert_eq!(running.wait().code(), 137);
-    wait::until(Duration::from_secs(10), || "nbdkit is still there", || import.nbdkits().is_empty());
+    wait::until(
+        Duration::from_secs(10),
+        || "nbdkit is still there",
+        || import.nbdkits().is_empty(),
+    );
 }

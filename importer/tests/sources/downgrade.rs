@@ -130,7 +130,8 @@ fn a_redirect_chain_with_a_plain_http_hop_needs_a_checksum_even_if_it_ends_with_
 fn a_resumed_transfer_that_leads_to_plain_http_needs_a_checksum() {
     let scene = Scene::new();
     let (served, plain) = (scene.plain(), scene.plain());
-    let faults = vec![Fault::Cut(MIB / 2), Fault::Status(302, vec![("location", plain.url("/rest"))])];
+    let faults =
+        vec![Fault::Cut(MIB / 2), Fault::Status(302, vec![("location", plain.url("/rest"))])];
     let gateway = scene.gateway(served.address(), Plan::of(faults.clone()));
     let finished = scene.import(&gateway.url("/disk"), &[]);
     finished.assert_failure(3, REFUSED);

@@ -33,7 +33,10 @@ const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
 /// Settings that trust no server, and give up on one that delivers nothing for 30 seconds.
 fn network() -> Network {
     Network {
-        patience: RetryPolicy { no_progress_limit: Duration::from_secs(30), ..RetryPolicy::default() },
+        patience: RetryPolicy {
+            no_progress_limit: Duration::from_secs(30),
+            ..RetryPolicy::default()
+        },
         ..Network::new(
             RUNTIME.handle().clone(),
             CancellationToken::new(),

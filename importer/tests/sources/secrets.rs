@@ -29,7 +29,8 @@ struct Scene {
 impl Scene {
     fn before(server: std::net::SocketAddr) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
-        std::fs::write(folder.path().join("password"), docker_registry::PASSWORD).or_fail("a password");
+        std::fs::write(folder.path().join("password"), docker_registry::PASSWORD)
+            .or_fail("a password");
         std::fs::write(folder.path().join("header"), "X-Token: hidden").or_fail("a header");
         Self { folder, proxy: ForwardProxy::start(server).or_fail("a proxy") }
     }
@@ -227,7 +228,8 @@ fn pod(root: &Path, url: &str) -> Program {
         ("PREALLOCATION", "false"),
     ]
     .iter()
-    .fold(Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]), |program, (name, value)| {
-        program.env(name, *value)
-    })
+    .fold(
+        Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]),
+        |program, (name, value)| program.env(name, *value),
+    )
 }

@@ -158,13 +158,18 @@ fn failures_of_a_proxy_are_distinguished_from_those_of_the_server() {
     let proxy = format!("http://joe:{SECRET}@{gone}");
     for (scheme, variable) in [("http", "HTTP_PROXY"), ("https", "HTTPS_PROXY")] {
         let url = format!("{scheme}://{PROXIED_NAME}/disk");
-        let expected = format!("HTTP request errored: {url}: through the proxy http://{gone}: {refused}");
+        let expected =
+            format!("HTTP request errored: {url}: through the proxy http://{gone}: {refused}");
         scene.check(&url, &[(variable, &proxy)], &[&expected]);
     }
     let unknown = format!("http://{UNKNOWN}:3128");
     let expected =
         format!("through the proxy {unknown}: cannot find {UNKNOWN} port 3128: {DOES_NOT_RESOLVE}");
-    scene.check(&format!("https://{PROXIED_NAME}/disk"), &[("HTTPS_PROXY", &unknown)], &[&expected]);
+    scene.check(
+        &format!("https://{PROXIED_NAME}/disk"),
+        &[("HTTPS_PROXY", &unknown)],
+        &[&expected],
+    );
 
     // The proxy works, but the certificate of the server behind it is not trusted.
     let authority = Authority::new().or_fail("an authority");

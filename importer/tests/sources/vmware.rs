@@ -27,7 +27,8 @@ impl Scene {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");
         std::fs::create_dir(folder.path().join("certs")).or_fail("a folder");
-        std::fs::write(folder.path().join("certs/ca.pem"), authority.pem()).or_fail("a certificate");
+        std::fs::write(folder.path().join("certs/ca.pem"), authority.pem())
+            .or_fail("a certificate");
         std::fs::write(folder.path().join("password"), "secret").or_fail("a password");
         let (first, second) = (folder.path().join("first"), folder.path().join("second"));
         // A guest may write anything: this looks like a qcow2 image, but is not one.
@@ -41,7 +42,8 @@ impl Scene {
         }
         let vsphere = Tracked::start_tls(authority.server_config().or_fail("TLS"));
         let states = [first, second].map(|raw| (vsphere.checkpoint(&raw), raw));
-        let lines = states.iter().map(|(state, raw)| format!("disk.{}={}\n", state.object, raw.display()));
+        let lines =
+            states.iter().map(|(state, raw)| format!("disk.{}={}\n", state.object, raw.display()));
         bring_library(folder.path(), &lines.collect::<String>());
         Self { folder, vsphere, states }
     }
@@ -59,7 +61,9 @@ impl Scene {
             .arg(self.path("certs"))
             .args(["--checkpoint", &self.states[current].0.name]);
         match previous {
-            Some(previous) => program.args(["--previous-checkpoint", &self.states[previous].0.change_id]),
+            Some(previous) => {
+                program.args(["--previous-checkpoint", &self.states[previous].0.change_id])
+            }
             None => program,
         }
     }

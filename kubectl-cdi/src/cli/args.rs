@@ -335,7 +335,11 @@ impl ClusterArgs {
 
 impl From<ClusterArgs> for ClusterOptions {
     fn from(arguments: ClusterArgs) -> Self {
-        Self { kubeconfig: arguments.kubeconfig, context: arguments.context, namespace: arguments.namespace }
+        Self {
+            kubeconfig: arguments.kubeconfig,
+            context: arguments.context,
+            namespace: arguments.namespace,
+        }
     }
 }
 

@@ -57,16 +57,20 @@ impl PluginCommandError {
 impl FailedCommand for PluginCommandError {
     fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Output(_) | Self::Start(_) | Self::Size(DiskSizeError::Internal(_)) => {
-                ExitReason::Internal
-            }
+            Self::Internal(_)
+            | Self::Output(_)
+            | Self::Start(_)
+            | Self::Size(DiskSizeError::Internal(_)) => ExitReason::Internal,
             Self::Proxy(ProxySetupError::Untrusted { .. }) => ExitReason::Target,
-            Self::Usage(_) | Self::Import(_) | Self::Proxy(_) | Self::Size(DiskSizeError::Unknown(_)) => {
-                ExitReason::Usage
-            }
+            Self::Usage(_)
+            | Self::Import(_)
+            | Self::Proxy(_)
+            | Self::Size(DiskSizeError::Unknown(_)) => ExitReason::Usage,
             Self::Size(DiskSizeError::Refused(_)) => ExitReason::Image,
             Self::Size(DiskSizeError::NotFound(_)) => ExitReason::Source,
-            Self::Cluster(error) | Self::Send(UploadSendError::Cluster(error)) => error.exit_reason(),
+            Self::Cluster(error) | Self::Send(UploadSendError::Cluster(error)) => {
+                error.exit_reason()
+            }
             Self::Image(error) | Self::Send(UploadSendError::Image(error)) => match error {
                 ImageFileError::StandardInput | ImageFileError::Address(_) => ExitReason::Usage,
                 ImageFileError::Unreadable { .. }

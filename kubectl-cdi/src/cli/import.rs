@@ -15,7 +15,8 @@ use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
 use crate::remote;
 
 pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginCommandError> {
-    let display = ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
+    let display =
+        ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = UploadView::default();
     let target = arguments.target.to_string();
     let look = format!("kubectl cdi status {target}{}", arguments.cluster.to_words());
@@ -24,7 +25,8 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     let result = display.run_watched(view.clone(), || {
         under_signals(importing, |shutdown| {
             let is_begun = view.has_volume.load(Ordering::Relaxed);
-            let advice = || format!("the import continues in the cluster; show its progress with: {look}");
+            let advice =
+                || format!("the import continues in the cluster; show its progress with: {look}");
             PluginCommandError::with_advice(shutdown, is_begun.then(advice))
         })
     });
@@ -74,13 +76,19 @@ async fn import_volume(
     } else {
         let config = cluster.cdi_config().await?;
         let file_system = async || cluster.file_system(&config, class).await;
-        cluster.create_volume(&planned_volume(&arguments, source, &view, file_system).await?).await?;
+        cluster
+            .create_volume(&planned_volume(&arguments, source, &view, file_system).await?)
+            .await?;
     }
     view.has_volume.store(true, Ordering::Relaxed);
     if arguments.no_wait {
-        return Ok(Some(format!("{target} is created; show its progress with: kubectl cdi status {target}")));
+        return Ok(Some(format!(
+            "{target} is created; show its progress with: kubectl cdi status {target}"
+        )));
     }
-    cluster.follow_import(target, arguments.timeout.0, |progress| view.show_import(progress)).await?;
+    cluster
+        .follow_import(target, arguments.timeout.0, |progress| view.show_import(progress))
+        .await?;
     Ok(Some(format!("{} imported into {target}", arguments.url)))
 }
 

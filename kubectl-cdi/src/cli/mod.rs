@@ -48,11 +48,13 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     let is_asked_by_kubectl = Path::new(name).file_name() == Some(OsStr::new(NAME_FOR_KUBECTL));
     let prefix = is_asked_by_kubectl.then(|| OsString::from(command_line::COMPLETE));
     let arguments: Vec<OsString> = prefix.into_iter().chain(arguments.iter().cloned()).collect();
-    command_line::main_with_values(PROGRAM, &arguments, list_targets, |cli: PluginCli| match cli.command {
-        PluginCommand::Upload(own) => upload::run_upload(*own, &arguments),
-        PluginCommand::Import(own) => import::run_import(*own),
-        PluginCommand::Status(own) => run_quietly(status::print_status(own)),
-        PluginCommand::Token(own) => run_quietly(token::print_token(own)),
+    command_line::main_with_values(PROGRAM, &arguments, list_targets, |cli: PluginCli| {
+        match cli.command {
+            PluginCommand::Upload(own) => upload::run_upload(*own, &arguments),
+            PluginCommand::Import(own) => import::run_import(*own),
+            PluginCommand::Status(own) => run_quietly(status::print_status(own)),
+            PluginCommand::Token(own) => run_quietly(token::print_token(own)),
+        }
     })
 }
 
@@ -82,7 +84,9 @@ fn under_signals<T>(
 }
 
 /// Runs a job that creates nothing in the cluster and displays no progress.
-fn run_quietly<T>(job: impl Future<Output = Result<T, PluginCommandError>>) -> Result<T, PluginCommandError> {
+fn run_quietly<T>(
+    job: impl Future<Output = Result<T, PluginCommandError>>,
+) -> Result<T, PluginCommandError> {
     program::install_provider();
     under_signals(job, PluginCommandError::from_signal)
 }
@@ -132,7 +136,9 @@ async fn dry_run_file_system(arguments: &ClusterArgs, class: Option<&str>) -> Fi
     };
     let file_system = FileSystem::default();
     let percent = file_system.overhead * 100.0;
-    tracing::warn!("the size assumes CDI's default filesystem overhead of {percent} %, because {reason}");
+    tracing::warn!(
+        "the size assumes CDI's default filesystem overhead of {percent} %, because {reason}"
+    );
     file_system
 }
 
@@ -161,8 +167,8 @@ fn wanted_volume(
 
 /// Prints the volume's manifest as YAML, for a dry run.
 fn print_manifest(wanted: &WantedVolume) -> Result<(), PluginCommandError> {
-    let text =
-        to_yaml(&build_manifest(wanted)).map_err(|error| PluginCommandError::Output(error.to_string()))?;
+    let text = to_yaml(&build_manifest(wanted))
+        .map_err(|error| PluginCommandError::Output(error.to_string()))?;
     print_text(&text)
 }
 

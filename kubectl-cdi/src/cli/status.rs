@@ -54,7 +54,9 @@ async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), P
                 let mut stdout = io::stdout();
                 match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-                    written => written.map_err(|error| PluginCommandError::Output(error.to_string()))?,
+                    written => {
+                        written.map_err(|error| PluginCommandError::Output(error.to_string()))?
+                    }
                 }
                 shown = Some(rows);
             }
@@ -70,7 +72,8 @@ async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), P
 }
 
 fn has_same_state(earlier: &[StatusRow], rows: &[StatusRow]) -> bool {
-    earlier.len() == rows.len() && rows.iter().zip(earlier).all(|(row, earlier)| row.has_state_of(earlier))
+    earlier.len() == rows.len()
+        && rows.iter().zip(earlier).all(|(row, earlier)| row.has_state_of(earlier))
 }
 
 fn to_json(rows: &[StatusRow], cluster: &Cluster) -> Value {

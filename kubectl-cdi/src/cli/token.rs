@@ -34,7 +34,10 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
         }
         Some(TokenFormat::Curl) => {
             let (url, config) = upload_url(&cluster, &arguments).await?;
-            print_text(&format!("{}\n", curl_command(token, &url, &authority_words(&arguments, &config))))
+            print_text(&format!(
+                "{}\n",
+                curl_command(token, &url, &authority_words(&arguments, &config))
+            ))
         }
         None => {
             let (url, config) = upload_url(&cluster, &arguments).await?;

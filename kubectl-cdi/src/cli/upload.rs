@@ -19,19 +19,25 @@ use super::args::{EncodingOption, UploadArgs};
 use super::failure::PluginCommandError;
 use super::view::{UploadEvent, UploadView};
 use super::{
-    PROGRAM, dry_run_file_system, print_manifest, shell_word, size_for, under_signals, wanted_volume,
+    PROGRAM, dry_run_file_system, print_manifest, shell_word, size_for, under_signals,
+    wanted_volume,
 };
 use crate::cluster::size::{FileSystem, check_fits};
 use crate::cluster::{
-    CdiConfig, Cluster, ClusterError, ContentSource, ObjectUid, TargetObjects, VolumeTarget, WantedVolume,
+    CdiConfig, Cluster, ClusterError, ContentSource, ObjectUid, TargetObjects, VolumeTarget,
+    WantedVolume,
 };
 use crate::image::ImageFile;
 use crate::send::{
     CompletedUpload, LockedFile, ProxyClient, ProxyTrust, TokenCache, UploadSendError, UploadTask,
 };
 
-pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<(), PluginCommandError> {
-    let display = ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
+pub(super) fn run_upload(
+    arguments: UploadArgs,
+    words: &[OsString],
+) -> Result<(), PluginCommandError> {
+    let display =
+        ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = UploadView::default();
     let started = Instant::now();
     let target = arguments.target.to_string();
@@ -116,7 +122,8 @@ async fn upload_image(
             failed,
             PluginCommandError::Send(UploadSendError::Refused(_) | UploadSendError::TooSmall(_))
         );
-        clean_up(&cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0).await;
+        clean_up(&cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0)
+            .await;
     }
     sent.map(Some)
 }
@@ -130,7 +137,9 @@ async fn clean_up(cluster: &Cluster, target: &VolumeTarget, uid: &ObjectUid, is_
     }
     match cluster.remove_volume(target, uid).await {
         Ok(()) => tracing::warn!("{target}, which was created for this upload, was deleted"),
-        Err(error) => tracing::warn!("{target}, which was created for this upload, is still there: {error}"),
+        Err(error) => {
+            tracing::warn!("{target}, which was created for this upload, is still there: {error}")
+        }
     }
 }
 
@@ -145,14 +154,17 @@ async fn fill_volume(
     let (target, patience) = (&arguments.target, arguments.timeout.0);
     let watch = &view.watch;
     let found = cluster
-        .wait_for_upload_ready(target, patience, |waiting| watch.set_wait_reason(waiting.to_string()))
+        .wait_for_upload_ready(target, patience, |waiting| {
+            watch.set_wait_reason(waiting.to_string())
+        })
         .await?;
     let place = match (found.claim_uid(target)?, state_folder()) {
         // Archives need no ledger, because no server supports resumable archive uploads.
         (Some(uid), Some(states)) if !arguments.archive => {
             // The file is opened on a blocking thread, because a network file system may hang.
             let opening = threads::run_blocking(move || LockedFile::open(&states, &uid)).await;
-            let opened = opening.map_err(|error| PluginCommandError::Internal(error.to_string()))?;
+            let opened =
+                opening.map_err(|error| PluginCommandError::Internal(error.to_string()))?;
             opened.map_err(UploadSendError::from)?
         }
         _ => None,
@@ -170,7 +182,9 @@ async fn fill_volume(
         watch,
     };
     let sent = sending.run().await?;
-    cluster.wait_for_done(target, patience, |waiting| watch.set_wait_reason(waiting.to_string())).await?;
+    cluster
+        .wait_for_done(target, patience, |waiting| watch.set_wait_reason(waiting.to_string()))
+        .await?;
     Ok(sent)
 }
 
@@ -234,7 +248,10 @@ async fn planned_volume(
 
 /// Reads the whole image to find the size of its disk, and displays this as the reason for
 /// waiting.
-async fn measure_disk(image: &Arc<ImageFile>, view: &UploadView) -> Result<u64, PluginCommandError> {
+async fn measure_disk(
+    image: &Arc<ImageFile>,
+    view: &UploadView,
+) -> Result<u64, PluginCommandError> {
     view.watch.set_wait_reason("reading the whole image to find the disk size");
     let stop = CancellationToken::new();
     // The guard stops the blocking thread however this function ends, even by a signal.
@@ -260,7 +277,10 @@ fn check_room(
     }
 }
 
-fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClient, PluginCommandError> {
+fn proxy_client(
+    arguments: &UploadArgs,
+    config: &CdiConfig,
+) -> Result<ProxyClient, PluginCommandError> {
     let url = match &arguments.uploadproxy_url {
         Some(url) => url.clone(),
         None => config.proxy_url()?.into(),

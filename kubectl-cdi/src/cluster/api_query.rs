@@ -55,8 +55,8 @@ impl ApiQuery<'_> {
         let mut memory = MemoryBudget::new(MAX_STATUS_BYTES).empty_grant();
         let status = json::parse(body, &mut memory).unwrap_or_default();
         let is_status = object::text_at(&status, "/kind") == Some("Status");
-        let words =
-            object::text_at(&status, "/message").map_or_else(|| String::from_utf8_lossy(body), Into::into);
+        let words = object::text_at(&status, "/message")
+            .map_or_else(|| String::from_utf8_lossy(body), Into::into);
         let words = object::printable_line(&words);
         match code {
             401 => ClusterError::Unknown { host: host.to_owned() },
@@ -81,9 +81,10 @@ impl ApiQuery<'_> {
                 host: host.to_owned(),
                 words: "it answers 404 without a Status object".to_owned(),
             },
-            404 => {
-                ClusterError::NotFound { object: self.object_name(), namespace: self.namespace.to_owned() }
-            }
+            404 => ClusterError::NotFound {
+                object: self.object_name(),
+                namespace: self.namespace.to_owned(),
+            },
             409 if object::text_at(&status, "/reason") == Some("AlreadyExists") => {
                 ClusterError::Exists(self.object_name())
             }
@@ -106,14 +107,22 @@ mod tests {
     #[test]
     fn paths_are_those_of_the_kubernetes_api() {
         for (verb, resource, path) in [
-            (RbacVerb::Get, ResourceKind::CLAIMS, "/api/v1/namespaces/vms/persistentvolumeclaims/disk"),
+            (
+                RbacVerb::Get,
+                ResourceKind::CLAIMS,
+                "/api/v1/namespaces/vms/persistentvolumeclaims/disk",
+            ),
             (RbacVerb::List, ResourceKind::EVENTS, "/api/v1/namespaces/vms/events"),
             (
                 RbacVerb::Create,
                 ResourceKind::DATA_VOLUMES,
                 "/apis/cdi.kubevirt.io/v1beta1/namespaces/vms/datavolumes",
             ),
-            (RbacVerb::Get, ResourceKind::CDI_CONFIGS, "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/disk"),
+            (
+                RbacVerb::Get,
+                ResourceKind::CDI_CONFIGS,
+                "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/disk",
+            ),
             (
                 RbacVerb::Create,
                 ResourceKind::TOKENS,
@@ -126,22 +135,29 @@ mod tests {
 
     fn sentence(verb: RbacVerb, resource: ResourceKind, code: u16, body: &Value) -> String {
         let body = body.to_string();
-        question(verb, resource).response_error("example.org:6443", code, body.as_bytes()).to_string()
+        question(verb, resource)
+            .response_error("example.org:6443", code, body.as_bytes())
+            .to_string()
     }
 
     #[test]
     fn refusals_name_what_was_requested() {
         let status = |message: &str| json!({"kind": "Status", "message": message});
-        let rbac = status("datavolumes.cdi.kubevirt.io is forbidden: User \"me\" cannot create resource");
+        let rbac =
+            status("datavolumes.cdi.kubevirt.io is forbidden: User \"me\" cannot create resource");
         let said = sentence(RbacVerb::Create, ResourceKind::DATA_VOLUMES, 403, &rbac);
         assert!(
             said.starts_with("you may not create datavolumes.cdi.kubevirt.io in namespace vms"),
             "{said}"
         );
         let said = sentence(RbacVerb::List, ResourceKind::STORAGE_CLASSES, 403, &rbac);
-        assert!(said.starts_with("you may not list storageclasses.storage.k8s.io in the cluster"), "{said}");
-        let quota =
-            status("persistentvolumeclaims \"disk\" is forbidden: exceeded quota: small, requested: 2Gi");
+        assert!(
+            said.starts_with("you may not list storageclasses.storage.k8s.io in the cluster"),
+            "{said}"
+        );
+        let quota = status(
+            "persistentvolumeclaims \"disk\" is forbidden: exceeded quota: small, requested: 2Gi",
+        );
         let said = sentence(RbacVerb::Create, ResourceKind::CLAIMS, 403, &quota);
         assert!(said.contains("exceeded quota: small, requested: 2Gi"), "{said}");
         let webhook = status("admission webhook \"w\" denied the request: Missing\n\u{1b}[31msize");
@@ -155,13 +171,16 @@ mod tests {
 
     #[test]
     fn a_404_means_a_missing_object_namespace_or_cdi() {
-        let code =
-            |resource, body: &[u8]| question(RbacVerb::Create, resource).response_error("h", 404, body);
+        let code = |resource, body: &[u8]| {
+            question(RbacVerb::Create, resource).response_error("h", 404, body)
+        };
         let page = b"404 page not found\n";
         assert!(matches!(code(ResourceKind::TOKENS, page), ClusterError::NoCdi));
-        let object = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "datavolumes"}}"#;
+        let object =
+            br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "datavolumes"}}"#;
         assert!(matches!(code(ResourceKind::DATA_VOLUMES, object), ClusterError::NotFound { .. }));
-        let namespace = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "namespaces"}}"#;
+        let namespace =
+            br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "namespaces"}}"#;
         assert!(matches!(code(ResourceKind::CLAIMS, namespace), ClusterError::NoNamespace(_)));
     }
 }

@@ -91,8 +91,13 @@ impl Cluster {
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, ClusterError> {
         let pages = self.list_pages(memory, resource, selector);
-        let late =
-            |_| self.too_much(RbacVerb::List, resource, &ReplyTooLarge::Seconds(LIST_PATIENCE.as_secs()));
+        let late = |_| {
+            self.too_much(
+                RbacVerb::List,
+                resource,
+                &ReplyTooLarge::Seconds(LIST_PATIENCE.as_secs()),
+            )
+        };
         timeout(LIST_PATIENCE, pages).await.map_err(late)?
     }
 
@@ -110,7 +115,8 @@ impl Cluster {
                 .extend_pairs(selector)
                 .append_pair("continue", &next)
                 .finish();
-            let mut page = self.send_query(RbacVerb::List, resource, "", &query, None, memory).await?;
+            let mut page =
+                self.send_query(RbacVerb::List, resource, "", &query, None, memory).await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
                 all.extend(items);
             }
@@ -147,7 +153,8 @@ impl Cluster {
         // If the UID were checked before the request, another object could take the name in
         // between.
         let preconditions = json!({"uid": uid.as_str()});
-        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        let options =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         self.ask_for(RbacVerb::Delete, resource, name, Some(&options)).await.map(drop)
     }
 
@@ -174,7 +181,8 @@ impl Cluster {
     ) -> Result<Value, ClusterError> {
         let question = ApiQuery { verb, resource, namespace: &self.namespace, name };
         let target = format!("{}?{query}", question.request_path()?);
-        let Some((code, answer)) = self.exchange_request(verb.http_method(), &target, body).await? else {
+        let Some((code, answer)) = self.exchange_request(verb.http_method(), &target, body).await?
+        else {
             return Err(self.too_much(verb, resource, &ReplyTooLarge::Bytes(MAX_ANSWER_BYTES)));
         };
         if (200..300).contains(&code) {
@@ -190,7 +198,10 @@ impl Cluster {
         let refused = question.response_error(&self.host, code, &answer);
         // If CDI is not installed, no user has permissions for its resources. A missing CDI is
         // therefore reported first.
-        if matches!(refused, ClusterError::Denied { .. }) && resource.is_of_cdi() && !self.has_cdi().await? {
+        if matches!(refused, ClusterError::Denied { .. })
+            && resource.is_of_cdi()
+            && !self.has_cdi().await?
+        {
             return Err(ClusterError::NoCdi);
         }
         if matches!(refused, ClusterError::NoCdi) && !self.is_kubernetes().await? {
@@ -222,7 +233,12 @@ impl Cluster {
         Ok(answer.is_none_or(|(code, _)| code != 404))
     }
 
-    fn too_much(&self, verb: RbacVerb, resource: ResourceKind, what: &ReplyTooLarge) -> ClusterError {
+    fn too_much(
+        &self,
+        verb: RbacVerb,
+        resource: ResourceKind,
+        what: &ReplyTooLarge,
+    ) -> ClusterError {
         ClusterError::TooMuch {
             host: self.host.clone(),
             verb: verb.name(),
@@ -257,7 +273,9 @@ impl Cluster {
         };
         match timeout(PATIENCE, answer).await {
             Ok(answer) => answer.map_err(|error| ClusterError::from_request(&self.host, error)),
-            Err(_) => Err(ClusterError::Silent { host: self.host.clone(), seconds: PATIENCE.as_secs() }),
+            Err(_) => {
+                Err(ClusterError::Silent { host: self.host.clone(), seconds: PATIENCE.as_secs() })
+            }
         }
     }
 }

@@ -17,8 +17,10 @@ const NAME: &str = "config";
 
 /// Annotations that mark a default storage class: the first for claims, the second for
 /// DataVolumes.
-const DEFAULT_CLASS: [&str; 2] =
-    ["storageclass.kubernetes.io/is-default-class", "storageclass.kubevirt.io/is-default-virt-class"];
+const DEFAULT_CLASS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.kubevirt.io/is-default-virt-class",
+];
 
 /// The part of CDI's configuration that clients need.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -100,7 +102,9 @@ impl Cluster {
     /// Returns false if this is not known, or if the user may not read storage classes.
     pub async fn is_xfs(&self, class: Option<&str>) -> bool {
         let classes = match class {
-            Some(class) => self.get_object(ResourceKind::STORAGE_CLASSES, class).await.map(Vec::from_iter),
+            Some(class) => {
+                self.get_object(ResourceKind::STORAGE_CLASSES, class).await.map(Vec::from_iter)
+            }
             None => self.list_objects(ResourceKind::STORAGE_CLASSES, None).await,
         };
         let is_default = |class: &&Value| {
@@ -136,7 +140,8 @@ mod tests {
         let read = CdiConfig::from_object(&config);
         assert_eq!(read.proxy_url().unwrap().as_str(), "https://proxy.example.org/");
         assert_eq!(read.proxy_ca(), Some("PEM"));
-        for (class, overhead) in [(None, 0.06), (Some("ceph"), 0.06), (Some("nfs"), 0.0), (Some("odd"), 0.0)]
+        for (class, overhead) in
+            [(None, 0.06), (Some("ceph"), 0.06), (Some("nfs"), 0.0), (Some("odd"), 0.0)]
         {
             assert!((read.class_overhead(class) - overhead).abs() < 1e-9, "{class:?}");
         }

@@ -110,7 +110,8 @@ mod tests {
             assert_eq!(text.parse::<VolumeTarget>(), Err(VolumeTargetError::Kind), "{text}");
         }
         let long = format!("dv/{}", "a".repeat(254));
-        for text in ["dv/", "dv/A", "pvc/a/b", "dv/../secrets", "dv/a?b", "dv/-a", "dv/a..b", &long] {
+        for text in ["dv/", "dv/A", "pvc/a/b", "dv/../secrets", "dv/a?b", "dv/-a", "dv/a..b", &long]
+        {
             let error = text.parse::<VolumeTarget>().unwrap_err();
             assert!(matches!(error, VolumeTargetError::Name(_)), "{text}");
         }

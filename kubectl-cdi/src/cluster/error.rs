@@ -119,7 +119,9 @@ pub enum ClusterError {
         namespace: Option<String>,
     },
     /// CDI is not installed in the cluster.
-    #[error("CDI is not installed in this cluster: install it, or choose another cluster with --context")]
+    #[error(
+        "CDI is not installed in this cluster: install it, or choose another cluster with --context"
+    )]
     NoCdi,
     /// The namespace does not exist.
     #[error("namespace {0} not found: check --namespace")]
@@ -277,7 +279,9 @@ impl ClusterError {
                 printable_line(&format!("cannot read {}: {}", path.display(), errno_text(cause)))
             }
             KubeconfigError::FindPath => "no kubeconfig found".to_owned(),
-            KubeconfigError::CurrentContextNotSet => "the kubeconfig has no current context".to_owned(),
+            KubeconfigError::CurrentContextNotSet => {
+                "the kubeconfig has no current context".to_owned()
+            }
             other => printable_line(&other.to_string()),
         })
     }
@@ -296,15 +300,16 @@ impl ClusterError {
         match error {
             kube::Error::Auth(error) => Self::Login { host, words: login_message(&error) },
             // kube's message contains the URL of the proxy, which may include a password.
-            kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
-                Self::Kubeconfig(
-                    "the kubeconfig or HTTPS_PROXY names a proxy of an unsupported kind".to_owned(),
-                )
-            }
+            kube::Error::ProxyProtocolUnsupported { .. }
+            | kube::Error::ProxyProtocolDisabled { .. } => Self::Kubeconfig(
+                "the kubeconfig or HTTPS_PROXY names a proxy of an unsupported kind".to_owned(),
+            ),
             source => {
                 let words = printable_line(&program::report::error_chain(&source));
                 match words.split_once(UNTRUSTED) {
-                    Some((_, reason)) => Self::Untrusted { host, words: format!("{UNTRUSTED}{reason}") },
+                    Some((_, reason)) => {
+                        Self::Untrusted { host, words: format!("{UNTRUSTED}{reason}") }
+                    }
                     None => Self::Unreachable { host, words: without_layers(&words).to_owned() },
                 }
             }
@@ -324,7 +329,8 @@ const UNTRUSTED: &str = "invalid peer certificate: ";
 /// Removes the names of the libraries through which an error was passed.
 fn without_layers(words: &str) -> &str {
     let layers = ["ServiceError: ", "client error (Connect): ", "tcp connect error: "];
-    let words = layers.iter().fold(words, |words, layer| words.strip_prefix(layer).unwrap_or(words));
+    let words =
+        layers.iter().fold(words, |words, layer| words.strip_prefix(layer).unwrap_or(words));
     words.split(" (os error ").next().unwrap_or(words)
 }
 
@@ -336,7 +342,9 @@ fn login_message(error: &AuthError) -> String {
             let words = printable_line(&String::from_utf8_lossy(&out.stderr));
             format!("its credential plugin failed with {}: {words}", out.status)
         }
-        AuthError::AuthExecParse(_) => "its credential plugin did not print an ExecCredential".to_owned(),
+        AuthError::AuthExecParse(_) => {
+            "its credential plugin did not print an ExecCredential".to_owned()
+        }
         other => printable_line(&other.to_string()),
     }
 }

@@ -70,7 +70,11 @@ mod tests {
             "Get \"https://h/d\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
         ] {
             assert_eq!(FinalReason::from_message(sentence, 0), None, "{sentence}");
-            assert_eq!(FinalReason::from_message(sentence, 1), Some(FinalReason::Other), "{sentence}");
+            assert_eq!(
+                FinalReason::from_message(sentence, 1),
+                Some(FinalReason::Other),
+                "{sentence}"
+            );
         }
         assert_eq!(FinalReason::from_message(TOO_SMALL, 0), Some(FinalReason::NoSpace));
     }

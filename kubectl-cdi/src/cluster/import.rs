@@ -58,7 +58,8 @@ impl ClusterImport {
     /// Creates a source from the user's address. `endpoint` is the server of an `s3://` address.
     pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
         let scheme = address.split_once("://").and_then(|(scheme, _)| find_scheme(scheme));
-        let Some(kind) = scheme.filter(|scheme| scheme.is_for_clusters).map(|scheme| scheme.kind) else {
+        let Some(kind) = scheme.filter(|scheme| scheme.is_for_clusters).map(|scheme| scheme.kind)
+        else {
             return Err(ImportError::Scheme(address.to_owned()));
         };
         let invalid = |reason: String| ImportError::Address(reason);
@@ -154,9 +155,11 @@ mod tests {
             ("s3://b/d", false, true),
             ("gs://b/d", false, false),
         ] {
-            let checksum = ClusterImport { checksum: Some("sha256:ab".to_owned()), ..import(address) };
+            let checksum =
+                ClusterImport { checksum: Some("sha256:ab".to_owned()), ..import(address) };
             assert_eq!(checksum.check_fields().is_ok(), has_checksum, "{address}");
-            let certificates = ClusterImport { cert_config_map: Some("c".to_owned()), ..import(address) };
+            let certificates =
+                ClusterImport { cert_config_map: Some("c".to_owned()), ..import(address) };
             assert_eq!(certificates.check_fields().is_ok(), has_certificates, "{address}");
         }
     }

@@ -27,8 +27,8 @@ impl ImportProgress {
     pub(crate) fn from_objects(found: &TargetObjects) -> Self {
         let none = Value::Null;
         let volume = found.data_volume.as_ref().unwrap_or(&none);
-        let progress =
-            text_at(volume, "/status/progress").or_else(|| found.of_claim("storage.populator.progress"));
+        let progress = text_at(volume, "/status/progress")
+            .or_else(|| found.of_claim("storage.populator.progress"));
         let phase = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
         Self {
             phase: printable_line(phase.unwrap_or("Pending")),
@@ -98,7 +98,10 @@ mod tests {
             claim: None,
         };
         let said = ImportProgress::from_objects(&found).to_string();
-        assert_eq!(said, "ImportInProgress 45.20 %, restarted 2 times: Unable to connect to source");
+        assert_eq!(
+            said,
+            "ImportInProgress 45.20 %, restarted 2 times: Unable to connect to source"
+        );
         assert_eq!(ImportProgress::from_objects(&TargetObjects::default()).to_string(), "Pending");
     }
 
@@ -112,7 +115,10 @@ mod tests {
                 "cdi.kubevirt.io/storage.populator.progress": "7.5%",
             }}})),
         };
-        assert_eq!(ImportProgress::from_objects(&found).to_string(), "Running 7.50 %, restarted once");
+        assert_eq!(
+            ImportProgress::from_objects(&found).to_string(),
+            "Running 7.50 %, restarted once"
+        );
     }
 
     #[test]

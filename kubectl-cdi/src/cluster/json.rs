@@ -167,7 +167,9 @@ mod tests {
     fn memory_is_counted_for_every_kind_of_value() {
         const LIMIT: u64 = 1 << 20;
         let repeated = |piece: &str, count: usize| format!("[{}0]", piece.repeat(count));
-        for (piece, least) in [("0,", 64), ("[],", 64), (r#"{"":0},"#, 64 + 640), (r#""","#, 64 + 24)] {
+        for (piece, least) in
+            [("0,", 64), ("[],", 64), (r#"{"":0},"#, 64 + 640), (r#""","#, 64 + 24)]
+        {
             let fits = usize::try_from((LIMIT - 2 * STEP_BYTES) / (least + 100)).unwrap();
             let mut memory = MemoryBudget::new(LIMIT).empty_grant();
             parse(repeated(piece, fits).as_bytes(), &mut memory).unwrap();
@@ -177,7 +179,8 @@ mod tests {
             assert!(matches!(error, ParseError::Memory(_)), "{piece}");
         }
         let text = format!("\"{}\"", "x".repeat(2 << 20));
-        let error = parse(text.as_bytes(), &mut MemoryBudget::new(LIMIT).empty_grant()).unwrap_err();
+        let error =
+            parse(text.as_bytes(), &mut MemoryBudget::new(LIMIT).empty_grant()).unwrap_err();
         assert!(matches!(error, ParseError::Memory(_)));
     }
 

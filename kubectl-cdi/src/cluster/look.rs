@@ -10,7 +10,9 @@ use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
 use super::final_reason::FinalReason;
 use super::mode::VolumeMode;
-use super::object::{cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at};
+use super::object::{
+    cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at,
+};
 use super::resource::ResourceKind;
 use super::uid::ObjectUid;
 
@@ -101,7 +103,11 @@ impl TargetObjects {
     }
 
     /// Fails unless the target is waiting for an upload of this kind: an archive or a disk image.
-    pub fn takes_upload(&self, target: &VolumeTarget, is_archive: bool) -> Result<(), ClusterError> {
+    pub fn takes_upload(
+        &self,
+        target: &VolumeTarget,
+        is_archive: bool,
+    ) -> Result<(), ClusterError> {
         if self.is_filled() {
             return Err(ClusterError::Filled(target.clone()));
         }
@@ -111,7 +117,10 @@ impl TargetObjects {
         }
         let waits_for_archive = self.is_archive();
         if waits_for_archive != is_archive {
-            return Err(ClusterError::Content { target: target.clone(), is_archive: waits_for_archive });
+            return Err(ClusterError::Content {
+                target: target.clone(),
+                is_archive: waits_for_archive,
+            });
         }
         Ok(())
     }
@@ -134,8 +143,9 @@ impl TargetObjects {
         let source = self.data_volume.as_ref();
         let populator = self.claim.as_ref();
         source.is_some_and(|volume| volume.pointer("/spec/source/upload").is_some())
-            || populator
-                .is_some_and(|claim| text_at(claim, "/spec/dataSourceRef/kind") == Some("VolumeUploadSource"))
+            || populator.is_some_and(|claim| {
+                text_at(claim, "/spec/dataSourceRef/kind") == Some("VolumeUploadSource")
+            })
             || self.of_claim("storage.upload.target").is_some()
     }
 
@@ -159,8 +169,8 @@ impl TargetObjects {
         if let Some(words) = condition("ErrClaimNotValid").filter(|_| self.claim.is_none()) {
             return Some(ClusterError::NoClaim { target: target.clone(), words });
         }
-        let is_failed =
-            self.phase() == Some("Failed") || self.of_claim("storage.import.fatalError") == Some("true");
+        let is_failed = self.phase() == Some("Failed")
+            || self.of_claim("storage.import.fatalError") == Some("true");
         let sentence = self.last_message();
         let reason = match self.running_condition("/reason", ".reason") {
             Some("ChecksumError") if is_failed => FinalReason::Checksum,
@@ -182,7 +192,8 @@ impl TargetObjects {
 
     /// Returns the number of times the pod was restarted.
     pub(crate) fn restart_count(&self) -> u64 {
-        let counted = self.data_volume.as_ref().and_then(|volume| volume["status"]["restartCount"].as_u64());
+        let counted =
+            self.data_volume.as_ref().and_then(|volume| volume["status"]["restartCount"].as_u64());
         let annotated = || self.of_claim("storage.pod.restarts")?.parse().ok();
         counted.or_else(annotated).unwrap_or(0)
     }
@@ -196,7 +207,8 @@ impl TargetObjects {
     /// DataVolume.
     pub(crate) fn running_since(&self) -> Option<Timestamp> {
         let running = find_condition(self.data_volume.as_ref()?, "Running")?;
-        let since = text_at(running, "/lastTransitionTime").filter(|_| running["status"] == "True")?;
+        let since =
+            text_at(running, "/lastTransitionTime").filter(|_| running["status"] == "True")?;
         since.parse().ok()
     }
 
@@ -213,7 +225,10 @@ impl TargetObjects {
 
     /// Returns the kind of the source, such as `http` or `upload`.
     pub(crate) fn source_name(&self) -> Option<String> {
-        let source = self.data_volume.as_ref().and_then(|volume| volume.pointer("/spec/source")?.as_object());
+        let source = self
+            .data_volume
+            .as_ref()
+            .and_then(|volume| volume.pointer("/spec/source")?.as_object());
         let of_volume = source.and_then(|source| source.keys().next()).map(String::as_str);
         let reference = || text_at(self.data_volume.as_ref()?, "/spec/sourceRef/kind");
         let upload = || self.is_upload().then_some("upload");
@@ -260,7 +275,10 @@ impl Cluster {
 
     /// Reads the objects of a target that must exist. A filled claim is sufficient, because some
     /// versions of CDI delete a DataVolume that has succeeded.
-    pub async fn find_existing(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
+    pub async fn find_existing(
+        &self,
+        target: &VolumeTarget,
+    ) -> Result<TargetObjects, ClusterError> {
         let found = self.find_target(target).await?;
         match found.has_target(target) || found.is_filled() {
             true => Ok(found),
@@ -270,7 +288,10 @@ impl Cluster {
 
     /// Creates the error for a target that does not exist.
     pub fn not_found(&self, target: &VolumeTarget) -> ClusterError {
-        ClusterError::NotFound { object: target.to_string(), namespace: self.namespace().to_owned() }
+        ClusterError::NotFound {
+            object: target.to_string(),
+            namespace: self.namespace().to_owned(),
+        }
     }
 }
 
@@ -303,7 +324,8 @@ mod tests {
         let target: VolumeTarget = "pvc/disk".parse().unwrap();
         let upload = ("storage.upload.target", "");
         claim(&[upload]).takes_upload(&target, false).unwrap();
-        let refused = |found: TargetObjects, archive| found.takes_upload(&target, archive).unwrap_err();
+        let refused =
+            |found: TargetObjects, archive| found.takes_upload(&target, archive).unwrap_err();
         let filled = claim(&[upload, ("storage.pod.phase", "Succeeded")]);
         assert!(matches!(refused(filled, false), ClusterError::Filled(_)));
         assert!(matches!(refused(claim(&[]), false), ClusterError::NoUpload(_)));
@@ -325,7 +347,10 @@ mod tests {
         let object = found.claim.as_mut().unwrap();
         object["spec"]["volumeMode"] = json!("Block");
         object["status"] = json!({"capacity": {"storage": "2Gi"}});
-        assert_eq!((found.volume_mode(), found.claim_bytes()), (Some(VolumeMode::Block), Some(2 << 30)));
+        assert_eq!(
+            (found.volume_mode(), found.claim_bytes()),
+            (Some(VolumeMode::Block), Some(2 << 30))
+        );
         assert_eq!(TargetObjects::default().claim_bytes(), None);
     }
 

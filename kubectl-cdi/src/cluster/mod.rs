@@ -110,8 +110,8 @@ impl Cluster {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        let client =
-            program::cluster::client(config).map_err(|error| ClusterError::from_request(&host, error))?;
+        let client = program::cluster::client(config)
+            .map_err(|error| ClusterError::from_request(&host, error))?;
         let client = client.build();
         Ok(Self { client, host, namespace })
     }
@@ -129,7 +129,8 @@ impl Cluster {
 }
 
 async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterError> {
-    let options = KubeConfigOptions { context: reach.context.clone(), ..KubeConfigOptions::default() };
+    let options =
+        KubeConfigOptions { context: reach.context.clone(), ..KubeConfigOptions::default() };
     let read = match &reach.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -148,7 +149,9 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
     match configured {
         // Like kubectl, this uses the ServiceAccount of the pod if there is neither a kubeconfig
         // nor an option that needs one.
-        Err(error) if is_absent(&error) && reach.kubeconfig.is_none() && reach.context.is_none() => {
+        Err(error)
+            if is_absent(&error) && reach.kubeconfig.is_none() && reach.context.is_none() =>
+        {
             Config::incluster().map_err(|_| ClusterError::from_kubeconfig(&error))
         }
         configured => configured.map_err(|error| ClusterError::from_kubeconfig(&error)),

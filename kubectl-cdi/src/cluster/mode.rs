@@ -14,8 +14,9 @@ const ACCESS_MODES: [(&str, &str); 4] = [
 /// Parses an access mode, given by its full or short name in upper or lower case. Returns the full
 /// name.
 pub fn parse_access_mode(text: &str) -> Result<String, String> {
-    let is_meant =
-        |(name, short): &(&str, &str)| text.eq_ignore_ascii_case(name) || text.eq_ignore_ascii_case(short);
+    let is_meant = |(name, short): &(&str, &str)| {
+        text.eq_ignore_ascii_case(name) || text.eq_ignore_ascii_case(short)
+    };
     match ACCESS_MODES.into_iter().find(is_meant) {
         Some((name, _)) => Ok(name.to_owned()),
         None => {

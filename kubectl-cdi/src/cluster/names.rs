@@ -21,7 +21,9 @@ impl Cluster {
         let (volumes, claims) =
             tokio::join!(listed(ResourceKind::DATA_VOLUMES), listed(ResourceKind::CLAIMS));
         let mut names = Vec::new();
-        for (kind, objects) in [(VolumeTargetKind::DataVolume, volumes), (VolumeTargetKind::Claim, claims)] {
+        for (kind, objects) in
+            [(VolumeTargetKind::DataVolume, volumes), (VolumeTargetKind::Claim, claims)]
+        {
             let objects = objects.ok().and_then(Result::ok).unwrap_or_default();
             names.extend(objects.iter().filter_map(|object| parse_target(kind, object)));
         }

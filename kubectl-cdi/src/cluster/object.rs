@@ -61,7 +61,8 @@ mod tests {
         assert_eq!(cdi_annotation(&object, "odd"), None);
         assert_eq!(text_at(&object, "/status/phase"), None);
         assert!(list_at(&object, "/status/phase").is_empty());
-        let message = find_condition(&object, "Running").and_then(|found| text_at(found, "/message"));
+        let message =
+            find_condition(&object, "Running").and_then(|found| text_at(found, "/message"));
         assert_eq!(printable_text(message).as_deref(), Some("a b"));
         assert_eq!(find_condition(&object, "Bound"), None);
         assert_eq!(printable_text(Some(" \n")), None);

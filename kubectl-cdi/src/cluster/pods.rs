@@ -3,7 +3,9 @@
 use program::names::is_subdomain;
 use serde_json::Value;
 
-use super::object::{cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at};
+use super::object::{
+    cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at,
+};
 use super::waiting::WaitReason;
 
 /// Returns the name of the pod that fills a claim. If CDI's annotation is missing, the name is
@@ -24,7 +26,9 @@ pub(crate) fn pod_name(claim: &Value, is_upload: bool) -> String {
 pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     let scheduled = find_condition(pod, "PodScheduled");
     if let Some(why) = scheduled.filter(|condition| condition["status"] == "False") {
-        return WaitReason::Unscheduled(printable_line(text_at(why, "/message").unwrap_or("unschedulable")));
+        return WaitReason::Unscheduled(printable_line(
+            text_at(why, "/message").unwrap_or("unschedulable"),
+        ));
     }
     let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let statuses: Vec<&Value> = statuses.iter().flat_map(|kind| list_at(pod, kind)).collect();
@@ -39,7 +43,9 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
                 return WaitReason::Image(message().unwrap_or_else(|| printable_line(reason)));
             }
             Some(reason) => {
-                return WaitReason::Starting(Some(message().unwrap_or_else(|| printable_line(reason))));
+                return WaitReason::Starting(Some(
+                    message().unwrap_or_else(|| printable_line(reason)),
+                ));
             }
         }
     }
@@ -85,7 +91,8 @@ mod tests {
 
     #[test]
     fn the_pod_name_is_taken_from_the_annotation() {
-        let claim = |annotations: Value| json!({"metadata": {"name": "disk", "annotations": annotations}});
+        let claim =
+            |annotations: Value| json!({"metadata": {"name": "disk", "annotations": annotations}});
         assert_eq!(pod_name(&claim(json!({})), true), "cdi-upload-disk");
         assert_eq!(pod_name(&claim(json!({})), false), "importer-disk");
         let said = json!({"cdi.kubevirt.io/storage.uploadPodName": "cdi-upload-8100677d"});
@@ -99,7 +106,9 @@ mod tests {
     }
 
     fn waiting(reason: &str, message: &str) -> WaitReason {
-        container(&json!({"ready": false, "state": {"waiting": {"reason": reason, "message": message}}}))
+        container(
+            &json!({"ready": false, "state": {"waiting": {"reason": reason, "message": message}}}),
+        )
     }
 
     #[test]
@@ -111,7 +120,10 @@ mod tests {
             wait_reason(&unschedulable),
             WaitReason::Unscheduled("0/3 nodes are available".to_owned())
         );
-        assert_eq!(wait_reason(&json!({"status": {"phase": "Pending"}})), WaitReason::Starting(None));
+        assert_eq!(
+            wait_reason(&json!({"status": {"phase": "Pending"}})),
+            WaitReason::Starting(None)
+        );
         assert_eq!(waiting("ContainerCreating", ""), WaitReason::Starting(None));
         assert_eq!(
             waiting("ImagePullBackOff", "Back-off pulling \"x\""),
@@ -132,10 +144,11 @@ mod tests {
 
     #[test]
     fn a_failing_pod_is_reported_with_its_last_message() {
-        let end =
-            |message: &str| json!({"terminated": {"exitCode": 1, "reason": "Error", "message": message}});
+        let end = |message: &str| json!({"terminated": {"exitCode": 1, "reason": "Error", "message": message}});
         let crash = |last: &Value| {
-            container(&json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}))
+            container(
+                &json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}),
+            )
         };
         assert_eq!(crash(&end("no space")), WaitReason::Crashing("no space".to_owned()));
         assert_eq!(crash(&end("")), WaitReason::Crashing("Error, exit code 1".to_owned()));

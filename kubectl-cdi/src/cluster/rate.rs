@@ -45,7 +45,8 @@ impl FillPace {
 /// Returns the start time of the container that runs the import.
 fn importer_start(pod: &Value) -> Option<Timestamp> {
     let containers = list_at(pod, "/status/containerStatuses").iter();
-    let mut importers = containers.filter(|container| text_at(container, "/name") == Some(IMPORTER));
+    let mut importers =
+        containers.filter(|container| text_at(container, "/name") == Some(IMPORTER));
     text_at(importers.next()?, "/state/running/startedAt")?.parse().ok()
 }
 
@@ -83,7 +84,8 @@ mod tests {
     }
 
     fn pod(container: &str, state: &Value) -> Value {
-        let server = json!({"name": "server", "state": {"running": {"startedAt": "2025-01-01T00:00:00Z"}}});
+        let server =
+            json!({"name": "server", "state": {"running": {"startedAt": "2025-01-01T00:00:00Z"}}});
         json!({"status": {"containerStatuses": [server, {"name": container, "state": state}]}})
     }
 
@@ -99,8 +101,7 @@ mod tests {
         }
         // Without access to pods the start time comes from the DataVolume.
         let mut found = import("50.00%");
-        let running =
-            |status: &str| json!([{"type": "Running", "status": status, "lastTransitionTime": START}]);
+        let running = |status: &str| json!([{"type": "Running", "status": status, "lastTransitionTime": START}]);
         found.data_volume.as_mut().unwrap()["status"]["conditions"] = running("True");
         let pace = FillPace { rate: Some(1 << 20), seconds_left: Some(512) };
         assert_eq!(FillPace::measure(&found, &Value::Null, after(512)), Some(pace));

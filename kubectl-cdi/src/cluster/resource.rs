@@ -25,8 +25,10 @@ impl ResourceKind {
     pub(crate) const EVENTS: Self = Self::new_namespaced("event", "", "v1", "events");
     pub(crate) const TOKENS: Self =
         Self::new_namespaced("token", "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests");
-    pub(crate) const CDI_CONFIGS: Self =
-        Self { is_namespaced: false, ..Self::new_namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs") };
+    pub(crate) const CDI_CONFIGS: Self = Self {
+        is_namespaced: false,
+        ..Self::new_namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs")
+    };
     pub(crate) const STORAGE_CLASSES: Self = Self {
         is_namespaced: false,
         ..Self::new_namespaced("storageclass", "storage.k8s.io", "v1", "storageclasses")

@@ -190,7 +190,10 @@ mod tests {
         for kind in [VolumeTargetKind::DataVolume, VolumeTargetKind::Claim] {
             assert_eq!((ask(kind, false), ask(kind, true)), (10 << 20, 300 << 20));
         }
-        assert_eq!(request_bytes(VolumeTargetKind::Claim, MIB, VolumeMode::Block, cdi(0.06, true)), MIB);
+        assert_eq!(
+            request_bytes(VolumeTargetKind::Claim, MIB, VolumeMode::Block, cdi(0.06, true)),
+            MIB
+        );
     }
 
     #[test]

@@ -82,7 +82,10 @@ pub struct StatusRow {
 
 impl Cluster {
     /// Reads the state of one volume, or of all volumes in the namespace that are filled by CDI.
-    pub async fn list_status(&self, target: Option<&VolumeTarget>) -> Result<Vec<StatusRow>, ClusterError> {
+    pub async fn list_status(
+        &self,
+        target: Option<&VolumeTarget>,
+    ) -> Result<Vec<StatusRow>, ClusterError> {
         // The memory of the objects is counted until all rows are built.
         let mut memory = MemoryGrant::default();
         let all = match target {
@@ -91,10 +94,16 @@ impl Cluster {
         };
         // Sends one request for all volumes, instead of one for each.
         let warnings = self.list_events("type=Warning").await;
-        let is_running = |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
+        let is_running =
+            |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
         let pods = match all.iter().any(is_running) {
             true => {
-                self.list_within(&mut memory, ResourceKind::PODS, Some(("labelSelector", PODS_OF_CDI))).await
+                self.list_within(
+                    &mut memory,
+                    ResourceKind::PODS,
+                    Some(("labelSelector", PODS_OF_CDI)),
+                )
+                .await
             }
             false => Ok(Vec::new()),
         };
@@ -103,9 +112,11 @@ impl Cluster {
         let mut rows = Vec::new();
         for (target, found) in all {
             let mut row = status_row(target, &found, &warnings, &pods, now);
-            row.namespace = found.namespace().filter(|_| self.namespace().is_empty()).map(printable_line);
+            row.namespace =
+                found.namespace().filter(|_| self.namespace().is_empty()).map(printable_line);
             if self.waits_for_consumer(&found).await {
-                row.progress.sentence = Some(WaitReason::FirstConsumer(row.target.clone()).to_string());
+                row.progress.sentence =
+                    Some(WaitReason::FirstConsumer(row.target.clone()).to_string());
             }
             rows.push(row);
         }
@@ -123,22 +134,29 @@ impl Cluster {
             let at = |pointer| text_at(object, pointer).unwrap_or_default().to_owned();
             (at("/metadata/namespace"), at("/metadata/name"))
         };
-        let mut claims: HashMap<_, _> = claims.into_iter().map(|claim| (key(&claim), claim)).collect();
+        let mut claims: HashMap<_, _> =
+            claims.into_iter().map(|claim| (key(&claim), claim)).collect();
         let mut all = Vec::new();
         for volume in volumes {
             let key = key(&volume);
             let found = TargetObjects { data_volume: Some(volume), claim: claims.remove(&key) };
-            all.extend(VolumeTarget::new(VolumeTargetKind::DataVolume, &key.1).map(|target| (target, found)));
+            all.extend(
+                VolumeTarget::new(VolumeTargetKind::DataVolume, &key.1)
+                    .map(|target| (target, found)),
+            );
         }
         for ((_, name), claim) in claims {
             let found = TargetObjects { data_volume: None, claim: Some(claim) };
-            let is_filled_by_cdi = ["storage.upload.target", "storage.import.endpoint", "storage.pod.phase"];
+            let is_filled_by_cdi =
+                ["storage.upload.target", "storage.import.endpoint", "storage.pod.phase"];
             // Populators' temporary claims are not shown, because they belong to the claims that
             // they fill.
             if !name.starts_with("prime-")
                 && is_filled_by_cdi.iter().any(|name| found.of_claim(name).is_some())
             {
-                all.extend(VolumeTarget::new(VolumeTargetKind::Claim, &name).map(|target| (target, found)));
+                all.extend(
+                    VolumeTarget::new(VolumeTargetKind::Claim, &name).map(|target| (target, found)),
+                );
             }
         }
         all.sort_by_cached_key(|(target, found)| {
@@ -150,7 +168,8 @@ impl Cluster {
     /// Lists the events that match a field selector, newest first. The list is empty if the user
     /// may not read events.
     pub(crate) async fn list_events(&self, selector: &str) -> Vec<ClusterEvent> {
-        let events = self.list_objects(ResourceKind::EVENTS, Some(("fieldSelector", selector))).await;
+        let events =
+            self.list_objects(ResourceKind::EVENTS, Some(("fieldSelector", selector))).await;
         let mut events: Vec<_> =
             events.unwrap_or_default().iter().filter_map(ClusterEvent::from_object).collect();
         // The times are in RFC 3339 format and in UTC, so their text order is the order in time.
@@ -177,7 +196,8 @@ fn status_row(
     let is_named = |name: &str| names.iter().any(|known| known == name);
     // The namespaces are compared, because an object in another namespace may have the same name.
     let is_beside = |namespace: &str| found.namespace().is_none_or(|own| own == namespace);
-    let events = warnings.iter().filter(|event| is_named(&event.name) && is_beside(&event.namespace));
+    let events =
+        warnings.iter().filter(|event| is_named(&event.name) && is_beside(&event.namespace));
     let mut pods = pods.iter().filter(|pod| {
         let at = |pointer| text_at(pod, pointer).unwrap_or_default();
         is_named(at("/metadata/name")) && is_beside(at("/metadata/namespace"))
@@ -303,8 +323,7 @@ mod tests {
 
     fn event(name: &str, time: &str, message: &str) -> ClusterEvent {
         let about = json!({"kind": "Pod", "name": name});
-        let event =
-            json!({"involvedObject": about, "reason": "Odd", "message": message, "lastTimestamp": time});
+        let event = json!({"involvedObject": about, "reason": "Odd", "message": message, "lastTimestamp": time});
         ClusterEvent::from_object(&event).unwrap()
     }
 
@@ -325,7 +344,8 @@ mod tests {
             "spec": {"resources": {"requests": {"storage": "1Gi"}}},
         });
         let found = TargetObjects { data_volume: Some(volume), claim: Some(claim) };
-        let warnings = [event("importer-prime-1", "2026-01-01T00:00:00Z", "a\nb"), event("other", "", "no")];
+        let warnings =
+            [event("importer-prime-1", "2026-01-01T00:00:00Z", "a\nb"), event("other", "", "no")];
         let pod = json!({
             "metadata": {"name": "importer-prime-1"},
             "status": {"containerStatuses": [

@@ -50,7 +50,8 @@ impl Cluster {
         let token = text_at(&answer, "/status/token").filter(|token| is_token(token));
         let token = token.ok_or_else(|| ClusterError::Refused {
             object: format!("a token for pvc/{claim}"),
-            words: "the answer does not contain a valid token; look at the log of cdi-apiserver".to_owned(),
+            words: "the answer does not contain a valid token; look at the log of cdi-apiserver"
+                .to_owned(),
         })?;
         Ok(UploadToken(token.to_owned()))
     }

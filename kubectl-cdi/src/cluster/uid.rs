@@ -19,8 +19,10 @@ impl ObjectUid {
     /// Returns the UID of `object`. Fails with an error about `target` if the UID is not valid.
     pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, ClusterError> {
         let uid = text_at(object, "/metadata/uid").unwrap_or_default();
-        uid.parse()
-            .map_err(|ObjectUidError| ClusterError::Uid { target: target.clone(), uid: printable_line(uid) })
+        uid.parse().map_err(|ObjectUidError| ClusterError::Uid {
+            target: target.clone(),
+            uid: printable_line(uid),
+        })
     }
 
     /// Returns the UID as text.

@@ -61,7 +61,8 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
     let labels = object_of(labels.map(|(name, value)| (name, value.as_deref())));
     let immediate = wanted.force_bind.then_some("true");
     let mut annotations = with_prefix(object_of([("storage.bind.immediate.requested", immediate)]));
-    let mut storage = json!({"resources": {"requests": {"storage": format_quantity(wanted.size_bytes)}}});
+    let mut storage =
+        json!({"resources": {"requests": {"storage": format_quantity(wanted.size_bytes)}}});
     set_field(&mut storage, "storageClassName", wanted.storage_class.as_deref());
     let mode = wanted.volume_mode.map(|mode| mode.to_string());
     set_field(&mut storage, "volumeMode", mode.as_deref());
@@ -137,7 +138,8 @@ impl Cluster {
     pub async fn create_volume(&self, wanted: &WantedVolume) -> Result<ObjectUid, ClusterError> {
         let target = &wanted.target;
         let manifest = build_manifest(wanted);
-        let made = self.create_object(target.kind().resource_kind(), target.name(), &manifest).await?;
+        let made =
+            self.create_object(target.kind().resource_kind(), target.name(), &manifest).await?;
         let uid = ObjectUid::from_object(&made, target)?;
         // The API server silently drops fields that it does not support. In that case the checksum
         // would not be verified.
@@ -151,7 +153,11 @@ impl Cluster {
 
     /// Removes a volume that [`create_volume`](Self::create_volume) has created. Fails if another
     /// object with the same name has replaced it.
-    pub async fn remove_volume(&self, target: &VolumeTarget, uid: &ObjectUid) -> Result<(), ClusterError> {
+    pub async fn remove_volume(
+        &self,
+        target: &VolumeTarget,
+        uid: &ObjectUid,
+    ) -> Result<(), ClusterError> {
         self.delete_object(target.kind().resource_kind(), target.name(), uid).await
     }
 }

@@ -88,7 +88,11 @@ impl Cluster {
 
     /// Determines what CDI is waiting for. Objects that the user may not read are skipped; the
     /// answer is then less detailed.
-    pub(crate) async fn wait_reason(&self, target: &VolumeTarget, found: &TargetObjects) -> WaitReason {
+    pub(crate) async fn wait_reason(
+        &self,
+        target: &VolumeTarget,
+        found: &TargetObjects,
+    ) -> WaitReason {
         if self.waits_for_consumer(found).await {
             return WaitReason::FirstConsumer(target.clone());
         }
@@ -127,7 +131,8 @@ impl Cluster {
         let Some(claim) = &found.claim else {
             return false;
         };
-        let is_chosen = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_string();
+        let is_chosen =
+            claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_string();
         let is_forced = cdi_annotation(claim, "storage.bind.immediate.requested").is_some();
         if is_chosen || is_forced || text_at(claim, "/status/phase") == Some("Bound") {
             return false;
@@ -142,7 +147,8 @@ impl Cluster {
     async fn complaint_about(&self, object: &Value) -> Option<String> {
         let events = self.events_about(object).await.into_iter();
         // A warning from the scheduler is outdated once the pod is assigned to a node.
-        let mut valid = events.filter(|event| event.is_warning && event.reason != "FailedScheduling");
+        let mut valid =
+            events.filter(|event| event.is_warning && event.reason != "FailedScheduling");
         valid.next().map(|event| event.message)
     }
 
@@ -151,14 +157,20 @@ impl Cluster {
     async fn events_about(&self, object: &Value) -> Vec<ClusterEvent> {
         // The UID is validated, because it becomes part of a selector.
         match text_at(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
-            Some(Ok(uid)) => self.list_events(&format!("involvedObject.uid={}", uid.as_str())).await,
+            Some(Ok(uid)) => {
+                self.list_events(&format!("involvedObject.uid={}", uid.as_str())).await
+            }
             _ => Vec::new(),
         }
     }
 }
 
 /// Creates the error for a wait that has reached its time limit.
-pub(crate) fn timed_out(target: &VolumeTarget, patience: Duration, waiting: &dyn Display) -> ClusterError {
+pub(crate) fn timed_out(
+    target: &VolumeTarget,
+    patience: Duration,
+    waiting: &dyn Display,
+) -> ClusterError {
     ClusterError::TimedOut {
         target: target.clone(),
         seconds: patience.as_secs(),
@@ -199,7 +211,10 @@ mod tests {
             ),
             (WaitReason::Claim, "waiting for CDI to create the claim"),
             (WaitReason::Unbound(None), "waiting for a volume for the claim"),
-            (WaitReason::Unscheduled("0/3 nodes".to_owned()), "waiting for a node for the pod: 0/3 nodes"),
+            (
+                WaitReason::Unscheduled("0/3 nodes".to_owned()),
+                "waiting for a node for the pod: 0/3 nodes",
+            ),
             (
                 WaitReason::Crashing("exit code 1".to_owned()),
                 "the pod has failed and is being retried: exit code 1",

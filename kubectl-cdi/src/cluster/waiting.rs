@@ -47,7 +47,8 @@ impl WaitReason {
         match self {
             // This is the message of Kubernetes' volume controller.
             Self::Unbound(Some(words))
-                if words.starts_with("storageclass.storage.k8s.io ") && words.ends_with(" not found") =>
+                if words.starts_with("storageclass.storage.k8s.io ")
+                    && words.ends_with(" not found") =>
             {
                 Err(ClusterError::NoClaim { target: target.clone(), words: words.clone() })
             }

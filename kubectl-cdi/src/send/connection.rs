@@ -36,7 +36,9 @@ pub(crate) enum ProxyTrust {
 /// Reasons why the upload proxy cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxySetupError {
-    #[error("{0:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT")]
+    #[error(
+        "{0:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT"
+    )]
     Url(String),
     #[error(
         "no certificate (PEM) found to verify the upload proxy with: check --cacert, or CDI's configuration"

@@ -188,7 +188,10 @@ impl PieceLedger {
     fn push_record(&mut self, record: LedgerRecord) {
         // After a return to an earlier offset, the records from this offset on describe a stream
         // that was abandoned.
-        while self.records.back().is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
+        while self
+            .records
+            .back()
+            .is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
         {
             self.records.pop_back();
         }
@@ -239,7 +242,8 @@ impl PieceLedger {
     /// of the image, or 0 if there is no such piece.
     fn stream_offset_of(&self, image_offset: u64) -> u64 {
         let pieces = self.records.iter().rev().map(|record| record.passed);
-        let mut before = pieces.skip_while(|passed| self.kept.in_image(passed.offset) > image_offset);
+        let mut before =
+            pieces.skip_while(|passed| self.kept.in_image(passed.offset) > image_offset);
         before.next().map_or(0, |passed| passed.stream_offset)
     }
 
@@ -294,7 +298,8 @@ mod tests {
         let path = format!("{}/1", program::cdi::RESUMABLE);
         let location = UploadLocation::try_from(path.clone()).unwrap();
         ledger.begin_upload(&identity(), true, &location, KeptPrefix::ending_at(8 << 20));
-        for (at, kind) in [(0, PieceKind::Stored), (1, PieceKind::Zeros), (2, PieceKind::Squeezed)] {
+        for (at, kind) in [(0, PieceKind::Stored), (1, PieceKind::Zeros), (2, PieceKind::Squeezed)]
+        {
             ledger.note_piece(passed(at * 7, at * 100, kind));
             ledger.pass_bytes(b"abcdefg");
         }

@@ -69,7 +69,9 @@ pub(crate) enum UploadSendError {
     /// The server cannot complete the upload. Contains the server's message.
     #[error("the upload has failed: {0}")]
     Failed(String),
-    #[error("the token for the upload is not accepted at {0}: is it the upload proxy of this cluster?")]
+    #[error(
+        "the token for the upload is not accepted at {0}: is it the upload proxy of this cluster?"
+    )]
     Unauthorized(String),
     #[error(transparent)]
     Untrusted(ProxySetupError),
@@ -141,7 +143,10 @@ impl UploadTask<'_> {
 
     /// Sends the image in a resumable upload. If the server does not support that, sends it in one
     /// request.
-    async fn in_parts(&self, ledger: &Arc<Mutex<PieceLedger>>) -> Result<CompletedUpload, UploadSendError> {
+    async fn in_parts(
+        &self,
+        ledger: &Arc<Mutex<PieceLedger>>,
+    ) -> Result<CompletedUpload, UploadSendError> {
         let mut patience = StallTimer::new(self);
         let mut session = self.left_behind(ledger);
         let mut beginnings = 0;
@@ -164,7 +169,9 @@ impl UploadTask<'_> {
             };
             match ended {
                 Ok(()) => break,
-                Err(UploadRequestError::Passing(words)) => patience.wait_before_retry(words).await?,
+                Err(UploadRequestError::Passing(words)) => {
+                    patience.wait_before_retry(words).await?
+                }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 // The earlier process was told why its upload ended. Here that is not an error: a
                 // new upload begins.
@@ -231,7 +238,10 @@ impl UploadTask<'_> {
                     )));
                 }
                 if kept.end_offset() > 0 {
-                    tracing::warn!("the server already has {} bytes of the disk", kept.end_offset());
+                    tracing::warn!(
+                        "the server already has {} bytes of the disk",
+                        kept.end_offset()
+                    );
                 }
                 let (image, is_encoded) = (&self.image.identity, self.is_encoded());
                 ledger.lock().begin_upload(image, is_encoded, &location, kept);
@@ -241,7 +251,10 @@ impl UploadTask<'_> {
     }
 
     /// Asks the server repeatedly until it has found out what it has kept from an earlier upload.
-    async fn query_kept(&self, location: &UploadLocation) -> Result<KeptPrefix, UploadRequestError> {
+    async fn query_kept(
+        &self,
+        location: &UploadLocation,
+    ) -> Result<KeptPrefix, UploadRequestError> {
         loop {
             let token = self.tokens.current_token().await?;
             let asking = protocol::query_kept(self.proxy, &token, location);
@@ -249,7 +262,9 @@ impl UploadTask<'_> {
                 Ok(Some(kept)) => return Ok(kept),
                 Ok(None) => {}
                 Err(UploadRequestError::Missing) => {
-                    return Err(UploadRequestError::Passing("the upload server was restarted".to_owned()));
+                    return Err(UploadRequestError::Passing(
+                        "the upload server was restarted".to_owned(),
+                    ));
                 }
                 Err(trouble) => return Err(trouble),
             }
@@ -260,7 +275,10 @@ impl UploadTask<'_> {
 
     /// Computes checksums of the prefixes that a restarted upload server may still have. Returns
     /// an empty list if nothing was sent yet, or if the image is not a raw disk.
-    async fn prefix_marks(&self, ledger: &Mutex<PieceLedger>) -> Result<Vec<PrefixCrc>, UploadRequestError> {
+    async fn prefix_marks(
+        &self,
+        ledger: &Mutex<PieceLedger>,
+    ) -> Result<Vec<PrefixCrc>, UploadRequestError> {
         let offset = ledger.lock().image_offset();
         if offset == 0 || !self.image.is_raw() {
             return Ok(Vec::new());
@@ -308,7 +326,9 @@ impl UploadTask<'_> {
             (ledger.stream_position(), ledger.checksum_header())
         };
         if taken != total {
-            return Err(UploadRequestError::Passing(format!("the server has {taken} bytes of {total}")));
+            return Err(UploadRequestError::Passing(format!(
+                "the server has {taken} bytes of {total}"
+            )));
         }
         self.watch.set_wait_reason("the upload server is checking the disk and writing the rest");
         // Asked for again: sending may have taken longer than a token is valid.

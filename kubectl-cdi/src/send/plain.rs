@@ -37,7 +37,9 @@ impl UploadTask<'_> {
                         is_resumable: false,
                     });
                 }
-                Err(UploadRequestError::Passing(words)) => patience.wait_before_retry(words).await?,
+                Err(UploadRequestError::Passing(words)) => {
+                    patience.wait_before_retry(words).await?
+                }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 Err(trouble) => return Err(self.send_error(trouble)),
             }
@@ -50,11 +52,12 @@ impl UploadTask<'_> {
         let headers = [bearer.clone()];
         // The asynchronous path is answered as soon as all bytes have arrived, so that no
         // connection has to stay open while the disk is completed.
-        let path = match protocol::send_empty(self.proxy, Method::HEAD, UPLOAD_ASYNC, &headers).await {
-            Ok(_) => UPLOAD_ASYNC,
-            Err(UploadRequestError::Missing) => UPLOAD,
-            Err(trouble) => return Err(trouble),
-        };
+        let path =
+            match protocol::send_empty(self.proxy, Method::HEAD, UPLOAD_ASYNC, &headers).await {
+                Ok(_) => UPLOAD_ASYNC,
+                Err(UploadRequestError::Missing) => UPLOAD,
+                Err(trouble) => return Err(trouble),
+            };
         let ledger = Arc::new(Mutex::new(PieceLedger::new(None)));
         let stream = UploadBody::resume_after(0, self.image, self.encoding, &ledger, self.watch);
         let (stream, tally) = stream?.ok_or(UploadRequestError::Missing)?;

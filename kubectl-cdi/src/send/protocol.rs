@@ -181,7 +181,8 @@ pub(crate) async fn finish_upload(
     total: u64,
     checksum: &str,
 ) -> Result<(), UploadRequestError> {
-    let mut headers = vec![bearer_header(token), TUS, (OFFSET, total.into()), (LENGTH, total.into()), PART];
+    let mut headers =
+        vec![bearer_header(token), TUS, (OFFSET, total.into()), (LENGTH, total.into()), PART];
     if let Ok(checksum) = HeaderValue::from_str(checksum) {
         headers.push((CHECKSUM, checksum));
     }
@@ -227,7 +228,8 @@ where
 }
 
 /// The statuses with which an upload server rejects an image.
-const IMAGE_REFUSED: [StatusCode; 2] = [StatusCode::BAD_REQUEST, StatusCode::UNSUPPORTED_MEDIA_TYPE];
+const IMAGE_REFUSED: [StatusCode; 2] =
+    [StatusCode::BAD_REQUEST, StatusCode::UNSUPPORTED_MEDIA_TYPE];
 
 fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, UploadRequestError> {
     let words = || match answer.words.as_str() {
@@ -249,8 +251,9 @@ fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, Uploa
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Err(UploadRequestError::Passing(words())),
-        status => {
-            Err(UploadRequestError::Refused { words: words(), is_image: IMAGE_REFUSED.contains(&status) })
-        }
+        status => Err(UploadRequestError::Refused {
+            words: words(),
+            is_image: IMAGE_REFUSED.contains(&status),
+        }),
     }
 }

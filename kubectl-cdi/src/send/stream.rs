@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use datapath::encode::outgoing::{self, EncodedStream, IncompleteStreamError, PassedPiece, PieceKind};
+use datapath::encode::outgoing::{
+    self, EncodedStream, IncompleteStreamError, PassedPiece, PieceKind,
+};
 use datapath::encode::{Encoding, VolumePiece};
 use datapath::error::ThreadStartError;
 use hyper::body::{Body, Frame};
@@ -66,7 +68,15 @@ impl UploadBody {
         let tally = Arc::default();
         let stream = Self {
             again,
-            rest: encode_from(image, encoding, kept, (stream_offset, offset), (ledger, turn), watch, &tally)?,
+            rest: encode_from(
+                image,
+                encoding,
+                kept,
+                (stream_offset, offset),
+                (ledger, turn),
+                watch,
+                &tally,
+            )?,
             has,
             turn,
             ledger: Arc::clone(ledger),

@@ -67,7 +67,8 @@ impl UploadWatch {
         let now = std::time::Instant::now();
         let mut waiting = self.waiting.lock();
         let before = waiting.take();
-        let last_attempt = before.as_ref().and_then(|wait| wait.retry).map_or(1, |retry| retry.attempt);
+        let last_attempt =
+            before.as_ref().and_then(|wait| wait.retry).map_or(1, |retry| retry.attempt);
         *waiting = Some(WaitState {
             party: pause.map(|_| "the upload proxy"),
             // Consecutive failed attempts count as one wait, even if their causes differ.

@@ -205,7 +205,8 @@ mod tests {
     #[test]
     fn tokens_need_valid_names() {
         let parse = |pvc: &str, namespace: &str| {
-            let words = ["uploadproxy-dev", "token", "--key", "k", "--pvc", pvc, "--namespace", namespace];
+            let words =
+                ["uploadproxy-dev", "token", "--key", "k", "--pvc", pvc, "--namespace", namespace];
             Cli::try_parse_from(words).is_ok()
         };
         assert!(parse("a.b", "c"));

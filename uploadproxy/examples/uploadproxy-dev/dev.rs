@@ -17,8 +17,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use uploadproxy::{
-    AuthorityBundle, KeyError, ProxyIdentity, TokenVerifier, UploadContent, UploadGrant, UpstreamAddress,
-    WaitingClaim, lifetime,
+    AuthorityBundle, KeyError, ProxyIdentity, TokenVerifier, UploadContent, UploadGrant,
+    UpstreamAddress, WaitingClaim, lifetime,
 };
 
 use crate::args::DevArgs;
@@ -79,7 +79,11 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
     let (certificate, client_key) = files.client.clone();
     let config = serve::config(
         &arguments.server,
-        ServerFiles { certificate: files.server.0.clone(), key: files.server.1.clone(), client_ca: None },
+        ServerFiles {
+            certificate: files.server.0.clone(),
+            key: files.server.1.clone(),
+            client_ca: None,
+        },
         ProxyIdentity::new(certificate, client_key, AuthorityBundle::File(files.ca.clone())),
         (TokenVerifier::new(&key.public_key_pem())?, HashMap::from([(grant.clone(), volume)])),
     );

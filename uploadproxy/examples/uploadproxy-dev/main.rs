@@ -40,7 +40,9 @@ enum CommandFailed {
 impl FailedCommand for CommandFailed {
     fn exit_reason(&self) -> ExitReason {
         let is_usage = match self {
-            Self::Serve(failed) | Self::Dev(dev::DevFailed::Serve(failed)) => failed.is_about_files(),
+            Self::Serve(failed) | Self::Dev(dev::DevFailed::Serve(failed)) => {
+                failed.is_about_files()
+            }
             Self::Token(failed) => failed.is_about_files(),
             Self::Dev(_) => false,
         };

@@ -139,7 +139,10 @@ mod tests {
             (route("a", "http://h"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://h/x"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://u:p@h"), "needs a URL like https://HOST:PORT"),
-            (route("A", "https://h"), "has a name that Kubernetes does not allow: use small letters"),
+            (
+                route("A", "https://h"),
+                "has a name that Kubernetes does not allow: use small letters",
+            ),
             (twice, "is there twice"),
             (route("a", "nowhere"), "url"),
             ("[[route]]\npvc = \"disk\"\n".to_owned(), "missing field"),

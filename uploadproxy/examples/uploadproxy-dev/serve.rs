@@ -43,7 +43,10 @@ impl ServeFailed {
     pub(super) fn is_about_files(&self) -> bool {
         match self {
             Self::File(failed) => failed.is_about_files(),
-            Self::Key { .. } | Self::Routes(_) | Self::Tls(_) | Self::Start(ProxyStartError::Tls(_)) => true,
+            Self::Key { .. }
+            | Self::Routes(_)
+            | Self::Tls(_)
+            | Self::Start(ProxyStartError::Tls(_)) => true,
             Self::Start(_) | Self::Process(_) => false,
         }
     }
@@ -60,8 +63,12 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     let made = made.map(|dir| AuthorityFiles::made_in(dir, CLIENT_NAME)).transpose()?;
     let made = made.as_ref();
     // clap has verified that each file is given by its own option or by --self-signed.
-    let file = |given: Option<PathBuf>, made: Option<&PathBuf>| given.or(made.cloned()).unwrap_or_default();
-    for given in [&arguments.upload_ca, &arguments.upload_cert, &arguments.upload_key].into_iter().flatten() {
+    let file = |given: Option<PathBuf>, made: Option<&PathBuf>| {
+        given.or(made.cloned()).unwrap_or_default()
+    };
+    for given in
+        [&arguments.upload_ca, &arguments.upload_cert, &arguments.upload_key].into_iter().flatten()
+    {
         // The proxy reads these files for each connection. Reading them here as well reports a
         // mistake at the start.
         token::read(given)?;

@@ -59,5 +59,6 @@ pub(super) fn mint(pem: &str, grant: &UploadGrant, lifetime: Duration) -> Result
 
 /// Reads a file as text.
 pub(super) fn read(path: &Path) -> Result<String, TokenFailed> {
-    std::fs::read_to_string(path).map_err(|source| TokenFailed::Read { path: path.to_owned(), source })
+    std::fs::read_to_string(path)
+        .map_err(|source| TokenFailed::Read { path: path.to_owned(), source })
 }

@@ -27,12 +27,14 @@ use crate::volumes::cluster::ClusterClaims;
 
 const SERVER_CERTIFICATE: (&str, &str) =
     ("SERVER_CERT_FILE", "/var/run/certs/cdi-uploadproxy-server-cert/tls.crt");
-const SERVER_KEY: (&str, &str) = ("SERVER_KEY_FILE", "/var/run/certs/cdi-uploadproxy-server-cert/tls.key");
+const SERVER_KEY: (&str, &str) =
+    ("SERVER_KEY_FILE", "/var/run/certs/cdi-uploadproxy-server-cert/tls.key");
 const CLIENT_CERTIFICATE: (&str, &str) =
     ("UPLOAD_CLIENT_CERT_FILE", "/var/run/certs/cdi-uploadserver-client-cert/tls.crt");
 const CLIENT_KEY: (&str, &str) =
     ("UPLOAD_CLIENT_KEY_FILE", "/var/run/certs/cdi-uploadserver-client-cert/tls.key");
-const CA_BUNDLE: (&str, &str) = ("UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP", "cdi-uploadserver-signer-bundle");
+const CA_BUNDLE: (&str, &str) =
+    ("UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP", "cdi-uploadserver-signer-bundle");
 
 /// Silence after which the connection to the API server counts as dead. It is longer than the time
 /// limit of any single request.
@@ -85,7 +87,11 @@ pub(super) async fn read_config(
     let path = |(name, fixed): (&str, &str)| {
         reader.read_text(name).map_or_else(|| paths.resolve_path(fixed), PathBuf::from)
     };
-    let tls = ServerFiles { certificate: path(SERVER_CERTIFICATE), key: path(SERVER_KEY), client_ca: None };
+    let tls = ServerFiles {
+        certificate: path(SERVER_CERTIFICATE),
+        key: path(SERVER_KEY),
+        client_ca: None,
+    };
     let bundle = reader.read_text(CA_BUNDLE.0).unwrap_or_else(|| CA_BUNDLE.1.to_owned());
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &own_namespace(paths));
     let identity = ProxyIdentity::new(

@@ -42,7 +42,9 @@ impl TokenError {
             Self::Invalid(_) => {
                 "the token has expired, or was not issued by this cluster: tokens are valid for five minutes; request a new one\n"
             }
-            Self::Unsuitable(_) => "the token is not for an upload to a claim (PVC): request a new one\n",
+            Self::Unsuitable(_) => {
+                "the token is not for an upload to a claim (PVC): request a new one\n"
+            }
         }
     }
 
@@ -160,7 +162,10 @@ mod tests {
     fn keys() -> Keys {
         let pair = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
         assert!(!pair.subject_public_key_info().is_empty());
-        Keys { private: pair.serialize_pem(), verifier: TokenVerifier::new(&pair.public_key_pem()).unwrap() }
+        Keys {
+            private: pair.serialize_pem(),
+            verifier: TokenVerifier::new(&pair.public_key_pem()).unwrap(),
+        }
     }
 
     fn claims() -> Value {
@@ -194,7 +199,11 @@ mod tests {
         let keys = keys();
         let grant = UploadGrant { namespace: "ns".to_owned(), pvc: "disk".to_owned() };
         for algorithm in keys.verifier.signature.algorithms.clone() {
-            assert_eq!(keys.judge(&keys.sign(algorithm, &claims())), Ok(grant.clone()), "{algorithm:?}");
+            assert_eq!(
+                keys.judge(&keys.sign(algorithm, &claims())),
+                Ok(grant.clone()),
+                "{algorithm:?}"
+            );
         }
     }
 
@@ -219,7 +228,10 @@ mod tests {
     #[test]
     fn another_issuer_is_unauthorised_and_another_purpose_a_bad_request() {
         let keys = keys();
-        assert_eq!(keys.judge_with(|claims| claims["iss"] = json!("me")).unwrap_err().status_code(), 401);
+        assert_eq!(
+            keys.judge_with(|claims| claims["iss"] = json!("me")).unwrap_err().status_code(),
+            401
+        );
         for (claim, value) in [
             ("operation", json!("Clone")),
             ("name", json!("")),
@@ -251,7 +263,8 @@ mod tests {
         ] {
             assert_eq!(bearer_token(&value(text)), None, "{text:?}");
         }
-        for text in ["Bearer a.b-_~+/", "bearer a.b-_~+/", "BEARER   a.b-_~+/", "Bearer\ta.b-_~+/"] {
+        for text in ["Bearer a.b-_~+/", "bearer a.b-_~+/", "BEARER   a.b-_~+/", "Bearer\ta.b-_~+/"]
+        {
             assert_eq!(bearer_token(&value(text)), Some("a.b-_~+/"), "{text:?}");
         }
         assert_eq!(keys().verifier.verify_grant(None, now()).unwrap_err().status_code(), 400);

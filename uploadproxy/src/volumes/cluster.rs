@@ -84,7 +84,10 @@ impl ClusterClaims {
         }
     }
 
-    pub(super) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
+    pub(super) async fn find_volume(
+        &self,
+        grant: &UploadGrant,
+    ) -> Result<WaitingClaim, UnavailableError> {
         let deadline = Instant::now() + PATIENCE;
         let found = timeout_at(deadline, self.wait_for_volume(grant)).await;
         found.unwrap_or(Err(UnavailableError::TimedOut))
@@ -130,7 +133,12 @@ impl ClusterClaims {
 
     /// Sends the lookup to the API server. The lookup holds a permit for prompt lookups until it
     /// counts as slow.
-    async fn query_claim(&self, api: &Api<PersistentVolumeClaim>, pvc: &str, is_slow: &mut bool) -> Seen {
+    async fn query_claim(
+        &self,
+        api: &Api<PersistentVolumeClaim>,
+        pvc: &str,
+        is_slow: &mut bool,
+    ) -> Seen {
         let mut answer = pin!(look_up_volume(api, pvc));
         if !*is_slow {
             // The semaphore is never closed.
@@ -156,7 +164,8 @@ impl ClusterClaims {
 
 /// Returns the name of the PVC to be filled and its content type, if its upload server is ready.
 async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
-    let claim = get_claim(api, pvc).await?.ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
+    let claim =
+        get_claim(api, pvc).await?.ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
     let (name, claim) = match filled_claim(&claim) {
         FilledClaim::Itself => (pvc.to_owned(), claim),
         FilledClaim::NotYet => return Ok(None),

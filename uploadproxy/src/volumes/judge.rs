@@ -86,7 +86,8 @@ mod tests {
     fn pvc(annotations: &[(&str, &str)], spec: &Value) -> PersistentVolumeClaim {
         let annotations: serde_json::Map<String, Value> =
             annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        let object = json!({"metadata": {"name": "disk", "annotations": annotations}, "spec": spec});
+        let object =
+            json!({"metadata": {"name": "disk", "annotations": annotations}, "spec": spec});
         serde_json::from_value(object).unwrap()
     }
 
@@ -105,7 +106,8 @@ mod tests {
             ("kubevirt", UploadContent::Disk),
             ("archive", UploadContent::Archive),
         ] {
-            let judged = judged(&[(UPLOAD_TARGET, ""), (POD_READY, "true"), (CONTENT_TYPE, content_type)]);
+            let judged =
+                judged(&[(UPLOAD_TARGET, ""), (POD_READY, "true"), (CONTENT_TYPE, content_type)]);
             assert_eq!(judged, Ok(Some(content)));
         }
     }
@@ -115,7 +117,10 @@ mod tests {
         for ready in ["false", "", "yes"] {
             assert_eq!(judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]), Ok(None), "{ready}");
         }
-        assert_eq!(judged(&[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (CONTENT_TYPE, "x")]), Ok(None));
+        assert_eq!(
+            judged(&[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (CONTENT_TYPE, "x")]),
+            Ok(None)
+        );
     }
 
     #[test]

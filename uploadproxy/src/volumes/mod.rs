@@ -49,7 +49,9 @@ pub(crate) enum UnavailableError {
     NoTarget(String),
     #[error("rejecting Upload Request for PVC {0} that already finished uploading")]
     Finished(String),
-    #[error("rejecting upload request for PVC {pvc} - upload content-type {content_type} is invalid")]
+    #[error(
+        "rejecting upload request for PVC {pvc} - upload content-type {content_type} is invalid"
+    )]
     ContentType { pvc: String, content_type: String },
     /// The text is the one that Go uses, because clients recognize it.
     #[error("context deadline exceeded")]
@@ -69,12 +71,16 @@ pub enum ClaimDirectory {
 
 impl ClaimDirectory {
     /// Returns the upload server of a PVC. Waits for a limited time until the server is ready.
-    pub(crate) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
+    pub(crate) async fn find_volume(
+        &self,
+        grant: &UploadGrant,
+    ) -> Result<WaitingClaim, UnavailableError> {
         match self {
             Self::Cluster(claims) => claims.find_volume(grant).await,
-            Self::Fixed(volumes) => {
-                volumes.get(grant).cloned().ok_or_else(|| UnavailableError::NotFound(grant.pvc.clone()))
-            }
+            Self::Fixed(volumes) => volumes
+                .get(grant)
+                .cloned()
+                .ok_or_else(|| UnavailableError::NotFound(grant.pvc.clone())),
         }
     }
 }
@@ -87,7 +93,11 @@ mod tests {
     async fn a_pvc_that_is_not_listed_does_not_exist() {
         let grant = UploadGrant { namespace: "b".to_owned(), pvc: "disk".to_owned() };
         assert_eq!(
-            ClaimDirectory::Fixed(HashMap::new()).find_volume(&grant).await.unwrap_err().to_string(),
+            ClaimDirectory::Fixed(HashMap::new())
+                .find_volume(&grant)
+                .await
+                .unwrap_err()
+                .to_string(),
             "rejecting Upload Request for PVC disk that doesn't exist"
         );
     }

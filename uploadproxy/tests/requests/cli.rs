@@ -57,9 +57,11 @@ fn dev_prints_a_working_upload_command_and_ends_both_servers() {
     let raw = folder.path().join("image.raw");
     std::fs::write(&raw, disk::content(1, 3 << 20)).or_fail("an image");
     shell(&format!("qemu-img convert -f raw -O qcow2 -c {} {}", raw.display(), image.display()));
-    let base = command.rsplit(' ').next().or_fail("a URL").trim_end_matches("/v1beta1/upload").to_owned();
+    let base =
+        command.rsplit(' ').next().or_fail("a URL").trim_end_matches("/v1beta1/upload").to_owned();
     let ca = dir.join("certs/ca.crt");
-    let ask = |path: &str| shell(&format!("curl -sS --fail --cacert {} {base}{path}", ca.display()));
+    let ask =
+        |path: &str| shell(&format!("curl -sS --fail --cacert {} {base}{path}", ca.display()));
     assert_eq!((ask("/readyz").as_str(), ask("/healthz").as_str()), ("OK", "OK"));
     assert!(ask("/").contains("<title>"));
 
@@ -138,8 +140,10 @@ fn dev_reuses_its_keys() {
 
 #[test]
 fn the_help_of_serve_shows_a_route() {
-    let help =
-        Program::new(development(BINARY)).args(["serve", "--help"]).timeout(Duration::from_secs(10)).run();
+    let help = Program::new(development(BINARY))
+        .args(["serve", "--help"])
+        .timeout(Duration::from_secs(10))
+        .run();
     assert!(help.stdout.contains("[[route]]") && help.stdout.contains("--limit-rate"), "{help:?}");
 }
 

@@ -24,7 +24,8 @@ fn an_upload_server_that_does_not_read_blocks_the_client() {
     front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
     let before = memory(front.server.id(), "VmRSS");
     let client = Client::new(&front, 1 << 40);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
     let piece = vec![b'x'; 64 << 10];
     let mut streams = Vec::new();
     let mut sent = 0;

@@ -23,7 +23,8 @@ pub(crate) struct Client {
 impl Client {
     /// Returns a client whose uploads have `length` bytes.
     pub(crate) fn new(front: &Scripted, length: usize) -> Arc<Self> {
-        let head = |pvc: &String| front.request_for(pvc, "POST", crate::PATH).length(length).bytes();
+        let head =
+            |pvc: &String| front.request_for(pvc, "POST", crate::PATH).length(length).bytes();
         Arc::new(Self {
             address: front.server.address(),
             config: front.proxy.front().client_config().or_fail("TLS"),

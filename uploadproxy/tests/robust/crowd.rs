@@ -36,7 +36,8 @@ fn ten_thousand_silent_connections_do_not_delay_an_upload() {
     time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
     let client = Client::new(&front, 1 << 30);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
     let mut took = Vec::new();
     let mut connections = Vec::new();
     for index in 0..CONNECTIONS {
@@ -97,7 +98,8 @@ fn incomplete_handshakes_hold_little_memory_and_release_it() {
 #[test]
 fn an_incomplete_handshake_holds_less_than_eight_kibibytes() {
     let (front, [address, _]) = listeners();
-    let [_, long, short, part, _] = hello::kinds(&front.proxy.front().client_config().or_fail("TLS"));
+    let [_, long, short, part, _] =
+        hello::kinds(&front.proxy.front().client_config().or_fail("TLS"));
     for hello in [&long[..4000], &short[..180], &part] {
         let mut crowd = Crowd::new();
         // Memory that is allocated once, or for the first of them.
@@ -138,7 +140,11 @@ fn uploads_succeed_in_a_storm_of_connections() {
     // From another address, from the client's own address, and from many.
     for sources in [vec![source(0)], vec![Ipv4Addr::LOCALHOST], (0..250).map(source).collect()] {
         let storm = Storm::start(front.server.address(), sources, PER_SECOND);
-        wait::until(Duration::from_secs(60), || "no storm", || storm.connections() >= u64::from(PER_SECOND));
+        wait::until(
+            Duration::from_secs(60),
+            || "no storm",
+            || storm.connections() >= u64::from(PER_SECOND),
+        );
         for _ in 0..10 {
             time_upload(&front);
         }

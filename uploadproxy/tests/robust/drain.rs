@@ -18,7 +18,9 @@ fn begin(front: &Scripted, content: &[u8]) -> Connection {
     connection.begin(&front.request("POST", PATH).length(content.len())).or_fail("send");
     connection.send(&content[..content.len() / 2]).or_fail("send");
     let half = content.len() as u64 / 2;
-    front.upstream.wait_for("half of it", |seen| seen.last().is_some_and(|seen| seen.body_bytes() == half));
+    front
+        .upstream
+        .wait_for("half of it", |seen| seen.last().is_some_and(|seen| seen.body_bytes() == half));
     connection
 }
 
@@ -39,7 +41,10 @@ fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     let mut upload = begin(&front, &content);
     front.server.signal(Signal::TERM);
     wait_until_refused(&front);
-    assert!(idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"), "an idle connection is kept");
+    assert!(
+        idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"),
+        "an idle connection is kept"
+    );
     // There is no event to wait for: nothing may end the upload in this time.
     std::thread::sleep(Duration::from_secs(1));
     upload.send(&content[content.len() / 2..]).or_fail("send");

@@ -80,7 +80,8 @@ fn a_restarted_pod_is_reached_again() {
     let address = server.address();
     let proxy = proxy.route("disk", address);
     let front = proxy.start();
-    let head = Request::new("HEAD", "/v1beta1/upload-async").header("Authorization", &proxy.bearer("disk"));
+    let head = Request::new("HEAD", "/v1beta1/upload-async")
+        .header("Authorization", &proxy.bearer("disk"));
     assert_eq!(front.exchange(&head, b"").status, 200);
     server.signal(Signal::KILL);
     server.wait();

@@ -92,7 +92,10 @@ fn uploads_keep_to_the_rate_limit() {
         response.assert(200, "done");
         let took = started.elapsed();
         // Buffers may take some bytes in advance.
-        assert!((Duration::from_millis(1800)..Duration::from_secs(5)).contains(&took), "{flag}: {took:?}");
+        assert!(
+            (Duration::from_millis(1800)..Duration::from_secs(5)).contains(&took),
+            "{flag}: {took:?}"
+        );
     }
 }
 

@@ -104,7 +104,8 @@ fn no_token_is_ever_logged() {
     }
     // Also in a request that is not valid HTTP.
     let mut connection = front.server.connect();
-    let broken = format!("POST {PATH} HTTP/1.1\r\nAuthorization: {}\r\nX\0: y\r\n\r\n", bearer(&token));
+    let broken =
+        format!("POST {PATH} HTTP/1.1\r\nAuthorization: {}\r\nX\0: y\r\n\r\n", bearer(&token));
     connection.send(broken.as_bytes()).or_fail("send");
     connection.response().ok();
     // There is no event to wait for: the token may not get into the log in this time.
@@ -134,9 +135,9 @@ fn clients_cannot_forge_lines_in_the_log() {
         assert!([400, 503].contains(&response.status), "{response:?}");
     }
     let log = front.server.log();
-    let forged = log
-        .lines()
-        .find(|line| line.starts_with("I0101") || line.starts_with("E0101") || line.starts_with("forged"));
+    let forged = log.lines().find(|line| {
+        line.starts_with("I0101") || line.starts_with("E0101") || line.starts_with("forged")
+    });
     assert_eq!(forged, None, "{log}");
     assert!(!log.contains('\u{1b}'), "{log:?}");
 }

@@ -27,7 +27,8 @@ fn front() -> Scripted {
 fn silent_clients_do_not_delay_an_upload() {
     let front = front();
     let address = front.server.address();
-    let handshakes: Vec<_> = (0..200).map(|_| TcpStream::connect(address).or_fail("connect")).collect();
+    let handshakes: Vec<_> =
+        (0..200).map(|_| TcpStream::connect(address).or_fail("connect")).collect();
     let head = front.request("POST", PATH).length(1000).bytes();
     let heads: Vec<_> = (0..200)
         .map(|index| {
@@ -66,7 +67,9 @@ fn an_incomplete_handshake_or_header_is_ended() {
             slow.send(byte).ok();
         }
         for (connection, end) in connections.iter_mut().zip(&mut ends) {
-            if end.is_none() && connection.is_closed_within(Duration::from_millis(50)).or_fail("a look") {
+            if end.is_none()
+                && connection.is_closed_within(Duration::from_millis(50)).or_fail("a look")
+            {
                 *end = Some(started.elapsed());
             }
         }

@@ -53,7 +53,8 @@ impl fmt::Display for Case {
 
 /// Returns the bytes of a probe with its placeholders replaced.
 fn filled(text: &str, bearer: &str) -> Vec<u8> {
-    let hidden = format!("POST {PATH} HTTP/1.1\r\nHost: h\r\nX-Mark: {MARK}\r\nContent-Length: 0\r\n\r\n");
+    let hidden =
+        format!("POST {PATH} HTTP/1.1\r\nHost: h\r\nX-Mark: {MARK}\r\nContent-Length: 0\r\n\r\n");
     let chunked = "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: chunked\r\n\r\n";
     let two = "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n";
     text.replace("{C}", chunked)

@@ -70,7 +70,8 @@ impl Uploads {
         let tasks = (0..count)
             .map(|number| {
                 let (client, handshakes) = (Arc::clone(&client), Arc::clone(&handshakes));
-                runtime.spawn(async move { upload(&client, number % pvcs, &handshakes, go_on).await })
+                runtime
+                    .spawn(async move { upload(&client, number % pvcs, &handshakes, go_on).await })
             })
             .collect();
         Self { runtime, tasks }
@@ -228,8 +229,12 @@ fn a_thousand_stalled_uploads_do_not_exceed_the_memory_limit() {
                     assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
                     assert!(answer.contains("\r\nretry-after: 10\r\n"), "{answer}");
                     // Either of the two limits may come first.
-                    let is_for_memory = answer.contains("the memory limit of the upload proxy allows ");
-                    assert!(is_for_memory || answer.contains("too many requests for this PVC"), "{answer}");
+                    let is_for_memory =
+                        answer.contains("the memory limit of the upload proxy allows ");
+                    assert!(
+                        is_for_memory || answer.contains("too many requests for this PVC"),
+                        "{answer}"
+                    );
                 }
                 Fate::Broken => panic!("limit {limit}: a client got no answer"),
             }
@@ -256,7 +261,10 @@ fn a_thousand_stalled_uploads_do_not_exceed_the_memory_limit() {
         println!("limit {limit}: {} bytes stay", stays());
         let request = Request::post(PATH).header("Authorization", &proxy.bearer(PVC));
         let next = server.exchange(&request, b"x");
-        assert_eq!(next.status, 502, "the upload is admitted, but its upload server is gone: {next:?}");
+        assert_eq!(
+            next.status, 502,
+            "the upload is admitted, but its upload server is gone: {next:?}"
+        );
         server.signal(Signal::TERM);
         server.wait().assert_success("a proxy with a limit");
     }

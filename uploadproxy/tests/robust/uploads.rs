@@ -45,7 +45,12 @@ fn arrived(upstream: &Upstream) -> Vec<u64> {
 }
 
 /// Runs an upload: pieces at intervals until `hurry`, then as fast as possible.
-async fn upload(client: Arc<Client>, pvc: usize, handshakes: Arc<Semaphore>, hurry: Arc<AtomicBool>) {
+async fn upload(
+    client: Arc<Client>,
+    pvc: usize,
+    handshakes: Arc<Semaphore>,
+    hurry: Arc<AtomicBool>,
+) {
     let turn = handshakes.acquire().await.or_fail("a turn");
     let mut stream = client.upload(pvc).await;
     drop(turn);
@@ -74,7 +79,8 @@ fn a_thousand_uploads_share_the_rate_and_release_their_memory() {
         .or_fail("a runtime");
     let fresh = memory(front.server.id(), "RssAnon");
     let client = Client::new(&front, 1 << 40);
-    let (handshakes, hurry) = (Arc::new(Semaphore::new(HANDSHAKES)), Arc::new(AtomicBool::new(false)));
+    let (handshakes, hurry) =
+        (Arc::new(Semaphore::new(HANDSHAKES)), Arc::new(AtomicBool::new(false)));
     for number in 0..UPLOADS {
         runtime.spawn(upload(
             Arc::clone(&client),
@@ -85,7 +91,11 @@ fn a_thousand_uploads_share_the_rate_and_release_their_memory() {
     }
     let started = Instant::now();
     let begun = || arrived(&front.upstream).iter().filter(|bytes| **bytes > 0).count();
-    wait::until(Duration::from_secs(60), || format!("{} have begun", begun()), || begun() >= UPLOADS);
+    wait::until(
+        Duration::from_secs(60),
+        || format!("{} have begun", begun()),
+        || begun() >= UPLOADS,
+    );
     println!("{UPLOADS} uploads have begun within {:?}", started.elapsed());
 
     let before = (arrived(&front.upstream), cpu(front.server.id()));
@@ -105,17 +115,28 @@ fn a_thousand_uploads_share_the_rate_and_release_their_memory() {
     std::thread::sleep(PHASE);
     let before = arrived(&front.upstream);
     std::thread::sleep(PHASE);
-    let progress: Vec<_> =
-        arrived(&front.upstream).iter().zip(&before).take(UPLOADS).map(|(now, then)| now - then).collect();
-    let (least, most) = (progress.iter().min().or_fail("uploads"), progress.iter().max().or_fail("uploads"));
+    let progress: Vec<_> = arrived(&front.upstream)
+        .iter()
+        .zip(&before)
+        .take(UPLOADS)
+        .map(|(now, then)| now - then)
+        .collect();
+    let (least, most) =
+        (progress.iter().min().or_fail("uploads"), progress.iter().max().or_fail("uploads"));
     let total: u64 = progress.iter().sum();
     let rss = memory(front.server.id(), "VmHWM");
-    println!("fast: {total} bytes, {least} to {most} of each in {PHASE:?}; {rss} bytes of memory at most");
+    println!(
+        "fast: {total} bytes, {least} to {most} of each in {PHASE:?}; {rss} bytes of memory at most"
+    );
     assert!(rss < MEMORY_BYTES, "{rss} bytes");
     assert!(*least > most / FAIR, "an upload starves: {least} to {most} bytes of each");
 
     runtime.shutdown_background();
     let stays = || memory(front.server.id(), "RssAnon").saturating_sub(fresh);
-    wait::until(Duration::from_secs(20), || format!("{} bytes stay", stays()), || stays() < STAYS_BYTES);
+    wait::until(
+        Duration::from_secs(20),
+        || format!("{} bytes stay", stays()),
+        || stays() < STAYS_BYTES,
+    );
     println!("{} bytes stay", stays());
 }

@@ -50,7 +50,9 @@ impl FailedCommand for UploadServeError {
     fn exit_reason(&self) -> ExitReason {
         match self {
             Self::Signalled(signal) => ExitReason::Signalled(*signal),
-            Self::Usage(_) | Self::Tls(_) | Self::Start(ServerStartError::Tls(_)) => ExitReason::Usage,
+            Self::Usage(_) | Self::Tls(_) | Self::Start(ServerStartError::Tls(_)) => {
+                ExitReason::Usage
+            }
             Self::Target { .. } => ExitReason::Target,
             Self::Start(ServerStartError::Listen(_)) | Self::Process(_) | Self::Broken(_) => {
                 ExitReason::Internal
@@ -129,8 +131,13 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
                 ServerFiles { certificate, key, client_ca: arguments.client_ca }
             }
             (dir, ..) => {
-                let made = AuthorityFiles::made_in(&dir.unwrap_or_default(), &arguments.client_name)?;
-                ServerFiles { certificate: made.server.0, key: made.server.1, client_ca: Some(made.ca) }
+                let made =
+                    AuthorityFiles::made_in(&dir.unwrap_or_default(), &arguments.client_name)?;
+                ServerFiles {
+                    certificate: made.server.0,
+                    key: made.server.1,
+                    client_ca: Some(made.ca),
+                }
             }
         },
         profile: TlsProfile::default(),

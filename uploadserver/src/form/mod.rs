@@ -65,7 +65,9 @@ impl FileField {
             match self.field.chunk().await {
                 Ok(Some(chunk)) if chunk.is_empty() => {}
                 Ok(chunk) => return Ok(chunk),
-                Err(error @ multer::Error::StreamReadFailed(_)) => return Err(client_gone_error(&error)),
+                Err(error @ multer::Error::StreamReadFailed(_)) => {
+                    return Err(client_gone_error(&error));
+                }
                 Err(error) => {
                     let what = "malformed form";
                     return Err(SourceError::with_context(SourceErrorKind::Invalid, what, error));

@@ -53,7 +53,10 @@ pub(crate) fn form_boundary(headers: &HeaderMap) -> Result<String, FormError> {
 }
 
 /// Finds the file in `body`, and skips the parts before it.
-pub(super) async fn find_file<B>(body: &Shared<B>, boundary: String) -> Result<Field<'static>, FormError>
+pub(super) async fn find_file<B>(
+    body: &Shared<B>,
+    boundary: String,
+) -> Result<Field<'static>, FormError>
 where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -97,7 +100,9 @@ where
             let data = match frame.map(hyper::body::Frame::into_data) {
                 Ok(Ok(data)) => data,
                 Ok(Err(_trailers)) => continue,
-                Err(error) => return Some((Err(BodyError::Gone(error.into())), (body, in_file, before))),
+                Err(error) => {
+                    return Some((Err(BodyError::Gone(error.into())), (body, in_file, before)));
+                }
             };
             let seen = before.saturating_add(data.len() as u64);
             let item = if seen > MAX_PREAMBLE_BYTES && !in_file.load(Ordering::Relaxed) {

@@ -58,7 +58,10 @@ pub(super) enum ServerConfigError {
 }
 
 /// Reads all variables of the pod.
-pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Config, ServerConfigError> {
+pub(super) fn read_config(
+    env: &dyn NamedStrings,
+    paths: &PodPaths,
+) -> Result<Config, ServerConfigError> {
     let mut reader = EnvReader::new(env);
     let deadline = match reader.read_text(DEADLINE) {
         Some(text) => Some(parse_deadline(&text).map_err(ServerConfigError::Deadline)?),
@@ -69,7 +72,10 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
         // If the variable is set but empty, the server listens on all addresses.
         address: env.get(LISTEN_ADDRESS).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
         // An invalid port is ignored, as in CDI's server (contract §2.1).
-        port: reader.read_text(LISTEN_PORT).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_PORT),
+        port: reader
+            .read_text(LISTEN_PORT)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(DEFAULT_PORT),
         tls,
         profile: TlsProfile::new(
             &reader.read_text(MIN_VERSION).unwrap_or_default(),
@@ -79,7 +85,9 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
         destination: read_destination(&reader, paths),
         wanted: DiskRequest {
             size: reader.read_parsed(IMAGE_SIZE, quantity::parse_bytes),
-            overhead: space::parse_overhead(&reader.read_text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+            overhead: space::parse_overhead(
+                &reader.read_text(FILESYSTEM_OVERHEAD).unwrap_or_default(),
+            ),
             preallocate: reader.lenient_bool(PREALLOCATION),
             ..DiskRequest::default()
         },

@@ -53,7 +53,9 @@ async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
         "Starting upload server"
     );
     if config.tls.client_ca.is_none() {
-        tracing::warn!("no authority for client certificates is configured: every upload will be rejected");
+        tracing::warn!(
+            "no authority for client certificates is configured: every upload will be rejected"
+        );
     }
     match lifetime::run(config, &shutdown, |_| {}).await {
         Ok(exit) => exit_with_message(&exit, &paths.termination_log()),

@@ -73,7 +73,8 @@ fn every_dialect_of_tar_is_read() {
         pod.start().post_last("/v1beta1/upload-archive", &body);
         let (ours, theirs) = (pod.path("data/a"), tree.path().join("a"));
         assert_eq!(contents(&ours), contents(&theirs), "{format}");
-        let times = [ours, theirs].map(|folder| folder.join("run").metadata().unwrap().mtime_nsec());
+        let times =
+            [ours, theirs].map(|folder| folder.join("run").metadata().unwrap().mtime_nsec());
         // Only pax stores fractions of a second.
         if format == "pax" {
             assert_eq!(times[0], times[1]);
@@ -97,7 +98,10 @@ fn attacks(outside: &Path) -> Vec<(&'static str, Vec<u8>)> {
     let device = path("device");
     tools::run("mknod", [device.to_str().or_fail("the tree"), "c", "1", "3"]);
     vec![
-        ("a parent", tar(folder.path(), &["-P", &renamed("../../outside/evil"), "harmless", "evil"])),
+        (
+            "a parent",
+            tar(folder.path(), &["-P", &renamed("../../outside/evil"), "harmless", "evil"]),
+        ),
         (
             "a parent further in",
             tar(folder.path(), &["-P", &renamed("x/../../../outside/evil"), "harmless", "evil"]),
@@ -106,7 +110,10 @@ fn attacks(outside: &Path) -> Vec<(&'static str, Vec<u8>)> {
         ("a link", tar(folder.path(), &["-P", &renamed("link/evil"), "harmless", "link", "evil"])),
         (
             "two links",
-            tar(folder.path(), &["-P", &renamed("up/../outside/evil"), "harmless", "here", "up", "evil"]),
+            tar(
+                folder.path(),
+                &["-P", &renamed("up/../outside/evil"), "harmless", "here", "up", "evil"],
+            ),
         ),
         ("a device", tar(folder.path(), &["harmless", "device"])),
     ]
@@ -125,7 +132,11 @@ fn an_archive_that_writes_outside_is_refused_and_changes_nothing() {
         assert_eq!(response.status, 400, "{attack}: {response:?}");
         let text = response.text();
         assert!(text.starts_with("Saving stream failed: "), "{attack}: {text}");
-        assert_eq!(fs::read_dir(&outside).or_fail("the tree").count(), 0, "{attack}: wrote outside");
+        assert_eq!(
+            fs::read_dir(&outside).or_fail("the tree").count(),
+            0,
+            "{attack}: wrote outside"
+        );
         assert_eq!(contents(&pod.path("data")), before, "{attack}: {text}");
     }
     server.post_last("/v1beta1/upload-archive", &tar(tree().path(), &["."]));

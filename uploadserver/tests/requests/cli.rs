@@ -24,10 +24,16 @@ fn address(running: &Running) -> String {
 /// Uploads with curl and returns the status.
 fn curl(certs: &Path, with_certificate: bool, address: &str, image: &Path) -> String {
     let path = |name: &str| certs.join(name).to_string_lossy().into_owned();
-    let mut words = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"].map(str::to_owned).to_vec();
+    let mut words =
+        ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"].map(str::to_owned).to_vec();
     words.push(path("ca.crt"));
     if with_certificate {
-        words.extend(["--cert".to_owned(), path("client.crt"), "--key".to_owned(), path("client.key")]);
+        words.extend([
+            "--cert".to_owned(),
+            path("client.crt"),
+            "--key".to_owned(),
+            path("client.key"),
+        ]);
     }
     words.extend([
         "--data-binary".to_owned(),
@@ -47,7 +53,8 @@ fn curl_uploads_with_the_certificates_that_serve_creates() {
     std::fs::write(&image, &content).unwrap();
     let mut authority = None;
     for insecure in [false, true] {
-        let program = serve().arg("--once").arg("--dir").arg(&target).arg("--self-signed").arg(&certs);
+        let program =
+            serve().arg("--once").arg("--dir").arg(&target).arg("--self-signed").arg(&certs);
         let program = if insecure { program.arg("--insecure") } else { program };
         let running = program.start();
         let address = address(&running);
@@ -90,10 +97,15 @@ fn a_terminal_shows_a_running_upload() {
         std::fs::write(&image, disk::content(1, 3 << 20)).unwrap();
         let terminal = Terminal::open(columns);
         let program = serve().args(["--once", "--insecure"]);
-        let running =
-            program.arg("--dir").arg(folder.path()).arg("--self-signed").arg(&certs).start_on(&terminal);
+        let running = program
+            .arg("--dir")
+            .arg(folder.path())
+            .arg("--self-signed")
+            .arg(&certs)
+            .start_on(&terminal);
         let hint = terminal.wait_for("/v1beta1/upload");
-        let url = hint.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
+        let url =
+            hint.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
         let client = Program::new(tools::find("curl"))
             .args(["-sS", "--limit-rate", "2M", "--cacert"])
             .arg(certs.join("ca.crt"))
@@ -116,8 +128,13 @@ fn one_upload_after_another_replaces_the_disk() {
     let certs = folder.path().join("certs");
     let image = folder.path().join("image");
     let device = LoopDevice::new(folder.path(), 4 << 20, 512);
-    let running =
-        serve().arg("--device").arg(device.path()).arg("--insecure").arg("--self-signed").arg(&certs).start();
+    let running = serve()
+        .arg("--device")
+        .arg(device.path())
+        .arg("--insecure")
+        .arg("--self-signed")
+        .arg(&certs)
+        .start();
     let address = address(&running);
     for seed in 1..4 {
         let content = disk::content(seed, 4 << 20);
@@ -134,12 +151,18 @@ fn one_upload_after_another_replaces_the_disk() {
 fn curl_shows_success_or_the_reason_for_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
-    let running =
-        serve().arg("--dir").arg(folder.path()).arg("--insecure").arg("--self-signed").arg(&certs).start();
+    let running = serve()
+        .arg("--dir")
+        .arg(folder.path())
+        .arg("--insecure")
+        .arg("--self-signed")
+        .arg(&certs)
+        .start();
     let address = address(&running);
     let curl = |scheme: &str, args: &[&str], path: &str, bytes: &[u8]| {
         std::fs::write(&image, bytes).unwrap();
-        let program = Program::new("curl").args(["-sS", "--fail-with-body", "--max-time", "60", "--cacert"]);
+        let program =
+            Program::new("curl").args(["-sS", "--fail-with-body", "--max-time", "60", "--cacert"]);
         let program = program.arg(certs.join("ca.crt")).args(args.iter().copied());
         program.arg(format!("{scheme}://{address}{path}")).run()
     };
@@ -167,7 +190,10 @@ fn curl_shows_success_or_the_reason_for_a_failure() {
     }
     assert!(!folder.path().join("disk.img").exists(), "a refused image leaves no disk");
     let plain = curl("http", &put, upload, &raw);
-    assert_eq!((plain.code(), plain.stdout.as_str()), (22, "this port speaks HTTPS only: use https://\n"));
+    assert_eq!(
+        (plain.code(), plain.stdout.as_str()),
+        (22, "this port speaks HTTPS only: use https://\n")
+    );
     running.signal(rustix::process::Signal::TERM);
     assert_eq!(running.wait().code(), 143);
 }

@@ -52,7 +52,8 @@ fn clone(pod: &UploadPod, content_type: &str, stream: &[u8], preallocated: bool)
     let server = pod.start();
     send(&server, "/v1beta1/upload", content_type, stream).assert_uploaded();
     server.wait().assert_success(content_type);
-    let message = format!(r#"{{"preallocationApplied":{preallocated},"message":"Clone Complete"}}"#);
+    let message =
+        format!(r#"{{"preallocationApplied":{preallocated},"message":"Clone Complete"}}"#);
     assert_eq!(pod.message(), Some(message));
 }
 
@@ -163,8 +164,10 @@ fn a_volume_is_cloned_to_a_volume_with_its_holes() {
         let (source, target) = (source.path().join(name), target.join(name));
         assert!(fs::read(&source).unwrap() == fs::read(&target).unwrap(), "{name} differs");
     }
-    let (from, to) =
-        (disk::allocated_bytes(&source.path().join("disk.img")), disk::allocated_bytes(&pod.disk()));
+    let (from, to) = (
+        disk::allocated_bytes(&source.path().join("disk.img")),
+        disk::allocated_bytes(&pod.disk()),
+    );
     assert!(to <= from + MIB, "{to} bytes are allocated, {from} were");
 }
 
@@ -297,7 +300,13 @@ fn checksum(bytes: &[u8]) -> String {
 }
 
 /// Sends a clone in `encoding`, with the checksum of `sent` as its trailer.
-fn send_encoded(server: &Server, content_type: &str, encoding: &str, stream: &[u8], sent: &[u8]) -> Response {
+fn send_encoded(
+    server: &Server,
+    content_type: &str,
+    encoding: &str,
+    stream: &[u8],
+    sent: &[u8],
+) -> Response {
     let request = Request::post("/v1beta1/upload")
         .chunked()
         .header("x-cdi-content-type", content_type)
@@ -323,7 +332,8 @@ fn zstd_is_offered_to_cloners_and_accepted() {
         // Only cloners are offered zstd. Older ones of ours ask for `frames-1`, do not find it in
         // the answer, and send snappy.
         for known in ["zstd", "frames-1"] {
-            let offer = server.exchange(&question.clone().header("x-cdi-workers-clone", known), &[]);
+            let offer =
+                server.exchange(&question.clone().header("x-cdi-workers-clone", known), &[]);
             assert_eq!((offer.status, offer.header("x-cdi-workers-clone")), (200, Some("zstd")));
         }
         let (half, other_half) = bytes.split_at(bytes.len() / 2);
@@ -362,7 +372,8 @@ fn a_clone_in_zstd_must_have_a_checksum() {
         .chunked()
         .header("x-cdi-content-type", BLOCK)
         .header("x-cdi-workers-clone", "zstd");
-    let announced = request.clone().header("x-cdi-checksum", "crc64nvme").header("Trailer", "x-cdi-checksum");
+    let announced =
+        request.clone().header("x-cdi-checksum", "crc64nvme").header("Trailer", "x-cdi-checksum");
     for (request, sentence) in [
         (request, "a clone in zstd needs x-cdi-checksum"),
         (announced, "the announced checksum was not sent"),
@@ -397,7 +408,11 @@ fn an_unknown_encoding_is_refused_with_a_message() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     for (content_type, encoding, sentence) in [
-        (BLOCK, "frames-1", "a clone in \"frames-1\" is not supported: x-cdi-workers-clone must be zstd"),
+        (
+            BLOCK,
+            "frames-1",
+            "a clone in \"frames-1\" is not supported: x-cdi-workers-clone must be zstd",
+        ),
         (FILESYSTEM, "", "a clone in \"\" is not supported"),
         ("", "zstd", "x-cdi-workers-clone is for clones"),
     ] {

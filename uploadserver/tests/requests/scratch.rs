@@ -34,11 +34,16 @@ fn check(name: &str, request: &Request, body: &[u8], raw: &Path, length: u64) {
 fn nothing_is_written_besides_the_target() {
     let folder = tempfile::tempdir().unwrap();
     for content in [Content::Sparse, Content::Snapshots, Content::RandomOrder] {
-        let spec = Spec { compression: Compression::Zlib, resized_to: Some(600 << 20), ..Spec::new(content) };
+        let spec = Spec {
+            compression: Compression::Zlib,
+            resized_to: Some(600 << 20),
+            ..Spec::new(content)
+        };
         let image = spec.build(folder.path(), "image");
         let qcow2 = std::fs::read(&image.qcow2).unwrap();
         let (raw, length) = (image.raw.as_path(), image.virtual_size);
-        let as_form = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
+        let as_form =
+            Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
         check("an image", &Request::post("/v1beta1/upload"), &qcow2, raw, length);
         check("an image, async", &Request::post("/v1beta1/upload-async"), &qcow2, raw, length);
         check("a form", &as_form, &form(&[Part::file(&qcow2)]), raw, length);

@@ -54,7 +54,11 @@ fn a_client_that_waits_for_its_answer_is_not_closed_in_favour_of_others() {
         let server = slow_to_sync(&pod, 3);
         let mut upload = server.begin_upload(path, body.len(), &body);
         // Everything is received, and is being written to the disk.
-        server.wait_for_line(if is_archive { "New phase: TransferDataDir" } else { "New phase: Resize" });
+        server.wait_for_line(if is_archive {
+            "New phase: TransferDataDir"
+        } else {
+            "New phase: Resize"
+        });
         server.wait_for_status(&[&format!("\"received_bytes\":{},", body.len())]);
         let mut crowd = Crowd::new();
         for number in 0..2 * CONNECTIONS {
@@ -72,8 +76,13 @@ fn tar(content: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().or_fail("a folder");
     std::fs::write(folder.path().join("disk.img"), content).or_fail("a file");
     let tar = folder.path().join("disk.tar");
-    let words =
-        ["-cf".as_ref(), tar.as_os_str(), "-C".as_ref(), folder.path().as_os_str(), "disk.img".as_ref()];
+    let words = [
+        "-cf".as_ref(),
+        tar.as_os_str(),
+        "-C".as_ref(),
+        folder.path().as_os_str(),
+        "disk.img".as_ref(),
+    ];
     testkit::tools::run("tar", words);
     std::fs::read(tar).or_fail("a tar")
 }
@@ -82,7 +91,11 @@ fn tar(content: &[u8]) -> Vec<u8> {
 fn uploads_succeed_in_a_storm_of_connections() {
     allow_files(FILES);
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec { compression: Compression::Zlib, virtual_size: 16 << 20, ..Spec::new(Content::Dense) };
+    let spec = Spec {
+        compression: Compression::Zlib,
+        virtual_size: 16 << 20,
+        ..Spec::new(Content::Dense)
+    };
     let image = spec.build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).unwrap();
     // From another address, from the client's own address, and from many.

@@ -58,7 +58,11 @@ fn attempts(image: &Image) -> Vec<Attempt> {
                 ("form", as_form.clone().length(form.len()), form.clone()),
                 ("chunked form", as_form.chunked(), chunked(&form, 20_000, &[])),
             ] {
-                attempts.push(Attempt { name: format!("{name} {framing} {suffix}"), request, body });
+                attempts.push(Attempt {
+                    name: format!("{name} {framing} {suffix}"),
+                    request,
+                    body,
+                });
             }
         }
     }
@@ -66,7 +70,8 @@ fn attempts(image: &Image) -> Vec<Attempt> {
 }
 
 fn image(folder: &Path) -> Image {
-    let spec = Spec { compression: Compression::Zlib, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
+    let spec =
+        Spec { compression: Compression::Zlib, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
     spec.build(folder, "image")
 }
 

@@ -13,8 +13,10 @@ fn a_malformed_form_is_refused_and_the_server_stays_usable() {
     let good = form(&[Part::file(&content)]);
     let no_file = form(&[Part::field("comment", "x"), Part::field("fil", "e")]);
     let content_type = form_content_type();
-    let long_name =
-        format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"\r\n\r\n", "x".repeat(1 << 20));
+    let long_name = format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"\r\n\r\n",
+        "x".repeat(1 << 20)
+    );
     let malformed: [(&str, Option<&str>, &[u8]); 9] = [
         ("no content type", None, &good),
         ("another content type", Some("application/octet-stream"), &good),
@@ -53,7 +55,8 @@ fn a_form_that_ends_within_the_file_is_refused() {
     let closing = b"\r\n--".len() + BOUNDARY.len() + b"--\r\n".len();
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
+    let request =
+        Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
     for end in [good.len() / 2, good.len() - closing, good.len() - closing + 4] {
         let response = server.exchange(&request, &good[..end]);
         assert!([400, 500].contains(&response.status), "{response:?}");
@@ -75,7 +78,8 @@ fn bytes_that_resemble_the_boundary_are_part_of_the_disk() {
     }
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
+    let request =
+        Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
     server.exchange(&request, &form(&[Part::file(&content)])).assert_uploaded();
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
@@ -87,11 +91,13 @@ fn the_bytes_before_the_file_are_limited() {
     let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"");
     let endless = [head.as_bytes(), &vec![b'x'; 16 << 20]].concat();
     let long = vec![b'x'; 16 << 20];
-    let field = form(&[Part::field("comment", &String::from_utf8(long).unwrap()), Part::file(b"disk")]);
+    let field =
+        form(&[Part::field("comment", &String::from_utf8(long).unwrap()), Part::file(b"disk")]);
     let content = disk::content(1, 8 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
+    let request =
+        Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
     for body in [&endless, &field] {
         let response = server.exchange(&request, body);
         assert_eq!(response.status, 400, "{response:?}");

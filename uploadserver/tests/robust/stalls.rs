@@ -13,7 +13,8 @@ use crate::BINARY;
 fn silent_clients_do_not_delay_an_upload() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    let handshakes: Vec<_> = (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let handshakes: Vec<_> =
+        (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     let heads: Vec<_> = (0..100)
         .map(|index| {
             let head = Request::post("/v1beta1/upload").length(1000).bytes();
@@ -47,7 +48,10 @@ fn a_stalled_client_frees_the_server() {
         server.wait_until_idle();
         let waited = started.elapsed();
         // The two seconds are measured by the server, another process.
-        assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited), "freed after {waited:?}");
+        assert!(
+            (Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited),
+            "freed after {waited:?}"
+        );
         assert_eq!(pod.data_names(), [""; 0]);
         drop(stalled);
     }
@@ -57,8 +61,9 @@ fn a_stalled_client_frees_the_server() {
 
 #[test]
 fn a_client_below_the_minimum_speed_is_given_up() {
-    let pod =
-        UploadPod::new(BINARY).env("CDI_WORKERS_SPEED_LIMIT", "1000").env("CDI_WORKERS_SPEED_TIME", "3");
+    let pod = UploadPod::new(BINARY)
+        .env("CDI_WORKERS_SPEED_LIMIT", "1000")
+        .env("CDI_WORKERS_SPEED_TIME", "3");
     let server = pod.start();
     let content = disk::content(1, 1 << 20);
     let mut slow = server.begin_upload("/v1beta1/upload", content.len(), &content[..1]);
@@ -70,7 +75,10 @@ fn a_client_below_the_minimum_speed_is_given_up() {
     let sent = sent.expect("no end of the upload within 20 s");
     assert!(sent > 20, "given up after {sent} bytes");
     let answer = slow.response().unwrap();
-    assert!(answer.status == 500 && answer.text().contains("the source is too slow: "), "{answer:?}");
+    assert!(
+        answer.status == 500 && answer.text().contains("the source is too slow: "),
+        "{answer:?}"
+    );
     server.wait_until_idle();
     server.post_last("/v1beta1/upload", &content);
     assert!(std::fs::read(pod.disk()).unwrap() == content);

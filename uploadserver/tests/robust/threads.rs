@@ -32,7 +32,8 @@ fn few_threads(request: &Request, body: &[u8], success: u16) -> (UploadPod, Pids
         group.limit(rest + more);
         let answer = connection.exchange(request, body);
         group.lift();
-        let answer = answer.unwrap_or_else(|error| panic!("no answer with {more} more threads: {error}"));
+        let answer =
+            answer.unwrap_or_else(|error| panic!("no answer with {more} more threads: {error}"));
         if answer.status == success {
             return false;
         }

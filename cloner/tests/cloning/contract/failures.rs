@@ -100,10 +100,15 @@ fn a_volume_that_cannot_be_read_breaks_the_connection() {
     let pod = scene.pod().files(Path::new("/sys/class/net/lo"));
     let finished = start(&pod);
     finished.assert_failure(FATAL, "Error reading the volume: /sys/class/net/lo/");
-    assert!(finished.stderr.contains("it had 4096 bytes, and now ends at byte"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("it had 4096 bytes, and now ends at byte"),
+        "{}",
+        finished.stderr
+    );
     assert_eq!(pod.message(), None);
-    let ended =
-        |seen: &[std::sync::Arc<testkit::upstream::Seen>]| seen.iter().all(|seen| seen.end().is_some());
+    let ended = |seen: &[std::sync::Arc<testkit::upstream::Seen>]| {
+        seen.iter().all(|seen| seen.end().is_some())
+    };
     let seen = scene.upstream.wait_for("the end of the request", ended);
     assert!(seen.iter().skip(1).all(|clone| clone.end() == Some(End::Aborted)));
 }

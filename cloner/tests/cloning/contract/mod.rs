@@ -37,7 +37,8 @@ impl Scene {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");
         let client = authority.client("source/pvc-target/pvc", KeyKind::Ecdsa).or_fail("a client");
-        let scene = Self { upstream: Upstream::start(&authority, &[], scripts), folder, authority, client };
+        let scene =
+            Self { upstream: Upstream::start(&authority, &[], scripts), folder, authority, client };
         scene.fill(3);
         scene
     }

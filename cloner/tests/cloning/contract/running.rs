@@ -57,8 +57,10 @@ fn a_signal_stops_a_clone_that_has_sent_nothing_yet() {
     // Nothing writes to this pipe, so that reading it blocks for ever.
     let pipe = folder.path().join("pipe");
     Program::new("mkfifo").arg(&pipe).run().assert_success("mkfifo");
-    let mut program =
-        Program::new(BINARY).arg("clone").arg(folder.path()).arg("https://localhost:1/v1beta1/upload");
+    let mut program = Program::new(BINARY)
+        .arg("clone")
+        .arg(folder.path())
+        .arg("https://localhost:1/v1beta1/upload");
     for option in ["--cert", "--key", "--ca"] {
         program = program.arg(option).arg(&pipe);
     }

@@ -74,7 +74,8 @@ fn the_size_estimate_matches_du() {
     }
     // Some versions of `du` count the sizes of the directories themselves, others do not.
     let apparent = du("--apparent-size");
-    let directories = volume.metadata().unwrap().size() + volume.join("nested").metadata().unwrap().size();
+    let directories =
+        volume.metadata().unwrap().size() + volume.join("nested").metadata().unwrap().size();
     let ours = estimate(&[("PREALLOCATION", "true")]);
     assert!(ours == apparent || ours == apparent + directories, "{ours}, du says {apparent}");
 }
@@ -98,7 +99,8 @@ fn flags_are_checked_first_and_variables_in_upstreams_order() {
     }
     let mandatory = ["CLIENT_KEY", "CLIENT_CERT", "SERVER_CA_CERT", "UPLOAD_URL"];
     for (index, name) in mandatory.iter().enumerate() {
-        run(&block, &mandatory[..index]).assert_failure(FATAL, &format!("Error getting env var {name}"));
+        run(&block, &mandatory[..index])
+            .assert_failure(FATAL, &format!("Error getting env var {name}"));
     }
     run(&block, &mandatory).assert_failure(FATAL, "Error reading the volume");
 }

@@ -131,7 +131,10 @@ impl ApplianceDisk {
             }
         }
         if expected.is_empty() {
-            tracing::info!(disk = printable_name(&self.name), "no manifest contains a digest of the disk");
+            tracing::info!(
+                disk = printable_name(&self.name),
+                "no manifest contains a digest of the disk"
+            );
         }
         Ok(())
     }
@@ -154,7 +157,12 @@ impl ChunkStream for ApplianceDisk {
 
 impl OvfManifests {
     /// Reads and keeps the current entry if it is a manifest.
-    fn add_if_one(&mut self, entries: &mut TarReader, name: &[u8], kind: &TarEntryKind) -> Result<(), Error> {
+    fn add_if_one(
+        &mut self,
+        entries: &mut TarReader,
+        name: &[u8],
+        kind: &TarEntryKind,
+    ) -> Result<(), Error> {
         let TarEntryKind::File { size, is_sparse: false, .. } = kind else {
             return Ok(());
         };
@@ -164,7 +172,8 @@ impl OvfManifests {
         // The limit applies to all manifests together, because an archive may have any number of
         // them.
         self.bytes = self.bytes.saturating_add(*size);
-        let checked = ArchiveErrorKind::check_limit("a manifest in bytes", self.bytes, MAX_MANIFEST_BYTES);
+        let checked =
+            ArchiveErrorKind::check_limit("a manifest in bytes", self.bytes, MAX_MANIFEST_BYTES);
         entries.locate_error(checked)?;
         let mut text = Vec::new();
         while let Some((_, bytes)) = entries.next_data()? {
@@ -176,13 +185,18 @@ impl OvfManifests {
 
     /// Returns the algorithms to hash `disk` with. If no manifest was read yet, these are all
     /// known algorithms, because a manifest after the disk may use any of them.
-    fn needed_algorithms(&self, entries: &TarReader, disk: &[u8]) -> Result<Vec<DigestAlgorithm>, Error> {
+    fn needed_algorithms(
+        &self,
+        entries: &TarReader,
+        disk: &[u8],
+    ) -> Result<Vec<DigestAlgorithm>, Error> {
         if self.texts.is_empty() {
             return Ok(MANIFEST_ALGORITHMS.into());
         }
         let expected = self.find_checksums(entries, disk)?;
-        let is_named =
-            |algorithm: &DigestAlgorithm| expected.iter().any(|checksum| checksum.algorithm() == *algorithm);
+        let is_named = |algorithm: &DigestAlgorithm| {
+            expected.iter().any(|checksum| checksum.algorithm() == *algorithm)
+        };
         Ok(MANIFEST_ALGORITHMS.into_iter().filter(is_named).collect())
     }
 
@@ -240,9 +254,16 @@ mod tests {
         for name in ["disk.vmdk", "./VM-disk1.VMDK", "vm/a.b.qcow2", ".img", "x.vhd"] {
             assert!(is_disk(name.as_bytes()), "{name}");
         }
-        for name in
-            ["vm.ovf", "vm.mf", "vm.cert", "vm.nvram", "vmdk", "disk.vmdk.gz", "cd.iso", "a.vmdk/notes"]
-        {
+        for name in [
+            "vm.ovf",
+            "vm.mf",
+            "vm.cert",
+            "vm.nvram",
+            "vmdk",
+            "disk.vmdk.gz",
+            "cd.iso",
+            "a.vmdk/notes",
+        ] {
             assert!(!is_disk(name.as_bytes()), "{name}");
         }
     }

@@ -73,22 +73,28 @@ impl Commit<'_> {
             if !new.is_directory() {
                 continue;
             }
-            count += from.with_child(&name, new.attributes.mode, |from| match (to, old.flatten()) {
-                (Some(to), Some(old)) if old.is_directory() => {
-                    to.with_child(&name, self.mode_to_open(old), |to| {
-                        to.check_writable()?;
-                        self.check_names(from, Some(to))
-                    })
-                }
-                _ => self.check_names(from, None),
-            })?;
+            count +=
+                from.with_child(&name, new.attributes.mode, |from| match (to, old.flatten()) {
+                    (Some(to), Some(old)) if old.is_directory() => {
+                        to.with_child(&name, self.mode_to_open(old), |to| {
+                            to.check_writable()?;
+                            self.check_names(from, Some(to))
+                        })
+                    }
+                    _ => self.check_names(from, None),
+                })?;
         }
         Ok(count)
     }
 
     /// Checks that `new` may be moved to `name` in `to`. Returns the entry that it merges with or
     /// replaces there.
-    fn check_place(&self, to: &Directory, name: &[u8], new: Status) -> Result<Option<Status>, TargetError> {
+    fn check_place(
+        &self,
+        to: &Directory,
+        name: &[u8],
+        new: Status,
+    ) -> Result<Option<Status>, TargetError> {
         let Some(old) = to.entry_status(name)? else {
             return Ok(None);
         };
@@ -129,7 +135,12 @@ impl Commit<'_> {
     }
 
     /// Moves one entry. Directories are merged and files replaced, as `check_place` allows.
-    fn place_entry(&self, from: &Directory, to: &Directory, name: &[u8]) -> Result<(), TargetError> {
+    fn place_entry(
+        &self,
+        from: &Directory,
+        to: &Directory,
+        name: &[u8],
+    ) -> Result<(), TargetError> {
         let Some(new) = from.entry_status(name)? else {
             return Ok(());
         };

@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
-    accessat, chmodat, linkat, mkdirat, mknodat, openat, renameat, renameat_with, statat, symlinkat, syncfs,
-    unlinkat, utimensat,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
+    UTIME_OMIT, accessat, chmodat, linkat, mkdirat, mknodat, openat, renameat, renameat_with,
+    statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -84,7 +84,8 @@ impl Directory {
     /// Opens a subdirectory. Symbolic links are not followed.
     pub(super) fn open_child(&self, name: &[u8]) -> Result<Self, TargetError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(&self.fd, name, flags, Mode::empty()).map_err(self.map_errno("open", name))?;
+        let fd =
+            openat(&self.fd, name, flags, Mode::empty()).map_err(self.map_errno("open", name))?;
         Ok(Self { fd, path: self.path_of(name) })
     }
 
@@ -115,12 +116,14 @@ impl Directory {
         let failed = |errno: Errno| TargetError::new("list", &self.path, errno.into());
         // `read_from` opens the directory again, so that two listings do not share one position.
         let entries = Dir::read_from(&self.fd).map_err(failed)?;
-        let names = entries.map(move |entry| Ok(entry.map_err(failed)?.file_name().to_bytes().to_vec()));
+        let names =
+            entries.map(move |entry| Ok(entry.map_err(failed)?.file_name().to_bytes().to_vec()));
         Ok(names.filter(|name| !matches!(name.as_deref(), Ok(b"." | b".."))))
     }
 
     pub(super) fn create_directory(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
-        mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)).map_err(self.map_errno("create", name))
+        mkdirat(&self.fd, name, Mode::from_bits_truncate(mode))
+            .map_err(self.map_errno("create", name))
     }
 
     /// Opens a file, or creates it with permissions for the owner only.
@@ -133,7 +136,8 @@ impl Directory {
 
     /// Creates a new file with permissions for the owner only. Fails if `name` exists.
     pub(super) fn create_file(&self, name: &[u8]) -> Result<File, TargetError> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
             .map_err(self.map_errno("create", name))
@@ -149,8 +153,14 @@ impl Directory {
     }
 
     /// Creates the hard link `name` to `from/old`. If that is a symbolic link, it is not followed.
-    pub(super) fn create_link(&self, name: &[u8], from: &Self, old: &[u8]) -> Result<(), TargetError> {
-        linkat(&from.fd, old, &self.fd, name, AtFlags::empty()).map_err(self.map_errno("link", name))
+    pub(super) fn create_link(
+        &self,
+        name: &[u8],
+        from: &Self,
+        old: &[u8],
+    ) -> Result<(), TargetError> {
+        linkat(&from.fd, old, &self.fd, name, AtFlags::empty())
+            .map_err(self.map_errno("link", name))
     }
 
     pub(super) fn remove_file(&self, name: &[u8]) -> Result<(), TargetError> {
@@ -194,7 +204,12 @@ impl Directory {
     /// Moves `name` to another directory, under the same name. Without `replaces` the name must
     /// not exist there. On filesystems that cannot check that during the rename, it is checked
     /// before.
-    pub(super) fn move_entry(&self, name: &[u8], to: &Self, replaces: bool) -> Result<(), TargetError> {
+    pub(super) fn move_entry(
+        &self,
+        name: &[u8],
+        to: &Self,
+        replaces: bool,
+    ) -> Result<(), TargetError> {
         let rename = || renameat(&self.fd, name, &to.fd, name);
         let moved = if replaces {
             rename()
@@ -239,7 +254,11 @@ impl Directory {
     }
 
     /// Returns the error for an `action` on this directory that was refused.
-    pub(super) fn refusal_error(&self, action: &'static str, refusal: TargetRefusedError) -> TargetError {
+    pub(super) fn refusal_error(
+        &self,
+        action: &'static str,
+        refusal: TargetRefusedError,
+    ) -> TargetError {
         TargetError::from_refusal(action, &self.path, refusal)
     }
 
@@ -255,7 +274,11 @@ impl Directory {
     }
 
     /// Sets the mode, then the time, of an entry that is not a symbolic link.
-    pub(super) fn set_attributes(&self, name: &[u8], attributes: Attributes) -> Result<(), TargetError> {
+    pub(super) fn set_attributes(
+        &self,
+        name: &[u8],
+        attributes: Attributes,
+    ) -> Result<(), TargetError> {
         self.set_mode(name, attributes.mode)?;
         match attributes.mtime {
             Some(mtime) => self.set_mtime(name, mtime),

@@ -142,7 +142,8 @@ impl TarReader {
                 extended.pax.extend(records);
             }
             b'g' => {
-                let records = self.read_contents(header, "an extended header in bytes", MAX_PAX_BYTES)?;
+                let records =
+                    self.read_contents(header, "an extended header in bytes", MAX_PAX_BYTES)?;
                 let read = self.global.read_records(&records);
                 self.locate_error(read)?;
                 return Ok(true);
@@ -157,11 +158,16 @@ impl TarReader {
 
     /// Builds an entry from its header and extended headers. The name is the first of these that
     /// is present: `GNU.sparse.name`, the pax `path`, a GNU long name, the name in the header.
-    fn build_entry(&mut self, header: &TarHeader<'_>, extended: ExtendedHeaders) -> Result<TarEntry, Error> {
+    fn build_entry(
+        &mut self,
+        header: &TarHeader<'_>,
+        extended: ExtendedHeaders,
+    ) -> Result<TarEntry, Error> {
         let mut pax = self.global.inherited_records();
         self.locate_error(pax.read_records(&extended.pax))?;
         let sparse_name = pax.sparse.name.take();
-        let name = sparse_name.or(pax.path.take()).or(extended.long_name).unwrap_or_else(|| header.name());
+        let name =
+            sparse_name.or(pax.path.take()).or(extended.long_name).unwrap_or_else(|| header.name());
         self.name = Some(name.clone());
         let link = pax.link_path.take().or(extended.long_link);
         let link = move || link.unwrap_or_else(|| header.link_name());
@@ -205,14 +211,20 @@ impl TarReader {
     }
 
     /// Begins a file entry, sparse or not, according to its pax records.
-    fn read_file_entry(&mut self, header: &TarHeader<'_>, pax: PaxRecords) -> Result<TarEntryKind, Error> {
+    fn read_file_entry(
+        &mut self,
+        header: &TarHeader<'_>,
+        pax: PaxRecords,
+    ) -> Result<TarEntryKind, Error> {
         let size = self.entry_size(header, &pax)?;
         match self.locate_error(pax.sparse.map_location())? {
             SparseMapLocation::None => {
                 self.set_data(SparseLayout::without_holes(size), size);
                 Ok(TarEntryKind::File { size, stored: size, is_sparse: false })
             }
-            SparseMapLocation::Records => self.sparse_file(pax.sparse.regions, pax.sparse.size, size, size),
+            SparseMapLocation::Records => {
+                self.sparse_file(pax.sparse.regions, pax.sparse.size, size, size)
+            }
             SparseMapLocation::Data => self.file_with_map_before_data(pax.sparse.size, size),
         }
     }
@@ -265,7 +277,8 @@ impl TarReader {
 
     /// Returns the error `kind` for the current entry, with its offset and name.
     pub(super) fn entry_error(&self, kind: ArchiveErrorKind) -> Error {
-        let error = ArchiveError { kind, offset: self.at, entry: self.name.as_deref().map(printable_name) };
+        let error =
+            ArchiveError { kind, offset: self.at, entry: self.name.as_deref().map(printable_name) };
         FormatError::Archive(error).into()
     }
 
@@ -277,7 +290,11 @@ impl TarReader {
         self.entry_error(ArchiveErrorKind::Truncated { missing })
     }
 
-    pub(super) fn entry_size(&self, header: &TarHeader<'_>, pax: &PaxRecords) -> Result<u64, Error> {
+    pub(super) fn entry_size(
+        &self,
+        header: &TarHeader<'_>,
+        pax: &PaxRecords,
+    ) -> Result<u64, Error> {
         match pax.size {
             Some(size) => Ok(size),
             None => self.locate_error(header.size()),
@@ -319,7 +336,9 @@ impl TarReader {
             return self.end_without_mark();
         }
         let block = match self.read_block() {
-            Err(Error::Format(_)) if self.at == 0 => return Err(self.entry_error(ArchiveErrorKind::NotTar)),
+            Err(Error::Format(_)) if self.at == 0 => {
+                return Err(self.entry_error(ArchiveErrorKind::NotTar));
+            }
             other => other?,
         };
         if !is_zero(&block) {

@@ -46,13 +46,21 @@ impl<'a> ArchiveExtraction<'a> {
     }
 
     /// Creates `entry`, the current entry of `archive`, from which its data is read.
-    pub(super) fn place_entry(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), Error> {
+    pub(super) fn place_entry(
+        &mut self,
+        entry: &TarEntry,
+        archive: &mut TarReader,
+    ) -> Result<(), Error> {
         self.done.entries += 1;
         let placed = self.try_place(entry, archive);
         placed.map_err(|error| error.into_error(archive))
     }
 
-    fn try_place(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), PlacementError> {
+    fn try_place(
+        &mut self,
+        entry: &TarEntry,
+        archive: &mut TarReader,
+    ) -> Result<(), PlacementError> {
         let path = path_components(&entry.name)?;
         // A later attempt would mistake such a name for the leftover of a dead process and remove
         // it.
@@ -106,7 +114,8 @@ impl<'a> ArchiveExtraction<'a> {
     ) -> Result<(), PlacementError> {
         let (directory, name) = self.tree.make_room(path)?;
         let file = directory.create_file(name)?;
-        let failed = |action| move |source| TargetError::new(action, &directory.path_of(name), source);
+        let failed =
+            |action| move |source| TargetError::new(action, &directory.path_of(name), source);
         // Only a sparse file can end in a hole, which writing the data does not create.
         if let Some(size) = sparse_size {
             file.set_len(size).map_err(failed("resize"))?;
@@ -125,7 +134,10 @@ impl<'a> ArchiveExtraction<'a> {
     /// Creates a hard link to a file that came earlier in the archive.
     fn create_hard_link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), PlacementError> {
         let refused = |reason| {
-            PlacementError::from(ArchiveErrorKind::HardLink { target: printable_name(target), reason })
+            PlacementError::from(ArchiveErrorKind::HardLink {
+                target: printable_name(target),
+                reason,
+            })
         };
         let target_path = path_components(target).map_err(|kind| match kind {
             ArchiveErrorKind::Name(reason) => refused(reason),

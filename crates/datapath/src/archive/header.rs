@@ -20,7 +20,8 @@ pub(super) const SPARSE_ENTRY_BYTES: usize = 24;
 pub fn first_name(head: &[u8]) -> Option<Vec<u8>> {
     let is_header = |block: &Block| {
         // A disk may have anything in this field, also no number.
-        let has_checksum = number::parse_field(&block[148..156]).is_some_and(|checksum| checksum > 0);
+        let has_checksum =
+            number::parse_field(&block[148..156]).is_some_and(|checksum| checksum > 0);
         has_checksum && TarHeader::parse(block).is_ok()
     };
     head.first_chunk().filter(|block| is_header(block)).map(|block| TarHeader(block).name())
@@ -98,7 +99,10 @@ impl<'b> TarHeader<'b> {
 
     /// Reads the first regions of an old GNU sparse file into `regions`. Returns true if blocks
     /// with more regions follow.
-    pub(super) fn sparse_regions(&self, regions: &mut StoredRanges) -> Result<bool, ArchiveErrorKind> {
+    pub(super) fn sparse_regions(
+        &self,
+        regions: &mut StoredRanges,
+    ) -> Result<bool, ArchiveErrorKind> {
         read_regions(&self.0[386..482], regions)?;
         Ok(self.0[482] != 0)
     }
@@ -109,7 +113,8 @@ impl<'b> TarHeader<'b> {
         field: &'static str,
     ) -> Result<u64, ArchiveErrorKind> {
         let value = self.parse_number(range, field)?;
-        u64::try_from(value).map_err(|_| ArchiveErrorKind::Number { field, value: value.to_string() })
+        u64::try_from(value)
+            .map_err(|_| ArchiveErrorKind::Number { field, value: value.to_string() })
     }
 
     fn parse_number(
@@ -117,14 +122,19 @@ impl<'b> TarHeader<'b> {
         range: std::ops::Range<usize>,
         field: &'static str,
     ) -> Result<i64, ArchiveErrorKind> {
-        number::parse_field(&self.0[range.clone()])
-            .ok_or_else(|| ArchiveErrorKind::Number { field, value: printable_name(&self.0[range]) })
+        number::parse_field(&self.0[range.clone()]).ok_or_else(|| ArchiveErrorKind::Number {
+            field,
+            value: printable_name(&self.0[range]),
+        })
     }
 }
 
 /// Reads the regions of a block that continues an old GNU sparse map. Returns true if another such
 /// block follows.
-pub(super) fn more_regions(block: &Block, regions: &mut StoredRanges) -> Result<bool, ArchiveErrorKind> {
+pub(super) fn more_regions(
+    block: &Block,
+    regions: &mut StoredRanges,
+) -> Result<bool, ArchiveErrorKind> {
     read_regions(&block[..504], regions)?;
     Ok(block[504] != 0)
 }

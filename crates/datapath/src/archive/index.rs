@@ -31,13 +31,17 @@ pub struct MemberLocation {
 /// Lists the files of the uncompressed tar in `file` whose names `wanted` accepts. Sparse files
 /// are left out, because they are not stored contiguously. The archive ends at its end mark, or at
 /// the end of the file.
-pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<MemberLocation>, Error> {
+pub fn index_archive(
+    file: &File,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<MemberLocation>, Error> {
     let mut places = Vec::new();
     let mut at = 0;
     loop {
         // A new reader is created for each entry, as if it were the first one. Bytes between two
         // headers are therefore never read.
-        let headers = FileChunks { file: file.try_clone().map_err(|error| read_error(&error))?, at };
+        let headers =
+            FileChunks { file: file.try_clone().map_err(|error| read_error(&error))?, at };
         let mut entries = TarReader::new(Box::new(headers));
         if at > 0 && entries.cursor.fill_buffer()?.is_empty() {
             return Ok(places);
@@ -56,7 +60,11 @@ pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<
             && wanted(&entry.name)
         {
             let count = places.len() as u64 + 1;
-            entries.locate_error(ArchiveErrorKind::check_limit("a number of files", count, MAX_PLACES))?;
+            entries.locate_error(ArchiveErrorKind::check_limit(
+                "a number of files",
+                count,
+                MAX_PLACES,
+            ))?;
             let name = entry.name;
             places.push(MemberLocation { name, offset, size });
         }
@@ -119,7 +127,10 @@ mod tests {
                 .iter()
                 .map(|place| (String::from_utf8_lossy(&place.name).into_owned(), place.size))
                 .collect();
-            assert_eq!(found, [("blobs/first".to_owned(), 1_000_000), (format!("blobs/{long}"), 4)]);
+            assert_eq!(
+                found,
+                [("blobs/first".to_owned(), 1_000_000), (format!("blobs/{long}"), 4)]
+            );
             let mut text = [0; 4];
             archive.read_exact_at(&mut text, places[1].offset).unwrap();
             assert_eq!(&text, b"long");

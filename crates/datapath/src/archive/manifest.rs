@@ -7,7 +7,10 @@ use crate::error::ArchiveErrorKind;
 
 /// Returns the digests that `manifest` lists for the file `wanted`. A line of a manifest looks
 /// like `SHA256(disk.vmdk)= 9f86d0…`.
-pub(super) fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, ArchiveErrorKind> {
+pub(super) fn find_checksums(
+    manifest: &[u8],
+    wanted: &[u8],
+) -> Result<Vec<Checksum>, ArchiveErrorKind> {
     let mut found = Vec::new();
     for line in manifest.split(|byte| matches!(byte, b'\n' | b'\r')) {
         if let Some((algorithm, name, digest)) = parse_line(line)
@@ -15,7 +18,10 @@ pub(super) fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Check
         {
             let text = format!("{}:{}", printable_name(algorithm), printable_digest(digest));
             let checksum = text.parse().map_err(|error| {
-                ArchiveErrorKind::Manifest(format!("of `{}` cannot be read: {error}", printable_name(wanted)))
+                ArchiveErrorKind::Manifest(format!(
+                    "of `{}` cannot be read: {error}",
+                    printable_name(wanted)
+                ))
             });
             found.push(checksum?);
         }
@@ -49,7 +55,10 @@ mod tests {
     use super::*;
 
     fn found(manifest: &str) -> Result<Vec<String>, ArchiveErrorKind> {
-        Ok(find_checksums(manifest.as_bytes(), b"./vm-disk1.vmdk")?.iter().map(ToString::to_string).collect())
+        Ok(find_checksums(manifest.as_bytes(), b"./vm-disk1.vmdk")?
+            .iter()
+            .map(ToString::to_string)
+            .collect())
     }
 
     #[test]
@@ -66,7 +75,8 @@ mod tests {
 
     #[test]
     fn a_malformed_digest_is_refused() {
-        for line in ["SHA256(vm-disk1.vmdk)= 12", "SHA3(vm-disk1.vmdk)= 12", "SHA1(vm-disk1.vmdk)="] {
+        for line in ["SHA256(vm-disk1.vmdk)= 12", "SHA3(vm-disk1.vmdk)= 12", "SHA1(vm-disk1.vmdk)="]
+        {
             assert!(matches!(found(line), Err(ArchiveErrorKind::Manifest(_))), "{line}");
         }
         assert_eq!(found("SHA256(other.vmdk)= 12"), Ok(Vec::new()));

@@ -51,7 +51,9 @@ mod unpack;
 pub mod write;
 
 pub use self::files::ArchiveFiles;
-pub use self::find::{ArchiveMember, ArchivedFile, MemberKind, MemberSearch, SearchResult, find_file};
+pub use self::find::{
+    ArchiveMember, ArchivedFile, MemberKind, MemberSearch, SearchResult, find_file,
+};
 pub use self::header::first_name;
 pub use self::index::{MemberLocation, index_archive};
 pub(crate) use self::payload::open_payload;

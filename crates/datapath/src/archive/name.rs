@@ -34,7 +34,9 @@ pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKin
     for component in name.split(|byte| *byte == b'/') {
         match component {
             b"" | b"." => {}
-            b".." => return Err(Name("contains `..`, which would lead out of the target directory")),
+            b".." => {
+                return Err(Name("contains `..`, which would lead out of the target directory"));
+            }
             long if long.len() > NAME_MAX_BYTES => {
                 return Err(Name("has a component longer than 255 bytes"));
             }
@@ -71,7 +73,9 @@ mod tests {
 
     #[test]
     fn names_that_leave_the_folder_are_refused() {
-        for name in [&b"/etc/passwd"[..], b"//", b"..", b"../a", b"a/..", b"a/../b", b"./..", b"", b"a\0b"] {
+        for name in
+            [&b"/etc/passwd"[..], b"//", b"..", b"../a", b"a/..", b"a/../b", b"./..", b"", b"a\0b"]
+        {
             assert!(path_components(name).is_err(), "{}", name.escape_ascii());
         }
     }

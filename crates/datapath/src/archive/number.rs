@@ -22,8 +22,9 @@ fn base_256(first: u8, rest: &[u8]) -> Option<i64> {
     let sign = if first & 0x40 == 0 { 0 } else { -0x40 };
     let top = i128::from(first & 0x3f) + sign;
     // A field has at most 12 bytes, so an `i128` does not overflow.
-    let value =
-        rest.iter().try_fold(top, |value, byte| value.checked_mul(256)?.checked_add(i128::from(*byte)))?;
+    let value = rest
+        .iter()
+        .try_fold(top, |value, byte| value.checked_mul(256)?.checked_add(i128::from(*byte)))?;
     i64::try_from(value).ok()
 }
 
@@ -138,7 +139,8 @@ mod tests {
 
     #[test]
     fn written_numbers_are_read_back() {
-        let limits = [0, 1, 0o7_777_777, 0o10_000_000, 0o77_777_777_777, 0o100_000_000_000, i64::MAX];
+        let limits =
+            [0, 1, 0o7_777_777, 0o10_000_000, 0o77_777_777_777, 0o100_000_000_000, i64::MAX];
         for value in limits.into_iter().chain([-1, -5_000_000_000, i64::MIN]) {
             let mut bytes = [b'x'; 12];
             write_field(&mut bytes, value.into());

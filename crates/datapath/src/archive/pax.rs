@@ -121,9 +121,15 @@ impl SparseRecords {
         Ok(())
     }
 
-    fn push_region(&mut self, offset: Option<u64>, length: Option<u64>) -> Result<(), ArchiveErrorKind> {
+    fn push_region(
+        &mut self,
+        offset: Option<u64>,
+        length: Option<u64>,
+    ) -> Result<(), ArchiveErrorKind> {
         let (Some(offset), Some(length)) = (offset, length) else {
-            return Err(ArchiveErrorKind::Sparse("has a region without an offset or a length".to_owned()));
+            return Err(ArchiveErrorKind::Sparse(
+                "has a region without an offset or a length".to_owned(),
+            ));
         };
         self.regions.push(offset, length)
     }
@@ -135,10 +141,9 @@ impl SparseRecords {
             (1, 0) => Ok(SparseMapLocation::Data),
             (0, 0 | 1) if !is_sparse => Ok(SparseMapLocation::None),
             (0, 0 | 1) => match self.count {
-                Some(count) if count != self.regions.count() => Err(ArchiveErrorKind::Sparse(format!(
-                    "has {} regions, but should have {count}",
-                    self.regions.count()
-                ))),
+                Some(count) if count != self.regions.count() => Err(ArchiveErrorKind::Sparse(
+                    format!("has {} regions, but should have {count}", self.regions.count()),
+                )),
                 _ => Ok(SparseMapLocation::Records),
             },
             (major, minor) => Err(ArchiveErrorKind::Sparse(format!(
@@ -157,8 +162,8 @@ fn parse_value<T>(
     if value.is_empty() {
         return Ok(None);
     }
-    let parsed =
-        parse(value).ok_or_else(|| ArchiveErrorKind::Number { field, value: printable_name(value) })?;
+    let parsed = parse(value)
+        .ok_or_else(|| ArchiveErrorKind::Number { field, value: printable_name(value) })?;
     Ok(Some(parsed))
 }
 
@@ -250,17 +255,26 @@ mod tests {
             ("GNU.sparse.offset", "9"),
             ("GNU.sparse.numbytes", "0"),
         ]);
-        let newer =
-            read(&[("GNU.sparse.size", "9"), ("GNU.sparse.numblocks", "2"), ("GNU.sparse.map", "0,5,9,0")]);
+        let newer = read(&[
+            ("GNU.sparse.size", "9"),
+            ("GNU.sparse.numblocks", "2"),
+            ("GNU.sparse.map", "0,5,9,0"),
+        ]);
         for pax in [old.unwrap(), newer.unwrap()] {
             assert_eq!(pax.sparse.map_location(), Ok(SparseMapLocation::Records));
             assert_eq!(pax.sparse.regions.count(), 2);
             SparseLayout::with_holes(pax.sparse.regions, 9, 5).unwrap();
         }
-        let newest =
-            read(&[("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "9")]);
+        let newest = read(&[
+            ("GNU.sparse.major", "1"),
+            ("GNU.sparse.minor", "0"),
+            ("GNU.sparse.realsize", "9"),
+        ]);
         assert_eq!(newest.unwrap().sparse.map_location(), Ok(SparseMapLocation::Data));
-        assert_eq!(read(&[("mtime", "1")]).unwrap().sparse.map_location(), Ok(SparseMapLocation::None));
+        assert_eq!(
+            read(&[("mtime", "1")]).unwrap().sparse.map_location(),
+            Ok(SparseMapLocation::None)
+        );
         assert!(read(&[("GNU.sparse.major", "2")]).unwrap().sparse.map_location().is_err());
     }
 

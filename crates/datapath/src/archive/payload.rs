@@ -18,7 +18,9 @@ pub(crate) fn open_payload(
     let mut promised = None;
     let mut image = match payload {
         PayloadKind::Image(_) => return Ok(input),
-        PayloadKind::CloneOfFiles => input.enter_archive("tar", DiskImage::find_disk, DiskImage::size)?,
+        PayloadKind::CloneOfFiles => {
+            input.enter_archive("tar", DiskImage::find_disk, DiskImage::size)?
+        }
         PayloadKind::Appliance(format) => {
             let find = |stream| {
                 let appliance = ApplianceDisk::find_disk(stream)?;

@@ -140,7 +140,11 @@ mod tests {
         collected
     }
 
-    fn layout(regions: &[(u64, u64)], size: u64, stored: u64) -> Result<SparseLayout, ArchiveErrorKind> {
+    fn layout(
+        regions: &[(u64, u64)],
+        size: u64,
+        stored: u64,
+    ) -> Result<SparseLayout, ArchiveErrorKind> {
         SparseLayout::with_holes(collected(regions), size, stored)
     }
 

@@ -96,7 +96,10 @@ impl<'s> Tree<'s> {
 
     /// Returns the directory that contains `path`, the name in it and its status. `None` if the
     /// entry does not exist, or if one of its parents is not a directory. Changes nothing.
-    pub(super) fn find_entry<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
+    pub(super) fn find_entry<'p>(
+        &self,
+        path: &[&'p [u8]],
+    ) -> Result<Option<Found<'p>>, TargetError> {
         resolve_path(self.root, path)
     }
 
@@ -129,7 +132,9 @@ impl<'s> Tree<'s> {
         let there = parent.entry_status(name)?;
         let is_new = there.is_none();
         let (mode, finally) = match there {
-            Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
+            Some(status) if status.is_directory() => {
+                (status.attributes.mode, Some(status.attributes))
+            }
             // GNU tar follows the link. Here it is an error, because the link may lead out of the
             // target, and the archive itself can contain the link.
             Some(status) if status.is_symlink() => {

@@ -279,7 +279,11 @@ mod tests {
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
     }
 
     fn bytes_of(byte: u8, len: usize) -> Bytes {
@@ -324,7 +328,8 @@ mod tests {
 
     #[test]
     fn tiny_chunks_cost_more_than_their_length() {
-        let (sender, _receiver) = channel(10 * (CHUNK_OVERHEAD_BYTES + 1), &CancellationToken::new());
+        let (sender, _receiver) =
+            channel(10 * (CHUNK_OVERHEAD_BYTES + 1), &CancellationToken::new());
         runtime().block_on(async {
             for _ in 0..10 {
                 sender.send(bytes(1), 1).await.unwrap();

@@ -37,7 +37,13 @@ pub struct PackingSender {
 impl PackingSender {
     /// Creates a sender for a stream that begins at `offset` of its object.
     pub fn new(sender: BridgeSender, offset: u64) -> Self {
-        Self { sender, packer: ChunkPacker::new(offset), is_unseen: false, since: None, timer: None }
+        Self {
+            sender,
+            packer: ChunkPacker::new(offset),
+            is_unseen: false,
+            since: None,
+            timer: None,
+        }
     }
 
     /// Takes the next bytes. Waits if the data path is slower than the source. Dropping the future

@@ -60,7 +60,11 @@ impl DecoderEngine for Bzip2Engine {
         Ok(())
     }
 
-    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
+    fn decode_step(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
         let before = (self.decoder.total_in(), self.decoder.total_out());
         let outcome = self.decoder.decompress(input, output.spare_capacity());
         advance_input(input, self.decoder.total_in() - before.0);

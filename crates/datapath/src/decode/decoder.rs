@@ -42,7 +42,11 @@ pub(super) trait DecoderEngine: Send + Sized {
     /// Decodes from the front of `input` into the free capacity of `output`, and removes the
     /// consumed bytes from `input`. Returns true if the member is complete, its checksums are
     /// verified and all of its output was written.
-    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError>;
+    fn decode_step(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError>;
 
     /// Consumes the next member if it contains only zeros and the codec can detect that without
     /// decoding it. Returns the number of zeros.
@@ -144,7 +148,11 @@ impl<E: DecoderEngine> LayerDecoder<E> {
         }
         self.members += 1;
         if !expansion_budget::is_worth(self.members * MEMBER_BYTES, self.decoded, &self.limits) {
-            return Err(expansion_budget::barren_error(E::CODEC, self.input.offset(), self.decoded));
+            return Err(expansion_budget::barren_error(
+                E::CODEC,
+                self.input.offset(),
+                self.decoded,
+            ));
         }
         if let Some(zeros) = E::take_zeros(&mut self.input)? {
             return Ok(DecoderState::Zeros(zeros));
@@ -175,7 +183,8 @@ impl<E: DecoderEngine> LayerDecoder<E> {
             Ok(false) if had == 0 => Err(truncated_error::<E>(&self.input)),
             // A library should always make progress. Without this error, the loop might never end.
             Ok(false) => {
-                Err(self.decode_error(EngineError::Corrupt("the decoder makes no progress".to_owned())))
+                Err(self
+                    .decode_error(EngineError::Corrupt("the decoder makes no progress".to_owned())))
             }
         }
     }
@@ -219,7 +228,10 @@ impl<E: DecoderEngine> ChunkStream for LayerDecoder<E> {
 
 /// Moves to the next member, skipping the padding before it. Returns `false` at the end of the
 /// stream; for the `first` member that is an error instead.
-pub(super) fn find_member<E: DecoderEngine>(input: &mut ChunkCursor, first: bool) -> Result<bool, Error> {
+pub(super) fn find_member<E: DecoderEngine>(
+    input: &mut ChunkCursor,
+    first: bool,
+) -> Result<bool, Error> {
     if !first {
         skip_padding::<E>(input)?;
     }

@@ -42,7 +42,11 @@ impl ExpansionBudget {
     }
 
     /// Wraps the input of the layer `codec`, which then fails once it has read too much.
-    pub(super) fn wrap_input(&self, codec: Codec, inner: Box<dyn ChunkStream>) -> Box<dyn ChunkStream> {
+    pub(super) fn wrap_input(
+        &self,
+        codec: Codec,
+        inner: Box<dyn ChunkStream>,
+    ) -> Box<dyn ChunkStream> {
         Box::new(BudgetedInput {
             codec,
             inner,

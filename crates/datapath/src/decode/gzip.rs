@@ -50,14 +50,20 @@ impl DecoderEngine for GzipEngine {
         Ok(())
     }
 
-    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
+    fn decode_step(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
         let before = (self.0.total_in(), self.0.total_out());
         let outcome = self.0.decompress(input, output.spare_capacity(), FlushDecompress::None);
         advance_input(input, self.0.total_in() - before.0);
         output.mark_filled(self.0.total_out() - before.1);
         match outcome {
             Ok(status) => Ok(status == flate2::Status::StreamEnd),
-            Err(error) => Err(EngineError::Corrupt(error.message().unwrap_or("invalid data").to_owned())),
+            Err(error) => {
+                Err(EngineError::Corrupt(error.message().unwrap_or("invalid data").to_owned()))
+            }
         }
     }
 }

@@ -66,7 +66,10 @@ struct SnappyChunkHeader {
 }
 
 impl SnappyChunkHeader {
-    fn parse([kind, low, middle, high]: [u8; HEADER_BYTES], is_first: bool) -> Result<Self, EngineError> {
+    fn parse(
+        [kind, low, middle, high]: [u8; HEADER_BYTES],
+        is_first: bool,
+    ) -> Result<Self, EngineError> {
         let kind = SnappyChunkKind::from_byte(kind)?;
         if is_first && kind != SnappyChunkKind::Identifier {
             return Err(corrupt_error("it does not begin with a stream identifier"));
@@ -133,7 +136,11 @@ impl DecoderEngine for SnappyEngine {
         Ok(())
     }
 
-    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
+    fn decode_step(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
         if self.delivered < self.decoded.len() {
             return Ok(self.deliver_decoded(output));
         }

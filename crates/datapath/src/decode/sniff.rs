@@ -36,13 +36,17 @@ pub fn check_supported(head: &[u8]) -> Result<(), DecodeError> {
         // LZ4 frame: FLG contains version 01 and a zero reserved bit; BD contains only a block
         // size of 4 to 7.
         [0x04, 0x22, 0x4D, 0x18, flags, block, ..]
-            if flags & 0b1100_0010 == 0b0100_0000 && block & 0b1000_1111 == 0 && block >> 4 >= 4 =>
+            if flags & 0b1100_0010 == 0b0100_0000
+                && block & 0b1000_1111 == 0
+                && block >> 4 >= 4 =>
         {
             "lz4"
         }
         // lzip: version 1, dictionary of 2^12 to 2^29 bytes (minus a fraction in the upper three
         // bits).
-        [b'L', b'Z', b'I', b'P', 1, dictionary, ..] if (12..=29).contains(&(dictionary & 0x1F)) => "lzip",
+        [b'L', b'Z', b'I', b'P', 1, dictionary, ..] if (12..=29).contains(&(dictionary & 0x1F)) => {
+            "lzip"
+        }
         // ZIP local file header that requires version 6.3 at most. Only stored and deflated
         // content occurs in practice.
         [b'P', b'K', 3, 4, 0..=63, 0, _, _, 0 | 8, 0, ..] => "zip",
@@ -107,7 +111,9 @@ mod tests {
         ];
         for head in heads {
             let recognised = (0..=head.len())
-                .filter(|&end| sniff_codec(&head[..end]).is_some() || check_supported(&head[..end]).is_err())
+                .filter(|&end| {
+                    sniff_codec(&head[..end]).is_some() || check_supported(&head[..end]).is_err()
+                })
                 .count();
             assert!(recognised > 0 && recognised < head.len());
         }

@@ -22,7 +22,11 @@ impl Codec {
     ///
     /// Errors of the decoder are [`Error::Decode`]; errors of `inner` are returned unchanged. The
     /// decoder must not be used after an error.
-    pub fn new_decoder(self, inner: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Box<dyn ChunkStream> {
+    pub fn new_decoder(
+        self,
+        inner: Box<dyn ChunkStream>,
+        limits: &DecodeLimits,
+    ) -> Box<dyn ChunkStream> {
         match self {
             Self::Gzip => Box::new(LayerDecoder::<gzip::GzipEngine>::new(inner, limits)),
             Self::Xz => xz::new_decoder(inner, limits),
@@ -44,7 +48,10 @@ pub struct DecodedStream {
 /// Detects the layers of `source` and adds a decoder for each.
 ///
 /// An empty source is a stream without layers. The caller decides whether that is an error.
-pub fn open_layers(source: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Result<DecodedStream, Error> {
+pub fn open_layers(
+    source: Box<dyn ChunkStream>,
+    limits: &DecodeLimits,
+) -> Result<DecodedStream, Error> {
     let spent = ExpansionBudget::new(limits);
     let mut layers = Vec::new();
     let mut stream = PeekStream::new(source);
@@ -60,7 +67,8 @@ pub fn open_layers(source: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Resul
             return Err(DecodeError::TooDeep { limit: MAX_LAYERS }.into());
         }
         layers.push(codec);
-        stream = PeekStream::new(codec.new_decoder(spent.wrap_input(codec, Box::new(stream)), limits));
+        stream =
+            PeekStream::new(codec.new_decoder(spent.wrap_input(codec, Box::new(stream)), limits));
     }
 }
 

@@ -143,7 +143,8 @@ impl DecoderEngine for ZstdEngine {
     fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
         let mut grant = limits.memory.empty_grant();
         grant.resize(STATE_BYTES)?;
-        let mut decoder = Decoder::new().map_err(|error| EngineError::Corrupt(error.to_string()))?;
+        let mut decoder =
+            Decoder::new().map_err(|error| EngineError::Corrupt(error.to_string()))?;
         decoder
             .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
             .map_err(|error| EngineError::Corrupt(error.to_string()))?;
@@ -159,7 +160,11 @@ impl DecoderEngine for ZstdEngine {
         Ok(())
     }
 
-    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
+    fn decode_step(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
         let mut from = InBuffer::around(input);
         let mut to = OutBuffer::around(output.spare_capacity());
         let outcome = self.decoder.run(&mut from, &mut to);

@@ -34,7 +34,8 @@ pub(super) fn apply_changes(
     disk::refuse_source(&base.path, source)?;
     // A guest wrote the bytes, so they are not interpreted: a range may begin like an archive.
     let meter = Meter::new(source, reading)?;
-    let mut input = TransferInput::from_source(PeekStream::new(meter), reading.limits.memory.empty_grant());
+    let mut input =
+        TransferInput::from_source(PeekStream::new(meter), reading.limits.memory.empty_grant());
     let facts = ImageFacts {
         layers: input.layer_names(),
         format: Format::Raw,
@@ -64,28 +65,36 @@ fn write_changes(
 ) -> Result<(), Error> {
     let readings = input.readings();
     let mut places = ChangedOffsets::new(changes);
-    with_writer(disk, None, Some(changes.disk_bytes()), writing.workers, &reading.stop, |writer| {
-        readings.time_stage(Stage::Format, || {
-            let mut output = DeltaOutput { writer, zeros: 0..0, reading };
-            while let Some(mut chunk) = input.next_chunk()? {
-                while !chunk.is_empty() {
-                    let (offset, bytes) =
-                        places.take_front(&mut chunk).ok_or_else(|| length_error(changes))?;
-                    output.write_bytes(offset, bytes)?;
+    with_writer(
+        disk,
+        None,
+        Some(changes.disk_bytes()),
+        writing.workers,
+        &reading.stop,
+        |writer| {
+            readings.time_stage(Stage::Format, || {
+                let mut output = DeltaOutput { writer, zeros: 0..0, reading };
+                while let Some(mut chunk) = input.next_chunk()? {
+                    while !chunk.is_empty() {
+                        let (offset, bytes) =
+                            places.take_front(&mut chunk).ok_or_else(|| length_error(changes))?;
+                        output.write_bytes(offset, bytes)?;
+                    }
+                    output.writer.disk().report_progress(&*reading.observer);
                 }
-                output.writer.disk().report_progress(&*reading.observer);
-            }
-            output.end_zeros()?;
-            readings.pass_over(output.writer.waited);
-            Ok(())
-        })
-    })?;
+                output.end_zeros()?;
+                readings.pass_over(output.writer.waited);
+                Ok(())
+            })
+        },
+    )?;
     if places.is_complete() { Ok(()) } else { Err(length_error(changes)) }
 }
 
 /// The error for a source that delivered a different number of bytes than it announced.
 fn length_error(changes: &ChangedRanges) -> Error {
-    let message = format!("the source does not have the {} bytes that changed", changes.changed_bytes());
+    let message =
+        format!("the source does not have the {} bytes that changed", changes.changed_bytes());
     SourceError::new(SourceErrorKind::Length, message).into()
 }
 

@@ -94,5 +94,11 @@ fn finish_delta(
     let written_bytes = readings.time_stage(Stage::Target, || disk.commit_in_place())?;
     reading.observer.record_bytes(ByteCount::Target, written_bytes);
     reading.observer.begin_phase(TransferPhase::Complete);
-    Ok(DeltaReport { facts, virtual_size, source_bytes: readings.position(), written_bytes, checksum })
+    Ok(DeltaReport {
+        facts,
+        virtual_size,
+        source_bytes: readings.position(),
+        written_bytes,
+        checksum,
+    })
 }

@@ -38,7 +38,11 @@ pub(super) fn apply_qcow2(
 }
 
 /// Opens a delta whose base must be `base`.
-fn open_delta(input: &mut TransferInput, base: &DeltaBase, reading: &ReadOptions) -> Result<Image, Error> {
+fn open_delta(
+    input: &mut TransferInput,
+    base: &DeltaBase,
+    reading: &ReadOptions,
+) -> Result<Image, Error> {
     let ImageHead { format, .. } = ImageHead::read(input, PayloadKind::default(), reading)?;
     if format != Format::Qcow2 {
         let error = ImageError::NotThatFormat { wanted: Format::Qcow2, found: format };

@@ -85,7 +85,9 @@ pub enum ChecksumError {
     #[error("checksum hash value cannot be empty")]
     Empty,
     /// The algorithm is not supported.
-    #[error("unsupported hash algorithm '{0}': supported algorithms are: md5, sha1, sha256, sha512")]
+    #[error(
+        "unsupported hash algorithm '{0}': supported algorithms are: md5, sha1, sha256, sha512"
+    )]
     Algorithm(String),
     /// The hash has too few or too many digits.
     #[error("invalid {algorithm} hash length: expected {expected} hex characters, got {got}")]
@@ -114,7 +116,8 @@ impl Checksum {
     /// Creates the expected digest from the `bytes` that a source announces. `None` if their
     /// number does not match the algorithm.
     pub fn from_bytes(algorithm: DigestAlgorithm, bytes: &[u8]) -> Option<Self> {
-        (bytes.len() == algorithm.digest_bytes()).then(|| Self { algorithm, hex: hex::encode(bytes) })
+        (bytes.len() == algorithm.digest_bytes())
+            .then(|| Self { algorithm, hex: hex::encode(bytes) })
     }
 
     /// The algorithm of the digest.
@@ -153,7 +156,8 @@ impl FromStr for Checksum {
         }
         // CRCs are not accepted here: a user who requests a checksum also wants to detect forgery,
         // and a CRC detects only damage.
-        let Some(algorithm) = DigestAlgorithm::REQUESTABLE.into_iter().find(|known| known.name() == name)
+        let Some(algorithm) =
+            DigestAlgorithm::REQUESTABLE.into_iter().find(|known| known.name() == name)
         else {
             return Err(ChecksumError::Algorithm(printable_excerpt(&name)));
         };
@@ -311,7 +315,10 @@ mod tests {
     #[test]
     fn refused_text_is_shortened_and_escaped() {
         // Control and formatting characters are escaped, because the text may be sent in a header.
-        assert!(refusal("sha\t:0").contains("algorithm 'sha': "), "spaces around the name do not count");
+        assert!(
+            refusal("sha\t:0").contains("algorithm 'sha': "),
+            "spaces around the name do not count"
+        );
         assert!(refusal("sha\t2:0").contains("algorithm 'sha\\t2': "));
         assert!(refusal("\u{202e}").contains("got '\\u{202e}'"));
         assert!(refusal(&"x".repeat(100_000)).len() < 300);

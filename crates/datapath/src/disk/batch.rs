@@ -112,7 +112,12 @@ impl BatchCollector {
     }
 
     /// Adds a compressed cluster. Returns true when the collected segments should be handed out.
-    pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, clusters: CompressedClusters) -> bool {
+    pub(super) fn add_compressed(
+        &mut self,
+        offset: u64,
+        bytes: Bytes,
+        clusters: CompressedClusters,
+    ) -> bool {
         let PackedChunk { bytes, held } = self.pins.pin_bytes(bytes);
         let length = clusters.size;
         self.count_piece(length, held);
@@ -228,11 +233,16 @@ mod tests {
         let clusters = CompressedClusters { compression: ClusterCompression::Deflate, size };
         // 4 MiB of clusters, where the two clusters of each pair come in the wrong order.
         for cluster in 0..64u64 {
-            let full = collector.add_compressed((cluster ^ 1) * size, Bytes::from_static(b"zip"), clusters);
+            let full = collector.add_compressed(
+                (cluster ^ 1) * size,
+                Bytes::from_static(b"zip"),
+                clusters,
+            );
             assert_eq!(full, cluster == 63);
         }
         let batches = collector.take_batches();
-        let offsets = batches.iter().flat_map(|batch| &batch.segments).map(|segment| segment.offset);
+        let offsets =
+            batches.iter().flat_map(|batch| &batch.segments).map(|segment| segment.offset);
         assert!(offsets.eq((0..64).map(|cluster| cluster * size)));
         assert!(batches.iter().all(|batch| batch.disk_bytes == COMPRESSED_BATCH_BYTES));
         assert!(collector.take_batches().is_empty());

@@ -48,7 +48,12 @@ impl Inflater {
 
     /// Inflates a zlib stream. The stream must be complete, as QEMU requires too, because its
     /// checksum at the end detects damage.
-    fn inflate_zlib(&mut self, input: &[u8], output: &mut [u8], needed: usize) -> Result<(), String> {
+    fn inflate_zlib(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        needed: usize,
+    ) -> Result<(), String> {
         match self.deflate.zlib_decompress(input, output) {
             Ok(length) if length >= needed => Ok(()),
             Ok(length) => Err(format!("zlib: the stream ends after {length} bytes")),
@@ -84,7 +89,11 @@ impl Inflater {
 }
 
 /// Inflates until `output` is full, whether or not the stream ends there.
-fn inflate_until_full(mut decoder: Decompress, input: &[u8], output: &mut [u8]) -> Result<(), String> {
+fn inflate_until_full(
+    mut decoder: Decompress,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), String> {
     let mut filled = 0;
     loop {
         let consumed = usize::try_from(decoder.total_in()).unwrap_or(usize::MAX);
@@ -110,13 +119,15 @@ mod tests {
     use super::*;
 
     fn deflated(data: &[u8]) -> Vec<u8> {
-        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        let mut encoder =
+            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(data).unwrap();
         encoder.finish().unwrap()
     }
 
     fn zlib(data: &[u8]) -> Vec<u8> {
-        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        let mut encoder =
+            flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(data).unwrap();
         encoder.finish().unwrap()
     }
@@ -147,7 +158,9 @@ mod tests {
     fn a_full_cluster_is_enough_even_if_the_stream_continues() {
         let data = vec![7u8; 70_000];
         let mut output = vec![0; 65_536];
-        Inflater::new().inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536).unwrap();
+        Inflater::new()
+            .inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536)
+            .unwrap();
         assert!(output == data[..65_536]);
     }
 
@@ -155,7 +168,9 @@ mod tests {
     fn the_last_grain_may_be_short() {
         let data = [7; 1536];
         let mut output = vec![0; 65_536];
-        Inflater::new().inflate(ClusterCompression::Zlib, &zlib(&data), &mut output, data.len()).unwrap();
+        Inflater::new()
+            .inflate(ClusterCompression::Zlib, &zlib(&data), &mut output, data.len())
+            .unwrap();
         assert!(output.starts_with(&data));
     }
 

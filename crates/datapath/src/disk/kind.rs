@@ -84,8 +84,9 @@ mod tests {
         symlink("/dev/null", path("link to null")).unwrap();
         symlink(path("file"), path("link")).unwrap();
         symlink("nowhere", path("dangling")).unwrap();
-        let of =
-            |found: Result<TargetKind, TargetError>| found.map_err(|error| error.refusal_reason().cloned());
+        let of = |found: Result<TargetKind, TargetError>| {
+            found.map_err(|error| error.refusal_reason().cloned())
+        };
         assert_eq!(of(inspect_target(&path("new"))), Ok(TargetKind::Nothing));
         assert_eq!(of(inspect_target(&path("file"))), Ok(TargetKind::File));
         for (name, kind) in [
@@ -96,7 +97,11 @@ mod tests {
             ("dangling", "a symbolic link"),
             ("link to null", "a symbolic link"),
         ] {
-            assert_eq!(of(inspect_target(&path(name))), Err(Some(TargetRefusedError::Kind(kind))), "{name}");
+            assert_eq!(
+                of(inspect_target(&path(name))),
+                Err(Some(TargetRefusedError::Kind(kind))),
+                "{name}"
+            );
         }
         assert_eq!(
             of(inspect_target(Path::new("/dev/null"))),

@@ -101,7 +101,12 @@ impl Disk {
     fn open_file(options: &DiskOptions) -> Result<Self, Error> {
         let file = open_existing(&options.path, TargetKind::File, OFlags::empty())?;
         if lock_file(&file) == LockState::Taken {
-            return Err(TargetError::from_refusal("open", &options.path, TargetRefusedError::InUse).into());
+            return Err(TargetError::from_refusal(
+                "open",
+                &options.path,
+                TargetRefusedError::InUse,
+            )
+            .into());
         }
         Ok(Self::new(options, DiskKind::File, file, options.available))
     }
@@ -202,7 +207,11 @@ fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
 
 /// Opens `path` for reading and writing. Returns an error if the file there is no longer of the
 /// kind that was `found` earlier.
-pub(super) fn open_existing(path: &Path, found: TargetKind, flags: OFlags) -> Result<File, TargetError> {
+pub(super) fn open_existing(
+    path: &Path,
+    found: TargetKind,
+    flags: OFlags,
+) -> Result<File, TargetError> {
     let failed = |source| TargetError::new("open", path, source);
     let open = || {
         OpenOptions::new()
@@ -211,8 +220,7 @@ pub(super) fn open_existing(path: &Path, found: TargetKind, flags: OFlags) -> Re
             .custom_flags(i32::try_from(flags.bits()).unwrap_or(0))
             .open(path)
     };
-    let is_held =
-        |opened: &io::Result<File>| matches!(opened, Err(error) if error.kind() == ErrorKind::ResourceBusy);
+    let is_held = |opened: &io::Result<File>| matches!(opened, Err(error) if error.kind() == ErrorKind::ResourceBusy);
     let file = retry_while_held(open, is_held).map_err(failed)?;
     let kind = file.metadata().map_err(failed)?.file_type();
     if classify_target(path, kind)? == found {
@@ -234,7 +242,9 @@ impl Disk {
         let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         match OpenOptions::new().write(true).custom_flags(flags).open(same) {
             Ok(file) => self.direct = Some(DirectFile::new(file, cache)),
-            Err(error) => tracing::debug!(%error, "direct I/O is not available, using the page cache"),
+            Err(error) => {
+                tracing::debug!(%error, "direct I/O is not available, using the page cache")
+            }
         }
     }
 }

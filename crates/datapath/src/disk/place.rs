@@ -24,7 +24,8 @@ pub fn device_size(path: &Path) -> Result<u64, TargetError> {
 
 /// Bytes that an unprivileged user may still write to the filesystem that holds `dir`.
 pub fn free_space(dir: &Path) -> Result<u64, TargetError> {
-    let stat = rustix::fs::statvfs(dir).map_err(|errno| TargetError::new("statfs", dir, errno.into()))?;
+    let stat =
+        rustix::fs::statvfs(dir).map_err(|errno| TargetError::new("statfs", dir, errno.into()))?;
     // statvfs counts f_bavail in units of f_frsize, which the kernel's statfs calls f_bsize.
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }

@@ -55,7 +55,8 @@ struct UnfinishedFiles {
     is_closed: bool,
 }
 
-static REGISTRY: Mutex<UnfinishedFiles> = Mutex::new(UnfinishedFiles { files: Vec::new(), is_closed: false });
+static REGISTRY: Mutex<UnfinishedFiles> =
+    Mutex::new(UnfinishedFiles { files: Vec::new(), is_closed: false });
 
 /// Removes the unfinished files of this process, even while transfers still write them. Called by
 /// a process that exits without waiting for its transfers. No other file can be created
@@ -72,21 +73,25 @@ impl UnfinishedFile {
     /// Creates the file `path`, locked and accessible only to its owner. With `replace`, first
     /// removes an existing file, unless a living process is writing it.
     pub(super) fn create(path: &Path, replace: bool) -> Result<(File, Arc<Self>), Error> {
-        let folder = open_folder(folder_of(path)).map_err(|errno| target_error("create", path, errno))?;
+        let folder =
+            open_folder(folder_of(path)).map_err(|errno| target_error("create", path, errno))?;
         // The old file stays locked until the new one is locked, so that a second writer always
         // finds one of the two locks.
         let _old = if replace { remove_old_file(path)? } else { None };
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path).map_err(
-                |source| match source.kind() {
-                    // The old file was removed, so another writer has created a new one in the
-                    // meantime.
-                    ErrorKind::AlreadyExists if replace => {
-                        TargetError::from_refusal("create", path, TargetRefusedError::InUse)
-                    }
-                    _ => TargetError::new("create", path, source),
-                },
-            )?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|source| match source.kind() {
+                // The old file was removed, so another writer has created a new one in the
+                // meantime.
+                ErrorKind::AlreadyExists if replace => {
+                    TargetError::from_refusal("create", path, TargetRefusedError::InUse)
+                }
+                _ => TargetError::new("create", path, source),
+            })?;
         let unfinished = Self::from_file(path, folder, &file)?;
         // Another writer may have locked the new file before this process did. That writer then
         // replaces it.
@@ -99,7 +104,8 @@ impl UnfinishedFile {
 
     /// Takes over `file` at `path`, which a dead process left. The caller holds its lock.
     pub(super) fn adopt_file(path: &Path, file: &File) -> Result<Arc<Self>, Error> {
-        let folder = open_folder(folder_of(path)).map_err(|errno| target_error("open", path, errno))?;
+        let folder =
+            open_folder(folder_of(path)).map_err(|errno| target_error("open", path, errno))?;
         let unfinished = Self::from_file(path, folder, file)?;
         unfinished.register()?;
         Ok(unfinished)
@@ -118,7 +124,9 @@ impl UnfinishedFile {
     /// Adds the file to the registry: from now on it is removed if the process exits.
     fn register(self: &Arc<Self>) -> Result<(), Error> {
         if !self.is_in_place()? {
-            return Err(TargetError::from_refusal("create", &self.path, TargetRefusedError::InUse).into());
+            return Err(
+                TargetError::from_refusal("create", &self.path, TargetRefusedError::InUse).into()
+            );
         }
         let mut registry = REGISTRY.lock();
         if registry.is_closed {
@@ -142,9 +150,12 @@ impl UnfinishedFile {
             return Err(Error::Stopped);
         }
         if !self.is_in_place()? {
-            return Err(
-                TargetError::from_refusal("complete", &self.path, TargetRefusedError::Replaced).into()
-            );
+            return Err(TargetError::from_refusal(
+                "complete",
+                &self.path,
+                TargetRefusedError::Replaced,
+            )
+            .into());
         }
         *state = FileState::Complete;
         Ok(())
@@ -231,7 +242,9 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
             }
         }
         return match std::fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(TargetError::new("remove", path, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(TargetError::new("remove", path, error))
+            }
             _ => Ok(old),
         };
     }
@@ -255,7 +268,8 @@ fn leads_to(path: &Path, file: &File) -> bool {
 
 /// Opens a directory. Without read permission the directory can still be used, but not synced.
 fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
-    let open = |flags| rustix::fs::open(path, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let open =
+        |flags| rustix::fs::open(path, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     match open(OFlags::RDONLY) {
         Err(Errno::ACCESS) => open(OFlags::PATH),
         other => other,
@@ -270,7 +284,10 @@ fn target_error(action: &'static str, path: &Path, errno: Errno) -> TargetError 
 mod tests {
     use super::*;
 
-    fn create(path: &Path, replace: bool) -> Result<(File, Arc<UnfinishedFile>), Option<TargetRefusedError>> {
+    fn create(
+        path: &Path,
+        replace: bool,
+    ) -> Result<(File, Arc<UnfinishedFile>), Option<TargetRefusedError>> {
         UnfinishedFile::create(path, replace).map_err(|error| match error {
             Error::Target(error) => error.refusal_reason().cloned(),
             other => panic!("{other}"),
@@ -301,7 +318,9 @@ mod tests {
         let (file, unfinished) = create(&path, false).unwrap();
         std::fs::write(&other, "not ours").unwrap();
         std::fs::rename(&other, &path).unwrap();
-        let Err(Error::Target(error)) = unfinished.mark_complete(&file) else { panic!("it was completed") };
+        let Err(Error::Target(error)) = unfinished.mark_complete(&file) else {
+            panic!("it was completed")
+        };
         assert_eq!(error.refusal_reason(), Some(&TargetRefusedError::Replaced));
         unfinished.remove();
         assert_eq!(std::fs::read(&path).unwrap(), b"not ours");

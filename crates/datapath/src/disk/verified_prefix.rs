@@ -96,7 +96,10 @@ impl Disk {
     /// Takes over the `kept` disk to continue after its verified part. The rest of the disk is
     /// treated like a new one.
     pub(crate) fn open_behind(options: &DiskOptions, kept: &VerifiedPrefix) -> Result<Self, Error> {
-        let file = kept.file.try_clone().map_err(|source| TargetError::new("open", &options.path, source))?;
+        let file = kept
+            .file
+            .try_clone()
+            .map_err(|source| TargetError::new("open", &options.path, source))?;
         let mut disk = match kept.is_device {
             true => Self::of_device(options, file)?,
             false => Self::of_left_file(options, file)?,

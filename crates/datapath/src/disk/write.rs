@@ -45,7 +45,12 @@ impl Disk {
 
     /// Writes whole pages directly and parts of pages through the page cache, so that no page is
     /// written in both ways.
-    fn write_direct(&self, direct: &DirectFile, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
+    fn write_direct(
+        &self,
+        direct: &DirectFile,
+        offset: u64,
+        slices: &[&[u8]],
+    ) -> Result<(), TargetError> {
         let length = total_bytes(slices);
         let to_page = offset.next_multiple_of(PAGE as u64) - offset;
         let head = usize::try_from(to_page).unwrap_or(PAGE).min(length);
@@ -56,9 +61,15 @@ impl Disk {
         self.write_through_cache(middle + pages as u64, &sub_slices(slices, head + pages..length))
     }
 
-    fn write_pages(&self, direct: &DirectFile, offset: u64, pages: &[&[u8]]) -> Result<(), TargetError> {
-        let aligned =
-            |slice: &&[u8]| slice.len().is_multiple_of(PAGE) && slice.as_ptr().addr().is_multiple_of(PAGE);
+    fn write_pages(
+        &self,
+        direct: &DirectFile,
+        offset: u64,
+        pages: &[&[u8]],
+    ) -> Result<(), TargetError> {
+        let aligned = |slice: &&[u8]| {
+            slice.len().is_multiple_of(PAGE) && slice.as_ptr().addr().is_multiple_of(PAGE)
+        };
         // Chunks have the same alignment in memory as in the object, so bytes of a raw image need
         // no copy before a direct write.
         let written = if pages.iter().all(aligned) {
@@ -86,9 +97,12 @@ impl Disk {
 
     fn write_through_cache(&self, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
         let length = total_bytes(slices);
-        write_all(&self.file, offset, slices).map_err(|errno| self.target_error("write", errno.into()))?;
+        write_all(&self.file, offset, slices)
+            .map_err(|errno| self.target_error("write", errno.into()))?;
         self.count_written(length);
-        self.pacer.record_write(length, &self.file).map_err(|error| self.target_error("fsync", error))
+        self.pacer
+            .record_write(length, &self.file)
+            .map_err(|error| self.target_error("fsync", error))
     }
 
     /// Writes through the page cache, whatever the offset.

@@ -70,8 +70,12 @@ pub fn with_writer<T>(
     stop: &CancellationToken,
     feed: impl FnOnce(&mut Writer<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let shared =
-        WriterState { disk, queue: WorkQueue::new(QUEUE_BYTES), virtual_size, failure: Mutex::new(None) };
+    let shared = WriterState {
+        disk,
+        queue: WorkQueue::new(QUEUE_BYTES),
+        virtual_size,
+        failure: Mutex::new(None),
+    };
     let span = Span::current();
     let fed = std::thread::scope(|scope| {
         // Close the queue however `feed` ends, even by a panic. The threads would otherwise wait
@@ -102,7 +106,8 @@ pub fn with_writer<T>(
             frontier: ZeroingFrontier::new(disk, virtual_size, stop.clone()),
             waited: Duration::ZERO,
         };
-        let fed = feed(&mut writer).and_then(|value| writer.flush().map(|()| (value, writer.coverage)));
+        let fed =
+            feed(&mut writer).and_then(|value| writer.flush().map(|()| (value, writer.coverage)));
         if fed.is_err() {
             // Drop the waiting batches: without a commit, the disk counts as incomplete.
             shared.queue.abort();
@@ -130,7 +135,12 @@ impl Drop for QueueCloseGuard<'_> {
 }
 
 /// Zeroes everything that was not written, except for the held first MiB.
-fn fill_gaps(disk: &Disk, coverage: &Coverage, size: u64, stop: &CancellationToken) -> Result<(), Error> {
+fn fill_gaps(
+    disk: &Disk,
+    coverage: &Coverage,
+    size: u64,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
     for gap in coverage.find_gaps(size) {
         disk.zero_in_steps(gap.start.max(HELD_BYTES)..gap.end, stop)?;
     }
@@ -225,8 +235,9 @@ impl WriterState<'_> {
         while let Some((batch, bytes)) = self.queue.pop() {
             // Catch panics: a panic must neither leave the feeder waiting forever nor look like
             // success.
-            let result =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.write_batch(&batch)));
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                worker.write_batch(&batch)
+            }));
             drop(batch);
             // Release the bytes after the batch is dropped, because the feeder fills this room at
             // once.
@@ -234,9 +245,10 @@ impl WriterState<'_> {
             let failure = match result {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error,
-                Err(_) => {
-                    self.disk.target_error("write", std::io::Error::other("a writing thread panicked")).into()
-                }
+                Err(_) => self
+                    .disk
+                    .target_error("write", std::io::Error::other("a writing thread panicked"))
+                    .into(),
             };
             // Keep the first failure, because later ones are often its consequences.
             self.failure.lock().get_or_insert(failure);
@@ -323,7 +335,8 @@ impl WriteWorker<'_> {
             rest = next;
         }
         self.shared.disk.busy.inflating.add_time(began.elapsed());
-        let length = usize::try_from(self.shared.clip_end(start, end - start) - start).unwrap_or(used - skew);
+        let length = usize::try_from(self.shared.clip_end(start, end - start) - start)
+            .unwrap_or(used - skew);
         let inflated = &buffer.as_bytes()[skew..skew + length];
         write_data(self.shared.disk, start, &[inflated])?;
         Ok(rest)

@@ -49,7 +49,11 @@ impl Disk {
     }
 
     /// Makes a range of any length read as zeros. Checks `stop` between steps.
-    pub(crate) fn zero_in_steps(&self, range: Range<u64>, stop: &CancellationToken) -> Result<(), Error> {
+    pub(crate) fn zero_in_steps(
+        &self,
+        range: Range<u64>,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
             if stop.is_cancelled() {
@@ -70,7 +74,10 @@ impl Disk {
         let whole = aligned..whole_end.max(aligned);
         self.write_zeros(range.start..whole.start)?;
         let punched = !self.preallocate && self.punch_hole(&whole).is_ok();
-        if !punched && self.fallocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, &whole).is_err()
+        if !punched
+            && self
+                .fallocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, &whole)
+                .is_err()
         {
             self.write_zeros(whole.clone())?;
         } else {
@@ -81,8 +88,11 @@ impl Disk {
 
     /// Writes zeros through the page cache.
     pub(super) fn write_zeros(&self, range: Range<u64>) -> Result<(), TargetError> {
-        let zeros =
-            vec![0u8; ZEROS_BYTES.min(usize::try_from(range.end - range.start).unwrap_or(ZEROS_BYTES))];
+        let zeros = vec![
+            0u8;
+            ZEROS_BYTES
+                .min(usize::try_from(range.end - range.start).unwrap_or(ZEROS_BYTES))
+        ];
         let mut at = range.start;
         while at < range.end {
             let length = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(zeros.len());
@@ -110,11 +120,15 @@ impl ZeroingFrontier {
     /// beyond the disk is left unchanged.
     pub(super) fn new(disk: &Disk, virtual_size: Option<u64>, stop: CancellationToken) -> Self {
         let needed = disk.kind == DiskKind::Device && disk.zeroed;
-        let limit =
-            virtual_size.map_or(disk.capacity, |size| size.next_multiple_of(ALIGNMENT).min(disk.capacity));
+        let limit = virtual_size
+            .map_or(disk.capacity, |size| size.next_multiple_of(ALIGNMENT).min(disk.capacity));
         // Nothing is zeroed ahead on a file, which reads as zeros, or on a device that cannot
         // deallocate, whose gaps are filled at the end.
-        Self { zeroed_to: if needed { HELD_BYTES.max(disk.kept_end) } else { u64::MAX }, limit, stop }
+        Self {
+            zeroed_to: if needed { HELD_BYTES.max(disk.kept_end) } else { u64::MAX },
+            limit,
+            stop,
+        }
     }
 
     /// True if everything before `end` reads as zeros or was written by this transfer.

@@ -68,7 +68,8 @@ pub fn stream_disk(
         PreparedImage::Raw { virtual_size, ending } => {
             let limit = virtual_size.filter(|_| ending == raw::EndingKind::Footer);
             blocks.limit = limit.unwrap_or(u64::MAX);
-            let copied = raw::pass_in_order(&mut input, ending, |bytes| Ok(blocks.append_data(&bytes)?))?;
+            let copied =
+                raw::pass_in_order(&mut input, ending, |bytes| Ok(blocks.append_data(&bytes)?))?;
             (facts.format, facts.virtual_size) = (copied.format, Some(copied.virtual_size));
         }
         PreparedImage::Mapped(mapped) if facts.route == RouteTaken::Ranged => {

@@ -41,10 +41,14 @@ pub(super) fn write_to_scratch(
     };
     let disk = Disk::open(&options, facts.virtual_size)?;
     let clusters = image.compressed_clusters();
-    let copied =
-        with_writer(&disk, clusters, facts.virtual_size, writing.workers, &reading.stop, |writer| {
-            image.copy_to_disk(input, writer, reading, writing, |_| ())
-        })?;
+    let copied = with_writer(
+        &disk,
+        clusters,
+        facts.virtual_size,
+        writing.workers,
+        &reading.stop,
+        |writer| image.copy_to_disk(input, writer, reading, writing, |_| ()),
+    )?;
     disk.resize(copied.virtual_size, None)?;
     disk.commit(copied.virtual_size, None)?;
     let file = File::open(&path).map_err(|source| TargetError::new("open", &path, source))?;

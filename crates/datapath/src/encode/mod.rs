@@ -75,7 +75,9 @@ impl PieceEncoder {
     /// be compressed. Encodings that always compress ignore it.
     pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match (self, piece) {
-            (Self::Plain, piece) => vec![EncodedBlock { head: Bytes::new(), body: plain_bytes(piece) }],
+            (Self::Plain, piece) => {
+                vec![EncodedBlock { head: Bytes::new(), body: plain_bytes(piece) }]
+            }
             (Self::Snappy(encoder), piece) => vec![encoder.encode_piece(&piece)],
             (Self::Zstd(encoder), piece) => encoder.encode_piece(piece, squeeze),
         }

@@ -103,7 +103,9 @@ impl<'s> PieceOutlet<'s> {
     /// Passes on the bytes that were collected, even if they do not fill a piece.
     pub fn flush(&mut self) -> Result<(), OutletClosedError> {
         match self.filling.take() {
-            Some(filling) if !filling.is_empty() => (self.sink)(VolumePiece::Data(filling.freeze())),
+            Some(filling) if !filling.is_empty() => {
+                (self.sink)(VolumePiece::Data(filling.freeze()))
+            }
             _ => Ok(()),
         }
     }
@@ -133,7 +135,13 @@ mod tests {
             .collect();
         assert_eq!(
             lengths,
-            [(false, PIECE_BYTES as u64), (false, 106), (true, 1 << 20), (true, 1 << 20), (true, 1)]
+            [
+                (false, PIECE_BYTES as u64),
+                (false, 106),
+                (true, 1 << 20),
+                (true, 1 << 20),
+                (true, 1)
+            ]
         );
     }
 

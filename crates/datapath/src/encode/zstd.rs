@@ -156,8 +156,9 @@ mod tests {
     fn piece() -> impl Strategy<Value = VolumePiece> {
         prop_oneof![
             (1..=super::ZEROS_AT_ONCE).prop_map(|count| VolumePiece::Zeros(count.min(3 << 20))),
-            (any::<u8>(), 1..=PIECE_BYTES, 0..=2 * PIECE_BYTES)
-                .prop_map(|(seed, length, zeros_from)| VolumePiece::Data(data(seed, length, zeros_from))),
+            (any::<u8>(), 1..=PIECE_BYTES, 0..=2 * PIECE_BYTES).prop_map(
+                |(seed, length, zeros_from)| VolumePiece::Data(data(seed, length, zeros_from))
+            ),
         ]
     }
 

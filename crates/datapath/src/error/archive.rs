@@ -20,7 +20,11 @@ impl fmt::Display for ArchiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, offset, entry } = self;
         match entry {
-            _ if matches!(kind, ArchiveErrorKind::NoDiskImage | ArchiveErrorKind::NoDisk { .. }) => {
+            _ if matches!(
+                kind,
+                ArchiveErrorKind::NoDiskImage | ArchiveErrorKind::NoDisk { .. }
+            ) =>
+            {
                 write!(f, "{kind}")
             }
             Some(entry) => write!(f, "{kind} (entry `{entry}` at byte {offset:#x} of the tar)"),
@@ -38,7 +42,9 @@ pub enum ArchiveErrorKind {
     )]
     NotTar,
     /// The checksum of a header does not match its bytes.
-    #[error("the archive is damaged: the checksum of a header is {stored}, its bytes add up to {calculated}")]
+    #[error(
+        "the archive is damaged: the checksum of a header is {stored}, its bytes add up to {calculated}"
+    )]
     HeaderChecksum {
         /// The checksum in the header; -1 if the field is not a number.
         stored: i64,
@@ -63,7 +69,9 @@ pub enum ArchiveErrorKind {
     #[error("the archive is truncated: it ends after a long name or pax header")]
     Dangling,
     /// A block of zeros is followed by something other than a second one.
-    #[error("the archive is damaged: a zero block is not followed by the second one that ends an archive")]
+    #[error(
+        "the archive is damaged: a zero block is not followed by the second one that ends an archive"
+    )]
     LoneZeroBlock,
     /// A pax extended header does not consist of valid records.
     #[error("the archive is damaged: the pax header {0}")]
@@ -93,7 +101,9 @@ pub enum ArchiveErrorKind {
         passed: u64,
     },
     /// An entry type that this reader does not support.
-    #[error("entries of type `{0}` are not supported: archive regular files, directories and links only")]
+    #[error(
+        "entries of type `{0}` are not supported: archive regular files, directories and links only"
+    )]
     UnknownType(String),
     /// A device node or another special file.
     #[error("{0} is refused: archive regular files, directories and links only")]
@@ -102,7 +112,9 @@ pub enum ArchiveErrorKind {
     #[error("the name {0}")]
     Name(&'static str),
     /// The entry lies behind a symbolic link.
-    #[error("the path of the entry leads through the symbolic link `{0}`, which may point anywhere")]
+    #[error(
+        "the path of the entry leads through the symbolic link `{0}`, which may point anywhere"
+    )]
     BehindSymlink(String),
     /// The entry lies below something that is not a directory.
     #[error("the entry lies below `{0}`, which is not a directory")]
@@ -161,7 +173,9 @@ pub enum ArchiveErrorKind {
     Manifest(String),
     /// Two entries may be the disk image: an earlier candidate, and a later one that is certainly
     /// one.
-    #[error("`{first}` came before this entry, and both may be the disk image: archive only one of them")]
+    #[error(
+        "`{first}` came before this entry, and both may be the disk image: archive only one of them"
+    )]
     TwoDiskImages {
         /// Name of the earlier candidate.
         first: String,

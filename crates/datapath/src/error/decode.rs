@@ -24,7 +24,9 @@ pub enum DecodeError {
         reason: String,
     },
     /// The end of the compressed stream is followed by bytes that do not begin another member.
-    #[error("the {codec} stream is followed by bytes that do not belong to it, at compressed byte {offset}")]
+    #[error(
+        "the {codec} stream is followed by bytes that do not belong to it, at compressed byte {offset}"
+    )]
     TrailingGarbage {
         /// Name of the layer.
         codec: &'static str,

@@ -22,7 +22,9 @@ pub enum TargetRefusedError {
     #[error("it is {0}: a disk is written to a regular file or a block device")]
     Kind(&'static str),
     /// Another process holds the lock of the target.
-    #[error("another import or upload is writing to it: wait until it ends, or choose another target")]
+    #[error(
+        "another import or upload is writing to it: wait until it ends, or choose another target"
+    )]
     InUse,
     /// The path no longer leads to the file that was created there.
     #[error("it was removed or replaced in the meantime")]
@@ -68,7 +70,11 @@ impl TargetError {
     }
 
     /// Creates the error for an `action` on `path` that was refused for `reason`.
-    pub(crate) fn from_refusal(action: &'static str, path: &Path, reason: TargetRefusedError) -> Self {
+    pub(crate) fn from_refusal(
+        action: &'static str,
+        path: &Path,
+        reason: TargetRefusedError,
+    ) -> Self {
         Self::new(action, path, std::io::Error::other(reason))
     }
 

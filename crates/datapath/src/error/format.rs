@@ -147,7 +147,9 @@ impl FormatError {
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,
             Self::Endless { .. } => endless,
-            Self::Base { .. } | Self::NamedBase { .. } | Self::Chain(_) | Self::Grown { .. } => base,
+            Self::Base { .. } | Self::NamedBase { .. } | Self::Chain(_) | Self::Grown { .. } => {
+                base
+            }
         }
     }
 

@@ -51,7 +51,9 @@ pub enum Error {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// All bytes arrived, but their checksum is not the one that the user requested.
-    #[error("checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}")]
+    #[error(
+        "checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}"
+    )]
     Checksum {
         /// The requested digest, as `algorithm:hex`.
         expected: String,

@@ -51,7 +51,8 @@ impl SourceErrorKind {
 
     /// The lower-case name of the kind.
     pub const fn name(self) -> &'static str {
-        let [connect, status, changed, length, digest, stalled, not_resumable, invalid, io, _] = Self::NAMES;
+        let [connect, status, changed, length, digest, stalled, not_resumable, invalid, io, _] =
+            Self::NAMES;
         match self {
             Self::Connect => connect,
             Self::Status(_) => status,
@@ -97,12 +98,16 @@ impl SourceError {
     ) -> Self {
         let cause = cause.into();
         let plain = cause.downcast_ref::<Self>().and_then(|cause| cause.plain.as_ref());
-        let plain = plain.map(|plain| printable::escape_line(&format!("{what}: {plain}"), MAX_MESSAGE_CHARS));
+        let plain = plain
+            .map(|plain| printable::escape_line(&format!("{what}: {plain}"), MAX_MESSAGE_CHARS));
         Self { plain, ..Self::new(kind, format!("{what}: {cause}")) }.with_cause(cause)
     }
 
     /// Creates a failure of `kind` with the sentence of `cause`.
-    pub fn from_cause(kind: SourceErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn from_cause(
+        kind: SourceErrorKind,
+        cause: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
         let cause = cause.into();
         Self::new(kind, cause.to_string()).with_cause(cause)
     }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use diskimage::{
-    ClippedClusters, CompressedClusters, Error as ImageError, Format, Guest, GuestSink, HeadFacts, Host,
-    ImageStream,
+    ClippedClusters, CompressedClusters, Error as ImageError, Format, Guest, GuestSink, HeadFacts,
+    Host, ImageStream,
 };
 
 use super::mapped::pass_mapped;
@@ -30,7 +30,11 @@ pub(crate) struct MappedChain {
 }
 
 impl MappedChain {
-    pub(crate) fn new(stream: ImageStream, clipped: ClippedClusters, files: Vec<ChainedFile>) -> Self {
+    pub(crate) fn new(
+        stream: ImageStream,
+        clipped: ClippedClusters,
+        files: Vec<ChainedFile>,
+    ) -> Self {
         Self { facts: stream.head_facts(), stream: Box::new(stream), clipped, files }
     }
 
@@ -94,9 +98,9 @@ impl GuestSink for ChainSink<'_, '_, '_> {
         };
         let length = usize::try_from(size).unwrap_or(0);
         let mut inflated = vec![0; length];
-        self.inflater
-            .inflate(compression, &bytes, &mut inflated, length)
-            .map_err(|reason| ImageError::CompressedCluster { guest, cluster_size: size, reason })?;
+        self.inflater.inflate(compression, &bytes, &mut inflated, length).map_err(|reason| {
+            ImageError::CompressedCluster { guest, cluster_size: size, reason }
+        })?;
         let inflated = Bytes::from(inflated);
         for part in parts {
             let at = |offset: Guest| usize::try_from(offset - guest).unwrap_or(length).min(length);

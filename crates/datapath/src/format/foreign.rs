@@ -82,7 +82,9 @@ fn foreign_kind(head: &[u8]) -> Option<&'static str> {
         [b'!', b'<', b'a', b'r', b'c', b'h', b'>', b'\n', ..] => "a package or library (ar)",
         // An .lzma stream as xz writes it: default properties, a dictionary of at least 4 KiB,
         // unknown size.
-        [0x5D, 0, low, ..] if head.get(5..13) == Some(&[0xFF; 8][..]) && low & 0x0F == 0 => "an .lzma stream",
+        [0x5D, 0, low, ..] if head.get(5..13) == Some(&[0xFF; 8][..]) && low & 0x0F == 0 => {
+            "an .lzma stream"
+        }
         // compress: 9 to 16 bits, block mode (with a clear code), reserved bits zero.
         [0x1F, 0x9D, flags, ..] if flags & 0xE0 == 0x80 && (9..=16).contains(&(flags & 0x1F)) => {
             "a .Z stream (compress)"
@@ -116,9 +118,11 @@ mod tests {
 
     #[test]
     fn text_of_any_script_is_text() {
-        for text in
-            ["{\"error\":\"denied\"}", "version https://git-lfs.github.com/spec/v1\n", "ä€🦀\t\x0c\r\n"]
-        {
+        for text in [
+            "{\"error\":\"denied\"}",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "ä€🦀\t\x0c\r\n",
+        ] {
             assert!(refused(text.as_bytes()).is_some(), "{text}");
             let long = text.repeat(TEXT_BYTES);
             for skipped in 0..4 {

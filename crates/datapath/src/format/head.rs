@@ -35,8 +35,9 @@ impl ImageHead {
         };
         let format = Format::resolve_wanted(&head, wanted)?;
         if format == Format::Raw && wanted.is_none() {
-            let bytes =
-                input.total_bytes().or_else(|| (head.len() < DETECT_BYTES).then_some(head.len() as u64));
+            let bytes = input
+                .total_bytes()
+                .or_else(|| (head.len() < DETECT_BYTES).then_some(head.len() as u64));
             refuse_foreign(&head, bytes, input.readings().content_type())?;
         }
         Ok(Self { format, ending })

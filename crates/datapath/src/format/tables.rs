@@ -38,7 +38,13 @@ impl<'a> MetadataReader<'a> {
         input: &'a mut TransferInput,
         memory: &MemoryBudget,
     ) -> Result<Self, Error> {
-        Ok(Self { head: input.peek(METADATA_BYTES)?, start: 0, source, input, memory: memory.empty_grant() })
+        Ok(Self {
+            head: input.peek(METADATA_BYTES)?,
+            start: 0,
+            source,
+            input,
+            memory: memory.empty_grant(),
+        })
     }
 
     /// Reads the image in `part` of `source`.
@@ -89,7 +95,8 @@ impl<'a> MetadataReader<'a> {
                 // A request costs more than the bytes between two nearby tables.
                 let (together, later) = rest.split_at(count_mergeable(rest));
                 let start = first.host_range().start;
-                let end = together.iter().map(|table| table.host_range().end).max().unwrap_or(start);
+                let end =
+                    together.iter().map(|table| table.host_range().end).max().unwrap_or(start);
                 let bytes = self.read_range(start.0..end.0)?;
                 for table in together {
                     let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);

@@ -45,7 +45,9 @@ impl PrefetchedRanges {
         // A digest takes 32 bytes for a table of any size. A CRC would not suffice: a server that
         // changes the image could also choose bytes with the same CRC.
         let hash: Hash = Sha256::digest(bytes).into();
-        self.memory.resize((self.waiting.len() as u64 + 1) * RANGE_BYTES).map_err(FormatError::Tables)?;
+        self.memory
+            .resize((self.waiting.len() as u64 + 1) * RANGE_BYTES)
+            .map_err(FormatError::Tables)?;
         match self.waiting.insert((range.start, range.end), hash) {
             Some(before) if before != hash => Err(changed_error(&range)),
             _ => Ok(()),

@@ -100,7 +100,11 @@ impl TransferInput {
         })
     }
 
-    fn from_stream(bytes: InputStream, layers: Vec<&'static str>, readings: Arc<MeterReadings>) -> Self {
+    fn from_stream(
+        bytes: InputStream,
+        layers: Vec<&'static str>,
+        readings: Arc<MeterReadings>,
+    ) -> Self {
         Self {
             bytes,
             layers,

@@ -52,7 +52,11 @@ impl LocalFile {
         let size = file.seek(SeekFrom::End(0))?;
         // The advice is only an optimisation, so errors are ignored.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
-        Ok(Self { direct: is_device.then(|| open_direct(&file)).flatten(), file: Arc::new(file), size })
+        Ok(Self {
+            direct: is_device.then(|| open_direct(&file)).flatten(),
+            file: Arc::new(file),
+            size,
+        })
     }
 
     /// The size in bytes when the file was opened.
@@ -111,7 +115,9 @@ fn open_direct(file: &File) -> Option<Arc<File>> {
         Ok(Arc::new(direct))
     });
     direct
-        .inspect_err(|error| tracing::debug!(%error, "direct I/O is not available, using the page cache"))
+        .inspect_err(
+            |error| tracing::debug!(%error, "direct I/O is not available, using the page cache"),
+        )
         .ok()
 }
 

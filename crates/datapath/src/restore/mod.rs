@@ -14,7 +14,9 @@ pub use self::source::{ChainFile, ChainSource};
 use crate::decode;
 use crate::disk;
 use crate::error::{ChainOrderError, Error, SourceError, SourceErrorKind};
-use crate::format::{ChainedFile, MappedChain, MetadataReader, PreparedImage, detect_format, ranged_length};
+use crate::format::{
+    ChainedFile, MappedChain, MetadataReader, PreparedImage, detect_format, ranged_length,
+};
 use crate::input::TransferInput;
 use crate::meter::Meter;
 use crate::observe::TransferPhase;
@@ -95,7 +97,8 @@ fn read_maps(
                 MapBuilder::new(image, part.end - part.start, memory.empty_grant())
                     .map_err(Error::from)
                     .and_then(|mut tables| {
-                        MetadataReader::of_part(chain, part, input, memory)?.fetch_tables(&mut tables)?;
+                        MetadataReader::of_part(chain, part, input, memory)?
+                            .fetch_tables(&mut tables)?;
                         Ok(map.add_older(tables, start)?)
                     })
             }
@@ -104,7 +107,8 @@ fn read_maps(
         files.push(ChainedFile { start, clusters });
     }
     files.reverse();
-    let (stream, clipped) = map.into_stream().ok_or_else(|| Error::from(ChainOrderError::NoIncrement))?;
+    let (stream, clipped) =
+        map.into_stream().ok_or_else(|| Error::from(ChainOrderError::NoIncrement))?;
     Ok(MappedChain::new(stream, clipped, files))
 }
 

@@ -69,7 +69,8 @@ pub(super) fn check_distinct(chain: &ChainSource) -> Result<(), ChainOrderError>
         .filter_map(|(file, _)| Some((file.source.name(), file.source.storage_location()?)))
         .collect();
     for (index, (second, place)) in places.iter().enumerate() {
-        if let Some((first, _)) = places.iter().take(index).find(|(_, other)| other.shares_bytes_with(*place))
+        if let Some((first, _)) =
+            places.iter().take(index).find(|(_, other)| other.shares_bytes_with(*place))
         {
             return Err(ChainOrderError::Twice { first: first.clone(), second: second.clone() });
         }

@@ -36,7 +36,13 @@ pub struct Memory {
 
 impl Memory {
     pub fn new(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), chunks: vec![100_000], ranged: false, wrong_ahead: None, broken_at: None }
+        Self {
+            bytes: bytes.into(),
+            chunks: vec![100_000],
+            ranged: false,
+            wrong_ahead: None,
+            broken_at: None,
+        }
     }
 
     pub fn ranged(bytes: impl Into<Bytes>) -> Self {

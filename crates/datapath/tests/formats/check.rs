@@ -60,9 +60,10 @@ fn timed(source: &dyn Source) -> (Option<Outcome>, Duration) {
     let result = transfer(source, &target);
     let taken = started.elapsed();
     let outcome = match result {
-        Ok(report) => {
-            Some(Outcome { format: report.facts.format, disk: std::fs::read(&target.path).unwrap() })
-        }
+        Ok(report) => Some(Outcome {
+            format: report.facts.format,
+            disk: std::fs::read(&target.path).unwrap(),
+        }),
         Err(error) => {
             let typed = matches!(error, Error::Format(_) | Error::Target(_));
             assert!(typed && !error.to_string().is_empty(), "{error:?}");

@@ -57,7 +57,10 @@ impl Source for Damaged<'_> {
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let (image, at) = (&self.case.sample.image, self.case.at);
         let damage = Bytes::copy_from_slice(&[self.case.value]);
-        Ok(Box::new(Parts { parts: [image.slice(..at), damage, image.slice(at + 1..)], position: 0 }))
+        Ok(Box::new(Parts {
+            parts: [image.slice(..at), damage, image.slice(at + 1..)],
+            position: 0,
+        }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

@@ -24,7 +24,11 @@ fn image() -> Vec<u8> {
 
 /// Imports `source` to a file with room for `available` bytes, and returns the content of the
 /// file.
-fn import(source: &Memory, options: &Options, available: u64) -> Result<(TransferReport, Vec<u8>), Error> {
+fn import(
+    source: &Memory,
+    options: &Options,
+    available: u64,
+) -> Result<(TransferReport, Vec<u8>), Error> {
     let folder = fast_folder();
     let target = disk::DiskOptions { available, ..file(&folder.path().join("disk")) };
     let report = transfer_image(source, options.0, &target, &options.1, &WriteOptions::default())?;

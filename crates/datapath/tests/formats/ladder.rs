@@ -18,7 +18,8 @@ fn resized(image: &Path, convert: &[&str], growth: &str) {
         bytes.extend(if index % 4 == 3 { vec![0; MIB] } else { noise(MIB, index + 1) });
     }
     std::fs::write(&raw, bytes).unwrap();
-    let arguments = [&["convert", "-f", "raw", "-O", "qcow2"], convert, &[text(&raw), text(image)]].concat();
+    let arguments =
+        [&["convert", "-f", "raw", "-O", "qcow2"], convert, &[text(&raw), text(image)]].concat();
     qemu_img(&arguments);
     qemu_img(&["resize", text(image), growth]);
 }
@@ -54,7 +55,17 @@ fn a_full_target_without_a_free_slot_works() {
     let (raw_path, image_path) = (dir.path().join("raw"), dir.path().join("image"));
     std::fs::write(&raw_path, &raw).unwrap();
     let options = "cluster_size=4k";
-    qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "-o", options, text(&raw_path), text(&image_path)]);
+    qemu_img(&[
+        "convert",
+        "-f",
+        "raw",
+        "-O",
+        "qcow2",
+        "-o",
+        options,
+        text(&raw_path),
+        text(&image_path),
+    ]);
     // Growing moves the L1 table behind the data, and shrinking leaves it there.
     qemu_img(&["resize", text(&image_path), "+2G"]);
     qemu_img(&["resize", "--shrink", text(&image_path), "32M"]);

@@ -49,7 +49,8 @@ fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
         if directory == 0 {
             continue;
         }
-        let tables = (0..grains.div_ceil(per_table)).map(|table| le32(image, directory + 4 * table));
+        let tables =
+            (0..grains.div_ceil(per_table)).map(|table| le32(image, directory + 4 * table));
         let tables: Vec<usize> = tables.map(|sector| SECTOR * number(sector)).collect();
         ranges.push(directory..directory + 4 * tables.len());
         for table in tables.into_iter().filter(|table| *table != 0) {
@@ -58,8 +59,10 @@ fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
                 ranges.push(table - SECTOR..table - SECTOR + 16);
             }
             if is_compressed {
-                let grains = (0..per_table.min(grains)).filter_map(|grain| le32(image, table + 4 * grain));
-                let markers = grains.filter(|sector| *sector > 1).map(|sector| SECTOR * number(Some(sector)));
+                let grains =
+                    (0..per_table.min(grains)).filter_map(|grain| le32(image, table + 4 * grain));
+                let markers =
+                    grains.filter(|sector| *sector > 1).map(|sector| SECTOR * number(Some(sector)));
                 ranges.extend(markers.map(|marker| marker..marker + 14));
             }
         }
@@ -77,7 +80,8 @@ fn vpc(image: &[u8]) -> Vec<Range<usize>> {
         ranges.extend([0..96, header..header + 80, table..table + 4 * entries]);
         // The bitmaps of the blocks.
         let blocks = (0..entries).filter_map(|entry| be32(image, table + 4 * entry));
-        let bitmaps = blocks.filter(|sector| *sector != u32::MAX).map(|sector| SECTOR * number(Some(sector)));
+        let bitmaps =
+            blocks.filter(|sector| *sector != u32::MAX).map(|sector| SECTOR * number(Some(sector)));
         ranges.extend(bitmaps.map(|bitmap| bitmap..bitmap + 16));
     }
     ranges

@@ -27,8 +27,11 @@ impl fmt::Display for Case<'_> {
 fn check(case: &Case<'_>) {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    let source =
-        Memory { chunks: case.chunks.clone(), ranged: case.ranged, ..Memory::new(case.object.bytes.clone()) };
+    let source = Memory {
+        chunks: case.chunks.clone(),
+        ranged: case.ranged,
+        ..Memory::new(case.object.bytes.clone())
+    };
     let report = transfer(&source, &target).unwrap();
     assert_eq!(report.virtual_size, case.object.disk.len() as u64);
     if report.facts.route != RouteTaken::Ranged {
@@ -53,7 +56,10 @@ proptest! {
 
 #[test]
 fn single_bytes_give_the_same_disk() {
-    check_all(objects().iter().map(|object| Case { object, chunks: vec![1], ranged: false }), check);
+    check_all(
+        objects().iter().map(|object| Case { object, chunks: vec![1], ranged: false }),
+        check,
+    );
 }
 
 #[test]
@@ -62,7 +68,11 @@ fn a_split_anywhere_in_the_head_changes_nothing() {
     // which a format is recognised.
     let cuts = (1..=24).chain(71..=73).chain(103..=113).chain(511..=513);
     let cases = cuts.flat_map(|cut| {
-        objects().iter().map(move |object| Case { object, chunks: vec![cut, usize::MAX], ranged: false })
+        objects().iter().map(move |object| Case {
+            object,
+            chunks: vec![cut, usize::MAX],
+            ranged: false,
+        })
     });
     check_all(cases.collect::<Vec<_>>(), check);
 }

@@ -87,7 +87,8 @@ fn check_objects(objects: &[Object], edge: usize) {
     let mut cuts = Vec::new();
     for object in objects {
         let length = object.bytes.len();
-        let is_tried = |at: &usize| *at < edge || *at + edge >= length || at.is_multiple_of(STEP_BYTES);
+        let is_tried =
+            |at: &usize| *at < edge || *at + edge >= length || at.is_multiple_of(STEP_BYTES);
         for at in (MAGIC_BYTES..=length).filter(is_tried) {
             cuts.extend([false, true].map(|ranged| Cut { object, at, ranged }));
         }

@@ -95,7 +95,8 @@ fn content() -> impl Strategy<Value = Content> {
 
 /// Disks divided at bytes, sectors and pages, with their parts in random order.
 fn plan() -> impl Strategy<Value = Plan> {
-    let cut = (any::<prop::sample::Index>(), prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)]);
+    let cut =
+        (any::<prop::sample::Index>(), prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)]);
     let parts = prop::collection::vec((cut, content()), 1..40);
     (1..=MAX_SECTORS, parts)
         .prop_flat_map(|(sectors, parts)| {
@@ -104,7 +105,8 @@ fn plan() -> impl Strategy<Value = Plan> {
                 let at = index.index(usize::try_from(size).unwrap()) as u64;
                 at - at % unit
             };
-            let mut cuts: Vec<u64> = parts.iter().map(|((index, unit), _)| place(*index, *unit)).collect();
+            let mut cuts: Vec<u64> =
+                parts.iter().map(|((index, unit), _)| place(*index, *unit)).collect();
             cuts.extend([0, size]);
             cuts.sort_unstable();
             cuts.dedup();
@@ -197,7 +199,8 @@ fn packed(codec: ClusterCompression, bytes: &[u8]) -> Bytes {
     match codec {
         ClusterCompression::Zstd => zstd::bulk::compress(bytes, 1).unwrap().into(),
         ClusterCompression::Deflate | ClusterCompression::Zlib => {
-            let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
+            let mut compressor =
+                libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
             let mut packed = vec![0; compressor.zlib_compress_bound(bytes.len())];
             let length = if codec == ClusterCompression::Zlib {
                 compressor.zlib_compress(bytes, &mut packed)

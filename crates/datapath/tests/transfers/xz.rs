@@ -34,8 +34,13 @@ fn packed(path: &Path) -> Vec<u8> {
     output.stdout
 }
 
-fn transfer_with(workers: usize, packed: &[u8], target: &disk::DiskOptions) -> Result<TransferReport, Error> {
-    let options = WriteOptions { workers: NonZeroUsize::new(workers).unwrap(), ..WriteOptions::default() };
+fn transfer_with(
+    workers: usize,
+    packed: &[u8],
+    target: &disk::DiskOptions,
+) -> Result<TransferReport, Error> {
+    let options =
+        WriteOptions { workers: NonZeroUsize::new(workers).unwrap(), ..WriteOptions::default() };
     transfer_image(
         &Memory::new(packed.to_vec()),
         PayloadKind::default(),

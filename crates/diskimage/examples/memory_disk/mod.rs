@@ -26,7 +26,8 @@ impl MemoryDisk {
         let start = usize::try_from(guest.0)?;
         // A compressed last cluster may be longer than the rest of the disk.
         let end = self.bytes.len().min(start + bytes.len());
-        let target = self.bytes.get_mut(start..end).ok_or("an offset beyond the end of the disk")?;
+        let target =
+            self.bytes.get_mut(start..end).ok_or("an offset beyond the end of the disk")?;
         target.copy_from_slice(&bytes[..end - start]);
         Ok(())
     }
@@ -42,7 +43,9 @@ impl GuestSink for MemoryDisk {
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<()> {
         // qcow2 images of compression type 0 contain raw deflate streams.
         let mut cluster = Vec::new();
-        flate2::read::DeflateDecoder::new(&*bytes).take(self.cluster_bytes).read_to_end(&mut cluster)?;
+        flate2::read::DeflateDecoder::new(&*bytes)
+            .take(self.cluster_bytes)
+            .read_to_end(&mut cluster)?;
         self.write(guest, &cluster)
     }
 

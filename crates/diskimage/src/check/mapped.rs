@@ -21,7 +21,12 @@ impl MappedCheck {
     }
 
     /// Records the ranges that a table refers to, and requests the tables among them.
-    fn add_ranges(&mut self, wants: Vec<WantedRange>, findings: &mut Findings, tables: &mut RangeBatch) {
+    fn add_ranges(
+        &mut self,
+        wants: Vec<WantedRange>,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) {
         for want in wants {
             self.places.add_range(&*self.layout, want, findings, tables);
             if want.is_table() {
@@ -32,7 +37,11 @@ impl MappedCheck {
 }
 
 impl ImageCheck for MappedCheck {
-    fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
+    fn queue_first_tables(
+        &mut self,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         let image_end = self.image_end;
         let first = self.layout.initial_ranges(AccessOrder::Ranged { image_end })?;
         let wants = first.into_sorted(self.layout.head_facts().format)?;

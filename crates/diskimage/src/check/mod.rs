@@ -64,7 +64,9 @@ impl ImageChecker {
     /// Creates a batch for the memory of a table and for the tables that it refers to, while
     /// `beside` bytes are held for other purposes.
     fn new_batch(&self, beside: u64) -> RangeBatch {
-        RangeBatch::with_room(self.account.available_beside(self.memory_bytes().saturating_add(beside)))
+        RangeBatch::with_room(
+            self.account.available_beside(self.memory_bytes().saturating_add(beside)),
+        )
     }
 
     fn add_batch(&mut self, mut batch: RangeBatch) -> Result<(), Error> {

@@ -44,7 +44,10 @@ impl ReferencedRanges {
         let end = want.host.saturating_add(length);
         let sentence = || {
             let what = layout.name_of(&want);
-            format!("{what} at {:#x} ends at {end:#x}, the image at {:#x}", want.host, self.image_end)
+            format!(
+                "{what} at {:#x} ends at {end:#x}, the image at {:#x}",
+                want.host, self.image_end
+            )
         };
         if end > self.image_end {
             // QEMU only requires that each grain begins within the image. Several adjacent grains

@@ -76,8 +76,10 @@ impl Format {
 
 /// Returns all formats whose signature `head` contains.
 fn matching_formats(head: &[u8]) -> Vec<Format> {
-    let first =
-        SIGNATURES.iter().find(|(signature, _)| head.starts_with(signature)).map(|(_, format)| *format);
+    let first = SIGNATURES
+        .iter()
+        .find(|(signature, _)| head.starts_with(signature))
+        .map(|(_, format)| *format);
     let descriptor = is_vmdk_descriptor(head).then_some(Format::VmdkDescriptor);
     let vdi = (le32(head, VDI_SIGNATURE_AT) == Some(VDI_SIGNATURE)).then_some(Format::Vdi);
     [first, descriptor, vdi].into_iter().flatten().collect()
@@ -158,7 +160,8 @@ fn is_tar(head: &[u8]) -> bool {
     let stated = std::str::from_utf8(text)
         .ok()
         .and_then(|text| u32::from_str_radix(text.trim_matches([' ', '\0']), 8).ok());
-    let counted = |(at, byte): (usize, &u8)| u32::from(if CHECKSUM.contains(&at) { b' ' } else { *byte });
+    let counted =
+        |(at, byte): (usize, &u8)| u32::from(if CHECKSUM.contains(&at) { b' ' } else { *byte });
     is_ustar && stated == Some(header.iter().enumerate().map(counted).sum())
 }
 

@@ -104,7 +104,8 @@ fn two_containers_are_refused_with_both_names() {
 
 #[test]
 fn guest_bytes_behind_the_first_cluster_of_a_qcow2_are_ignored() {
-    for (cluster_bits, marks) in [(9, &[ISO, GPT, GPT_4K][..]), (12, &[ISO, GPT_4K]), (15, &[ISO])] {
+    for (cluster_bits, marks) in [(9, &[ISO, GPT, GPT_4K][..]), (12, &[ISO, GPT_4K]), (15, &[ISO])]
+    {
         let header: [Part<'_>; 2] = [(0, b"QFI\xfb\0\0\0\x03"), (20, &[0, 0, 0, cluster_bits])];
         let image = head(&[&header, marks].concat());
         assert_eq!(Format::detect(&image), Ok(Format::Qcow2), "{cluster_bits}");

@@ -86,13 +86,18 @@ impl HeaderExtensions {
 
     /// Returns the number of bitmaps and the range of their directory. A conversion does not read
     /// it.
-    pub(super) fn bitmap_directory(&self, cluster_size: u64) -> Result<Option<(u32, Range<Host>)>, Error> {
+    pub(super) fn bitmap_directory(
+        &self,
+        cluster_size: u64,
+    ) -> Result<Option<(u32, Range<Host>)>, Error> {
         let Some(bitmaps) = &self.bitmaps else {
             return Ok(None);
         };
         let BitmapsExtension { count, reserved, directory_bytes, directory_offset } = *bitmaps;
         if !(1..=MAX_BITMAPS).contains(&count) {
-            return Err(Format::Qcow2.header_error(format!("{count} bitmaps, expected 1 to {MAX_BITMAPS}")));
+            return Err(
+                Format::Qcow2.header_error(format!("{count} bitmaps, expected 1 to {MAX_BITMAPS}"))
+            );
         }
         if !(1..=MAX_DIRECTORY_BYTES).contains(&directory_bytes) {
             return Err(Format::Qcow2.header_error(format!(

@@ -110,11 +110,13 @@ impl Qcow2Header {
         }
         let cluster_bits = word(20)?;
         if !(9..=21).contains(&cluster_bits) {
-            return Err(Format::Qcow2
-                .header_error(format!("unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21")));
+            return Err(Format::Qcow2.header_error(format!(
+                "unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21"
+            )));
         }
         let cluster_size = 1u64 << cluster_bits;
-        let header_length = if version == 2 { V2_LENGTH } else { header_length(word(100)?, cluster_size)? };
+        let header_length =
+            if version == 2 { V2_LENGTH } else { header_length(word(100)?, cluster_size)? };
         if head.len() < header_length {
             return Err(short(header_length));
         }
@@ -125,7 +127,8 @@ impl Qcow2Header {
         let backing_file_at = long(8)?;
         // The extensions end where the backing file's name begins. Otherwise its letters would be
         // parsed as an extension.
-        let end = if backing_file_at == 0 { cluster_size } else { backing_file_at.min(cluster_size) };
+        let end =
+            if backing_file_at == 0 { cluster_size } else { backing_file_at.min(cluster_size) };
         let extensions = HeaderExtensions::parse(head, header_length, end)?;
 
         // Call this after the extensions are parsed: they name the unknown features for the error.
@@ -133,14 +136,17 @@ impl Qcow2Header {
         let backing_file = backing_file(head, backing_file_at, word(16)?, cluster_size)?;
         match word(32)? {
             0 if extensions.has_crypto => {
-                return Err(
-                    Format::Qcow2.header_error("an encryption header in an image that is not encrypted")
-                );
+                return Err(Format::Qcow2
+                    .header_error("an encryption header in an image that is not encrypted"));
             }
             0 => {}
             1 => return Err(Error::Encrypted("AES")),
             2 => return Err(Error::Encrypted("LUKS")),
-            other => return Err(Format::Qcow2.header_error(format!("unsupported encryption method {other}"))),
+            other => {
+                return Err(
+                    Format::Qcow2.header_error(format!("unsupported encryption method {other}"))
+                );
+            }
         }
         let compression = parse_compression(compression_byte.copied().unwrap_or(0), incompatible)?;
         let extended_l2 = incompatible & EXTENDED_L2 != 0;
@@ -150,8 +156,9 @@ impl Qcow2Header {
             )));
         }
         if refcount_order > 6 {
-            return Err(Format::Qcow2
-                .header_error(format!("refcounts of 2^{refcount_order} bits, at most 64 bits are allowed")));
+            return Err(Format::Qcow2.header_error(format!(
+                "refcounts of 2^{refcount_order} bits, at most 64 bits are allowed"
+            )));
         }
 
         // If the bit is clear, the bitmaps are out of date: a writer that does not support them
@@ -190,7 +197,11 @@ impl Qcow2Header {
     /// entry for a partial last sector as well.
     fn with_l1_checked(mut self, size: u64, l1_size: u64) -> Result<Self, Error> {
         if l1_size > MAX_L1_ENTRIES {
-            return Err(Error::L1TooBig { format: Format::Qcow2, entries: l1_size, limit: MAX_L1_ENTRIES });
+            return Err(Error::L1TooBig {
+                format: Format::Qcow2,
+                entries: l1_size,
+                limit: MAX_L1_ENTRIES,
+            });
         }
         let needed = size.div_ceil(self.bytes_per_l2());
         if l1_size < needed {
@@ -258,7 +269,10 @@ impl Qcow2Header {
     pub(super) fn head_facts(&self) -> HeadFacts {
         let cluster_size = self.cluster_size();
         HeadFacts {
-            clusters: Some(CompressedClusters { compression: self.compression, size: cluster_size }),
+            clusters: Some(CompressedClusters {
+                compression: self.compression,
+                size: cluster_size,
+            }),
             cluster_size: Some(cluster_size),
             parking_unit: Some(cluster_size),
             features: self.feature_names(),
@@ -310,7 +324,11 @@ fn parse_compression(kind: u8, incompatible: u64) -> Result<ClusterCompression, 
     }
 }
 
-fn refuse_features(incompatible: u64, autoclear: u64, extensions: &HeaderExtensions) -> Result<(), Error> {
+fn refuse_features(
+    incompatible: u64,
+    autoclear: u64,
+    extensions: &HeaderExtensions,
+) -> Result<(), Error> {
     // Check unknown bits first, because they may change the meaning of the others.
     let unknown = incompatible & !KNOWN_INCOMPATIBLE;
     if unknown != 0 {
@@ -321,25 +339,32 @@ fn refuse_features(incompatible: u64, autoclear: u64, extensions: &HeaderExtensi
         return Err(Error::UnknownFeatures(names.join(", ")));
     }
     if incompatible & DATA_FILE != 0 {
-        return Err(Error::DataFile(extensions.data_file.clone().unwrap_or_else(|| "(unnamed)".into())));
+        return Err(Error::DataFile(
+            extensions.data_file.clone().unwrap_or_else(|| "(unnamed)".into()),
+        ));
     }
     if autoclear & DATA_FILE_RAW != 0 {
-        return Err(Format::Qcow2
-            .header_error("autoclear feature bit 1 is set, but the image has no external data file"));
+        return Err(Format::Qcow2.header_error(
+            "autoclear feature bit 1 is set, but the image has no external data file",
+        ));
     }
     Ok(())
 }
 
-fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Result<Option<String>, Error> {
+fn backing_file(
+    head: &[u8],
+    offset: u64,
+    length: u32,
+    cluster_size: u64,
+) -> Result<Option<String>, Error> {
     if offset == 0 {
         return Ok(None);
     }
     let length = length as usize;
     // The name must lie in the rest of the first cluster (qcow2.rst).
     if offset > cluster_size || length > MAX_NAME {
-        return Err(
-            Format::Qcow2.header_error(format!("backing file name of {length} bytes at offset {offset}"))
-        );
+        return Err(Format::Qcow2
+            .header_error(format!("backing file name of {length} bytes at offset {offset}")));
     }
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let name = head.get(start..start.saturating_add(length)).unwrap_or_default();

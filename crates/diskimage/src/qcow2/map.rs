@@ -8,7 +8,11 @@ use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 
 /// Requests the L2 tables that an L1 table refers to. The `LoadedTable::note` of each L2 table is
 /// the first guest byte that it maps.
-pub(super) fn l2_tables(header: &Qcow2Header, l1: &[u8], tables: &mut RangeBatch) -> Result<(), Error> {
+pub(super) fn l2_tables(
+    header: &Qcow2Header,
+    l1: &[u8],
+    tables: &mut RangeBatch,
+) -> Result<(), Error> {
     let entries = usize::try_from(header.l1_entries).unwrap_or(usize::MAX);
     for index in 0..entries.min(l1.len() / 8) {
         if let Some(offset) = l1_entry(header, l1, index)? {

@@ -48,7 +48,11 @@ impl RefcountBlocks {
     }
 
     /// Keeps a block. Returns the bytes of the image whose refcounts it contains.
-    pub(super) fn learn_block(&mut self, header: &Qcow2Header, block: LoadedTable<'_>) -> Range<Host> {
+    pub(super) fn learn_block(
+        &mut self,
+        header: &Qcow2Header,
+        block: LoadedTable<'_>,
+    ) -> Range<Host> {
         let first = Host(block.note);
         if self.bytes + block.bytes.len() <= MAX_BYTES {
             self.bytes += block.bytes.len();

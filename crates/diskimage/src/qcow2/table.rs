@@ -68,7 +68,11 @@ pub(super) enum ClusterMapping {
 }
 
 /// Returns the offset in an L1 entry, or `None` if the entry is empty.
-pub(super) fn l1_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Result<Option<Host>, Error> {
+pub(super) fn l1_entry(
+    header: &Qcow2Header,
+    table: &[u8],
+    index: usize,
+) -> Result<Option<Host>, Error> {
     let host = Host(be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK);
     if !host.is_multiple_of(header.cluster_size()) {
         let what = format!("L1 entry {index} points to an unaligned L2 table");
@@ -79,7 +83,11 @@ pub(super) fn l1_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Resu
 
 /// Returns the offset in a refcount table entry, or `None` if the entry is empty or invalid.
 /// Refcounts only help to save memory, so an invalid entry means that they are unknown.
-pub(super) fn refcount_table_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Option<Host> {
+pub(super) fn refcount_table_entry(
+    header: &Qcow2Header,
+    table: &[u8],
+    index: usize,
+) -> Option<Host> {
     let host = Host(be64(table, index.saturating_mul(8))? & REFBLOCK_MASK);
     (host != Host(0) && host.is_multiple_of(header.cluster_size())).then_some(host)
 }
@@ -93,7 +101,8 @@ pub(super) fn l2_entry(
     let width = if header.extended_l2 { 16 } else { 8 };
     let at = index.saturating_mul(width);
     let entry = be64(table.bytes, at).unwrap_or(0);
-    let corrupt = |what: String| Format::Qcow2.corrupt_error(what, table.host.saturating_add(at as u64));
+    let corrupt =
+        |what: String| Format::Qcow2.corrupt_error(what, table.host.saturating_add(at as u64));
 
     if entry & COMPRESSED != 0 {
         let (host, length) = compressed_location(header, entry);

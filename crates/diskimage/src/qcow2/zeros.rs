@@ -18,7 +18,12 @@ pub(super) struct ZeroRanges {
 impl ZeroRanges {
     /// Adds the zeros of an L2 table, clipped to the virtual size. The memory for them is charged
     /// to `batch`.
-    pub(super) fn add_table(&mut self, header: &Qcow2Header, table: LoadedTable<'_>, batch: &mut RangeBatch) {
+    pub(super) fn add_table(
+        &mut self,
+        header: &Qcow2Header,
+        table: LoadedTable<'_>,
+        batch: &mut RangeBatch,
+    ) {
         let subcluster = header.cluster_size() / u64::from(SUBCLUSTERS);
         for (index, guest) in mapped_clusters(header, table) {
             for (first, count) in bit_runs(zero_subclusters(header, table.bytes, index)) {

@@ -25,7 +25,11 @@ pub struct MapBuilder {
 impl MapBuilder {
     /// Creates a builder for the map of `image`, which is `image_length` bytes long. The map is
     /// charged to `memory`, see [`ImageStream::one_pass`].
-    pub fn new(image: Image, image_length: u64, memory: impl ImageMemory + 'static) -> Result<Self, Error> {
+    pub fn new(
+        image: Image,
+        image_length: u64,
+        memory: impl ImageMemory + 'static,
+    ) -> Result<Self, Error> {
         let image_end = Host(image_length);
         let mut builder = Self {
             layout: image.layout,
@@ -56,7 +60,8 @@ impl MapBuilder {
         let mut wants = batch.into_sorted(self.layout.head_facts().format)?;
         let tables = wants.iter().filter(|want| want.is_table()).count();
         let grown = growth_bytes(&self.tables, tables);
-        self.account.hold_bytes(self.memory_bytes() + bytes_of::<WantedRange>(wants.capacity()) + grown)?;
+        self.account
+            .hold_bytes(self.memory_bytes() + bytes_of::<WantedRange>(wants.capacity()) + grown)?;
         // Drop ranges and tables that exist only to save memory when reading in one pass.
         wants.retain(|want| match want.role {
             RangeRole::Ignored => false,

@@ -73,7 +73,10 @@ struct ChainedImage {
 impl ChainMap {
     /// An empty map. The map itself is charged to `memory`, and the list of clipped clusters to
     /// `clipped_memory`.
-    pub fn new(memory: impl ImageMemory + 'static, clipped_memory: impl ImageMemory + 'static) -> Self {
+    pub fn new(
+        memory: impl ImageMemory + 'static,
+        clipped_memory: impl ImageMemory + 'static,
+    ) -> Self {
         Self {
             wants: WantedQueue::default(),
             covered: Vec::new(),
@@ -144,7 +147,8 @@ impl ChainMap {
     ) -> Result<(), Error> {
         let guest = want.guest_offset();
         let host = image.start.saturating_add(want.host.0);
-        let length = if want.role == RangeRole::Compressed { image.cluster } else { want.length.into() };
+        let length =
+            if want.role == RangeRole::Compressed { image.cluster } else { want.length.into() };
         let range = guest..guest.saturating_add(length).min(Guest(image.virtual_size));
         push_range(batch, defined, range.clone());
         if want.role != RangeRole::Compressed {
@@ -224,7 +228,10 @@ fn push_range(batch: &mut RangeBatch, defined: &mut Vec<Range<Guest>>, range: Ra
 }
 
 /// Returns the parts of `range` that are not in `covered`, in ascending order.
-fn visible_parts(covered: &[Range<Guest>], range: Range<Guest>) -> impl Iterator<Item = Range<Guest>> {
+fn visible_parts(
+    covered: &[Range<Guest>],
+    range: Range<Guest>,
+) -> impl Iterator<Item = Range<Guest>> {
     let first = covered.partition_point(|hidden| hidden.end <= range.start);
     let over = covered[first..].iter().take_while(move |hidden| hidden.start < range.end);
     let ends = over.cloned().chain([range.end..range.end]);

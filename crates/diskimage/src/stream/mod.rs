@@ -73,7 +73,8 @@ impl ImageStream {
     /// `memory`: 24 bytes for each run of adjacent clusters and for each compressed cluster (40
     /// MiB for 100 GiB of data in 64 KiB clusters).
     pub fn one_pass(image: Image, memory: impl ImageMemory + 'static) -> Result<Self, Error> {
-        let mut stream = Self::from_map(image.layout, WantedQueue::default(), MemoryAccount::new(memory));
+        let mut stream =
+            Self::from_map(image.layout, WantedQueue::default(), MemoryAccount::new(memory));
         let first = stream.layout.initial_ranges(AccessOrder::OnePass)?;
         let wants = first.into_sorted(stream.layout.head_facts().format)?;
         stream.expect_tables(&wants);
@@ -174,7 +175,9 @@ impl ImageStream {
             match active.want.role {
                 // The length is rounded up to sectors. The decoder finds out whether the cluster
                 // is complete.
-                RangeRole::Compressed if !active.captured.is_empty() => self.emit_compressed(active, sink)?,
+                RangeRole::Compressed if !active.captured.is_empty() => {
+                    self.emit_compressed(active, sink)?
+                }
                 _ => self.check_not_needed(&active.want)?,
             }
         }
@@ -190,7 +193,11 @@ impl ImageStream {
             RangeRole::Table(kind) if !self.layout.is_required(kind) => return Ok(()),
             _ => {}
         }
-        Err(Error::Truncated { what: self.layout.name_of(want), offset: want.host, end: self.position })
+        Err(Error::Truncated {
+            what: self.layout.name_of(want),
+            offset: want.host,
+            end: self.position,
+        })
     }
 
     /// Moves the ranges that begin at the current position into the active set.
@@ -264,8 +271,8 @@ impl ImageStream {
             match active.want.role {
                 RangeRole::Data | RangeRole::SoleData | RangeRole::PartOfData => {
                     let skip = self.position - active.want.host;
-                    for guest in
-                        std::iter::once(active.want.guest_offset()).chain(active.also.iter().copied())
+                    for guest in std::iter::once(active.want.guest_offset())
+                        .chain(active.also.iter().copied())
                     {
                         sink.write_data(guest + skip, piece.clone())?;
                     }
@@ -292,14 +299,20 @@ impl ImageStream {
             let active = self.active.remove(index);
             match active.want.role {
                 RangeRole::Compressed => self.emit_compressed(active, sink)?,
-                RangeRole::Table(_) => self.parse_table(active.want, &active.captured.join_pieces(), sink)?,
+                RangeRole::Table(_) => {
+                    self.parse_table(active.want, &active.captured.join_pieces(), sink)?
+                }
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn emit_compressed<S: GuestSink>(&self, active: ActiveRange, sink: &mut S) -> Result<(), S::Error> {
+    fn emit_compressed<S: GuestSink>(
+        &self,
+        active: ActiveRange,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
         let stored = active.captured.join_pieces();
         for guest in active.also.into_iter().chain([active.want.guest_offset()]) {
             sink.write_compressed(guest, self.layout.compressed_payload(guest, stored.clone())?)?;

@@ -105,7 +105,12 @@ impl ParkingLedger {
     }
 
     /// Counts `times` references to the unit that is passing.
-    pub(super) fn note_references(&mut self, layout: &dyn ImageLayout, role: RangeRole, times: u64) {
+    pub(super) fn note_references(
+        &mut self,
+        layout: &dyn ImageLayout,
+        role: RangeRole,
+        times: u64,
+    ) {
         let usage = &mut self.current.usage;
         usage.add_references(role, times);
         if layout.counts_references() {

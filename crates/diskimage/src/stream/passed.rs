@@ -79,10 +79,12 @@ impl ImageStream {
         let range = slice_range(at - first, end - first);
         match bytes.get(range.clone()) {
             Some(_) => Ok(bytes.slice(range)),
-            None => {
-                Err(Error::Truncated { what: self.layout.name_of(want), offset: at, end: self.position }
-                    .into())
+            None => Err(Error::Truncated {
+                what: self.layout.name_of(want),
+                offset: at,
+                end: self.position,
             }
+            .into()),
         }
     }
 

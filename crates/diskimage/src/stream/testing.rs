@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::{Error, GuestSink, Host, Image, ImageMemoryLimit, ImageStream, MapBuilder, TableConsumer};
+use crate::{
+    Error, GuestSink, Host, Image, ImageMemoryLimit, ImageStream, MapBuilder, TableConsumer,
+};
 
 /// Passes an image once, in chunks of `chunk` bytes.
 pub(crate) fn one_pass<S: GuestSink<Error = Error>>(
@@ -34,7 +36,10 @@ pub(crate) fn ranged<S: GuestSink<Error = Error>>(
             break;
         }
         for table in tables {
-            map.add_table(&table, &image[at(table.host_range().start)..at(table.host_range().end)])?;
+            map.add_table(
+                &table,
+                &image[at(table.host_range().start)..at(table.host_range().end)],
+            )?;
         }
     }
     let mut stream = map.into_stream();

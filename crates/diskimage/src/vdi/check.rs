@@ -40,7 +40,8 @@ impl VdiCheck {
             findings.add_error(|| format!("two entries of the block map refer to block {block}"));
         }
         *word |= 1 << (block % 64);
-        let length = BLOCK_BYTES.min(Guest(index * BLOCK_BYTES).remaining_bytes(self.header.virtual_size));
+        let length =
+            BLOCK_BYTES.min(Guest(index * BLOCK_BYTES).remaining_bytes(self.header.virtual_size));
         findings.data_bytes += length;
         let end = self.header.data_offset + u64::from(block) * BLOCK_BYTES + length;
         if length > 0 && end > self.image_end {
@@ -52,7 +53,11 @@ impl VdiCheck {
 }
 
 impl ImageCheck for VdiCheck {
-    fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
+    fn queue_first_tables(
+        &mut self,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         let words = usize::try_from(self.header.blocks.div_ceil(64)).unwrap_or(usize::MAX);
         if !tables.charge_bytes(bytes_of::<u64>(words)) {
             return Ok(());

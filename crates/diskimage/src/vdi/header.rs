@@ -90,9 +90,8 @@ fn parse_kind(kind: u32, header: &[u8]) -> Result<&'static str, Error> {
         2 => Ok("static"),
         // Undo images (3) and differencing images (4).
         3 | 4 => Err(parent_error(header)),
-        other => {
-            Err(Format::Vdi.header_error(format!("image type {other}, must be 1 (dynamic) or 2 (static)")))
-        }
+        other => Err(Format::Vdi
+            .header_error(format!("image type {other}, must be 1 (dynamic) or 2 (static)"))),
     }
 }
 
@@ -121,9 +120,8 @@ fn read_uuid(header: &[u8], at: usize) -> Option<String> {
 
 fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result<(), Error> {
     if u64::from(sector_size) != SECTOR_BYTES {
-        return Err(
-            Format::Vdi.header_error(format!("sectors of {sector_size} bytes, must be {SECTOR_BYTES}"))
-        );
+        return Err(Format::Vdi
+            .header_error(format!("sectors of {sector_size} bytes, must be {SECTOR_BYTES}")));
     }
     if u64::from(block_size) != BLOCK_BYTES {
         return Err(Format::Vdi.unsupported_error(format!(
@@ -150,9 +148,8 @@ fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
     let size = size.next_multiple_of(SECTOR_BYTES);
     let mapped = blocks * BLOCK_BYTES;
     if size > mapped {
-        return Err(
-            Format::Vdi.header_error(format!("a disk of {size} bytes, the block map has room for {mapped}"))
-        );
+        return Err(Format::Vdi
+            .header_error(format!("a disk of {size} bytes, the block map has room for {mapped}")));
     }
     Ok(size)
 }
@@ -160,8 +157,9 @@ fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
 fn aligned_offset(what: &str, offset: u32) -> Result<Host, Error> {
     let offset = Host(offset.into());
     if !offset.is_multiple_of(SECTOR_BYTES) {
-        return Err(Format::Vdi
-            .header_error(format!("{what} is at {offset:#x}, not at a multiple of {SECTOR_BYTES}")));
+        return Err(Format::Vdi.header_error(format!(
+            "{what} is at {offset:#x}, not at a multiple of {SECTOR_BYTES}"
+        )));
     }
     Ok(offset)
 }

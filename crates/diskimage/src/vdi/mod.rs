@@ -61,7 +61,11 @@ impl ImageLayout for VdiLayout {
         Ok(first)
     }
 
-    fn parse_table(&mut self, table: LoadedTable<'_>, blocks: &mut RangeBatch) -> Result<(), Error> {
+    fn parse_table(
+        &mut self,
+        table: LoadedTable<'_>,
+        blocks: &mut RangeBatch,
+    ) -> Result<(), Error> {
         for (index, block) in map_entries(table) {
             let guest = Guest(index * BLOCK_BYTES);
             let length = BLOCK_BYTES.min(guest.remaining_bytes(self.header.virtual_size));

@@ -107,7 +107,8 @@ fn a_short_header_is_refused_with_both_lengths() {
 fn map_entries_become_runs_within_the_disk() {
     let size = ((4_u64 << 20) - 512).to_le_bytes();
     let mut vdi = VdiLayout::new(VdiHeader::parse(&patched(0x170, &size)).unwrap());
-    let tables = vdi.initial_ranges(AccessOrder::OnePass).unwrap().into_sorted(Format::Vdi).unwrap();
+    let tables =
+        vdi.initial_ranges(AccessOrder::OnePass).unwrap().into_sorted(Format::Vdi).unwrap();
     assert_eq!(tables.len(), 1);
     let entries = [5, 6, FIRST_UNALLOCATED, 0, 7].map(u32::to_le_bytes).concat();
     let table = tables[0].loaded_table(&entries).unwrap();
@@ -115,8 +116,10 @@ fn map_entries_become_runs_within_the_disk() {
     vdi.parse_table(table, &mut batch).unwrap();
     let wants = batch.into_sorted(Format::Vdi).unwrap();
     let mib = 1_u64 << 20;
-    let found: Vec<_> =
-        wants.iter().map(|want| (want.host.0, u64::from(want.length), want.guest_offset().0)).collect();
+    let found: Vec<_> = wants
+        .iter()
+        .map(|want| (want.host.0, u64::from(want.length), want.guest_offset().0))
+        .collect();
     assert_eq!(found, [(1024, mib - 512, 3 * mib), (1024 + 5 * mib, 2 * mib, 0)]);
 }
 
@@ -125,9 +128,12 @@ fn a_large_map_is_read_in_parts() {
     let mut image = patched(0x170, &((1_u64 << 40) + 512).to_le_bytes());
     image[0x180..0x184].copy_from_slice(&0x0020_0000_u32.to_le_bytes());
     let mut vdi = VdiLayout::new(VdiHeader::parse(&image).unwrap());
-    let tables = vdi.initial_ranges(AccessOrder::OnePass).unwrap().into_sorted(Format::Vdi).unwrap();
-    let found: Vec<_> =
-        tables.iter().map(|want| (want.host.0, want.length, want.loaded_table(&[]).unwrap().note)).collect();
+    let tables =
+        vdi.initial_ranges(AccessOrder::OnePass).unwrap().into_sorted(Format::Vdi).unwrap();
+    let found: Vec<_> = tables
+        .iter()
+        .map(|want| (want.host.0, want.length, want.loaded_table(&[]).unwrap().note))
+        .collect();
     let part = 1_u32 << 20;
     let mut expected: Vec<_> = (0..4).map(|n| (512 + (n << 20), part, n << 18)).collect();
     expected.push((512 + (4 << 20), 4, 1 << 20));

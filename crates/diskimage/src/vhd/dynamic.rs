@@ -62,8 +62,9 @@ impl DynamicHeader {
         }
         let end = table_offset.checked_add(u64::from(table_entries) * 4);
         if end.is_none_or(|end| i64::try_from(end.0).is_err()) {
-            return Err(Format::Vhd
-                .header_error(format!("the block allocation table cannot be at {table_offset:#x}")));
+            return Err(Format::Vhd.header_error(format!(
+                "the block allocation table cannot be at {table_offset:#x}"
+            )));
         }
         Ok(Self { table_offset, table_entries, block_size })
     }

@@ -14,7 +14,8 @@ pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
 /// fixed disk, because its footer describes exactly the bytes before it. This excludes a raw disk
 /// whose last file happens to be a smaller fixed image.
 pub fn is_fixed(last: &[u8], image_length: u64) -> bool {
-    parse_footer(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
+    parse_footer(last, image_length)
+        .is_ok_and(|footer| footer.current_size == before_footer(image_length))
 }
 
 /// Reads the footer in the last sector, and checks that the whole disk is present. As in QEMU, an
@@ -25,9 +26,8 @@ fn parse_footer(last: &[u8], image_length: u64) -> Result<VhdFooter, Error> {
     sector.resize(last.len(), 0);
     let footer = VhdFooter::parse(&sector)?;
     if !footer.is_fixed() {
-        return Err(
-            Format::Vhd.header_error("the footer at the end of the image does not describe a fixed disk")
-        );
+        return Err(Format::Vhd
+            .header_error("the footer at the end of the image does not describe a fixed disk"));
     }
     let before = before_footer(image_length);
     if footer.virtual_size > before {

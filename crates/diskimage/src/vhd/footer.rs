@@ -72,7 +72,11 @@ impl VhdFooter {
             2 => DiskType::Fixed,
             3 => DiskType::Dynamic,
             4 => DiskType::Differencing,
-            other => return Err(Format::Vhd.header_error(format!("disk type {other}, must be 2, 3 or 4"))),
+            other => {
+                return Err(
+                    Format::Vhd.header_error(format!("disk type {other}, must be 2, 3 or 4"))
+                );
+            }
         };
         // As in QEMU, the limit applies to the size that results from the geometry.
         let current_size = be64(sector, CURRENT_SIZE_AT).unwrap_or(0);

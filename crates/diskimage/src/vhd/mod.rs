@@ -33,9 +33,7 @@ pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
         DiskType::Differencing => {
             Err(Error::Parent { format: Format::Vhd, name: dynamic::parent_name(head, &footer)? })
         }
-        DiskType::Fixed => {
-            Err(Format::Vhd
-                .header_error("a fixed disk that begins with a footer, which only dynamic disks do"))
-        }
+        DiskType::Fixed => Err(Format::Vhd
+            .header_error("a fixed disk that begins with a footer, which only dynamic disks do")),
     }
 }

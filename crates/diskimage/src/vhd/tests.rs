@@ -135,7 +135,9 @@ fn the_creator_decides_whether_size_or_geometry_counts() {
         assert_eq!(size_of(&image(creator, small)), 100 * 4 * 17 * 512);
         assert_eq!(size_of(&image(creator, largest)), 10 << 20);
     }
-    for creator in [b"win ", b"qem2", b"d2v ", b"tap\0", b"CTXS", b"wa\0\0", b"vs  ", b"vbox", b"\0\0\0\0"] {
+    for creator in
+        [b"win ", b"qem2", b"d2v ", b"tap\0", b"CTXS", b"wa\0\0", b"vs  ", b"vbox", b"\0\0\0\0"]
+    {
         assert_eq!(size_of(&image(creator, small)), 10 << 20);
     }
 }
@@ -163,7 +165,10 @@ fn a_difference_is_refused_with_the_name_of_its_parent() {
     let parent = |dynamic: &Dynamic| open(&dynamic.bytes()).err();
     for name in ["", "C:\\disks\\bäse.vhd"] {
         dynamic.parent = name.into();
-        assert_eq!(parent(&dynamic), Some(Error::Parent { format: Format::Vhd, name: name.into() }));
+        assert_eq!(
+            parent(&dynamic),
+            Some(Error::Parent { format: Format::Vhd, name: name.into() })
+        );
     }
 }
 

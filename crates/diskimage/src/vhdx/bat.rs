@@ -86,7 +86,9 @@ impl VhdxLayout {
             7 => Err(BatEntryError::OfItsState(
                 "a block is partially present, though the image has no parent".into(),
             )),
-            other => Err(BatEntryError::OfItsState(format!("a block has the unknown state {other}"))),
+            other => {
+                Err(BatEntryError::OfItsState(format!("a block has the unknown state {other}")))
+            }
         }
     }
 
@@ -105,7 +107,8 @@ impl VhdxLayout {
                 region.start
             )));
         }
-        let length = self.metadata.block_size.min(guest.remaining_bytes(self.metadata.virtual_size));
+        let length =
+            self.metadata.block_size.min(guest.remaining_bytes(self.metadata.virtual_size));
         // The last block may end where the disk ends, because older versions of QEMU wrote it in
         // this way. When QEMU looks for the last block, it mistakes bitmap entries for blocks. If
         // the table contains such entries, QEMU therefore requires that every block is complete.

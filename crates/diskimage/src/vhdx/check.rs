@@ -24,7 +24,11 @@ impl VhdxCheck {
 }
 
 impl ImageCheck for VhdxCheck {
-    fn queue_first_tables(&mut self, _findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
+    fn queue_first_tables(
+        &mut self,
+        _findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         self.image.table_parts(tables);
         Ok(())
     }
@@ -48,7 +52,9 @@ impl ImageCheck for VhdxCheck {
                         |what: &str| format!("entry {index} of the block allocation table: {what}");
                     match fault {
                         BatEntryError::OfItsPlace(what) => findings.add_error(|| sentence(&what)),
-                        BatEntryError::OfItsState(what) => findings.error_unknown_to_qemu(|| sentence(&what)),
+                        BatEntryError::OfItsState(what) => {
+                            findings.error_unknown_to_qemu(|| sentence(&what))
+                        }
                     }
                     None
                 }

@@ -33,6 +33,7 @@ pub(super) fn is_intact(structure: &[u8]) -> bool {
     let Some((stated, rest)) = rest.split_at_checked(4) else {
         return false;
     };
-    let calculated = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(signature), &[0; 4]), rest);
+    let calculated =
+        crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(signature), &[0; 4]), rest);
     stated == calculated.to_le_bytes()
 }

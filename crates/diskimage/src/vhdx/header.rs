@@ -39,7 +39,8 @@ impl VhdxHeader {
     fn parse(header: &[u8]) -> Result<Self, Error> {
         // A log can be replayed only by writing. QEMU also refuses such an image when it is opened
         // read-only.
-        let log_guid: Guid = header.get(48..64).and_then(|guid| guid.try_into().ok()).unwrap_or(NONE);
+        let log_guid: Guid =
+            header.get(48..64).and_then(|guid| guid.try_into().ok()).unwrap_or(NONE);
         if log_guid != NONE {
             return Err(Format::Vhdx.unsupported_error(
                 "it was not closed properly, and its log contains changes that are not in the disk yet: replay the log \
@@ -53,8 +54,9 @@ impl VhdxHeader {
         let length = le32(header, 68).map_or(0, u64::from);
         let start = Host(le64(header, 72).unwrap_or(0));
         if start < Host(ALIGNMENT) || !start.is_multiple_of(ALIGNMENT) {
-            return Err(Format::Vhdx
-                .header_error(format!("the log begins at {start:#x}, which is not a multiple of 1 MiB")));
+            return Err(Format::Vhdx.header_error(format!(
+                "the log begins at {start:#x}, which is not a multiple of 1 MiB"
+            )));
         }
         Ok(Self { log: start..start.saturating_add(length) })
     }
@@ -67,10 +69,8 @@ fn newer_header<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error
     let sequence = |header: &[u8]| is_valid(header).then(|| le64(header, 8)).flatten();
     match (sequence(first), sequence(second)) {
         (None, None) => Err(Format::Vhdx.header_error("it has no intact header of version 1")),
-        (Some(one), Some(other)) if one == other && first != second => {
-            Err(Format::Vhdx
-                .header_error(format!("its headers differ and have the same sequence number {one}")))
-        }
+        (Some(one), Some(other)) if one == other && first != second => Err(Format::Vhdx
+            .header_error(format!("its headers differ and have the same sequence number {one}"))),
         // `None` compares as less than any number.
         (one, other) if one < other => Ok(second),
         _ => Ok(first),

@@ -58,10 +58,12 @@ impl VhdxMetadata {
         let mut fields = [0; REQUIRED.len()];
         for (field, (guid, name, length)) in fields.iter_mut().zip(REQUIRED) {
             let item = items.find_item(&guid);
-            let bytes =
-                item.ok_or_else(|| Format::Vhdx.header_error(format!("its metadata has no {name}")))?;
+            let bytes = item
+                .ok_or_else(|| Format::Vhdx.header_error(format!("its metadata has no {name}")))?;
             if bytes.end - bytes.start < length {
-                return Err(Format::Vhdx.header_error(format!("its {name} is shorter than {length} bytes")));
+                return Err(
+                    Format::Vhdx.header_error(format!("its {name} is shorter than {length} bytes"))
+                );
             }
             *field = read_number(bytes_of(head, bytes.start..bytes.start + length)?);
         }
@@ -110,8 +112,10 @@ impl VhdxMetadata {
             )));
         }
         if !matches!(self.sector_size, 512 | 4096) {
-            return Err(Format::Vhdx
-                .header_error(format!("logical sector size {}, must be 512 or 4096", self.sector_size)));
+            return Err(Format::Vhdx.header_error(format!(
+                "logical sector size {}, must be 512 or 4096",
+                self.sector_size
+            )));
         }
         if self.virtual_size > MAX_SIZE {
             return Err(Format::Vhdx.header_error(format!(
@@ -139,8 +143,9 @@ impl MetadataItems {
         }
         let count = le16(table, 10).unwrap_or(0);
         if count > MAX_ENTRIES {
-            return Err(Format::Vhdx
-                .header_error(format!("its metadata has {count} items, the limit is {MAX_ENTRIES}")));
+            return Err(Format::Vhdx.header_error(format!(
+                "its metadata has {count} items, the limit is {MAX_ENTRIES}"
+            )));
         }
         let mut items = Self(Vec::new());
         let entries = table.get(ENTRIES_AT..).unwrap_or_default();

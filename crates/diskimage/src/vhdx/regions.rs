@@ -37,8 +37,9 @@ impl VhdxRegions {
         let table = intact_table(head)?;
         let count = le32(table, 8).unwrap_or(0);
         if count > MAX_ENTRIES {
-            return Err(Format::Vhdx
-                .header_error(format!("its region table has {count} entries, the limit is {MAX_ENTRIES}")));
+            return Err(Format::Vhdx.header_error(format!(
+                "its region table has {count} entries, the limit is {MAX_ENTRIES}"
+            )));
         }
         let count = usize::try_from(count).unwrap_or(0);
         let entries = table.get(ENTRIES_AT..).unwrap_or_default();
@@ -61,9 +62,11 @@ impl VhdxRegions {
             }
         }
         Ok(Self {
-            bat: bat
-                .ok_or_else(|| Format::Vhdx.header_error("it has no region with a block allocation table"))?,
-            metadata: metadata.ok_or_else(|| Format::Vhdx.header_error("it has no metadata region"))?,
+            bat: bat.ok_or_else(|| {
+                Format::Vhdx.header_error("it has no region with a block allocation table")
+            })?,
+            metadata: metadata
+                .ok_or_else(|| Format::Vhdx.header_error("it has no metadata region"))?,
             all: sort_disjoint(all)?,
         })
     }
@@ -115,7 +118,9 @@ fn sort_disjoint(mut regions: Vec<Range<Host>>) -> Result<Vec<Range<Host>>, Erro
     regions.sort_unstable_by_key(|region| region.start);
     match regions.windows(2).find(|pair| pair[0].end > pair[1].start) {
         None => Ok(regions),
-        Some(pair) => Err(Format::Vhdx
-            .header_error(format!("its regions at {:#x} and {:#x} overlap", pair[0].start, pair[1].start))),
+        Some(pair) => Err(Format::Vhdx.header_error(format!(
+            "its regions at {:#x} and {:#x} overlap",
+            pair[0].start, pair[1].start
+        ))),
     }
 }

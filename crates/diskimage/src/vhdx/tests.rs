@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use crate::qcow2::testing::{one_pass_of, ranged_of};
 use crate::{Error, Format, Image};
 use testkit::images::vhdx::{
-    Block, HEADER_BYTES, HEADERS_AT, ITEMS_AT, METADATA_AT, REGION_TABLE_BYTES, REGION_TABLES_AT, Vhdx, guid,
-    seal,
+    Block, HEADER_BYTES, HEADERS_AT, ITEMS_AT, METADATA_AT, REGION_TABLE_BYTES, REGION_TABLES_AT,
+    Vhdx, guid, seal,
 };
 
 const MIB: usize = 1 << 20;
@@ -151,9 +151,12 @@ fn refusal(change: impl FnOnce(&mut Vhdx), patch: impl FnOnce(&mut [u8])) -> Str
 
 #[test]
 fn the_newer_header_counts_and_its_log_must_be_empty() {
-    for (sequence, log_guid, is_refused) in
-        [([8, 9], [0, 1], true), ([8, 9], [1, 0], false), ([9, 8], [1, 0], true), ([9, 8], [0, 1], false)]
-    {
+    for (sequence, log_guid, is_refused) in [
+        ([8, 9], [0, 1], true),
+        ([8, 9], [1, 0], false),
+        ([9, 8], [1, 0], true),
+        ([9, 8], [0, 1], false),
+    ] {
         let refused = refusal(|vhdx| (vhdx.sequence, vhdx.log_guid) = (sequence, log_guid), |_| {});
         assert_eq!(refused.contains("qemu-img check -r all"), is_refused, "{refused}");
     }
@@ -192,7 +195,8 @@ fn a_difference_is_refused_with_the_name_of_its_parent() {
 fn unknown_regions_and_items_are_refused_if_they_are_required() {
     let unknown = guid("00112233-4455-6677-8899-aabbccddeeff");
     for (is_required, reason) in [(false, ""), (true, "33221100554477668899aabbccddeeff")] {
-        let refused = refusal(|vhdx| vhdx.regions = vec![(unknown, 64 * MIB, MIB, is_required)], |_| {});
+        let refused =
+            refusal(|vhdx| vhdx.regions = vec![(unknown, 64 * MIB, MIB, is_required)], |_| {});
         assert_eq!((refused.is_empty(), true), (!is_required, refused.contains(reason)));
         let refused = refusal(|vhdx| vhdx.items = vec![(unknown, is_required)], |_| {});
         assert_eq!((refused.is_empty(), true), (!is_required, refused.contains(reason)));
@@ -221,7 +225,10 @@ fn contradictory_headers_are_refused() {
         (metadata + 32 + 20, &[4], "file parameters is shorter than 8"),
         (
             metadata + 32 + 32,
-            &[0x37, 0x67, 0xa1, 0xca, 0x36, 0xfa, 0x43, 0x4d, 0xb3, 0xb6, 0x33, 0xf0, 0xaa, 0x44, 0xe7, 0x6b],
+            &[
+                0x37, 0x67, 0xa1, 0xca, 0x36, 0xfa, 0x43, 0x4d, 0xb3, 0xb6, 0x33, 0xf0, 0xaa, 0x44,
+                0xe7, 0x6b,
+            ],
             "an item twice",
         ),
         (items, &[0, 0, 0x30, 0], "block size 3145728"),
@@ -232,7 +239,11 @@ fn contradictory_headers_are_refused() {
         (table, &[6, 0, 0x10], "overlaps the region at 0x100000"),
         (table, &[6, 0, 0x30], "overlaps the region at 0x300000"),
         (table, &[6, 0, 0], "a block cannot be at 0x0"),
-        (table, &[6, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff], "a block cannot be at 0xfffffffffff00000"),
+        (
+            table,
+            &[6, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff],
+            "a block cannot be at 0xfffffffffff00000",
+        ),
         (table, &[6, 0, 0xf0], "truncated"),
         (table, &[7], "partially present"),
         (table, &[4], "unknown state 4"),

@@ -48,15 +48,16 @@ impl VmdkContents {
         let (table, index) = (number / header.table_entries, number % header.table_entries);
         self.latest = table;
         let Ok(sector) = u32::try_from(host.0 / SECTOR) else {
-            return Err(Format::Vmdk
-                .corrupt_error("a grain lies beyond the 2 TiB that a grain table can refer to", host));
+            return Err(Format::Vmdk.corrupt_error(
+                "a grain lies beyond the 2 TiB that a grain table can refer to",
+                host,
+            ));
         };
         // The entries of the table were dropped, so the grain cannot be compared with it. A reader
         // that continues after the table would not find the grain either.
         if self.confirmed.contains_key(&table) {
-            return Err(
-                Format::Vmdk.corrupt_error("a grain follows the grain table that should refer to it", host)
-            );
+            return Err(Format::Vmdk
+                .corrupt_error("a grain follows the grain table that should refer to it", host));
         }
         if !self.marked.contains_key(&table) {
             if !self.reserve_table(header, batch) {
@@ -80,7 +81,12 @@ impl VmdkContents {
     }
 
     /// Adds a grain table. It is usually the table of the latest grains.
-    pub(super) fn add_table(&mut self, header: &VmdkHeader, table: LoadedTable<'_>, batch: &mut RangeBatch) {
+    pub(super) fn add_table(
+        &mut self,
+        header: &VmdkHeader,
+        table: LoadedTable<'_>,
+        batch: &mut RangeBatch,
+    ) {
         let is_latest = self
             .marked
             .get(&self.latest)
@@ -129,7 +135,11 @@ impl VmdkContents {
 
     /// Compares all tables with the markers, after everything has arrived. The footer states that
     /// the directory is at `directory`.
-    pub(super) fn check_directory(&mut self, header: &VmdkHeader, directory: Host) -> Result<(), Error> {
+    pub(super) fn check_directory(
+        &mut self,
+        header: &VmdkHeader,
+        directory: Host,
+    ) -> Result<(), Error> {
         let (host, tables) = match self.directory.take() {
             Some((host, tables)) if host == directory => (host, tables),
             _ => {
@@ -146,7 +156,9 @@ impl VmdkContents {
                 let what = format!(
                     "the grain table of disk offset {start:#x} contradicts the markers of its grains"
                 );
-                return Err(Format::Vmdk.corrupt_error(what, if table == Host(0) { host } else { table }));
+                return Err(
+                    Format::Vmdk.corrupt_error(what, if table == Host(0) { host } else { table })
+                );
             }
         }
         Ok(())

@@ -104,7 +104,8 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     }
     // A second kind, a second extent or a name in another folder could lead QEMU to bytes that are
     // not in this file, so all of them are checked together.
-    let kinds: Option<Vec<_>> = descriptor.types.iter().map(|name| CreateType::from_name(name)).collect();
+    let kinds: Option<Vec<_>> =
+        descriptor.types.iter().map(|name| CreateType::from_name(name)).collect();
     let elsewhere = descriptor.extents.iter().find(|extent| !extent.may_be_this_file());
     match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
         (Some([kind]), None, [_]) => Ok(*kind),
@@ -246,8 +247,7 @@ mod tests {
         )
     }
 
-    const ONE_FILE: &str =
-        "parentCID=ffffffff\ncreateType=\"streamOptimized\"\nRDONLY 4192256 SPARSE \"call-me-stream.vmdk\"";
+    const ONE_FILE: &str = "parentCID=ffffffff\ncreateType=\"streamOptimized\"\nRDONLY 4192256 SPARSE \"call-me-stream.vmdk\"";
 
     #[test]
     fn a_disk_in_one_file_is_accepted_in_every_spelling() {
@@ -302,7 +302,8 @@ mod tests {
     fn other_kinds_of_disks_are_refused_by_name() {
         for kind in ["twoGbMaxExtentSparse", "monolithicFlat", "vmfs", "seSparse", "custom"] {
             let text = descriptor(ONE_FILE).replace("streamOptimized", kind);
-            for refused in [check_embedded(text.as_bytes()).unwrap_err(), refuse_descriptor(text.as_bytes())]
+            for refused in
+                [check_embedded(text.as_bytes()).unwrap_err(), refuse_descriptor(text.as_bytes())]
             {
                 let said = refused.to_string();
                 assert!(said.contains(kind) && said.contains("call-me-stream.vmdk"), "{said}");

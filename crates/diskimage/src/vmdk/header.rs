@@ -78,9 +78,8 @@ impl VmdkHeader {
         let u64_at = |at| le64(header, at).ok_or_else(short);
         let magic = u32_at(0)?;
         if magic != MAGIC {
-            return Err(
-                Format::Vmdk.header_error(format!("it begins with {magic:#010x} instead of {MAGIC:#010x}"))
-            );
+            return Err(Format::Vmdk
+                .header_error(format!("it begins with {magic:#010x} instead of {MAGIC:#010x}")));
         }
         let flags = u32_at(8)?;
         // The redundant directory is not used, but QEMU validates its offset.
@@ -91,7 +90,11 @@ impl VmdkHeader {
         let is_compressed = match u16_at(77)? {
             0 => false,
             1 => true,
-            other => return Err(Format::Vmdk.header_error(format!("unknown compression algorithm {other}"))),
+            other => {
+                return Err(
+                    Format::Vmdk.header_error(format!("unknown compression algorithm {other}"))
+                );
+            }
         };
         Self {
             version: check_version(u32_at(4)?)?,
@@ -100,7 +103,9 @@ impl VmdkHeader {
             table_entries: table_entries(u32_at(44)?)?,
             directory: match u64_at(56)? {
                 AT_END => GrainDirectory::AtEnd,
-                sector => GrainDirectory::At(Host(in_bytes("the offset of the grain directory", sector)?)),
+                sector => {
+                    GrainDirectory::At(Host(in_bytes("the offset of the grain directory", sector)?))
+                }
             },
             overhead: Host(in_bytes("the overhead", u64_at(64)?)?),
             descriptor: descriptor_range(u64_at(28)?, u64_at(36)?)?,
@@ -178,26 +183,26 @@ impl VmdkHeader {
 fn check_version(version: u32) -> Result<u32, Error> {
     match version {
         1..=3 => Ok(version),
-        _ => {
-            Err(Format::Vmdk
-                .unsupported_error(format!("version {version} is not supported, expected 1, 2 or 3")))
-        }
+        _ => Err(Format::Vmdk
+            .unsupported_error(format!("version {version} is not supported, expected 1, 2 or 3"))),
     }
 }
 
 fn parse_grain_size(sectors: u64) -> Result<u64, Error> {
     match sectors {
         1..=MAX_GRAIN_SECTORS => Ok(sectors * SECTOR),
-        _ => Err(Format::Vmdk
-            .header_error(format!("a grain has {sectors} sectors, expected 1 to {MAX_GRAIN_SECTORS}"))),
+        _ => Err(Format::Vmdk.header_error(format!(
+            "a grain has {sectors} sectors, expected 1 to {MAX_GRAIN_SECTORS}"
+        ))),
     }
 }
 
 fn table_entries(entries: u32) -> Result<u64, Error> {
     match entries {
         1..=MAX_TABLE_ENTRIES => Ok(entries.into()),
-        _ => Err(Format::Vmdk
-            .header_error(format!("a grain table has {entries} entries, expected 1 to {MAX_TABLE_ENTRIES}"))),
+        _ => Err(Format::Vmdk.header_error(format!(
+            "a grain table has {entries} entries, expected 1 to {MAX_TABLE_ENTRIES}"
+        ))),
     }
 }
 
@@ -206,20 +211,23 @@ fn descriptor_range(offset: u64, size: u64) -> Result<Range<Host>, Error> {
     let length = in_bytes("the size of the descriptor", size)?;
     match start.checked_add(length) {
         Some(end) => Ok(start..end),
-        None => Err(Format::Vmdk
-            .header_error(format!("a descriptor of {size} sectors at sector {offset} is too large"))),
+        None => Err(Format::Vmdk.header_error(format!(
+            "a descriptor of {size} sectors at sector {offset} is too large"
+        ))),
     }
 }
 
 /// Converts sectors to bytes. As in QEMU, the result must be a valid offset in a file.
 fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
     sectors.checked_mul(SECTOR).filter(|bytes| *bytes < MAX_OFFSET).ok_or_else(|| {
-        Format::Vmdk
-            .header_error(format!("{what} is {sectors} sectors, which are more than {MAX_OFFSET} bytes"))
+        Format::Vmdk.header_error(format!(
+            "{what} is {sectors} sectors, which are more than {MAX_OFFSET} bytes"
+        ))
     })
 }
 
 /// Creates the error for a header that is valid for other programs but not supported here.
 fn unsupported_error(what: &str) -> Error {
-    Format::Vmdk.unsupported_error(format!("{what}: convert it first with `qemu-img convert -O qcow2`"))
+    Format::Vmdk
+        .unsupported_error(format!("{what}: convert it first with `qemu-img convert -O qcow2`"))
 }

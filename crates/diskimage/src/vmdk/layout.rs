@@ -44,9 +44,10 @@ impl VmdkLayout {
             features.push("grain directory at the end".to_owned());
         }
         let facts = HeadFacts {
-            clusters: header
-                .is_compressed
-                .then_some(CompressedClusters { compression: ClusterCompression::Zlib, size: header.grain }),
+            clusters: header.is_compressed.then_some(CompressedClusters {
+                compression: ClusterCompression::Zlib,
+                size: header.grain,
+            }),
             cluster_size: Some(header.grain),
             // With markers nothing is parked: they state each grain's position before its data.
             parking_unit: (!is_at_end).then_some(unit),
@@ -62,7 +63,11 @@ impl VmdkLayout {
         if image_end.next_unit(SECTOR) >= self.header.overhead {
             return Ok(());
         }
-        Err(Error::Truncated { what: "the first grain", offset: self.header.overhead, end: image_end })
+        Err(Error::Truncated {
+            what: "the first grain",
+            offset: self.header.overhead,
+            end: image_end,
+        })
     }
 
     /// Requests the last three sectors of the image, which contain the footer.
@@ -91,7 +96,9 @@ impl VmdkLayout {
                 && number.and_then(MarkerKind::from_number) == Some(kind)
         };
         let end = bytes.get(2 * sector..2 * sector + 16);
-        if !is_marker(0, MarkerKind::Footer) || end.is_none_or(|end| end.iter().any(|byte| *byte != 0)) {
+        if !is_marker(0, MarkerKind::Footer)
+            || end.is_none_or(|end| end.iter().any(|byte| *byte != 0))
+        {
             return Err(Format::Vmdk.corrupt_error("the image does not end with a footer", host));
         }
         let footer = bytes.get(sector..).unwrap_or_default();
@@ -147,7 +154,9 @@ impl ImageLayout for VmdkLayout {
             _ => None,
         };
         match (&mut self.map, directory) {
-            (GrainMap::Markers(markers), _) => return markers.parse_table(&self.header, table, batch),
+            (GrainMap::Markers(markers), _) => {
+                return markers.parse_table(&self.header, table, batch);
+            }
             (GrainMap::Tables(tables), Some(directory)) => {
                 tables.ask_directory(&self.header, directory, batch)
             }

@@ -51,13 +51,16 @@ impl VmdkMarker {
         }
         match self.value.checked_mul(SECTOR).map(Guest) {
             Some(guest)
-                if guest.remaining_bytes(header.capacity) > 0 && guest.is_multiple_of(header.grain) =>
+                if guest.remaining_bytes(header.capacity) > 0
+                    && guest.is_multiple_of(header.grain) =>
             {
                 Ok(guest)
             }
             _ => {
-                let what =
-                    format!("a marker refers to sector {}, which is not the start of a grain", self.value);
+                let what = format!(
+                    "a marker refers to sector {}, which is not the start of a grain",
+                    self.value
+                );
                 Err(Format::Vmdk.corrupt_error(what, host))
             }
         }
@@ -84,8 +87,13 @@ pub(super) fn longest_grain(header: &VmdkHeader) -> u64 {
 
 /// Returns the range of the compressed bytes in `stored`, which begins with the marker of the
 /// grain at `guest`.
-pub(super) fn grain_range(header: &VmdkHeader, guest: Guest, stored: &[u8]) -> Result<Range<usize>, Error> {
-    let broken = |what: String| Error::CompressedCluster { guest, cluster_size: header.grain, reason: what };
+pub(super) fn grain_range(
+    header: &VmdkHeader,
+    guest: Guest,
+    stored: &[u8],
+) -> Result<Range<usize>, Error> {
+    let broken =
+        |what: String| Error::CompressedCluster { guest, cluster_size: header.grain, reason: what };
     let Some(marker) = VmdkMarker::parse(stored) else {
         return Err(broken("the image ends inside its marker".into()));
     };

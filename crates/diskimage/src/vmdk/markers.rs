@@ -82,7 +82,8 @@ impl MarkerWalk {
         let host = Host(table.host.0 - MARKER_BYTES);
         let number = crate::bytes_at::le32(table.bytes, 0);
         let Some(kind) = number.and_then(MarkerKind::from_number) else {
-            return Err(Format::Vmdk.corrupt_error(format!("a marker of the unknown type {number:?}"), host));
+            return Err(Format::Vmdk
+                .corrupt_error(format!("a marker of the unknown type {number:?}"), host));
         };
         // The marker states how far to skip, and the header how much to read: VMware pads its
         // tables.
@@ -104,7 +105,8 @@ impl MarkerWalk {
                 Ok(())
             }
             _ => {
-                let what = format!("a marker states {sectors} sectors for a table of {length} bytes");
+                let what =
+                    format!("a marker states {sectors} sectors for a table of {length} bytes");
                 Err(Format::Vmdk.corrupt_error(what, host))
             }
         }
@@ -113,8 +115,10 @@ impl MarkerWalk {
     fn check_no_footer(&self, host: Host) -> Result<(), Error> {
         match self.directory {
             None => Ok(()),
-            Some(_) => Err(Format::Vmdk
-                .corrupt_error("something other than the end of the stream follows the footer", host)),
+            Some(_) => Err(Format::Vmdk.corrupt_error(
+                "something other than the end of the stream follows the footer",
+                host,
+            )),
         }
     }
 
@@ -123,9 +127,8 @@ impl MarkerWalk {
             return Err(Format::Vmdk.corrupt_error("the stream ends without a footer", host));
         };
         if value != 0 {
-            return Err(
-                Format::Vmdk.corrupt_error(format!("the end-of-stream marker states {value} sectors"), host)
-            );
+            return Err(Format::Vmdk
+                .corrupt_error(format!("the end-of-stream marker states {value} sectors"), host));
         }
         self.end = Some(host + SECTOR);
         self.contents.check_directory(header, directory)
@@ -134,8 +137,10 @@ impl MarkerWalk {
     /// Checks that the image ends after its end-of-stream marker. `end` is the end of the image.
     pub(super) fn check_end(&self, end: Host) -> Result<(), Error> {
         match self.end {
-            Some(expected) if end > expected => Err(Format::Vmdk
-                .corrupt_error(format!("{} bytes follow the end of the stream", end - expected), expected)),
+            Some(expected) if end > expected => Err(Format::Vmdk.corrupt_error(
+                format!("{} bytes follow the end of the stream", end - expected),
+                expected,
+            )),
             Some(expected) if end == expected => Ok(()),
             _ => Err(Error::Truncated {
                 what: "the end-of-stream marker",
@@ -155,13 +160,14 @@ pub(super) fn directory_of(header: &VmdkHeader, host: Host, footer: &[u8]) -> Re
     }
     // QEMU requires the image to reach its first grain.
     if footer.overhead > host {
-        return Err(Format::Vmdk.corrupt_error("the footer states that all grains come after it", host));
+        return Err(
+            Format::Vmdk.corrupt_error("the footer states that all grains come after it", host)
+        );
     }
     match footer.directory {
         GrainDirectory::At(directory) => Ok(directory),
-        GrainDirectory::AtEnd => {
-            Err(Format::Vmdk.corrupt_error("the footer does not say where the grain directory is", host))
-        }
+        GrainDirectory::AtEnd => Err(Format::Vmdk
+            .corrupt_error("the footer does not say where the grain directory is", host)),
     }
 }
 

@@ -37,7 +37,12 @@ struct CompressedGrain {
 
 impl GrainTables {
     /// Requests the grain directory, which is at `host`.
-    pub(super) fn ask_directory(&mut self, header: &VmdkHeader, host: Host, first: &mut RangeBatch) {
+    pub(super) fn ask_directory(
+        &mut self,
+        header: &VmdkHeader,
+        host: Host,
+        first: &mut RangeBatch,
+    ) {
         self.add_place(host);
         first.push_table(host, header.directory_bytes(), DIRECTORY, 0);
     }
@@ -48,7 +53,12 @@ impl GrainTables {
     }
 
     /// Requests the grain tables that the directory refers to.
-    pub(super) fn learn_directory(&mut self, header: &VmdkHeader, directory: &[u8], tables: &mut RangeBatch) {
+    pub(super) fn learn_directory(
+        &mut self,
+        header: &VmdkHeader,
+        directory: &[u8],
+        tables: &mut RangeBatch,
+    ) {
         for (index, sector) in read_entries(directory).enumerate() {
             if sector != 0 {
                 let guest = index as u64 * header.table_span();
@@ -93,7 +103,8 @@ impl GrainTables {
 
     /// Bytes of memory that the lists use.
     pub(super) fn memory_bytes(&self) -> u64 {
-        bytes_of::<CompressedGrain>(self.compressed.capacity()) + bytes_of::<u32>(self.places.capacity())
+        bytes_of::<CompressedGrain>(self.compressed.capacity())
+            + bytes_of::<u32>(self.places.capacity())
     }
 
     /// Requests the compressed grains. Tables do not state the length of a compressed grain, but
@@ -114,7 +125,11 @@ impl GrainTables {
             grains.push_data(host, room.min(longest_grain(header)), RangeRole::Compressed, guest);
             // Two entries may refer to the same grain, which must not be taken for its own
             // successor.
-            if index > 0 && self.compressed.get(index - 1).is_some_and(|before| before.sector != grain.sector)
+            if index > 0
+                && self
+                    .compressed
+                    .get(index - 1)
+                    .is_some_and(|before| before.sector != grain.sector)
             {
                 next_grain = grain.sector;
             }

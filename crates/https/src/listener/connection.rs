@@ -82,8 +82,12 @@ impl HttpsConnection {
         });
         let stream = match self.stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(stream))) => stream,
-            Some(Ok(Err(error))) => return tracing::info!("TLS handshake error from {address}: {error}"),
-            Some(Err(_)) => return tracing::debug!(%address, "a client did not complete its TLS handshake"),
+            Some(Ok(Err(error))) => {
+                return tracing::info!("TLS handshake error from {address}: {error}");
+            }
+            Some(Err(_)) => {
+                return tracing::debug!(%address, "a client did not complete its TLS handshake");
+            }
             None => return,
         };
         self.slot.finish_handshake();
@@ -111,7 +115,8 @@ impl HttpsConnection {
         let (address, slot) = (self.address, self.slot.clone());
         let service = service_fn(move |request| {
             let guard = RequestGuard::new(&slot);
-            let peer = Peer { address, certificate: certificate.clone(), request: Arc::clone(&guard) };
+            let peer =
+                Peer { address, certificate: certificate.clone(), request: Arc::clone(&guard) };
             // Boxed: a future that is awaited inside another future takes up its space there
             // twice, and the proxy's future was 14 KB.
             let answer = Box::pin(handler(peer, request));
@@ -119,7 +124,8 @@ impl HttpsConnection {
         });
         let stream = FlushTracker::new(stream, self.slot.clone());
         if is_http2 {
-            let mut connection = pin!(http2_builder().serve_connection(TokioIo::new(stream), service));
+            let mut connection =
+                pin!(http2_builder().serve_connection(TokioIo::new(stream), service));
             tokio::select! {
                 ended = self.drive_connection(connection.as_mut()) => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
@@ -128,7 +134,8 @@ impl HttpsConnection {
         } else {
             // Only HTTP/1.1 needs the guard: in HTTP/2, frames mark the end of a body.
             let io = TokioIo::new(FramingGuard::new(stream));
-            let mut connection = pin!(http1_builder(self.header_timeout).serve_connection(io, service));
+            let mut connection =
+                pin!(http1_builder(self.header_timeout).serve_connection(io, service));
             tokio::select! {
                 ended = self.drive_connection(connection.as_mut()) => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
@@ -139,7 +146,10 @@ impl HttpsConnection {
 
     /// Drives a connection and lets its slot detect when responses have been sent.
     async fn drive_connection<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
-        poll_fn(|cx| self.slot.poll_connection(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))).await
+        poll_fn(|cx| {
+            self.slot.poll_connection(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))
+        })
+        .await
     }
 
     /// Waits until a connection with requests in progress ends by itself. Any other connection is

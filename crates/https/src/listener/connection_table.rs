@@ -273,7 +273,9 @@ impl ConnectionSlot {
         let polled = poll(cx);
         if polled.is_pending() && leaving > 0 && !seat.is_unsent.load(Ordering::Relaxed) {
             seat.leaving.fetch_sub(leaving, Ordering::Relaxed);
-            self.update_connection(|taken| taken.engagements = taken.engagements.saturating_sub(leaving));
+            self.update_connection(|taken| {
+                taken.engagements = taken.engagements.saturating_sub(leaving)
+            });
         }
         polled
     }

@@ -101,7 +101,11 @@ struct RequestGuard {
 
 impl RequestGuard {
     fn new(slot: &ConnectionSlot) -> Arc<Self> {
-        Arc::new(Self { slot: slot.clone(), engagement: OnceLock::new(), _in_progress: slot.begin_request() })
+        Arc::new(Self {
+            slot: slot.clone(),
+            engagement: OnceLock::new(),
+            _in_progress: slot.begin_request(),
+        })
     }
 }
 

@@ -68,7 +68,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for FlushTracker<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for FlushTracker<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.slot.set_unsent(true);
         Pin::new(&mut this.stream).poll_write(cx, bytes)

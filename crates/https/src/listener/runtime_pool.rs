@@ -46,7 +46,8 @@ impl RuntimePool {
         F: Future<Output = ()> + Send + 'static,
     {
         let emptiest = self.0.iter().min_by_key(|lane| Arc::strong_count(&lane.connections));
-        let Some((runtime, lane)) = emptiest.and_then(|lane| Some((lane.runtime.as_ref()?, lane))) else {
+        let Some((runtime, lane)) = emptiest.and_then(|lane| Some((lane.runtime.as_ref()?, lane)))
+        else {
             tokio::spawn(serve(stream));
             return;
         };
@@ -136,10 +137,13 @@ mod tests {
         let (stream, _) = socket.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let (tell, told) = tokio::sync::oneshot::channel();
-        RuntimePool::default().spawn_connection(TcpStream::from_std(stream).unwrap(), async move |stream| {
-            drop(stream);
-            tell.send(thread::current().id()).unwrap();
-        });
+        RuntimePool::default().spawn_connection(
+            TcpStream::from_std(stream).unwrap(),
+            async move |stream| {
+                drop(stream);
+                tell.send(thread::current().id()).unwrap();
+            },
+        );
         assert_eq!(told.await.unwrap(), thread::current().id());
         drop(client);
     }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 
 use super::TlsError;
@@ -44,7 +44,8 @@ impl AuthorityFiles {
     /// Like [`Self::in_dir`], but creates the files if any of them is missing. The certificates
     /// are for a server on this machine and a client called `client_name`.
     pub fn made_in(dir: &Path, client_name: &str) -> Result<Self, TlsError> {
-        std::fs::create_dir_all(dir).map_err(|source| TlsError::Write { path: dir.to_owned(), source })?;
+        std::fs::create_dir_all(dir)
+            .map_err(|source| TlsError::Write { path: dir.to_owned(), source })?;
         let files = Self::in_dir(dir);
         if !files.has_all_files() {
             files.create_for_this_machine(client_name)?;
@@ -67,7 +68,8 @@ impl AuthorityFiles {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let server = sign_leaf("localhost", names, ExtendedKeyUsagePurpose::ServerAuth, &authority)?;
+        let server =
+            sign_leaf("localhost", names, ExtendedKeyUsagePurpose::ServerAuth, &authority)?;
         let client = sign_leaf(client_name, &[], ExtendedKeyUsagePurpose::ClientAuth, &authority)?;
         write_file(&self.ca, 0o644, &authority.pem())?;
         for (files, (certificate, key)) in [(&self.server, server), (&self.client, client)] {
@@ -89,7 +91,10 @@ impl AuthorityFiles {
 }
 
 /// Returns the parameters of a certificate that is valid from one day ago until one year from now.
-pub(super) fn certificate_params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
+pub(super) fn certificate_params(
+    common_name: &str,
+    names: &[String],
+) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -155,8 +160,11 @@ mod tests {
         }
         let client = CertificateDer::from_pem_file(&files.client.0).unwrap();
         assert_eq!(common_name(&client), Some(client_name));
-        let server =
-            ServerFiles { certificate: files.server.0, key: files.server.1, client_ca: Some(files.ca) };
+        let server = ServerFiles {
+            certificate: files.server.0,
+            key: files.server.1,
+            client_ca: Some(files.ca),
+        };
         server.server_config(&TlsProfile::default()).unwrap();
     }
 }

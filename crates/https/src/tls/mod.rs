@@ -174,7 +174,10 @@ pub fn mutual_client_config(
     Ok(config)
 }
 
-fn anonymous_config(provider: Arc<CryptoProvider>, trust: ServerTrust) -> Result<ClientConfig, TlsError> {
+fn anonymous_config(
+    provider: Arc<CryptoProvider>,
+    trust: ServerTrust,
+) -> Result<ClientConfig, TlsError> {
     let mut config = verified_builder(provider, trust)?.with_no_client_auth();
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)

@@ -95,7 +95,10 @@ impl TlsProfile {
     }
 
     /// Removes the TLS 1.2 suites from `provider` that are not in the list.
-    pub(super) fn restrict_suites(&self, provider: std::sync::Arc<CryptoProvider>) -> CryptoProvider {
+    pub(super) fn restrict_suites(
+        &self,
+        provider: std::sync::Arc<CryptoProvider>,
+    ) -> CryptoProvider {
         let mut provider = std::sync::Arc::unwrap_or_clone(provider);
         if let Some(allowed) = &self.suites {
             provider.cipher_suites.retain(|suite| {
@@ -131,7 +134,8 @@ mod tests {
 
     #[test]
     fn unsupported_names_are_reported_and_leave_tls_1_3() {
-        let profile = TlsProfile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
+        let profile =
+            TlsProfile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
         assert_eq!(profile.not_offered(), ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]);
         assert!(offered(&profile).is_empty());
         assert_eq!(profile.protocol_versions(), [&version::TLS13]);

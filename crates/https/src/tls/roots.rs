@@ -69,8 +69,8 @@ impl TrustedRoots {
     pub fn add_dir(&mut self, folder: &Path) -> Result<(), TlsError> {
         for path in list_files(folder)? {
             tracing::info!("Attempting to get certs from {}", path.display());
-            let pem =
-                read_limited(&path).map_err(|source| TlsError::ReadCert { path: path.clone(), source })?;
+            let pem = read_limited(&path)
+                .map_err(|source| TlsError::ReadCert { path: path.clone(), source })?;
             if self.add_pem(&pem) == 0 {
                 tracing::warn!("No certs in {}", path.display());
             }
@@ -185,7 +185,10 @@ mod tests {
         let missing = folder.path().join("missing");
         let mut roots = TrustedRoots::none();
         let error = roots.add_dir(&missing).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("Error listing files in {}: ", missing.display())), "{error}");
+        assert!(
+            error.starts_with(&format!("Error listing files in {}: ", missing.display())),
+            "{error}"
+        );
         roots.add_optional_dir(&missing);
         assert!(roots.exact.is_empty());
     }

@@ -51,8 +51,8 @@ impl ServerFiles {
             }
             None => builder.with_no_client_auth(),
         };
-        let key =
-            PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable_error(&self.key, error))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| unreadable_error(&self.key, error))?;
         let mut config = builder.with_single_cert(read_certificates(&self.certificate)?, key)?;
         // The server chooses the cipher. Client libraries rarely know which one is fast on their
         // machine, and most of them prefer the slower one.

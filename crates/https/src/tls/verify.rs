@@ -52,9 +52,13 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match &self.trust {
-            ServerTrust::Known(known) => {
-                known.verify_certificate(end_entity, intermediates, server_name, ocsp_response, now)?
-            }
+            ServerTrust::Known(known) => known.verify_certificate(
+                end_entity,
+                intermediates,
+                server_name,
+                ocsp_response,
+                now,
+            )?,
             ServerTrust::Pinned(is_it) => is_it(end_entity)?,
             ServerTrust::Everyone => {}
         }
@@ -106,10 +110,14 @@ pub(super) struct KnownCertificates {
 }
 
 impl KnownCertificates {
-    pub(super) fn new(roots: TrustedRoots, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
+    pub(super) fn new(
+        roots: TrustedRoots,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, TlsError> {
         let TrustedRoots { issuers, exact } = roots;
         let chains = (!issuers.is_empty()).then(|| {
-            WebPkiServerVerifier::builder_with_provider(Arc::new(issuers), Arc::clone(provider)).build()
+            WebPkiServerVerifier::builder_with_provider(Arc::new(issuers), Arc::clone(provider))
+                .build()
         });
         let chains = chains.transpose()?;
         Ok(Self { chains, exact })
@@ -130,7 +138,8 @@ impl KnownCertificates {
         let Some(chains) = &self.chains else {
             return Err(CertificateError::UnknownIssuer.into());
         };
-        let verified = chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let verified =
+            chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         // For an unknown self-signed certificate, webpki reports only that it is marked as a CA.
         // The actual problem for the user is that the certificate is not trusted.
         match verified {
@@ -147,8 +156,8 @@ fn is_self_issued(certificate: &CertificateDer<'_>) -> bool {
 }
 
 fn verify_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
-    let (_, parsed) =
-        x509_parser::parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
+        .map_err(|_| CertificateError::BadEncoding)?;
     let now = i64::try_from(now.as_secs())
         .ok()
         .and_then(|seconds| ASN1Time::from_timestamp(seconds).ok())

@@ -59,14 +59,18 @@ async fn a_scrape_gets_the_progress_on_any_path() {
 
 #[tokio::test]
 async fn the_certificate_names_cloner_target_for_one_year() {
-    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
-        .await
-        .unwrap();
+    let address =
+        server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
+            .await
+            .unwrap();
     let (_, der) = exchange(address, "GET / HTTP/1.0\r\n\r\n").await;
     let (_, certificate) = x509_parser::parse_x509_certificate(&der).unwrap();
     assert_eq!(certificate.subject().to_string(), "CN=cloner_target");
     let names = certificate.subject_alternative_name().unwrap().unwrap();
-    assert_eq!(names.value.general_names, [x509_parser::prelude::GeneralName::DNSName("cloner_target")]);
+    assert_eq!(
+        names.value.general_names,
+        [x509_parser::prelude::GeneralName::DNSName("cloner_target")]
+    );
     let validity = certificate.validity();
     assert!(validity.is_valid());
     let days = (validity.not_after.timestamp() - validity.not_before.timestamp()) / 86_400;
@@ -75,9 +79,10 @@ async fn the_certificate_names_cloner_target_for_one_year() {
 
 #[tokio::test]
 async fn a_client_that_disconnects_does_not_stop_the_server() {
-    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
-        .await
-        .unwrap();
+    let address =
+        server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
+            .await
+            .unwrap();
     for garbage in ["", "GET / HTTP/1.1\r\n\r\n"] {
         let mut tcp = TcpStream::connect(address).await.unwrap();
         tcp.write_all(garbage.as_bytes()).await.unwrap();
@@ -88,9 +93,10 @@ async fn a_client_that_disconnects_does_not_stop_the_server() {
 
 #[tokio::test]
 async fn a_silent_client_is_dropped_after_ten_seconds() {
-    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
-        .await
-        .unwrap();
+    let address =
+        server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
+            .await
+            .unwrap();
     let mut before_handshake = TcpStream::connect(address).await.unwrap();
     let mut before_request = connect(address).await;
     before_request.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
@@ -106,9 +112,10 @@ async fn a_silent_client_is_dropped_after_ten_seconds() {
 
 #[tokio::test]
 async fn many_clients_are_served_at_once() {
-    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
-        .await
-        .unwrap();
+    let address =
+        server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
+            .await
+            .unwrap();
     let clients: Vec<_> =
         (0..24).map(|_| tokio::spawn(exchange(address, "GET / HTTP/1.0\r\n\r\n"))).collect();
     for client in clients {
@@ -118,9 +125,10 @@ async fn many_clients_are_served_at_once() {
 
 #[tokio::test]
 async fn silent_clients_do_not_block_others() {
-    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
-        .await
-        .unwrap();
+    let address =
+        server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
+            .await
+            .unwrap();
     let (mut silent, mut open) = (Vec::new(), Vec::new());
     for index in 0..200 {
         silent.push(TcpStream::connect(address).await.unwrap());
@@ -138,7 +146,11 @@ async fn a_busy_port_falls_back_to_the_next_address_or_to_none() {
     let busy = TcpListener::bind(LOOPBACK).await.unwrap();
     let taken = busy.local_addr().unwrap();
     let stop = CancellationToken::new();
-    assert_eq!(server::start_endpoint(&[taken], MetricsRegistry::default(), stop.clone()).await, None);
-    let address = server::start_endpoint(&[taken, LOOPBACK], MetricsRegistry::default(), stop).await.unwrap();
+    assert_eq!(
+        server::start_endpoint(&[taken], MetricsRegistry::default(), stop.clone()).await,
+        None
+    );
+    let address =
+        server::start_endpoint(&[taken, LOOPBACK], MetricsRegistry::default(), stop).await.unwrap();
     assert_ne!(address, taken);
 }

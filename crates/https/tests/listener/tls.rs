@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use https::tls::{self, TrustedRoots};
 use program::paths::PodPaths;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -88,7 +90,11 @@ async fn connect_with(
     Ok(())
 }
 
-async fn connect(client: ClientConfig, identity: &Identity, name: &'static str) -> Result<(), String> {
+async fn connect(
+    client: ClientConfig,
+    identity: &Identity,
+    name: &'static str,
+) -> Result<(), String> {
     connect_with(client, identity, name, rustls::ALL_VERSIONS).await
 }
 
@@ -127,8 +133,10 @@ async fn a_self_signed_certificate_must_have_the_right_name_and_time() {
 #[tokio::test]
 async fn a_server_without_the_key_of_its_certificate_is_refused() {
     let known = openssl_style(|_| {});
-    let other_key =
-        program::crypto::crypto_provider().key_provider.load_private_key(openssl_style(|_| {}).key).unwrap();
+    let other_key = program::crypto::crypto_provider()
+        .key_provider
+        .load_private_key(openssl_style(|_| {}).key)
+        .unwrap();
     let shown = CertifiedKey::new(vec![known.certificate.clone()], other_key);
     for version in rustls::ALL_VERSIONS {
         let server = ServerConfig::builder_with_provider(program::crypto::crypto_provider())
@@ -150,10 +158,19 @@ async fn a_chain_to_a_configured_authority_is_accepted_and_any_other_refused() {
     let ours = authority("ours");
     let server = issued_by(&ours);
     assert_eq!(connect(trusting(&[ours.der()]), &server, NAME).await, Ok(()));
-    assert_refused(connect(trusting(&[ours.der()]), &server, "other.example").await, "not valid for name");
-    assert_refused(connect(trusting(&[authority("theirs").der()]), &server, NAME).await, "UnknownIssuer");
+    assert_refused(
+        connect(trusting(&[ours.der()]), &server, "other.example").await,
+        "not valid for name",
+    );
+    assert_refused(
+        connect(trusting(&[authority("theirs").der()]), &server, NAME).await,
+        "UnknownIssuer",
+    );
     // Another authority of the same name is not trusted.
-    assert_refused(connect(trusting(&[authority("ours").der()]), &server, NAME).await, "BadSignature");
+    assert_refused(
+        connect(trusting(&[authority("ours").der()]), &server, NAME).await,
+        "BadSignature",
+    );
     assert_refused(connect(trusting(&[]), &server, NAME).await, "UnknownIssuer");
 }
 

@@ -23,13 +23,17 @@ fn story() -> Vec<u8> {
 }
 
 fn run<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("it hangs") })
 }
 
 /// Returns the result of `client`, which runs with our address, while we send back the `bytes`
 /// that it sends.
-fn echoed<T: Send + 'static>(bytes: usize, client: impl FnOnce(SocketAddr) -> T + Send + 'static) -> T {
+fn echoed<T: Send + 'static>(
+    bytes: usize,
+    client: impl FnOnce(SocketAddr) -> T + Send + 'static,
+) -> T {
     let authority = Authority::new().unwrap();
     let config = authority.server_config().unwrap();
     run(async {
@@ -144,7 +148,11 @@ struct Server {
 }
 
 impl Server {
-    fn start(authority: &Authority, mark: &str, words: impl FnOnce(&Path, &Path) -> Vec<PathBuf>) -> Self {
+    fn start(
+        authority: &Authority,
+        mark: &str,
+        words: impl FnOnce(&Path, &Path) -> Vec<PathBuf>,
+    ) -> Self {
         let files = tempfile::tempdir().unwrap();
         let identity = authority.server(KeyKind::Ecdsa).unwrap();
         let (certificate, key) = (files.path().join("crt"), files.path().join("key"));
@@ -173,7 +181,12 @@ impl Drop for Server {
 }
 
 /// Sends `question`, and close_notify if `says_goodbye`; returns the whole answer.
-fn ask(server: &Server, config: &Arc<ClientConfig>, question: &[u8], says_goodbye: bool) -> Vec<u8> {
+fn ask(
+    server: &Server,
+    config: &Arc<ClientConfig>,
+    question: &[u8],
+    says_goodbye: bool,
+) -> Vec<u8> {
     run(async {
         let plain = TcpStream::connect(server.address).await.unwrap();
         let name = ServerName::from(server.address.ip());
@@ -197,7 +210,9 @@ fn a_server_of_openssl_is_used() {
     for cipher in CIPHERS {
         let server = Server::start(&authority, "ACCEPT ", |certificate, key| {
             let mut words: Vec<PathBuf> = [tools::find("openssl")].into();
-            words.extend(["s_server", "-HTTP", "-naccept", "1", "-accept", "127.0.0.1:0"].map(PathBuf::from));
+            words.extend(
+                ["s_server", "-HTTP", "-naccept", "1", "-accept", "127.0.0.1:0"].map(PathBuf::from),
+            );
             words.extend(cipher.map(PathBuf::from));
             words.extend(["-cert".into(), certificate.into(), "-key".into(), key.into()]);
             words

@@ -88,7 +88,9 @@ where
 {
     panics::install_hook();
     let work = || match arguments.split_first() {
-        Some((first, words)) if first == COMPLETE => completion::print_completions::<P>(words, list_values),
+        Some((first, words)) if first == COMPLETE => {
+            completion::print_completions::<P>(words, list_values)
+        }
         _ => parse_and_run(program, arguments, run),
     };
     panics::catch_panic(work).unwrap_or_else(|panicked| {
@@ -129,7 +131,9 @@ where
             ExitReason::Internal
         }),
         Err(mut error) => {
-            if error.kind() == ErrorKind::UnknownArgument && is_before_subcommand::<P>(&error, arguments) {
+            if error.kind() == ErrorKind::UnknownArgument
+                && is_before_subcommand::<P>(&error, arguments)
+            {
                 let tip = StyledStr::from("options of a subcommand follow its name");
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
             }
@@ -168,13 +172,17 @@ fn add_common_help(own: Command) -> Command {
         };
         // A narrower terminal would wrap the line. The end of an example would then be lost when
         // it is pasted.
-        debug_assert!(help.lines().all(|line| line.chars().count() < HELP_COLUMNS), "too wide:\n{help}");
+        debug_assert!(
+            help.lines().all(|line| line.chars().count() < HELP_COLUMNS),
+            "too wide:\n{help}"
+        );
         command.after_help(help)
     };
     let own = with_codes(own.mut_subcommands(with_codes));
     // The shared commands only print text and ignore the program's global options. These are
     // hidden there, because clap would otherwise list them.
-    let global: Vec<_> = own.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
+    let global: Vec<_> =
+        own.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
     let hidden = || global.iter().map(|option| option.clone().global(false).hide(true));
     CommonCommand::augment_subcommands(own)
         .mut_subcommand("completions", |command| command.args(hidden()))
@@ -432,7 +440,8 @@ mod tests {
     #[test]
     fn every_shell_has_a_script_for_the_program() {
         for shell in Shell::value_variants() {
-            let script = CommonCommand::Completions { shell: *shell }.output_text::<Cli>("some-program");
+            let script =
+                CommonCommand::Completions { shell: *shell }.output_text::<Cli>("some-program");
             let script = String::from_utf8(script).unwrap();
             let is_filled_in = !script.contains("@PROGRAM@") && !script.contains("@FUNCTION@");
             assert!(script.contains("some-program") && is_filled_in, "{shell}: {script}");

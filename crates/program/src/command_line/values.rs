@@ -19,7 +19,8 @@ pub const LISTEN: &str = "127.0.0.1:8443";
 /// Parses an address to listen on, `ADDRESS:PORT`. An empty address means all addresses.
 pub fn listen(text: &str) -> Result<(String, u16), String> {
     let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;
-    let port = port.parse().map_err(|_| format!("{port:?} is not a port: use a number up to 65535"))?;
+    let port =
+        port.parse().map_err(|_| format!("{port:?} is not a port: use a number up to 65535"))?;
     let address = address.trim_start_matches('[').trim_end_matches(']');
     Ok((address.to_owned(), port))
 }
@@ -47,7 +48,8 @@ pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
     if !metadata.is_dir() {
         return Err("it is not a directory: choose one".to_owned());
     }
-    access(&path, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| io::Error::from(errno).to_string())?;
+    access(&path, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|errno| io::Error::from(errno).to_string())?;
     Ok(path)
 }
 
@@ -102,8 +104,9 @@ impl fmt::Display for DurationValue {
 /// `10Mi`.
 pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
     let not_zero = |bytes| {
-        NonZeroU64::new(bytes)
-            .ok_or_else(|| "the rate must not be zero: leave the option out for no limit".to_owned())
+        NonZeroU64::new(bytes).ok_or_else(|| {
+            "the rate must not be zero: leave the option out for no limit".to_owned()
+        })
     };
     if text.ends_with('i') {
         return not_zero(quantity::parse_bytes(text).map_err(|error| error.to_string())?);
@@ -115,7 +118,8 @@ pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
         _ => 0,
     };
     let digits = if shift == 0 { text } else { text.get(..text.len() - 1).unwrap_or_default() };
-    let number: u64 = digits.parse().map_err(|_| "use a whole number with an optional K, M or G")?;
+    let number: u64 =
+        digits.parse().map_err(|_| "use a whole number with an optional K, M or G")?;
     not_zero(number.checked_mul(1 << shift).ok_or("the rate is too large")?)
 }
 
@@ -154,7 +158,10 @@ mod tests {
         assert_eq!(writable_folder("/").unwrap(), PathBuf::from("/"));
         let device = "it is not a directory: choose one";
         assert_eq!(writable_folder("/dev/null").unwrap_err(), device);
-        assert_eq!(writable_folder("/nope").unwrap_err(), "the directory does not exist: create it first");
+        assert_eq!(
+            writable_folder("/nope").unwrap_err(),
+            "the directory does not exist: create it first"
+        );
     }
 
     #[test]

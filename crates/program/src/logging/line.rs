@@ -47,7 +47,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for Log
 pub(super) struct FieldFormat;
 
 impl<'writer> FormatFields<'writer> for FieldFormat {
-    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+    fn format_fields<R: RecordFields>(
+        &self,
+        mut writer: Writer<'writer>,
+        fields: R,
+    ) -> fmt::Result {
         let mut recorded = LogFields::default();
         fields.record(&mut recorded);
         recorded.shown.iter().try_for_each(|(name, value)| writeln!(writer, "{name}={value}"))
@@ -68,7 +72,11 @@ impl LogLine {
         let file = metadata.file().map_or("unknown", name_of);
         let mut fields = LogFields::default();
         event.record(&mut fields);
-        Self { level: *metadata.level(), place: format!("{file}:{}", metadata.line().unwrap_or(0)), fields }
+        Self {
+            level: *metadata.level(),
+            place: format!("{file}:{}", metadata.line().unwrap_or(0)),
+            fields,
+        }
     }
 
     /// Adds the fields of an enclosing span, except those that the event or an inner span has
@@ -197,7 +205,8 @@ fn shorten_text(text: &str) -> Cow<'_, str> {
 
 /// Quotes and escapes `value` as JSON if its end would otherwise not be recognizable.
 fn quote_value(value: &str) -> Cow<'_, str> {
-    let is_bare = |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
+    let is_bare =
+        |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
     match !value.is_empty() && value.chars().all(is_bare) {
         true => value.into(),
         false => printable::escape_json(&Value::from(value).to_string()).into_owned().into(),
@@ -238,7 +247,9 @@ mod tests {
             );
         }
         assert!(
-            line(Level::INFO, "msg", &[]).klog_line(moment(), 1_234_567).contains(".319027 1234567 transfer")
+            line(Level::INFO, "msg", &[])
+                .klog_line(moment(), 1_234_567)
+                .contains(".319027 1234567 transfer")
         );
     }
 
@@ -310,8 +321,8 @@ mod tests {
 
     #[test]
     fn a_message_cannot_begin_a_line_of_its_own() {
-        let text =
-            line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", &[]).plain_line("p", color::PLAIN_WARNING);
+        let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", &[])
+            .plain_line("p", color::PLAIN_WARNING);
         assert_eq!(text, "p: not found\\nE0929 forged\\u{1b}[2J\n");
     }
 

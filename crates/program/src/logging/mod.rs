@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn verbosity_decides_what_is_shown() {
-        for (verbosity, shown) in [(0, "ew"), (1, "ewi"), (2, "ewi"), (3, "ewid"), (4, "ewid"), (5, "ewidt")]
+        for (verbosity, shown) in
+            [(0, "ew"), (1, "ewi"), (2, "ewi"), (3, "ewid"), (4, "ewid"), (5, "ewidt")]
         {
             let text = logged(LogFormat::Plain, verbosity, one_of_each_level);
             let letters: String = text.lines().filter_map(|line| line.chars().last()).collect();
@@ -290,7 +291,8 @@ mod tests {
     #[test]
     fn the_fields_of_spans_follow_those_of_the_event() {
         let emit = || {
-            let outer = tracing::error_span!("upload", pvc = "disk", id = tracing::field::Empty).entered();
+            let outer =
+                tracing::error_span!("upload", pvc = "disk", id = tracing::field::Empty).entered();
             tracing::info!("begun");
             outer.record("id", 7);
             let _inner = tracing::error_span!("source", host = "a b", pvc = "other").entered();
@@ -314,19 +316,23 @@ mod tests {
             tracing::info!(bytes = 12_u64, is_last = true, "done");
         });
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let fields =
-            ["pvc", "attempt", "bytes", "is_last", "msg", "level"].map(|name| object[name].to_string());
+        let fields = ["pvc", "attempt", "bytes", "is_last", "msg", "level"]
+            .map(|name| object[name].to_string());
         assert_eq!(fields, ["\"disk\"", "2", "12", "true", "\"done\"", "\"info\""]);
     }
 
     #[test]
     fn klog_lines_carry_this_file_and_its_line() {
-        let text = logged(LogFormat::Klog, 1, || tracing::info!(bytes = 12, "Starting {}", "importer"));
+        let text =
+            logged(LogFormat::Klog, 1, || tracing::info!(bytes = 12, "Starting {}", "importer"));
         let (prefix, message) = text.split_once("] ").unwrap();
         assert_eq!(message, "Starting importer bytes=12\n");
         let (head, place) = prefix.rsplit_once(' ').unwrap();
         assert!(place.starts_with("logging/mod.rs:"), "{place}");
-        assert!(head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())), "{head}");
+        assert!(
+            head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())),
+            "{head}"
+        );
     }
 
     #[test]

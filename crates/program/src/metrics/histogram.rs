@@ -8,7 +8,8 @@ use super::registry::Gauge;
 
 /// Buckets for the duration of a transfer in seconds: from one second to 12 hours, which a large
 /// disk takes over a slow connection.
-pub const TRANSFER_SECONDS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0];
+pub const TRANSFER_SECONDS: &[f64] =
+    &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0];
 
 /// Buckets for the size of a transfer in bytes, from 1 MiB to 1 TiB.
 pub const TRANSFER_BYTES: &[f64] = &[

@@ -19,7 +19,9 @@ pub(super) fn encode_text() -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, help: &str, labels: &str, value: Option<String>| {
         if let Some(value) = value {
-            text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"));
+            text.push_str(&format!(
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"
+            ));
         }
     };
     let (version, commit) = version::parts();
@@ -29,18 +31,34 @@ pub(super) fn encode_text() -> String {
     let fields: Vec<u64> = stat.as_deref().map(stat_fields).unwrap_or_default();
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     let seconds = |ticks: u64| ticks as f64 / ticks_per_second as f64;
-    let cpu =
-        fields.get(USER_TICKS).zip(fields.get(SYSTEM_TICKS)).map(|(user, system)| seconds(user + system));
+    let cpu = fields
+        .get(USER_TICKS)
+        .zip(fields.get(SYSTEM_TICKS))
+        .map(|(user, system)| seconds(user + system));
     let help = "CPU time that the process has used.";
     add("process_cpu_seconds_total", "counter", help, "", cpu.map(|cpu| cpu.to_string()));
-    let resident = fields.get(RESIDENT_PAGES).map(|pages| pages * rustix::param::page_size() as u64);
+    let resident =
+        fields.get(RESIDENT_PAGES).map(|pages| pages * rustix::param::page_size() as u64);
     let help = "Resident memory of the process.";
-    add("process_resident_memory_bytes", "gauge", help, "", resident.map(|bytes| bytes.to_string()));
-    let start = fields.get(START_TICKS).zip(boot_time()).map(|(ticks, boot)| boot + seconds(*ticks));
+    add(
+        "process_resident_memory_bytes",
+        "gauge",
+        help,
+        "",
+        resident.map(|bytes| bytes.to_string()),
+    );
+    let start =
+        fields.get(START_TICKS).zip(boot_time()).map(|(ticks, boot)| boot + seconds(*ticks));
     let help = "Start time of the process, in seconds since 1970.";
     add("process_start_time_seconds", "gauge", help, "", start.map(|start| format!("{start:.2}")));
     let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
-    add("process_open_fds", "gauge", "Open file descriptors.", "", open.map(|count| count.to_string()));
+    add(
+        "process_open_fds",
+        "gauge",
+        "Open file descriptors.",
+        "",
+        open.map(|count| count.to_string()),
+    );
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let help = "Maximum number of open file descriptors.";
     add("process_max_fds", "gauge", help, "", limit.map(|limit| limit.to_string()));

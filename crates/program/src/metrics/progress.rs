@@ -22,7 +22,9 @@ impl ProgressMetric {
     /// work remains after the last byte. If `total` is 0, the share is unknown and the series does
     /// not change.
     pub fn record_bytes(&self, done: u64, total: u64) {
-        if let Some(hundredths) = (u128::from(done) * u128::from(COMPLETE)).checked_div(total.into()) {
+        if let Some(hundredths) =
+            (u128::from(done) * u128::from(COMPLETE)).checked_div(total.into())
+        {
             self.raise_to(u64::try_from(hundredths).unwrap_or(COMPLETE).min(COMPLETE - 1));
         }
     }

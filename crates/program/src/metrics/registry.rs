@@ -164,18 +164,33 @@ impl MetricsRegistry {
     }
 
     /// Registers a new gauge.
-    pub fn add_gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
+    pub fn add_gauge(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&str, &str)],
+    ) -> Gauge {
         self.add_series(name.into(), help.into(), labels, MetricValue::Gauge)
     }
 
     /// Registers a new progress series with the label `ownerUID`, by which the controllers find
     /// it.
-    pub fn add_progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> ProgressMetric {
+    pub fn add_progress(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        owner_uid: &str,
+    ) -> ProgressMetric {
         self.add_series(name.into(), help.into(), &[("ownerUID", owner_uid)], MetricValue::Progress)
     }
 
     /// Registers a new histogram with buckets that end at `bounds` and at infinity.
-    pub fn add_histogram(&self, name: &'static str, help: &'static str, bounds: &'static [f64]) -> Histogram {
+    pub fn add_histogram(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        bounds: &'static [f64],
+    ) -> Histogram {
         let histogram = Histogram::new(bounds);
         self.show_value(name.into(), help.into(), &[], MetricValue::Histogram(histogram.clone()));
         histogram
@@ -241,7 +256,11 @@ impl MetricsRegistry {
         for family in self.families.lock().iter() {
             let name = &family.name;
             let mut header = family.series.first().map(|series| {
-                format!("# HELP {name} {}\n# TYPE {name} {}\n", family.help, series.value.type_name())
+                format!(
+                    "# HELP {name} {}\n# TYPE {name} {}\n",
+                    family.help,
+                    series.value.type_name()
+                )
             });
             for series in &family.series {
                 if let Some(samples) = series.value.sample_text(name, &series.labels) {
@@ -290,9 +309,11 @@ mod tests {
     #[test]
     fn series_of_one_family_share_a_header() {
         let registry = MetricsRegistry::default();
-        let source = registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "source")]);
+        let source =
+            registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "source")]);
         registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "target")]);
-        let seconds = registry.add_gauge("cdi_importer_stage_seconds", "Seconds.", &[("stage", "target")]);
+        let seconds =
+            registry.add_gauge("cdi_importer_stage_seconds", "Seconds.", &[("stage", "target")]);
         registry.add_counter("cdi_importer_retries_total", "Retries.", &[]).add(u64::MAX);
         source.add(2);
         seconds.set(0.000_000_25);

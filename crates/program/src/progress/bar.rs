@@ -49,7 +49,8 @@ pub(super) fn bar_text(watched: &impl WatchedJob, moment: &JobMoment, columns: u
 /// Returns `text` after a bar that fills the remaining columns, or `None` if fewer than
 /// [`MIN_BAR`] columns remain.
 fn with_bar(text: &str, done: u64, total: u64, columns: usize) -> Option<String> {
-    let width = columns.checked_sub(text.chars().count() + GAP.len()).filter(|width| *width >= MIN_BAR)?;
+    let width =
+        columns.checked_sub(text.chars().count() + GAP.len()).filter(|width| *width >= MIN_BAR)?;
     let parts = u128::try_from(width).ok()?;
     let filled = (u128::from(done) * parts).checked_div(total.into()).unwrap_or(0).min(parts);
     let filled = usize::try_from(filled).ok()?;
@@ -95,7 +96,8 @@ impl SmoothedRate {
 
 /// Returns the average rate of `bytes` during `time`.
 pub fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
-    let rate = (u128::from(bytes) * 1000).checked_div(time.as_millis()).unwrap_or(u128::from(bytes));
+    let rate =
+        (u128::from(bytes) * 1000).checked_div(time.as_millis()).unwrap_or(u128::from(bytes));
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 

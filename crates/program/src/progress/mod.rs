@@ -275,7 +275,13 @@ struct JobMonitor {
 impl JobMonitor {
     fn start(watched: &impl WatchedJob) -> Self {
         let (position, now) = (watched.done_bytes(), Instant::now());
-        Self { rate: SmoothedRate::start(position, now), position, moved: now, logged: now, drawings: 0 }
+        Self {
+            rate: SmoothedRate::start(position, now),
+            position,
+            moved: now,
+            logged: now,
+            drawings: 0,
+        }
     }
 
     fn look_at(&mut self, watched: &mut impl WatchedJob) -> JobMoment {
@@ -361,12 +367,15 @@ impl Write for LogWriter<'_> {
         if self.is_warning {
             let mut warnings = self.display.warnings.lock();
             if warnings.len() < MAX_WARNINGS {
-                warnings.push(logging::warning_sentence(&String::from_utf8_lossy(bytes)).to_owned());
+                warnings
+                    .push(logging::warning_sentence(&String::from_utf8_lossy(bytes)).to_owned());
             }
         }
         match &self.display.kind {
             DisplayKind::Bar(line) => line.write_above(bytes),
-            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => io::stderr().write(bytes),
+            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => {
+                io::stderr().write(bytes)
+            }
         }
     }
 
@@ -445,7 +454,12 @@ mod tests {
             }
 
             fn wait_state(&self) -> Option<WaitState> {
-                Some(WaitState { party: None, cause: String::new(), since: Instant::now(), retry: None })
+                Some(WaitState {
+                    party: None,
+                    cause: String::new(),
+                    since: Instant::now(),
+                    retry: None,
+                })
             }
 
             fn plain_line(&self, moment: &JobMoment) -> String {

@@ -67,7 +67,9 @@ mod tests {
 
     #[test]
     fn times_have_two_units() {
-        for (seconds, text) in [(0, "0 s"), (59, "59 s"), (725, "12 min 5 s"), (12_059, "3 h 20 min")] {
+        for (seconds, text) in
+            [(0, "0 s"), (59, "59 s"), (725, "12 min 5 s"), (12_059, "3 h 20 min")]
+        {
             assert_eq!(RoughTime(Duration::from_secs(seconds)).to_string(), text);
         }
     }

@@ -61,7 +61,8 @@ impl WaitState {
             None => cause.into_owned(),
         };
         let waited = Some(now.duration_since(self.since)).filter(|waited| *waited >= SHOWN_WAIT);
-        let waited = waited.map_or_else(String::new, |waited| format!(" for {}", RoughTime(waited)));
+        let waited =
+            waited.map_or_else(String::new, |waited| format!(" for {}", RoughTime(waited)));
         let retry = self.retry.map_or_else(String::new, |retry| match retry.seconds_left(now) {
             0 => format!(", attempt {} now", retry.attempt),
             seconds => format!(", attempt {}, again in {seconds} s", retry.attempt),
@@ -76,7 +77,8 @@ impl WaitState {
 
     /// True if a line about `other` would differ only in its times.
     pub(super) fn is_same_wait(&self, other: &Self) -> bool {
-        let parts = |wait: &Self| (wait.party, wait.cause.clone(), wait.retry.map(|retry| retry.attempt));
+        let parts =
+            |wait: &Self| (wait.party, wait.cause.clone(), wait.retry.map(|retry| retry.attempt));
         parts(self) == parts(other)
     }
 }
@@ -126,7 +128,8 @@ mod tests {
     fn an_event_has_the_same_facts_as_numbers() {
         let (state, now) = wait(12);
         let json = serde_json::to_string(&state.to_event(now)).unwrap();
-        let expected = r#"{"cause":"connection refused","waited_seconds":12,"attempt":4,"retry_seconds":8}"#;
+        let expected =
+            r#"{"cause":"connection refused","waited_seconds":12,"attempt":4,"retry_seconds":8}"#;
         assert_eq!(json, expected);
     }
 }

@@ -28,7 +28,15 @@ pub(crate) struct RemoteBody<R: RemoteObject> {
 impl<R: RemoteObject> RemoteBody<R> {
     /// Creates the body from byte 0; `first` is a connection that is already open for it.
     pub(crate) fn new(remote: Arc<R>, first: Option<R::Connection>, is_ranged: bool) -> Self {
-        Self { remote, first, is_ranged, position: 0, pump: None, left_over: None, is_complete: false }
+        Self {
+            remote,
+            first,
+            is_ranged,
+            position: 0,
+            pump: None,
+            left_over: None,
+            is_complete: false,
+        }
     }
 
     fn receive_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
@@ -96,7 +104,8 @@ impl<R: RemoteObject> SourceBody for RemoteBody<R> {
                 return Err(self.ended_before(offset));
             };
             if self.position > offset {
-                let surplus = usize::try_from(self.position - offset).unwrap_or(usize::MAX).min(chunk.len());
+                let surplus =
+                    usize::try_from(self.position - offset).unwrap_or(usize::MAX).min(chunk.len());
                 self.left_over = Some(chunk.split_off(chunk.len() - surplus));
                 self.position = offset;
             }

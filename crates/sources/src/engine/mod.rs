@@ -105,7 +105,8 @@ impl ConnectionOutlet {
 
     async fn send_zeros(&self, mut length: u64) -> Result<(), SourceError> {
         while length > 0 {
-            let step = usize::try_from(length).map_or(ZEROS.len(), |length| length.min(ZEROS.len()));
+            let step =
+                usize::try_from(length).map_or(ZEROS.len(), |length| length.min(ZEROS.len()));
             self.send_chunk(Bytes::from_static(&ZEROS[..step]), 0).await?;
             length -= step as u64;
         }
@@ -180,7 +181,8 @@ async fn read_in_turns<R: RemoteObject>(
         .map(|lane| {
             // Segments are assigned beforehand: bytes are handed over in order, so a faster
             // connection that took more segments would only have to wait.
-            let ranges = pieces.clone().filter_map(ObjectPiece::data_range).skip(lane).step_by(count);
+            let ranges =
+                pieces.clone().filter_map(ObjectPiece::data_range).skip(lane).step_by(count);
             let (reader, first) = (Arc::clone(remote), first.take());
             BridgePump::start(remote.network(), budget, |sender| async move {
                 let outlet = ConnectionOutlet { sender, is_prompt: false };
@@ -243,7 +245,8 @@ pub(crate) async fn collect_chunks(
     if first.len() as u64 == length {
         return Ok(first);
     }
-    let mut bytes = BytesMut::with_capacity(usize::try_from(length.min(RESERVED_BYTES)).unwrap_or(0));
+    let mut bytes =
+        BytesMut::with_capacity(usize::try_from(length.min(RESERVED_BYTES)).unwrap_or(0));
     bytes.extend_from_slice(&first);
     while let Some(chunk) = next().await? {
         bytes.extend_from_slice(&chunk);

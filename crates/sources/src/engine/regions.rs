@@ -67,7 +67,9 @@ impl ObjectRegions {
         let mut regions: Vec<Range<u64>> = Vec::new();
         for range in data {
             match regions.last_mut() {
-                Some(last) if range.start.saturating_sub(last.end) < SMALL_HOLE_BYTES => last.end = range.end,
+                Some(last) if range.start.saturating_sub(last.end) < SMALL_HOLE_BYTES => {
+                    last.end = range.end
+                }
                 _ => regions.push(range),
             }
         }

@@ -58,7 +58,8 @@ impl GcsDialect {
         let (key_file, found) = match &options.key_file {
             _ if options.anonymous => (None, None),
             Some(given) => (Some(given.to_string_lossy().into_owned()), None),
-            None => match policy.lend_identity(IdentityOrigin::Mounted, CloudProvider::Google, url) {
+            None => match policy.lend_identity(IdentityOrigin::Mounted, CloudProvider::Google, url)
+            {
                 Ok(lent) => (lent.get(KEY_FILE).map(str::to_owned), Some(IdentityOrigin::Mounted)),
                 Err(advice) => {
                     dialect.withheld = Some(advice);
@@ -83,7 +84,8 @@ impl GcsDialect {
     /// Returns the account for requests to `url`. An account that was found on the machine may not
     /// be used for every URL that a server redirects to.
     fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
-        let is_lent = |found| self.network.policy.lend_identity(found, CloudProvider::Google, url).is_ok();
+        let is_lent =
+            |found| self.network.policy.lend_identity(found, CloudProvider::Google, url).is_ok();
         match &self.account {
             Some(account) => Some(&account.provider).filter(|_| account.found.is_none_or(is_lent)),
             None => {
@@ -156,8 +158,10 @@ impl ServerDialect for GcsDialect {
         let secret = "the token for Google Cloud Storage";
         self.network.policy.check_secret_target(secret, request.url())?;
         let token = provider.get_credential().await.map_err(credential_failure)?;
-        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer))
-            .map_err(|_| invalid_error("the token for Google Cloud Storage contains an invalid character"))?;
+        let mut bearer =
+            HeaderValue::try_from(format!("Bearer {}", token.bearer)).map_err(|_| {
+                invalid_error("the token for Google Cloud Storage contains an invalid character")
+            })?;
         bearer.set_sensitive(true);
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
         Ok(())

@@ -18,7 +18,9 @@ use url::Url;
 use self::dialect::GcsDialect;
 use super::http::{header_text, redact_endpoint};
 use super::network::Network;
-use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, encode_path, open_object, survives_urls};
+use super::objects::{
+    ObjectOptions, ObjectStoreKind, StoredObject, encode_path, open_object, survives_urls,
+};
 use super::policy::ImportPolicy;
 use super::scheme::SourceKind;
 use crate::address::with_scheme;
@@ -75,10 +77,12 @@ impl GcsLocation {
     fn parse(endpoint: &str, policy: &ImportPolicy) -> Result<Self, SourceError> {
         let refused = |reason: &str| {
             let endpoint = redact_endpoint(endpoint);
-            let message = format!("GCS Importer: unable to parse endpoint \"{endpoint}\": {reason}");
+            let message =
+                format!("GCS Importer: unable to parse endpoint \"{endpoint}\": {reason}");
             invalid_error(message)
         };
-        let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
+        let (scheme, rest) =
+            endpoint.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
         // Unlike with S3, nothing is cut off at `?` or `#`: object names may contain both, and CDI
         // takes them as written.
         let (server, names) = match scheme {
@@ -111,7 +115,9 @@ impl GcsLocation {
 /// Returns the CRC of the bytes that are sent. The server announces the CRC of the stored bytes,
 /// so it is ignored if the server has decompressed them.
 fn announced_checksum(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
-    if header_text(headers, STORED_ENCODING).is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
+    if header_text(headers, STORED_ENCODING)
+        .is_some_and(|stored| stored != encoding.unwrap_or("identity"))
+    {
         return None;
     }
     let lines = headers.get_all(HASH).iter().filter_map(|line| line.to_str().ok());
@@ -142,7 +148,8 @@ mod tests {
         ] {
             assert_eq!(place(endpoint, emulator).unwrap().url.as_str(), url);
         }
-        for endpoint in ["b/o", "gs://b", "gs://b/", "s3://b/o", "gs://b/../o", "https://user:hidden@host/b/"]
+        for endpoint in
+            ["b/o", "gs://b", "gs://b/", "s3://b/o", "gs://b/../o", "https://user:hidden@host/b/"]
         {
             let error = place(endpoint, "").unwrap_err().to_string();
             assert!(error.starts_with("GCS Importer: unable to parse endpoint \""), "{error}");
@@ -153,9 +160,9 @@ mod tests {
     #[test]
     fn the_crc_is_used_only_for_bytes_as_they_are_stored() {
         let read = |pairs: &[(&'static str, &'static str)], encoding| {
-            let pairs = pairs
-                .iter()
-                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            let pairs = pairs.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
             let mut headers = HeaderMap::new();
             for (name, value) in pairs {
                 headers.append(name, value);

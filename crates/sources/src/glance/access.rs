@@ -112,7 +112,9 @@ impl GlanceAccess {
         match &self.proof {
             AuthMethod::Password { password, .. } => ("the user name or password", password),
             AuthMethod::Token { token, .. } => ("the token", token),
-            AuthMethod::ApplicationCredential { secret, .. } => ("the application credential", secret),
+            AuthMethod::ApplicationCredential { secret, .. } => {
+                ("the application credential", secret)
+            }
         }
     }
 }
@@ -148,7 +150,9 @@ impl TokenScope {
     fn to_json(&self) -> Value {
         match self {
             Self::ProjectId(id) => json!({"project": {"id": id}}),
-            Self::Project { name, domain } => json!({"project": {"name": name, "domain": domain.to_json()}}),
+            Self::Project { name, domain } => {
+                json!({"project": {"name": name, "domain": domain.to_json()}})
+            }
             Self::Domain(domain) => json!({"domain": domain.to_json()}),
             Self::System => json!({"system": {"all": true}}),
         }

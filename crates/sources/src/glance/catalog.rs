@@ -73,7 +73,9 @@ impl TokenDocument {
             .collect();
         if all.is_empty() {
             let kinds = NameList::from_names(services.iter().map(|service| service.kind.as_str()));
-            return Err(invalid_error(format!("the cloud's catalogue has no image service, only {kinds}")));
+            return Err(invalid_error(format!(
+                "the cloud's catalogue has no image service, only {kinds}"
+            )));
         }
         let wanted = access.region.as_deref();
         let near: Vec<&CatalogEndpoint> = all
@@ -81,8 +83,9 @@ impl TokenDocument {
             .copied()
             .filter(|endpoint| wanted.is_none_or(|region| endpoint.is_in(region)))
             .collect();
-        let regions =
-            |of: &[&CatalogEndpoint]| NameList::from_names(of.iter().map(|endpoint| endpoint.region_name()));
+        let regions = |of: &[&CatalogEndpoint]| {
+            NameList::from_names(of.iter().map(|endpoint| endpoint.region_name()))
+        };
         if let (Some(wanted), true) = (wanted, near.is_empty()) {
             return Err(invalid_error(format!(
                 "the cloud has no image service in the region {}: use one of {}",
@@ -90,10 +93,14 @@ impl TokenDocument {
                 regions(&all)
             )));
         }
-        let reachable: Vec<&CatalogEndpoint> =
-            near.iter().copied().filter(|endpoint| endpoint.interface == access.interface.name()).collect();
+        let reachable: Vec<&CatalogEndpoint> = near
+            .iter()
+            .copied()
+            .filter(|endpoint| endpoint.interface == access.interface.name())
+            .collect();
         let Some(first) = reachable.first() else {
-            let interfaces = NameList::from_names(near.iter().map(|endpoint| endpoint.interface.as_str()));
+            let interfaces =
+                NameList::from_names(near.iter().map(|endpoint| endpoint.interface.as_str()));
             return Err(invalid_error(format!(
                 "the image service has no {} endpoint: use one of {interfaces}",
                 access.interface
@@ -112,7 +119,8 @@ impl TokenDocument {
 /// Parses an endpoint URL of a catalogue, which may contain any text.
 fn parse_endpoint_url(text: &str) -> Result<Url, SourceError> {
     let said = "the catalogue's address of the image service cannot be used";
-    let url = parse_endpoint(text).map_err(|error| SourceError::with_context(error.kind(), said, error))?;
+    let url = parse_endpoint(text)
+        .map_err(|error| SourceError::with_context(error.kind(), said, error))?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err(invalid_error(format!("{said}: it contains a user, a password or a query")));
     }
@@ -138,7 +146,8 @@ impl NameList {
                 distinct.push(name);
             }
         }
-        let shown: Vec<String> = distinct.iter().take(MAX_NAMES).map(|name| shorten_name(name)).collect();
+        let shown: Vec<String> =
+            distinct.iter().take(MAX_NAMES).map(|name| shorten_name(name)).collect();
         let rest = if distinct.len() > MAX_NAMES { ", …" } else { "" };
         Self(format!("{}{rest}", shown.join(", ")))
     }

@@ -41,7 +41,9 @@ impl GlanceImage {
     pub(super) fn check_status(&self) -> Result<(), SourceError> {
         let advice = match self.status.as_deref() {
             Some("active") => return Ok(()),
-            Some("queued" | "saving" | "uploading" | "importing") => "wait until its upload has ended",
+            Some("queued" | "saving" | "uploading" | "importing") => {
+                "wait until its upload has ended"
+            }
             Some("deactivated") => "an administrator has to reactivate it",
             Some("killed" | "deleted" | "pending_delete") => "upload it again",
             _ => "only active images can be read",
@@ -69,8 +71,9 @@ impl GlanceImage {
 
     /// Fails unless the number of bytes that are sent equals the size of the image.
     pub(super) fn check_length(&self, sent: Option<u64>) -> Result<(), SourceError> {
-        let text =
-            |length: Option<u64>| length.map_or_else(|| "(unknown)".to_owned(), |length| length.to_string());
+        let text = |length: Option<u64>| {
+            length.map_or_else(|| "(unknown)".to_owned(), |length| length.to_string())
+        };
         match self.size {
             // A missing length is an error too: the server then cannot know whether it sent
             // everything.

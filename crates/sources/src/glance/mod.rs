@@ -48,7 +48,9 @@ impl GlanceOptions {
     /// Parses an address `glance+https://HOST:5000/v3?image=ID`.
     pub fn parse(address: &str, access: GlanceAccess) -> Result<Self, SourceError> {
         let unusable = || {
-            invalid_error("an OpenStack image is given as glance+https://IDENTITY-SERVICE:5000/v3?image=ID")
+            invalid_error(
+                "an OpenStack image is given as glance+https://IDENTITY-SERVICE:5000/v3?image=ID",
+            )
         };
         let endpoint = address.split_once('+').ok_or_else(unusable)?.1;
         let mut url = Url::parse(endpoint).map_err(|_| unusable())?;
@@ -73,7 +75,11 @@ impl GlanceOptions {
         }
         url.set_query(None);
         url.set_fragment(None);
-        Ok(Self { tokens: api_url(&url, "v3", &["auth", "tokens"]), image_id: image_id.to_owned(), access })
+        Ok(Self {
+            tokens: api_url(&url, "v3", &["auth", "tokens"]),
+            image_id: image_id.to_owned(),
+            access,
+        })
     }
 
     /// Returns the URL of the identity service.
@@ -104,7 +110,11 @@ pub fn open(options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObj
     })
 }
 
-fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObject, SourceError> {
+fn open_as(
+    what: &str,
+    options: &GlanceOptions,
+    network: &Arc<Network>,
+) -> Result<StoredObject, SourceError> {
     let session = GlanceSession::new(options.tokens.clone(), options.access.clone(), network)?;
     let path = ["images", &options.image_id, "file"];
     let (image, url) = network.block_on(async {
@@ -175,9 +185,12 @@ mod tests {
 
     #[test]
     fn an_address_must_name_cloud_and_image() {
-        let options = GlanceOptions::parse("glance+http://h:5000/v3?image=a%20b", access()).unwrap();
+        let options =
+            GlanceOptions::parse("glance+http://h:5000/v3?image=a%20b", access()).unwrap();
         assert_eq!(options.image_id, "a b");
-        for address in ["glance+http://h", "glance+http://?image=1", "glance+http://h?image=1&image=2"] {
+        for address in
+            ["glance+http://h", "glance+http://?image=1", "glance+http://h?image=1&image=2"]
+        {
             let error = GlanceOptions::parse(address, access()).unwrap_err().to_string();
             assert!(error.starts_with("an OpenStack image is given as glance+https://"), "{error}");
         }

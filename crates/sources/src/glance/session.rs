@@ -15,7 +15,8 @@ use super::catalog::TokenDocument;
 use super::image::GlanceImage;
 use crate::error::invalid_error;
 use crate::http::{
-    AgentResponse, HttpAgent, RefusalVerdict, RefusedRequest, ServerDialect, USER_AGENT, keeps_promise,
+    AgentResponse, HttpAgent, RefusalVerdict, RefusedRequest, ServerDialect, USER_AGENT,
+    keeps_promise,
 };
 use crate::messages::{plain_line, status_text};
 use crate::network::Network;
@@ -112,7 +113,8 @@ impl GlanceSession {
                 (self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?, None)
             }
             TokenQuery::About(token) => {
-                let unusable = || invalid_error("the OpenStack token contains an invalid character");
+                let unusable =
+                    || invalid_error("the OpenStack token contains an invalid character");
                 let token = header_value(token.expose().as_bytes()).ok_or_else(unusable)?;
                 let make = || {
                     let request = self.agent.build_request(Method::GET, self.tokens.clone());
@@ -125,17 +127,24 @@ impl GlanceSession {
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(response_error("identity", &format!("refuses {noun}"), &answer, secret));
+                return Err(response_error(
+                    "identity",
+                    &format!("refuses {noun}"),
+                    &answer,
+                    secret,
+                ));
             }
             _ => return Err(response_error("identity", "gives no token", &answer, secret)),
         }
-        let unusable =
-            || invalid_error(format!("{} returns no usable token", service_name("identity", &answer)));
+        let unusable = || {
+            invalid_error(format!("{} returns no usable token", service_name("identity", &answer)))
+        };
         let told = || header_value(answer.headers.get(SUBJECT)?.as_bytes());
         let token = given.or_else(told).ok_or_else(unusable)?;
         // The message does not repeat the service's own text, which may contain parts of the
         // document with the password.
-        let granted = serde_json::from_slice(&answer.body).map_err(|error| unusable().with_cause(error))?;
+        let granted =
+            serde_json::from_slice(&answer.body).map_err(|error| unusable().with_cause(error))?;
         Ok((token, granted))
     }
 }
@@ -169,11 +178,12 @@ fn response_error(kind: &str, does: &str, answer: &AgentResponse, secret: &Secre
     struct KeystoneErrorDetail {
         message: String,
     }
-    let said =
-        serde_json::from_slice(&answer.body).map(|document: KeystoneErrorDocument| document.error.message);
+    let said = serde_json::from_slice(&answer.body)
+        .map(|document: KeystoneErrorDocument| document.error.message);
     let said = said.ok().filter(|said| !said.contains(secret.expose()));
     let said = said.map(|said| format!(": {}", plain_line(&said))).unwrap_or_default();
-    let message = format!("{} {does}: {}{said}", service_name(kind, answer), status_text(answer.status));
+    let message =
+        format!("{} {does}: {}{said}", service_name(kind, answer), status_text(answer.status));
     SourceError::new(SourceErrorKind::Status(answer.status.as_u16()), message)
 }
 

@@ -8,7 +8,8 @@ use program::env::EnvReader;
 use program::secret::Secret;
 
 use super::access::{
-    AuthMethod, EndpointInterface, GlanceAccess, KeystoneCredential, KeystoneDomain, KeystoneUser, TokenScope,
+    AuthMethod, EndpointInterface, GlanceAccess, KeystoneCredential, KeystoneDomain, KeystoneUser,
+    TokenScope,
 };
 
 /// The spelling of names.
@@ -91,7 +92,8 @@ impl AccessReader<'_, '_> {
                 Some(AuthMethod::ApplicationCredential { credential: credential?, secret: secret? })
             }
             _ => {
-                let known = "unsupported authentication type: use password, token or applicationcredential";
+                let known =
+                    "unsupported authentication type: use password, token or applicationcredential";
                 self.reject_key("authType", known);
                 None
             }
@@ -157,7 +159,9 @@ impl AccessReader<'_, '_> {
             .or_else(|| self.read_domain("domain"))
             .or_else(|| self.read_text("defaultDomain").map(KeystoneDomain::Id));
         if domain.is_none() {
-            let reason = format!("is not set or empty: the name of a {owner} is unique only within a domain");
+            let reason = format!(
+                "is not set or empty: the name of a {owner} is unique only within a domain"
+            );
             self.reject_key(&format!("{own}Name"), &reason);
         }
         domain
@@ -228,7 +232,9 @@ mod tests {
                 r#"{{"identity":{{"methods":["password"],"password":{{"user":{{"domain":{domain},"name":"u","password":"p"}}}}}}}}"#
             )
         };
-        let of = |more: &[(&str, &str)]| asked(&[&[("username", "u"), ("password", "p")], more].concat());
+        let of = |more: &[(&str, &str)]| {
+            asked(&[&[("username", "u"), ("password", "p")], more].concat())
+        };
         assert_eq!(of(&[("userDomainName", "d")]), user(r#"{"name":"d"}"#));
         assert_eq!(of(&[("userDomainName", "d"), ("userDomainID", "i")]), user(r#"{"id":"i"}"#));
         assert_eq!(of(&[("defaultDomain", "d")]), user(r#"{"id":"d"}"#));
@@ -243,10 +249,15 @@ mod tests {
     fn the_scope_is_a_project_or_the_system_or_a_domain() {
         let of = |more: &[(&str, &str)]| {
             let document = asked(&[&[("userID", "u"), ("password", "p")], more].concat());
-            document.split_once(r#""scope":"#).map_or("none".to_owned(), |(_, scope)| scope.to_owned())
+            document
+                .split_once(r#""scope":"#)
+                .map_or("none".to_owned(), |(_, scope)| scope.to_owned())
         };
         let project = r#"{"project":{"domain":{"id":"d"},"name":"p"}}}"#;
-        assert_eq!(of(&[("projectName", "p"), ("projectDomainID", "d"), ("domainID", "x")]), project);
+        assert_eq!(
+            of(&[("projectName", "p"), ("projectDomainID", "d"), ("domainID", "x")]),
+            project
+        );
         assert_eq!(of(&[("projectName", "p"), ("domainID", "d")]), project);
         assert_eq!(of(&[("projectName", "p"), ("defaultDomain", "d")]), project);
         assert_eq!(of(&[("projectID", "i"), ("projectName", "p")]), r#"{"project":{"id":"i"}}}"#);
@@ -260,8 +271,7 @@ mod tests {
         let token = [("authType", "token"), ("token", "t")];
         assert_eq!(asked(&token), "about t");
         let rescoped = asked(&[&token[..], &[("projectID", "i")]].concat());
-        let identity =
-            r#"{"identity":{"methods":["token"],"token":{"id":"t"}},"scope":{"project":{"id":"i"}}}"#;
+        let identity = r#"{"identity":{"methods":["token"],"token":{"id":"t"}},"scope":{"project":{"id":"i"}}}"#;
         assert_eq!(rescoped, identity);
         let secret = [("authType", "applicationcredential"), ("applicationCredentialSecret", "s")];
         let of = |more: &[(&str, &str)]| asked(&[&secret[..], more].concat());
@@ -312,7 +322,8 @@ mod tests {
             let error = read(NameStyle::Secret, pairs).unwrap_err();
             assert!(error.starts_with(sentence) && !error.contains("hidden"), "{error}");
         }
-        let access = read(NameStyle::OpenStack, &[("userID", "u"), ("password", "hidden")]).unwrap();
+        let access =
+            read(NameStyle::OpenStack, &[("userID", "u"), ("password", "hidden")]).unwrap();
         assert!(!format!("{access:?}").contains("hidden"), "{access:?}");
     }
 }

@@ -57,22 +57,32 @@ impl HttpAgent {
 
     /// Sends one request and reads the response, whose body may have at most `limit` bytes.
     /// Redirects are returned, not followed.
-    pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<AgentResponse, SourceError> {
+    pub async fn send(
+        &self,
+        request: RequestBuilder,
+        limit: usize,
+    ) -> Result<AgentResponse, SourceError> {
         let (http, request) = request.build_split();
-        let request = request
-            .map_err(|error| invalid_error(format!("cannot build a request: {}", plain_cause(error))))?;
+        let request = request.map_err(|error| {
+            invalid_error(format!("cannot build a request: {}", plain_cause(error)))
+        })?;
         self.network.policy.check_url(request.url())?;
         let origin = url_origin(request.url());
         let (method, shown) = (request.method().clone(), origin.clone());
         let route = RequestRoute::new(request.url(), origin, &self.network.proxy);
         let received =
-            tokio::time::timeout(ANSWER_LIMIT, receive_response(&http, request, limit, &route)).await;
+            tokio::time::timeout(ANSWER_LIMIT, receive_response(&http, request, limit, &route))
+                .await;
         let answer = received.map_or_else(
             |_| Err(route.incomplete_error(ANSWER_LIMIT)),
             |received| received.map_err(AttemptError::into_error),
         )?;
         // The path is not logged, because it may contain a name or a token.
-        tracing::debug!(status = status_text(answer.status), bytes = answer.body.len(), "{method} {shown}");
+        tracing::debug!(
+            status = status_text(answer.status),
+            bytes = answer.body.len(),
+            "{method} {shown}"
+        );
         Ok(answer)
     }
 
@@ -85,7 +95,8 @@ impl HttpAgent {
         // The limits of a download apply to these requests only if they apply to the first request
         // too.
         let own = &self.network.patience;
-        let policy = if own.first_attempts.is_none() { own.clone() } else { RetryPolicy::default() };
+        let policy =
+            if own.first_attempts.is_none() { own.clone() } else { RetryPolicy::default() };
         let mut contact = policy.first_contact();
         let mut waiting = WaitReport::new(&*self.network.observer);
         loop {
@@ -96,7 +107,9 @@ impl HttpAgent {
                     format!("HTTP {}", status_text(answer.status)),
                     retry_after_now(&answer.headers).unwrap_or_default(),
                 ),
-                Err(error) if passes_soon(error) => (error.kind(), short_cause(error), Duration::ZERO),
+                Err(error) if passes_soon(error) => {
+                    (error.kind(), short_cause(error), Duration::ZERO)
+                }
                 _ => return result,
             };
             let Some(pause) = contact.next_pause(asked) else {
@@ -126,7 +139,8 @@ async fn receive_response(
         // The limit is checked while the body arrives: a chunked response announces no length, and
         // an announced length may be wrong.
         if body.len() + chunk.len() > limit {
-            let message = format!("the answer is larger than the {limit} bytes allowed for a document");
+            let message =
+                format!("the answer is larger than the {limit} bytes allowed for a document");
             return Err(AttemptError::new_final(SourceErrorKind::Length, message));
         }
         body.extend_from_slice(&chunk);
@@ -141,7 +155,10 @@ async fn receive_response(
 
 /// Builds the HTTP client for documents and downloads: HTTP/1.1, our trust anchors, our proxy
 /// rules, and no automatic redirects.
-pub(super) fn build_client(network: &Network, user_agent: &str) -> Result<reqwest::Client, SourceError> {
+pub(super) fn build_client(
+    network: &Network,
+    user_agent: &str,
+) -> Result<reqwest::Client, SourceError> {
     let mut tls = ClientConfig::clone(&network.tls);
     let proxy = network.proxy.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -163,5 +180,7 @@ pub(super) fn build_client(network: &Network, user_agent: &str) -> Result<reqwes
         .no_proxy()
         .proxy(reqwest::Proxy::custom(move |url| proxy.proxy_for(url).cloned()))
         .build()
-        .map_err(|error| invalid_error(format!("Error creating http client: {}", plain_cause(error))))
+        .map_err(|error| {
+            invalid_error(format!("Error creating http client: {}", plain_cause(error)))
+        })
 }

@@ -57,7 +57,12 @@ impl RequestRoute {
 
     /// Explains a status for a URL with this scheme, and what to do about it. The response may
     /// come from a proxy in between.
-    pub(super) fn describe_refusal(&self, status: StatusCode, scheme: &str, has_login: bool) -> String {
+    pub(super) fn describe_refusal(
+        &self,
+        status: StatusCode,
+        scheme: &str,
+        has_login: bool,
+    ) -> String {
         let (shown, code) = (&self.shown, status.as_u16());
         let text = match code {
             407 => {
@@ -66,16 +71,24 @@ impl RequestRoute {
                     "the proxy {proxy} requires a user name and a password (407): set {scheme}_proxy to http://NAME:PASSWORD@HOST:PORT"
                 );
             }
-            400 if scheme == "http" => format!("{shown} answers {}: is it https://?", status_text(status)),
+            400 if scheme == "http" => {
+                format!("{shown} answers {}: is it https://?", status_text(status))
+            }
             401 if has_login => {
                 format!("{shown} does not accept the user name and the password (401): check them")
             }
             401 => {
-                format!("{shown} requires a user name and a password (401): give --user and --password-file")
+                format!(
+                    "{shown} requires a user name and a password (401): give --user and --password-file"
+                )
             }
-            403 => format!("{shown} denies access (403): does it need a login, or has a signed URL expired?"),
+            403 => format!(
+                "{shown} denies access (403): does it need a login, or has a signed URL expired?"
+            ),
             404 | 410 => format!("{shown} does not exist ({code}): is the address right?"),
-            408 | 429 | 500..=599 => format!("{shown} answers {}: try again later", status_text(status)),
+            408 | 429 | 500..=599 => {
+                format!("{shown} answers {}: try again later", status_text(status))
+            }
             _ => format!("{shown} answers {}: check the address", status_text(status)),
         };
         match &self.proxy {
@@ -150,10 +163,14 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
     };
     Some(match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "its certificate is not signed by a trusted authority; --ca-dir DIR adds authorities".to_owned()
+            "its certificate is not signed by a trusted authority; --ca-dir DIR adds authorities"
+                .to_owned()
         }
         Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
-            format!("its certificate expired on {}: is the clock of this machine right?", date(*not_after))
+            format!(
+                "its certificate expired on {}: is the clock of this machine right?",
+                date(*not_after)
+            )
         }
         Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
             format!(
@@ -161,7 +178,9 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
                 date(*not_before)
             )
         }
-        Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            presented, ..
+        }) => {
             let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name));
             let names = names.collect::<Vec<_>>().join(", ");
             format!("its certificate is for {names}: is the address right?")
@@ -220,5 +239,9 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
     let kind = if error.is_connect() { SourceErrorKind::Connect } else { SourceErrorKind::Io };
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
     let error = SourceError::new(kind, message);
-    if is_final { AttemptError::Final(error) } else { AttemptError::Transient { error, retry_after: None } }
+    if is_final {
+        AttemptError::Final(error)
+    } else {
+        AttemptError::Transient { error, retry_after: None }
+    }
 }

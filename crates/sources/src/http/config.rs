@@ -85,13 +85,16 @@ impl HttpConfig {
 /// Parses an absolute HTTP or HTTPS URL.
 pub(crate) fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
     let refused = |reason: &dyn fmt::Display| {
-        let message = format!("unable to parse endpoint \"{}\": {reason}", redact_endpoint(endpoint));
+        let message =
+            format!("unable to parse endpoint \"{}\": {reason}", redact_endpoint(endpoint));
         invalid_error(message)
     };
     let url = Url::parse(endpoint).map_err(|error| refused(&error))?;
     match url.scheme() {
         "http" | "https" => Ok(url),
-        other => Err(refused(&format!("unsupported protocol scheme \"{other}\", use http or https"))),
+        other => {
+            Err(refused(&format!("unsupported protocol scheme \"{other}\", use http or https")))
+        }
     }
 }
 
@@ -107,7 +110,9 @@ mod tests {
 
     #[test]
     fn secrets_in_an_endpoint_are_not_printed() {
-        for endpoint in ["ftp://u:secret@host/disk?secret", "u:secret@host", "http://u:secret@ho st/"] {
+        for endpoint in
+            ["ftp://u:secret@host/disk?secret", "u:secret@host", "http://u:secret@ho st/"]
+        {
             let message = parse_endpoint(endpoint).unwrap_err().to_string();
             assert!(message.starts_with("unable to parse endpoint \""), "{message}");
             assert!(!message.contains("secret"), "{message}");

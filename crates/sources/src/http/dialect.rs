@@ -77,8 +77,10 @@ pub enum RefusalVerdict {
 /// are responses to our own conditions.
 pub(super) fn is_refusal(response: &Response) -> bool {
     let status = response.status();
-    let is_ours = matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE);
-    let leads_elsewhere = status.is_redirection() && response.headers().contains_key(header::LOCATION);
+    let is_ours =
+        matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE);
+    let leads_elsewhere =
+        status.is_redirection() && response.headers().contains_key(header::LOCATION);
     !status.is_success() && !is_ours && !leads_elsewhere
 }
 
@@ -102,7 +104,8 @@ pub(super) async fn judge_response(
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
-    let refusal = RefusedRequest { url, status: parts.status, headers: &parts.headers, body: &text };
+    let refusal =
+        RefusedRequest { url, status: parts.status, headers: &parts.headers, body: &text };
     let verdict = dialect.judge_refusal(refusal).await;
     let response = http::Response::from_parts(parts, Bytes::from(text));
     Ok((verdict, Response::from(response)))

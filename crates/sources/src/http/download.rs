@@ -36,7 +36,11 @@ struct DownloadConnection {
 impl<'a> HttpDownload<'a> {
     /// Reads the object from `position` to its end. `response`, if given, is a fresh 200 with the
     /// whole object.
-    pub(super) fn from_position(object: &'a HttpObject, position: u64, response: Option<Response>) -> Self {
+    pub(super) fn from_position(
+        object: &'a HttpObject,
+        position: u64,
+        response: Option<Response>,
+    ) -> Self {
         Self {
             object,
             position,
@@ -80,7 +84,10 @@ impl<'a> HttpDownload<'a> {
         }
     }
 
-    async fn try_next(&mut self, attempts: &mut RetryAttempts<'_>) -> Result<Option<Bytes>, AttemptError> {
+    async fn try_next(
+        &mut self,
+        attempts: &mut RetryAttempts<'_>,
+    ) -> Result<Option<Bytes>, AttemptError> {
         let client = &self.object.client;
         if self.connection.is_none() {
             let limit = attempts.wait_limit();
@@ -100,7 +107,8 @@ impl<'a> HttpDownload<'a> {
                 return self.check_end().map(|()| None);
             };
             if connection.repeated > 0 {
-                let known = usize::try_from(connection.repeated).unwrap_or(usize::MAX).min(chunk.len());
+                let known =
+                    usize::try_from(connection.repeated).unwrap_or(usize::MAX).min(chunk.len());
                 // Drop the repeated bytes. Requesting a range cannot help: the server ignored the
                 // range, which caused the repetition.
                 drop(chunk.split_to(known));
@@ -151,7 +159,9 @@ impl<'a> HttpDownload<'a> {
         match response.status() {
             StatusCode::PARTIAL_CONTENT => self.accept_partial_response(response).map(Some),
             StatusCode::OK => self.accept_full_response(response).map(Some),
-            StatusCode::PRECONDITION_FAILED => Err(AttemptError::Final(self.object.precondition_error())),
+            StatusCode::PRECONDITION_FAILED => {
+                Err(AttemptError::Final(self.object.precondition_error()))
+            }
             StatusCode::RANGE_NOT_SATISFIABLE => self.beyond_the_end(&response).map(|()| None),
             status => Err(AttemptError::from_status(206, status, response.headers())),
         }
@@ -168,7 +178,10 @@ impl<'a> HttpDownload<'a> {
     }
 
     /// Accepts a 206, which must contain exactly the requested bytes of exactly this object.
-    fn accept_partial_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
+    fn accept_partial_response(
+        &mut self,
+        response: Response,
+    ) -> Result<DownloadConnection, AttemptError> {
         let answered = ContentRange::from_headers(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = ObjectIdentity::from_headers(response.headers(), total);
@@ -188,7 +201,9 @@ impl<'a> HttpDownload<'a> {
                 let message = format!(
                     "the server was asked for bytes {} to {end} and answered with Content-Range {:?}",
                     self.position,
-                    range.map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default(),
+                    range
+                        .map(|value| String::from_utf8_lossy(value.as_bytes()))
+                        .unwrap_or_default(),
                 );
                 Err(AttemptError::new_final(SourceErrorKind::Io, message))
             }
@@ -197,7 +212,10 @@ impl<'a> HttpDownload<'a> {
 
     /// Handles a 200 although a range was requested: the object has changed, or the server does
     /// not support ranges.
-    fn accept_full_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
+    fn accept_full_response(
+        &mut self,
+        response: Response,
+    ) -> Result<DownloadConnection, AttemptError> {
         let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
         self.object.check_identity(&identity).map_err(AttemptError::Final)?;
         // Without proof, the rest may belong to another version, and the disk would be made of two
@@ -228,7 +246,8 @@ impl<'a> HttpDownload<'a> {
             self.complete = true;
             return Ok(());
         }
-        let was = self.end.map_or_else(|| format!("at least {}", self.position), |end| end.to_string());
+        let was =
+            self.end.map_or_else(|| format!("at least {}", self.position), |end| end.to_string());
         let is = total.map_or_else(|| "shorter".to_owned(), |total| total.to_string());
         Err(AttemptError::Final(changed_error("length", &was, &is)))
     }

@@ -40,7 +40,9 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, Sou
 pub fn read_secret_headers(dir: &Path) -> Result<Vec<ExtraHeader>, SourceError> {
     let mut headers = Vec::new();
     match collect_headers(dir, &mut headers) {
-        Err(HeaderFileError::Io(error)) if error.kind() == io::ErrorKind::NotFound && !dir.exists() => {
+        Err(HeaderFileError::Io(error))
+            if error.kind() == io::ErrorKind::NotFound && !dir.exists() =>
+        {
             Ok(headers)
         }
         Err(HeaderFileError::Io(error)) => Err(invalid_error(format!(
@@ -87,7 +89,8 @@ fn collect_headers(dir: &Path, headers: &mut Vec<ExtraHeader>) -> Result<(), Hea
 fn read_line(path: &Path) -> io::Result<String> {
     let length = fs::metadata(path)?.len();
     if length > LINE_LIMIT_BYTES {
-        let message = format!("{} holds {length} bytes, the limit is {LINE_LIMIT_BYTES}", path.display());
+        let message =
+            format!("{} holds {length} bytes, the limit is {LINE_LIMIT_BYTES}", path.display());
         return Err(io::Error::other(message));
     }
     // Editors and `echo` end a file with a newline, which would make the header invalid.
@@ -144,7 +147,10 @@ mod tests {
         symlink("..data/token", mount.join("token")).unwrap();
         fs::write(mount.join("other"), "X-Other: two\r\n").unwrap();
         let headers = read_secret_headers(dir.path()).unwrap();
-        assert_eq!(headers.iter().map(pair).collect::<Vec<_>>(), [("x-other", "two"), ("x-token", "one")]);
+        assert_eq!(
+            headers.iter().map(pair).collect::<Vec<_>>(),
+            [("x-other", "two"), ("x-token", "one")]
+        );
         assert!(headers.iter().all(|header| header.value.is_sensitive()));
     }
 
@@ -165,6 +171,8 @@ mod tests {
         fs::write(dir.path().join("long"), &line).unwrap();
         assert_eq!(read_secret_headers(dir.path()).unwrap().len(), 1);
         fs::write(dir.path().join("long"), line + "a").unwrap();
-        assert!(read_secret_headers(dir.path()).unwrap_err().to_string().contains("the limit is 65536"));
+        assert!(
+            read_secret_headers(dir.path()).unwrap_err().to_string().contains("the limit is 65536")
+        );
     }
 }

@@ -57,7 +57,9 @@ impl ObjectIdentity {
             Some(later.encoding_name().to_owned()),
         )?;
         match (&self.etag, &later.etag) {
-            (Some(was), Some(is)) => check_equal("ETag", Some(opaque_tag(was)), Some(opaque_tag(is))),
+            (Some(was), Some(is)) => {
+                check_equal("ETag", Some(opaque_tag(was)), Some(opaque_tag(is)))
+            }
             _ => {
                 let text = |value: &Option<HeaderValue>| value.as_ref().map(opaque_tag);
                 check_equal("Last-Modified", text(&self.last_modified), text(&later.last_modified))
@@ -150,8 +152,9 @@ impl ContentRange {
         }
         let (first, last) = part.split_once('-')?;
         let (first, last) = (parse_digits(first)?, parse_digits(last)?);
-        let end =
-            last.checked_add(1).filter(|end| first < *end && total.is_none_or(|total| *end <= total))?;
+        let end = last
+            .checked_add(1)
+            .filter(|end| first < *end && total.is_none_or(|total| *end <= total))?;
         Some(Self { part: Some(first..end), total })
     }
 }
@@ -201,7 +204,9 @@ mod tests {
     fn a_difference_is_reported_with_both_values() {
         let first = identity(&[(header::ETAG, "\"a\"")], 100);
         assert!(first.check_unchanged(&identity(&[(header::ETAG, "\"a\"")], 100)).is_ok());
-        assert!(first.check_unchanged(&ObjectIdentity::from_headers(&HeaderMap::new(), None)).is_ok());
+        assert!(
+            first.check_unchanged(&ObjectIdentity::from_headers(&HeaderMap::new(), None)).is_ok()
+        );
         for (later, words) in [
             (identity(&[(header::ETAG, "\"b\"")], 100), "ETag was \"a\" and is \"b\" now"),
             (identity(&[(header::ETAG, "\"a\"")], 99), "length was 100 and is 99 now"),
@@ -215,7 +220,8 @@ mod tests {
 
     #[test]
     fn content_encodings_are_joined_and_identity_is_ignored() {
-        for (value, expected) in [("identity", None), ("GZIP", Some("gzip")), ("gzip , br", Some("gzip, br"))]
+        for (value, expected) in
+            [("identity", None), ("GZIP", Some("gzip")), ("gzip , br", Some("gzip, br"))]
         {
             let identity = identity(&[(header::CONTENT_ENCODING, value)], 1);
             assert_eq!(identity.encoding(), expected);

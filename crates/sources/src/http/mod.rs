@@ -115,10 +115,11 @@ impl HttpSource {
         let object = &self.object;
         let part = object.range_request(0, Some(1))?;
         let limit = PROBE_LIMIT.min(object.retry_policy().idle_limit());
-        let response =
-            with_time_limit(limit, object.get(Some(&part))).await.map_err(AttemptError::into_error)?;
-        let (answered, total) =
-            ContentRange::from_headers(response.headers()).map_or((None, None), |r| (r.part, r.total));
+        let response = with_time_limit(limit, object.get(Some(&part)))
+            .await
+            .map_err(AttemptError::into_error)?;
+        let (answered, total) = ContentRange::from_headers(response.headers())
+            .map_or((None, None), |r| (r.part, r.total));
         let later = ObjectIdentity::from_headers(response.headers(), total);
         let is_part = response.status() == StatusCode::PARTIAL_CONTENT && answered == Some(0..1);
         Ok(is_part && object.check_identity(&later).is_ok())
@@ -145,7 +146,10 @@ impl Source for HttpSource {
         let refused = header_text(&self.headers, header::ACCEPT_RANGES)
             .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
         let object = &self.object;
-        if refused || !object.is_recognizable() || object.identity.length.is_none_or(|length| length == 0) {
+        if refused
+            || !object.is_recognizable()
+            || object.identity.length.is_none_or(|length| length == 0)
+        {
             return false;
         }
         *self.is_ranged.get_or_init(|| {
@@ -161,7 +165,9 @@ impl Source for HttpSource {
         // Several connections and holes need ranges. With one connection, the test can wait until
         // an image needs them.
         let is_ranged = match self.object.connection_count() {
-            1 if self.object.data_regions().is_none() => self.is_ranged.get().copied().unwrap_or(false),
+            1 if self.object.data_regions().is_none() => {
+                self.is_ranged.get().copied().unwrap_or(false)
+            }
             _ => self.is_ranged(),
         };
         Ok(Box::new(RemoteBody::new(Arc::clone(&self.object), first, is_ranged)))
@@ -220,9 +226,13 @@ pub(crate) fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Optio
 fn warn_about(response: &Response, identity: &ObjectIdentity) {
     let content_type = header_text(response.headers(), header::CONTENT_TYPE);
     if let Some(content_type) = content_type.filter(|text| text.starts_with("text/")) {
-        tracing::warn!("Unexpected content type '{content_type}'. Content might not be a KubeVirt image.");
+        tracing::warn!(
+            "Unexpected content type '{content_type}'. Content might not be a KubeVirt image."
+        );
     }
     if identity.length.is_none() && !response.headers().contains_key(header::TRANSFER_ENCODING) {
-        tracing::warn!("the server announces no length: an interrupted transfer looks like a complete one");
+        tracing::warn!(
+            "the server announces no length: an interrupted transfer looks like a complete one"
+        );
     }
 }

@@ -55,7 +55,10 @@ impl HttpObject {
         let (response, url) = self.client.follow_redirects(&location, part).await?;
         let expired = matches!(response.status().as_u16(), 401 | 403 | 404 | 410);
         let (response, url) = if expired && location != *self.client.start_url() {
-            tracing::info!("{} from the redirect's target, asking the endpoint again", response.status());
+            tracing::info!(
+                "{} from the redirect's target, asking the endpoint again",
+                response.status()
+            );
             self.client.follow_redirects(self.client.start_url(), part).await?
         } else {
             (response, url)
@@ -69,9 +72,14 @@ impl HttpObject {
 
     /// Creates the request for the bytes from `start` on. Fails if parts of this object cannot be
     /// joined safely.
-    pub(super) fn range_request(&self, start: u64, end: Option<u64>) -> Result<ObjectRange, SourceError> {
+    pub(super) fn range_request(
+        &self,
+        start: u64,
+        end: Option<u64>,
+    ) -> Result<ObjectRange, SourceError> {
         let condition = self.condition_header();
-        if condition.is_none() && !self.is_checked && self.continuity != ContinuityProof::Immutable {
+        if condition.is_none() && !self.is_checked && self.continuity != ContinuityProof::Immutable
+        {
             let message = format!(
                 "the transfer broke after {start} bytes and cannot be resumed: the server gives neither a strong ETag nor a usable \
                  Last-Modified, so the rest might belong to another object. Start the import again, or give a checksum"
@@ -102,7 +110,9 @@ impl HttpObject {
     pub(super) fn check_identity(&self, later: &ObjectIdentity) -> Result<(), SourceError> {
         match self.continuity {
             ContinuityProof::Immutable => self.identity.check_length(later),
-            ContinuityProof::IfRange | ContinuityProof::IfMatch => self.identity.check_unchanged(later),
+            ContinuityProof::IfRange | ContinuityProof::IfMatch => {
+                self.identity.check_unchanged(later)
+            }
         }
     }
 

@@ -46,7 +46,9 @@ impl IntegrityGuarantee {
     /// Logs a warning if TLS no longer protects the bytes.
     pub(crate) fn warn_downgrade(&self) {
         if let Self::LeftToDigest { from, to } = self {
-            tracing::warn!("{from} leads to {to}, without TLS: only the checksum protects the image");
+            tracing::warn!(
+                "{from} leads to {to}, without TLS: only the checksum protects the image"
+            );
         }
     }
 }
@@ -61,12 +63,15 @@ mod tests {
             let url = |text: &str| Url::parse(text).unwrap();
             keeps_promise(&url(start), &url(to), is_checked)
         };
-        for (start, to) in
-            [("https://a/x", "https://b/y"), ("http://a/x", "http://b/y"), ("http://a/x", "https://b/y")]
-        {
+        for (start, to) in [
+            ("https://a/x", "https://b/y"),
+            ("http://a/x", "http://b/y"),
+            ("http://a/x", "https://b/y"),
+        ] {
             assert_eq!(check(start, to, false).unwrap(), IntegrityGuarantee::Kept, "{start} {to}");
         }
-        let error = check("https://u:pw@a/x?secret", "http://b:81/ticket", false).unwrap_err().to_string();
+        let error =
+            check("https://u:pw@a/x?secret", "http://b:81/ticket", false).unwrap_err().to_string();
         assert!(error.starts_with("https://a leads to http://b:81, without TLS"), "{error}");
         assert!(matches!(
             check("https://a/x", "http://127.0.0.1/y", true).unwrap(),

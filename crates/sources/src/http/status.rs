@@ -14,7 +14,8 @@ impl AttemptError {
     /// final.
     pub(super) fn from_status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
         let code = status.as_u16();
-        let message = format!("expected status code {expected}, got {code}. Status: {}", status_text(status));
+        let message =
+            format!("expected status code {expected}, got {code}. Status: {}", status_text(status));
         let error = SourceError::new(SourceErrorKind::Status(code), message);
         Self::from_response(error, is_transient_status(status), headers)
     }
@@ -49,7 +50,8 @@ pub(super) fn passes_soon(error: &SourceError) -> bool {
 
 /// True for the statuses of overload and of failures behind a gateway.
 pub(crate) fn is_transient_status(status: StatusCode) -> bool {
-    status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
+    status.is_server_error()
+        || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
 /// Returns the pause that the server asks for, counted from now.
@@ -72,7 +74,8 @@ mod tests {
 
     #[test]
     fn temporary_statuses_are_told_from_permanent_ones() {
-        for (code, passes) in [(404, false), (403, false), (408, true), (429, true), (500, true), (503, true)]
+        for (code, passes) in
+            [(404, false), (403, false), (408, true), (429, true), (500, true), (503, true)]
         {
             let status = StatusCode::from_u16(code).unwrap();
             let failure = AttemptError::from_status(206, status, &HeaderMap::new());

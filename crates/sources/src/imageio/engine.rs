@@ -49,7 +49,11 @@ impl OvirtSession {
 
     /// Finds the snapshot `snapshot` of a disk. The newest state is not a separate snapshot: it is
     /// the active image of the disk.
-    async fn snapshot_of(&self, disk_id: &str, snapshot: &str) -> Result<TransferSubject, SourceError> {
+    async fn snapshot_of(
+        &self,
+        disk_id: &str,
+        snapshot: &str,
+    ) -> Result<TransferSubject, SourceError> {
         let disk = self.get_disk(disk_id).await?;
         let domains = disk.child("storage_domains");
         let domains: Vec<&str> = domains
@@ -68,7 +72,10 @@ impl OvirtSession {
         for domain in domains {
             let path = format!("storagedomains/{}/disksnapshots", path_segment(domain)?);
             let snapshots = self.call_api(Method::GET, &path, None).await?;
-            if snapshots.children_named("disk_snapshot").any(|found| found.id.as_deref() == Some(snapshot)) {
+            if snapshots
+                .children_named("disk_snapshot")
+                .any(|found| found.id.as_deref() == Some(snapshot))
+            {
                 return Ok(TransferSubject::Snapshot(snapshot.to_owned()));
             }
         }

@@ -43,7 +43,9 @@ pub(super) fn parse_extents(text: &[u8]) -> Result<Vec<ImageIoExtent>, SourceErr
         let ImageIoExtent { start, length, zero } = extent;
         let end = described_bytes(&merged);
         if start != end || length == 0 || start.checked_add(length).is_none() {
-            return Err(wrong(format!("one of {length} bytes begins at byte {start}, expected {end}")));
+            return Err(wrong(format!(
+                "one of {length} bytes begins at byte {start}, expected {end}"
+            )));
         }
         // Join neighbours, because the server splits extents at cluster boundaries.
         match merged.last_mut() {

@@ -27,16 +27,19 @@ pub(super) async fn read_extents(
         features: Vec<String>,
     }
     let agent = HttpAgent::new(network, USER_AGENT)?;
-    let options = agent.send_patiently(|| agent.build_request(Method::OPTIONS, url.clone()), 1 << 20).await?;
-    let knows = serde_json::from_slice(&options.body)
-        .is_ok_and(|options: ImageIoOptions| options.features.iter().any(|feature| feature == "extents"));
+    let options =
+        agent.send_patiently(|| agent.build_request(Method::OPTIONS, url.clone()), 1 << 20).await?;
+    let knows = serde_json::from_slice(&options.body).is_ok_and(|options: ImageIoOptions| {
+        options.features.iter().any(|feature| feature == "extents")
+    });
     if !options.status.is_success() || !knows {
         return Ok(None);
     }
     let mut list = url.clone();
     list.set_path(&format!("{}/extents", url.path().trim_end_matches('/')));
-    let answer =
-        agent.send_patiently(|| agent.build_request(Method::GET, list.clone()), MAX_LIST_BYTES).await;
+    let answer = agent
+        .send_patiently(|| agent.build_request(Method::GET, list.clone()), MAX_LIST_BYTES)
+        .await;
     let answer = match answer {
         // Extents only save reading, so a list that is too long is not an error.
         Err(error) if error.kind() == SourceErrorKind::Length => {

@@ -58,7 +58,8 @@ impl ImageIoSource {
         network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
         // The stop token does not cancel this: a transfer that has begun has to be ended.
-        let transfer = network.handle.block_on(begin_transfer(api, disk_id, checkpoints, network))?;
+        let transfer =
+            network.handle.block_on(begin_transfer(api, disk_id, checkpoints, network))?;
         let url = transfer.data_url.clone();
         keeps_promise(api, &url, network.is_checked)?.warn_downgrade();
         let extents = match transfer.format {
@@ -166,7 +167,8 @@ mod tests {
 
     #[test]
     fn an_address_must_name_engine_and_disk() {
-        let (api, disk) = disk_of_engine("ovirt+https://engine/ovirt-engine/api/disks/4a-b").unwrap();
+        let (api, disk) =
+            disk_of_engine("ovirt+https://engine/ovirt-engine/api/disks/4a-b").unwrap();
         assert_eq!((api.as_str(), disk.as_str()), ("https://engine/ovirt-engine/api", "4a-b"));
         for address in [
             "ovirt+https://engine/api",

@@ -50,7 +50,9 @@ impl From<OvirtError> for SourceError {
 pub(crate) fn require_credentials(
     given: Option<&BasicCredentials>,
 ) -> Result<&BasicCredentials, SourceError> {
-    given.ok_or_else(|| invalid_error("oVirt needs a user name and a password, such as admin@internal"))
+    given.ok_or_else(|| {
+        invalid_error("oVirt needs a user name and a password, such as admin@internal")
+    })
 }
 
 impl OvirtSession {
@@ -62,8 +64,12 @@ impl OvirtSession {
         }
         let credentials = require_credentials(network.credentials.as_ref())?.clone();
         network.policy.check_secret_target("the password of the oVirt engine", &api)?;
-        let session =
-            Self { token: Mutex::default(), agent: HttpAgent::new(network, USER_AGENT)?, api, credentials };
+        let session = Self {
+            token: Mutex::default(),
+            agent: HttpAgent::new(network, USER_AGENT)?,
+            api,
+            credentials,
+        };
         session.log_in().await?;
         Ok(session)
     }
@@ -107,7 +113,9 @@ impl OvirtSession {
                     StatusCode::NOT_FOUND => {
                         format!("{host} is not an oVirt engine ({reason}): check the address")
                     }
-                    _ => format!("{host}: {message}: check --user (NAME@PROFILE) and --password-file"),
+                    _ => format!(
+                        "{host}: {message}: check --user (NAME@PROFILE) and --password-file"
+                    ),
                 };
                 Err(SourceError::new(kind, message).with_plain_words(&words))
             }
@@ -144,7 +152,11 @@ impl OvirtSession {
     ) -> Result<XmlElement, SourceError> {
         self.try_call(method, path, body).await?.map_err(|fault| {
             let error = SourceError::from(fault);
-            SourceError::with_context(error.kind(), format_args!("the engine's answer to {path:?}"), error)
+            SourceError::with_context(
+                error.kind(),
+                format_args!("the engine's answer to {path:?}"),
+                error,
+            )
         })
     }
 
@@ -180,7 +192,9 @@ impl OvirtSession {
                 .header(header::ACCEPT, "application/xml")
                 .bearer_auth(&token);
             match body {
-                Some(xml) => request.header(header::CONTENT_TYPE, "application/xml").body(xml.to_owned()),
+                Some(xml) => {
+                    request.header(header::CONTENT_TYPE, "application/xml").body(xml.to_owned())
+                }
                 None => request,
             }
         };
@@ -211,7 +225,9 @@ impl OvirtSession {
 fn parse_fault(status: StatusCode, document: Option<&XmlElement>) -> OvirtError {
     let said = document.map(|fault| (fault.text_of("reason"), fault.text_of("detail")));
     let text = match said {
-        Some((Some(reason), Some(detail))) => format!("{}: {}", plain_line(reason), plain_line(detail)),
+        Some((Some(reason), Some(detail))) => {
+            format!("{}: {}", plain_line(reason), plain_line(detail))
+        }
         Some((Some(text), None) | (None, Some(text))) => plain_line(text),
         Some((None, None)) | None => status_text(status),
     };

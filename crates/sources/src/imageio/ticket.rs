@@ -79,8 +79,9 @@ impl Drop for TicketKeeper {
 async fn touch_ticket(data: &HttpConfig) {
     let touched = async {
         let agent = HttpAgent::new(&data.network, &data.user_agent)?;
-        let request =
-            agent.build_request(http::Method::GET, data.url.clone()).header(http::header::RANGE, TOUCH_RANGE);
+        let request = agent
+            .build_request(http::Method::GET, data.url.clone())
+            .header(http::header::RANGE, TOUCH_RANGE);
         agent.send(request, 1 << 10).await
     };
     if let Err(error) = touched.await {

@@ -87,7 +87,9 @@ impl ImageTransfer {
         let finding = with_lookup_limit(shared.session.find_subject(disk_id, checkpoints));
         let found = network.unless_stopped(finding).await;
         let begun = match found {
-            Ok(subject) => shared.begin_transfer(&transfer_request(&subject, format), &network).await,
+            Ok(subject) => {
+                shared.begin_transfer(&transfer_request(&subject, format), &network).await
+            }
             Err(error) => Err(error),
         };
         match begun {
@@ -134,12 +136,17 @@ impl ActiveTransfer {
     }
 
     /// Requests the transfer, repeatedly while the disk is locked.
-    async fn request_transfer(&self, request: &str, network: &Network) -> Result<XmlElement, SourceError> {
+    async fn request_transfer(
+        &self,
+        request: &str,
+        network: &Network,
+    ) -> Result<XmlElement, SourceError> {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
             // The stop token does not cancel this: the response identifies the transfer that will
             // have to be ended.
-            let answer = self.session.try_call(Method::POST, "imagetransfers", Some(request)).await?;
+            let answer =
+                self.session.try_call(Method::POST, "imagetransfers", Some(request)).await?;
             match answer {
                 Ok(transfer) => {
                     let Some(id) = &transfer.id else {
@@ -161,7 +168,8 @@ impl ActiveTransfer {
                 }
                 Err(fault) => {
                     let kind = SourceErrorKind::Status(fault.status.as_u16());
-                    let message = format!("the engine does not start an image transfer: {}", fault.text);
+                    let message =
+                        format!("the engine does not start an image transfer: {}", fault.text);
                     return Err(SourceError::new(kind, message));
                 }
             }
@@ -194,9 +202,13 @@ impl ActiveTransfer {
     /// Ends the transfer and the session. Failures are logged, and the rest is left to the
     /// engine's own timeout.
     async fn shut_down(&self) {
-        if self.segment.get().is_some() && tokio::time::timeout(END_LIMIT, self.end_transfer()).await.is_err()
+        if self.segment.get().is_some()
+            && tokio::time::timeout(END_LIMIT, self.end_transfer()).await.is_err()
         {
-            tracing::warn!("image transfer {} does not finish, leaving it to the engine", self.transfer_id());
+            tracing::warn!(
+                "image transfer {} does not finish, leaving it to the engine",
+                self.transfer_id()
+            );
         }
         tokio::time::timeout(END_PAUSE, self.session.close()).await.ok();
     }
@@ -206,7 +218,9 @@ impl ActiveTransfer {
             match self.try_end().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::debug!("cannot end image transfer {}: {error}", self.transfer_id()),
+                Err(error) => {
+                    tracing::debug!("cannot end image transfer {}: {error}", self.transfer_id())
+                }
             }
             sleep(END_PAUSE).await;
         }
@@ -221,7 +235,11 @@ impl ActiveTransfer {
             Err(fault) => return Err(fault.into()),
         };
         let phase = transfer.text_of("phase").unwrap_or("unknown");
-        tracing::debug!("ending image transfer {} in phase {}", self.transfer_id(), plain_line(phase));
+        tracing::debug!(
+            "ending image transfer {} in phase {}",
+            self.transfer_id(),
+            plain_line(phase)
+        );
         match phase {
             "transferring" => self.post_action("finalize").await.map(|()| true),
             "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {

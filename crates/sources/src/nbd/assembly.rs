@@ -57,7 +57,8 @@ impl ReadAssembly {
     /// its range. The part must lie within the requested range and must not have arrived before.
     pub(super) fn check_part(&self, offset: u64, length: u64) -> Result<Range<u64>, NbdViolation> {
         let end = offset.checked_add(length);
-        let Some(end) = end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
+        let Some(end) =
+            end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
         else {
             return Err(NbdViolation(format!(
                 "{length} bytes at offset {offset} do not belong to a read of {} bytes at offset {}",
@@ -67,7 +68,9 @@ impl ReadAssembly {
         };
         let twice = self.arrived.iter().any(|part| part.start < end && offset < part.end);
         if twice {
-            return Err(NbdViolation(format!("some of the {length} bytes at offset {offset} arrive twice")));
+            return Err(NbdViolation(format!(
+                "some of the {length} bytes at offset {offset} arrive twice"
+            )));
         }
         Ok(offset..end)
     }
@@ -104,7 +107,8 @@ impl ReadAssembly {
             Some(after) if after.start == part.end => after.start = part.start,
             _ => self.arrived.insert(at, part),
         }
-        if let (Some(this), Some(next)) = (self.arrived.get(at).cloned(), self.arrived.get(at + 1).cloned())
+        if let (Some(this), Some(next)) =
+            (self.arrived.get(at).cloned(), self.arrived.get(at + 1).cloned())
             && this.end == next.start
         {
             self.arrived[at].end = next.end;

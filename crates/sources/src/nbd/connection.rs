@@ -92,10 +92,12 @@ impl InflightRequest {
             return Some(Ok(ReplyEvent::Refused { what, error }));
         }
         Some(match &mut self.answer {
-            PendingReply::Read(assembly) if assembly.is_complete() => Ok(match assembly.pop_chunk() {
-                Some((offset, bytes)) => ReplyEvent::Data(offset, bytes),
-                None => ReplyEvent::ReadDone,
-            }),
+            PendingReply::Read(assembly) if assembly.is_complete() => {
+                Ok(match assembly.pop_chunk() {
+                    Some((offset, bytes)) => ReplyEvent::Data(offset, bytes),
+                    None => ReplyEvent::ReadDone,
+                })
+            }
             PendingReply::Read(_) => {
                 Err(NbdViolation(format!("bytes are missing in the {}", self.request_text())))
             }
@@ -264,7 +266,10 @@ impl NbdConnection {
             wire::REPLY_TYPE_NONE if chunk.length == 0 && chunk.done => {}
             kind if kind & wire::REPLY_FLAG_ERROR != 0 => self.receive_error(chunk).await?,
             kind => {
-                return Err(violation_error(format!("a chunk of type {kind} and {} bytes", chunk.length)));
+                return Err(violation_error(format!(
+                    "a chunk of type {kind} and {} bytes",
+                    chunk.length
+                )));
             }
         }
         self.finish_reply(chunk.cookie, chunk.done).map_err(AttemptError::from)
@@ -286,12 +291,16 @@ impl NbdConnection {
     /// Receives a chunk for a hole: offset (u64), length (u32).
     async fn receive_hole(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         if chunk.length != 12 {
-            return Err(violation_error(format!("a hole chunk of {} bytes, expected 12", chunk.length)));
+            return Err(violation_error(format!(
+                "a hole chunk of {} bytes, expected 12",
+                chunk.length
+            )));
         }
         let mut payload = [0; 12];
         self.read_bytes(&mut payload).await?;
         let mut fields = MessageFields(&payload);
-        let (offset, length) = (fields.read_u64().unwrap_or_default(), fields.read_u32().unwrap_or_default());
+        let (offset, length) =
+            (fields.read_u64().unwrap_or_default(), fields.read_u32().unwrap_or_default());
         let assembly = self.find_request(chunk.cookie).and_then(InflightRequest::assembly_mut)?;
         let hole = assembly.check_part(offset, length.into())?;
         assembly.mark_received(hole).map_err(AttemptError::from)
@@ -359,7 +368,8 @@ impl NbdConnection {
             return Ok(());
         };
         let (cookie, last) = (*cookie, *last);
-        let assembly = find_inflight(&mut self.flights, cookie).and_then(InflightRequest::assembly_mut)?;
+        let assembly =
+            find_inflight(&mut self.flights, cookie).and_then(InflightRequest::assembly_mut)?;
         let room = assembly.part_buffer(left);
         let count = match self.stream.read(room).await {
             Ok(0) => return Err(connection_error(&io::ErrorKind::UnexpectedEof.into())),

@@ -167,7 +167,12 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
 
     /// Returns the part of `bytes`, which begin at `offset`, that is wanted next. The rest is
     /// surplus, because whole blocks were requested.
-    fn hand_out(&mut self, offset: u64, bytes: &Bytes, way: Option<&mut NbdPipeline>) -> Option<Bytes> {
+    fn hand_out(
+        &mut self,
+        offset: u64,
+        bytes: &Bytes,
+        way: Option<&mut NbdPipeline>,
+    ) -> Option<Bytes> {
         let wanted = self.todo.front_mut()?;
         let end = offset + bytes.len() as u64;
         let (from, to) = (offset.max(wanted.start), end.min(wanted.end));
@@ -223,8 +228,8 @@ impl NbdPipeline {
     fn new(export: &NbdExport, connection: NbdConnection, sparse: bool, shrunk: u32) -> Self {
         let agreement = connection.agreement();
         let asks = sparse && agreement.allocation.is_some();
-        let longest_read =
-            (export.read_bytes() >> shrunk.min(MAX_SHRUNK)).min(agreement.block_sizes.maximum.into());
+        let longest_read = (export.read_bytes() >> shrunk.min(MAX_SHRUNK))
+            .min(agreement.block_sizes.maximum.into());
         Self {
             plan: ReadPlan::new(export.size, agreement.block_sizes.minimum, longest_read, asks),
             ahead_bytes: export.ahead_bytes(),
@@ -284,7 +289,10 @@ impl NbdPipeline {
     }
 
     /// Returns the next bytes, with their offset; `None` if another event arrived.
-    async fn next_chunk(&mut self, limit: Duration) -> Result<Option<(u64, Bytes)>, NbdDownloadError> {
+    async fn next_chunk(
+        &mut self,
+        limit: Duration,
+    ) -> Result<Option<(u64, Bytes)>, NbdDownloadError> {
         if let Some(QueuedRequest::Zeros(range)) = self.asked.front_mut() {
             let offset = range.start;
             let length = (range.end - offset).min(ZEROS.len() as u64);
@@ -313,11 +321,15 @@ impl NbdPipeline {
             ReplyEvent::Refused { what, error }
                 if matches!(self.asked.front(), Some(QueuedRequest::Status)) =>
             {
-                tracing::info!("the NBD server answers the {what} with {error}: reading everything");
+                tracing::info!(
+                    "the NBD server answers the {what} with {error}: reading everything"
+                );
                 self.asked.pop_front();
                 self.plan.stop_asking();
             }
-            ReplyEvent::Refused { what, error } => return Err(NbdDownloadError::Refused { what, error }),
+            ReplyEvent::Refused { what, error } => {
+                return Err(NbdDownloadError::Refused { what, error });
+            }
         }
         Ok(None)
     }
@@ -325,7 +337,11 @@ impl NbdPipeline {
 
 /// Judges an error of the server, the `times`th in a row. It is transient until there are too
 /// many.
-fn judge_server_error(what: &str, error: &ServerError, times: u32) -> Result<AttemptError, SourceError> {
+fn judge_server_error(
+    what: &str,
+    error: &ServerError,
+    times: u32,
+) -> Result<AttemptError, SourceError> {
     let text = format!("the NBD server answers the {what} with {error}");
     if times == MAX_SERVER_ERRORS {
         let message = format!("{text}, {times} times in a row");

@@ -37,7 +37,8 @@ impl NbdConnector {
             negotiate(stream, &self.uri, &self.network.tls).await
         };
         let connected = with_time_limit(limit, connecting).await;
-        let (stream, agreement) = connected.map_err(|failure| failure.with_context(&self.uri.to_string()))?;
+        let (stream, agreement) =
+            connected.map_err(|failure| failure.with_context(&self.uri.to_string()))?;
         Ok(NbdConnection::new(stream, agreement))
     }
 
@@ -48,7 +49,8 @@ impl NbdConnector {
         // A server that accepts the connection but sends nothing is not an NBD server. It would not
         // send a greeting on the second attempt either.
         let passes = |error: &SourceError| error.kind() != SourceErrorKind::Invalid;
-        let connecting = self.network.retry_first_request(passes, async || self.connect(limit).await);
+        let connecting =
+            self.network.retry_first_request(passes, async || self.connect(limit).await);
         connecting.await
     }
 

@@ -118,7 +118,14 @@ impl ReadPlan {
     /// Creates a plan for an export of `size` bytes, which is read in multiples of `block`. Block
     /// status is used if `asks` is true.
     pub(super) fn new(size: u64, block: u32, longest_read: u64, asks: bool) -> Self {
-        Self { size, block: block.into(), longest_read, asks, known: VecDeque::new(), known_from: 0 }
+        Self {
+            size,
+            block: block.into(),
+            longest_read,
+            asks,
+            known: VecDeque::new(),
+            known_from: 0,
+        }
     }
 
     /// Returns the step for the front of `range`, which must not be empty.
@@ -223,7 +230,9 @@ mod tests {
                     plan.record_extents(asked.start, known.copied().collect());
                 }
                 step => {
-                    let (ReadStep::Read(done) | ReadStep::Zeros(done)) = &step else { unreachable!() };
+                    let (ReadStep::Read(done) | ReadStep::Zeros(done)) = &step else {
+                        unreachable!()
+                    };
                     assert_eq!(done.start, range.start);
                     range.start = done.end;
                     steps.push(step);
@@ -267,10 +276,17 @@ mod tests {
     #[test]
     fn known_extents_are_used_for_the_next_range() {
         let mut plan = plan(1 << 40, 512, 2 * MIB);
-        assert_eq!(plan.next_step(&(0..4 * MIB)), ReadStep::Ask(0..1 << 30), "one window at a time");
+        assert_eq!(
+            plan.next_step(&(0..4 * MIB)),
+            ReadStep::Ask(0..1 << 30),
+            "one window at a time"
+        );
         plan.record_extents(0, extents(&[8 * MIB, 64 * MIB]));
         assert_eq!(plan.next_step(&(12 * MIB..16 * MIB)), ReadStep::Zeros(12 * MIB..16 * MIB));
-        assert_eq!(plan.next_step(&(64 * MIB..65 * MIB)), ReadStep::Ask(64 * MIB..64 * MIB + (1 << 30)));
+        assert_eq!(
+            plan.next_step(&(64 * MIB..65 * MIB)),
+            ReadStep::Ask(64 * MIB..64 * MIB + (1 << 30))
+        );
     }
 
     #[test]
@@ -311,7 +327,11 @@ mod tests {
         // A hole that is not declared to be zeros is data. The last descriptor may extend beyond
         // the range.
         assert_eq!(status(&[(20, 0), (10, 1), (600, 3)]).unwrap(), [data, zeros]);
-        assert_eq!(status(&[(30, 0)]).unwrap(), [data], "an answer may be shorter than the request");
+        assert_eq!(
+            status(&[(30, 0)]).unwrap(),
+            [data],
+            "an answer may be shorter than the request"
+        );
         for wrong in [&[][..], &[(0, 0)], &[(90, 0), (1, 0)], &[(30, 0), (0, 3)]] {
             assert!(status(wrong).is_err(), "{wrong:?}");
         }

@@ -72,7 +72,11 @@ impl NbdSource {
         let connection = network.block_on(server.first_connection())?;
         let agreement = connection.agreement();
         Ok(Self {
-            export: Arc::new(NbdExport { server, size: agreement.size, is_shared: agreement.multi_conn }),
+            export: Arc::new(NbdExport {
+                server,
+                size: agreement.size,
+                is_shared: agreement.multi_conn,
+            }),
             first: Mutex::new(Some(connection)),
             second: Mutex::new(None),
         })
@@ -82,7 +86,8 @@ impl NbdSource {
     /// The ranges must be in order, within the export and not empty. Used in place of
     /// [`Source::open_body`].
     pub(crate) fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn SourceBody> {
-        let selection = ExportSelection { export: Arc::clone(&self.export), ranges: Arc::clone(ranges) };
+        let selection =
+            ExportSelection { export: Arc::clone(&self.export), ranges: Arc::clone(ranges) };
         Box::new(RemoteBody::new(Arc::new(selection), self.first.lock().take(), true))
     }
 
@@ -95,7 +100,8 @@ impl NbdSource {
         if length == 0 {
             return Ok(Bytes::new());
         }
-        let mut download = NbdDownload::new(&self.export, std::iter::once(range), connection.take(), false);
+        let mut download =
+            NbdDownload::new(&self.export, std::iter::once(range), connection.take(), false);
         let bytes = collect_chunks(length, async || download.next().await).await?;
         *connection = download.into_connection().await;
         Ok(bytes)

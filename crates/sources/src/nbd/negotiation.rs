@@ -69,7 +69,8 @@ impl NbdNegotiation {
         let greeting = tokio::time::timeout(GREETING_LIMIT, self.read_bytes(&mut bytes)).await;
         greeting.unwrap_or_else(|_| {
             let seconds = GREETING_LIMIT.as_secs();
-            let message = format!("it sent no NBD greeting within {seconds} s: check the host and the port");
+            let message =
+                format!("it sent no NBD greeting within {seconds} s: check the host and the port");
             Err(AttemptError::new_transient(SourceErrorKind::Invalid, message))
         })?;
         let mut fields = MessageFields(&bytes);
@@ -95,9 +96,14 @@ impl NbdNegotiation {
         self.write_bytes(&u32::from(client_flags).to_be_bytes()).await
     }
 
-    async fn start_tls(mut self, name: &str, tls: &Arc<ClientConfig>) -> Result<Self, AttemptError> {
+    async fn start_tls(
+        mut self,
+        name: &str,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Self, AttemptError> {
         let server = ServerName::try_from(name.to_owned()).map_err(|_| {
-            let message = format!("{name:?} cannot be the name in a certificate: use tls-hostname=NAME");
+            let message =
+                format!("{name:?} cannot be the name in a certificate: use tls-hostname=NAME");
             invalid_error(message)
         })?;
         self.write_bytes(&wire::encode_option(wire::OPT_STARTTLS, &[])).await?;
@@ -108,8 +114,10 @@ impl NbdNegotiation {
                 "the NBD server offers no TLS{message}; use nbd:// or nbd+unix:// to connect without TLS"
             )));
         }
-        let secure =
-            TlsConnector::from(Arc::clone(tls)).connect(server, self.stream).await.map_err(no_tls)?;
+        let secure = TlsConnector::from(Arc::clone(tls))
+            .connect(server, self.stream)
+            .await
+            .map_err(no_tls)?;
         Ok(Self { stream: Box::new(secure) })
     }
 
@@ -123,8 +131,11 @@ impl NbdNegotiation {
     /// Returns the number of the context `base:allocation`, if the server supports it.
     async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, AttemptError> {
         let mut id = None;
-        self.write_bytes(&wire::encode_option(wire::OPT_SET_META_CONTEXT, &wire::set_meta_context(export)))
-            .await?;
+        self.write_bytes(&wire::encode_option(
+            wire::OPT_SET_META_CONTEXT,
+            &wire::set_meta_context(export),
+        ))
+        .await?;
         let outcome = self
             .read_option_replies(wire::OPT_SET_META_CONTEXT, |kind, mut fields| {
                 if kind == wire::REP_META_CONTEXT {
@@ -140,7 +151,10 @@ impl NbdNegotiation {
         Ok(id.filter(|_| matches!(outcome, OptionOutcome::Accepted)))
     }
 
-    async fn negotiate_go(&mut self, export: &str) -> Result<(u64, bool, BlockSizes), AttemptError> {
+    async fn negotiate_go(
+        &mut self,
+        export: &str,
+    ) -> Result<(u64, bool, BlockSizes), AttemptError> {
         let (mut described, mut block_sizes) = (None, BlockSizes::default());
         // The older option, `NBD_OPT_EXPORT_NAME`, is not used: it cannot report errors, because
         // the server closes the connection instead.
@@ -151,7 +165,9 @@ impl NbdNegotiation {
                     (wire::REP_INFO, Some(wire::INFO_EXPORT)) => {
                         described = Some(wire::parse_export(fields)?);
                     }
-                    (wire::REP_INFO, Some(wire::INFO_BLOCK_SIZE)) => block_sizes = BlockSizes::parse(fields)?,
+                    (wire::REP_INFO, Some(wire::INFO_BLOCK_SIZE)) => {
+                        block_sizes = BlockSizes::parse(fields)?
+                    }
                     // A server may describe an export in more ways than this client supports.
                     _ => {}
                 }
@@ -190,7 +206,9 @@ impl NbdNegotiation {
                 wire::REP_ACK => return Ok(OptionOutcome::Accepted),
                 // Any option may get this reply, and the remedy is always the same.
                 wire::REP_ERR_TLS_REQD => {
-                    return Err(invalid_error("the NBD server requires TLS: use nbds:// or nbds+unix://"));
+                    return Err(invalid_error(
+                        "the NBD server requires TLS: use nbds:// or nbds+unix://",
+                    ));
                 }
                 kind if kind & wire::REP_FLAG_ERROR != 0 => {
                     let text = printable_text(&data);
@@ -200,7 +218,9 @@ impl NbdNegotiation {
                 kind => inform(kind, MessageFields(&data))?,
             }
         }
-        Err(AttemptError::from(NbdViolation(format!("more than {MAX_REPLIES} replies to option {option}"))))
+        Err(AttemptError::from(NbdViolation(format!(
+            "more than {MAX_REPLIES} replies to option {option}"
+        ))))
     }
 
     async fn read_bytes(&mut self, bytes: &mut [u8]) -> Result<(), AttemptError> {
@@ -221,7 +241,11 @@ impl NbdNegotiation {
 /// not fix it.
 fn no_tls(error: io::Error) -> AttemptError {
     let refused = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
-    let error = SourceError::with_context(SourceErrorKind::Connect, "TLS with the NBD server failed", error);
+    let error = SourceError::with_context(
+        SourceErrorKind::Connect,
+        "TLS with the NBD server failed",
+        error,
+    );
     match refused {
         true => AttemptError::Final(error),
         false => AttemptError::from_transient(error),
@@ -230,7 +254,8 @@ fn no_tls(error: io::Error) -> AttemptError {
 
 /// Creates the error for an export that the server does not open.
 fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
-    let name = if export.is_empty() { "default export".to_owned() } else { format!("export {export:?}") };
+    let name =
+        if export.is_empty() { "default export".to_owned() } else { format!("export {export:?}") };
     match kind {
         wire::REP_ERR_UNKNOWN => invalid_error(format!("the NBD server has no {name}{message}")),
         wire::REP_ERR_POLICY => {
@@ -243,7 +268,9 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
             SourceErrorKind::Connect,
             format!("the NBD server is shutting down{message}"),
         ),
-        other => invalid_error(format!("the NBD server does not open the {name}: reply {other:#x}{message}")),
+        other => invalid_error(format!(
+            "the NBD server does not open the {name}: reply {other:#x}{message}"
+        )),
     }
 }
 

@@ -39,7 +39,8 @@ impl NbdUri {
     /// `nbds+unix:///…`. The parameter `tls-hostname` specifies the name to verify, if it differs
     /// from the host.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
-        parse_uri(text).map_err(|reason| invalid_error(format!("unable to parse the NBD URI: {reason}")))
+        parse_uri(text)
+            .map_err(|reason| invalid_error(format!("unable to parse the NBD URI: {reason}")))
     }
 
     /// Creates the URI of the export `name` of the server at the Unix socket `path`, without TLS.
@@ -59,8 +60,9 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
             return Err(format!("the scheme {other} is not nbd, nbds, nbd+unix or nbds+unix"));
         }
     };
-    let parameter =
-        |name: &str| url.query_pairs().find_map(|(key, value)| (key == name).then(|| value.into_owned()));
+    let parameter = |name: &str| {
+        url.query_pairs().find_map(|(key, value)| (key == name).then(|| value.into_owned()))
+    };
     // In the URL standard `nbd` is not a special scheme, so its hosts stay percent-encoded.
     let host = url.host().map(|host| match host {
         Host::Domain(name) => percent_decode_str(name).decode_utf8_lossy().into_owned(),
@@ -70,20 +72,30 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
     let host = host.filter(|host| !host.is_empty());
     let address = match (unix, parameter("socket"), host.clone()) {
         (true, Some(socket), None) if !socket.is_empty() => NbdAddress::Unix(socket.into()),
-        (true, _, Some(host)) => return Err(format!("a Unix socket has no host, but {host} is given")),
+        (true, _, Some(host)) => {
+            return Err(format!("a Unix socket has no host, but {host} is given"));
+        }
         (true, _, None) => return Err("it lacks the path of the Unix socket: ?socket=PATH".into()),
-        (false, Some(_), _) => return Err("?socket=PATH needs the scheme nbd+unix or nbds+unix".into()),
+        (false, Some(_), _) => {
+            return Err("?socket=PATH needs the scheme nbd+unix or nbds+unix".into());
+        }
         (false, None, None) => return Err("it lacks the host".into()),
-        (false, None, Some(host)) => NbdAddress::Tcp { host, port: url.port().unwrap_or(DEFAULT_PORT) },
+        (false, None, Some(host)) => {
+            NbdAddress::Tcp { host, port: url.port().unwrap_or(DEFAULT_PORT) }
+        }
     };
     let export = percent_decode_str(url.path().strip_prefix('/').unwrap_or_default())
         .decode_utf8()
         .map_err(|_| "the export name is not UTF-8")?
         .into_owned();
     if export.len() > MAX_STRING_BYTES {
-        return Err(format!("the export name has {} bytes, the limit is {MAX_STRING_BYTES}", export.len()));
+        return Err(format!(
+            "the export name has {} bytes, the limit is {MAX_STRING_BYTES}",
+            export.len()
+        ));
     }
-    let tls_name = tls.then(|| parameter("tls-hostname").or(host).unwrap_or_else(|| LOCAL_NAME.to_owned()));
+    let tls_name =
+        tls.then(|| parameter("tls-hostname").or(host).unwrap_or_else(|| LOCAL_NAME.to_owned()));
     Ok(NbdUri { address, export, tls_name })
 }
 
@@ -96,7 +108,9 @@ impl fmt::Display for NbdUri {
                 write!(f, "{scheme}://[{host}]:{port}/{export}")
             }
             NbdAddress::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}/{export}"),
-            NbdAddress::Unix(path) => write!(f, "{scheme}+unix:///{export}?socket={}", path.display()),
+            NbdAddress::Unix(path) => {
+                write!(f, "{scheme}+unix:///{export}?socket={}", path.display())
+            }
         }
     }
 }

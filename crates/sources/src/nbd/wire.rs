@@ -172,7 +172,9 @@ impl OptionReply {
 
 /// Parses the data of [`INFO_EXPORT`] after its type: export size and transmission flags.
 pub(super) fn parse_export(mut fields: MessageFields<'_>) -> Result<(u64, bool), NbdViolation> {
-    let (Some(size), Some(flags), true) = (fields.read_u64(), fields.read_u16(), fields.0.is_empty()) else {
+    let (Some(size), Some(flags), true) =
+        (fields.read_u64(), fields.read_u16(), fields.0.is_empty())
+    else {
         return Err(NbdViolation("the export description has the wrong length".into()));
     };
     if size >= MAX_EXPORT_BYTES {
@@ -342,7 +344,10 @@ mod tests {
     fn replies_are_read_as_specified() {
         assert_eq!(parse_simple(b"\0\0\0\x05\0\0\0\0\0\0\0\x09"), (5, 9));
         let chunk = ReplyChunkHeader::parse(b"\0\x01\x80\x01\0\0\0\0\0\0\0\x09\0\0\0\x06");
-        assert_eq!(chunk, ReplyChunkHeader { done: true, kind: REPLY_FLAG_ERROR + 1, cookie: 9, length: 6 });
+        assert_eq!(
+            chunk,
+            ReplyChunkHeader { done: true, kind: REPLY_FLAG_ERROR + 1, cookie: 9, length: 6 }
+        );
         let error = ServerError::parse(b"\0\0\0\x05\0\x02no and an offset").unwrap();
         assert_eq!(error.to_string(), "EIO (5): no");
     }
@@ -368,7 +373,8 @@ mod tests {
             BlockSizes::parse(MessageFields(&bytes))
         };
         assert_eq!(sizes(512, 1_000_000).unwrap(), BlockSizes { minimum: 512, maximum: 999_936 });
-        for (minimum, maximum) in [(0, 4096), (3, 4096), (1 << 17, u32::MAX), (512, 0), (512, 511)] {
+        for (minimum, maximum) in [(0, 4096), (3, 4096), (1 << 17, u32::MAX), (512, 0), (512, 511)]
+        {
             assert!(sizes(minimum, maximum).is_err(), "{minimum} {maximum}");
         }
         let export = |size: u64| {

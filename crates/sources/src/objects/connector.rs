@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use datapath::error::{SourceError, SourceErrorKind};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
-    HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService,
 };
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use url::Url;

@@ -89,7 +89,9 @@ mod tests {
 
         let cut = &document.as_bytes()[..document.find("does").unwrap()];
         assert_eq!(StoreError::parse(cut).unwrap().error_message(), "NoSuchKey: The key \"a&b\"");
-        for nothing in ["", "not found", "<html><Code>a</Code></html>", "<Error><Co", "<Error>\0</a>"] {
+        for nothing in
+            ["", "not found", "<html><Code>a</Code></html>", "<Error><Co", "<Error>\0</a>"]
+        {
             assert_eq!(StoreError::parse(nothing.as_bytes()), None, "{nothing}");
         }
     }

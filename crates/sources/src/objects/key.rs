@@ -4,7 +4,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// Characters to encode: all but the slash and the unreserved characters of RFC 3986 §2.3.
 /// Signatures of version 4 are computed over this form.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// Encodes the name of an object as a path.
 pub(crate) fn encode_path(name: &[u8]) -> String {

@@ -46,9 +46,11 @@ pub(crate) fn open_object(
     };
     HttpSource::open(config).map_err(|error| match error.kind() {
         SourceErrorKind::Stopped => error,
-        reason => {
-            SourceError::with_context(reason, format_args!("could not get {kind} object: {what}"), error)
-        }
+        reason => SourceError::with_context(
+            reason,
+            format_args!("could not get {kind} object: {what}"),
+            error,
+        ),
     })
 }
 

@@ -63,7 +63,8 @@ fn is_region(label: &str) -> bool {
     let mut parts = label.split('-').rev();
     let number = parts.next().unwrap_or_default();
     let words: Vec<&str> = parts.collect();
-    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_word =
+        |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     is_number && words.len() >= 2 && words.iter().all(is_word)
 }
@@ -115,7 +116,10 @@ mod tests {
             "https://evil.googleapis.com/b/o",
         ] {
             let url = Url::parse(url).unwrap();
-            assert!(!CloudProvider::Amazon.owns_url(&url) && !CloudProvider::Google.owns_url(&url), "{url}");
+            assert!(
+                !CloudProvider::Amazon.owns_url(&url) && !CloudProvider::Google.owns_url(&url),
+                "{url}"
+            );
         }
     }
 }

@@ -40,12 +40,20 @@ impl AllowedHosts {
 }
 
 /// Variables that contain locations: regions and endpoints.
-pub(super) const SETTINGS: [&str; 5] =
-    ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST"];
+pub(super) const SETTINGS: [&str; 5] = [
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "STORAGE_EMULATOR_HOST",
+];
 
 /// Variables with identities, or with the services and files that provide them.
 const IDENTITIES: [(IdentityOrigin, &[&str]); 4] = [
-    (IdentityOrigin::Variables, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]),
+    (
+        IdentityOrigin::Variables,
+        &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
+    ),
     (
         IdentityOrigin::Mounted,
         &[
@@ -75,7 +83,11 @@ const IDENTITIES: [(IdentityOrigin, &[&str]); 4] = [
 /// Reads the variables of `env` that the policy governs.
 pub(super) fn policy_variables(env: &dyn NamedStrings) -> BTreeMap<String, String> {
     let identities = IDENTITIES.iter().flat_map(|(_, names)| names.iter());
-    SETTINGS.iter().chain(identities).filter_map(|name| Some(((*name).to_owned(), env.get(name)?))).collect()
+    SETTINGS
+        .iter()
+        .chain(identities)
+        .filter_map(|name| Some(((*name).to_owned(), env.get(name)?)))
+        .collect()
 }
 
 /// Access to the variables of an identity that may be used.
@@ -126,7 +138,9 @@ impl ImportPolicy {
         };
         match self.face {
             PolicyMode::Pod => {
-                format!("{host} was accessed without keys: put them into the Secret of the DataVolume")
+                format!(
+                    "{host} was accessed without keys: put them into the Secret of the DataVolume"
+                )
             }
             PolicyMode::CommandLine => format!(
                 "{host} was accessed without keys: give them with {keys}; the identity of this machine is used for {name}'s own hosts \

@@ -85,7 +85,11 @@ impl ImportPolicy {
 
     /// The policy of the command line. Its user owns the identities of the machine, but may be
     /// mistaken about the server.
-    pub fn command_line(env: &dyn NamedStrings, verifies_tls: bool, granted: &ExtraPermissions) -> Self {
+    pub fn command_line(
+        env: &dyn NamedStrings,
+        verifies_tls: bool,
+        granted: &ExtraPermissions,
+    ) -> Self {
         Self {
             face: PolicyMode::CommandLine,
             hosts: if granted.ambient_identity {

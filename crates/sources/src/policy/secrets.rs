@@ -71,7 +71,8 @@ mod tests {
         let env = HashMap::<String, String>::new();
         let strict = ImportPolicy::command_line(&env, true, &ExtraPermissions::default());
         let granted = ExtraPermissions { cleartext_secrets: true, ..ExtraPermissions::default() };
-        let lax = [ImportPolicy::for_pod(&env, true), ImportPolicy::command_line(&env, true, &granted)];
+        let lax =
+            [ImportPolicy::for_pod(&env, true), ImportPolicy::command_line(&env, true, &granted)];
         for url in ["https://h/", "http://localhost:8/", "http://127.1.2.3/", "http://[::1]/"] {
             assert_eq!(reveals(&strict, url), Ok(()), "{url}");
         }
@@ -83,6 +84,9 @@ mod tests {
             }
         }
         let error = reveals(&strict, "http://h:8080/path").unwrap_err();
-        assert!(error.starts_with("the password would be sent to http://h:8080 without TLS"), "{error}");
+        assert!(
+            error.starts_with("the password would be sent to http://h:8080 without TLS"),
+            "{error}"
+        );
     }
 }

@@ -53,7 +53,8 @@ impl ImportPolicy {
                  anybody on the path could read it"
             ));
         }
-        let is_named = self.token_services.iter().any(|named| named.eq_ignore_ascii_case(realm_host));
+        let is_named =
+            self.token_services.iter().any(|named| named.eq_ignore_ascii_case(realm_host));
         if !is_named && !is_related_realm(registry, realm) {
             let how = match self.face {
                 PolicyMode::Pod => format!("name it in {TOKEN_SERVICES}"),
@@ -75,7 +76,8 @@ fn url_host(url: &Url) -> &str {
 fn is_related_realm(registry: &Url, realm: &Url) -> bool {
     let (registry_host, realm_host) = (url_host(registry), url_host(realm));
     let is_known = KNOWN.contains(&(registry_host, realm_host));
-    let names = matches!((registry.host(), realm.host()), (Some(Host::Domain(_)), Some(Host::Domain(_))));
+    let names =
+        matches!((registry.host(), realm.host()), (Some(Host::Domain(_)), Some(Host::Domain(_))));
     registry_host == realm_host
         || is_known
         || is_known_by_region(registry_host, realm_host)
@@ -99,7 +101,8 @@ fn are_neighbours(registry: &str, realm: &str) -> bool {
     let Some((_, parent)) = registry.split_once('.') else {
         return false;
     };
-    let is_below = || realm.strip_suffix(parent)?.strip_suffix('.').map(|label| !label.contains('.'));
+    let is_below =
+        || realm.strip_suffix(parent)?.strip_suffix('.').map(|label| !label.contains('.'));
     has_one_owner(parent) && (realm == parent || is_below().unwrap_or(false))
 }
 
@@ -113,8 +116,9 @@ fn has_one_owner(domain: &str) -> bool {
         [second, _] => second.len() > 2,
         _ => labels.iter().all(|label| !label.is_empty()),
     };
-    let is_shared =
-        |shared: &str| domain.strip_suffix(shared).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let is_shared = |shared: &str| {
+        domain.strip_suffix(shared).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
     is_registered && !SHARED.split_whitespace().any(is_shared)
 }
 
@@ -151,12 +155,18 @@ mod tests {
             ("https://registry.example.org/v2/", "https://example.org/token"),
             ("https://registry.example.co.uk/v2/", "https://auth.example.co.uk/token"),
             ("https://docker.elastic.co/v2/", "https://docker-auth.elastic.co/auth"),
-            ("https://registry.digitalocean.com/v2/", "https://api.digitalocean.com/v2/registry/auth"),
+            (
+                "https://registry.digitalocean.com/v2/",
+                "https://api.digitalocean.com/v2/registry/auth",
+            ),
             (
                 "https://registry.cn-hangzhou.aliyuncs.com/v2/",
                 "https://dockerauth.cn-hangzhou.aliyuncs.com/auth",
             ),
-            ("https://registry.shop.svc.cluster.local/v2/", "https://auth.shop.svc.cluster.local/token"),
+            (
+                "https://registry.shop.svc.cluster.local/v2/",
+                "https://auth.shop.svc.cluster.local/token",
+            ),
         ] {
             assert_eq!(admits(&policy(&[]), registry, realm), Ok(()), "{registry} {realm}");
         }
@@ -178,8 +188,14 @@ mod tests {
             ("https://example.github.io/v2/", "https://evil.github.io/"),
             ("https://acme.azurecr.io/v2/", "https://evil.azurecr.io/oauth2/token"),
             ("https://acme.jfrog.io/v2/", "https://evil.jfrog.io/token"),
-            ("https://a.us-east-1.elb.amazonaws.com/v2/", "https://evil.us-east-1.elb.amazonaws.com/"),
-            ("https://registry.cn-hangzhou.aliyuncs.com/v2/", "https://evil.cn-hangzhou.aliyuncs.com/auth"),
+            (
+                "https://a.us-east-1.elb.amazonaws.com/v2/",
+                "https://evil.us-east-1.elb.amazonaws.com/",
+            ),
+            (
+                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
+                "https://evil.cn-hangzhou.aliyuncs.com/auth",
+            ),
             (
                 "https://registry.cn-hangzhou.aliyuncs.com/v2/",
                 "https://dockerauth.cn-beijing.aliyuncs.com/auth",
@@ -194,7 +210,11 @@ mod tests {
             for part in [host(registry), host(realm), "--token-service".to_owned()] {
                 assert!(error.contains(&part), "{part}: {error}");
             }
-            assert_eq!(admits(&policy(&[&host(realm)]), registry, realm), Ok(()), "allowed by name");
+            assert_eq!(
+                admits(&policy(&[&host(realm)]), registry, realm),
+                Ok(()),
+                "allowed by name"
+            );
         }
     }
 
@@ -203,8 +223,11 @@ mod tests {
         let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), false);
         let lax = [policy(&["registry.example.org"]), pod];
         for policy in &lax {
-            let error =
-                admits(policy, "https://registry.example.org/v2/", "http://registry.example.org/token");
+            let error = admits(
+                policy,
+                "https://registry.example.org/v2/",
+                "http://registry.example.org/token",
+            );
             assert!(error.unwrap_err().contains("without TLS"));
         }
         let plain = ("http://registry.example.org/v2/", "http://registry.example.org/token");

@@ -64,7 +64,9 @@ mod tests {
     fn annotations_are_found_by_their_key() {
         let text = r#"{"a":"1","b":"","a\u0000b":"x","c":"a"}"#;
         let annotations: OciAnnotations = serde_json::from_str(text).unwrap();
-        for (key, value) in [("a", Some("1")), ("b", Some("")), ("c", Some("a")), ("1", None), ("", None)] {
+        for (key, value) in
+            [("a", Some("1")), ("b", Some("")), ("c", Some("a")), ("1", None), ("", None)]
+        {
             assert_eq!(annotations.get(key), value, "{key}");
         }
         for text in [r#"{"a":1}"#, r#"["a"]"#, r#"{"a":{}}"#] {

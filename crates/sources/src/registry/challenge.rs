@@ -121,7 +121,10 @@ mod tests {
             ),
             (r#"Basic realm="Registry Realm""#, Some(AuthChallenge::Basic)),
             ("Basic", Some(AuthChallenge::Basic)),
-            (r#"Basic realm="a", Negotiate, Bearer realm="b \" c", service=d"#, bearer("b \" c", Some("d"))),
+            (
+                r#"Basic realm="a", Negotiate, Bearer realm="b \" c", service=d"#,
+                bearer("b \" c", Some("d")),
+            ),
             (r#"Bearer service="d""#, None),
             ("Negotiate abc==", None),
             ("", None),

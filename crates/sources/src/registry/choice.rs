@@ -84,7 +84,8 @@ impl ImageManifest {
     /// files, each with its title, even if a tool wrote a configuration with its platform.
     pub(super) fn is_container(&self) -> bool {
         let is_file = |layer: &OciDescriptor| layer.annotation(TITLE).is_some();
-        self.config.is_image_config() && (self.layers.is_empty() || !self.layers.iter().all(is_file))
+        self.config.is_image_config()
+            && (self.layers.is_empty() || !self.layers.iter().all(is_file))
     }
 
     /// True if the configuration has to be read: it is a container image's, and no digest decides.
@@ -94,11 +95,15 @@ impl ImageManifest {
     }
 
     /// Chooses the part with the disk.
-    pub(super) fn choose_disk(self, selector: Option<&LayerSelector>) -> Result<DiskChoice, SourceError> {
+    pub(super) fn choose_disk(
+        self,
+        selector: Option<&LayerSelector>,
+    ) -> Result<DiskChoice, SourceError> {
         if let Some(selector) = selector {
             return self.select_layer(selector).map(DiskChoice::of_layer);
         }
-        let disks: Vec<_> = self.layers.iter().filter(|layer| layer.media_type == KUBEVIRT_DISK).collect();
+        let disks: Vec<_> =
+            self.layers.iter().filter(|layer| layer.media_type == KUBEVIRT_DISK).collect();
         match (disks.as_slice(), self.layers.as_slice()) {
             ([disk], _) => Ok(DiskChoice::Disk((*disk).clone())),
             ([], _) if self.is_container() => Ok(DiskChoice::Container(self.layers)),
@@ -117,7 +122,8 @@ impl ImageManifest {
 
     fn select_layer(self, selector: &LayerSelector) -> Result<OciDescriptor, SourceError> {
         // Layers of the same digest are the same bytes.
-        let mut matching: Vec<_> = self.layers.iter().filter(|layer| selector.selects_layer(layer)).collect();
+        let mut matching: Vec<_> =
+            self.layers.iter().filter(|layer| selector.selects_layer(layer)).collect();
         matching.dedup_by_key(|layer| &layer.digest);
         match matching.as_slice() {
             [layer] => Ok((*layer).clone()),
@@ -161,10 +167,14 @@ impl DiskChoice {
 
 impl ArtifactDisk {
     fn of_layer(layer: &OciDescriptor) -> Self {
-        let name = [DISK_NAME, TITLE].iter().find_map(|key| layer.annotation(key)).map(str::to_owned);
+        let name =
+            [DISK_NAME, TITLE].iter().find_map(|key| layer.annotation(key)).map(str::to_owned);
         let digest = layer.digest.to_string();
         Self {
-            selector: name.clone().filter(|name| !name.contains('=')).unwrap_or_else(|| digest.clone()),
+            selector: name
+                .clone()
+                .filter(|name| !name.contains('='))
+                .unwrap_or_else(|| digest.clone()),
             name,
             digest,
             stored_bytes: Some(layer.size),
@@ -265,7 +275,11 @@ mod tests {
         ImageManifest { artifact_type: Some("a/b".to_owned()), config, layers: layers.to_vec() }
     }
 
-    fn choose(config: &str, layers: &[OciDescriptor], selector: &str) -> Result<DiskChoice, String> {
+    fn choose(
+        config: &str,
+        layers: &[OciDescriptor],
+        selector: &str,
+    ) -> Result<DiskChoice, String> {
         let selector = (!selector.is_empty()).then(|| selector.parse().unwrap());
         let chosen = manifest(config, layers).choose_disk(selector.as_ref());
         chosen.map_err(|error| error.plain_words().to_owned())
@@ -277,7 +291,12 @@ mod tests {
         let disk = |name| layer(KUBEVIRT_DISK, name);
         let several = |layers: &[OciDescriptor]| Ok(DiskChoice::Container(layers.to_vec()));
         for (config, layers, selector, expected) in [
-            (IMAGE_CONFIG, vec![plain.clone(), plain.clone()], "", several(&[plain.clone(), plain.clone()])),
+            (
+                IMAGE_CONFIG,
+                vec![plain.clone(), plain.clone()],
+                "",
+                several(&[plain.clone(), plain.clone()]),
+            ),
             (IMAGE_CONFIG, vec![], "", several(&[])),
             (IMAGE_CONFIG, vec![named.clone()], "", Ok(DiskChoice::Layer(named.clone()))),
             ("x/y", vec![plain.clone()], "", Ok(DiskChoice::Layer(plain.clone()))),
@@ -289,9 +308,18 @@ mod tests {
                 "a.qcow2",
                 Ok(DiskChoice::Layer(named.clone())),
             ),
-            ("x/y", vec![named.clone(), named.clone()], "a.qcow2", Ok(DiskChoice::Layer(named.clone()))),
+            (
+                "x/y",
+                vec![named.clone(), named.clone()],
+                "a.qcow2",
+                Ok(DiskChoice::Layer(named.clone())),
+            ),
         ] {
-            assert_eq!(choose(config, &layers, selector), expected, "{config} {layers:?} {selector}");
+            assert_eq!(
+                choose(config, &layers, selector),
+                expected,
+                "{config} {layers:?} {selector}"
+            );
         }
     }
 
@@ -301,13 +329,18 @@ mod tests {
         let (one, two) = (layer("t/1", "one"), layer("t/2", ""));
         let choose_one = "; choose one with --layer";
         for (layers, selector, text) in [
-            (vec![disk("d"), disk("e")], "", format!("the artifact has several disks: d, e{choose_one}")),
+            (
+                vec![disk("d"), disk("e")],
+                "",
+                format!("the artifact has several disks: d, e{choose_one}"),
+            ),
             (vec![disk("d"), disk("e")], "f", "no layer matches f; there are: d, e".to_owned()),
             (vec![], "f", "no layer matches f; there are: none".to_owned()),
             (
                 vec![],
                 "",
-                "no disk found in the artifact (artifactType a/b, config x/y, layers of type )".to_owned(),
+                "no disk found in the artifact (artifactType a/b, config x/y, layers of type )"
+                    .to_owned(),
             ),
             (
                 vec![one, two.clone()],
@@ -326,11 +359,13 @@ mod tests {
     #[test]
     fn lists_are_short_whatever_they_hold() {
         let long = "\u{202e}".repeat(10_000);
-        let layers: Vec<_> = (0..1000).map(|number| layer(&long, &format!("{number}{long}"))).collect();
+        let layers: Vec<_> =
+            (0..1000).map(|number| layer(&long, &format!("{number}{long}"))).collect();
         for selector in ["", "x", &long] {
             let error = choose(&long, &layers, selector).unwrap_err();
             assert!(
-                error.chars().count() <= 2001 * 8 && error.contains("and 984 more") || error.ends_with('…')
+                error.chars().count() <= 2001 * 8 && error.contains("and 984 more")
+                    || error.ends_with('…')
             );
         }
         let error = manifest("x/y", &layers).choose_disk(None).unwrap_err();
@@ -341,8 +376,9 @@ mod tests {
     fn rivals_are_disks_and_not_compressions_of_a_container() {
         let image = |title: &str, disk_type: Option<&str>, artifact_type: Option<&str>| {
             let mut image = layer("m", title);
-            image.annotations = disk_type
-                .map(|kind| serde_json::from_str(&format!(r#"{{"{DISK_TYPE}":"{kind}"}}"#)).unwrap());
+            image.annotations = disk_type.map(|kind| {
+                serde_json::from_str(&format!(r#"{{"{DISK_TYPE}":"{kind}"}}"#)).unwrap()
+            });
             image.artifact_type = artifact_type.map(str::to_owned);
             image
         };

@@ -20,9 +20,9 @@ impl OciDigest {
     /// Computes the SHA-256 digest of `bytes`.
     pub(super) fn sha256_of(bytes: &[u8]) -> Result<Self, SourceError> {
         let checksum = hash_hex(DigestAlgorithm::Sha256, bytes).parse();
-        checksum
-            .map(Self)
-            .map_err(|error: ChecksumError| SourceError::from_cause(SourceErrorKind::Invalid, error))
+        checksum.map(Self).map_err(|error: ChecksumError| {
+            SourceError::from_cause(SourceErrorKind::Invalid, error)
+        })
     }
 
     /// Fails unless this is the digest of `bytes`; `what` names the object in the error.
@@ -31,8 +31,9 @@ impl OciDigest {
         if calculated == self.to_string() {
             return Ok(());
         }
-        let message =
-            format!("{what}: the bytes that arrived have {calculated}, the source announced {self}");
+        let message = format!(
+            "{what}: the bytes that arrived have {calculated}, the source announced {self}"
+        );
         Err(SourceError::new(SourceErrorKind::Digest, message))
     }
 
@@ -54,7 +55,8 @@ impl TryFrom<String> for OciDigest {
     fn try_from(text: String) -> Result<Self, String> {
         let refused = || format!("{text:?} is not a SHA-256 or SHA-512 digest");
         let checksum: Checksum = text.parse().map_err(|_| refused())?;
-        let is_known = matches!(checksum.algorithm(), DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512);
+        let is_known =
+            matches!(checksum.algorithm(), DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512);
         // Checksums from users may be in any case and have spaces around them; digests may not.
         if is_known && checksum.to_string() == text { Ok(Self(checksum)) } else { Err(refused()) }
     }

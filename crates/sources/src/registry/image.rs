@@ -35,7 +35,10 @@ pub(super) struct RegistryImage {
 impl RegistryImage {
     /// Chooses the image for the platform in `options`, or for this machine, and in it the part
     /// with the disk.
-    pub(super) fn open(store: &dyn ImageStore, options: &RegistryOptions) -> Result<Self, SourceError> {
+    pub(super) fn open(
+        store: &dyn ImageStore,
+        options: &RegistryOptions,
+    ) -> Result<Self, SourceError> {
         let mut served = store.read_root().map_err(pull_error)?;
         // Taken before an image of an index is chosen, because pollers compare the digest of the
         // reference itself.

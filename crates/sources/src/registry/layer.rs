@@ -39,7 +39,10 @@ struct ContainerDisk {
 }
 
 /// Opens the disk that was chosen. The layers above the layer with the disk are read here.
-pub(super) fn open_disk(store: &dyn ImageStore, choice: &DiskChoice) -> Result<OpenedDisk, SourceError> {
+pub(super) fn open_disk(
+    store: &dyn ImageStore,
+    choice: &DiskChoice,
+) -> Result<OpenedDisk, SourceError> {
     match choice {
         DiskChoice::Container(layers) => match choice.only_layer() {
             Some(layer) => open_by_content(store, layer, true),
@@ -129,7 +132,8 @@ fn open_tar(
 ) -> Result<Option<PeekStream<Box<dyn ChunkStream>>>, Error> {
     let mut stream = decode::open_layers(blob, &decode::DecodeLimits::default())?.stream;
     let head = stream.peek(decode::SNIFF_BYTES)?;
-    let is_tar = archive::first_name(&head).is_some() || is_container && head.iter().all(|byte| *byte == 0);
+    let is_tar =
+        archive::first_name(&head).is_some() || is_container && head.iter().all(|byte| *byte == 0);
     Ok(is_tar.then_some(stream))
 }
 

@@ -41,7 +41,11 @@ enum LayoutFiles {
 
 impl OciLayout {
     /// Returns the layout in the directory `path`.
-    pub(super) fn from_directory(path: PathBuf, image: Option<String>, stop: CancellationToken) -> Self {
+    pub(super) fn from_directory(
+        path: PathBuf,
+        image: Option<String>,
+        stop: CancellationToken,
+    ) -> Self {
         Self { path, files: LayoutFiles::Directory, image, stop }
     }
 
@@ -56,8 +60,9 @@ impl OciLayout {
             let name = without_dot(name);
             name == INDEX.as_bytes() || name.starts_with(b"blobs/")
         };
-        let places = archive::index_archive(&file, wanted)
-            .map_err(|error| SourceError::with_context(SourceErrorKind::Invalid, path.display(), error))?;
+        let places = archive::index_archive(&file, wanted).map_err(|error| {
+            SourceError::with_context(SourceErrorKind::Invalid, path.display(), error)
+        })?;
         let places = places.into_iter().map(|place| {
             let name = String::from_utf8_lossy(without_dot(&place.name)).into_owned();
             (name, (place.offset, place.size))
@@ -76,7 +81,10 @@ impl OciLayout {
             }
             LayoutFiles::Archive(file, places) => {
                 let Some((offset, length)) = places.get(name) else {
-                    return Err(invalid_error(format!("{} has no file {name}", self.path.display())));
+                    return Err(invalid_error(format!(
+                        "{} has no file {name}",
+                        self.path.display()
+                    )));
                 };
                 let file = file.try_clone().map_err(|error| open_error(&self.path, &error))?;
                 (file, *offset, *length)
@@ -96,16 +104,22 @@ impl OciLayout {
         let mut bytes = Vec::new();
         while let Some(chunk) = file.next_chunk()? {
             if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
-                return Err(self.layout_error(&format!("{INDEX} has more than {MAX_MANIFEST_BYTES} bytes")));
+                return Err(
+                    self.layout_error(&format!("{INDEX} has more than {MAX_MANIFEST_BYTES} bytes"))
+                );
             }
             bytes.extend_from_slice(&chunk);
         }
-        let served =
-            ServedManifest { digest: OciDigest::sha256_of(&bytes)?, media_type: None, bytes: bytes.into() };
+        let served = ServedManifest {
+            digest: OciDigest::sha256_of(&bytes)?,
+            media_type: None,
+            bytes: bytes.into(),
+        };
         match ParsedManifest::parse(&served) {
             Ok(ParsedManifest::Index(index)) => Ok((served, index.manifests)),
             Ok(ParsedManifest::Image { .. }) => {
-                Err(self.layout_error(&format!("{INDEX} describes one image, expected an image index")))
+                Err(self
+                    .layout_error(&format!("{INDEX} describes one image, expected an image index")))
             }
             Err(reason) => Err(self.layout_error(&reason)),
         }
@@ -180,7 +194,8 @@ impl SourceBody for FilePart {
         }
         let mut chunk = ChunkBuffer::new(0);
         let room = chunk.spare_capacity();
-        let wanted = usize::try_from(self.end - self.offset).map_or(room.len(), |left| left.min(room.len()));
+        let wanted =
+            usize::try_from(self.end - self.offset).map_or(room.len(), |left| left.min(room.len()));
         let read = loop {
             // Read by offset: the descriptor is a duplicate, and all files of an archive share its
             // position.
@@ -190,8 +205,11 @@ impl SourceBody for FilePart {
             }
         };
         if read == 0 && wanted > 0 {
-            let message =
-                format!("{} is shorter than it says: it ends at byte {}", self.path.display(), self.offset);
+            let message = format!(
+                "{} is shorter than it says: it ends at byte {}",
+                self.path.display(),
+                self.offset
+            );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
         chunk.mark_filled(read as u64);

@@ -72,7 +72,8 @@ impl LayerLookup {
             self.here.gone.insert([folder, &[deleted]].concat().join(&b'/'));
         }
         let hidden = [&self.above, &self.here];
-        let count: usize = hidden.iter().map(|hidden| hidden.gone.len() + hidden.emptied.len()).sum();
+        let count: usize =
+            hidden.iter().map(|hidden| hidden.gone.len() + hidden.emptied.len()).sum();
         if count > MAX_HIDDEN {
             let message = format!("the layers delete more than {MAX_HIDDEN} files below /disk");
             return Err(invalid_error(message));
@@ -92,7 +93,9 @@ impl LayerLookup {
                 self.found = true;
                 return Ok(true);
             }
-            MemberKind::Symlink(target) => format!("a symbolic link to '{}'", printable_name(target)),
+            MemberKind::Symlink(target) => {
+                format!("a symbolic link to '{}'", printable_name(target))
+            }
             MemberKind::HardLink(target) => format!("a hard link to '{}'", printable_name(target)),
             MemberKind::Special(what) => what.to_owned(),
         };
@@ -110,7 +113,8 @@ impl MemberSearch for LayerLookup {
         let is_below = path.len() > 1 && path.first() == Some(&FOLDER);
         if is_below && (path.contains(&&b".."[..]) || member.name.len() > MAX_PATH_BYTES) {
             let name = printable_name(member.name);
-            let message = format!("Error sanitizing archive path: content filepath is tainted: {name}");
+            let message =
+                format!("Error sanitizing archive path: content filepath is tainted: {name}");
             return Err(invalid_error(message).into());
         }
         if path.last().is_some_and(|name| name.starts_with(WHITEOUT)) {
@@ -182,9 +186,11 @@ mod tests {
         assert_eq!(look(&mut lookup, "disk/a", FILE), Ok(true));
         let error = look(&mut lookup, "disk/b", FILE).unwrap_err();
         assert_eq!(error, "Cannot locate image file: image directory contains more than one file");
-        for kind in
-            [MemberKind::Symlink(b"../a"), MemberKind::HardLink(b"a"), MemberKind::Special("a named pipe")]
-        {
+        for kind in [
+            MemberKind::Symlink(b"../a"),
+            MemberKind::HardLink(b"a"),
+            MemberKind::Special("a named pipe"),
+        ] {
             let error = look(&mut LayerLookup::default(), "disk/a", kind).unwrap_err();
             assert!(error.starts_with("Cannot locate image file: 'disk/a' is a"), "{error}");
         }
@@ -225,7 +231,8 @@ mod tests {
     #[test]
     fn the_number_of_deletions_is_limited() {
         let mut lookup = LayerLookup::default();
-        let refused = (0..10_000).find(|n| look(&mut lookup, &format!("disk/.wh.{n}"), FILE).is_err());
+        let refused =
+            (0..10_000).find(|n| look(&mut lookup, &format!("disk/.wh.{n}"), FILE).is_err());
         assert_eq!(refused, Some(MAX_HIDDEN));
     }
 }

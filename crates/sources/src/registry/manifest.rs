@@ -197,9 +197,10 @@ impl ParsedManifest {
                 };
                 Ok(Self::Index(ImageIndex { kind, manifests }))
             }
-            (None, Some(_), Some(layers)) if layers.len() > MAX_LAYERS => {
-                Err(format!("the manifest has {} layers, at most {MAX_LAYERS} are supported", layers.len()))
-            }
+            (None, Some(_), Some(layers)) if layers.len() > MAX_LAYERS => Err(format!(
+                "the manifest has {} layers, at most {MAX_LAYERS} are supported",
+                layers.len()
+            )),
             (None, Some(config), Some(layers)) => {
                 Ok(Self::Image { artifact_type: document.artifact_type, config, layers })
             }
@@ -298,7 +299,9 @@ mod tests {
     fn a_manifest_is_recognised_by_its_content() {
         let one = descriptor();
         let image = format!(r#"{{"schemaVersion":2,"config":{one},"layers":[{one}]}}"#);
-        assert!(matches!(parse(&image, None), Ok(ParsedManifest::Image { layers, .. }) if layers.len() == 1));
+        assert!(
+            matches!(parse(&image, None), Ok(ParsedManifest::Image { layers, .. }) if layers.len() == 1)
+        );
         let index = format!(r#"{{"schemaVersion":2,"manifests":[{one}]}}"#);
         for (media_type, expected) in [
             (Some(DOCKER_LIST), IndexKind::DockerList),
@@ -316,7 +319,10 @@ mod tests {
         let one = descriptor();
         for (text, reason) in [
             (r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(), "schema 1"),
-            (format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#), "both a single image"),
+            (
+                format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#),
+                "both a single image",
+            ),
             ("{}".to_owned(), "neither"),
             (r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(), "no digest"),
             (one.replace('3', "-3").replace("\"mediaType\"", "\"x\""), "neither"),
@@ -350,8 +356,11 @@ mod tests {
             ("application/vnd.oci.empty.v1+json", 2, false),
             ("application/vnd.unknown.config.v1+json", 200, false),
         ] {
-            let config =
-                OciDescriptor { media_type: media_type.to_owned(), size, ..OciDescriptor::from_bytes(b"") };
+            let config = OciDescriptor {
+                media_type: media_type.to_owned(),
+                size,
+                ..OciDescriptor::from_bytes(b"")
+            };
             assert_eq!(config.is_image_config(), is_image, "{media_type}");
         }
     }
@@ -360,10 +369,12 @@ mod tests {
     fn configurations_may_lack_most_fields() {
         assert_eq!(ImageConfig::parse(b"{}").unwrap(), ImageConfig::default());
         let config =
-            ImageConfig::parse(br#"{"config":{"Env":null,"Labels":{"ostree.bootable":"1"}}}"#).unwrap();
+            ImageConfig::parse(br#"{"config":{"Env":null,"Labels":{"ostree.bootable":"1"}}}"#)
+                .unwrap();
         assert!(config.is_bootc() && config.env_variables().is_empty());
         let config =
-            ImageConfig::parse(br#"{"config":{"Env":["A=b"],"Labels":{"containers.bootc":"0"}}}"#).unwrap();
+            ImageConfig::parse(br#"{"config":{"Env":["A=b"],"Labels":{"containers.bootc":"0"}}}"#)
+                .unwrap();
         assert!(!config.is_bootc());
         assert_eq!(config.env_variables(), ["A=b"]);
     }

@@ -103,7 +103,8 @@ impl RegistrySource {
         let store = open_store(reference, network)?;
         let image = RegistryImage::open(&*store, options)?;
         let disk = open_disk(&*store, &image.disk)?;
-        let opened = Self::from_disk(store.image_name(), image.digest.to_string(), &image.config, disk);
+        let opened =
+            Self::from_disk(store.image_name(), image.digest.to_string(), &image.config, disk);
         Ok(Self { storage: store.storage_location(), ..opened })
     }
 
@@ -158,7 +159,9 @@ fn open_store(reference: &str, network: &Arc<Network>) -> Result<Box<dyn ImageSt
         ImageEndpoint::Archive(path, image) => {
             Box::new(OciLayout::from_archive(path, image, stop).map_err(pull_error)?)
         }
-        ImageEndpoint::Directory(path, image) => Box::new(OciLayout::from_directory(path, image, stop)),
+        ImageEndpoint::Directory(path, image) => {
+            Box::new(OciLayout::from_directory(path, image, stop))
+        }
     })
 }
 
@@ -195,7 +198,8 @@ impl Source for RegistrySource {
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let message = format!("bytes {} to {} of a layer cannot be read alone", range.start, range.end);
+        let message =
+            format!("bytes {} to {} of a layer cannot be read alone", range.start, range.end);
         Err(invalid_error(message))
     }
 }

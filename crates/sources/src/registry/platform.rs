@@ -30,17 +30,23 @@ impl WantedPlatforms {
             .find(|(name, _)| *name == architecture)
             .map_or(&[][..], |(_, variants)| variants);
         let detected = requested.is_none().then(|| own_variant(own)).flatten();
-        let variants = match detected.and_then(|own| compatible.iter().position(|variant| *variant == own)) {
-            Some(best) => compatible[best..].iter().copied().chain([""]).collect(),
-            None => [""].into_iter().chain(compatible.iter().copied()).collect(),
-        };
+        let variants =
+            match detected.and_then(|own| compatible.iter().position(|variant| *variant == own)) {
+                Some(best) => compatible[best..].iter().copied().chain([""]).collect(),
+                None => [""].into_iter().chain(compatible.iter().copied()).collect(),
+            };
         Self { architecture, variants }
     }
 
     /// Chooses the image, or returns the reason why none fits.
-    pub(super) fn choose_image<'a>(&self, index: &'a ImageIndex) -> Result<&'a OciDescriptor, String> {
-        let ranked =
-            index.manifests.iter().filter_map(|descriptor| Some((self.image_rank(descriptor)?, descriptor)));
+    pub(super) fn choose_image<'a>(
+        &self,
+        index: &'a ImageIndex,
+    ) -> Result<&'a OciDescriptor, String> {
+        let ranked = index
+            .manifests
+            .iter()
+            .filter_map(|descriptor| Some((self.image_rank(descriptor)?, descriptor)));
         let best = ranked.min_by_key(|(rank, _)| *rank).map(|(_, descriptor)| descriptor);
         best.ok_or_else(|| {
             let Self { architecture, variants } = self;
@@ -73,13 +79,16 @@ impl WantedPlatforms {
 
     /// Lists the platforms of an index, for the error that none of them fits.
     pub(super) fn list_platforms(index: &ImageIndex) -> String {
-        let platforms = index.manifests.iter().filter_map(|descriptor| descriptor.platform.as_ref());
-        let names = platforms.take(SHOWN_PLATFORMS).map(|it| format!("{}/{}", it.os, it.architecture));
+        let platforms =
+            index.manifests.iter().filter_map(|descriptor| descriptor.platform.as_ref());
+        let names =
+            platforms.take(SHOWN_PLATFORMS).map(|it| format!("{}/{}", it.os, it.architecture));
         names.collect::<Vec<_>>().join(", ")
     }
 
     fn platform_rank(&self, platform: &ImagePlatform) -> Option<usize> {
-        let fits = platform.os == OS && go_architecture(&platform.architecture) == self.architecture;
+        let fits =
+            platform.os == OS && go_architecture(&platform.architecture) == self.architecture;
         let rank = || self.variants.iter().position(|variant| *variant == platform.variant);
         fits.then(rank).flatten()
     }
@@ -112,9 +121,17 @@ fn own_variant(architecture: &str) -> Option<&'static str> {
         "arm" => {
             let name = rustix::system::uname();
             let machine = name.machine().to_string_lossy();
-            let known =
-                [("aarch64", "v8"), ("armv8", "v8"), ("armv7", "v7"), ("armv6", "v6"), ("armv5", "v5")];
-            known.iter().find(|(prefix, _)| machine.starts_with(prefix)).map(|(_, variant)| *variant)
+            let known = [
+                ("aarch64", "v8"),
+                ("armv8", "v8"),
+                ("armv7", "v7"),
+                ("armv6", "v6"),
+                ("armv5", "v5"),
+            ];
+            known
+                .iter()
+                .find(|(prefix, _)| machine.starts_with(prefix))
+                .map(|(_, variant)| *variant)
         }
         _ => None,
     }
@@ -160,17 +177,24 @@ mod tests {
         assert_eq!(chosen("s390x", &["linux/amd64/", "nothing"]), Some(1));
         assert_eq!(chosen("amd64", &["nothing", "linux/amd64/"]), Some(1));
         assert_eq!(chosen("amd64", &["linux/amd64/v2"]), None);
-        assert_eq!(chosen("amd64", &["unknown/unknown/", "linux/aarch64/", "linux/x86_64/"]), Some(2));
+        assert_eq!(
+            chosen("amd64", &["unknown/unknown/", "linux/aarch64/", "linux/x86_64/"]),
+            Some(2)
+        );
         assert_eq!(chosen("aarch64", &["linux/amd64/", "linux/arm64/v8"]), Some(1));
     }
 
     #[test]
     fn a_missing_platform_is_reported_with_the_message_of_cdi() {
-        for (kind, name) in [(IndexKind::Oci, "image index"), (IndexKind::DockerList, "manifest list")] {
+        for (kind, name) in
+            [(IndexKind::Oci, "image index"), (IndexKind::DockerList, "manifest list")]
+        {
             let index = index(kind, &["linux/amd64/"]);
             assert_eq!(
                 WantedPlatforms::new(Some("absent")).choose_image(&index).unwrap_err(),
-                format!("no image found in {name} for architecture \"absent\", variant \"\", OS \"linux\"")
+                format!(
+                    "no image found in {name} for architecture \"absent\", variant \"\", OS \"linux\""
+                )
             );
         }
         let index = index(IndexKind::Oci, &["linux/amd64/", "windows/arm64/v8"]);
@@ -181,6 +205,9 @@ mod tests {
     fn the_default_platform_is_this_machine() {
         let own = WantedPlatforms::new(None);
         assert_eq!(own.architecture, own_architecture());
-        assert_eq!(own.variants.first().copied(), Some(own_variant(own_architecture()).unwrap_or("")));
+        assert_eq!(
+            own.variants.first().copied(),
+            Some(own_variant(own_architecture()).unwrap_or(""))
+        );
     }
 }

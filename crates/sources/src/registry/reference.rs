@@ -103,7 +103,8 @@ impl fmt::Display for ImageReference {
 impl ImageReference {
     /// Parses `[registry/]repository[:tag | @digest]`, by the grammar of distribution.
     fn parse(text: &str) -> Result<Self, SourceError> {
-        let invalid = |reason: &str| parse_error(&format!("invalid reference \"{text}\": {reason}"));
+        let invalid =
+            |reason: &str| parse_error(&format!("invalid reference \"{text}\": {reason}"));
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
@@ -115,13 +116,17 @@ impl ImageReference {
         };
         let version = match (tag, digest) {
             (Some(_), Some(_)) => {
-                return Err(invalid("a tag and a digest together are not supported, use one of them"));
+                return Err(invalid(
+                    "a tag and a digest together are not supported, use one of them",
+                ));
             }
-            (None, Some(digest)) => {
-                ImageVersion::Digest(OciDigest::try_from(digest.to_owned()).map_err(|e| invalid(&e))?)
-            }
+            (None, Some(digest)) => ImageVersion::Digest(
+                OciDigest::try_from(digest.to_owned()).map_err(|e| invalid(&e))?,
+            ),
             (Some(tag), None) if is_tag(tag) => ImageVersion::Tag(tag.to_owned()),
-            (Some(_), None) => return Err(invalid("the tag has characters that no tag has, or too many")),
+            (Some(_), None) => {
+                return Err(invalid("the tag has characters that no tag has, or too many"));
+            }
             (None, None) => ImageVersion::Tag("latest".to_owned()),
         };
         let (registry, repository) = split_registry(name);
@@ -175,16 +180,20 @@ fn is_registry(registry: &str) -> bool {
             && !label.ends_with('-')
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    (is_address || host.split('.').all(is_label)) && port.is_none_or(|port| port.parse::<u16>().is_ok())
+    (is_address || host.split('.').all(is_label))
+        && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 /// Matches `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`.
 fn is_component(component: &str) -> bool {
     let is_alphanumeric = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
-    let is_separator = |text: &str| matches!(text, "." | "_" | "__") || text.bytes().all(|byte| byte == b'-');
+    let is_separator =
+        |text: &str| matches!(text, "." | "_" | "__") || text.bytes().all(|byte| byte == b'-');
     component.starts_with(is_alphanumeric)
         && component.ends_with(is_alphanumeric)
-        && component.split(is_alphanumeric).all(|between| between.is_empty() || is_separator(between))
+        && component
+            .split(is_alphanumeric)
+            .all(|between| between.is_empty() || is_separator(between))
 }
 
 /// Matches `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`.
@@ -205,7 +214,9 @@ mod tests {
 
     fn parse(text: &str) -> Result<String, String> {
         match ImageEndpoint::parse(text) {
-            Ok(ImageEndpoint::Registry(reference)) => Ok(format!("{} {reference}", reference.api_host())),
+            Ok(ImageEndpoint::Registry(reference)) => {
+                Ok(format!("{} {reference}", reference.api_host()))
+            }
             Ok(other) => Ok(format!("{other:?}")),
             Err(error) => Err(error.to_string()),
         }
@@ -219,7 +230,10 @@ mod tests {
             ("docker://kubevirt/cirros", "registry-1.docker.io docker.io/kubevirt/cirros:latest"),
             ("docker://quay.io/a/b__c/d-.-e", ""),
             ("docker://localhost/a", "localhost localhost/a:latest"),
-            ("docker://cdi-registry:5000/a/b:v1.0-x_", "cdi-registry:5000 cdi-registry:5000/a/b:v1.0-x_"),
+            (
+                "docker://cdi-registry:5000/a/b:v1.0-x_",
+                "cdi-registry:5000 cdi-registry:5000/a/b:v1.0-x_",
+            ),
             ("docker://[::1]:5000/a", "[::1]:5000 [::1]:5000/a:latest"),
             ("docker://Host/a", "Host Host/a:latest"),
         ] {
@@ -245,10 +259,14 @@ mod tests {
     #[test]
     fn refused_names_are_reported_with_the_messages_of_cdi() {
         let prefix = "Could not parse image: Invalid image name \"fedora\", ";
-        assert_eq!(parse("fedora"), Err(format!("{prefix}expected colon-separated transport:reference")));
+        assert_eq!(
+            parse("fedora"),
+            Err(format!("{prefix}expected colon-separated transport:reference"))
+        );
         assert_eq!(
             parse("http://x"),
-            Err("Could not parse image: Invalid image name \"http://x\", unknown transport".to_owned())
+            Err("Could not parse image: Invalid image name \"http://x\", unknown transport"
+                .to_owned())
         );
         let both = format!("docker://h:1/a:tag@sha256:{}", "0".repeat(64));
         for text in [

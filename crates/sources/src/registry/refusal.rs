@@ -32,11 +32,14 @@ pub(super) fn error_summary(body: &[u8]) -> String {
     let Ok(document) = serde_json::from_slice::<RegistryErrorDocument>(body) else {
         return String::new();
     };
-    let errors = document.errors.into_iter().map(|RegistryErrorEntry { code, message }| [code, message]);
+    let errors =
+        document.errors.into_iter().map(|RegistryErrorEntry { code, message }| [code, message]);
     let others = [document.details, document.error_description, document.message];
     let sentences: Vec<String> = errors
         .map(|words| words.map(|word| plain_line(&word)))
-        .map(|words| words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": "))
+        .map(|words| {
+            words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ")
+        })
         .chain(others.into_iter().flatten().map(|text| plain_line(&text)))
         .filter(|sentence| !sentence.is_empty())
         .take(MAX_ERRORS)

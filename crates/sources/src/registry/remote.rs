@@ -42,11 +42,19 @@ pub(super) struct RemoteRegistry {
 
 impl RemoteRegistry {
     /// Pings the registry, to check that it is there and to find out how it authenticates clients.
-    pub(super) fn connect(reference: ImageReference, network: &Arc<Network>) -> Result<Self, SourceError> {
+    pub(super) fn connect(
+        reference: ImageReference,
+        network: &Arc<Network>,
+    ) -> Result<Self, SourceError> {
         let agent = HttpAgent::new(network, CONNECT_AGENT)?;
-        let answer = network.block_on(ping_registry(&agent, reference.api_host(), network.insecure))?;
-        let session =
-            RegistrySession::new(agent, Arc::clone(network), &reference.repository, answer.url.clone());
+        let answer =
+            network.block_on(ping_registry(&agent, reference.api_host(), network.insecure))?;
+        let session = RegistrySession::new(
+            agent,
+            Arc::clone(network),
+            &reference.repository,
+            answer.url.clone(),
+        );
         match answer.status {
             StatusCode::OK => {}
             // The redirect only says that the registry is elsewhere; each later request finds out
@@ -67,7 +75,8 @@ impl RemoteRegistry {
         }
         Ok(Self {
             network: network.clone_with(|network| {
-                network.patience.first_attempts = network.patience.first_attempts.and(Some(ATTEMPTS));
+                network.patience.first_attempts =
+                    network.patience.first_attempts.and(Some(ATTEMPTS));
                 network.patience.first_delay = FIRST_DELAY;
                 network.patience.max_delay = MAX_DELAY;
             }),
@@ -88,7 +97,8 @@ impl RemoteRegistry {
     ) -> Result<HttpSource, SourceError> {
         // Registries know CDI by this user agent. `user_agent` below is the one that proxies see
         // in CONNECT.
-        let agent = ExtraHeader { name: header::USER_AGENT, value: HeaderValue::from_static(USER_AGENT) };
+        let agent =
+            ExtraHeader { name: header::USER_AGENT, value: HeaderValue::from_static(USER_AGENT) };
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
         let url = url.map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))?;
         let config = HttpConfig {
@@ -113,13 +123,15 @@ impl RemoteRegistry {
 
     fn manifest_of(&self, version: &ImageVersion) -> Result<ServedManifest, SourceError> {
         let ImageReference { repository, .. } = &self.reference;
-        let what = format!("reading manifest {version} in {}/{repository}", self.reference.api_host());
+        let what =
+            format!("reading manifest {version} in {}/{repository}", self.reference.api_host());
         let accept = ACCEPTED.iter().map(|media_type| ExtraHeader {
             name: header::ACCEPT,
             value: HeaderValue::from_static(media_type),
         });
         let is_checked = matches!(version, ImageVersion::Digest(_));
-        let source = self.open_path(&what, &format!("manifests/{version}"), accept.collect(), is_checked)?;
+        let source =
+            self.open_path(&what, &format!("manifests/{version}"), accept.collect(), is_checked)?;
         let mut body = source.open_body()?;
         let mut bytes = BytesMut::new();
         while let Some(chunk) = body.next_chunk()? {
@@ -165,8 +177,10 @@ impl ImageStore for RemoteRegistry {
         let source = self.open_path(&what, &format!("blobs/{}", blob.digest), Vec::new(), true)?;
         match source.total_bytes() {
             Some(length) if length != blob.size => {
-                let message =
-                    format!("{what}: the registry announces {length} bytes, the manifest says {}", blob.size);
+                let message = format!(
+                    "{what}: the registry announces {length} bytes, the manifest says {}",
+                    blob.size
+                );
                 Err(SourceError::new(SourceErrorKind::Length, message))
             }
             _ => source.open_body(),
@@ -176,14 +190,19 @@ impl ImageStore for RemoteRegistry {
 
 /// Sends `GET /v2/` over TLS. If certificates are not verified and TLS does not work, sends it
 /// without TLS.
-async fn ping_registry(agent: &HttpAgent, host: &str, insecure: bool) -> Result<AgentResponse, SourceError> {
+async fn ping_registry(
+    agent: &HttpAgent,
+    host: &str,
+    insecure: bool,
+) -> Result<AgentResponse, SourceError> {
     let worded = |error: SourceError| {
         let what = format!("pinging container registry {host}");
         SourceError::with_context(error.kind(), what, error)
     };
     let greeting = |scheme: &str| {
         let url = Url::parse(&format!("{scheme}://{host}/v2/"));
-        let url = url.map_err(|error| worded(SourceError::from_cause(SourceErrorKind::Invalid, error)))?;
+        let url =
+            url.map_err(|error| worded(SourceError::from_cause(SourceErrorKind::Invalid, error)))?;
         Ok::<_, SourceError>(move || {
             let request = agent.build_request(Method::GET, url.clone());
             request.header(header::USER_AGENT, USER_AGENT)

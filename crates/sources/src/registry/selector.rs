@@ -113,8 +113,9 @@ mod tests {
 
     #[test]
     fn a_layer_is_selected_by_digest_annotation_or_name() {
-        let layer =
-            layer(r#""io.kubevirt.disk.name":"root","org.opencontainers.image.title":"a/b.qcow2","x":"a=b""#);
+        let layer = layer(
+            r#""io.kubevirt.disk.name":"root","org.opencontainers.image.title":"a/b.qcow2","x":"a=b""#,
+        );
         let digest = layer.digest.to_string();
         for (text, selects_layer, selects_image) in [
             (digest.as_str(), true, true),

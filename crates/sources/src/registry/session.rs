@@ -64,7 +64,12 @@ struct RegistryTokenReply {
 
 impl RegistrySession {
     /// Creates a session with the right to pull `repository`.
-    pub(super) fn new(agent: HttpAgent, network: Arc<Network>, repository: &str, registry: Url) -> Self {
+    pub(super) fn new(
+        agent: HttpAgent,
+        network: Arc<Network>,
+        repository: &str,
+        registry: Url,
+    ) -> Self {
         Self {
             agent,
             network,
@@ -85,7 +90,8 @@ impl RegistrySession {
             }
             Some(AuthChallenge::Bearer { realm, service }) => {
                 self.check_secret_target("the token of the registry")?;
-                let is_due = state.token.as_ref().is_none_or(|token| Instant::now() >= token.renew_at);
+                let is_due =
+                    state.token.as_ref().is_none_or(|token| Instant::now() >= token.renew_at);
                 if is_due {
                     state.token = Some(self.ask_for_token(&realm, service.as_deref()).await?);
                 }
@@ -121,7 +127,11 @@ impl RegistrySession {
         is_new || state.is_proven
     }
 
-    async fn ask_for_token(&self, realm: &str, service: Option<&str>) -> Result<BearerToken, SourceError> {
+    async fn ask_for_token(
+        &self,
+        realm: &str,
+        service: Option<&str>,
+    ) -> Result<BearerToken, SourceError> {
         let url = self.token_url(realm, service)?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let refused = |kind, reason: &str| {
@@ -147,7 +157,8 @@ impl RegistrySession {
             return Err(refused(kind, &reason));
         }
         let unusable = || refused(SourceErrorKind::Io, "gives no usable token");
-        let grant: RegistryTokenReply = serde_json::from_slice(&answer.body).map_err(|_| unusable())?;
+        let grant: RegistryTokenReply =
+            serde_json::from_slice(&answer.body).map_err(|_| unusable())?;
         grant.into_token().ok_or_else(unusable)
     }
 
@@ -170,7 +181,8 @@ impl RegistrySession {
 
 impl RegistryTokenReply {
     fn into_token(self) -> Option<BearerToken> {
-        let text = [self.token, self.access_token].into_iter().flatten().find(|text| !text.is_empty())?;
+        let text =
+            [self.token, self.access_token].into_iter().flatten().find(|text| !text.is_empty())?;
         let mut value = HeaderValue::try_from(format!("Bearer {text}")).ok()?;
         value.set_sensitive(true);
         let life = Duration::from_secs(self.expires_in.unwrap_or(0)).clamp(DEFAULT_LIFE, MAX_LIFE);

@@ -34,7 +34,11 @@ pub(super) fn open_verified(
     store: &dyn ImageStore,
     blob: &OciDescriptor,
 ) -> Result<Box<dyn SourceBody>, SourceError> {
-    let body = Box::new(MeasuredBody { body: store.open_blob(blob)?, left: blob.size, blob: blob.clone() });
+    let body = Box::new(MeasuredBody {
+        body: store.open_blob(blob)?,
+        left: blob.size,
+        blob: blob.clone(),
+    });
     let what = format!("blob {}", blob.digest);
     Ok(Box::new(VerifiedBody::new(body, blob.digest.to_checksum(), what)?))
 }
@@ -46,8 +50,10 @@ pub(super) fn read_document(
     limit: usize,
 ) -> Result<Bytes, SourceError> {
     if usize::try_from(blob.size).map_or(true, |size| size > limit) {
-        let message =
-            format!("blob {} has {} bytes, but a document may have at most {limit}", blob.digest, blob.size);
+        let message = format!(
+            "blob {} has {} bytes, but a document may have at most {limit}",
+            blob.digest, blob.size
+        );
         return Err(SourceError::new(SourceErrorKind::Length, message));
     }
     let mut body = open_verified(store, blob)?;
@@ -80,7 +86,9 @@ impl SourceBody for MeasuredBody {
             None if self.left > 0 => {
                 Err(self.mismatch_error(&format!("it ends {} bytes short of", self.left)))
             }
-            Some(bytes) if bytes.len() as u64 > self.left => Err(self.mismatch_error("it has more than")),
+            Some(bytes) if bytes.len() as u64 > self.left => {
+                Err(self.mismatch_error("it has more than"))
+            }
             _ => {
                 self.left -= chunk.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 Ok(chunk)

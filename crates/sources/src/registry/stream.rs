@@ -22,7 +22,9 @@ use super::digest::OciDigest;
 use super::image::{check_config, choose_image, parse_manifest};
 use super::layer::open_disk;
 use super::layout::{INDEX, without_dot};
-use super::manifest::{ImageConfig, MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest};
+use super::manifest::{
+    ImageConfig, MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
+};
 use super::messages::without_prefix;
 use super::selector::LayerSelector;
 use super::store::{ImageStore, read_document};
@@ -48,7 +50,8 @@ pub fn open_layout(
     let is_layout = head.as_ref().is_ok_and(|head| begins_layout(head));
     if !is_layout && let Some(selector) = &options.layer {
         head.map_err(into_source_error)?;
-        let message = format!("{name} is not the tar of an OCI layout, so it has no layer {selector}");
+        let message =
+            format!("{name} is not the tar of an OCI layout, so it has no layer {selector}");
         return Err(invalid_error(message));
     }
     if !is_layout {
@@ -144,7 +147,10 @@ impl StreamedLayout {
                 }
             };
         }
-        Err(invalid_error(format!("{}: the layer is not among the first {MAX_FILES} files", self.name)))
+        Err(invalid_error(format!(
+            "{}: the layer is not among the first {MAX_FILES} files",
+            self.name
+        )))
     }
 
     fn after_manifest(
@@ -157,8 +163,8 @@ impl StreamedLayout {
             ParsedManifest::Index(index) => {
                 // The disk of a machine is the same on any machine. A digest decides without a
                 // platform, too, but only one manifest can be read in passing.
-                let is_decided =
-                    options.architecture.is_none() || selector.is_some_and(LayerSelector::is_digest);
+                let is_decided = options.architecture.is_none()
+                    || selector.is_some_and(LayerSelector::is_digest);
                 let chosen = match index.manifests.as_slice() {
                     [only] if is_decided => only.clone(),
                     _ => choose_image(index, options.architecture.as_deref(), selector)?,
@@ -185,7 +191,9 @@ impl StreamedLayout {
         let all = manifest.layers.iter().map(name_of).collect();
         let choice = manifest.choose_disk(selector)?;
         match choice.only_layer().cloned() {
-            Some(layer) => Ok(AwaitedFile::Layer(Box::new(AwaitedLayer { config, choice, layer, all }))),
+            Some(layer) => {
+                Ok(AwaitedFile::Layer(Box::new(AwaitedLayer { config, choice, layer, all })))
+            }
             // Layers are searched from the top down, and come from the bottom up.
             None => Err(self.pass_error("it is a container image of several layers")),
         }
@@ -195,12 +203,17 @@ impl StreamedLayout {
         let mut bytes = BytesMut::new();
         while let Some(chunk) = self.files.lock().next_chunk().map_err(into_source_error)? {
             if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
-                let message = format!("{}: {INDEX} has more than {MAX_MANIFEST_BYTES} bytes", self.name);
+                let message =
+                    format!("{}: {INDEX} has more than {MAX_MANIFEST_BYTES} bytes", self.name);
                 return Err(invalid_error(message));
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(ServedManifest { digest: OciDigest::sha256_of(&bytes)?, media_type: None, bytes: bytes.freeze() })
+        Ok(ServedManifest {
+            digest: OciDigest::sha256_of(&bytes)?,
+            media_type: None,
+            bytes: bytes.freeze(),
+        })
     }
 
     /// Reads over a layer that is not wanted. The archive reader limits only what it skips by itself.

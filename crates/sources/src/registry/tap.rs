@@ -86,7 +86,10 @@ mod tests {
 
     impl SourceBody for CountedBody {
         fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-            let chunk = self.0.checked_sub(1).map(|left| Bytes::from(vec![left.to_le_bytes()[0]; 64 << 10]));
+            let chunk = self
+                .0
+                .checked_sub(1)
+                .map(|left| Bytes::from(vec![left.to_le_bytes()[0]; 64 << 10]));
             self.0 = self.0.saturating_sub(1);
             Ok(chunk)
         }

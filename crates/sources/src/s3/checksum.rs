@@ -37,7 +37,9 @@ mod tests {
     use http::HeaderName;
 
     fn read(pairs: &[(&'static str, &'static str)]) -> Option<String> {
-        let pairs = pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        let pairs = pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
         announced_checksum(&pairs.collect()).map(|checksum| checksum.to_string())
     }
 

@@ -31,11 +31,18 @@ const BUCKET_REGION: &str = "x-amz-bucket-region";
 const MAX_REGION_BYTES: usize = 32;
 
 /// Error codes for expired keys (S3 API reference, list of error codes).
-const EXPIRED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"];
+const EXPIRED: [&str; 4] =
+    ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"];
 
 /// Error codes of transient failures, which the status does not always show.
-const PASSING: [&str; 6] =
-    ["InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"];
+const PASSING: [&str; 6] = [
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+];
 
 pub(super) struct S3Dialect {
     keys: AccessKeys,
@@ -60,7 +67,11 @@ impl S3Dialect {
 
     /// Returns the region that the bucket is in according to this response, if requests were
     /// signed for another one.
-    fn other_region(&self, refusal: &RefusedRequest<'_>, error: Option<&StoreError>) -> Option<String> {
+    fn other_region(
+        &self,
+        refusal: &RefusedRequest<'_>,
+        error: Option<&StoreError>,
+    ) -> Option<String> {
         let is_about_regions = refusal.status.is_redirection()
             || error.is_some_and(|error| {
                 let code = error.code.as_str();
@@ -71,8 +82,8 @@ impl S3Dialect {
                         | "IllegalLocationConstraintException"
                 )
             });
-        let region =
-            header_text(refusal.headers, BUCKET_REGION).or(error.map(|error| error.region.as_str()))?;
+        let region = header_text(refusal.headers, BUCKET_REGION)
+            .or(error.map(|error| error.region.as_str()))?;
         let is_region = (1..=MAX_REGION_BYTES).contains(&region.len())
             && region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         (is_about_regions && is_region && region != self.region()).then(|| region.to_owned())
@@ -144,8 +155,8 @@ impl ServerDialect for S3Dialect {
             *self.region.write() = region;
             return RefusalVerdict::Again(elsewhere);
         }
-        let is_refused_to_nobody =
-            refusal.is_about_who_asks() && matches!(self.keys.current_key(refusal.url).await, Ok(None));
+        let is_refused_to_nobody = refusal.is_about_who_asks()
+            && matches!(self.keys.current_key(refusal.url).await, Ok(None));
         // No other refusal renews the keys: new keys of the same identity have the same
         // permissions as the current ones.
         if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew_keys().await {

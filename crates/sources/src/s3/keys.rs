@@ -13,8 +13,12 @@ use super::place::region_domain;
 use crate::credentials::BasicCredentials;
 use crate::error::invalid_error;
 use crate::network::Network;
-use crate::objects::{AgentConnector, MACHINE_LIMIT, credential_failure, retry_config, take_no_proxy};
-use crate::policy::{CloudProvider, IdentityOrigin, IdentityVariables, ImportPolicy, POD_IDENTITY_URLS};
+use crate::objects::{
+    AgentConnector, MACHINE_LIMIT, credential_failure, retry_config, take_no_proxy,
+};
+use crate::policy::{
+    CloudProvider, IdentityOrigin, IdentityVariables, ImportPolicy, POD_IDENTITY_URLS,
+};
 
 /// Age up to which renewed credentials count as new: the failure of another connection has just
 /// renewed them.
@@ -136,7 +140,10 @@ impl AccessKeys {
 
     /// Returns the key to sign a request to `url` with; `None` for an anonymous request. An
     /// identity that was found may not be used for every URL that a server redirects to.
-    pub(super) async fn current_key(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
+    pub(super) async fn current_key(
+        &self,
+        url: &Url,
+    ) -> Result<Option<Arc<AwsCredential>>, SourceError> {
         if let Some(found) = self.origin.identity_origin()
             && self.network.policy.lend_identity(found, CloudProvider::Amazon, url).is_err()
         {
@@ -164,7 +171,9 @@ impl AccessKeys {
         let mut current = self.current.lock().await;
         let fresh = match self.origin {
             KeyOrigin::Given | KeyOrigin::Variables | KeyOrigin::Nobody => return false,
-            KeyOrigin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
+            KeyOrigin::Machine if current.provider.is_none() && current.renewed.is_some() => {
+                return false;
+            }
             // Several connections may be refused at the same moment; one renewal serves all of
             // them.
             _ if current.renewed.is_some_and(|renewed| renewed.elapsed() < JUST_NOW) => {
@@ -195,7 +204,8 @@ impl AccessKeys {
             (KeyOrigin::Variables, Some(lent)) => with_key(builder, &in_variables(lent))?,
             (KeyOrigin::WebIdentity, Some(lent)) => {
                 let sts = self.token_exchange(lent)?;
-                with_variables(builder, &WEB_IDENTITY, lent).with_config(AmazonS3ConfigKey::StsEndpoint, sts)
+                with_variables(builder, &WEB_IDENTITY, lent)
+                    .with_config(AmazonS3ConfigKey::StsEndpoint, sts)
             }
             (KeyOrigin::PodIdentity | KeyOrigin::Container, Some(lent)) => {
                 with_variables(builder, &CONTAINER, lent)
@@ -212,10 +222,13 @@ impl AccessKeys {
             KeyOrigin::PodIdentity => {
                 let network = take_no_proxy(&self.network);
                 AgentConnector::new(
-                    &network.clone_with(|network| network.policy = network.policy.for_pod_identity()),
+                    &network
+                        .clone_with(|network| network.policy = network.policy.for_pod_identity()),
                 )?
             }
-            KeyOrigin::Container | KeyOrigin::Machine => AgentConnector::new(&take_no_proxy(&self.network))?,
+            KeyOrigin::Container | KeyOrigin::Machine => {
+                AgentConnector::new(&take_no_proxy(&self.network))?
+            }
             _ => AgentConnector::new(&self.network)?,
         };
         Ok(AmazonS3Builder::new()
@@ -248,7 +261,11 @@ impl AccessKeys {
         }
     }
 
-    fn lent_variables(&self, found: IdentityOrigin, url: &Url) -> Result<IdentityVariables<'_>, SourceError> {
+    fn lent_variables(
+        &self,
+        found: IdentityOrigin,
+        url: &Url,
+    ) -> Result<IdentityVariables<'_>, SourceError> {
         let lent = self.network.policy.lend_identity(found, CloudProvider::Amazon, url);
         lent.map_err(|advice| invalid_error(format!("no credentials: {advice}")))
     }

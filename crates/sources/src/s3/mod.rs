@@ -43,7 +43,8 @@ pub fn open(
     let spoken = Arc::clone(&dialect) as _;
     let http = open_object("s3", &what, place.url, spoken, network)?;
     // A bucket without versioning sends "null".
-    if let Some(version) = header_text(http.response_headers(), VERSION).filter(|version| *version != "null")
+    if let Some(version) =
+        header_text(http.response_headers(), VERSION).filter(|version| *version != "null")
     {
         dialect.pin_version(version);
     }

@@ -40,7 +40,8 @@ impl S3Location {
         policy: &ImportPolicy,
     ) -> Result<Self, SourceError> {
         let refused = |reason: String| {
-            let message = format!("unable to parse endpoint \"{}\": {reason}", redact_endpoint(endpoint));
+            let message =
+                format!("unable to parse endpoint \"{}\": {reason}", redact_endpoint(endpoint));
             invalid_error(message)
         };
         let (scheme, rest) =
@@ -69,14 +70,17 @@ impl S3Location {
         let (bucket, key) = names_of(names).map_err(refused)?;
         let (mut url, region) = match server {
             Some(server) => {
-                let url = path_style(&server, &bucket, &key).map_err(|error| refused(error.to_string()))?;
+                let url = path_style(&server, &bucket, &key)
+                    .map_err(|error| refused(error.to_string()))?;
                 let region = region.unwrap_or_else(|| region_of(&url, policy));
                 (url, region)
             }
             None => {
-                let region =
-                    region.or_else(|| configured_region(policy)).unwrap_or_else(|| HOME_REGION.to_owned());
-                let url = amazon_url(&bucket, &key, &region).map_err(|error| refused(error.to_string()))?;
+                let region = region
+                    .or_else(|| configured_region(policy))
+                    .unwrap_or_else(|| HOME_REGION.to_owned());
+                let url = amazon_url(&bucket, &key, &region)
+                    .map_err(|error| refused(error.to_string()))?;
                 (url, region)
             }
         };
@@ -95,13 +99,15 @@ impl S3Location {
 /// Returns the URL on `server` of the object at `address`, `s3://BUCKET/KEY`, in path style, which
 /// CDI's API and importers accept.
 pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
-    let refused =
-        |reason: String| invalid_error(format!("unable to parse \"{}\": {reason}", redact_endpoint(address)));
+    let refused = |reason: String| {
+        invalid_error(format!("unable to parse \"{}\": {reason}", redact_endpoint(address)))
+    };
     let names = address.split_once("://").map_or(address, |(_, names)| names);
     let names = names.split('#').next().unwrap_or_default();
     let (names, query) = names.split_once('?').unwrap_or((names, ""));
     let (bucket, key) = names_of(names).map_err(refused)?;
-    let mut url = path_style(server.as_str(), &bucket, &key).map_err(|error| refused(error.to_string()))?;
+    let mut url =
+        path_style(server.as_str(), &bucket, &key).map_err(|error| refused(error.to_string()))?;
     if let Some(version) = version_of(query) {
         url.query_pairs_mut().append_pair("versionId", &version);
     }
@@ -126,7 +132,8 @@ fn names_of(text: &str) -> Result<(String, Vec<u8>), String> {
     if survives_urls(bucket.as_bytes()) && survives_urls(&key) {
         Ok((bucket, key))
     } else {
-        Err("a name with a segment that is \".\" or \"..\" cannot be asked for over HTTP".to_owned())
+        Err("a name with a segment that is \".\" or \"..\" cannot be asked for over HTTP"
+            .to_owned())
     }
 }
 
@@ -190,7 +197,9 @@ pub(super) fn relocate_url(url: &Url, region: &str) -> Option<Url> {
     let bucket = labels.bucket.map(|bucket| format!("{bucket}.")).unwrap_or_default();
     let stack = if labels.is_dual_stack { "dualstack." } else { "" };
     let mut relocated = url.clone();
-    relocated.set_host(Some(&format!("{bucket}s3.{stack}{region}.{}", region_domain(region)))).ok()?;
+    relocated
+        .set_host(Some(&format!("{bucket}s3.{stack}{region}.{}", region_domain(region))))
+        .ok()?;
     Some(relocated)
 }
 
@@ -203,7 +212,9 @@ pub(super) fn region_domain(region: &str) -> &'static str {
 /// of the bucket can be a host label that Amazon's certificate covers. Otherwise it is path-style.
 fn amazon_url(bucket: &str, key: &[u8], region: &str) -> Result<Url, url::ParseError> {
     let is_label = bucket.len() <= MAX_LABEL_BYTES
-        && bucket.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        && bucket
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     let (domain, key) = (region_domain(region), encode_path(key));
     if is_label {
         Url::parse(&format!("https://{bucket}.s3.{region}.{domain}/{key}"))
@@ -225,7 +236,8 @@ mod tests {
         addressing: AddressingStyle,
         environment: &[(&str, &str)],
     ) -> Result<S3Location, SourceError> {
-        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let environment =
+            environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let policy = ImportPolicy::for_pod(&environment.collect::<HashMap<_, _>>(), true);
         S3Location::parse(endpoint, addressing, None, &policy)
     }
@@ -261,7 +273,11 @@ mod tests {
         ] {
             let place = place(endpoint, AddressingStyle::Host, &[]).unwrap();
             assert_eq!(place.url.as_str(), url, "{endpoint}");
-            assert_eq!((place.object_name().as_str(), place.region.as_str()), (name, region), "{endpoint}");
+            assert_eq!(
+                (place.object_name().as_str(), place.region.as_str()),
+                (name, region),
+                "{endpoint}"
+            );
         }
     }
 
@@ -330,13 +346,17 @@ mod tests {
 
     #[test]
     fn only_at_amazon_a_region_has_another_host() {
-        let relocate = |url: &str| relocate_url(&Url::parse(url).unwrap(), "cn-north-1").map(String::from);
+        let relocate =
+            |url: &str| relocate_url(&Url::parse(url).unwrap(), "cn-north-1").map(String::from);
         for (url, expected) in [
             (
                 "https://b.s3.amazonaws.com/k?versionId=1",
                 "https://b.s3.cn-north-1.amazonaws.com.cn/k?versionId=1",
             ),
-            ("https://s3-us-west-2.amazonaws.com/b/k", "https://s3.cn-north-1.amazonaws.com.cn/b/k"),
+            (
+                "https://s3-us-west-2.amazonaws.com/b/k",
+                "https://s3.cn-north-1.amazonaws.com.cn/b/k",
+            ),
             (
                 "https://a.b.s3.dualstack.us-west-2.amazonaws.com/k",
                 "https://a.b.s3.dualstack.cn-north-1.amazonaws.com.cn/k",

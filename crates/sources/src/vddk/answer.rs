@@ -27,7 +27,8 @@ impl ManagedObjectReference {
     /// `12-snapshot-3`.
     pub(super) fn from_name(kind: &'static str, name: &str) -> Result<Self, SourceError> {
         let name = name.trim();
-        let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let is_usual =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
         if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
             return Ok(Self::new(kind, name));
@@ -113,8 +114,9 @@ pub(super) fn parse_response(
         Some(response) if status.is_success() => Ok(response),
         _ => {
             let code = status.as_u16();
-            let message =
-                format!("vSphere answers {method} with status {code} and without SOAP: is this its URL?");
+            let message = format!(
+                "vSphere answers {method} with status {code} and without SOAP: is this its URL?"
+            );
             Err(SourceError::new(SourceErrorKind::Status(code), message).into())
         }
     }
@@ -140,7 +142,8 @@ mod tests {
                 "<Envelope><Body><Fault><faultstring>no</faultstring><detail>{detail}</detail></Fault></Body></Envelope>"
             );
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            let Err(VsphereCallError::Fault(fault)) = parse_response("Login", status, envelope.as_bytes())
+            let Err(VsphereCallError::Fault(fault)) =
+                parse_response("Login", status, envelope.as_bytes())
             else {
                 panic!("{detail}")
             };

@@ -32,7 +32,9 @@ impl ChangedAreas {
     ) -> Result<u64, SourceError> {
         let begin = parse_number(page, "startOffset")?;
         if begin != offset {
-            return Err(impossible_error(format!("it begins at byte {begin}, expected byte {offset}")));
+            return Err(impossible_error(format!(
+                "it begins at byte {begin}, expected byte {offset}"
+            )));
         }
         let end = begin.saturating_add(parse_number(page, "length")?);
         if end <= offset {
@@ -61,7 +63,8 @@ impl ChangedAreas {
 
     /// Returns all areas, as changes of a disk of `disk_bytes`.
     pub(super) fn into_changes(self, disk_bytes: u64) -> Result<ChangedRanges, SourceError> {
-        ChangedRanges::new(disk_bytes, self.list).ok_or_else(|| impossible_error("areas that overlap"))
+        ChangedRanges::new(disk_bytes, self.list)
+            .ok_or_else(|| impossible_error("areas that overlap"))
     }
 
     fn push_area(&mut self, area: Range<u64>) {
@@ -93,8 +96,9 @@ fn parse_number(element: &XmlElement, name: &str) -> Result<u64, SourceError> {
 }
 
 pub(super) fn impossible_error(what: impl std::fmt::Display) -> SourceError {
-    let message =
-        format!("vSphere's list of changes is not valid: {what}; import the disk again from the start");
+    let message = format!(
+        "vSphere's list of changes is not valid: {what}; import the disk again from the start"
+    );
     SourceError::new(SourceErrorKind::Invalid, message)
 }
 
@@ -108,10 +112,13 @@ mod tests {
         let areas: String = areas
             .iter()
             .map(|(start, length)| {
-                format!("<changedArea><start>{start}</start><length>{length}</length></changedArea>")
+                format!(
+                    "<changedArea><start>{start}</start><length>{length}</length></changedArea>"
+                )
             })
             .collect();
-        let xml = format!("<x><startOffset>{begin}</startOffset><length>{length}</length>{areas}</x>");
+        let xml =
+            format!("<x><startOffset>{begin}</startOffset><length>{length}</length>{areas}</x>");
         XmlElement::parse(xml.as_bytes()).unwrap()
     }
 

@@ -17,11 +17,13 @@ pub(super) struct ChangeId(String);
 impl ChangeId {
     /// Parses two groups of hexadecimal bytes, joined by `-`, and after `/` a hexadecimal number.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_hex =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_group = |text: &str| is_hex(&text.replace(' ', ""));
         let (tracking, count) = text.split_once('/')?;
         let (first, second) = tracking.split_once('-')?;
-        let is_one = text.len() <= MAX_BYTES && is_group(first) && is_group(second) && is_hex(count);
+        let is_one =
+            text.len() <= MAX_BYTES && is_group(first) && is_group(second) && is_hex(count);
         is_one.then(|| Self(text.to_owned()))
     }
 
@@ -53,7 +55,9 @@ mod tests {
         let of = |text: &str| ChangeId::parse(text);
         assert_eq!(of(REAL).unwrap().to_string(), REAL);
         assert!(of("52dec0d9b9439d10-61d54c1be97b6563/a").is_some());
-        for name in ["", "*", "snapshot-12", "first/second", "52-61", "52-61/", "-/1", "52-61/x", "52 61/1"] {
+        for name in
+            ["", "*", "snapshot-12", "first/second", "52-61", "52-61/", "-/1", "52-61/x", "52 61/1"]
+        {
             assert_eq!(of(name), None, "{name}");
         }
         assert_eq!(of(&format!("{}-1/1", "ab ".repeat(100))), None);

@@ -62,9 +62,12 @@ async fn query_page(
 fn explain_fault(fault: VsphereFault, since: &ChangeId) -> SourceError {
     let advice = match fault.kind.as_str() {
         "ManagedObjectNotFound" => {
-            "the snapshot was removed in the meantime: start this stage again with another one".to_owned()
+            "the snapshot was removed in the meantime: start this stage again with another one"
+                .to_owned()
         }
-        "NoPermission" => "the user needs the privilege VirtualMachine.Config.ChangeTracking".to_owned(),
+        "NoPermission" => {
+            "the user needs the privilege VirtualMachine.Config.ChangeTracking".to_owned()
+        }
         // The other faults are mostly `FileFault` and `InvalidArgument`: tracking is off, or does
         // not reach back to that state.
         _ => format!("it cannot tell what changed since {since}: {BEGIN_ANEW}"),

@@ -77,8 +77,9 @@ pub(super) async fn find_disk(
     let properties = session.read_properties(&machine, &[DEVICES, "snapshot"]).await?;
     let tree = properties.get("snapshot");
     let snapshots = MachineSnapshots(tree.map(list_snapshots).transpose()?.unwrap_or_default());
-    let with_file =
-        |properties: &ObjectProperties| properties.get(DEVICES).and_then(|all| disk_with(all, file));
+    let with_file = |properties: &ObjectProperties| {
+        properties.get(DEVICES).and_then(|all| disk_with(all, file))
+    };
     let mut disk = with_file(&properties);
     for (_, object) in &snapshots.0 {
         if disk.is_some() {
@@ -86,8 +87,9 @@ pub(super) async fn find_disk(
         }
         disk = with_file(&session.read_properties(object, &[DEVICES]).await?);
     }
-    let disk = disk
-        .ok_or_else(|| missing_error(&format!("no disk {file:?} in the machine {uuid} or its snapshots")))?;
+    let disk = disk.ok_or_else(|| {
+        missing_error(&format!("no disk {file:?} in the machine {uuid} or its snapshots"))
+    })?;
     let Some(current) = &checkpoints.current else {
         return Ok(LocatedDisk {
             machine,
@@ -104,8 +106,9 @@ pub(super) async fn find_disk(
         Some(previous) => Some(match ChangeId::parse(previous) {
             Some(id) => EarlierState::Tracked(now.check_related(current, id)?),
             None => {
-                let before =
-                    disk.at_snapshot(session, snapshots.find_snapshot(previous, uuid)?, previous).await?;
+                let before = disk
+                    .at_snapshot(session, snapshots.find_snapshot(previous, uuid)?, previous)
+                    .await?;
                 before.check_size(&now)?;
                 now.later_than(&before, current, previous)?
             }
@@ -117,7 +120,10 @@ pub(super) async fn find_disk(
 impl LocatedDisk {
     /// Fails if the snapshot has changed since reading began: it is then unknown which state was
     /// read.
-    pub(super) async fn check_unchanged(&self, session: &mut VsphereSession) -> Result<(), SourceError> {
+    pub(super) async fn check_unchanged(
+        &self,
+        session: &mut VsphereSession,
+    ) -> Result<(), SourceError> {
         let Some(snapshot) = &self.snapshot else {
             return Ok(());
         };
@@ -189,7 +195,12 @@ impl VirtualDisk {
 
     /// Returns the state `before`, of the snapshot `previous`, if vSphere can report what changed
     /// between it and `current`.
-    fn later_than(&self, before: &Self, current: &str, previous: &str) -> Result<EarlierState, SourceError> {
+    fn later_than(
+        &self,
+        before: &Self,
+        current: &str,
+        previous: &str,
+    ) -> Result<EarlierState, SourceError> {
         // VMware's simulator reports neither sizes nor change IDs, and its disks never change.
         if self.capacity.or(before.capacity).is_none()
             && self.change_id.is_none()
@@ -217,7 +228,11 @@ struct MachineSnapshots(Vec<(String, ManagedObjectReference)>);
 
 impl MachineSnapshots {
     /// Finds the snapshot called `wanted`, or whose object is called `wanted`.
-    fn find_snapshot(&self, wanted: &str, uuid: &str) -> Result<&ManagedObjectReference, SourceError> {
+    fn find_snapshot(
+        &self,
+        wanted: &str,
+        uuid: &str,
+    ) -> Result<&ManagedObjectReference, SourceError> {
         self.0
             .iter()
             .find(|(name, object)| name == wanted || object.name == wanted)
@@ -229,7 +244,8 @@ impl MachineSnapshots {
 /// Finds the disk whose chain of files includes `file`.
 fn disk_with(devices: &XmlElement, file: &str) -> Option<VirtualDisk> {
     let is_it = |device: &&XmlElement| {
-        let parents = std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
+        let parents =
+            std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
         parents.take(MAX_PARENTS).any(|backing| backing.text_of("fileName") == Some(file))
     };
     devices.children.iter().find(is_it).and_then(VirtualDisk::from_device)
@@ -254,7 +270,8 @@ fn list_snapshots(info: &XmlElement) -> Result<Vec<(String, ManagedObjectReferen
         }
         if let Some(object) = tree.text_of("snapshot") {
             let name = tree.text_of("name").unwrap_or_default().to_owned();
-            found.push((name, ManagedObjectReference::from_name("VirtualMachineSnapshot", object)?));
+            found
+                .push((name, ManagedObjectReference::from_name("VirtualMachineSnapshot", object)?));
         }
         waiting.extend(tree.children_named("childSnapshotList"));
     }
@@ -311,7 +328,9 @@ mod tests {
         refused(tracked.check_related("now", other), "belongs to another disk");
         refused(disk(None, 512).check_related("now", before), "did not track what changed");
         refused(
-            disk(None, 512).later_than(&tracked, "now", "then").map(|_| ChangeId::parse("0-0/0").unwrap()),
+            disk(None, 512)
+                .later_than(&tracked, "now", "then")
+                .map(|_| ChangeId::parse("0-0/0").unwrap()),
             "in the snapshot \"now\"",
         );
         let simulated = VirtualDisk { capacity: None, ..disk(None, 0) };
@@ -327,8 +346,11 @@ mod tests {
              <childSnapshotList><snapshot>snapshot-2</snapshot><name>b</name></childSnapshotList>\
              </rootSnapshotList></val>",
         );
-        let names: Vec<_> =
-            list_snapshots(&info).unwrap().into_iter().map(|(name, object)| (name, object.name)).collect();
+        let names: Vec<_> = list_snapshots(&info)
+            .unwrap()
+            .into_iter()
+            .map(|(name, object)| (name, object.name))
+            .collect();
         let expected = [("a", "snapshot-1"), ("b", "snapshot-2")];
         assert_eq!(names, expected.map(|(name, object)| (name.to_owned(), object.to_owned())));
     }

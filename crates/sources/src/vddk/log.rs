@@ -84,8 +84,11 @@ impl ProgramLog {
     /// Returns the last three errors as one text.
     pub(super) fn last_errors(&self) -> String {
         let lines = self.0.lock();
-        let errors: Vec<&str> =
-            lines.last.iter().filter_map(|line| line.split_once("error: ").map(|(_, error)| error)).collect();
+        let errors: Vec<&str> = lines
+            .last
+            .iter()
+            .filter_map(|line| line.split_once("error: ").map(|(_, error)| error))
+            .collect();
         errors[errors.len().saturating_sub(3)..].join("; ")
     }
 

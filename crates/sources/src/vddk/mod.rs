@@ -148,7 +148,8 @@ impl VddkSource {
         // Cancelled when nbdkit exits, so that every wait for nbdkit ends at once instead of at its
         // time limit.
         let gone = network.stop.child_token();
-        let nbdkit = NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
+        let nbdkit =
+            NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
         let name = match &disk.snapshot {
             Some(snapshot) => format!("{} of {} in {snapshot}", disk.file, options.uuid),
             None => format!("{} of {}", disk.file, options.uuid),
@@ -161,15 +162,16 @@ impl VddkSource {
             found,
         };
         let uri = NbdUri::from_unix_path(&nbdkit.socket_path(), "");
-        let disk = match NbdSource::open_uri(uri, &network.clone_with(|network| network.stop = gone)) {
-            Ok(disk) => disk,
-            Err(error) => {
-                // The socket only shows that nbdkit is gone; the log shows what the library
-                // rejected.
-                nbdkit.end_process();
-                return Err(reading.explain_error(error));
-            }
-        };
+        let disk =
+            match NbdSource::open_uri(uri, &network.clone_with(|network| network.stop = gone)) {
+                Ok(disk) => disk,
+                Err(error) => {
+                    // The socket only shows that nbdkit is gone; the log shows what the library
+                    // rejected.
+                    nbdkit.end_process();
+                    return Err(reading.explain_error(error));
+                }
+            };
         let is_test = options.installation.is_for_tests();
         let changes = changes.map(|changes| on_exported(changes, &disk, is_test)).transpose()?;
         Ok(Self { disk, nbdkit, changes, reading, name })
@@ -234,7 +236,8 @@ async fn locate_disk(
 ) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
     let mut session = VsphereSession::open(&options.endpoint, network).await?;
     let (uuid, file) = (&options.uuid, &options.backing_file);
-    let found = with_lookup_limit(disk::find_disk(&mut session, uuid, file, &options.checkpoints)).await;
+    let found =
+        with_lookup_limit(disk::find_disk(&mut session, uuid, file, &options.checkpoints)).await;
     // The session is closed even after a failure; otherwise vSphere would keep it until it
     // expires.
     let found = match found {
@@ -273,10 +276,13 @@ async fn changes_of(
     })?;
     // This query transfers no data, so it is limited like any period without progress.
     let limit = network.patience.no_progress_limit;
-    let changes = tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
+    let changes =
+        tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
     let changes = changes.unwrap_or_else(|_| {
-        let message =
-            format!("vSphere did not report within {} s what changed since {since}", limit.as_secs());
+        let message = format!(
+            "vSphere did not report within {} s what changed since {since}",
+            limit.as_secs()
+        );
         Err(SourceError::new(SourceErrorKind::Stalled, message))
     })?;
     tracing::info!(
@@ -324,7 +330,8 @@ fn tls_config(
     // the library: there it is ignored. Everywhere else it is rejected, because a user who gives a
     // thumbprint wants no other server.
     let is_test = options.installation.is_for_tests();
-    let thumbprint = options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
+    let thumbprint =
+        options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
         Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
         None if !verified => {
@@ -332,7 +339,9 @@ fn tls_config(
                 "neither certificates nor a thumbprint are given: the vSphere server is not verified"
             );
             let config = https::tls::insecure_client_config();
-            config.map(Arc::new).map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
+            config
+                .map(Arc::new)
+                .map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
         }
         _ => Ok(Arc::clone(&network.tls)),
     }
@@ -355,11 +364,15 @@ mod tests {
 
     #[test]
     fn an_address_must_name_vcenter_machine_and_disk() {
-        let parse =
-            |address| VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default());
+        let parse = |address| {
+            VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default())
+        };
         let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
         assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
-        assert_eq!((options.uuid.as_str(), options.backing_file.as_str()), ("42-a", "[ds 1] vm/d.vmdk"));
+        assert_eq!(
+            (options.uuid.as_str(), options.backing_file.as_str()),
+            ("42-a", "[ds 1] vm/d.vmdk")
+        );
         assert!(options.has_certificates, "the certificate is verified");
         for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
             assert!(parse(address).is_err(), "{address}");

@@ -105,7 +105,8 @@ impl VddkInstallation {
             state => state,
         };
         probe.end_process();
-        let message = format!("nbdkit cannot load its plugin vddk and {state}: {}", probe.log.last_line());
+        let message =
+            format!("nbdkit cannot load its plugin vddk and {state}: {}", probe.log.last_line());
         Err(invalid_error(message))
     }
 
@@ -140,7 +141,8 @@ impl VddkInstallation {
     }
 
     fn nbdkit_arguments(&self, disk: &NbdkitDisk<'_>, folder: &PrivateFolder) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
+        let mut arguments: Vec<OsString> =
+            ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
         arguments.extend(["--filter=retry", "--filter=cacheextents"].map(Into::into));
         // Turns off messages that are written for each request, which would outnumber all others.
         arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
@@ -248,8 +250,11 @@ struct PrivateFolder(PathBuf);
 impl PrivateFolder {
     fn create(password: &str) -> io::Result<Self> {
         let folder = Self(Self::create_folder(&format!("cdi-vddk-{:016x}", fastrand::u64(..)))?);
-        let mut file: File =
-            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.password_path())?;
+        let mut file: File = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(folder.password_path())?;
         file.write_all(password.as_bytes())?;
         Ok(folder)
     }

@@ -65,7 +65,11 @@ pub(super) struct RunningProgram {
 impl RunningProgram {
     /// Starts `command`, which may be a keeper, with the environment that it needs, but without
     /// the keys and passwords of the pod. Cancels `gone` when the program ends.
-    pub(super) fn start(command: &mut Command, is_kept: bool, gone: CancellationToken) -> io::Result<Self> {
+    pub(super) fn start(
+        command: &mut Command,
+        is_kept: bool,
+        gone: CancellationToken,
+    ) -> io::Result<Self> {
         let secrets = SECRET_PREFIXES.iter().flat_map(|prefix| ProcessEnv.with_prefix(prefix));
         for (name, _) in secrets {
             command.env_remove(name);

@@ -57,7 +57,8 @@ impl VsphereSession {
         };
         let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
         let answer = session.call_method(&root, "RetrieveServiceContent", "").await?;
-        session.content = first_child(answer).ok_or_else(|| unexpected_error("RetrieveServiceContent"))?;
+        session.content =
+            first_child(answer).ok_or_else(|| unexpected_error("RetrieveServiceContent"))?;
         session.log_in().await?;
         Ok(session)
     }
@@ -96,7 +97,9 @@ impl VsphereSession {
             escape_text(uuid)
         );
         let found = first_child(self.call_method(&index, "FindByUuid", &arguments).await?);
-        found.map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text)).transpose()
+        found
+            .map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text))
+            .transpose()
     }
 
     /// Reads some properties of an object. The result contains one element for each property that
@@ -113,7 +116,8 @@ impl VsphereSession {
             object.kind,
             object.to_xml("obj")
         );
-        let found = first_child(self.call_method(&collector, "RetrievePropertiesEx", &arguments).await?);
+        let found =
+            first_child(self.call_method(&collector, "RetrievePropertiesEx", &arguments).await?);
         let sets = found
             .into_iter()
             .flat_map(|found| found.children)

@@ -175,7 +175,10 @@ fn a_snapshot_may_be_given_by_name_or_object() {
 fn missing_machines_and_disks_are_named() {
     let (scene, machine) = (Scene::new(&[]), machine(2));
     let nobody = "00000000-0000-0000-0000-000000000000";
-    refused(open(&scene.options(nobody, &machine.disk)), "vSphere has no machine with uuid 00000000");
+    refused(
+        open(&scene.options(nobody, &machine.disk)),
+        "vSphere has no machine with uuid 00000000",
+    );
     refused(
         open(&scene.options(&machine.uuid, "[none] <&>.vmdk")),
         "vSphere has no disk \"[none] <&>.vmdk\" in the machine",
@@ -238,7 +241,10 @@ fn contradictory_checkpoints_are_refused() {
     let with = |checkpoints| VddkOptions { checkpoints, ..options.clone() };
     let alone = Checkpoints { previous: Some("first".into()), ..Checkpoints::default() };
     refused(open(&with(alone)), "previous checkpoint set without current");
-    refused(open(&with(checkpoints("second", Some("zeroth")))), "vSphere has no snapshot \"zeroth\"");
+    refused(
+        open(&with(checkpoints("second", Some("zeroth")))),
+        "vSphere has no snapshot \"zeroth\"",
+    );
     refused(open(&with(checkpoints("second", Some("52 de-61/1")))), "did not track what changed");
 }
 

@@ -58,7 +58,8 @@ mod tracer {
         let [report, nth, effect, calls, program @ ..] = &words[..] else {
             return Err("REPORT NTH EFFECT CALLS PROGRAM ARGS…".into());
         };
-        let text = |word: &OsString| word.to_str().map(str::to_owned).ok_or("a word that is not text");
+        let text =
+            |word: &OsString| word.to_str().map(str::to_owned).ok_or("a word that is not text");
         let child = Command::new(std::env::current_exe()?)
             .args([TRACED.as_ref(), calls.as_os_str()])
             .args(program)
@@ -158,7 +159,10 @@ mod tracer {
             let call = registers.orig_rax.cast_signed();
             // Rust's standard library checks its descriptors with poll(2) before it calls `main`.
             self.has_begun |= call == libc::SYS_poll;
-            if !self.has_begun || !self.calls.contains(&call) || !self.is_meant(thread, call, registers.rdi) {
+            if !self.has_begun
+                || !self.calls.contains(&call)
+                || !self.is_meant(thread, call, registers.rdi)
+            {
                 return Ok(());
             }
             *self.counts.entry(call).or_default() += 1;
@@ -189,7 +193,8 @@ mod tracer {
                 return true;
             }
             let link = std::fs::read_link(format!("/proc/{thread}/fd/{descriptor}"));
-            let is_of = |kind| link.as_ref().is_ok_and(|file| file.to_string_lossy().starts_with(kind));
+            let is_of =
+                |kind| link.as_ref().is_ok_and(|file| file.to_string_lossy().starts_with(kind));
             let is_left_out = STANDARD_OUTPUTS.contains(&descriptor)
                 || is_of("anon_inode:")
                 || (self.effect == Effect::Short && is_of("socket:"));

@@ -33,7 +33,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn std::error::Error>> {
+fn parse(
+    mut arguments: impl Iterator<Item = String>,
+) -> Result<Options, Box<dyn std::error::Error>> {
     let root = arguments.next().ok_or("usage: serve DIR [--port N] [--rate BYTES_PER_S]")?;
     let mut options = Options { root: root.into(), port: 0, rate: None };
     while let Some(flag) = arguments.next() {
@@ -88,13 +90,17 @@ async fn send(
     let (status, range) = match range {
         None => (200, 0..length),
         Some(range) if range.is_empty() => {
-            headers
-                .extend([header("Content-Range", format!("bytes */{length}")), header("Content-Length", 0)]);
+            headers.extend([
+                header("Content-Range", format!("bytes */{length}")),
+                header("Content-Length", 0),
+            ]);
             return wire::write_head(stream, 416, &headers).await;
         }
         Some(range) => {
-            headers
-                .push(header("Content-Range", format!("bytes {}-{}/{length}", range.start, range.end - 1)));
+            headers.push(header(
+                "Content-Range",
+                format!("bytes {}-{}/{length}", range.start, range.end - 1),
+            ));
             (206, range)
         }
     };

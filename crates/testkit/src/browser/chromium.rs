@@ -58,8 +58,9 @@ impl ChromiumSession {
     pub(super) fn start() -> Self {
         let chromium = tools::find("chromium");
         let profile = tempfile::tempdir().or_fail("a folder for the browser's profile");
-        let (driver, port) =
-            (0..START_ATTEMPTS).find_map(|_| start_driver()).or_fail("chromedriver found no free port");
+        let (driver, port) = (0..START_ATTEMPTS)
+            .find_map(|_| start_driver())
+            .or_fail("chromedriver found no free port");
         let mut browser = Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             _driver: driver,
@@ -120,7 +121,8 @@ impl ChromiumSession {
 
 impl BrowserSession for ChromiumSession {
     fn command(&self, name: &str, parameters: &Value) -> io::Result<Value> {
-        let (_, method, path) = REQUESTS.iter().find(|(known, ..)| *known == name).or_fail("a known command");
+        let (_, method, path) =
+            REQUESTS.iter().find(|(known, ..)| *known == name).or_fail("a known command");
         let mut path = format!("{}{path}", self.session);
         for key in ["id", "name"] {
             path = path.replace(&format!("{{{key}}}"), &text(&parameters[key]));
@@ -129,8 +131,11 @@ impl BrowserSession for ChromiumSession {
     }
 
     fn log(&self) -> io::Result<Vec<String>> {
-        let entries =
-            self.request("POST", &format!("{}/se/log", self.session), &json!({ "type": "browser" }))?;
+        let entries = self.request(
+            "POST",
+            &format!("{}/se/log", self.session),
+            &json!({ "type": "browser" }),
+        )?;
         let entries = entries.as_array().or_fail("a list of log entries");
         let line = |entry: &Value| format!("{} {}", text(&entry["level"]), text(&entry["message"]));
         Ok(entries.iter().map(line).collect())

@@ -51,7 +51,13 @@ impl FirefoxSession {
         std::fs::write(profile.path().join("user.js"), SETTINGS).or_fail("the browser's settings");
         let process = Command::new(tools::find("firefox-esr"))
             // `--remote-allow-system-access` lets LOG read the console's messages.
-            .args(["--headless", "--no-remote", "--marionette", "--remote-allow-system-access", "--profile"])
+            .args([
+                "--headless",
+                "--no-remote",
+                "--marionette",
+                "--remote-allow-system-access",
+                "--profile",
+            ])
             .arg(profile.path())
             .process_group(0)
             .stdin(Stdio::null())

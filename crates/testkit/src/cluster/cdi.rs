@@ -35,14 +35,18 @@ impl Cluster {
             &path,
             &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PROXY_ACCOUNT}}),
         );
-        let account = json!({"kind": "ServiceAccount", "name": PROXY_ACCOUNT, "namespace": CDI_NAMESPACE});
-        let claims = json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]});
+        let account =
+            json!({"kind": "ServiceAccount", "name": PROXY_ACCOUNT, "namespace": CDI_NAMESPACE});
+        let claims =
+            json!({"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get"]});
         self.grant(None, PROXY_ACCOUNT, &claims, &account);
         let config_maps = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]});
         self.grant(Some(CDI_NAMESPACE), PROXY_ACCOUNT, &config_maps, &account);
-        let everybody = json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": "system:authenticated"});
+        let everybody =
+            json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": "system:authenticated"});
         let verbs = ["get", "list", "watch"];
-        let configs = json!({"apiGroups": ["cdi.kubevirt.io"], "resources": ["cdiconfigs"], "verbs": verbs});
+        let configs =
+            json!({"apiGroups": ["cdi.kubevirt.io"], "resources": ["cdiconfigs"], "verbs": verbs});
         self.grant(None, "cdi.kubevirt.io:config-reader", &configs, &everybody);
         for (group, resource, verb) in [
             ("", "persistentvolumeclaims", "get"),
@@ -114,7 +118,10 @@ impl Cluster {
     #[track_caller]
     pub fn annotate_pvc(&self, namespace: &str, name: &str, annotation: &str, value: Option<&str>) {
         let annotation = format!("{ANNOTATION_PREFIX}{annotation}");
-        self.patch(&pvc_path(namespace, name), &json!({"metadata": {"annotations": {annotation: value}}}));
+        self.patch(
+            &pvc_path(namespace, name),
+            &json!({"metadata": {"annotations": {annotation: value}}}),
+        );
     }
 
     /// Defines the kind CDIConfig and makes its only object.
@@ -231,13 +238,13 @@ mod tests {
         let answer = cluster.get_as(&token, &pvc_path("tenant", "disk"));
         assert_eq!(answer.status, 200, "{answer:?}");
         let claim: Value = serde_json::from_slice(&answer.body).unwrap();
-        let annotations =
-            json!({"cdi.kubevirt.io/storage.upload.target": "", "cdi.kubevirt.io/storage.pod.ready": "true"});
+        let annotations = json!({"cdi.kubevirt.io/storage.upload.target": "", "cdi.kubevirt.io/storage.pod.ready": "true"});
         assert_eq!(claim["metadata"]["annotations"], annotations);
 
         cluster.set_tls_profile(&json!({"type": "Modern", "modern": {}}));
         cluster.set_tls_profile(&json!({"type": "Old", "old": {}}));
-        let config: Value = serde_json::from_slice(&cluster.get_as(&token, CDI_CONFIG).body).unwrap();
+        let config: Value =
+            serde_json::from_slice(&cluster.get_as(&token, CDI_CONFIG).body).unwrap();
         assert_eq!(config["spec"], json!({"tlsSecurityProfile": {"type": "Old", "old": {}}}));
 
         for (path, status) in [

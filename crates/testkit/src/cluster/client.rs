@@ -29,7 +29,8 @@ impl Client {
         path: &str,
         body: Option<Body<'_>>,
     ) -> io::Result<Response> {
-        let request = Request::new(method, path).header("Authorization", &format!("Bearer {token}"));
+        let request =
+            Request::new(method, path).header("Authorization", &format!("Bearer {token}"));
         let mut connection = Connection::open(self.address, &self.config)?;
         let Some((content_type, object)) = body else {
             return connection.exchange(&request, &[]);

@@ -20,7 +20,8 @@ impl Cluster {
             &path,
             &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CRON_ACCOUNT}}),
         );
-        let account = json!({"kind": "ServiceAccount", "name": CRON_ACCOUNT, "namespace": CDI_NAMESPACE});
+        let account =
+            json!({"kind": "ServiceAccount", "name": CRON_ACCOUNT, "namespace": CDI_NAMESPACE});
         let (group, resource) = ("cdi.kubevirt.io", "dataimportcrons");
         let verbs = ["get", "patch"];
         let crons = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
@@ -35,7 +36,12 @@ impl Cluster {
     /// Makes a DataImportCron with these annotations. With `None` the object has no annotation
     /// map.
     #[track_caller]
-    pub fn create_data_import_cron(&self, namespace: &str, name: &str, annotations: Option<&Value>) {
+    pub fn create_data_import_cron(
+        &self,
+        namespace: &str,
+        name: &str,
+        annotations: Option<&Value>,
+    ) {
         let mut cron = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1",
             "kind": "DataImportCron",

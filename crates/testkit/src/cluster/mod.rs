@@ -51,7 +51,8 @@ impl Cluster {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");
         let place = Place::prepare(folder.path(), &authority);
-        let client = Client { address: place.api, config: authority.client_config().or_fail("TLS") };
+        let client =
+            Client { address: place.api, config: authority.client_config().or_fail("TLS") };
         let etcd = place.start_etcd();
         let api = place.start_api(|| client.is_ready());
         Self {
@@ -128,7 +129,8 @@ impl Cluster {
     #[track_caller]
     pub fn create_namespace(&self, name: &str) {
         let path = format!("/api/v1/namespaces/{name}");
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.apply(&path, &namespace);
     }
 

@@ -27,7 +27,8 @@ impl Server {
     /// Starts `program` and waits until it is `ready`. Fails the test with the program's log if it
     /// ends early or takes too long.
     pub(crate) fn start(program: Program, ready: impl Fn() -> bool) -> Self {
-        let (_, running) = lasting::start_server(program, START_PATIENCE, |_| ready().then_some(()));
+        let (_, running) =
+            lasting::start_server(program, START_PATIENCE, |_| ready().then_some(()));
         Self { running: Some(running) }
     }
 

@@ -103,7 +103,8 @@ fn start(tls: TlsAcceptor) -> io::Result<TokenServer> {
         given: AtomicUsize::new(0),
     });
     let answers = Arc::clone(&shared);
-    let server = ScriptedServer::start(move |stream| serve(tls.clone(), stream, Arc::clone(&answers)))?;
+    let server =
+        ScriptedServer::start(move |stream| serve(tls.clone(), stream, Arc::clone(&answers)))?;
     Ok(TokenServer { shared, server })
 }
 
@@ -141,7 +142,10 @@ impl Shared {
             .and_then(|rest| rest.strip_suffix("/uploadtokenrequests"));
         match namespace {
             Some(namespace) if request.method == "POST" => (201, self.give(namespace, body)),
-            _ => (404, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})),
+            _ => (
+                404,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}),
+            ),
         }
     }
 

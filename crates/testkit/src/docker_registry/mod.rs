@@ -152,7 +152,8 @@ fn configuration(folder: &Path, address: SocketAddr, setup: Setup<'_>) -> Value 
         Auth::Nobody => {}
         Auth::Basic => {
             let line = tools::run("htpasswd", ["-nbB", "-C", "4", USER, PASSWORD]);
-            config["auth"] = json!({ "htpasswd": { "realm": "test", "path": file("passwords", &line) } });
+            config["auth"] =
+                json!({ "htpasswd": { "realm": "test", "path": file("passwords", &line) } });
         }
         Auth::Token(issuer, realm) => {
             config["auth"] = json!({ "token": {
@@ -164,7 +165,8 @@ fn configuration(folder: &Path, address: SocketAddr, setup: Setup<'_>) -> Value 
         }
     }
     if let Some(url) = setup.redirect {
-        config["middleware"] = json!({ "storage": [{ "name": "redirect", "options": { "baseurl": url } }] });
+        config["middleware"] =
+            json!({ "storage": [{ "name": "redirect", "options": { "baseurl": url } }] });
     }
     config
 }

@@ -28,8 +28,8 @@ impl TokenIssuer {
     pub fn new() -> Self {
         let authority = Authority::new().or_fail("an authority");
         let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
-        let key =
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der(&key)).or_fail("a P-256 key");
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der(&key))
+            .or_fail("a P-256 key");
         Self { certificate, key }
     }
 
@@ -51,8 +51,7 @@ impl TokenIssuer {
             "jti": "1",
             "access": [{ "type": "repository", "name": repository, "actions": ["pull"] }],
         });
-        let header =
-            json!({ "typ": "JWT", "alg": "ES256", "x5c": [STANDARD.encode(der(&self.certificate))] });
+        let header = json!({ "typ": "JWT", "alg": "ES256", "x5c": [STANDARD.encode(der(&self.certificate))] });
         let token = compact(&header, &claims, |message| {
             let signature = self.key.sign(&SystemRandom::new(), message).or_fail("a signature");
             signature.as_ref().to_vec()

@@ -55,11 +55,19 @@ impl Gateway {
 
     /// Like [`start`](Self::start), but over HTTPS (see [`crate::certs`]). `upstream` still speaks
     /// plain HTTP.
-    pub fn start_tls(upstream: SocketAddr, plan: Plan, tls: Arc<rustls::ServerConfig>) -> io::Result<Self> {
+    pub fn start_tls(
+        upstream: SocketAddr,
+        plan: Plan,
+        tls: Arc<rustls::ServerConfig>,
+    ) -> io::Result<Self> {
         Self::spawn(upstream, plan, Some(tls.into()))
     }
 
-    fn spawn(upstream: SocketAddr, plan: Plan, tls: Option<tokio_rustls::TlsAcceptor>) -> io::Result<Self> {
+    fn spawn(
+        upstream: SocketAddr,
+        plan: Plan,
+        tls: Option<tokio_rustls::TlsAcceptor>,
+    ) -> io::Result<Self> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let state = Arc::new(State { upstream, plan, tls, log: Mutex::default() });
         let serving = Arc::clone(&state);

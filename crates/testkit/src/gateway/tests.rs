@@ -51,7 +51,10 @@ fn faults_come_in_order_and_then_everything_passes() {
     let cut = get(&gateway);
     assert!(cut.contains("Content-Length: 10\r\n") && cut.ends_with("\r\n\r\n0123"), "{cut}");
     let refused = get(&gateway);
-    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 7\r\n"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 7\r\n"),
+        "{refused}"
+    );
     assert!(get(&gateway).ends_with("\r\n\r\n0123456788"));
     assert!(get(&gateway).ends_with("\r\n\r\n0123456789"));
     let short = get(&gateway);
@@ -93,8 +96,10 @@ fn a_chunked_body_can_be_cut_and_shortened() {
 #[test]
 fn only_matching_requests_get_faults() {
     let origin = origin(Framing::Length);
-    let plan =
-        Plan { matching: |request| request.path() == "/b", ..Plan::of(vec![Fault::Status(500, Vec::new())]) };
+    let plan = Plan {
+        matching: |request| request.path() == "/b",
+        ..Plan::of(vec![Fault::Status(500, Vec::new())])
+    };
     let gateway = Gateway::start(origin.address(), plan).unwrap();
     for (path, status) in [("/a", 200), ("/b", 500), ("/b", 200)] {
         let answer = talk(&gateway, &format!("GET {path} HTTP/1.1\r\n\r\n"));
@@ -106,7 +111,8 @@ fn only_matching_requests_get_faults() {
 fn bodies_of_requests_are_passed_on() {
     let origin = origin(Framing::Length);
     let gateway = gateway(&origin, Vec::new());
-    let answers = talk(&gateway, "POST / HTTP/1.1\r\ncontent-length: 18\r\n\r\nPUT / HTTP/1.1\r\n\r\n");
+    let answers =
+        talk(&gateway, "POST / HTTP/1.1\r\ncontent-length: 18\r\n\r\nPUT / HTTP/1.1\r\n\r\n");
     assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
     // The origin does not read bodies: it parses this one as the next request.
     let complaint = || format!("two requests: {:?}", origin.requests().len());

@@ -69,7 +69,8 @@ impl Answer {
         let mut stream = BufReader::with_capacity(READ_BYTES, server);
         let status_line = line(&mut stream).await?;
         let status = status_line.split(' ').nth(1).and_then(|word| word.parse().ok());
-        let status = status.ok_or_else(|| io::Error::other(format!("no status in {status_line:?}")))?;
+        let status =
+            status.ok_or_else(|| io::Error::other(format!("no status in {status_line:?}")))?;
         let mut headers = Vec::new();
         loop {
             let line = line(&mut stream).await?;
@@ -138,8 +139,9 @@ impl Answer {
 }
 
 fn framing(headers: &[(String, String)]) -> Framing {
-    let value =
-        |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+    let value = |name: &str| {
+        headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    };
     match (value("transfer-encoding"), value("content-length")) {
         (Some(_), _) => Framing::Chunked,
         (None, Some(length)) => length.parse().map_or(Framing::UntilClose, Framing::Length),

@@ -145,7 +145,10 @@ impl Connection {
         while !self.ended {
             match self.fill() {
                 Err(error)
-                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) =>
                 {
                     return Ok(false);
                 }

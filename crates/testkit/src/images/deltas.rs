@@ -89,7 +89,10 @@ fn compressed(spec: &Spec, random: &mut Random) -> String {
     let mut at = random.below(4) * step;
     while at < clusters {
         let offset = at * spec.cluster_size;
-        line(&mut script, format_args!("write -c -P {} {offset} {}", pattern(random), spec.cluster_size));
+        line(
+            &mut script,
+            format_args!("write -c -P {} {offset} {}", pattern(random), spec.cluster_size),
+        );
         at += step * (1 + random.below(6));
     }
     script
@@ -137,7 +140,8 @@ mod tests {
         };
         let delta = spec.build_delta(7 << 20, folder.path(), "delta");
         assert_eq!(delta.base_name(), "delta.base");
-        let (base, disk) = (std::fs::read(&delta.base).unwrap(), std::fs::read(&delta.raw).unwrap());
+        let (base, disk) =
+            (std::fs::read(&delta.base).unwrap(), std::fs::read(&delta.raw).unwrap());
         assert_eq!((disk.len(), delta.virtual_size), (9 << 20, 9 << 20));
         let blocks = |bytes: &[u8]| bytes.chunks(4096).map(<[u8]>::to_vec).collect::<Vec<_>>();
         let pairs = blocks(&base).into_iter().zip(blocks(&disk));

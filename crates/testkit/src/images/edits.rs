@@ -22,7 +22,10 @@ pub(super) fn apply(spec: &Spec, qcow2: &Path) {
             for snapshot in ["first", "second"] {
                 tools::run(
                     "qemu-img",
-                    ["snapshot", "-c", snapshot].map(AsRef::as_ref).into_iter().chain([qcow2.as_os_str()]),
+                    ["snapshot", "-c", snapshot]
+                        .map(AsRef::as_ref)
+                        .into_iter()
+                        .chain([qcow2.as_os_str()]),
                 );
                 qemu_io(qcow2, &guest_writes(spec, &mut random));
             }
@@ -70,7 +73,10 @@ fn random_order(spec: &Spec, random: &mut Random) -> String {
         let offset = cluster * spec.cluster_size;
         let compressed = spec.compression != Compression::Plain && random.one_in(2);
         let flag = if compressed { "-c " } else { "" };
-        line(&mut script, format_args!("write {flag}-P {} {offset} {}", pattern(random), spec.cluster_size));
+        line(
+            &mut script,
+            format_args!("write {flag}-P {} {offset} {}", pattern(random), spec.cluster_size),
+        );
     }
     script + &guest_writes(spec, random)
 }
@@ -101,7 +107,8 @@ pub(super) fn line(script: &mut String, command: std::fmt::Arguments<'_>) {
 /// is checked.
 pub(super) fn qemu_io(qcow2: &Path, script: &str) {
     let args = ["-f", "qcow2", "-t", "unsafe", "-d", "unmap"].map(AsRef::as_ref);
-    let output = tools::filter("qemu-io", args.into_iter().chain([qcow2.as_os_str()]), script.as_bytes());
+    let output =
+        tools::filter("qemu-io", args.into_iter().chain([qcow2.as_os_str()]), script.as_bytes());
     let output = String::from_utf8_lossy(&output);
     assert!(!output.contains("failed"), "qemu-io on {}: {output}", qcow2.display());
 }

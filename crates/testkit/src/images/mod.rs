@@ -120,7 +120,8 @@ impl Spec {
             || self.lazy_refcounts
             || self.dirty
             || self.refcount_bits.is_some();
-        (v3 || !needs_v3) && (!self.extended_l2 || self.cluster_size >= EXTENDED_L2_MIN_CLUSTER_BYTES)
+        (v3 || !needs_v3)
+            && (!self.extended_l2 || self.cluster_size >= EXTENDED_L2_MIN_CLUSTER_BYTES)
     }
 
     /// Returns every valid combination of version, cluster size, compression, extended L2 entries
@@ -162,7 +163,9 @@ impl Spec {
         let raw = folder.join(name).with_extension("raw");
         match self.content {
             Content::RandomOrder | Content::Empty => self.create_empty(&qcow2),
-            Content::Dense => self.convert(&raw, &disk::content(self.seed, self.virtual_size), &qcow2),
+            Content::Dense => {
+                self.convert(&raw, &disk::content(self.seed, self.virtual_size), &qcow2)
+            }
             Content::Sparse | Content::ZeroClusters | Content::Snapshots => {
                 self.convert(&raw, &disk::sparse_content(self.seed, self.virtual_size, 8), &qcow2);
             }
@@ -314,13 +317,17 @@ mod tests {
     fn images_have_the_features_of_their_spec() {
         let folder = tempfile::tempdir().unwrap();
         let plain = Spec { virtual_size: (1 << 30) + 512, ..Spec::new(Content::Empty) };
-        let image = Spec { resized_to: Some(3 << 30), dirty: true, refcount_bits: Some(1), ..plain }
-            .build(folder.path(), "resized");
+        let image =
+            Spec { resized_to: Some(3 << 30), dirty: true, refcount_bits: Some(1), ..plain }
+                .build(folder.path(), "resized");
         assert_eq!((image.virtual_size, image.data_bytes), (3 << 30, 0));
         let header = std::fs::read(&image.qcow2).unwrap();
         assert_eq!(header[79] & 1, 1, "the dirty bit");
         let l1_offset = u64::from_be_bytes(header[40..48].try_into().unwrap());
-        assert!(l1_offset >= 4 * (64 << 10), "a resize moves the L1 table to the end, it is at {l1_offset}");
+        assert!(
+            l1_offset >= 4 * (64 << 10),
+            "a resize moves the L1 table to the end, it is at {l1_offset}"
+        );
 
         let image = Spec::new(Content::Snapshots).build(folder.path(), "snapshots");
         let header = std::fs::read(&image.qcow2).unwrap();

@@ -82,7 +82,10 @@ impl Oracle {
             "qemu-img does not read {} as {format}",
             image.display()
         );
-        Self { virtual_size: raw.metadata().or_fail(raw.display()).len(), data_bytes: disk::data_bytes(raw) }
+        Self {
+            virtual_size: raw.metadata().or_fail(raw.display()).len(),
+            data_bytes: disk::data_bytes(raw),
+        }
     }
 }
 

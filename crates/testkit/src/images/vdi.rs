@@ -119,7 +119,9 @@ impl Vdi {
                 chunk[..bytes.len()].copy_from_slice(bytes);
             }
         }
-        disk.truncate(usize::try_from(self.virtual_size.next_multiple_of(512)).unwrap_or(usize::MAX));
+        disk.truncate(
+            usize::try_from(self.virtual_size.next_multiple_of(512)).unwrap_or(usize::MAX),
+        );
         disk
     }
 }

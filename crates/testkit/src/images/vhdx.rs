@@ -143,7 +143,8 @@ impl Vhdx {
     }
 
     fn entries(&self) -> usize {
-        let blocks = usize::try_from(self.virtual_size).unwrap_or(usize::MAX).div_ceil(self.block_size);
+        let blocks =
+            usize::try_from(self.virtual_size).unwrap_or(usize::MAX).div_ceil(self.block_size);
         blocks + blocks.saturating_sub(1) / self.chunk_blocks()
     }
 
@@ -231,7 +232,8 @@ impl Vhdx {
 
 /// A parent locator (2.6.2.6) with two key-value pairs.
 fn locator(parent: &str) -> Vec<u8> {
-    let utf16 = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    let utf16 =
+        |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let pairs = [
         (utf16("parent_linkage"), utf16("{83ed22f7-7bfb-4b23-9dd6-7d4c0d4d9a9c}")),
         (utf16("relative_path"), utf16(parent)),

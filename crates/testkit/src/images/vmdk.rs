@@ -94,7 +94,8 @@ impl Vmdk {
     /// Returns the disk.
     pub fn disk(&self) -> Vec<u8> {
         let grain_bytes = to_usize(self.grain_sectors) * SECTOR;
-        let mut disk: Vec<u8> = self.grains.iter().flat_map(|grain| grain.content(grain_bytes)).collect();
+        let mut disk: Vec<u8> =
+            self.grains.iter().flat_map(|grain| grain.content(grain_bytes)).collect();
         disk.truncate(to_usize(self.capacity()) * SECTOR);
         disk
     }
@@ -118,8 +119,9 @@ impl Vmdk {
 
     /// The numbers of the stored grains, in file order.
     fn stored(&self) -> Vec<usize> {
-        let mut stored: Vec<usize> =
-            (0..self.grains.len()).filter(|number| matches!(self.grains[*number], Grain::Data(_))).collect();
+        let mut stored: Vec<usize> = (0..self.grains.len())
+            .filter(|number| matches!(self.grains[*number], Grain::Data(_)))
+            .collect();
         stored.sort_by_key(|number| self.order.get(*number).copied().unwrap_or(0));
         stored
     }
@@ -128,7 +130,8 @@ impl Vmdk {
     fn header(&self, redundant: u64, directory: u64, overhead: u64) -> Vec<u8> {
         // Flags: bits 0 valid newline detection, 1 redundant table, 2 zeroed grains, 16 compressed
         // grains, 17 markers.
-        let flags: u32 = if self.compressed { 0x3_0005 } else { 5 } | if redundant == 0 { 0 } else { 2 };
+        let flags: u32 =
+            if self.compressed { 0x3_0005 } else { 5 } | if redundant == 0 { 0 } else { 2 };
         let mut header = Vec::new();
         header.extend(b"KDMV");
         header.extend(1u32.to_le_bytes());
@@ -153,9 +156,12 @@ impl Grain {
     fn content(&self, length: usize) -> Vec<u8> {
         match self {
             Self::Hole | Self::Zeroed => vec![0; length],
-            Self::Data(byte) => {
-                (0..=u8::MAX).cycle().step_by(7).map(|step| step.wrapping_add(*byte)).take(length).collect()
-            }
+            Self::Data(byte) => (0..=u8::MAX)
+                .cycle()
+                .step_by(7)
+                .map(|step| step.wrapping_add(*byte))
+                .take(length)
+                .collect(),
         }
     }
 }
@@ -232,8 +238,11 @@ impl Builder<'_> {
                 self.add_table(table);
             }
         }
-        let used: Vec<bool> =
-            self.entries.chunks(per_table).map(|table| table.iter().any(|entry| *entry != 0)).collect();
+        let used: Vec<bool> = self
+            .entries
+            .chunks(per_table)
+            .map(|table| table.iter().any(|entry| *entry != 0))
+            .collect();
         for (table, is_used) in used.into_iter().enumerate() {
             if is_used && self.directory[table] == 0 {
                 self.add_table(table);

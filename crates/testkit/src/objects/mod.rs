@@ -37,8 +37,7 @@ pub enum Kind {
 pub const PUBLIC: &str = "x-amz-acl: public-read";
 
 /// A syntactically valid signature. [`Kind::Moto`] does not verify it.
-const ANY_SIGNATURE: &str =
-    "authorization: AWS4-HMAC-SHA256 Credential=any/20250101/us-east-1/s3/aws4_request, Signature=0";
+const ANY_SIGNATURE: &str = "authorization: AWS4-HMAC-SHA256 Credential=any/20250101/us-east-1/s3/aws4_request, Signature=0";
 
 /// A running store. It ends with this process.
 pub struct Store {
@@ -80,7 +79,12 @@ impl Store {
             Kind::Moto => self.send("PUT", name, &[], b""),
             Kind::Gcs => {
                 let request = format!("{{\"name\": \"{name}\"}}");
-                self.send("POST", "storage/v1/b", &["content-type: application/json"], request.as_bytes())
+                self.send(
+                    "POST",
+                    "storage/v1/b",
+                    &["content-type: application/json"],
+                    request.as_bytes(),
+                )
             }
             Kind::S3s => {
                 std::fs::create_dir(self.folder.path().join(name)).or_fail(name);

@@ -19,7 +19,9 @@ pub(super) fn start(kind: Kind, data: &Path) -> (SocketAddr, Running) {
     let python = Program::new(folder.join("python/bin/python3"));
     let program = match kind {
         Kind::Moto => python.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port]),
-        Kind::Gcs => python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("objects/gcs.py")).arg(&port),
+        Kind::Gcs => {
+            python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("objects/gcs.py")).arg(&port)
+        }
         Kind::S3s => Program::new(folder.join("s3s-fs"))
             .args(["--host", "127.0.0.1", "--port", &port])
             .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])

@@ -82,7 +82,8 @@ impl Cloud {
     /// Makes an application credential and returns its ID and secret.
     pub fn application_credential(&self) -> (String, String) {
         let path = format!("users/{}/application_credentials", self.keystone.user);
-        let made = self.keystone.add(&path, "application_credential", &json!({"name": "migration"}));
+        let made =
+            self.keystone.add(&path, "application_credential", &json!({"name": "migration"}));
         (text(&made["id"]), text(&made["secret"]))
     }
 
@@ -97,9 +98,16 @@ impl Cloud {
 
     /// Uploads an image and returns its ID.
     pub fn add_image(&self, disk_format: &str, content: &[u8]) -> String {
-        let wanted = json!({"name": "disk", "disk_format": disk_format, "container_format": "bare"});
+        let wanted =
+            json!({"name": "disk", "disk_format": disk_format, "container_format": "bare"});
         let url = format!("{}/v2/images", self.images);
-        let made = send("POST", &url, Some(self.token()), "application/json", wanted.to_string().as_bytes());
+        let made = send(
+            "POST",
+            &url,
+            Some(self.token()),
+            "application/json",
+            wanted.to_string().as_bytes(),
+        );
         let id = text(&body(&made)["id"]);
         let url = format!("{url}/{id}/file");
         send("PUT", &url, Some(self.token()), "application/octet-stream", content);
@@ -145,7 +153,8 @@ impl Keystone {
     }
 
     fn add_endpoint(&self, service: &str, region: &str, url: &str) {
-        let endpoint = json!({"service_id": service, "interface": "public", "region_id": region, "url": url});
+        let endpoint =
+            json!({"service_id": service, "interface": "public", "region_id": region, "url": url});
         self.add("endpoints", "endpoint", &endpoint);
     }
 }
@@ -153,7 +162,13 @@ impl Keystone {
 /// Sends a request that must succeed, and returns the response with its head. Requests are sent
 /// one at a time: the databases are SQLite files, and SQLite immediately refuses one of two
 /// transactions that both read before they write.
-fn send(method: &str, url: &str, token: Option<&str>, content_type: &str, content: &[u8]) -> String {
+fn send(
+    method: &str,
+    url: &str,
+    token: Option<&str>,
+    content_type: &str,
+    content: &[u8],
+) -> String {
     let content_type = format!("content-type: {content_type}");
     let token = token.map(|token| format!("x-auth-token: {token}"));
     let headers: Vec<&str> =

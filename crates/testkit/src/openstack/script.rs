@@ -98,7 +98,8 @@ impl Script {
 /// Makes a catalogue of endpoints, given by type, interface, region and URL.
 pub fn catalog(endpoints: &[(&str, &str, &str, &str)]) -> Value {
     let services = endpoints.iter().map(|(kind, interface, region, url)| {
-        let endpoint = json!({"interface": interface, "region": region, "region_id": region, "url": url});
+        let endpoint =
+            json!({"interface": interface, "region": region, "region_id": region, "url": url});
         json!({"type": kind, "name": "service", "endpoints": [endpoint]})
     });
     services.collect()
@@ -143,8 +144,10 @@ impl Cloud {
     }
 
     fn spawn(script: Script, tls: Option<Arc<ServerConfig>>) -> Self {
-        let plan =
-            Plan { matching: |request| request.path().ends_with(FILE), ..Plan::of(script.faults.clone()) };
+        let plan = Plan {
+            matching: |request| request.path().ends_with(FILE),
+            ..Plan::of(script.faults.clone())
+        };
         let state = Arc::new(State {
             script,
             url: OnceLock::new(),
@@ -221,7 +224,9 @@ impl State {
         }
         match image.strip_prefix(IMAGE_ID) {
             Some("") => Reply::of(self.script.image.to_string()),
-            Some(FILE) if self.reads.fetch_add(1, Ordering::SeqCst) >= self.script.reads_of_token => {
+            Some(FILE)
+                if self.reads.fetch_add(1, Ordering::SeqCst) >= self.script.reads_of_token =>
+            {
                 unauthorized()
             }
             Some(FILE) => self.bytes(request),
@@ -253,7 +258,8 @@ impl State {
         if self.is_locked.load(Ordering::SeqCst) != 0 || !good.contains(proof) {
             return unauthorized();
         }
-        let has_scope = proof["methods"][0] == "application_credential" || auth.get("scope").is_some();
+        let has_scope =
+            proof["methods"][0] == "application_credential" || auth.get("scope").is_some();
         let number = self.tokens.fetch_add(1, Ordering::SeqCst) + 1;
         self.reads.store(0, Ordering::SeqCst);
         let reply = self.granted(201, has_scope);

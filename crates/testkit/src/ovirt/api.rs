@@ -30,7 +30,11 @@ impl Answer {
     }
 
     fn json(status: u16, body: &serde_json::Value) -> Self {
-        Self { status, content_type: "application/json;charset=UTF-8", body: body.to_string().into() }
+        Self {
+            status,
+            content_type: "application/json;charset=UTF-8",
+            body: body.to_string().into(),
+        }
     }
 
     fn fault(status: u16, detail: &str) -> Self {
@@ -70,7 +74,8 @@ pub(super) fn answer(state: &State, request: &Request, body: &str) -> Answer {
             body: "<html><head><title>Error</title></head><body>Unauthorized</body></html>".into(),
         };
     }
-    if request.header("version") != Some("4") || request.header("accept") != Some("application/xml") {
+    if request.header("version") != Some("4") || request.header("accept") != Some("application/xml")
+    {
         return Answer::fault(406, "[The client wants neither version 4 nor XML]");
     }
     resource(state, &mut log, method, path, body)
@@ -80,7 +85,9 @@ fn resource(state: &State, log: &mut Log, method: &str, path: &str, body: &str) 
     let steps: Vec<&str> = path.split('/').skip(1).filter(|step| !step.is_empty()).collect();
     match (method, steps.as_slice()) {
         ("GET", ["disks", DISK_ID]) => Answer::xml(200, disk(state)),
-        ("GET", ["storagedomains", STORAGE_DOMAIN, "disksnapshots"]) => Answer::xml(200, snapshots(state)),
+        ("GET", ["storagedomains", STORAGE_DOMAIN, "disksnapshots"]) => {
+            Answer::xml(200, snapshots(state))
+        }
         ("POST", ["imagetransfers"]) => start(state, log, body),
         ("GET", ["imagetransfers", id]) => match log.transfer(id, state.script.forgetful) {
             Some(transfer) => {
@@ -89,10 +96,12 @@ fn resource(state: &State, log: &mut Log, method: &str, path: &str, body: &str) 
             }
             None => Answer::not_found(),
         },
-        ("POST", ["imagetransfers", id, action]) => match log.transfer(id, state.script.forgetful) {
-            Some(transfer) => act(state, transfer, action),
-            None => Answer::not_found(),
-        },
+        ("POST", ["imagetransfers", id, action]) => {
+            match log.transfer(id, state.script.forgetful) {
+                Some(transfer) => act(state, transfer, action),
+                None => Answer::not_found(),
+            }
+        }
         _ => Answer::not_found(),
     }
 }
@@ -101,8 +110,14 @@ fn log_in(log: &mut Log, request: &Request, body: &str) -> Answer {
     let form = form(body);
     let field = |name: &str| form.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
     let is_form = request.header("content-type") == Some("application/x-www-form-urlencoded");
-    if !is_form || field("grant_type") != Some("password") || field("scope") != Some("ovirt-app-api") {
-        return Answer::json(400, &json!({"error_code": "invalid_request", "error": "Missing parameter"}));
+    if !is_form
+        || field("grant_type") != Some("password")
+        || field("scope") != Some("ovirt-app-api")
+    {
+        return Answer::json(
+            400,
+            &json!({"error_code": "invalid_request", "error": "Missing parameter"}),
+        );
     }
     if field("username") != Some(USER) || field("password") != Some(PASSWORD) {
         let error = "Cannot authenticate user: The user name or password is incorrect..";

@@ -98,7 +98,8 @@ impl Daemon {
     /// requests with it.
     pub(super) fn remove_ticket(&self, id: &str) {
         let answer = self.control("DELETE", id, "");
-        let removed = ["HTTP/1.1 204", "HTTP/1.1 409"].iter().any(|status| answer.starts_with(status));
+        let removed =
+            ["HTTP/1.1 204", "HTTP/1.1 409"].iter().any(|status| answer.starts_with(status));
         assert!(removed, "the ticket {id}: {answer}");
     }
 
@@ -136,7 +137,8 @@ fn write_sparse(file: &Path, bytes: &[u8]) {
     for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
         if block.iter().any(|byte| *byte != 0) {
             let offset = (number * BLOCK_BYTES) as u64;
-            std::os::unix::fs::FileExt::write_all_at(&output, block, offset).or_fail(file.display());
+            std::os::unix::fs::FileExt::write_all_at(&output, block, offset)
+                .or_fail(file.display());
         }
     }
 }
@@ -166,8 +168,9 @@ fn configure(folder: &Path, authority: Option<&Authority>) {
 
 /// Finds the address of a service in the log: `NAME listening on ('127.0.0.1', 35149)`.
 fn listening(log: &str, service: &str) -> SocketAddr {
-    let line =
-        log.lines().find_map(|line| line.split_once(&format!("{service} listening on ('127.0.0.1', ")));
+    let line = log
+        .lines()
+        .find_map(|line| line.split_once(&format!("{service} listening on ('127.0.0.1', ")));
     let port = line.and_then(|(_, rest)| rest.trim_end_matches(')').parse().ok());
     SocketAddr::from(([127, 0, 0, 1], port.or_fail(format!("{service} in {log}"))))
 }

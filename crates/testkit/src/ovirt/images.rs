@@ -56,12 +56,15 @@ pub(super) async fn serve(
     let path = request.path().strip_prefix("/images/").unwrap_or_default();
     let (ticket, rest) = path.split_once('/').unwrap_or((path, ""));
     let Some(image) = open(state, ticket) else {
-        let refusal = format!("You are not allowed to access this resource: Ticket {ticket} expired\n");
+        let refusal =
+            format!("You are not allowed to access this resource: Ticket {ticket} expired\n");
         return write(state, stream, Answer::refusal(403, refusal), None).await;
     };
     match (request.method.as_str(), rest) {
         ("OPTIONS", "") => write(state, stream, options(&state.script.extents), None).await,
-        ("GET", "extents") => write(state, stream, extents(&state.script.extents, &image), None).await,
+        ("GET", "extents") => {
+            write(state, stream, extents(&state.script.extents, &image), None).await
+        }
         ("GET", "") => data(state, stream, request, ticket, &image).await,
         _ => write(state, stream, Answer::refusal(405, "Method not allowed\n"), None).await,
     }
@@ -173,7 +176,8 @@ async fn write(
         stream.flush().await?;
         state.sent(ticket, piece.len());
         if let Some(rate) = state.script.rate {
-            tokio::time::sleep(Duration::from_secs_f64(piece.len() as f64 / rate.max(1) as f64)).await;
+            tokio::time::sleep(Duration::from_secs_f64(piece.len() as f64 / rate.max(1) as f64))
+                .await;
         }
     }
     Ok(true)

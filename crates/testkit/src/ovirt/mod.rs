@@ -32,7 +32,8 @@ pub use script::{Contents, DISK_ID, Extents, Fault, IMAGE_ID, PASSWORD, Script, 
 pub use transfers::Transfer;
 
 /// The engine's message if a disk is locked by another operation.
-pub const DISK_IS_LOCKED: &str = "[Cannot transfer Virtual Disk. Disk is locked. Please try again later.]";
+pub const DISK_IS_LOCKED: &str =
+    "[Cannot transfer Virtual Disk. Disk is locked. Please try again later.]";
 
 /// The engine's message if several disks may be locked.
 pub const DISKS_ARE_LOCKED: &str = "[Cannot transfer Virtual Disk: The following disks are locked: disk. Please try again in a few minutes.]";
@@ -92,7 +93,8 @@ impl Engine {
 
     fn spawn(script: Script, tls: Option<TlsAcceptor>) -> Self {
         let listeners = [(); 2].map(|()| serving::bind().or_fail("a port"));
-        let [engine, images] = listeners.each_ref().map(|listener| listener.local_addr().or_fail("a port"));
+        let [engine, images] =
+            listeners.each_ref().map(|listener| listener.local_addr().or_fail("a port"));
         let state = Arc::new(State { script, tls, engine, images, log: Mutex::default() });
         let mut is_engine = [true, false].into_iter();
         let servers = listeners.map(|listener| {
@@ -232,15 +234,16 @@ async fn connection(state: Arc<State>, tcp: TcpStream, is_engine: bool) -> io::R
 }
 
 async fn engine(state: &State, stream: &mut dyn Stream, request: &Request) -> io::Result<bool> {
-    let length: u64 = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let length: u64 =
+        request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = Vec::new();
     (&mut *stream).take(length.min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
     // This may call the real daemon and so block for a moment, in which other connections wait.
     let answer = api::answer(state, request, &String::from_utf8_lossy(&body));
-    state
-        .log()
-        .calls
-        .push(Call { line: format!("{} {}", request.method, request.path()), status: answer.status });
+    state.log().calls.push(Call {
+        line: format!("{} {}", request.method, request.path()),
+        status: answer.status,
+    });
     let headers = [
         ("Content-Type".to_owned(), answer.content_type.to_owned()),
         ("Content-Length".to_owned(), answer.body.len().to_string()),

@@ -84,7 +84,8 @@ fn data_runs(extents: &str) -> Vec<(u64, u64)> {
     let extents: Vec<Value> = serde_json::from_str(extents).expect(extents);
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for extent in extents.iter().filter(|extent| extent["zero"] == false) {
-        let (start, length) = (extent["start"].as_u64().unwrap(), extent["length"].as_u64().unwrap());
+        let (start, length) =
+            (extent["start"].as_u64().unwrap(), extent["length"].as_u64().unwrap());
         match runs.last_mut() {
             Some((_, end)) if *end == start => *end += length,
             _ => runs.push((start, start + length)),
@@ -96,17 +97,21 @@ fn data_runs(extents: &str) -> Vec<(u64, u64)> {
 #[test]
 fn the_image_server_answers_as_the_real_one_does() {
     let contents = Contents { raw: sparse_text(1 << 20).into(), cow: Bytes::new() };
-    let daemon = Script { daemon: Some(Arc::new(Daemon::start(None))), ..Script::new(contents.clone()) };
+    let daemon =
+        Script { daemon: Some(Arc::new(Daemon::start(None))), ..Script::new(contents.clone()) };
     let answers = [Script::new(contents), daemon].map(|script| {
         let engine = Engine::start(script);
         let client = Client::log_in(&engine);
         let (id, url) = client.transfer();
-        let options: Value = serde_json::from_str(&curl(&["-XOPTIONS".into(), url.clone()])).unwrap();
+        let options: Value =
+            serde_json::from_str(&curl(&["-XOPTIONS".into(), url.clone()])).unwrap();
         let extents = data_runs(&curl(&[format!("{url}/extents")]));
         let part = range(&url, "99990-100010");
         let whole = curl(std::slice::from_ref(&url)).len();
         assert!(
-            client.ask(&format!("/imagetransfers/{id}/finalize"), Some("<action/>")).contains("complete")
+            client
+                .ask(&format!("/imagetransfers/{id}/finalize"), Some("<action/>"))
+                .contains("complete")
         );
         let refused = curl(&["-w%{http_code}".into(), "-o/dev/null".into(), url]);
         assert_eq!(engine.phases(), ["finished_success"]);
@@ -120,8 +125,11 @@ fn the_image_server_answers_as_the_real_one_does() {
 #[test]
 fn strangers_are_refused_and_a_disk_has_one_transfer_at_a_time() {
     let contents = Contents { raw: disk::content(1, 1 << 20).into(), cow: Bytes::new() };
-    let engine =
-        Engine::start(Script { initializing: 1, locked: vec![DISK_IS_LOCKED], ..Script::new(contents) });
+    let engine = Engine::start(Script {
+        initializing: 1,
+        locked: vec![DISK_IS_LOCKED],
+        ..Script::new(contents)
+    });
     let stranger = Client { api: engine.api_url(), token: "guessed".into() };
     assert!(stranger.ask("", None).contains("Unauthorized"));
     let client = Client::log_in(&engine);

@@ -31,7 +31,8 @@ impl std::fmt::Debug for Transfer {
 }
 
 /// Phases in which a transfer can no longer be changed.
-const ENDED: [&str; 4] = ["finished_success", "finished_failure", "cancelled_user", "cancelled_system"];
+const ENDED: [&str; 4] =
+    ["finished_success", "finished_failure", "cancelled_user", "cancelled_system"];
 
 impl Transfer {
     /// Parses the transfer requested by `body`. The error says what is wrong with the request.

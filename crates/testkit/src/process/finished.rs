@@ -43,7 +43,13 @@ impl Finished {
     /// Fails the test unless the program succeeded.
     #[track_caller]
     pub fn assert_success(&self, case: &str) {
-        assert!(self.code() == 0, "{case}: exit code {}\n{}\n{}", self.code(), self.name, self.stderr);
+        assert!(
+            self.code() == 0,
+            "{case}: exit code {}\n{}\n{}",
+            self.code(),
+            self.name,
+            self.stderr
+        );
     }
 
     /// Fails the test unless the program ended with `code` and standard error contains `sentence`.

@@ -119,7 +119,11 @@ impl Program {
     }
 
     /// Runs the program as the last arguments of another program, such as `strace -f`.
-    pub fn under<A: Into<OsString>>(mut self, wrapper: &str, args: impl IntoIterator<Item = A>) -> Self {
+    pub fn under<A: Into<OsString>>(
+        mut self,
+        wrapper: &str,
+        args: impl IntoIterator<Item = A>,
+    ) -> Self {
         self.wrapper.push(tools::find(wrapper).into());
         self.wrapper.extend(args.into_iter().map(Into::into));
         self
@@ -187,7 +191,8 @@ impl Program {
     }
 
     fn start_with(self, terminal: Option<&Terminal>) -> Running {
-        let output = || terminal.map_or_else(Stdio::piped, |terminal| terminal.program_side().into());
+        let output =
+            || terminal.map_or_else(Stdio::piped, |terminal| terminal.program_side().into());
         let words: Vec<OsString> =
             self.wrapper.into_iter().chain([self.path.into_os_string()]).chain(self.args).collect();
         let name = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -208,8 +213,12 @@ impl Program {
             std::thread::spawn(move || feed(&mut pipe).ok());
         }
         let (stdout, stderr) = match (terminal, child.stdout.take(), child.stderr.take()) {
-            (Some(terminal), ..) => (Output::collect(terminal.reader()), Output::collect(std::io::empty())),
-            (None, Some(stdout), Some(stderr)) => (Output::collect(stdout), Output::collect(stderr)),
+            (Some(terminal), ..) => {
+                (Output::collect(terminal.reader()), Output::collect(std::io::empty()))
+            }
+            (None, Some(stdout), Some(stderr)) => {
+                (Output::collect(stdout), Output::collect(stderr))
+            }
             _ => panic!("{name} has no pipes"),
         };
         Running {
@@ -340,13 +349,18 @@ mod tests {
     #[test]
     fn output_code_written_bytes_and_memory_are_the_programs_own() {
         let ballast = vec![1_u8; 256 << 20];
-        let script = "cat >/dev/null; head -c 5000000 /dev/zero > /dev/null; echo out; echo err >&2; exit 7";
+        let script =
+            "cat >/dev/null; head -c 5000000 /dev/zero > /dev/null; echo out; echo err >&2; exit 7";
         let finished = shell(script).stdin_bytes(vec![b'x'; 100_000]).run();
         assert_eq!(
             (finished.code(), finished.stdout.as_str(), finished.stderr.as_str()),
             (7, "out\n", "err\n")
         );
-        assert!((5_000_000..5_300_000).contains(&finished.written_bytes), "{}", finished.written_bytes);
+        assert!(
+            (5_000_000..5_300_000).contains(&finished.written_bytes),
+            "{}",
+            finished.written_bytes
+        );
         let peak = finished.peak_rss_bytes.unwrap();
         assert!(peak > 0 && peak < 64 << 20, "{peak} bytes, this process has {}", ballast.len());
     }

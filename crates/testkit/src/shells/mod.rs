@@ -54,7 +54,8 @@ impl Shell {
             .timeout(LIMIT)
             .run();
         finished.assert_success(shell);
-        let word = |line: &str| line.split('\t').next().unwrap_or(line).trim_end_matches('/').to_owned();
+        let word =
+            |line: &str| line.split('\t').next().unwrap_or(line).trim_end_matches('/').to_owned();
         let mut candidates: Vec<String> = finished.stdout.lines().map(word).collect();
         candidates.sort();
         candidates.dedup();

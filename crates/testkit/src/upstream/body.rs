@@ -57,7 +57,11 @@ impl Body {
 
 /// Reads whole chunks until there are `enough` bytes. Returns whether the last chunk was among
 /// them.
-async fn chunks(stream: &mut (impl AsyncBufRead + Unpin), seen: &Seen, enough: u64) -> io::Result<bool> {
+async fn chunks(
+    stream: &mut (impl AsyncBufRead + Unpin),
+    seen: &Seen,
+    enough: u64,
+) -> io::Result<bool> {
     while seen.body_bytes() < enough {
         let size = line(stream).await?;
         let mut left = u64::from_str_radix(&size, 16).map_err(io::Error::other)?;

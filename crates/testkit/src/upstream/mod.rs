@@ -64,7 +64,8 @@ impl Upstream {
             open: AtomicUsize::new(0),
         });
         let (tls, serving) = (TlsAcceptor::from(config), Arc::clone(&shared));
-        let server = ScriptedServer::start(move |tcp| accept(tcp, tls.clone(), Arc::clone(&serving)));
+        let server =
+            ScriptedServer::start(move |tcp| accept(tcp, tls.clone(), Arc::clone(&serving)));
         Self { shared, server: server.or_fail("a server") }
     }
 
@@ -184,7 +185,9 @@ async fn read_head(stream: &mut BufReader<TlsStream<TcpStream>>) -> io::Result<O
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut limited = (&mut *stream).take(HEAD_LIMIT_BYTES as u64);
-        if limited.read_until(b'\n', &mut head).await.unwrap_or(0) == 0 || head.len() > HEAD_LIMIT_BYTES {
+        if limited.read_until(b'\n', &mut head).await.unwrap_or(0) == 0
+            || head.len() > HEAD_LIMIT_BYTES
+        {
             break;
         }
     }

@@ -62,7 +62,10 @@ impl Seen {
     /// All values of the header with this (lower-case) name, in order.
     pub fn headers(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
-        fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
+        fields
+            .filter(|(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim())
+            .collect()
     }
 
     pub(super) fn take(&self, piece: &[u8]) {

@@ -105,7 +105,11 @@ pub fn build_plugin(folder: &Path) -> PathBuf {
 /// Compiles a plugin from `crates/testkit/vddk`.
 fn compile(source: &str, plugin: &Path) {
     let header = Path::new("/usr/include/nbdkit-plugin.h");
-    assert!(header.exists(), "this test needs {}: apt-get install nbdkit-plugin-dev", header.display());
+    assert!(
+        header.exists(),
+        "this test needs {}: apt-get install nbdkit-plugin-dev",
+        header.display()
+    );
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("vddk").join(source);
     let args = ["-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o"].map(Into::into);
     tools::run("gcc", args.into_iter().chain([plugin.to_owned(), source]));

@@ -89,7 +89,9 @@ impl Tracked {
         Self::serve(|answer| Adversary::start_tls(answer, tls))
     }
 
-    fn serve(start: impl FnOnce(Box<dyn Fn(&Request, &str) -> Reply + Send + Sync>) -> Adversary) -> Self {
+    fn serve(
+        start: impl FnOnce(Box<dyn Fn(&Request, &str) -> Reply + Send + Sync>) -> Adversary,
+    ) -> Self {
         let state = Arc::new(Mutex::new(State {
             checkpoints: Vec::new(),
             areas: HashMap::new(),
@@ -122,7 +124,8 @@ impl Tracked {
             change_id: format!("52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/{number:x}"),
             raw: raw.to_owned(),
         };
-        let earlier: Vec<PathBuf> = state.checkpoints.iter().map(|before| before.raw.clone()).collect();
+        let earlier: Vec<PathBuf> =
+            state.checkpoints.iter().map(|before| before.raw.clone()).collect();
         for (index, before) in earlier.iter().enumerate() {
             state.areas.insert((index, number - 1), differences(before, raw));
         }
@@ -213,8 +216,9 @@ impl State {
                 )
             })
             .collect();
-        let set =
-            |name: &str, value: &str| format!("<propSet><name>{name}</name><val>{value}</val></propSet>");
+        let set = |name: &str, value: &str| {
+            format!("<propSet><name>{name}</name><val>{value}</val></propSet>")
+        };
         let devices = set("config.hardware.device", &disk.unwrap_or_default());
         let snapshots = if object == "vm-1" { set("snapshot", &tree) } else { String::new() };
         Some(format!("<returnval><objects>{devices}{snapshots}</objects></returnval>"))
@@ -224,8 +228,11 @@ impl State {
         let Checkpoint { object, change_id, raw, .. } = checkpoint;
         let file = if is_machine { DISK.to_owned() } else { file_of(object) };
         let capacity = self.habits.capacity.unwrap_or_else(|| length(raw));
-        let id =
-            if self.habits.is_tracking { format!("<changeId>{change_id}</changeId>") } else { String::new() };
+        let id = if self.habits.is_tracking {
+            format!("<changeId>{change_id}</changeId>")
+        } else {
+            String::new()
+        };
         format!(
             "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName>{id}<parent><fileName>{DISK}</fileName></parent>\
              </backing><capacityInKB>{}</capacityInKB><capacityInBytes>{capacity}</capacityInBytes>\
@@ -240,13 +247,15 @@ impl State {
         let change_id = text_of(body, "changeId").to_owned();
         self.queries.push(Query { offset, change_id: change_id.clone() });
         let now = self.find(text_of(body, "snapshot"));
-        let now =
-            now.ok_or_else(|| fault("ManagedObjectNotFound", "The object has already been deleted."))?;
+        let now = now.ok_or_else(|| {
+            fault("ManagedObjectNotFound", "The object has already been deleted.")
+        })?;
         let end = self.habits.capacity.unwrap_or_else(|| length(&now.raw));
         assert!(offset < end, "vSphere refuses to be asked at the end of the disk");
         let number = |is_it: &dyn Fn(&Checkpoint) -> bool| self.checkpoints.iter().position(is_it);
-        let before = number(&|checkpoint| checkpoint.change_id == change_id)
-            .ok_or_else(|| fault("InvalidArgument", "A specified parameter was not correct: changeId"))?;
+        let before = number(&|checkpoint| checkpoint.change_id == change_id).ok_or_else(|| {
+            fault("InvalidArgument", "A specified parameter was not correct: changeId")
+        })?;
         let now = number(&|checkpoint| checkpoint.object == now.object).or_fail("the snapshot");
         let areas = self.areas.get(&(before, now)).map_or(&[][..], |areas| areas);
         let mut areas: Vec<_> = areas.iter().filter(|(start, _)| *start >= offset).collect();
@@ -260,7 +269,9 @@ impl State {
             .iter()
             .rev()
             .map(|(start, length)| {
-                format!("<changedArea><start>{start}</start><length>{length}</length></changedArea>")
+                format!(
+                    "<changedArea><start>{start}</start><length>{length}</length></changedArea>"
+                )
             })
             .collect();
         Ok(format!(
@@ -302,7 +313,9 @@ fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
         new.read_exact_at(&mut other[..step], at).or_fail("the disk");
         if one[..step] != other[..step] {
             let block = usize::try_from(BLOCK_BYTES).or_fail("a block");
-            for (index, (a, b)) in one[..step].chunks(block).zip(other[..step].chunks(block)).enumerate() {
+            for (index, (a, b)) in
+                one[..step].chunks(block).zip(other[..step].chunks(block)).enumerate()
+            {
                 let start = at + index as u64 * BLOCK_BYTES;
                 match areas.last_mut() {
                     _ if a == b => {}

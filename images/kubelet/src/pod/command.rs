@@ -24,8 +24,14 @@ pub(super) fn run(
     message: &Path,
 ) -> Vec<OsString> {
     // podman tries to raise these limits, which a runtime inside another container may not do.
-    let basic =
-        ["run", "--name", name, "--log-driver=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"];
+    let basic = [
+        "run",
+        "--name",
+        name,
+        "--log-driver=none",
+        "--ulimit=nofile=1024:1024",
+        "--ulimit=nproc=1024:1024",
+    ];
     let mut words: Vec<OsString> = podman::words(&basic).iter().map(Into::into).collect();
     words.push(format!("--network=ns:{}", sandbox.path().display()).into());
     words.push(format!("--volume={}:/dev/termination-log", message.display()).into());
@@ -99,14 +105,13 @@ fn limits(container: &Container) -> Vec<String> {
 
 fn mounts(container: &Container, volumes: &BTreeMap<String, Mounted>) -> Vec<String> {
     let volume = |name: &str| volumes.get(name).or_fail(format!("no volume {name}"));
-    let folders = container
-        .volume_mounts
-        .iter()
-        .flatten()
-        .map(|mount| volume(&mount.name).mount_option(&mount.mount_path, mount.read_only == Some(true)));
+    let folders = container.volume_mounts.iter().flatten().map(|mount| {
+        volume(&mount.name).mount_option(&mount.mount_path, mount.read_only == Some(true))
+    });
     let devices = container.volume_devices.iter().flatten();
-    let devices = devices
-        .map(|device| format!("--device={}:{}", volume(&device.name).path().display(), device.device_path));
+    let devices = devices.map(|device| {
+        format!("--device={}:{}", volume(&device.name).path().display(), device.device_path)
+    });
     folders.chain(devices).collect()
 }
 

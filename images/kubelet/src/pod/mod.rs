@@ -42,8 +42,12 @@ pub struct RunningPod<'a> {
 pub fn start<'a>(network: &'a Network, pod: &Pod, objects: &Objects<'_>) -> RunningPod<'a> {
     let spec = pod.spec.as_ref().or_fail("a pod has a spec");
     let sandbox = network.sandbox();
-    let volumes: BTreeMap<_, _> =
-        spec.volumes.iter().flatten().map(|volume| (volume.name.clone(), mount(volume, objects))).collect();
+    let volumes: BTreeMap<_, _> = spec
+        .volumes
+        .iter()
+        .flatten()
+        .map(|volume| (volume.name.clone(), mount(volume, objects)))
+        .collect();
     let launch = |container| RunningContainer::start(spec, container, &sandbox, &volumes, objects);
     for container in spec.init_containers.iter().flatten() {
         let ended = launch(container).wait();

@@ -44,6 +44,9 @@ fn a_blank_device_is_left_alone_unless_it_is_preallocated() {
         let message = if preallocate { "Import Complete" } else { "" };
         assert_eq!(ended.import(), success(message, preallocate), "{}", ended.log);
         assert_eq!(ended.message.is_empty(), !preallocate, "{}", ended.message);
-        assert!(disk::begins_with_only(&[byte], &claim.disk(), CLAIM_BYTES), "preallocation {preallocate}");
+        assert!(
+            disk::begins_with_only(&[byte], &claim.disk(), CLAIM_BYTES),
+            "preallocation {preallocate}"
+        );
     }
 }

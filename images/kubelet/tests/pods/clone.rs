@@ -17,8 +17,7 @@ use super::scene::{CLAIM_BYTES, Certificates, MIB, assert_disk, with_claim};
 const SOURCE: &str = "cdi-clone-source";
 
 /// Longer than X.520 allows for a common name, as happens in clusters.
-const CLIENT: &str =
-    "a-namespace-with-a-long-name/a-claim-with-a-long-name-another-namespace/another-claim-with-a-long-name";
+const CLIENT: &str = "a-namespace-with-a-long-name/a-claim-with-a-long-name-another-namespace/another-claim-with-a-long-name";
 const SERVICE: &str = "cdi-upload-target.ns.svc";
 
 /// The ready upload pod of a clone, and the certificates for its source.
@@ -30,9 +29,16 @@ struct Target<'a> {
 impl<'a> Target<'a> {
     fn start(network: &'a Network, claim: &Claim, preallocate: bool) -> Self {
         let certificates = Certificates::new(SERVICE, CLIENT);
-        let pod = controller::upload_server(claim, "server", CLIENT, &[("PREALLOCATION", word(preallocate))]);
-        let objects =
-            Objects { files: [("server", certificates.server_secret())].into(), ..with_claim(claim) };
+        let pod = controller::upload_server(
+            claim,
+            "server",
+            CLIENT,
+            &[("PREALLOCATION", word(preallocate))],
+        );
+        let objects = Objects {
+            files: [("server", certificates.server_secret())].into(),
+            ..with_claim(claim)
+        };
         let server = pod::start(network, &pod, &objects);
         server.wait_until_ready();
         Self { server, certificates }
@@ -56,7 +62,8 @@ fn source_pod<'a>(
 ) -> RunningPod<'a> {
     let authority = certificates.authority.pem();
     let pod = controller::clone_source(claim, "client", &authority, url, preallocate, hosts);
-    let objects = Objects { files: [("client", certificates.client_secret())].into(), ..with_claim(claim) };
+    let objects =
+        Objects { files: [("client", certificates.client_secret())].into(), ..with_claim(claim) };
     pod::start(network, &pod, &objects)
 }
 
@@ -73,7 +80,8 @@ fn clone(source: &Claim, target: &Claim, preallocate: bool) {
     assert_eq!(ended.code, 0, "{}", ended.log);
     // The message is plain text. For a preallocated clone CDI requires exactly these words
     // (contract §4.4).
-    let message = if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
+    let message =
+        if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
     assert_eq!(ended.message, message);
     let ended = pods.server.wait("cdi-upload-server");
     let verdict = ended.upload();
@@ -115,7 +123,9 @@ fn sparse_disk() -> Vec<u8> {
 #[test]
 fn files_are_cloned_to_files() {
     let source = source(false, &sparse_disk());
-    for (bytes, preallocate) in [(CLAIM_BYTES, false), (2 * CLAIM_BYTES, false), (CLAIM_BYTES, true)] {
+    for (bytes, preallocate) in
+        [(CLAIM_BYTES, false), (2 * CLAIM_BYTES, false), (CLAIM_BYTES, true)]
+    {
         let target = Claim::filesystem(bytes);
         clone(&source, &target, preallocate);
         assert_disk(&target, &source.disk(), 24 * MIB);
@@ -185,7 +195,8 @@ fn several_clones_of_one_source_run_at_once() {
         let source = source(block, &sparse_disk());
         let targets = [(); 3].map(|()| claim(block, CLAIM_BYTES));
         std::thread::scope(|scope| {
-            let clones = targets.each_ref().map(|target| scope.spawn(|| clone(&source, target, false)));
+            let clones =
+                targets.each_ref().map(|target| scope.spawn(|| clone(&source, target, false)));
             for clone in clones {
                 assert!(clone.join().is_ok(), "a clone failed");
             }

@@ -10,8 +10,8 @@ use testkit::images::{Content, Spec};
 use testkit::ovirt::{Contents, DISK_ID, Engine, PASSWORD, Script, USER};
 
 use super::scene::{
-    MIB, SERVER, assert_allocation, assert_disk, claims, claims_and_preallocation, disk_image, import,
-    success,
+    MIB, SERVER, assert_allocation, assert_disk, claims, claims_and_preallocation, disk_image,
+    import, success,
 };
 
 /// An engine that pods can reach, and the network.
@@ -77,18 +77,26 @@ fn a_disk_of_ovirt_is_imported_in_stages_to_files_and_devices() {
     let spec = Spec { virtual_size: bytes, ..Spec::new(Content::Empty) };
     let delta = spec.build_delta(bytes, folder.path(), "delta");
     delta.rename_base("/rhev/data-center/mnt/images/first");
-    let first =
-        Contents { raw: std::fs::read(&delta.base).or_fail("the first state").into(), ..Contents::default() };
-    let second =
-        Contents { cow: std::fs::read(&delta.qcow2).or_fail("the difference").into(), ..Contents::default() };
+    let first = Contents {
+        raw: std::fs::read(&delta.base).or_fail("the first state").into(),
+        ..Contents::default()
+    };
+    let second = Contents {
+        cow: std::fs::read(&delta.qcow2).or_fail("the difference").into(),
+        ..Contents::default()
+    };
     let scene = Scene::new(Script {
         snapshots: [("first".to_owned(), first), ("second".to_owned(), second)].into(),
         ..Script::new(Contents { raw: vec![0; 512].into(), ..Contents::default() })
     });
     for claim in claims() {
-        for (current, previous, expected) in [("first", "", &delta.base), ("second", "first", &delta.raw)] {
-            let stage =
-                [("IMPORTER_CURRENT_CHECKPOINT", current), ("IMPORTER_PREVIOUS_CHECKPOINT", previous)];
+        for (current, previous, expected) in
+            [("first", "", &delta.base), ("second", "first", &delta.raw)]
+        {
+            let stage = [
+                ("IMPORTER_CURRENT_CHECKPOINT", current),
+                ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
+            ];
             let ended = scene.import(&claim, &stage);
             assert_eq!(ended.import(), success("Import Complete", false), "{}", ended.log);
             assert_disk(&claim, expected, bytes);

@@ -29,7 +29,8 @@ fn run(image: Image, command: Option<&[&str]>, arguments: &[&str]) -> Terminated
 fn every_image_prints_its_version() {
     for image in Image::ALL {
         // The cloner's entry point replaces a script and does not support flags of Go programs.
-        let arguments: &[_] = if image == Image::Cloner { &["--version"] } else { &["-v=1", "-version"] };
+        let arguments: &[_] =
+            if image == Image::Cloner { &["--version"] } else { &["-v=1", "-version"] };
         let ended = run(image, None, arguments);
         let version = format!("{} {} (", image.program(), env!("CARGO_PKG_VERSION"));
         assert_eq!(ended.code, 0, "{}", image.name());
@@ -55,11 +56,13 @@ fn image_configurations_are_those_that_controllers_rely_on() {
         // a user.
         assert_eq!(config.get("User"), Some(&json!("1001")));
         let labels = config.get("Labels").or_fail("labels");
-        let label =
-            |name: &str| labels.get(format!("org.opencontainers.image.{name}")).and_then(Value::as_str);
+        let label = |name: &str| {
+            labels.get(format!("org.opencontainers.image.{name}")).and_then(Value::as_str)
+        };
         assert_eq!(label("title"), Some(image.name()));
         assert_eq!(label("version"), Some(env!("CARGO_PKG_VERSION")));
-        let bill = image.archive().with_file_name(format!("{}-{}.cdx.json", image.name(), architecture()));
+        let bill =
+            image.archive().with_file_name(format!("{}-{}.cdx.json", image.name(), architecture()));
         let bill = std::fs::read_to_string(&bill).or_fail(bill.display());
         assert!(bill.contains("pkg:cargo/rustls@"), "the bill of materials names what is linked");
         // Packages that are taken from Debian as binaries or compiled from source.
@@ -95,7 +98,11 @@ fn assert_has_what_cdi_runs(importer: Image) {
         [ -s /etc/ssl/certs/ca-certificates.crt ]
         echo $(id -u)";
     let ended = run(importer, Some(&["/bin/sh", "-c", script]), &[]);
-    assert_eq!(ended.log, "-rwxr-xr-x 0\n0019d23bef56a136a1891211d7007f6f\n107\n", "{}", ended.code);
+    assert_eq!(
+        ended.log, "-rwxr-xr-x 0\n0019d23bef56a136a1891211d7007f6f\n107\n",
+        "{}",
+        ended.code
+    );
     for program in [
         "cdi-containerimage-server",
         "cdi-env-extractor",
@@ -152,8 +159,7 @@ fn only_the_upload_proxy_image_has_no_shell() {
 
 #[test]
 fn a_worker_has_no_capabilities_and_a_read_only_root() {
-    let script =
-        "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; touch /x || echo read-only";
+    let script = "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; touch /x || echo read-only";
     let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
     let none = "0000000000000000";
     for expected in [
@@ -182,9 +188,13 @@ fn a_worker_has_the_limits_of_its_pod() {
 /// Writes two dummy programs: the cloner is larger than its image's limit, and the proxy is linked
 /// dynamically.
 fn write_programs(folder: &Path) {
-    for (name, bytes, link) in [("cdi-cloner", 25_000_000, "-static"), ("cdi-uploadproxy", 1, "-rdynamic")] {
+    for (name, bytes, link) in
+        [("cdi-cloner", 25_000_000, "-static"), ("cdi-uploadproxy", 1, "-rdynamic")]
+    {
         let source = folder.join(name).with_extension("c");
-        let code = format!("const char data[{bytes}] = {{1}}; int main(void) {{ return data[0] != 1; }}\n");
+        let code = format!(
+            "const char data[{bytes}] = {{1}}; int main(void) {{ return data[0] != 1; }}\n"
+        );
         std::fs::write(&source, code).or_fail("a program's source");
         let program = folder.join(name);
         let words = [link.as_ref(), "-o".as_ref(), program.as_os_str(), source.as_os_str()];
@@ -199,14 +209,15 @@ fn a_build_reports_images_above_their_limit_and_dynamically_linked_programs() {
     std::fs::create_dir(&programs).or_fail("a folder");
     write_programs(&programs);
     let images = folder.path().join("images");
-    let built = std::process::Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../build.sh"))
-        .arg("--programs")
-        .arg(&programs)
-        .arg("--output")
-        .arg(&images)
-        .args(["cloner", "uploadproxy"])
-        .output()
-        .or_fail("images/build.sh");
+    let built =
+        std::process::Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../build.sh"))
+            .arg("--programs")
+            .arg(&programs)
+            .arg("--output")
+            .arg(&images)
+            .args(["cloner", "uploadproxy"])
+            .output()
+            .or_fail("images/build.sh");
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(!built.status.success(), "{said}");
     for words in ["cdi-cloner has ", "more than 25 MB", "--profile dist"] {

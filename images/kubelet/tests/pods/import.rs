@@ -36,7 +36,12 @@ fn an_image_is_imported_over_https_with_a_private_authority() {
     let authority = Authority::new().or_fail("an authority");
     let nginx = serve(&network, folder.path(), &authority);
     let url = url("https", nginx.address(), "image.qcow2");
-    let pod = Import { env: &http(&url), certificates: Some("ca"), hosts: &[SERVER], ..Import::default() };
+    let pod = Import {
+        env: &http(&url),
+        certificates: Some("ca"),
+        hosts: &[SERVER],
+        ..Import::default()
+    };
     import_to_each(&network, &image, &pod, &[("ca", vec![("ca.pem", authority.pem())])]);
 }
 
@@ -53,7 +58,11 @@ fn an_image_is_imported_from_a_registry() {
     let url = url("docker", registry.address(), "disk:1");
     for claim in claims() {
         let pod = Import {
-            env: &[("IMPORTER_SOURCE", "registry"), ("IMPORTER_ENDPOINT", &url), ("INSECURE_TLS", "true")],
+            env: &[
+                ("IMPORTER_SOURCE", "registry"),
+                ("IMPORTER_ENDPOINT", &url),
+                ("INSECURE_TLS", "true"),
+            ],
             hosts: &[SERVER],
             ..Import::default()
         };
@@ -61,7 +70,10 @@ fn an_image_is_imported_from_a_registry() {
         let expected = Verdict::Succeeded {
             message: COMPLETE.to_owned(),
             preallocated: false,
-            labels: vec![("instancetype.kubevirt.io/default-instancetype".to_owned(), "u1.small".to_owned())],
+            labels: vec![(
+                "instancetype.kubevirt.io/default-instancetype".to_owned(),
+                "u1.small".to_owned(),
+            )],
         };
         assert_eq!(ended.import(), expected, "{}", ended.log);
         assert_disk(&claim, &image.raw, image.virtual_size);
@@ -112,7 +124,8 @@ fn an_image_pulled_by_the_node_is_imported() {
             node_pull: Some(&user_image),
             ..Import::default()
         };
-        let mut running = pod::start(&network, &controller::importer(&claim, &import), &with_claim(&claim));
+        let mut running =
+            pod::start(&network, &controller::importer(&claim, &import), &with_claim(&claim));
         let ended = running.wait("importer");
         let expected = Verdict::Succeeded {
             message: COMPLETE.to_owned(),
@@ -148,7 +161,8 @@ fn an_image_mounted_by_the_node_is_imported() {
             image_volume: Some(&user_image),
             ..Import::default()
         };
-        let mut running = pod::start(&network, &controller::importer(&claim, &import), &with_claim(&claim));
+        let mut running =
+            pod::start(&network, &controller::importer(&claim, &import), &with_claim(&claim));
         let ended = running.wait("importer");
         let expected = Verdict::Succeeded {
             message: COMPLETE.to_owned(),
@@ -179,7 +193,11 @@ fn an_archive_is_unpacked_to_files() {
     let url = url("http", nginx.address(), "files.tar");
     let (claim, scratch) = (Claim::filesystem(CLAIM_BYTES), Claim::filesystem(CLAIM_BYTES));
     let import = Import {
-        env: &[("IMPORTER_SOURCE", "http"), ("IMPORTER_ENDPOINT", &url), ("IMPORTER_CONTENTTYPE", "archive")],
+        env: &[
+            ("IMPORTER_SOURCE", "http"),
+            ("IMPORTER_ENDPOINT", &url),
+            ("IMPORTER_CONTENTTYPE", "archive"),
+        ],
         hosts: &[SERVER],
         // The controller makes a scratch claim for every archive.
         scratch: Some("scratch"),
@@ -187,7 +205,8 @@ fn an_archive_is_unpacked_to_files() {
     };
     let mut objects = with_claim(&claim);
     objects.claims.insert("scratch", &scratch);
-    let ended = pod::start(&network, &controller::importer(&claim, &import), &objects).wait("importer");
+    let ended =
+        pod::start(&network, &controller::importer(&claim, &import), &objects).wait("importer");
     assert_succeeded(&ended.import(), &ended, COMPLETE);
     assert_eq!(claim.names(), ["folder", "one.txt"]);
     assert_eq!(scratch.names(), [""; 0]);

@@ -59,12 +59,19 @@ impl Node {
             ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &file),
         ];
         let env = [&env[..], variables].concat();
-        let import =
-            Import { env: &env, certificates: Some("ca"), hosts: &[(host, NODE)], ..Import::default() };
+        let import = Import {
+            env: &env,
+            certificates: Some("ca"),
+            hosts: &[(host, NODE)],
+            ..Import::default()
+        };
         let claim = Claim::filesystem(CLAIM_BYTES);
         let mut pod = json!(controller::importer(&claim, &import));
         let push = |list: &mut Value, item: Value| list.as_array_mut().or_fail("a list").push(item);
-        push(&mut pod["spec"]["volumes"], json!({ "name": "token", "secret": { "secretName": "token" } }));
+        push(
+            &mut pod["spec"]["volumes"],
+            json!({ "name": "token", "secret": { "secretName": "token" } }),
+        );
         push(
             &mut pod["spec"]["containers"][0]["volumeMounts"],
             json!({ "name": "token", "mountPath": folder, "readOnly": true }),
@@ -94,8 +101,9 @@ fn the_identity_of_the_service_account_opens_amazons_store() {
         ("/v1/credentials", Some(TOKEN))
     );
     let signed = node.store.requests();
-    let header =
-        |name| signed.first().or_fail("a request").request.header(name).unwrap_or_default().to_owned();
+    let header = |name| {
+        signed.first().or_fail("a request").request.header(name).unwrap_or_default().to_owned()
+    };
     assert!(header("authorization").contains("Credential=ASSIGNED/"), "{signed:?}");
     assert_eq!(header("x-amz-security-token"), "session");
 }

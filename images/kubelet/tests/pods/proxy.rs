@@ -58,7 +58,8 @@ impl Scene {
     /// Imports with these variables. The CA certificate is mounted where CDI puts that of its
     /// proxy.
     fn import(&self, env: &[(&str, &str)], expected: &str) {
-        let pod = Import { env, proxy_certificates: Some("ca"), hosts: &[SERVER], ..Import::default() };
+        let pod =
+            Import { env, proxy_certificates: Some("ca"), hosts: &[SERVER], ..Import::default() };
         let claim = Claim::filesystem(CLAIM_BYTES);
         let map = ("ca", vec![("ca.pem", self.authority.pem())]);
         let ended = import(&self.network, &claim, &pod, &[map]);
@@ -100,8 +101,12 @@ fn objects_are_imported_through_a_proxy_with_and_without_a_password() {
     ] {
         let proxy = scene.proxy(nginx.address(), false);
         let (credentials, header) = password.unzip();
-        let proxy_url =
-            format!("http://{}{}:{}", credentials.unwrap_or_default(), SERVER.0, proxy.address().port());
+        let proxy_url = format!(
+            "http://{}{}:{}",
+            credentials.unwrap_or_default(),
+            SERVER.0,
+            proxy.address().port()
+        );
         let url = url("http", nginx.address(), name);
         scene.import(&[&http(&url)[..], &[("http_proxy", &proxy_url)]].concat(), expected);
         assert_seen(&proxy, "GET", IMPORTER, header);
@@ -119,8 +124,12 @@ fn objects_are_imported_over_https_through_a_tls_proxy() {
     for password in [None, Some(PASSWORD)] {
         let proxy = scene.proxy(nginx.address(), true);
         let (credentials, header) = password.unzip();
-        let proxy_url =
-            format!("https://{}{}:{}", credentials.unwrap_or_default(), SERVER.0, proxy.address().port());
+        let proxy_url = format!(
+            "https://{}{}:{}",
+            credentials.unwrap_or_default(),
+            SERVER.0,
+            proxy.address().port()
+        );
         let variables = [("https_proxy", proxy_url.as_str())];
         scene.import(&[&http(&url_of_image)[..], &variables].concat(), "image.raw");
         assert_seen(&proxy, "CONNECT", IMPORTER, header);
@@ -148,8 +157,12 @@ fn container_disks_are_imported_through_http_and_https_proxies() {
     {
         let proxy = scene.proxy(registry.address(), scheme == "https");
         let (credentials, header) = password.unzip();
-        let proxy_url =
-            format!("{scheme}://{}{}:{}", credentials.unwrap_or_default(), SERVER.0, proxy.address().port());
+        let proxy_url = format!(
+            "{scheme}://{}{}:{}",
+            credentials.unwrap_or_default(),
+            SERVER.0,
+            proxy.address().port()
+        );
         let env = [
             ("IMPORTER_SOURCE", "registry"),
             ("IMPORTER_ENDPOINT", url_of_image.as_str()),

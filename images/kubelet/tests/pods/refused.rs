@@ -12,8 +12,7 @@ use testkit::tools;
 use super::scene::{CLAIM_BYTES, MIB, SERVER, http, import, serve_plainly, url};
 
 /// A server's response for a folder, which upstream's test 3996 tries to import.
-const LISTING: &str =
-    r#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
+const LISTING: &str = r#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
 
 /// Imports `url` to a claim of `bytes`. Fails the test unless nothing is left on it.
 fn refused(network: &Network, bytes: u64, url: &str, env: &[(&str, &str)]) -> Terminated {
@@ -38,7 +37,10 @@ fn images_larger_than_the_volume_are_refused_with_that_reason() {
         std::fs::write(path(&format!("{name}.raw.xz")), xz).or_fail(name);
         let (from, to) = (path(name), path(&format!("{name}.qcow2")));
         let words = ["convert", "-f", "raw", "-O", "qcow2"];
-        tools::run("qemu-img", words.iter().map(AsRef::as_ref).chain([from.as_os_str(), to.as_os_str()]));
+        tools::run(
+            "qemu-img",
+            words.iter().map(AsRef::as_ref).chain([from.as_os_str(), to.as_os_str()]),
+        );
     }
     let network = Network::new();
     let nginx = serve_plainly(&network, folder.path(), "root .;");
@@ -99,7 +101,8 @@ fn the_response_of_a_service_mesh_without_its_server_is_reported() {
     let network = Network::new();
     // A proxy in front of a server that refuses connections, like a sidecar when a pod starts
     // before the service mesh is ready.
-    let mesh = serve_plainly(&network, folder.path(), "location / { proxy_pass http://127.0.0.1:1; }");
+    let mesh =
+        serve_plainly(&network, folder.path(), "location / { proxy_pass http://127.0.0.1:1; }");
     let url = url("http", mesh.address(), "disk.raw");
     let ended = refused(&network, CLAIM_BYTES, &url, &[]);
     assert!(ended.log.contains("502 Bad Gateway"), "{}", ended.log);

@@ -9,7 +9,9 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::nginx::Nginx;
 
-use super::scene::{CLAIM_BYTES, Certificates, MIB, SERVER, assert_disk, assert_succeeded, with_claim};
+use super::scene::{
+    CLAIM_BYTES, Certificates, MIB, SERVER, assert_disk, assert_succeeded, with_claim,
+};
 
 #[test]
 fn an_import_fails_with_a_message_until_the_image_exists() {
@@ -26,8 +28,7 @@ fn an_import_fails_with_a_message_until_the_image_exists() {
     };
     let pod = controller::importer(&claim, &import);
     let ended = pod::start(&network, &pod, &with_claim(&claim)).wait("importer");
-    let sentence =
-        "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
+    let sentence = "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
     assert_eq!(ended.import(), Verdict::Failed(sentence.to_owned()), "{}", ended.log);
     assert_eq!(claim.names(), [""; 0]);
 
@@ -43,8 +44,10 @@ fn an_upload_succeeds_after_the_upload_pod_was_killed() {
     let network = Network::new();
     let certificates = Certificates::new("cdi-upload-disk", "client");
     let claim = Claim::filesystem(CLAIM_BYTES);
-    let objects =
-        Objects { files: [("certificates", certificates.server_secret())].into(), ..with_claim(&claim) };
+    let objects = Objects {
+        files: [("certificates", certificates.server_secret())].into(),
+        ..with_claim(&claim)
+    };
     let pod = controller::upload_server(&claim, "certificates", "client", &[]);
     let mut running = pod::start(&network, &pod, &objects);
     running.wait_until_ready();

@@ -51,7 +51,12 @@ pub(crate) fn disk_image(folder: &Path) -> Image {
 pub(crate) type Files = (&'static str, Vec<(&'static str, String)>);
 
 /// Runs an import pod on `claim` to its end.
-pub(crate) fn import(network: &Network, claim: &Claim, import: &Import<'_>, files: &[Files]) -> Terminated {
+pub(crate) fn import(
+    network: &Network,
+    claim: &Claim,
+    import: &Import<'_>,
+    files: &[Files],
+) -> Terminated {
     let objects = Objects { files: files.iter().cloned().collect(), ..with_claim(claim) };
     pod::start(network, &controller::importer(claim, import), &objects).wait("importer")
 }
@@ -157,7 +162,13 @@ impl Certificates {
     }
 
     /// Posts `body` to an upload pod as the upload proxy does.
-    pub(crate) fn send(&self, network: &Network, pod: &RunningPod<'_>, path: &str, body: &[u8]) -> Response {
+    pub(crate) fn send(
+        &self,
+        network: &Network,
+        pod: &RunningPod<'_>,
+        path: &str,
+        body: &[u8],
+    ) -> Response {
         self.exchange(network, pod, Request::post(path), body)
     }
 

@@ -15,8 +15,8 @@ use testkit::origin::{Fault, Origin, Script};
 use testkit::tools;
 
 use super::scene::{
-    CLAIM_BYTES, MIB, SERVER, assert_disk, assert_succeeded, disk_image, http, import, serve_plainly, url,
-    with_claim,
+    CLAIM_BYTES, MIB, SERVER, assert_disk, assert_succeeded, disk_image, http, import,
+    serve_plainly, url, with_claim,
 };
 
 const COMPLETE: &str = "Import Complete";
@@ -81,8 +81,7 @@ fn an_object_that_vanishes_in_the_middle_is_imported_once_it_is_back() {
     };
     let ended = import_from(&vanishing);
     assert_eq!(ended.code, 1, "{}", ended.log);
-    let words =
-        "Unable to process data: Unable to transfer source data to target file: failed to pull image: ";
+    let words = "Unable to process data: Unable to transfer source data to target file: failed to pull image: ";
     assert!(ended.message.starts_with(words), "{}", ended.message);
     assert!(ended.message.contains("404"), "{}", ended.message);
     assert!(vanishing.body_bytes() >= 4 * MIB, "it did not get to the middle");

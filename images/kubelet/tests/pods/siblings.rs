@@ -27,8 +27,8 @@ fn the_size_of_a_disk_is_detected() {
         assert_eq!((ended.code, ended.message), (0, bytes.to_string()), "{}", ended.log);
     }
     std::fs::remove_file(claim.disk()).or_fail("a disk");
-    let ended =
-        pod::start(&network, &controller::size_detection(&claim), &with_claim(&claim)).wait("size-detection");
+    let ended = pod::start(&network, &controller::size_detection(&claim), &with_claim(&claim))
+        .wait("size-detection");
     // The exit code for an invalid path (Appendix B).
     assert_eq!(ended.code, 3, "{}", ended.log);
 }
@@ -53,10 +53,12 @@ fn a_poller_records_the_digest_of_an_image_in_a_registry() {
     let objects = Objects { files: [("account", account)].into(), ..Objects::default() };
     let url = format!("docker://{}:{}/disk:1", SERVER.0, registry.address().port());
     let api = (SERVER.0, cluster.address().port());
-    let pod = controller::poller("news", &url, "account", api, &[("INSECURE_TLS", "true")], &[SERVER]);
+    let pod =
+        controller::poller("news", &url, "account", api, &[("INSECURE_TLS", "true")], &[SERVER]);
     let ended = pod::start(&network, &pod, &objects).wait("cdi-source-update-poller");
     assert_eq!(ended.code, 0, "{}", ended.log);
-    let words = ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &registry.reference("disk:1")];
+    let words =
+        ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &registry.reference("disk:1")];
     let digest = tools::run("skopeo", words);
     let annotation = |name| cluster.cron_annotation("default", "news", name);
     assert_eq!(annotation("storage.import.sourceDesiredDigest").as_deref(), Some(digest.trim()));

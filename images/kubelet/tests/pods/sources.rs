@@ -10,7 +10,8 @@ use testkit::nginx::Nginx;
 use testkit::oci;
 
 use super::scene::{
-    CLAIM_BYTES, MIB, SERVER, assert_allocation, assert_disk, disk_image, import, serve_plainly, success, url,
+    CLAIM_BYTES, MIB, SERVER, assert_allocation, assert_disk, disk_image, import, serve_plainly,
+    success, url,
 };
 
 /// Servers with every kind of object, and the disks that these must become.
@@ -32,7 +33,8 @@ impl Sources {
         let tar = oci::tar(&[("one.txt", &disk::content(1, MIB)), ("folder/two.txt", b"2")]);
         std::fs::write(file("disk.tar"), &tar).or_fail("a tar");
         let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
-        let container_disk = |content: &[u8]| [oci::Image::of_disk(content, oci::Compression::Gzip)];
+        let container_disk =
+            |content: &[u8]| [oci::Image::of_disk(content, oci::Compression::Gzip)];
         let registry = DockerRegistry::start_with(
             Setup::default(),
             &[("qcow2:1", &container_disk(&qcow2)), ("tar:1", &container_disk(&tar))],

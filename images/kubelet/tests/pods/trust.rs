@@ -9,7 +9,9 @@ use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::oci;
 
-use super::scene::{CLAIM_BYTES, SERVER, assert_disk, assert_succeeded, disk_image, import, serve, url};
+use super::scene::{
+    CLAIM_BYTES, SERVER, assert_disk, assert_succeeded, disk_image, import, serve, url,
+};
 
 /// Where a certificate is mounted.
 #[derive(Debug, Clone, Copy)]

@@ -12,8 +12,8 @@ use testkit::https::Request;
 use testkit::oci;
 
 use super::scene::{
-    CLAIM_BYTES, Certificates, MIB, allocated_bytes, assert_disk, assert_succeeded, claims, disk_image,
-    success, with_claim,
+    CLAIM_BYTES, Certificates, MIB, allocated_bytes, assert_disk, assert_succeeded, claims,
+    disk_image, success, with_claim,
 };
 
 pub(crate) const SERVICE: &str = "cdi-upload-disk";
@@ -38,8 +38,10 @@ impl Upload {
 
     /// Starts a pod and waits until it is ready.
     fn start(&self, claim: &Claim, env: &[(&str, &str)]) -> RunningPod<'_> {
-        let objects =
-            Objects { files: [(SERVICE, self.certificates.server_secret())].into(), ..with_claim(claim) };
+        let objects = Objects {
+            files: [(SERVICE, self.certificates.server_secret())].into(),
+            ..with_claim(claim)
+        };
         let pod = controller::upload_server(claim, SERVICE, CLIENT, env);
         let running = pod::start(&self.network, &pod, &objects);
         running.wait_until_ready();

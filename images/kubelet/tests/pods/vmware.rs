@@ -20,8 +20,8 @@ use testkit::vsphere::tracked::{DISK, Tracked, UUID};
 use testkit::vsphere::{Machine, TEST_INFO, Vsphere, bring_library, bring_test_image};
 
 use super::scene::{
-    CLAIM_BYTES, Files, MIB, assert_allocation, assert_disk, claims, claims_and_preallocation, disk_image,
-    success, with_claim,
+    CLAIM_BYTES, Files, MIB, assert_allocation, assert_disk, claims, claims_and_preallocation,
+    disk_image, success, with_claim,
 };
 
 /// Options of VMware's library that CDI's tests look for in the log.
@@ -88,15 +88,23 @@ impl Scene {
         let mut pod = controller::importer(claim, &import);
         change(importer(&mut pod));
         let user = [("accessKeyId", "user".to_owned()), ("secretKey", "secret".to_owned())];
-        let options = self.options.clone().map(|text| ("options", vec![("vddk-config-file", text)]));
+        let options =
+            self.options.clone().map(|text| ("options", vec![("vddk-config-file", text)]));
         let own = [("vsphere", user.to_vec())].into_iter().chain(options);
-        let objects = Objects { files: own.chain(files.iter().cloned()).collect(), ..with_claim(claim) };
+        let objects =
+            Objects { files: own.chain(files.iter().cloned()).collect(), ..with_claim(claim) };
         pod::start(&self.network, &pod, &objects).wait("importer")
     }
 
     /// Fails the test unless the claim contains the disk `expected`, a file in the scene's folder.
     #[track_caller]
-    fn assert_imported(&self, claim: &Claim, ended: &Terminated, expected: &str, preallocated: bool) {
+    fn assert_imported(
+        &self,
+        claim: &Claim,
+        ended: &Terminated,
+        expected: &str,
+        preallocated: bool,
+    ) {
         assert_eq!(ended.import(), success("Import Complete", preallocated), "{}", ended.log);
         assert!(!ended.out_of_memory, "{}", ended.log);
         let expected = self.folder.path().join(expected);
@@ -152,7 +160,8 @@ fn a_vmware_disk_is_imported_to_files_and_devices() {
         let annotations = ("7.0.3".to_owned(), "esx1.example.com".to_owned());
         assert_eq!(ended.vddk(), Some(annotations), "{}", ended.message);
         for option in OPTIONS {
-            let is_it = |line: &str| line.contains("Log line from nbdkit: ") && line.contains(option);
+            let is_it =
+                |line: &str| line.contains("Log line from nbdkit: ") && line.contains(option);
             assert!(ended.log.lines().any(is_it), "{option}: {}", ended.log);
         }
         assert!(!ended.log.contains("secret"), "{}", ended.log);
@@ -242,7 +251,8 @@ fn a_vmware_disk_is_imported_in_stages_to_files_and_devices() {
     let vsphere = Tracked::start();
     let states = names.map(|name| vsphere.checkpoint(&folder.path().join(name)));
     let options = states.iter().zip(names);
-    let options = options.map(|(state, name)| format!("disk.{}=/opt/testing/{name}\n", state.object));
+    let options =
+        options.map(|(state, name)| format!("disk.{}=/opt/testing/{name}\n", state.object));
     let scene = Scene::new(folder, &names, options.collect());
     scene.network.open(address(&vsphere.url()));
     for claim in claims() {
@@ -292,11 +302,20 @@ fn build_library(path: &Path) {
         "FreeBlockList",
         "AllocateConnectParams",
     ];
-    let code: String = functions.iter().map(|name| format!("void VixDiskLib_{name}(void) {{}}\n")).collect();
+    let code: String =
+        functions.iter().map(|name| format!("void VixDiskLib_{name}(void) {{}}\n")).collect();
     let source = path.with_extension("c");
     fs::write(&source, code).or_fail("a library's source");
-    let needed =
-        ["stdc++.so.6", "gcc_s.so.1", "z.so.1", "crypt.so.1", "m.so.6", "dl.so.2", "pthread.so.0", "rt.so.1"];
+    let needed = [
+        "stdc++.so.6",
+        "gcc_s.so.1",
+        "z.so.1",
+        "crypt.so.1",
+        "m.so.6",
+        "dl.so.2",
+        "pthread.so.0",
+        "rt.so.1",
+    ];
     let needed = needed.map(|name| format!("-l:lib{name}"));
     let words = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"].map(str::to_owned);
     let files = [path, &source].map(|path| path.display().to_string());

@@ -16,8 +16,8 @@ use volume::limits::TransferLimits;
 use volume::limits::memory_limit;
 
 use self::help::{
-    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, PACK_EXAMPLES,
-    RESTORE_EXAMPLES, UNPACK_EXAMPLES,
+    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES,
+    PACK_EXAMPLES, RESTORE_EXAMPLES, UNPACK_EXAMPLES,
 };
 pub use self::pack::PackArgs;
 pub use self::source::{ContentArgs, SourceArgs};

@@ -54,7 +54,8 @@ pub struct PackArgs {
 }
 
 fn parse_disk(text: &str) -> Result<(DiskName, String), String> {
-    let (name, source) = text.split_once('=').ok_or("use NAME=SOURCE, such as data=./data.qcow2")?;
+    let (name, source) =
+        text.split_once('=').ok_or("use NAME=SOURCE, such as data=./data.qcow2")?;
     if source.is_empty() {
         return Err("the source behind = is missing".to_owned());
     }

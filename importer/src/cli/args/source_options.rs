@@ -50,7 +50,9 @@ const OPTIONS: [SourceOption; 20] = [
     option("--layer", LAYOUTS, |given| given.layer.is_some()),
     option("--token-service", &[SourceKind::Registry], |given| !given.token_services.is_empty()),
     option("--header", &[SourceKind::Http], |given| !given.headers.is_empty()),
-    option("--secret-header-file", &[SourceKind::Http], |given| !given.secret_header_files.is_empty()),
+    option("--secret-header-file", &[SourceKind::Http], |given| {
+        !given.secret_header_files.is_empty()
+    }),
     option("--user", SERVERS, |given| given.user.is_some()),
     option("--ca-dir", SERVERS, |given| given.ca_dir.is_some()),
     option("--insecure", SERVERS, |given| given.insecure),
@@ -68,8 +70,9 @@ pub(in super::super) fn check_options(
     kind: SourceKind,
     is_local: bool,
 ) -> Result<(), String> {
-    let has_effect =
-        |option: &SourceOption| option.kinds.contains(&kind) && !(is_local && option.kinds == SERVERS);
+    let has_effect = |option: &SourceOption| {
+        option.kinds.contains(&kind) && !(is_local && option.kinds == SERVERS)
+    };
     let stray = |option: &&SourceOption| !has_effect(option) && (option.is_given)(arguments);
     let Some(option) = OPTIONS.iter().find(stray) else {
         return Ok(());
@@ -120,14 +123,22 @@ mod tests {
                 SourceKind::Http,
                 "--checkpoint is for ovirt and vddk sources, not for http and https",
             ),
-            ("--thumbprint AA", SourceKind::ImageIo, "--thumbprint is for vddk sources, not for ovirt"),
+            (
+                "--thumbprint AA",
+                SourceKind::ImageIo,
+                "--thumbprint is for vddk sources, not for ovirt",
+            ),
             ("--key-file k", SourceKind::S3, "--key-file is for gs sources, not for s3"),
             (
                 "--architecture amd64",
                 SourceKind::Nbd,
                 "--architecture is for docker, oci and oci-archive sources, not for nbd",
             ),
-            ("--insecure", SourceKind::File, "--insecure is for sources on a server, not for files"),
+            (
+                "--insecure",
+                SourceKind::File,
+                "--insecure is for sources on a server, not for files",
+            ),
         ] {
             assert_eq!(check(options, kind).unwrap_err(), sentence);
         }

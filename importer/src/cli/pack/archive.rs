@@ -5,7 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::archive::write::{EntryAttributes, NewEntryKind, encode_header, end_bytes, padding_bytes};
+use datapath::archive::write::{
+    EntryAttributes, NewEntryKind, encode_header, end_bytes, padding_bytes,
+};
 use datapath::disk::folder_of;
 use datapath::error::TargetError;
 
@@ -39,7 +41,8 @@ impl ArchiveWriter {
         placeholders: &LayoutDocuments,
     ) -> Result<Self, TargetError> {
         refuse_existing(path, replace)?;
-        let end = members(placeholders).iter().map(|(_, bytes)| member_bytes(bytes.len() as u64)).sum();
+        let end =
+            members(placeholders).iter().map(|(_, bytes)| member_bytes(bytes.len() as u64)).sum();
         let mut name = std::ffi::OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
         name.push(".cdi-importer-pack");
@@ -49,7 +52,8 @@ impl ArchiveWriter {
 
     /// Writes the header at `offset`, and the padding behind the content of `bytes` bytes.
     fn frame_member(&self, offset: u64, name: &str, bytes: u64) -> Result<(), TargetError> {
-        let header = encode_header(name.as_bytes(), &ATTRIBUTES, &NewEntryKind::File { size: bytes });
+        let header =
+            encode_header(name.as_bytes(), &ATTRIBUTES, &NewEntryKind::File { size: bytes });
         self.staged.write_at(offset, &header)?;
         self.staged.write_at(offset + HEADER_BYTES + bytes, &vec![0; padding_bytes(bytes)])
     }

@@ -38,7 +38,8 @@ impl DirectoryWriter {
         refuse_existing(&directory.join(INDEX), replace)?;
         let mut created = Vec::new();
         create_directory(directory, &mut created)?;
-        let failed = |action: &'static str| move |source| TargetError::new(action, directory, source);
+        let failed =
+            |action: &'static str| move |source| TargetError::new(action, directory, source);
         let opened = File::open(directory).map_err(failed("open"))?;
         lock(&opened, directory)?;
         for entry in fs::read_dir(directory).map_err(failed("list"))? {

@@ -36,10 +36,13 @@ pub(super) struct MachineConfig {
 impl MachineConfig {
     /// Takes a JSON document. Fails with the reason if it is not a known kind of object.
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let object: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| format!("not JSON ({error}); write it with kubectl get vm NAME -o json"))?;
+        let object: Value = serde_json::from_slice(&bytes).map_err(|error| {
+            format!("not JSON ({error}); write it with kubectl get vm NAME -o json")
+        })?;
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-        let Some((_, artifact_type, media_type)) = MACHINES.iter().find(|(known, ..)| *known == kind) else {
+        let Some((_, artifact_type, media_type)) =
+            MACHINES.iter().find(|(known, ..)| *known == kind)
+        else {
             let kinds = MACHINES.map(|(kind, ..)| kind).join(" or ");
             return Err(format!("its kind is {kind:?}, expected {kinds}"));
         };
@@ -135,7 +138,8 @@ impl ArtifactDescription {
             });
             manifest.to_string().into_bytes()
         };
-        let longest = disks.iter().map(|disk| PackedDisk::placeholder(&disk.name).to_descriptor()).collect();
+        let longest =
+            disks.iter().map(|disk| PackedDisk::placeholder(&disk.name).to_descriptor()).collect();
         let mut manifest = to_manifest(disks.iter().map(PackedDisk::to_descriptor).collect());
         manifest.resize(manifest.len().max(to_manifest(longest).len()), b' ');
         let manifest = DocumentBlob::new(manifest);
@@ -200,7 +204,10 @@ mod tests {
     fn configs_are_machines_or_templates() {
         let parse = |text: &str| MachineConfig::parse(text.as_bytes().to_vec());
         assert_eq!(parse(r#"{"kind":"VirtualMachine"}"#).unwrap().artifact_type, MACHINES[0].1);
-        assert_eq!(parse(r#"{"kind":"VirtualMachineTemplate"}"#).unwrap().media_type, MACHINES[1].2);
+        assert_eq!(
+            parse(r#"{"kind":"VirtualMachineTemplate"}"#).unwrap().media_type,
+            MACHINES[1].2
+        );
         for (text, part) in [
             ("", "not JSON"),
             ("[]", "expected VirtualMachine or"),

@@ -57,10 +57,16 @@ pub(super) fn write_layer(
     .map_err(Error::from)?;
 
     layout.begin_blob().map_err(Error::from)?;
-    let mut blob =
-        BlobOutput { layout, digest: RunningDigest::new(DigestAlgorithm::Sha256), bytes: 0, context };
+    let mut blob = BlobOutput {
+        layout,
+        digest: RunningDigest::new(DigestAlgorithm::Sha256),
+        bytes: 0,
+        context,
+    };
     let mut waiting: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
-    while let Some(part) = context.handle.block_on(std::future::poll_fn(|task| stream.poll_part(task))) {
+    while let Some(part) =
+        context.handle.block_on(std::future::poll_fn(|task| stream.poll_part(task)))
+    {
         let Ok(part) = part else {
             return Err(match stats.take_failure() {
                 Some(error) => error.into(),

@@ -61,23 +61,36 @@ struct PackReport {
 }
 
 pub(super) fn run(arguments: PackArgs) -> Result<(), ImporterCommandError> {
-    job::run_job(&arguments.job.clone(), move |context| pack_disks(&arguments, context), summary_line)
+    job::run_job(
+        &arguments.job.clone(),
+        move |context| pack_disks(&arguments, context),
+        summary_line,
+    )
 }
 
-fn pack_disks(arguments: &PackArgs, context: &JobContext) -> Result<PackReport, ImporterCommandError> {
+fn pack_disks(
+    arguments: &PackArgs,
+    context: &JobContext,
+) -> Result<PackReport, ImporterCommandError> {
     let first = (&arguments.name, &arguments.source.source);
-    let disks: Vec<(&DiskName, &String)> =
-        std::iter::once(first).chain(arguments.disks.iter().map(|(name, source)| (name, source))).collect();
+    let disks: Vec<(&DiskName, &String)> = std::iter::once(first)
+        .chain(arguments.disks.iter().map(|(name, source)| (name, source)))
+        .collect();
     for (index, (name, _)) in disks.iter().enumerate() {
         if disks.iter().skip(index + 1).any(|(other, _)| other == name) {
-            let what = format!("two disks are called {name}: give each its own name with --name and --disk");
+            let what = format!(
+                "two disks are called {name}: give each its own name with --name and --disk"
+            );
             return Err(ImporterCommandError::Usage(what));
         }
     }
     target::check_target(arguments.target.path())?;
     let description = ArtifactDescription {
         config: arguments.config.as_deref().map(read_config).transpose()?,
-        architecture: arguments.guest_architecture.clone().unwrap_or_else(|| own_architecture().to_owned()),
+        architecture: arguments
+            .guest_architecture
+            .clone()
+            .unwrap_or_else(|| own_architecture().to_owned()),
         image_name: arguments.target.image_name().map(str::to_owned),
     };
     let mut layout = open_layout(arguments, &description, &disks)?;
@@ -102,9 +115,11 @@ fn open_layout(
         }
         PackTarget::Archive(path, _) => {
             // The documents come before the layers, so their length must be known now.
-            let names = disks.iter().map(|(name, _)| PackedDisk::placeholder(name)).collect::<Vec<_>>();
+            let names =
+                disks.iter().map(|(name, _)| PackedDisk::placeholder(name)).collect::<Vec<_>>();
             let documents = description.render(&names);
-            ArchiveWriter::open(path, arguments.force, &documents).map(|layout| Box::new(layout) as _)
+            ArchiveWriter::open(path, arguments.force, &documents)
+                .map(|layout| Box::new(layout) as _)
         }
     };
     Ok(opened.map_err(datapath::Error::from)?)
@@ -119,8 +134,10 @@ fn pack_disk(
 ) -> Result<PackedDisk, ImporterCommandError> {
     let source_arguments = SourceArgs { source: source.to_owned(), ..arguments.source.clone() };
     let reading = job::read_options(&arguments.job.transfer, &source_arguments.limits, context);
-    let writing =
-        WriteOptions { scratch: arguments.scratch.clone(), ..job::write_options(&arguments.job.transfer) };
+    let writing = WriteOptions {
+        scratch: arguments.scratch.clone(),
+        ..job::write_options(&arguments.job.transfer)
+    };
     let source = context.open_source(&source_arguments, reading.checksum.is_some())?;
     tracing::info!(source = source.name(), length = source.total_bytes(), disk = %name, "opened the source");
     let source_name = source.name();
@@ -138,8 +155,9 @@ fn pack_disk(
 
 /// Reads the definition of a virtual machine.
 fn read_config(path: &Path) -> Result<MachineConfig, ImporterCommandError> {
-    let failed =
-        |why: String| ImporterCommandError::Usage(format!("cannot use --config {}: {why}", path.display()));
+    let failed = |why: String| {
+        ImporterCommandError::Usage(format!("cannot use --config {}: {why}", path.display()))
+    };
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| failed(datapath::error::errno_text(&error)))?;
     let read = file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes);

@@ -16,7 +16,8 @@ pub struct DiskName(String);
 
 impl DiskName {
     pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
-        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_inner =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_label = !text.is_empty()
             && text.len() <= MAX_NAME_BYTES
             && text.bytes().all(is_inner)
@@ -57,7 +58,9 @@ impl PackTarget {
         } else if text.starts_with("docker://") {
             return Err("pack writes local layouts: write oci:DIR, then push it with skopeo copy --multi-arch=all oci:DIR docker://…".to_owned());
         } else {
-            return Err(format!("write oci:{text} for a directory, or oci-archive:{text} for a tar"));
+            return Err(format!(
+                "write oci:{text} for a directory, or oci-archive:{text} for a tar"
+            ));
         };
         // Split at the first colon, as the source of this name does.
         let (path, name) = match rest.split_once(':') {
@@ -69,7 +72,9 @@ impl PackTarget {
         }
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/+@:".contains(&byte);
         if let Some(name) = name
-            && (name.is_empty() || name.len() > MAX_IMAGE_NAME_BYTES || !name.bytes().all(is_allowed))
+            && (name.is_empty()
+                || name.len() > MAX_IMAGE_NAME_BYTES
+                || !name.bytes().all(is_allowed))
         {
             return Err(format!(
                 "the name behind the path has 1 to {MAX_IMAGE_NAME_BYTES} letters, digits and . _ - / + @ :"
@@ -118,7 +123,9 @@ mod tests {
 
     #[test]
     fn targets_are_layouts_with_or_without_a_name() {
-        for text in ["oci:dir", "oci:/a/dir:v1", "oci-archive:f.tar", "oci-archive:./f.tar:quay.io/a/b:v1"] {
+        for text in
+            ["oci:dir", "oci:/a/dir:v1", "oci-archive:f.tar", "oci-archive:./f.tar:quay.io/a/b:v1"]
+        {
             assert_eq!(PackTarget::parse(text).unwrap().to_string(), text);
         }
         for (text, part) in [

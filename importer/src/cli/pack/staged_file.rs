@@ -27,7 +27,8 @@ impl StagedFile {
         let file = match create() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 lock(&File::open(&path).map_err(failed("open"))?, shown)?;
-                fs::remove_file(&path).map_err(failed("remove the rest of an earlier attempt at"))?;
+                fs::remove_file(&path)
+                    .map_err(failed("remove the rest of an earlier attempt at"))?;
                 create()
             }
             created => created,

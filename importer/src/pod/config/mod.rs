@@ -80,7 +80,9 @@ impl Config {
             owner_uid: reader.read_text(OWNER_UID).unwrap_or_default(),
             wanted: DiskRequest {
                 size: image_size,
-                overhead: space::parse_overhead(&reader.read_text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+                overhead: space::parse_overhead(
+                    &reader.read_text(FILESYSTEM_OVERHEAD).unwrap_or_default(),
+                ),
                 preallocate: preallocate.unwrap_or(false),
                 cache: match reader.read_text(CACHE_MODE).as_deref() {
                     Some("TRYNONE") => CacheMode::Direct,
@@ -122,8 +124,9 @@ impl EnvironmentError {
     /// variable, in the order in which upstream reads them. It is empty where upstream exits
     /// without one.
     pub(super) fn termination_message(&self) -> String {
-        let is_silent =
-            |name, reason: &str| name == PREALLOCATION || reason.starts_with("Unsupported content type");
+        let is_silent = |name, reason: &str| {
+            name == PREALLOCATION || reason.starts_with("Unsupported content type")
+        };
         if self.errors.iter().any(|(name, reason)| is_silent(name, reason)) {
             return String::new();
         }
@@ -147,7 +150,11 @@ mod tests {
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
         let basic = [(SOURCE_VARIABLE, "http"), (ENDPOINT, "http://h/x"), (PREALLOCATION, "false")];
-        basic.iter().chain(pairs).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        basic
+            .iter()
+            .chain(pairs)
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     fn remote(config: Config) -> RemoteSource {
@@ -234,7 +241,10 @@ mod tests {
                 "Unable to connect to http data source: invalid checksum: invalid checksum format: \
                  expected 'algorithm:hash', got 'abc'",
             ),
-            (vec![(CONTENT_TYPE, "tarball")], "Unable to process data: Unknown content type: tarball"),
+            (
+                vec![(CONTENT_TYPE, "tarball")],
+                "Unable to process data: Unknown content type: tarball",
+            ),
             (
                 vec![(SOURCE_VARIABLE, "none"), (CONTENT_TYPE, "archive")],
                 "Cannot create empty disk with content type archive",

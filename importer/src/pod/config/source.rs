@@ -147,7 +147,8 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
         return None;
     }
     if reader.read_text(IMAGE_SIZE).is_none() {
-        reader.reject_variable(IMAGE_SIZE, "is not set or empty, and a blank disk has no other size");
+        reader
+            .reject_variable(IMAGE_SIZE, "is not set or empty, and a blank disk has no other size");
     }
     Some(SourceConfig::Blank)
 }
@@ -170,7 +171,11 @@ fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<Pr
     None
 }
 
-fn read_place(reader: &mut EnvReader<'_>, env: &dyn NamedStrings, kind: &str) -> Option<SourceLocation> {
+fn read_place(
+    reader: &mut EnvReader<'_>,
+    env: &dyn NamedStrings,
+    kind: &str,
+) -> Option<SourceLocation> {
     match kind {
         "http" => read_http(reader),
         "registry" => Some(SourceLocation::Registry {
@@ -215,7 +220,10 @@ fn read_layer(reader: &mut EnvReader<'_>) -> Option<LayerSelector> {
         None => Err(format!("{LAYER_ANNOTATION_VALUE} is not set or empty")),
     });
     if digest.is_some() && annotation.is_some() {
-        reader.reject_variable(LAYER_DIGEST, format!("cannot be used together with {LAYER_ANNOTATION_KEY}"));
+        reader.reject_variable(
+            LAYER_DIGEST,
+            format!("cannot be used together with {LAYER_ANNOTATION_KEY}"),
+        );
     }
     digest.or(annotation)
 }

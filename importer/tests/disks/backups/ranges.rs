@@ -48,7 +48,8 @@ fn only_the_changed_ranges_are_fetched_and_written() {
     // Clean, changed, changed to zero, clean zero; nothing about 13 to 14; clean.
     let map = write_map(folder.path(), &[(0, 4, 0), (4, 1, 1), (5, 3, 3), (8, 5, 2), (14, 2, 0)]);
     let url = origin.url("/disk.img");
-    apply(&["--ranges", &map, "--backup-type", "incremental"], &url, &target).assert_success("apply");
+    apply(&["--ranges", &map, "--backup-type", "incremental"], &url, &target)
+        .assert_success("apply");
     let mut expected = old.clone();
     expected[range(4, 5)].copy_from_slice(&new[range(4, 5)]);
     expected[range(5, 8)].fill(0);
@@ -84,7 +85,8 @@ fn wrong_maps_leave_the_disk_as_it_is() {
     // Ten million extents are more than the memory for them.
     let many = folder.path().join("many.json");
     let extent = r#"{"offset":0,"length":1,"type":1},"#.repeat(10_000_000);
-    std::fs::write(&many, format!(r#"{{"extents":[{}]}}"#, extent.trim_end_matches(','))).or_fail("a map");
+    std::fs::write(&many, format!(r#"{{"extents":[{}]}}"#, extent.trim_end_matches(',')))
+        .or_fail("a map");
     let many = many.to_str().or_fail("ASCII");
     let finished = apply(&["--ranges", many, "--backup-type", "incremental"], &url, &target);
     finished.assert_failure(3, "give the process more memory");

@@ -37,7 +37,8 @@ fn a_device_with_other_content_becomes_the_disk() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 3);
     let old = folder.path().join("device");
-    std::fs::write(&old, disk::content(9, chain.virtual_size.next_multiple_of(MIB))).or_fail("the device");
+    std::fs::write(&old, disk::content(9, chain.virtual_size.next_multiple_of(MIB)))
+        .or_fail("the device");
     let device = LoopDevice::of_file(&old);
     restore(&[], &chain.files, device.path()).assert_success("restore");
     disk::assert_same(device.path(), &chain.raw, chain.virtual_size, "the device");
@@ -46,7 +47,8 @@ fn a_device_with_other_content_becomes_the_disk() {
 #[test]
 fn the_full_backup_may_be_a_raw_disk() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let spec = Spec { compression: Compression::Zlib, virtual_size: 5 * MIB, ..Spec::new(Content::Empty) };
+    let spec =
+        Spec { compression: Compression::Zlib, virtual_size: 5 * MIB, ..Spec::new(Content::Empty) };
     let delta = spec.build_delta(5 * MIB, folder.path(), "delta");
     delta.rename_base("");
     let target = folder.path().join("disk.img");

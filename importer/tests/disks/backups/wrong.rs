@@ -21,7 +21,8 @@ fn wrong_orders() -> Vec<Order> {
         })
         .collect();
     orders.push(all.iter().rev().copied().collect());
-    orders.extend((0..5).map(|left_out| all.iter().copied().filter(|at| *at != left_out).collect()));
+    orders
+        .extend((0..5).map(|left_out| all.iter().copied().filter(|at| *at != left_out).collect()));
     orders
 }
 
@@ -32,7 +33,8 @@ fn wrong_orders_and_missing_links_are_refused() {
     let list = chain.write_manifest(folder.path());
     let list = list.to_str().or_fail("a path of ASCII");
     let target = folder.path().join("disk.img");
-    let pick = |order: &Order| order.iter().map(|at| chain.files[*at].clone()).collect::<Vec<PathBuf>>();
+    let pick =
+        |order: &Order| order.iter().map(|at| chain.files[*at].clone()).collect::<Vec<PathBuf>>();
     let mut refused = 0;
     for order in wrong_orders() {
         let finished = restore(&["--manifest", list], &pick(&order), &target);
@@ -81,7 +83,8 @@ fn the_folders_of_kubevirt_show_the_order() {
     let chain = Chain::build(folder.path(), 2);
     let files: Vec<PathBuf> = (0..3)
         .map(|number| {
-            let backup = folder.path().join(format!("vm/b{number}-2026-01-0{}_00-00-00", number + 1));
+            let backup =
+                folder.path().join(format!("vm/b{number}-2026-01-0{}_00-00-00", number + 1));
             std::fs::create_dir_all(&backup).or_fail("a folder");
             let file = backup.join(format!("b{number}-disk.qcow2"));
             std::fs::rename(&chain.files[number], &file).or_fail("a backup");

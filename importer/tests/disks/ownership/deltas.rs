@@ -15,13 +15,18 @@ const IN_USE: &str = "another import or upload is writing to it";
 #[test]
 fn one_writer_at_a_time_changes_a_disk() {
     let place = Place::with_file();
-    let spec = Spec { compression: Compression::Plain, virtual_size: 8 << 20, ..Spec::new(Content::Sparse) };
+    let spec = Spec {
+        compression: Compression::Plain,
+        virtual_size: 8 << 20,
+        ..Spec::new(Content::Sparse)
+    };
     let delta = spec.build_delta(8 << 20, place.root(), "delta");
     let object = std::fs::read(&delta.qcow2).or_fail("the delta");
     let (first, last) = object.split_at(object.len() - 4096);
     let apply = |target| -> (Running, Gate) {
         let (gate, feed) = gate::pipe(first.to_vec());
-        let program = importer(["apply", "-vv", "--base"]).arg(delta.base_name()).arg("-").arg(target);
+        let program =
+            importer(["apply", "-vv", "--base"]).arg(delta.base_name()).arg("-").arg(target);
         (program.stdin(feed).start(), gate)
     };
     std::fs::copy(&delta.base, place.target()).or_fail("the base");
@@ -34,7 +39,8 @@ fn one_writer_at_a_time_changes_a_disk() {
         let (second, _gate) = apply(other_name.clone());
         second.wait().assert_failure(7, IN_USE);
         for name in [place.target(), other_name.clone()] {
-            let import = importer(["import", "--progress=none", "--force"]).arg(&delta.base).arg(name);
+            let import =
+                importer(["import", "--progress=none", "--force"]).arg(&delta.base).arg(name);
             import.run().assert_failure(7, IN_USE);
         }
         match signal {

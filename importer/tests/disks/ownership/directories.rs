@@ -47,11 +47,13 @@ struct Archive {
 fn archive(number: usize) -> Archive {
     let names = ["a".to_owned(), "b".to_owned(), "d/e/f".to_owned(), format!("only-{number}")];
     let content = |index| disk::content((number * 10 + index) as u64, FILE_BYTES);
-    let files: Files = names.into_iter().enumerate().map(|(index, name)| (name, content(index))).collect();
+    let files: Files =
+        names.into_iter().enumerate().map(|(index, name)| (name, content(index))).collect();
     let tree = tempfile::tempdir().or_fail("a folder");
     fill(tree.path(), &files);
     let path = tree.path().to_str().or_fail("a path of ASCII");
-    let tar = tools::filter("tar", ["-c", "-C", path, "a", "b", "d", &format!("only-{number}")], b"");
+    let tar =
+        tools::filter("tar", ["-c", "-C", path, "a", "b", "d", &format!("only-{number}")], b"");
     Archive { files, object: tools::filter("gzip", ["-1", "-c"], &tar) }
 }
 
@@ -153,7 +155,8 @@ impl Round<'_> {
                     self.end(number, writer, End::ALL[end]);
                 }
             } else {
-                let face = if random.one_in(2) { Face::Pod } else { Face::Command { force: false } };
+                let face =
+                    if random.one_in(2) { Face::Pod } else { Face::Command { force: false } };
                 writers[number] = self.start(number, face);
             }
             self.check();
@@ -183,7 +186,9 @@ impl Round<'_> {
         let finished = writer.end(end);
         let code = finished.code();
         let is_right = match end {
-            End::Success if self.is_damaged => matches!(code, 7 | 1) && finished.stderr.contains(NOT_WHOLE),
+            End::Success if self.is_damaged => {
+                matches!(code, 7 | 1) && finished.stderr.contains(NOT_WHOLE)
+            }
             End::Success => code == 0,
             End::Failure => matches!(code, 4 | 1),
             End::Terminated => code == 143,
@@ -225,7 +230,8 @@ fn a_kill_between_two_renames_loses_no_file_and_a_retry_completes_the_archive() 
     };
     let source = place.root().join("archive.tar.gz");
     std::fs::write(&source, &archive.object).or_fail("an archive");
-    let old: Files = archive.files.keys().map(|name| (name.clone(), name.clone().into_bytes())).collect();
+    let old: Files =
+        archive.files.keys().map(|name| (name.clone(), name.clone().into_bytes())).collect();
     for rename in 1.. {
         fill(&place.data(), &old);
         let inject = format!("inject={RENAMES}:signal=KILL:when={rename}");
@@ -255,6 +261,9 @@ fn a_kill_between_two_renames_loses_no_file_and_a_retry_completes_the_archive() 
         assert!(seen(&place.data()).0 == files, "a refusal has changed something");
         unpack(&["--overwrite"]).run().assert_success("a retry");
         let (files, has_staging) = seen(&place.data());
-        assert!(files == archive.files && !has_staging, "killed at rename {rename}, and not completed");
+        assert!(
+            files == archive.files && !has_staging,
+            "killed at rename {rename}, and not completed"
+        );
     }
 }

@@ -69,7 +69,8 @@ impl Round<'_> {
     /// Starts and ends the writers in random order.
     fn run(mut self, random: &mut Random) {
         let count = 2 + random.below(WRITERS - 1);
-        let mut turns: Vec<usize> = (0..count).flat_map(|writer| [writer, writer]).map(to_usize).collect();
+        let mut turns: Vec<usize> =
+            (0..count).flat_map(|writer| [writer, writer]).map(to_usize).collect();
         random.shuffle(&mut turns);
         let mut writers: Vec<Option<Writer>> = (0..count).map(|_| None).collect();
         let mut started = vec![false; to_usize(count)];
@@ -170,16 +171,20 @@ impl Round<'_> {
         let story = &self.story;
         assert!(self.place.device.is_some() || target.exists() == self.model.exists, "{story:?}");
         match self.model.complete {
-            Some(number) => {
-                disk::assert_same(&target, &self.disks[number].raw, DISK_BYTES, &format!("{story:?}"))
-            }
+            Some(number) => disk::assert_same(
+                &target,
+                &self.disks[number].raw,
+                DISK_BYTES,
+                &format!("{story:?}"),
+            ),
             None if target.exists() => assert!(is_incomplete(&target), "{story:?}"),
             None => {}
         }
         if self.place.device.is_none() {
             let names = std::fs::read_dir(self.place.data()).or_fail("the folder").count();
             assert_eq!(names, 1 + usize::from(self.model.exists), "{story:?}");
-            let neighbour = std::fs::read(self.place.data().join("neighbour")).or_fail("the neighbour");
+            let neighbour =
+                std::fs::read(self.place.data().join("neighbour")).or_fail("the neighbour");
             assert_eq!(neighbour, b"not ours", "{story:?}");
         }
     }
@@ -191,7 +196,8 @@ impl Round<'_> {
 
 /// True if no part of a disk can be seen. A device that was never touched is full of dirt.
 fn is_incomplete(target: &Path) -> bool {
-    disk::begins_with_only(&[0], target, HELD_BYTES) || disk::begins_with_only(&[DIRT], target, HELD_BYTES)
+    disk::begins_with_only(&[0], target, HELD_BYTES)
+        || disk::begins_with_only(&[DIRT], target, HELD_BYTES)
 }
 
 fn any_face(random: &mut Random) -> Face {

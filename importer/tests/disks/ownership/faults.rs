@@ -46,7 +46,8 @@ fn a_device_whose_last_sync_fails_is_hidden_again() {
     ] {
         for options in [&["-q"][..], &["-q", "--preallocate"]] {
             let fault = format!("inject=fsync:error=EIO:when={when}");
-            let program = importer(["import"]).args(options.iter().copied()).arg(&source).arg(place.target());
+            let program =
+                importer(["import"]).args(options.iter().copied()).arg(&source).arg(place.target());
             let finished = with_faults(program, &["trace=fsync", &fault], &log).start().wait();
             finished.assert_failure(7, said);
             let is_hidden = disk::begins_with_only(&[0], &place.target(), HELD_BYTES);
@@ -123,8 +124,10 @@ fn without_locks_the_replaced_writer_fails_and_the_other_disk_stays() {
 /// Delays one writer at its lock, while another one takes the target.
 fn overtaken(place: &Place, disks: &[Disk]) {
     let log = place.root().join("log");
-    let slow = importer(["import", "--progress=none", "--force"]).arg(&disks[0].raw).arg(place.target());
-    let slow = with_faults(slow, &["trace=flock", "inject=flock:delay_enter=4s:when=1"], &log).start();
+    let slow =
+        importer(["import", "--progress=none", "--force"]).arg(&disks[0].raw).arg(place.target());
+    let slow =
+        with_faults(slow, &["trace=flock", "inject=flock:delay_enter=4s:when=1"], &log).start();
     wait_for_call(&log, "flock(");
     let (first, last) = disks[1].object.split_at(disks[1].object.len() - 1000);
     let (gate, feed) = gate::pipe(first.to_vec());
@@ -163,8 +166,9 @@ fn a_signal_removes_the_file_of_a_hung_transfer_and_no_other_file() {
     std::fs::write(&source, &noise).or_fail("an object");
     let log = place.root().join("log");
     for is_replaced in [false, true] {
-        let program =
-            importer(["import", "-vv", "--progress=none", "--cached"]).arg(&source).arg(place.target());
+        let program = importer(["import", "-vv", "--progress=none", "--cached"])
+            .arg(&source)
+            .arg(place.target());
         let faults = ["trace=fdatasync", "inject=fdatasync:delay_enter=5s"];
         let running = with_faults(program, &faults, &log).start();
         running.wait_for_line("took the target");
@@ -195,7 +199,8 @@ fn the_target_is_opened_by_its_name_once() {
         let name = format!("{:?}", place.target());
         let by_name = calls.lines().filter(|call| call.contains(&name) && call.contains("O_RDWR"));
         assert_eq!(by_name.count(), 1, "{calls}");
-        let for_writing = calls.lines().filter(|call| call.contains(&name) && call.contains("O_WRONLY"));
+        let for_writing =
+            calls.lines().filter(|call| call.contains(&name) && call.contains("O_WRONLY"));
         assert_eq!(for_writing.count(), 0, "{calls}");
         // The second open, for direct I/O, goes through the descriptor.
         assert!(

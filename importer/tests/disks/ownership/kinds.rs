@@ -39,7 +39,8 @@ fn other_kinds_of_files_are_refused_and_left_alone() {
                 .arg(&source)
                 .arg(path(name))
                 .run();
-            finished.assert_failure(7, &format!("it is {kind}: a disk is written to a regular file"));
+            finished
+                .assert_failure(7, &format!("it is {kind}: a disk is written to a regular file"));
             assert!(!finished.stderr.contains("--force"), "{}", finished.stderr);
         }
     }

@@ -84,7 +84,8 @@ fn archives_and_deltas_succeed_even_if_stdout_cannot_be_written() {
     let base = disks(place.root(), 1).remove(0).raw;
     let run = |words: &[&Path]| {
         let full = File::create("/dev/full").or_fail("/dev/full");
-        let finished = Command::new(crate::BINARY).args(words).stdout(full).output().or_fail("the importer");
+        let finished =
+            Command::new(crate::BINARY).args(words).stdout(full).output().or_fail("the importer");
         let stderr = String::from_utf8_lossy(&finished.stderr);
         assert_eq!(finished.status.code(), Some(0), "{stderr}");
         assert!(stderr.contains("done, but stdout cannot be written"), "{stderr}");

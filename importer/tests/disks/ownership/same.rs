@@ -80,7 +80,10 @@ fn a_file_on_standard_input_cannot_be_its_own_target() {
         .or_fail("the importer");
     assert_eq!(finished.status.code(), Some(7), "{finished:?}");
     assert!(String::from_utf8_lossy(&finished.stderr).contains(REFUSED), "{finished:?}");
-    assert!(std::fs::read(&file).or_fail("the file") == std::fs::read(&scene.disk.raw).or_fail("the disk"));
+    assert!(
+        std::fs::read(&file).or_fail("the file")
+            == std::fs::read(&scene.disk.raw).or_fail("the disk")
+    );
 }
 
 #[test]
@@ -109,7 +112,11 @@ fn files_of_an_archive_do_not_replace_the_archive() {
     let words = [OsStr::new("-C"), folder.as_os_str(), OsStr::new("-cf"), archive.as_os_str()];
     tools::run("tar", words.into_iter().chain(["other", "archive.tar"].map(OsStr::new)));
     refused([OsStr::new("unpack"), archive.as_os_str(), dir.as_os_str()], &archive);
-    assert_eq!(std::fs::read_dir(&dir).or_fail("the folder").count(), 1, "another file was unpacked");
+    assert_eq!(
+        std::fs::read_dir(&dir).or_fail("the folder").count(),
+        1,
+        "another file was unpacked"
+    );
     // An archive may lie where it is unpacked, if nothing in it has its name.
     std::fs::rename(&archive, dir.join("renamed.tar")).or_fail("another name");
     let archive = dir.join("renamed.tar");
@@ -124,7 +131,11 @@ fn a_device_and_what_backs_it_cannot_be_source_and_target() {
     let above = LoopDevice::over(&below);
     let file = below.backing().or_fail("its file").to_owned();
     let devices = [below.path(), above.path()];
-    importer(["import", "-q"]).arg(&scene.disk.raw).arg(above.path()).run().assert_success("content");
+    importer(["import", "-q"])
+        .arg(&scene.disk.raw)
+        .arg(above.path())
+        .run()
+        .assert_success("content");
     for (source, target) in [
         (devices[0], devices[0]),
         (devices[0], devices[1]),
@@ -177,6 +188,10 @@ fn a_disk_and_its_partition_conflict_but_two_partitions_do_not() {
         let words = ["convert", "--format=raw"].map(OsStr::new);
         refused(words.into_iter().chain([source.as_os_str(), target.as_os_str()]), disk.path());
     }
-    importer(["convert", "-q", "--format=raw"]).arg(&first).arg(&second).run().assert_success("beside");
+    importer(["convert", "-q", "--format=raw"])
+        .arg(&first)
+        .arg(&second)
+        .run()
+        .assert_success("beside");
     testkit::disk::assert_same(&second, &scene.disk.raw, DISK_BYTES, "beside");
 }

@@ -35,7 +35,8 @@ pub(crate) enum End {
 }
 
 impl End {
-    pub(crate) const ALL: [Self; 4] = [Self::Success, Self::Failure, Self::Terminated, Self::Killed];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Success, Self::Failure, Self::Terminated, Self::Killed];
 }
 
 /// An object and its target.

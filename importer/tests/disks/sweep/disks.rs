@@ -19,7 +19,11 @@ const DISK_BYTES: u64 = 4 << 20;
 
 /// A compressed qcow2 image, and the disk that qemu-img makes of it.
 fn image(folder: &Path) -> Image {
-    let spec = Spec { compression: Compression::Zlib, virtual_size: DISK_BYTES, ..Spec::new(Content::Dense) };
+    let spec = Spec {
+        compression: Compression::Zlib,
+        virtual_size: DISK_BYTES,
+        ..Spec::new(Content::Dense)
+    };
     spec.build(folder, "image")
 }
 
@@ -100,8 +104,9 @@ fn import_to_device(name: &str, source: fn(&Image) -> &PathBuf) {
                 disk::assert_same(device, &image.raw, image.virtual_size, &finished.stderr);
             } else {
                 // A device that was not touched is still full of dirt.
-                let is_hidden =
-                    [0, DIRT].iter().any(|byte| disk::begins_with_only(&[*byte], device, HELD_BYTES));
+                let is_hidden = [0, DIRT]
+                    .iter()
+                    .any(|byte| disk::begins_with_only(&[*byte], device, HELD_BYTES));
                 assert!(is_hidden, "a part of a disk can be seen: {}", finished.stderr);
             }
         });

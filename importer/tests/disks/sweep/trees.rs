@@ -89,8 +89,9 @@ impl Trees {
         let [whole, old] = ["whole", "old"].map(|name| seen(&self.folder.path().join(name)).0);
         let found = seen(dir).0;
         for (name, (_, _, bytes)) in &found {
-            let is_of =
-                |tree: &BTreeMap<String, Entry>| tree.get(name).is_some_and(|entry| entry.2 == *bytes);
+            let is_of = |tree: &BTreeMap<String, Entry>| {
+                tree.get(name).is_some_and(|entry| entry.2 == *bytes)
+            };
             assert!(is_of(&whole) || is_of(&old), "{name} is neither old nor new: {said}");
         }
         let lost = old.keys().find(|name| !found.contains_key(*name));

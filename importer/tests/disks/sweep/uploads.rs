@@ -82,7 +82,13 @@ fn has_ended(server: &Server, victim: &Victim<'_>) -> bool {
 }
 
 /// Uploads to a server that fails; `check` looks at the volume, given the success and stderr.
-fn upload_to(victim: &Victim<'_>, pod: &UploadPod, path: &str, body: &[u8], check: &dyn Fn(bool, &str)) {
+fn upload_to(
+    victim: &Victim<'_>,
+    pod: &UploadPod,
+    path: &str,
+    body: &[u8],
+    check: &dyn Fn(bool, &str),
+) {
     let server = match pod.try_serve(victim.program(pod.program())) {
         Ok(server) => server,
         Err(ended) => {
@@ -93,8 +99,9 @@ fn upload_to(victim: &Victim<'_>, pod: &UploadPod, path: &str, body: &[u8], chec
     let first = upload(&server, path, body);
     if first == Answer::Done || has_ended(&server, victim) {
         let ended = server.wait();
-        let is_done =
-            victim.has_succeeded(&ended) || first == Answer::Done || ended.stderr.contains(COMPLETE);
+        let is_done = victim.has_succeeded(&ended)
+            || first == Answer::Done
+            || ended.stderr.contains(COMPLETE);
         return check(is_done, &ended.stderr);
     }
     check(false, &server.log());
@@ -102,7 +109,8 @@ fn upload_to(victim: &Victim<'_>, pod: &UploadPod, path: &str, body: &[u8], chec
         return;
     }
     let again = || upload(&server, path, body);
-    let complaint = || format!("after {first:?} it does not serve again: {:?} {}", again(), server.log());
+    let complaint =
+        || format!("after {first:?} it does not serve again: {:?} {}", again(), server.log());
     wait::until(PATIENCE, complaint, || again() == Answer::Done || server.has_ended());
     let ended = server.wait();
     check(victim.has_succeeded(&ended), &ended.stderr);

@@ -78,7 +78,8 @@ pub(crate) fn sweep(name: &str, most: u64, scenario: impl Fn(&Victim<'_>) + Sync
     scenario(&Victim { fault: None, report: &report });
     let faults = failing::faults(&report, most);
     let counts = failing::counts(&report);
-    let counts: Vec<String> = counts.iter().map(|(group, count)| format!("{} {count}", group.name)).collect();
+    let counts: Vec<String> =
+        counts.iter().map(|(group, count)| format!("{} {count}", group.name)).collect();
     println!("{name}: calls: {}", counts.join(", "));
     let (runs, began) = (faults.len(), Instant::now());
     check_all(faults.into_iter().map(Case), |Case(fault)| {

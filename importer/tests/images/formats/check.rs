@@ -83,7 +83,8 @@ impl Known {
         adjust: impl FnOnce(Program) -> Program,
     ) -> Finished {
         let case = format!("{route:?} to {target:?}");
-        let folder = tempfile::tempdir_in(folder_of(&self.image)).or_fail("a folder for the target");
+        let folder =
+            tempfile::tempdir_in(folder_of(&self.image)).or_fail("a folder for the target");
         let device = match target {
             Target::File => None,
             Target::Device(sector_size) => {
@@ -91,8 +92,9 @@ impl Known {
                 Some(LoopDevice::new(folder.path(), bytes, sector_size))
             }
         };
-        let path =
-            device.as_ref().map_or_else(|| folder.path().join("disk.img"), |device| device.path().to_owned());
+        let path = device
+            .as_ref()
+            .map_or_else(|| folder.path().join("disk.img"), |device| device.path().to_owned());
         let finished = adjust(importer(object, route, &path)).run();
         finished.assert_success(&case);
         disk::assert_same(&path, &self.raw, self.oracle.virtual_size, &case);

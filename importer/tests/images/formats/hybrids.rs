@@ -77,7 +77,8 @@ impl fmt::Display for Case<'_> {
 
 /// Writes each of `disks` in each of `subformats`; the import must make that disk again.
 fn check_guests(subformats: &[Subformat], disks: &[PathBuf]) {
-    let pairs = subformats.iter().flat_map(|subformat| disks.iter().map(move |disk| (*subformat, disk)));
+    let pairs =
+        subformats.iter().flat_map(|subformat| disks.iter().map(move |disk| (*subformat, disk)));
     let cases = pairs.map(|(subformat, disk)| Case { subformat, disk });
     check_all(cases.collect::<Vec<_>>(), |case| {
         let folder = tempfile::tempdir().or_fail("a folder");
@@ -112,8 +113,13 @@ fn images_may_have_clusters_of_hybrids_where_marks_are_looked_for() {
 
 #[test]
 fn polyglots_are_refused_with_both_names_unless_a_format_is_given() {
-    let names =
-        [("qcow2", "qcow2"), ("vmdk", "vmdk"), ("vdi", "vdi"), ("vpc", "vpc (VHD)"), ("vhdx", "vhdx")];
+    let names = [
+        ("qcow2", "qcow2"),
+        ("vmdk", "vmdk"),
+        ("vdi", "vdi"),
+        ("vpc", "vpc (VHD)"),
+        ("vhdx", "vhdx"),
+    ];
     for (format, name) in names {
         for polyglot in MARKS {
             let folder = tempfile::tempdir().unwrap();

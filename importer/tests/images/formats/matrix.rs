@@ -28,8 +28,14 @@ enum Content {
     Large,
 }
 
-const CONTENTS: [Content; 6] =
-    [Content::Sparse, Content::Dense, Content::OddSize, Content::Empty, Content::OneSector, Content::Large];
+const CONTENTS: [Content; 6] = [
+    Content::Sparse,
+    Content::Dense,
+    Content::OddSize,
+    Content::Empty,
+    Content::OneSector,
+    Content::Large,
+];
 
 impl Content {
     fn write(self, raw: &Path) {
@@ -82,9 +88,10 @@ fn check_cases(format: &str, contents: &[Content], check: impl Fn(&Case, &Path, 
     for content in contents {
         content.write(&raw(*content));
     }
-    let pairs =
-        Subformat::of(format).flat_map(|subformat| contents.iter().map(move |content| (subformat, *content)));
-    let cases = pairs.enumerate().map(|(index, (subformat, content))| Case { index, subformat, content });
+    let pairs = Subformat::of(format)
+        .flat_map(|subformat| contents.iter().map(move |content| (subformat, *content)));
+    let cases =
+        pairs.enumerate().map(|(index, (subformat, content))| Case { index, subformat, content });
     check_all(cases.collect::<Vec<_>>(), |case| {
         let folder = tempfile::tempdir_in(folder.path()).or_fail("a folder for the images");
         let image = folder.path().join("image");
@@ -108,13 +115,18 @@ fn check_envelopes(format: &str) {
         known.import(Route::Ranged, Target::Device(512));
         known.import(Route::OnePass, Target::Device(4096));
         let bytes = std::fs::read(image).or_fail("the image");
-        let programs: [(&str, &[&str]); 3] = [("gzip", &["-1c"]), ("xz", &["-0c"]), ("zstd", &["-1c"])];
+        let programs: [(&str, &[&str]); 3] =
+            [("gzip", &["-1c"]), ("xz", &["-0c"]), ("zstd", &["-1c"])];
         for (number, (program, args)) in programs.into_iter().enumerate() {
             let object = image.with_extension(program);
             std::fs::write(&object, tools::filter(program, args, &bytes)).or_fail(program);
             let targets = [Target::File, Target::Device(512), Target::Device(4096)];
             let pick = case.index + number;
-            known.import_object(&object, ROUTES[pick % ROUTES.len()], targets[pick % targets.len()]);
+            known.import_object(
+                &object,
+                ROUTES[pick % ROUTES.len()],
+                targets[pick % targets.len()],
+            );
         }
     });
 }

@@ -11,8 +11,7 @@ use testkit::process::Program;
 use testkit::tools;
 
 /// Bidirectional controls, line separators, invisible characters, a tag, an escape sequence.
-const DECEIVERS: &str =
-    "\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{2029}\u{85}\u{200b}\u{200d}\u{ad}\u{feff}\u{e0041}\u{1b}[2J";
+const DECEIVERS: &str = "\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{2029}\u{85}\u{200b}\u{200d}\u{ad}\u{feff}\u{e0041}\u{1b}[2J";
 
 fn write_qcow2(image: &Path, backing: &str) {
     let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", backing].map(OsStr::new);

@@ -45,8 +45,12 @@ fn clusters_with_several_references_are_read_by_both_routes() {
     let image = folder.path().join("image.qcow2");
     for order in [TABLES_BETWEEN, ALL_TABLES_LAST, REFCOUNTS_LAST] {
         for (refcount_order, flags) in [(3, 0), (4, 0), (6, 0), (4, DIRTY), (4, CORRUPT)] {
-            let spec =
-                Qcow2 { refcount_order, flags, order: order.into(), ..Qcow2::new(CLUSTER_BITS, entangled()) };
+            let spec = Qcow2 {
+                refcount_order,
+                flags,
+                order: order.into(),
+                ..Qcow2::new(CLUSTER_BITS, entangled())
+            };
             write(&spec, &image);
             super::check::check(&image, "qcow2");
         }

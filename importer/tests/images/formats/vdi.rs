@@ -80,7 +80,13 @@ fn the_headers_of_all_writers_are_read() {
         ("<<< Sun VirtualBox Disk Image >>>\n", 384),
         ("", 400),
     ] {
-        check_by_hand(&Vdi { text, header_bytes, map_offset: 512, data_offset: 1024, ..shuffled() });
+        check_by_hand(&Vdi {
+            text,
+            header_bytes,
+            map_offset: 512,
+            data_offset: 1024,
+            ..shuffled()
+        });
     }
     let (map, blocks) = (vec![Block::At(1), Block::At(0)], vec![disk::content(1, 1 << 20); 2]);
     check_by_hand(&Vdi { kind: 2, ..Vdi::new(2 << 20, map, blocks) });

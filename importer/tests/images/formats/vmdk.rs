@@ -60,7 +60,9 @@ fn images_as_vmware_and_virtualbox_write_them_are_identical() {
 #[test]
 fn images_in_unusual_orders_are_identical() {
     for is_shuffled in [false, true] {
-        for (tables, compressed) in [(Tables::First, true), (Tables::Last, false), (Tables::Last, true)] {
+        for (tables, compressed) in
+            [(Tables::First, true), (Tables::Last, false), (Tables::Last, true)]
+        {
             let folder = tempfile::tempdir().unwrap();
             let image = written(folder.path(), &usual(tables, compressed, is_shuffled).build());
             check(&image, "vmdk");

@@ -25,7 +25,8 @@ const MIB: u64 = 1 << 20;
 
 const PASSWORD: &str = "hunter2";
 
-const PAGE: &[u8] = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who?</body></html>\n";
+const PAGE: &[u8] =
+    b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who?</body></html>\n";
 
 /// Answers of the web server as directives of nginx, each with a status and a body.
 const WEB: &str = r#"
@@ -87,8 +88,10 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
 
 fn scene() -> (Surroundings, MistakeScene) {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let scene =
-        MistakeScene::new(crate::BINARY).secret(PASSWORD).word("space", " ").word("closed", "127.0.0.1:1");
+    let scene = MistakeScene::new(crate::BINARY)
+        .secret(PASSWORD)
+        .word("space", " ")
+        .word("closed", "127.0.0.1:1");
     let scene = scene.word("files", folder.path().display());
     write_files(folder.path());
     write_images(folder.path());
@@ -139,7 +142,10 @@ fn write_files(folder: &Path) {
         ("page.html", PAGE.to_vec()),
         ("page.gz", wrapped),
         ("error.json", b"{\"message\":\"Not Found\"}".to_vec()),
-        ("pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n".to_vec()),
+        (
+            "pointer",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n".to_vec(),
+        ),
         ("vm.ovf", b"<?xml version=\"1.0\"?>\n<Envelope><References/></Envelope>\n".to_vec()),
         ("program.gz", tools::filter("gzip", ["-c"], &program[..1 << 16])),
         ("program", program[..1 << 16].to_vec()),
@@ -200,7 +206,9 @@ fn write_images(folder: &Path) {
         damaged[64..1024].fill(0xEE);
         std::fs::write(path(&format!("damaged-{name}")), damaged).or_fail(name);
     }
-    let create = |words: &[&str]| drop(tools::run("qemu-img", ["create", "-q"].iter().chain(words).copied()));
+    let create = |words: &[&str]| {
+        drop(tools::run("qemu-img", ["create", "-q"].iter().chain(words).copied()))
+    };
     create(&["-f", "qcow2", "-u", "-F", "raw", "-b", "/etc/base.img", &path("child.qcow2"), "1M"]);
     create(&["-f", "qcow2", &path("huge.qcow2"), "1P"]);
     let secret = [
@@ -213,7 +221,14 @@ fn write_images(folder: &Path) {
     ];
     create(&[&secret[..], &[&path("encrypted.qcow2"), "1M"]].concat());
     create(&["-f", "vmdk", "-o", "subformat=monolithicFlat", &path("flat.vmdk"), "1M"]);
-    create(&["-f", "qcow2", "-o", &format!("data_file={}", path("data.raw")), &path("external.qcow2"), "1M"]);
+    create(&[
+        "-f",
+        "qcow2",
+        "-o",
+        &format!("data_file={}", path("data.raw")),
+        &path("external.qcow2"),
+        "1M",
+    ]);
 }
 
 fn start_servers(folder: &Path, scene: MistakeScene) -> (Vec<Nginx>, MistakeScene) {
@@ -239,15 +254,19 @@ fn start_servers(folder: &Path, scene: MistakeScene) -> (Vec<Nginx>, MistakeScen
     for (name, identity) in certificates {
         let identity = identity.or_fail(name);
         std::fs::create_dir(folder.join(name)).or_fail(name);
-        std::fs::write(folder.join(name).join("server.crt"), &identity.certificate_pem).or_fail(name);
+        std::fs::write(folder.join(name).join("server.crt"), &identity.certificate_pem)
+            .or_fail(name);
         std::fs::write(folder.join(name).join("server.key"), identity.key_pem()).or_fail(name);
         let server = start(name, true, WEB);
         scene = scene.word(name, server.address());
         servers.push(server);
     }
-    for (name, directives) in
-        [("http", WEB), ("proxy407", "return 407;"), ("proxy403", "return 403;"), ("proxy502", "return 502;")]
-    {
+    for (name, directives) in [
+        ("http", WEB),
+        ("proxy407", "return 407;"),
+        ("proxy403", "return 403;"),
+        ("proxy502", "return 502;"),
+    ] {
         let server = start(name, false, directives);
         scene = scene.word(name, server.address());
         servers.push(server);
@@ -266,7 +285,8 @@ fn start_registries(folder: &Path, scene: MistakeScene) -> (Vec<DockerRegistry>,
         ("vm:s390x", &[other]),
     ];
     let open = DockerRegistry::start_with(Setup::default(), &images);
-    let locked = DockerRegistry::start_with(Setup { auth: Auth::Basic, ..Setup::default() }, &images[1..2]);
+    let locked =
+        DockerRegistry::start_with(Setup { auth: Auth::Basic, ..Setup::default() }, &images[1..2]);
     let layout = folder.join("layout");
     std::fs::create_dir(&layout).or_fail("a folder");
     write_layout(&layout, &[program]);

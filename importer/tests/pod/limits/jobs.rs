@@ -36,7 +36,13 @@ struct Job {
 
 impl Job {
     fn new(program: Program, end: (i32, &'static str), keep: impl std::any::Any) -> Self {
-        Self { program: program.timeout(PATIENCE), end, disk: None, message: None, _keep: Box::new(keep) }
+        Self {
+            program: program.timeout(PATIENCE),
+            end,
+            disk: None,
+            message: None,
+            _keep: Box::new(keep),
+        }
     }
 
     fn with_disk(self, disk: PathBuf) -> Self {
@@ -240,8 +246,10 @@ fn programs_that_use_a_cluster_report_how_they_end_under_limits() {
         let (folder, path) = with_file("source", content());
         fs::write(path.join("kubeconfig"), kubeconfig).unwrap();
         let program = program("kubectl-cdi").arg("upload").arg(path.join("source"));
-        let program =
-            program.arg("pvc/disk").env("XDG_STATE_HOME", &path).env("KUBECONFIG", path.join("kubeconfig"));
+        let program = program
+            .arg("pvc/disk")
+            .env("XDG_STATE_HOME", &path)
+            .env("KUBECONFIG", path.join("kubeconfig"));
         Job::new(program, (7, "refused"), folder)
     });
     sweep("poller", || {

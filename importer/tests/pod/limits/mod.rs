@@ -56,7 +56,9 @@ impl Limit {
                 group.wrap(program)
             }
             // Only the soft limit is set, so that it can be lifted again.
-            Self::Files => program.under("prlimit", [format!("--nofile={most}:1024"), "--".to_owned()]),
+            Self::Files => {
+                program.under("prlimit", [format!("--nofile={most}:1024"), "--".to_owned()])
+            }
         }
     }
 

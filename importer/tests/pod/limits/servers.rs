@@ -83,7 +83,10 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
             if unchanged == 0 {
                 let answer = (service.ask)(address, PATIENCE);
                 let log = running.stderr_so_far();
-                assert!(matches!(answer, Ok((200 | 206, _))), "{case}: {answer:?}, first {limited:?}: {log}");
+                assert!(
+                    matches!(answer, Ok((200 | 206, _))),
+                    "{case}: {answer:?}, first {limited:?}: {log}"
+                );
             }
             running.signal(Signal::TERM);
             let finished = running.wait();

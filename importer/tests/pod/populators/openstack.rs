@@ -32,7 +32,8 @@ fn anonymous(image: &str, region: &str) -> Pod {
 pub(crate) fn broken(plan: Plan) -> (Gateway, String) {
     let cloud = Cloud::get();
     let gateway =
-        Gateway::start(cloud.images().trim_start_matches("http://").parse().unwrap(), plan).unwrap();
+        Gateway::start(cloud.images().trim_start_matches("http://").parse().unwrap(), plan)
+            .unwrap();
     let region = cloud.region(&gateway.url(""));
     (gateway, region)
 }

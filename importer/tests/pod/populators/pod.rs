@@ -43,8 +43,9 @@ impl Pod {
             metrics,
             folder,
         };
-        pod.flags
-            .extend(["--owner-uid=uid", "--secret-name=secret", "--pvc-size=1073741824"].map(str::to_owned));
+        pod.flags.extend(
+            ["--owner-uid=uid", "--secret-name=secret", "--pvc-size=1073741824"].map(str::to_owned),
+        );
         pod.flags.push(format!("--volume-path={}", pod.disk().display()));
         for (key, value) in secret {
             pod.set(key, value);
@@ -93,7 +94,11 @@ impl Pod {
     pub(crate) fn assert_disk(&self, expected: &Path, case: &str) {
         let metadata = self.disk().metadata().unwrap();
         let length = expected.metadata().unwrap().len();
-        assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (length, 0o660), "{case}");
+        assert_eq!(
+            (metadata.len(), metadata.permissions().mode() & 0o777),
+            (length, 0o660),
+            "{case}"
+        );
         disk::assert_same(&self.disk(), expected, length, case);
     }
 

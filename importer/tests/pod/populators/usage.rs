@@ -11,7 +11,11 @@ fn help_lists_every_flag_and_succeeds() {
             let finished = Pod::new(name, &[flag], &[]).program().run();
             finished.assert_success(flag);
             for flag in ["volume-path", "owner-uid", "pvc-size", "secret-name"] {
-                assert!(finished.stderr.contains(&format!("\n  -{flag} text\n")), "{}", finished.stderr);
+                assert!(
+                    finished.stderr.contains(&format!("\n  -{flag} text\n")),
+                    "{}",
+                    finished.stderr
+                );
             }
         }
     }

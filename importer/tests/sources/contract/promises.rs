@@ -48,7 +48,10 @@ impl Scene {
             .args(source)
             .arg(target)
             .args(server.options(self.folder.path()));
-        server.environment().into_iter().fold(importer, |importer, (name, value)| importer.env(name, value))
+        server
+            .environment()
+            .into_iter()
+            .fold(importer, |importer, (name, value)| importer.env(name, value))
     }
 
     /// Imports into a file, and returns its content.
@@ -83,9 +86,13 @@ pub(crate) fn images<S: Server>() {
         assert!(peak <= PEAK_RSS_BYTES, "{case}: {peak} bytes of memory");
 
         let device = LoopDevice::new(scene.folder.path(), DISK_BYTES, 512);
-        std::fs::write(device.path(), vec![0xAA; usize::try_from(DISK_BYTES).unwrap()]).or_fail(&case);
+        std::fs::write(device.path(), vec![0xAA; usize::try_from(DISK_BYTES).unwrap()])
+            .or_fail(&case);
         scene.import(&server, device.path()).run().assert_success(&case);
-        assert!(std::fs::read(device.path()).or_fail(&case) == images.disk, "{case}: the device differs");
+        assert!(
+            std::fs::read(device.path()).or_fail(&case) == images.disk,
+            "{case}: the device differs"
+        );
     }
 }
 

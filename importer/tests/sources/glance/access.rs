@@ -1,7 +1,9 @@
 //! Credentials for a cloud in variables and options, and the endpoints that they lead to.
 
 use testkit::disk;
-use testkit::openstack::script::{CLOUD, CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, Script, USER, catalog};
+use testkit::openstack::script::{
+    CLOUD, CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, Script, USER, catalog,
+};
 use testkit::process::Program;
 
 use crate::glance::faults::qcow2;
@@ -36,7 +38,10 @@ fn every_kind_of_credentials_opens_the_image() {
 #[test]
 fn incomplete_credentials_are_a_usage_error() {
     for (access, sentence) in [
-        (&[][..], "environment variable OS_USERNAME: is not set or empty; environment variable OS_PASSWORD"),
+        (
+            &[][..],
+            "environment variable OS_USERNAME: is not set or empty; environment variable OS_PASSWORD",
+        ),
         (&ACCESS[..3], "environment variable OS_USER_DOMAIN_NAME: is not set or empty"),
         (
             &[("OS_AUTH_TYPE", "kerberos")],
@@ -95,7 +100,8 @@ fn options_override_variables_for_info_and_check_too() {
             ACCESS[2],
             ACCESS[3],
         ];
-        let program = others.iter().fold(program, |program, (name, value)| program.env(name, *value));
+        let program =
+            others.iter().fold(program, |program, (name, value)| program.env(name, *value));
         program.run().assert_success(command);
     }
 }
@@ -119,7 +125,8 @@ fn region_and_interface_choose_the_endpoint() {
         (place, cloud, program)
     };
     for interface in ["internal", "internalURL"] {
-        let (place, _cloud, program) = import(&[("OS_REGION_NAME", "south"), ("OS_INTERFACE", interface)]);
+        let (place, _cloud, program) =
+            import(&[("OS_REGION_NAME", "south"), ("OS_INTERFACE", interface)]);
         program.run().assert_success(interface);
         place.assert_disk(&raw);
     }
@@ -148,7 +155,10 @@ fn a_token_without_services_is_distinguished_from_a_cloud_without_images() {
     place.assert_refused(program, "the token is not valid for any service: name the project");
 
     let cloud = Cloud::start(Script {
-        catalog: catalog(&[("compute", "public", "one", CLOUD), ("volumev3", "public", "one", CLOUD)]),
+        catalog: catalog(&[
+            ("compute", "public", "one", CLOUD),
+            ("volumev3", "public", "one", CLOUD),
+        ]),
         ..Script::new("x")
     });
     let sentence = "the cloud's catalogue has no image service, only compute, volumev3";

@@ -119,6 +119,7 @@ fn a_service_that_rejects_renewed_tokens_ends_the_import() {
     testkit::wait::until(crate::glance::TIMEOUT, || "no token", || cloud.tokens() == 1);
     cloud.lock_out();
     let finished = running.wait();
-    finished.assert_failure(3, "the identity service 127.0.0.1 refuses the user name or password: 401");
+    finished
+        .assert_failure(3, "the identity service 127.0.0.1 refuses the user name or password: 401");
     assert!(!place.target().exists());
 }

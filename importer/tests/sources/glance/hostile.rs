@@ -45,16 +45,23 @@ fn malicious_documents_take_bounded_memory_and_time() {
     let bound = "more than the 1048576 bytes";
     let endpoint = r#"{"interface":"","url":""}"#;
     let mut endpoints = vec![endpoint; 38_000].join(",");
-    endpoints = format!(r#"{{"token":{{"catalog":[{{"type":"image","endpoints":[{endpoints}]}}]}}}}"#);
+    endpoints =
+        format!(r#"{{"token":{{"catalog":[{{"type":"image","endpoints":[{endpoints}]}}]}}}}"#);
     let services = vec![r#"{"type":""}"#; 86_000].join(",");
     let services = format!(r#"{{"token":{{"catalog":[{services}]}}}}"#);
     let on = |name, reply, sentence| Case(name, Script::new("x").replying(TOKENS, reply), sentence);
-    let of = |name, reply, sentence| Case(name, Script::new("x").replying(&image_path(), reply), sentence);
+    let of = |name, reply, sentence| {
+        Case(name, Script::new("x").replying(&image_path(), reply), sentence)
+    };
     refuse_all(vec![
         on("many endpoints", granted(endpoints), "the image service has no public endpoint"),
         on("many services", granted(services), "has no image service"),
         on("depth", granted("[".repeat(1_000_000)), unusable),
-        on("deep services", granted(format!("{{\"token\":{}", "{\"catalog\":[".repeat(50_000))), unusable),
+        on(
+            "deep services",
+            granted(format!("{{\"token\":{}", "{\"catalog\":[".repeat(50_000))),
+            unusable,
+        ),
         on("2 MiB", granted("x".repeat(2 << 20)), bound),
         on("without end", Reply::endless(" ".repeat(1 << 16), Duration::ZERO), bound),
         on("a page", granted("<html>log in</html>"), unusable),
@@ -62,7 +69,11 @@ fn malicious_documents_take_bounded_memory_and_time() {
         on("null", granted("null"), unusable),
         on("other types", granted(r#"{"token":{"catalog":{"image":1}}}"#), unusable),
         on("no token", Reply::status(201, r#"{"token":{}}"#), unusable),
-        on("an empty token", Reply::status(201, r#"{"token":{}}"#).with("X-Subject-Token", ""), unusable),
+        on(
+            "an empty token",
+            Reply::status(201, r#"{"token":{}}"#).with("X-Subject-Token", ""),
+            unusable,
+        ),
         on("no content", Reply::status(204, ""), "gives no token: 204"),
         of("depth of an image", Reply::of("[".repeat(1_000_000)), unread),
         of("an image without end", Reply::endless(" ".repeat(1 << 16), Duration::ZERO), bound),

@@ -67,11 +67,17 @@ fn a_cloud_with_tls_cannot_name_an_image_service_without_tls() {
     let plain = Cloud::start(Script::new(raw.clone()));
     let url = format!("http://{}/image", plain.address());
     let cloud = Cloud::start_tls(
-        Script { catalog: catalog(&[("image", "public", "one", &url)]), ..Script::new(raw.clone()) },
+        Script {
+            catalog: catalog(&[("image", "public", "one", &url)]),
+            ..Script::new(raw.clone())
+        },
         authority.server_config().unwrap(),
     );
     let import = |cloud: &Cloud| place.import(cloud).arg("--ca-dir").arg(place.path("certs"));
-    place.assert_refused(import(&cloud), "without TLS, where anybody on the path could replace the image");
+    place.assert_refused(
+        import(&cloud),
+        "without TLS, where anybody on the path could replace the image",
+    );
     assert!(plain.requests().is_empty());
 
     let cloud = Cloud::start_tls(Script::new(raw.clone()), authority.server_config().unwrap());
@@ -88,5 +94,8 @@ fn a_password_in_the_reply_of_a_service_is_not_shown() {
     let said = format!(r#"{{"error":{{"message":"user migrator with {PASSWORD} is wrong"}}}}"#);
     let place = Place::new();
     let cloud = Cloud::start(Script::new("x").replying(TOKENS, Reply::status(401, said)));
-    place.assert_refused(place.import(&cloud), "refuses the user name or password: 401 Unauthorized");
+    place.assert_refused(
+        place.import(&cloud),
+        "refuses the user name or password: 401 Unauthorized",
+    );
 }

@@ -41,7 +41,8 @@ impl fmt::Display for Case {
 impl Case {
     /// Sends `reply` to requests with this method whose path ends in `end`.
     fn on(name: &'static str, method: &'static str, end: &'static str, reply: Reply) -> Self {
-        let is_meant = move |request: &Request| request.method == method && request.path().ends_with(end);
+        let is_meant =
+            move |request: &Request| request.method == method && request.path().ends_with(end);
         Self(name, Arc::new(move |request| is_meant(request).then(|| reply.clone())))
     }
 }
@@ -128,10 +129,14 @@ fn texts_of_an_engine_are_shortened_and_escaped() {
         ],
         |Case(name, attack)| {
             let (place, engine) = (Place::new(), engine(Arc::clone(attack)));
-            let program = place.program("import").arg("-vvv").arg(address(&engine)).arg(place.target());
+            let program =
+                place.program("import").arg("-vvv").arg(address(&engine)).arg(place.target());
             let finished = program.timeout(TIMEOUT).run();
             assert_eq!(finished.code(), 3, "{name}: {}", finished.stderr);
-            assert!(finished.stderr.contains("begin"), "{name}: the beginning of the text is missing");
+            assert!(
+                finished.stderr.contains("begin"),
+                "{name}: the beginning of the text is missing"
+            );
             assert_harmless(&finished, name);
         },
     );
@@ -157,11 +162,26 @@ fn malicious_documents_take_bounded_memory_and_time() {
     check_all(
         [
             Case::on("elements", "GET", DISK_ID, xml(elements("<a/>"))),
-            Case::on("elements with ids and texts", "GET", DISK_ID, xml(elements("<a id='i'>t</a>"))),
-            Case::on("deep elements", "GET", DISK_ID, xml(format!("<disk>{}</disk>", deep.repeat(6_400)))),
+            Case::on(
+                "elements with ids and texts",
+                "GET",
+                DISK_ID,
+                xml(elements("<a id='i'>t</a>")),
+            ),
+            Case::on(
+                "deep elements",
+                "GET",
+                DISK_ID,
+                xml(format!("<disk>{}</disk>", deep.repeat(6_400))),
+            ),
             Case::on("attributes", "GET", DISK_ID, xml(format!("<disk {attributes}/>"))),
             Case::on("a long name", "GET", DISK_ID, xml(format!("<{}/>", "a".repeat(7 << 20)))),
-            Case::on("a long id", "GET", DISK_ID, xml(format!("<disk id='{}'/>", "a".repeat(7 << 20)))),
+            Case::on(
+                "a long id",
+                "GET",
+                DISK_ID,
+                xml(format!("<disk id='{}'/>", "a".repeat(7 << 20))),
+            ),
             Case::on(
                 "names that do not match",
                 "GET",
@@ -252,9 +272,9 @@ fn malicious_ids_of_transfers_lead_to_no_other_path() {
         // A transfer whose id is valid is polled until the import is stopped.
         let is_looked_at = || {
             let asked = engine.requests();
-            asked
-                .iter()
-                .any(|(request, _)| request.method == "GET" && request.path().contains("/imagetransfers/"))
+            asked.iter().any(|(request, _)| {
+                request.method == "GET" && request.path().contains("/imagetransfers/")
+            })
         };
         let started = std::time::Instant::now();
         while !is_looked_at() && started.elapsed() < Duration::from_secs(3) {
@@ -264,12 +284,17 @@ fn malicious_ids_of_transfers_lead_to_no_other_path() {
         let finished = running.wait();
         assert!(matches!(finished.code(), 3 | 143), "{id:?}: {}", finished.stderr);
         let mut after = engine.requests();
-        let begun = after.iter().position(|(request, _)| request.path().ends_with("/imagetransfers"));
+        let begun =
+            after.iter().position(|(request, _)| request.path().ends_with("/imagetransfers"));
         for (request, _) in after.drain(begun.unwrap() + 1..) {
             let path = request.path();
             let (_, rest) = path.split_once("/imagetransfers/").unwrap_or(("", path));
             let is_its_own = path.contains("/imagetransfers/") && rest.split('/').count() <= 2;
-            assert!(is_its_own || path.ends_with("/sso-logout"), "{id:?}: {} {path}", request.method);
+            assert!(
+                is_its_own || path.ends_with("/sso-logout"),
+                "{id:?}: {} {path}",
+                request.method
+            );
         }
     }
 }

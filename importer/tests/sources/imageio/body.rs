@@ -59,7 +59,10 @@ fn bytes_are_right_after_any_skip() {
             let mut body = source.open_body().unwrap();
             let mut at = 0;
             while let Some(chunk) = body.next_chunk().unwrap() {
-                assert!(!chunk.is_empty() && raw[at..].starts_with(&chunk), "seed {seed}, byte {at}");
+                assert!(
+                    !chunk.is_empty() && raw[at..].starts_with(&chunk),
+                    "seed {seed}, byte {at}"
+                );
                 at += chunk.len();
                 if random.one_in(8) {
                     let most = MIB << random.below(3);
@@ -71,8 +74,8 @@ fn bytes_are_right_after_any_skip() {
                     let start = random.below(raw.len() as u64 - 512);
                     let range = start..start + 1 + random.below(511);
                     let bytes = source.read_range(range.clone()).unwrap();
-                    let expected =
-                        &raw[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()];
+                    let expected = &raw[usize::try_from(range.start).unwrap()
+                        ..usize::try_from(range.end).unwrap()];
                     assert_eq!(bytes, expected, "seed {seed}, {range:?}");
                 }
             }

@@ -47,7 +47,8 @@ fn a_delta_is_applied_from_a_file_from_a_pipe_and_from_an_engine() {
         ..raw_disk(vec![0; 512])
     });
     std::fs::copy(&delta.base, place.target()).unwrap();
-    let checkpoints = ["--checkpoint", "new", "--previous-checkpoint", "old", "--base", &delta.base_name()];
+    let checkpoints =
+        ["--checkpoint", "new", "--previous-checkpoint", "old", "--base", &delta.base_name()];
     let program = place.program("apply").args(checkpoints).arg(address(&engine));
     program.arg(place.target()).run().assert_success("engine");
     disk::assert_same(&place.target(), &delta.raw, delta.virtual_size, "engine");
@@ -77,7 +78,8 @@ fn a_delta_can_be_applied_again_after_kills() {
             Ok(())
         };
         let program = Program::new(crate::BINARY);
-        let program = program.args(["apply", "--base", &delta.base_name(), "-"]).arg(place.target());
+        let program =
+            program.args(["apply", "--base", &delta.base_name(), "-"]).arg(place.target());
         let running = program.stdin(slowly).start();
         let moment = random.below(u64::try_from(WINDOW.as_micros()).unwrap());
         // The signal hits the process wherever it is at that moment.
@@ -123,8 +125,10 @@ fn the_base_in_the_deltas_header_is_never_opened() {
     let delta = delta(&place, "delta");
     let secret = place.path("secret");
     std::fs::write(&secret, vec![b's'; 1 << 20]).unwrap();
-    let json =
-        format!(r#"json:{{"driver":"raw","file":{{"driver":"file","filename":"{}"}}}}"#, secret.display());
+    let json = format!(
+        r#"json:{{"driver":"raw","file":{{"driver":"file","filename":"{}"}}}}"#,
+        secret.display()
+    );
     for (name, code) in [
         (secret.display().to_string(), 0),
         ("../secret".to_owned(), 0),

@@ -53,15 +53,18 @@ fn sigterm_while_the_transfer_initializes_cancels_it() {
 #[test]
 fn sigterm_while_the_disk_is_locked_logs_out() {
     let place = Place::new();
-    let engine =
-        Engine::start(Script { locked: vec![testkit::ovirt::DISK_IS_LOCKED; 1000], ..raw_disk(sparse(1)) });
+    let engine = Engine::start(Script {
+        locked: vec![testkit::ovirt::DISK_IS_LOCKED; 1000],
+        ..raw_disk(sparse(1))
+    });
     terminate(place.import(&engine), || wait_for(&engine, "POST /ovirt-engine/api/imagetransfers"));
     assert!(engine.transfers().is_empty() && engine.is_logged_out(), "{:?}", engine.calls());
 }
 
 #[test]
 fn an_unexpected_phase_is_an_error_and_cancels_the_transfer() {
-    for (initializing, phase) in [(0, "paused_system"), (2, "paused_system"), (1, "resuming"), (0, "unknown")]
+    for (initializing, phase) in
+        [(0, "paused_system"), (2, "paused_system"), (1, "resuming"), (0, "unknown")]
     {
         let place = Place::new();
         let engine = Engine::start(Script { initializing, phase, ..raw_disk(sparse(1)) });
@@ -138,7 +141,8 @@ fn missing_disks_and_snapshots_are_named_and_the_session_is_closed() {
 fn an_expired_token_is_replaced_and_a_useless_one_is_an_error() {
     for uses in [1, 2, 3] {
         let place = Place::new();
-        let engine = Engine::start(Script { token_uses: uses, initializing: 2, ..raw_disk(sparse(1)) });
+        let engine =
+            Engine::start(Script { token_uses: uses, initializing: 2, ..raw_disk(sparse(1)) });
         place.import_equals(&engine, &sparse(1));
         assert_ended(&engine, "finished_success");
     }

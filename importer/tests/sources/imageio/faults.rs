@@ -25,7 +25,10 @@ fn five_cuts_in_a_row_cost_less_than_one_percent() {
         });
         place.import_equals(&engine, &raw);
         let sent = engine.body_bytes();
-        assert!(sent <= DISK_BYTES + DISK_BYTES / 100, "{sent} bytes sent for a disk of {DISK_BYTES}");
+        assert!(
+            sent <= DISK_BYTES + DISK_BYTES / 100,
+            "{sent} bytes sent for a disk of {DISK_BYTES}"
+        );
         assert_ended(&engine, "finished_success");
     });
 }

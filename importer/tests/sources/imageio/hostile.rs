@@ -32,7 +32,10 @@ fn invalid_extents_are_refused() {
         ("negative start", list(&[extent(-512, whole)])),
         ("negative length", list(&[extent(0, whole), extent(whole, -512)])),
         ("beyond 64 bits", list(&[extent(0, 1 << 65)])),
-        ("a sum beyond 64 bits", list(&[extent(0, i128::from(u64::MAX)), extent(i128::from(u64::MAX), 512)])),
+        (
+            "a sum beyond 64 bits",
+            list(&[extent(0, i128::from(u64::MAX)), extent(i128::from(u64::MAX), 512)]),
+        ),
         ("empty extents", list(&[extent(0, 0), extent(0, whole)])),
         ("no extents", "[]".to_owned()),
         ("no list", "{}".to_owned()),
@@ -101,10 +104,14 @@ fn malicious_documents_of_a_disk_are_refused() {
         let before = n - 1;
         bomb += &format!("<!ENTITY a{n} \"&a{before};&a{before};\">");
     }
-    let disk = |size: &str| format!("<disk id=\"{DISK_ID}\"><total_size>{size}</total_size></disk>");
+    let disk =
+        |size: &str| format!("<disk id=\"{DISK_ID}\"><total_size>{size}</total_size></disk>");
     let documents = [
         ("a bomb", format!("{bomb}]>{}", disk("&a29;"))),
-        ("a file", format!("<!DOCTYPE x [<!ENTITY f SYSTEM \"file:///etc/passwd\">]>{}", disk("&f;"))),
+        (
+            "a file",
+            format!("<!DOCTYPE x [<!ENTITY f SYSTEM \"file:///etc/passwd\">]>{}", disk("&f;")),
+        ),
         ("10 MB", format!("<disk><name>{}</name></disk>", "x".repeat(10 << 20))),
         ("a million elements", format!("<disk>{}</disk>", "<a/>".repeat(1_000_000))),
         ("depth", "<a>".repeat(1_000_000)),
@@ -132,8 +139,9 @@ fn malicious_documents_of_a_disk_are_refused() {
 
 #[test]
 fn unusable_transfers_are_refused() {
-    let transfer =
-        |inner: &str| format!("<image_transfer id=\"t\"><phase>transferring</phase>{inner}</image_transfer>");
+    let transfer = |inner: &str| {
+        format!("<image_transfer id=\"t\"><phase>transferring</phase>{inner}</image_transfer>")
+    };
     let documents = [
         ("no id", "<image_transfer><phase>transferring</phase></image_transfer>".to_owned()),
         ("no phase", "<image_transfer id=\"t\"/>".to_owned()),

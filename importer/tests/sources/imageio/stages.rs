@@ -51,8 +51,10 @@ impl Volume {
             ("INSECURE_TLS", "false"),
         ];
         let program = Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]);
-        let program =
-            basic.iter().chain(env).fold(program, |program, (name, value)| program.env(name, *value));
+        let program = basic
+            .iter()
+            .chain(env)
+            .fold(program, |program, (name, value)| program.env(name, *value));
         let finished = program.run();
         assert!(!finished.crashed() && !finished.stderr.contains(PASSWORD), "{}", finished.stderr);
         (finished, std::fs::read_to_string(log).ok())
@@ -61,7 +63,12 @@ impl Volume {
     #[track_caller]
     fn succeeds(&self, engine: &Engine, env: &[(&str, &str)]) -> Finished {
         let (finished, message) = self.run(engine, env);
-        assert_eq!((finished.code(), message.as_deref()), (0, Some(SUCCESS)), "{}", finished.stderr);
+        assert_eq!(
+            (finished.code(), message.as_deref()),
+            (0, Some(SUCCESS)),
+            "{}",
+            finished.stderr
+        );
         finished
     }
 
@@ -86,7 +93,8 @@ fn warm(place: &Place) -> (Delta, Engine) {
     (delta, engine)
 }
 
-const FIRST: [(&str, &str); 2] = [("IMPORTER_CURRENT_CHECKPOINT", "first"), ("IMPORTER_IMAGE_SIZE", "9Mi")];
+const FIRST: [(&str, &str); 2] =
+    [("IMPORTER_CURRENT_CHECKPOINT", "first"), ("IMPORTER_IMAGE_SIZE", "9Mi")];
 const SECOND: [(&str, &str); 3] = [
     ("IMPORTER_CURRENT_CHECKPOINT", "second"),
     ("IMPORTER_PREVIOUS_CHECKPOINT", "first"),
@@ -123,7 +131,8 @@ fn a_delta_to_another_checkpoint_is_refused_and_the_disk_stays() {
     let (delta, engine) = warm(&volume.place);
     volume.succeeds(&engine, &FIRST);
     let before = read(&volume.disk());
-    let other = [("IMPORTER_CURRENT_CHECKPOINT", "second"), ("IMPORTER_PREVIOUS_CHECKPOINT", "zeroth")];
+    let other =
+        [("IMPORTER_CURRENT_CHECKPOINT", "second"), ("IMPORTER_PREVIOUS_CHECKPOINT", "zeroth")];
     volume.fails(
         &engine,
         &other,
@@ -165,7 +174,9 @@ fn an_archive_cannot_be_imported_from_an_engine() {
     let (finished, _) = volume.run(&engine, &[("IMPORTER_CONTENTTYPE", "archive")]);
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
     assert!(engine.calls().is_empty(), "{:?}", engine.calls());
-    assert!(finished.stderr.contains("Unsupported content type archive when importing from imageio"));
+    assert!(
+        finished.stderr.contains("Unsupported content type archive when importing from imageio")
+    );
 }
 
 #[test]

@@ -90,8 +90,11 @@ fn an_image_in_a_raw_disk_is_converted_whatever_its_extents() {
 fn a_snapshot_is_imported_by_its_id_and_the_newest_one_as_the_disk() {
     let (now, then) = (sparse(5), sparse(6));
     let script = Script {
-        snapshots: [("older".to_owned(), Contents { raw: then.clone().into(), ..Contents::default() })]
-            .into(),
+        snapshots: [(
+            "older".to_owned(),
+            Contents { raw: then.clone().into(), ..Contents::default() },
+        )]
+        .into(),
         ..raw_disk(now.clone())
     };
     for (checkpoint, raw, subject) in [("older", &then, "older"), (IMAGE_ID, &now, "disk")] {
@@ -159,10 +162,17 @@ fn the_real_image_server_serves_the_same_disk() {
         let daemon = Arc::new(Daemon::start(tls));
         for raw in [sparse(10), islands(), vec![0; 5 << 20]] {
             let place = Place::new();
-            let engine = Engine::start(Script { daemon: Some(Arc::clone(&daemon)), ..raw_disk(raw.clone()) });
+            let engine = Engine::start(Script {
+                daemon: Some(Arc::clone(&daemon)),
+                ..raw_disk(raw.clone())
+            });
             for connections in ["1", "4"] {
-                let program =
-                    place.import(&engine).args(["--insecure", "--force", "--connections", connections]);
+                let program = place.import(&engine).args([
+                    "--insecure",
+                    "--force",
+                    "--connections",
+                    connections,
+                ]);
                 program.run().assert_success("the real daemon");
                 place.assert_disk(&raw);
                 assert!(disk::data_bytes(&place.target()) <= 12 * MIB);

@@ -74,7 +74,8 @@ fn an_export_whose_size_has_changed_is_refused() {
 fn a_server_that_stays_away_ends_the_import() {
     let server = NbdServer::nbdkit(["pattern", "64M"]);
     let proxy = NbdProxy::start(&server.socket(), vec![10 << 20]).unwrap();
-    let access = Network { patience: RetryPolicy { retries: Some(2), ..access().patience }, ..access() };
+    let access =
+        Network { patience: RetryPolicy { retries: Some(2), ..access().patience }, ..access() };
     let source = open_with(&proxy.uri(""), &access).unwrap();
     server.stop();
     let error = receive(&mut *source.open_body().unwrap()).err().unwrap().to_string();
@@ -85,7 +86,8 @@ fn a_server_that_stays_away_ends_the_import() {
 #[test]
 fn a_missing_socket_is_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let access = Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
+    let access =
+        Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
     let uri = format!("nbd+unix:///?socket={}", text(&folder.path().join("none")));
     let error = open_with(&uri, &access).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Connect);

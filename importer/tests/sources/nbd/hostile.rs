@@ -9,7 +9,8 @@ use super::*;
 
 fn run(script: NbdScript) -> Result<Received, SourceError> {
     let server = ScriptedNbd::start(script).unwrap();
-    let access = Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
+    let access =
+        Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
     fetch_with(&server.uri(), &access)
 }
 
@@ -125,8 +126,14 @@ fn replies_without_a_request_and_malformed_chunks_are_refused() {
     refused(reading!(request => request.chunk(true, 77, &[])), "a chunk of type 77");
     refused(reading!(request => request.chunk(false, 0, &[])), "a chunk of type 0");
     refused(reading!(request => request.status(&[(5, 0)])), "block status in answer to a read");
-    refused(reading!(request => request.chunk(true, 0x8001, &[0; 6])), "an error without an error number");
-    refused(reading!(request => request.chunk(true, 0x8001, b"\0\0\0\x05\xff\xff")), "cannot hold the error");
+    refused(
+        reading!(request => request.chunk(true, 0x8001, &[0; 6])),
+        "an error without an error number",
+    );
+    refused(
+        reading!(request => request.chunk(true, 0x8001, b"\0\0\0\x05\xff\xff")),
+        "cannot hold the error",
+    );
     refused(reading!(request => request.chunk(true, 0x8001, &[1; 9000])), "an error of 9000 bytes");
 }
 
@@ -220,14 +227,16 @@ fn a_reply_that_arrives_byte_by_byte_is_given_up() {
 
 #[test]
 fn invalid_handshakes_are_refused() {
-    let greeted =
-        |greeting: &[u8]| run(NbdScript { greeting: Some(greeting.to_vec()), ..NbdScript::default() });
+    let greeted = |greeting: &[u8]| {
+        run(NbdScript { greeting: Some(greeting.to_vec()), ..NbdScript::default() })
+    };
     refused(greeted(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "which is not an NBD greeting");
     refused(greeted(b"NBDMAGIC\0\0\x42\x02\x81\x86\x12\x53\0\0\0\0"), "the oldstyle protocol only");
     refused(greeted(b"NBDMAGICIHAVEOPT\0\0"), "does not speak the fixed newstyle");
     let sized = |size| run(NbdScript { size, ..NbdScript::default() });
     refused(sized(u64::MAX), "announces 18446744073709551615 bytes");
-    let option = |reply: Vec<u8>| run(NbdScript { option: Some((7, reply)), ..NbdScript::default() });
+    let option =
+        |reply: Vec<u8>| run(NbdScript { option: Some((7, reply)), ..NbdScript::default() });
     refused(option(option_reply(7, 1, &[])), "without reporting its size");
     refused(option(option_reply(8, 1, &[])), "the reply to option 7");
     refused(option(option_reply(7, 3, &[0; 5])), "wrong length");

@@ -21,7 +21,8 @@ fn disks_and_images_become_the_disk_of_qemu_img() {
         let plain = NbdServer::nbdkit(["file".to_owned(), format!("file={}", text(&image.qcow2))]);
         for (server, case) in [(&decoded, "decoded by qemu-nbd"), (&plain, "as bytes")] {
             let target = folder.path().join("disk.img");
-            let finished = importer().args(["import", "--force", &server.uri("")]).args([&target]).run();
+            let finished =
+                importer().args(["import", "--force", &server.uri("")]).args([&target]).run();
             finished.assert_success(case);
             assert_same(&target, &image.raw, image.virtual_size, case);
             let device = LoopDevice::new(folder.path(), image.virtual_size, 512);

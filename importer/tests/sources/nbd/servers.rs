@@ -115,7 +115,10 @@ fn several_connections_are_used_if_the_server_allows_them() {
         let received = fetch_with(&proxy.uri(""), &connections(4)).unwrap();
         assert_eq!(received.bytes.len(), 64 << 20);
         let same = received.bytes.chunks(8).enumerate();
-        assert!(same.into_iter().all(|(index, word)| word == (index as u64 * 8).to_be_bytes()), "{args:?}");
+        assert!(
+            same.into_iter().all(|(index, word)| word == (index as u64 * 8).to_be_bytes()),
+            "{args:?}"
+        );
         proxy.connections()
     };
     assert_eq!(connections_with(&["pattern", "64M"]), 4);

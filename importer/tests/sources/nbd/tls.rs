@@ -40,7 +40,8 @@ fn servers_that_are_not_trusted_are_refused_at_once() {
     let server = tls_server(&authority, folder.path(), "require");
     let other = shared_tls(&Authority::new().unwrap());
     let start = std::time::Instant::now();
-    let message = |uri: &str, access: &Network| open_with(uri, access).map(|_| ()).unwrap_err().to_string();
+    let message =
+        |uri: &str, access: &Network| open_with(uri, access).map(|_| ()).unwrap_err().to_string();
     let untrusted = message(&encrypted(&server), &other);
     assert!(untrusted.contains(": TLS with the NBD server failed:"), "{untrusted}");
     let wrong_name = format!("{}&tls-hostname=elsewhere.example", encrypted(&server));
@@ -55,7 +56,10 @@ fn client_and_server_must_agree_on_tls() {
     let (authority, folder) = (Authority::new().unwrap(), tempfile::tempdir().unwrap());
     let server = tls_server(&authority, folder.path(), "require");
     let uri = server.uri("");
-    assert_eq!(failure(&uri), format!("{uri}: the NBD server requires TLS: use nbds:// or nbds+unix://"));
+    assert_eq!(
+        failure(&uri),
+        format!("{uri}: the NBD server requires TLS: use nbds:// or nbds+unix://")
+    );
     let plain = NbdServer::nbdkit(["null", "1M"]);
     let message = failure(&encrypted(&plain));
     assert!(message.contains(": the NBD server offers no TLS"), "{message}");

@@ -34,8 +34,9 @@ fn a_workload_token_is_exchanged_again_when_the_keys_expire() {
         let result = format!(
             "<AssumeRoleWithWebIdentityResult><Credentials>{keys}</Credentials></AssumeRoleWithWebIdentityResult>"
         );
-        let document =
-            format!("<AssumeRoleWithWebIdentityResponse>{result}</AssumeRoleWithWebIdentityResponse>");
+        let document = format!(
+            "<AssumeRoleWithWebIdentityResponse>{result}</AssumeRoleWithWebIdentityResponse>"
+        );
         Fault::Answer(200, Vec::new(), document)
     };
     let plan = Plan { matching: |_| true, ..Plan::of(vec![answer("FIRST"), answer("SECOND")]) };
@@ -85,7 +86,8 @@ fn an_unreachable_credential_service_is_a_temporary_error_and_a_missing_token_is
     let error = setup.open_with(&once).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Io, "{error}");
     assert!(
-        error.to_string().contains("no credentials: ") && error.to_string().contains("connection refused"),
+        error.to_string().contains("no credentials: ")
+            && error.to_string().contains("connection refused"),
         "{error}"
     );
 

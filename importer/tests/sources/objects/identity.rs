@@ -21,13 +21,15 @@ fn import(folder: &Path, url: &str, env: &[(&str, &str)], arguments: &[&str]) ->
 
 fn store(status: Option<u16>) -> Origin {
     let refused = status.map(|status| ("/bucket/disk".to_owned(), (0, status)));
-    Origin::start(Script { expires: refused.into_iter().collect(), ..Script::new(noise(1)) }).unwrap()
+    Origin::start(Script { expires: refused.into_iter().collect(), ..Script::new(noise(1)) })
+        .unwrap()
 }
 
 /// The values of a header in all requests.
 fn headers(store: &Origin, name: &str) -> Vec<Option<String>> {
     let requests = store.requests();
-    let header = |recorded: &testkit::origin::Recorded| recorded.request.header(name).map(str::to_owned);
+    let header =
+        |recorded: &testkit::origin::Recorded| recorded.request.header(name).map(str::to_owned);
     requests.iter().map(header).collect()
 }
 
@@ -53,15 +55,19 @@ fn keys_in_variables_are_for_amazon_unless_they_are_lent() {
 
     let refusing = store(Some(403));
     let finished = run(&refusing, &[]);
-    finished
-        .assert_failure(3, "127.0.0.1 was accessed without keys: give them with --user and --password-file");
+    finished.assert_failure(
+        3,
+        "127.0.0.1 was accessed without keys: give them with --user and --password-file",
+    );
     assert!(finished.stderr.contains("--ambient-identity"), "{}", finished.stderr);
     assert_eq!(headers(&refusing, "authorization"), [None]);
     assert!(platform.requests().is_empty());
 
     let lent = store(None);
     run(&lent, &["--ambient-identity"]).assert_success("lent");
-    assert!(headers(&lent, "authorization")[0].as_ref().unwrap().contains("Credential=borrowedkey/"));
+    assert!(
+        headers(&lent, "authorization")[0].as_ref().unwrap().contains("Credential=borrowedkey/")
+    );
     assert_eq!(headers(&lent, "x-amz-security-token")[0].as_deref(), Some("borrowedtoken"));
 }
 
@@ -95,7 +101,8 @@ fn a_key_file_in_a_variable_is_for_google_unless_it_is_lent() {
     finished.assert_failure(3, "127.0.0.1 was accessed without keys: give them with --key-file");
     assert_eq!(headers(&refusing, "authorization"), [None]);
 
-    import(folder.path(), "gs://bucket/disk", &env, &["--ambient-identity"]).assert_failure(3, "401");
+    import(folder.path(), "gs://bucket/disk", &env, &["--ambient-identity"])
+        .assert_failure(3, "401");
     let told = headers(&refusing, "authorization");
     assert!(told.last().unwrap().as_ref().unwrap().starts_with("Bearer ey"), "{told:?}");
 }

@@ -96,7 +96,9 @@ struct Setup {
 impl Setup {
     /// Stores an object that only `test` reads, behind a gateway with `faults`.
     fn new(store: &'static Store, test: &str, faults: Vec<Fault>) -> Self {
-        Self::behind(store, test, |store| Gateway::start(store.address(), Plan::of(faults)).unwrap())
+        Self::behind(store, test, |store| {
+            Gateway::start(store.address(), Plan::of(faults)).unwrap()
+        })
     }
 
     /// An object that everybody may read.
@@ -159,6 +161,7 @@ impl Setup {
 
 /// An error reply of S3 or Google Cloud Storage.
 fn refusal(status: u16, code: &str, more: &str) -> Fault {
-    let document = format!("<Error><Code>{code}</Code><Message>In so many words.</Message>{more}</Error>");
+    let document =
+        format!("<Error><Code>{code}</Code><Message>In so many words.</Message>{more}</Error>");
     Fault::Answer(status, Vec::new(), document)
 }

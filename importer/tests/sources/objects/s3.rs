@@ -11,10 +11,13 @@ use super::*;
 #[test]
 fn a_wrong_secret_is_reported_with_the_error_of_the_server() {
     let setup = Setup::new(&S3S, "signature", Vec::new());
-    let wrong =
-        Network { credentials: BasicCredentials::new(ACCESS_KEY, "another secret"), ..access(Kind::S3s) };
+    let wrong = Network {
+        credentials: BasicCredentials::new(ACCESS_KEY, "another secret"),
+        ..access(Kind::S3s)
+    };
     let error = setup.open_with(&wrong).err().unwrap().to_string();
-    let expected = format!("could not get s3 object: \"{BUCKET}/{}\": SignatureDoesNotMatch", setup.key);
+    let expected =
+        format!("could not get s3 object: \"{BUCKET}/{}\": SignatureDoesNotMatch", setup.key);
     assert!(error.starts_with(&expected), "{error}");
     assert!(!error.contains("another secret"), "{error}");
 }
@@ -120,8 +123,9 @@ fn announce(setup: &Setup, algorithm: DigestAlgorithm, parts: &str) {
     let mut digest = RunningDigest::new(algorithm);
     digest.update(&setup.content);
     let hex = digest.finish_digest().split_once(':').unwrap().1.to_owned();
-    let bytes: Vec<u8> =
-        (0..hex.len() / 2).map(|nth| u8::from_str_radix(&hex[2 * nth..2 * nth + 2], 16).unwrap()).collect();
+    let bytes: Vec<u8> = (0..hex.len() / 2)
+        .map(|nth| u8::from_str_radix(&hex[2 * nth..2 * nth + 2], 16).unwrap())
+        .collect();
     let text = base64::prelude::BASE64_STANDARD.encode(bytes);
     let name = algorithm.name();
     let headers = [
@@ -149,7 +153,8 @@ fn checksums_that_the_server_keeps_are_verified() {
 
         let error = setup.read().unwrap_err();
         assert_eq!(error.kind(), SourceErrorKind::Digest);
-        let expected = format!("\"{BUCKET}/{}\": the bytes that arrived have {algorithm}:", setup.key);
+        let expected =
+            format!("\"{BUCKET}/{}\": the bytes that arrived have {algorithm}:", setup.key);
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }

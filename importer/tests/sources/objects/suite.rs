@@ -58,7 +58,10 @@ fn an_overloaded_store_is_asked_again() {
         let setup = Setup::new(store, "overload", faults);
         let started = Instant::now();
         setup.assert_read();
-        assert!(started.elapsed() >= Duration::from_secs(1), "the store asked for a pause of one second");
+        assert!(
+            started.elapsed() >= Duration::from_secs(1),
+            "the store asked for a pause of one second"
+        );
         assert_eq!(setup.gateway.requests().len(), 8);
     });
 }
@@ -86,9 +89,10 @@ fn an_object_that_was_replaced_is_never_joined_with_the_old_one() {
 #[test]
 fn missing_objects_and_buckets_are_reported_with_the_error_of_the_store() {
     for_every_store(|store| {
-        for (path, code) in
-            [(format!("{BUCKET}/tests/none"), "NoSuchKey"), ("no-such-bucket/a".to_owned(), "NoSuch")]
-        {
+        for (path, code) in [
+            (format!("{BUCKET}/tests/none"), "NoSuchKey"),
+            ("no-such-bucket/a".to_owned(), "NoSuch"),
+        ] {
             let url = format!("http://{}/{path}", store.address());
             let error = open(store.kind(), &url, &access(store.kind())).err().unwrap();
             let protocol = if store.kind() == Kind::Gcs { "gcs" } else { "s3" };
@@ -104,12 +108,16 @@ fn only_trusted_certificates_are_accepted() {
     let authority = Authority::new().unwrap();
     for_every_store(|store| {
         let setup = Setup::behind(store, "tls", |store| {
-            Gateway::start_tls(store.address(), Plan::default(), authority.server_config().unwrap()).unwrap()
+            Gateway::start_tls(store.address(), Plan::default(), authority.server_config().unwrap())
+                .unwrap()
         });
         let started = Instant::now();
         let error = setup.open().err().unwrap();
         assert!(error.to_string().contains("certificate"), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(3), "an untrusted certificate must not be retried");
+        assert!(
+            started.elapsed() < Duration::from_secs(3),
+            "an untrusted certificate must not be retried"
+        );
         let trusting = Network { tls: authority.client_config().unwrap(), ..access(store.kind()) };
         assert!(setup.read_with(&trusting).unwrap() == setup.content, "{:?}", store.kind());
     });
@@ -120,7 +128,8 @@ fn a_proxy_is_used() {
     for_every_store(|store| {
         let setup = Setup::new(store, "proxied", Vec::new());
         let proxy = ForwardProxy::start(setup.gateway.address()).unwrap();
-        let variable = |name: &str| (name == "HTTP_PROXY").then(|| format!("http://{}", proxy.address()));
+        let variable =
+            |name: &str| (name == "HTTP_PROXY").then(|| format!("http://{}", proxy.address()));
         let through = Network {
             proxy: sources::proxy::ProxyConfig::from_env(variable).unwrap(),
             ..access(store.kind())
@@ -136,7 +145,8 @@ fn a_proxy_is_used() {
 #[test]
 fn several_connections_deliver_the_object_despite_a_cut() {
     for_every_store(|store| {
-        let setup = Setup::new(store, "connections", vec![Fault::None, Fault::None, Fault::Cut(5000)]);
+        let setup =
+            Setup::new(store, "connections", vec![Fault::None, Fault::None, Fault::Cut(5000)]);
         let four = Network { connections: NonZeroUsize::new(4), ..access(store.kind()) };
         assert!(setup.read_with(&four).unwrap() == setup.content, "{:?}", store.kind());
     });
@@ -146,7 +156,9 @@ fn several_connections_deliver_the_object_despite_a_cut() {
 fn keys_with_odd_characters_are_requested_unchanged() {
     let content = noise(2);
     for_every_store(|store| {
-        for key in ["with space/plus+plus", "ümläut/日本", "a=b&c;d,e@f:g!h'(i)*[j]~k", "per%cent%41"] {
+        for key in
+            ["with space/plus+plus", "ümläut/日本", "a=b&c;d,e@f:g!h'(i)*[j]~k", "per%cent%41"]
+        {
             store.put(key, &content);
             // S3's endpoints decode what is percent-encoded; those of Google do not.
             let written = match store.kind() {

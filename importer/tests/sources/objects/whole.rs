@@ -37,11 +37,13 @@ impl Scene {
         let raw = std::fs::read(&self.image.raw).or_fail("raw");
         let qcow2 = std::fs::read(&self.image.qcow2).or_fail("qcow2");
         let gz = tools::filter("gzip", ["-c", "-1"], &qcow2);
-        [("disk.raw", &raw), ("disk.qcow2", &qcow2), ("disk.qcow2.gz", &gz)].map(|(name, content)| {
-            let key = format!("{folder}/{name}");
-            store.put(&key, content);
-            key
-        })
+        [("disk.raw", &raw), ("disk.qcow2", &qcow2), ("disk.qcow2.gz", &gz)].map(
+            |(name, content)| {
+                let key = format!("{folder}/{name}");
+                store.put(&key, content);
+                key
+            },
+        )
     }
 
     fn disk(&self) -> PathBuf {
@@ -125,7 +127,8 @@ fn pod(folder: &Path, kind: &str, endpoint: &str, keys: &[(&str, &str)]) -> Prog
     basic.iter().chain(keys).fold(program, |program, (name, value)| program.env(name, *value))
 }
 
-const KEYS: [(&str, &str); 2] = [("IMPORTER_ACCESS_KEY_ID", ACCESS_KEY), ("IMPORTER_SECRET_KEY", SECRET_KEY)];
+const KEYS: [(&str, &str); 2] =
+    [("IMPORTER_ACCESS_KEY_ID", ACCESS_KEY), ("IMPORTER_SECRET_KEY", SECRET_KEY)];
 
 #[test]
 fn pods_import_from_s3_and_google() {
@@ -145,10 +148,12 @@ fn a_pod_reports_the_error_of_the_store() {
     let endpoint = format!("http://{}/{BUCKET}/none", S3S.address());
     let folder = tempfile::tempdir().or_fail("a folder");
     let finished = pod(folder.path(), "s3", &endpoint, &KEYS).run();
-    let message = std::fs::read_to_string(folder.path().join("dev/termination-log")).or_fail("a message");
+    let message =
+        std::fs::read_to_string(folder.path().join("dev/termination-log")).or_fail("a message");
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
-    let expected =
-        format!("Unable to connect to s3 data source: could not get s3 object: \"{BUCKET}/none\": NoSuchKey");
+    let expected = format!(
+        "Unable to connect to s3 data source: could not get s3 object: \"{BUCKET}/none\": NoSuchKey"
+    );
     assert!(message.starts_with(&expected), "{message}");
 }
 
@@ -158,7 +163,8 @@ fn damage_in_transit_leaves_no_disk() {
     let keys = scene.store(&GCS, "damaged");
     for key in keys {
         // A change in the data, which neither the format nor gzip is sure to reveal.
-        let gateway = Gateway::start(GCS.address(), Plan::of(vec![Fault::Corrupt(700_000)])).unwrap();
+        let gateway =
+            Gateway::start(GCS.address(), Plan::of(vec![Fault::Corrupt(700_000)])).unwrap();
         let finished = scene
             .import(&format!("gs://{BUCKET}/{key}"))
             .env("STORAGE_EMULATOR_HOST", gateway.address().to_string())

@@ -37,8 +37,11 @@ fn tls_is_verified_unless_told_otherwise() {
     scene.assert_imports(trusting, &content, "own authority");
     scene.assert_imports(scene.import(&reference), &content, "--insecure");
     let stranger = scene.strict_import(&reference);
-    let finished =
-        scene.assert_refused(stranger, SOURCE_FAILED, "failed to pull image: pinging container registry");
+    let finished = scene.assert_refused(
+        stranger,
+        SOURCE_FAILED,
+        "failed to pull image: pinging container registry",
+    );
     assert!(finished.stderr.contains("certificate"), "{}", finished.stderr);
 
     let (plain, _) = with_image(Setup::default());
@@ -71,9 +74,11 @@ fn only_the_right_password_opens_the_registry() {
     scene.assert_imports(scene.import(&reference).args(scene.as_user()), &content, "password");
     let wrong = scene.import(&reference).args(scene.as_user_with("swordfish"));
     for (program, case) in [(wrong, "wrong"), (scene.import(&reference), "none")] {
-        let finished = scene.assert_refused(program, SOURCE_FAILED, "401 Unauthorized: UNAUTHORIZED");
+        let finished =
+            scene.assert_refused(program, SOURCE_FAILED, "401 Unauthorized: UNAUTHORIZED");
         assert!(
-            finished.stderr.contains("failed to pull image: ") && !finished.stderr.contains("swordfish"),
+            finished.stderr.contains("failed to pull image: ")
+                && !finished.stderr.contains("swordfish"),
             "{case}: {}",
             finished.stderr
         );
@@ -84,8 +89,12 @@ fn only_the_right_password_opens_the_registry() {
 fn a_token_is_requested_with_a_password_or_without() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let service = |basic_auth: Option<&str>| {
-        let script = Script { basic_auth: basic_auth.map(str::to_owned), ..Script::new(issuer.grant("a/b")) };
-        Origin::start_tls(script, authority.server_config().or_fail("TLS")).or_fail("a token service")
+        let script = Script {
+            basic_auth: basic_auth.map(str::to_owned),
+            ..Script::new(issuer.grant("a/b"))
+        };
+        Origin::start_tls(script, authority.server_config().or_fail("TLS"))
+            .or_fail("a token service")
     };
     let open = service(None);
     let registry = |service: &Origin| {
@@ -132,7 +141,11 @@ fn a_password_is_not_sent_to_a_token_service_without_tls() {
     });
     let program = scene.strict_import(&registry.reference("a/b:1"));
     let program = program.args(scene.trusting(&authority)).args(scene.as_user());
-    scene.assert_refused(program, SOURCE_FAILED, "without TLS, where anybody on the path could read it");
+    scene.assert_refused(
+        program,
+        SOURCE_FAILED,
+        "without TLS, where anybody on the path could read it",
+    );
     assert!(service.requests().is_empty(), "{:?}", service.requests());
 }
 
@@ -140,7 +153,8 @@ fn a_password_is_not_sent_to_a_token_service_without_tls() {
 fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let tls = authority.server_config().or_fail("TLS");
-    let service = Origin::start_tls(Script::new(issuer.grant("a/b")), tls).or_fail("a token service");
+    let service =
+        Origin::start_tls(Script::new(issuer.grant("a/b")), tls).or_fail("a token service");
     // A host name, which differs from the address of the registry.
     let realm = service.url("/token").replace("127.0.0.1", "localhost");
     let (registry, content) = with_image(Setup {
@@ -150,8 +164,11 @@ fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     });
     let reference = registry.reference("a/b:1");
     let import = || scene.strict_import(&reference).args(scene.trusting(&authority));
-    let finished =
-        scene.assert_refused(import().args(scene.as_user()), SOURCE_FAILED, "failed to pull image: ");
+    let finished = scene.assert_refused(
+        import().args(scene.as_user()),
+        SOURCE_FAILED,
+        "failed to pull image: ",
+    );
     for part in ["registry 127.0.0.1", "token service localhost", "--token-service"] {
         assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
     }

@@ -8,7 +8,9 @@ use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::images::{Content, Spec};
-use testkit::oci::{Artifact, ArtifactLayer, TITLE, archive_layout, tar, wrap_index, write_artifacts};
+use testkit::oci::{
+    Artifact, ArtifactLayer, TITLE, archive_layout, tar, wrap_index, write_artifacts,
+};
 use testkit::process::Program;
 use testkit::{disk, syscalls, tools};
 
@@ -37,7 +39,8 @@ fn info(arguments: &[&str]) -> String {
 fn an_export_of_kubevirt_is_read_from_a_layout_a_tar_and_a_registry() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let content = disk::sparse_content(1, 16 * MIB, 4);
-    let artifact = Artifact::kubevirt_export(vec![ArtifactLayer::kubevirt_disk("rootdisk", &content)]);
+    let artifact =
+        Artifact::kubevirt_export(vec![ArtifactLayer::kubevirt_disk("rootdisk", &content)]);
     let reference = layout(&scene, "layout", &[artifact]);
     let tar = scene.path("export.tar");
     archive_layout(&scene.path("layout"), &tar);
@@ -59,7 +62,8 @@ fn an_export_of_kubevirt_is_read_from_a_layout_a_tar_and_a_registry() {
 fn nothing_is_written_besides_the_target() {
     let scene = Scene::new();
     let content = disk::content(2, 4 * MIB);
-    let artifact = Artifact::kubevirt_export(vec![ArtifactLayer::kubevirt_disk("rootdisk", &content)]);
+    let artifact =
+        Artifact::kubevirt_export(vec![ArtifactLayer::kubevirt_disk("rootdisk", &content)]);
     let reference = layout(&scene, "layout", &[artifact]);
     let log = scene.path("strace.log");
     let finished = syscalls::watched(scene.import(&reference), &log).start().wait();
@@ -166,7 +170,8 @@ fn a_disk_of_zeros_in_an_artifact_is_a_disk() {
 fn an_index_of_podmans_machines_has_its_kind_selected() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let contents: Vec<_> = (0..4_u64).map(|seed| disk::content(20 + seed, MIB)).collect();
-    let kinds = [("applehv", "aarch64"), ("qemu", "aarch64"), ("applehv", "x86_64"), ("qemu", "x86_64")];
+    let kinds =
+        [("applehv", "aarch64"), ("qemu", "aarch64"), ("applehv", "x86_64"), ("qemu", "x86_64")];
     let artifacts: Vec<_> = kinds
         .iter()
         .zip(&contents)
@@ -188,7 +193,8 @@ fn an_index_of_podmans_machines_has_its_kind_selected() {
         for (architecture, expected) in
             [("amd64", &contents[3]), ("arm64", &contents[1]), ("aarch64", &contents[1])]
         {
-            let program = scene.import_for(&reference, architecture).args(["--layer", "disktype=qemu"]);
+            let program =
+                scene.import_for(&reference, architecture).args(["--layer", "disktype=qemu"]);
             scene.assert_imports(program, expected, architecture);
         }
         let text = "the index has several disks for this platform: disktype=applehv, disktype=qemu; choose";
@@ -212,8 +218,11 @@ fn info_insecure(reference: &str) -> String {
 fn a_cut_artifact_is_continued_where_it_broke() {
     let scene = Scene::new();
     let content = disk::content(5, 8 * MIB);
-    let reference =
-        layout(&scene, "layout", &[Artifact::of_files(vec![ArtifactLayer::oras_file("disk.raw", &content)])]);
+    let reference = layout(
+        &scene,
+        "layout",
+        &[Artifact::of_files(vec![ArtifactLayer::oras_file("disk.raw", &content)])],
+    );
     let registry = DockerRegistry::start(Setup::default());
     registry.push_layout("a:1", &reference, &["--preserve-digests"]);
     let authority = Authority::new().or_fail("an authority");
@@ -222,14 +231,16 @@ fn a_cut_artifact_is_continued_where_it_broke() {
         faults: vec![Fault::Cut(4 * MIB)],
         ..Plan::default()
     };
-    let gateway = Gateway::start_tls(registry.address(), plan, authority.server_config().or_fail("TLS"));
+    let gateway =
+        Gateway::start_tls(registry.address(), plan, authority.server_config().or_fail("TLS"));
     let gateway = gateway.or_fail("a gateway");
     let program = scene.strict_import(&behind(&gateway, "a:1")).args(scene.trusting(&authority));
     scene.assert_imports(program, &content, "cut at 50 %");
     let sent = gateway.body_bytes();
     assert!(sent < 8 * MIB * 101 / 100, "{sent} bytes were sent");
     // The configuration of an artifact is not fetched.
-    let blobs = gateway.requests().iter().filter(|seen| seen.request.path().contains("/blobs/")).count();
+    let blobs =
+        gateway.requests().iter().filter(|seen| seen.request.path().contains("/blobs/")).count();
     assert_eq!(blobs, 2, "{:?}", gateway.requests());
 }
 
@@ -285,7 +296,11 @@ fn artifacts_without_a_disk_are_described() {
         &[chart(vec![file("x"), ArtifactLayer { content: b"y".to_vec(), ..file("x") }])],
     );
     let program = scene.import(&reference).args(["--layer", "x"]);
-    scene.assert_refused(program, SOURCE_FAILED, "several layers match x: x, x; choose one with --layer");
+    scene.assert_refused(
+        program,
+        SOURCE_FAILED,
+        "several layers match x: x, x; choose one with --layer",
+    );
     for selector in ["", "=x", "sha256:1"] {
         let program = scene.import(&reference).args(["--layer", selector]);
         scene.assert_refused(program, USAGE, "--layer");
@@ -304,16 +319,22 @@ fn hostile_manifests_are_refused_within_the_memory() {
         let layer = ArtifactLayer { annotations, ..ArtifactLayer::oras_file("", b"x") };
         Artifact::of_files(vec![layer; count])
     };
-    let names: serde_json::Map<String, Value> = (0..300_000).map(|n| (format!("{n:x}"), json!(""))).collect();
+    let names: serde_json::Map<String, Value> =
+        (0..300_000).map(|n| (format!("{n:x}"), json!(""))).collect();
     for (name, artifact, text) in [
-        ("layers", many(10_000, json!({})), "the manifest has 10000 layers, at most 1024 are supported"),
+        (
+            "layers",
+            many(10_000, json!({})),
+            "the manifest has 10000 layers, at most 1024 are supported",
+        ),
         ("titles", many(2, json!({ TITLE: "x".repeat(1 << 20) })), "choose one with --layer"),
         ("size", many(2, Value::Object(names.clone())), "a document has at most 4194304"),
         ("annotations", many(1, Value::Object(names)), "no layer matches x"),
         ("title", many(1, json!({ TITLE: "x".repeat(3 << 20) })), "no layer matches x"),
     ] {
         let program = scene.import(&layout(&scene, name, &[artifact]));
-        let program = if text.starts_with("no layer") { program.args(["--layer", "x"]) } else { program };
+        let program =
+            if text.starts_with("no layer") { program.args(["--layer", "x"]) } else { program };
         let finished = scene.assert_refused(program, SOURCE_FAILED, text);
         let peak = finished.peak_rss_bytes.or_fail("the peak");
         assert!(peak < testkit::process::PEAK_RSS_BYTES, "{name}: {peak} bytes of memory");
@@ -329,7 +350,8 @@ fn a_bomb_in_a_layer_is_refused() {
     let layers = (0..5).fold(once, |bytes, _| tools::filter("zstd", ["-c"], &bytes));
     for media_type in ["application/vnd.kubevirt.disk.raw+zstd", "x/y"] {
         let layer = ArtifactLayer { media_type, ..ArtifactLayer::oras_file("disk", &layers) };
-        let reference = layout(&scene, &media_type.replace('/', "-"), &[Artifact::of_files(vec![layer])]);
+        let reference =
+            layout(&scene, &media_type.replace('/', "-"), &[Artifact::of_files(vec![layer])]);
         let finished = scene.import(&reference).run();
         assert!(
             finished.stderr.contains("more than 4 compressed layers inside each other"),
@@ -356,7 +378,11 @@ fn indexes_inside_each_other_end() {
     for _ in 0..3 {
         wrap_index(&scene.path("layout"));
     }
-    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "more than 4 indexes inside each other");
+    scene.assert_refused(
+        scene.import(&reference),
+        SOURCE_FAILED,
+        "more than 4 indexes inside each other",
+    );
     // An index cannot hold its own digest, so one that claims it is refused as damaged.
     let index = scene.path("layout/index.json");
     let text = std::fs::read_to_string(&index).or_fail("index.json");

@@ -19,7 +19,10 @@ fn network(handle: Handle) -> Arc<Network> {
     let tls = Arc::new(https::tls::insecure_client_config().or_fail("TLS"));
     Arc::new(Network {
         insecure: true,
-        patience: RetryPolicy { no_progress_limit: Duration::from_secs(60), ..RetryPolicy::default() },
+        patience: RetryPolicy {
+            no_progress_limit: Duration::from_secs(60),
+            ..RetryPolicy::default()
+        },
         ..Network::new(handle, CancellationToken::new(), tls)
     })
 }

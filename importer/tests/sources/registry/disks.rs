@@ -42,7 +42,8 @@ fn a_layer_is_read_over_several_connections() {
     let registry = DockerRegistry::start_with(Setup::default(), &[("a", &images)]);
     let tls = Authority::new().and_then(|authority| authority.server_config());
     let plan = Plan::default();
-    let gateway = Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
+    let gateway =
+        Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
     let program = scene.import(&behind(&gateway, "a")).args(["--connections", "4"]);
     scene.assert_imports(program, &content, "four connections");
     let requests = gateway.requests();
@@ -74,7 +75,11 @@ fn a_digest_is_a_valid_reference_but_not_together_with_a_tag() {
     let both = registry.reference(&format!("a:1@{digest}"));
     scene.assert_refused(scene.import(&both), USAGE, "Could not parse image: ");
     let wrong = registry.reference(&format!("a@sha256:{}", "0".repeat(64)));
-    scene.assert_refused(scene.import(&wrong), SOURCE_FAILED, "failed to pull image: reading manifest");
+    scene.assert_refused(
+        scene.import(&wrong),
+        SOURCE_FAILED,
+        "failed to pull image: reading manifest",
+    );
 }
 
 #[test]
@@ -97,7 +102,11 @@ fn the_disk_is_the_one_that_a_container_would_see() {
         ("deleted", vec![base(), layer(&[("disk/.wh.disk.img", b"")])], None),
         ("opaque", vec![base(), layer(&[("disk/.wh..wh..opq", b"")]), other()], None),
         ("folder", vec![base(), layer(&[(".wh.disk", b"")])], None),
-        ("unrelated", vec![base(), layer(&[("disk/.wh.other", b""), ("tmp/.wh.disk", b"")])], Some(&lower)),
+        (
+            "unrelated",
+            vec![base(), layer(&[("disk/.wh.other", b""), ("tmp/.wh.disk", b"")])],
+            Some(&lower),
+        ),
         ("nothing", vec![other()], None),
     ] {
         let tag = format!("layers:{name}");
@@ -146,7 +155,11 @@ fn holes_of_a_sparse_file_stay_holes() {
     file.set_len(300 * MIB).or_fail("a length");
     let layer = tar_of(&folder, [DISK]);
     assert!((layer.len() as u64) < 2 * MIB, "{} bytes of tar", layer.len());
-    registry.push("sparse", &[Image::new(vec![(layer, Compression::None)])], &["--preserve-digests"]);
+    registry.push(
+        "sparse",
+        &[Image::new(vec![(layer, Compression::None)])],
+        &["--preserve-digests"],
+    );
     let finished = scene.import(&registry.reference("sparse")).run();
     finished.assert_success("sparse");
     disk::assert_same(&scene.disk(), &folder.join(DISK), 300 * MIB, "sparse");
@@ -164,7 +177,8 @@ fn the_image_for_the_platform_is_imported_or_none() {
     registry.push("multi:oci", &images, &["--all"]);
     registry.push("multi:list", &images, &["--all", "--format", "v2s2"]);
     registry.push("single", &images[1..], &[]);
-    let import = |name: &str, architecture: &str| scene.import_for(&registry.reference(name), architecture);
+    let import =
+        |name: &str, architecture: &str| scene.import_for(&registry.reference(name), architecture);
     for (name, kind) in [("multi:oci", "image index"), ("multi:list", "manifest list")] {
         scene.assert_imports(scene.import(&registry.reference(name)), &amd, name);
         let text = format!(
@@ -185,5 +199,9 @@ fn a_bootc_image_is_refused() {
         ..Image::of_disk(&disk::content(9, MIB), Compression::Gzip)
     };
     registry.push("bootc", &[image], &[]);
-    scene.assert_refused(scene.import(&registry.reference("bootc")), SOURCE_FAILED, "bootc image detected: ");
+    scene.assert_refused(
+        scene.import(&registry.reference("bootc")),
+        SOURCE_FAILED,
+        "bootc image detected: ",
+    );
 }

@@ -39,7 +39,11 @@ impl Broken {
     fn with(setup: Setup<'_>) -> Self {
         let content = disk::content(1, DISK_BYTES);
         let images = [Image::of_disk(&content, Compression::None)];
-        Self { scene: Scene::new(), registry: DockerRegistry::start_with(setup, &[("a", &images)]), content }
+        Self {
+            scene: Scene::new(),
+            registry: DockerRegistry::start_with(setup, &[("a", &images)]),
+            content,
+        }
     }
 
     /// A gateway with faults for the layer; the configuration, the first blob, arrives well.

@@ -71,7 +71,11 @@ fn a_blob_that_was_changed_on_the_disk_is_detected() {
     bytes[middle] ^= 1;
     std::fs::write(&layer, &bytes).or_fail("the layer");
     let reference = directory(&layout);
-    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "the bytes that arrived have sha256:");
+    scene.assert_refused(
+        scene.import(&reference),
+        SOURCE_FAILED,
+        "the bytes that arrived have sha256:",
+    );
     bytes.truncate(middle);
     std::fs::write(&layer, &bytes).or_fail("the layer");
     scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "bytes given in the manifest");

@@ -13,7 +13,8 @@ fn export(scene: &Scene, order: impl FnOnce(&mut Vec<String>)) -> ([Vec<u8>; 3],
     let disks = [(1, 2), (2, 6), (3, 1)].map(|(seed, mib)| disk::content(seed, mib * MIB));
     let layers = ["root", "data", "swap"].iter().zip(&disks);
     // Stored raw in the middle, so that it is larger than a document may be.
-    let mut layers: Vec<_> = layers.map(|(name, disk)| ArtifactLayer::kubevirt_disk(name, disk)).collect();
+    let mut layers: Vec<_> =
+        layers.map(|(name, disk)| ArtifactLayer::kubevirt_disk(name, disk)).collect();
     layers[1].content.clone_from(&disks[1]);
     let folder = scene.path("layout");
     let mut names = write_artifacts(&folder, &[Artifact::kubevirt_export(layers)]);
@@ -30,9 +31,12 @@ fn import(scene: &Scene, url: &str, layer: Option<&str>) -> Program {
 fn each_disk_of_an_export_is_imported_in_one_pass() {
     let scene = Scene::new();
     let (disks, tar) = export(&scene, |_| {});
-    let origin =
-        Origin::start(Script { object: Object::new(tar, None), ranges: Ranges::Refused, ..Script::new("") })
-            .or_fail("an origin");
+    let origin = Origin::start(Script {
+        object: Object::new(tar, None),
+        ranges: Ranges::Refused,
+        ..Script::new("")
+    })
+    .or_fail("an origin");
     let url = origin.url("/export.oci.tar");
     for (name, content) in ["root", "data", "swap"].iter().zip(&disks) {
         let finished = scene.assert_imports(import(&scene, &url, Some(name)), content, name);
@@ -62,7 +66,11 @@ fn folders_may_come_first_and_a_broken_connection_is_resumed() {
     let length = tar.len() as u64;
     let faults = vec![Fault::CutAt(length / 2)];
     let origin = Origin::start(Script { faults, ..Script::new(tar) }).or_fail("an origin");
-    scene.assert_imports(import(&scene, &origin.url("/x.tar"), Some("data")), &disks[1], "cut at 50 %");
+    scene.assert_imports(
+        import(&scene, &origin.url("/x.tar"), Some("data")),
+        &disks[1],
+        "cut at 50 %",
+    );
     let sent: u64 = origin.requests().iter().map(|request| request.body_bytes).sum();
     assert!(sent < length * 101 / 100, "{sent} of {length} bytes were sent");
 }
@@ -83,11 +91,16 @@ fn damaged_and_incomplete_exports_are_refused() {
     let half = tar[..4 << 20].to_vec();
     let mut damaged = tar.clone();
     damaged[5 << 20] ^= 1;
-    for (tar, text) in [(half, "the archive is cut short"), (damaged, "the bytes that arrived have sha256:")]
+    for (tar, text) in
+        [(half, "the archive is cut short"), (damaged, "the bytes that arrived have sha256:")]
     {
         let origin = Origin::start(Script::new(tar)).or_fail("an origin");
         let finished = import(&scene, &origin.url("/x.tar"), Some("data")).run();
-        assert!(finished.code() != 0 && finished.stderr.contains(text), "{text}: {}", finished.stderr);
+        assert!(
+            finished.code() != 0 && finished.stderr.contains(text),
+            "{text}: {}",
+            finished.stderr
+        );
         assert!(!scene.disk().exists(), "{text}");
     }
 }
@@ -101,7 +114,8 @@ fn other_content_of_web_servers_has_no_layers() {
     scene.assert_imports(import(&scene, &url, None), &content, "a raw disk");
     let text = "is not the tar of an OCI layout, so it has no layer root";
     scene.assert_refused(import(&scene, &url, Some("root")), SOURCE_FAILED, text);
-    let program =
-        Program::new(crate::BINARY).args(["unpack", "--layer", "root", &url]).arg(scene.path("files"));
+    let program = Program::new(crate::BINARY)
+        .args(["unpack", "--layer", "root", &url])
+        .arg(scene.path("files"));
     program.run().assert_failure(super::scene::USAGE, "--layer is for disk images on a web server");
 }

@@ -37,15 +37,18 @@ impl ServedContent {
         Self {
             disk,
             info: json!({ "env": variables }).to_string().into(),
-            modified: HeaderValue::try_from(modified).unwrap_or_else(|_| HeaderValue::from_static("")),
+            modified: HeaderValue::try_from(modified)
+                .unwrap_or_else(|_| HeaderValue::from_static("")),
         }
     }
 
     /// Returns the response to a request. The body of the request is not read.
     pub(crate) fn answer_request<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut answer =
-                text_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served here\n");
+            let mut answer = text_response(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET and HEAD are served here\n",
+            );
             let allowed = HeaderValue::from_static("GET, HEAD");
             answer.headers_mut().insert(header::ALLOW, allowed);
             return answer;
@@ -55,7 +58,8 @@ impl ServedContent {
             return typed_response(StatusCode::OK, "application/json", self.info.clone());
         }
         // Only one name is served, so no path can lead to another file.
-        let named = path.strip_prefix('/').map(|name| percent_decode_str(name).collect::<Vec<u8>>());
+        let named =
+            path.strip_prefix('/').map(|name| percent_decode_str(name).collect::<Vec<u8>>());
         if named.as_ref() == Some(&self.disk.name) {
             self.disk_response(request.method(), request.headers())
         } else {

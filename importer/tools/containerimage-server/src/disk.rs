@@ -66,7 +66,8 @@ impl ServedDisk {
         if let Some(folder) = folders.find(|folder| folder.is_dir()) {
             return Err(ServedDiskError::Bootc(folder));
         }
-        let files = files_in(dir).map_err(|cause| ServedDiskError::Io { path: dir.to_owned(), cause })?;
+        let files =
+            files_in(dir).map_err(|cause| ServedDiskError::Io { path: dir.to_owned(), cause })?;
         match files.as_slice() {
             [path] => Self::open(path),
             files => Err(ServedDiskError::NotOne { dir: dir.to_owned(), found: files.len() }),
@@ -77,7 +78,8 @@ impl ServedDisk {
         let failed = |cause| ServedDiskError::Io { path: path.to_owned(), cause };
         // Without `NONBLOCK`, opening a pipe that has no writer would block.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        let file =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let file = File::from(file);
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
@@ -131,7 +133,8 @@ mod tests {
         fs::create_dir_all(dir.join("lost+found")).unwrap();
         assert!(refusal(folder.path()).ends_with("must hold one file, the disk, but holds 0"));
         fs::write(dir.join("a b.img"), "12345").unwrap();
-        let disk = ServedDisk::find_disk(&dir, &PodPaths::from_prefix(folder.path().to_str())).unwrap();
+        let disk =
+            ServedDisk::find_disk(&dir, &PodPaths::from_prefix(folder.path().to_str())).unwrap();
         assert_eq!((disk.name.as_slice(), disk.length), (&b"a b.img"[..], 5));
         fs::write(dir.join("second"), "").unwrap();
         assert!(refusal(folder.path()).starts_with("Invalid container image: "));

@@ -48,7 +48,10 @@ const DONE_FILE: (&str, &str) = ("done-file", "/shared/done");
 
 const FLAGS: [OwnFlag; 4] = [
     OwnFlag { name: PORT.0, purpose: "port on localhost (default 8100)" },
-    OwnFlag { name: IMAGE_DIR.0, purpose: "folder that holds the disk and nothing else (default .)" },
+    OwnFlag {
+        name: IMAGE_DIR.0,
+        purpose: "folder that holds the disk and nothing else (default .)",
+    },
     OwnFlag {
         name: READY_FILE.0,
         purpose: "file that gets the name of the disk when it is served (default /shared/ready)",
@@ -85,7 +88,8 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         verbosity: flags.verbosity.max(VERBOSITY),
         program: PROGRAM,
     });
-    let path = |(name, default): (&str, &str)| PathBuf::from(flags.own_value(name).unwrap_or(default));
+    let path =
+        |(name, default): (&str, &str)| PathBuf::from(flags.own_value(name).unwrap_or(default));
     let config = ServeConfig {
         port,
         image_dir: path(IMAGE_DIR),
@@ -112,13 +116,16 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 }
 
 async fn run(config: &ServeConfig) -> Result<u8, String> {
-    let shutdown = signal::watch_signals().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let shutdown =
+        signal::watch_signals().map_err(|error| format!("cannot watch for signals: {error}"))?;
     match serve::run(config, shutdown.cancel_token()).await {
         Ok(ServeOutcome::Done) => {
             tracing::info!("Importer has completed");
             Ok(0)
         }
-        Ok(ServeOutcome::Stopped) => Ok(shutdown.first_signal().map_or(1, signal::StopSignal::exit_code)),
+        Ok(ServeOutcome::Stopped) => {
+            Ok(shutdown.first_signal().map_or(1, signal::StopSignal::exit_code))
+        }
         Err(failure) => Err(failure.to_string()),
     }
 }

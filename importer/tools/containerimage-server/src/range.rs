@@ -84,7 +84,11 @@ mod tests {
     #[test]
     fn an_empty_file_has_no_range() {
         for header in ["bytes=0-", "bytes=0-0", "bytes=-1"] {
-            assert_eq!(RequestedRange::from_header(header, 0), RequestedRange::Unsatisfiable, "{header}");
+            assert_eq!(
+                RequestedRange::from_header(header, 0),
+                RequestedRange::Unsatisfiable,
+                "{header}"
+            );
         }
     }
 }

@@ -104,7 +104,11 @@ async fn accept_connections(socket: TcpListener, site: Arc<ServedContent>, place
     }
 }
 
-async fn serve_connection(stream: TcpStream, site: Arc<ServedContent>, place: OwnedSemaphorePermit) {
+async fn serve_connection(
+    stream: TcpStream,
+    site: Arc<ServedContent>,
+    place: OwnedSemaphorePermit,
+) {
     program::sockets::prepare_socket(&stream);
     let service = service_fn(move |request| {
         let answer = site.answer_request(&request);

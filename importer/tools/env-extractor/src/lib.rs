@@ -82,7 +82,9 @@ fn parse_flags(mut words: impl Iterator<Item = OsString>) -> Result<Command, Str
     let mut file = PathBuf::from(ENV_FILE);
     while let Some(word) = words.next() {
         let bytes = word.as_bytes();
-        let Some(flag) = bytes.strip_prefix(b"--").or_else(|| bytes.strip_prefix(b"-")) else { break };
+        let Some(flag) = bytes.strip_prefix(b"--").or_else(|| bytes.strip_prefix(b"-")) else {
+            break;
+        };
         if flag.is_empty() {
             break;
         }
@@ -94,7 +96,8 @@ fn parse_flags(mut words: impl Iterator<Item = OsString>) -> Result<Command, Str
             b"h" | b"help" => return Ok(Command::ShowUsage),
             b"version" => return Ok(Command::ShowVersion),
             b"env-file" => {
-                let value = value.map(|value| OsStr::from_bytes(value).to_owned()).or_else(|| words.next());
+                let value =
+                    value.map(|value| OsStr::from_bytes(value).to_owned()).or_else(|| words.next());
                 file = value.ok_or("flag needs an argument: -env-file")?.into();
             }
             other => {
@@ -107,8 +110,12 @@ fn parse_flags(mut words: impl Iterator<Item = OsString>) -> Result<Command, Str
 
 /// Writes `variables` to `path`, in their order, a line each. A line break in a value is written as
 /// it is, as CDI's program does: the lines behind it are not variables.
-fn extract(path: &Path, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), String> {
-    let failed = |doing: &str, error: &io::Error| format!("Failed {doing} {}: {error}", path.display());
+fn extract(
+    path: &Path,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<(), String> {
+    let failed =
+        |doing: &str, error: &io::Error| format!("Failed {doing} {}: {error}", path.display());
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

@@ -17,7 +17,8 @@ fn run(root: &Path, arguments: &[&str]) -> Finished {
     std::fs::create_dir_all(root.join("shared")).or_fail("a folder");
     std::fs::copy(BINARY, root.join("env-extractor")).or_fail("the program");
     let variables = ["-i", "PATH=/bin", "KUBEVIRT_IO_X=a=B", "TEXT=first\nsecond", "EMPTY="];
-    let chroot = [tools::find("chroot").into(), root.as_os_str().to_owned(), "/env-extractor".into()];
+    let chroot =
+        [tools::find("chroot").into(), root.as_os_str().to_owned(), "/env-extractor".into()];
     let words = variables.iter().map(OsString::from).chain(chroot);
     let words = words.chain(arguments.iter().map(OsString::from));
     Program::new(tools::find("env")).args(words).run()
@@ -47,7 +48,8 @@ fn the_environment_is_written_in_order_to_a_private_file() {
 #[test]
 fn failures_and_help_end_as_in_upstreams_program() {
     let root = tempfile::tempdir().or_fail("a root");
-    run(root.path(), &["-env-file", "/missing/env"]).assert_failure(1, "Failed creating /missing/env: ");
+    run(root.path(), &["-env-file", "/missing/env"])
+        .assert_failure(1, "Failed creating /missing/env: ");
     run(root.path(), &["-env-file", "/shared"]).assert_failure(1, "Failed creating /shared: ");
     run(root.path(), &["-x"]).assert_failure(2, "flag provided but not defined: -x");
     let help = run(root.path(), &["-h"]);

@@ -6,7 +6,9 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use diskimage::{DETECT_BYTES, Error as ImageError, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, vhd};
+use diskimage::{
+    DETECT_BYTES, Error as ImageError, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, vhd,
+};
 
 /// Size of a sector. Disks consist of whole sectors: the missing part of a raw image's last sector
 /// reads as zeros.
@@ -48,12 +50,17 @@ pub(crate) enum InspectionError {
 /// Inspects the file or block device `path`. Without a `format`, the format is detected from the
 /// content, as in QEMU: content without the signature of an image is a raw disk. This includes a
 /// fixed VHD.
-pub(crate) fn inspect_image(path: &Path, format: Option<Format>) -> Result<ImageSummary, InspectionError> {
+pub(crate) fn inspect_image(
+    path: &Path,
+    format: Option<Format>,
+) -> Result<ImageSummary, InspectionError> {
     // This is checked before the file is opened, because opening a pipe would wait for a writer.
     let metadata = std::fs::metadata(path).map_err(InspectionError::Path)?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(InspectionError::Path(io::Error::other("neither a regular file nor a block device")));
+        return Err(InspectionError::Path(io::Error::other(
+            "neither a regular file nor a block device",
+        )));
     }
     let mut file = File::open(path).map_err(InspectionError::Path)?;
     let length = file.seek(SeekFrom::End(0)).map_err(InspectionError::Read)?;
@@ -88,7 +95,11 @@ fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> 
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => &[],
         Err(error) => return Err(InspectionError::Read(error)),
     };
-    Ok(ImageSummary { format: Format::Vhd, virtual_size: vhd::fixed_size(last, length)?, ..raw_summary(0) })
+    Ok(ImageSummary {
+        format: Format::Vhd,
+        virtual_size: vhd::fixed_size(last, length)?,
+        ..raw_summary(0)
+    })
 }
 
 /// Inspects an image that contains an allocation map. All facts are in the head of the image.
@@ -99,7 +110,8 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
         match open_image(format, &head) {
             // If the file ended earlier, there is no more of the head, whatever the header states.
             Err(ImageError::ShortHeader { needed, .. })
-                if head.len() == wanted && (wanted as u64 + 1..=MAX_HEAD_BYTES as u64).contains(&needed) =>
+                if head.len() == wanted
+                    && (wanted as u64 + 1..=MAX_HEAD_BYTES as u64).contains(&needed) =>
             {
                 wanted = usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES);
             }

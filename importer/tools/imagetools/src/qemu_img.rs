@@ -120,7 +120,8 @@ impl QemuImageInfo {
 
     fn to_json(&self) -> serde_json::Result<String> {
         let mut bytes = Vec::new();
-        let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
+        let mut serializer =
+            Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
         self.serialize(&mut serializer)?;
         bytes.push(b'\n');
         Ok(printable::escape_json(&String::from_utf8_lossy(&bytes)).into_owned())
@@ -133,7 +134,12 @@ impl fmt::Display for QemuImageInfo {
         // escaped.
         writeln!(f, "image: {}", printable::escape_text(&self.filename))?;
         writeln!(f, "file format: {}", self.format)?;
-        writeln!(f, "virtual size: {} ({} bytes)", HumanSize(self.virtual_size), self.virtual_size)?;
+        writeln!(
+            f,
+            "virtual size: {} ({} bytes)",
+            HumanSize(self.virtual_size),
+            self.virtual_size
+        )?;
         writeln!(f, "disk size: {}", HumanSize(self.actual_size))?;
         if let Some(bytes) = self.cluster_size {
             writeln!(f, "cluster_size: {bytes}")?;

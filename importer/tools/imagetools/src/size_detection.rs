@@ -25,8 +25,14 @@ const SCHEME: &str = "scheme";
 const FILE_SCHEME: &str = "file://";
 
 const FLAGS: [OwnFlag; 2] = [
-    OwnFlag { name: IMAGE_PATH, purpose: "(mandatory) path of the disk image, a file or block device" },
-    OwnFlag { name: SCHEME, purpose: "scheme of the path; only file:// is supported (default file://)" },
+    OwnFlag {
+        name: IMAGE_PATH,
+        purpose: "(mandatory) path of the disk image, a file or block device",
+    },
+    OwnFlag {
+        name: SCHEME,
+        purpose: "scheme of the path; only file:// is supported (default file://)",
+    },
 ];
 
 /// Reasons why the size could not be reported.

@@ -34,7 +34,10 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     OwnFlag { name: NAMESPACE, purpose: "(mandatory) namespace of the DataImportCron" },
     OwnFlag { name: CRON, purpose: "(mandatory) name of the DataImportCron" },
     OwnFlag { name: URL, purpose: "(mandatory) what it imports: docker://registry/repository:tag" },
-    OwnFlag { name: CERT_DIR, purpose: "directory of additional CA certificates to trust for the registry" },
+    OwnFlag {
+        name: CERT_DIR,
+        purpose: "directory of additional CA certificates to trust for the registry",
+    },
 ];
 
 /// Reasons why the DataImportCron was not updated.
@@ -98,8 +101,8 @@ async fn fetch_digest(
     let mut reader = EnvReader::new(env);
     let network = PodNetwork::from_env(&mut reader, env);
     reader.into_result().map_err(PollError::Environment)?;
-    let mut network =
-        network.ok_or_else(|| failed("internal error: the network settings are missing".to_owned()))?;
+    let mut network = network
+        .ok_or_else(|| failed("internal error: the network settings are missing".to_owned()))?;
     if let Some(folder) = flags.own_value(CERT_DIR).filter(|folder| !folder.is_empty()) {
         network.cert_dir = Some(folder.into());
     }

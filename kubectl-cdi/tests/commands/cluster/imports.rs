@@ -58,8 +58,7 @@ async fn an_import_that_cannot_succeed_ends() {
         json!({"phase": "ImportInProgress", "restartCount": restarts,
                "conditions": [{"type": "Running", "reason": "Error", "message": message}]})
     };
-    let refused =
-        "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
+    let refused = "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
     let busy = "Unable to connect to http data source: expected status code 200, got 503. Status: 503 Service Unavailable";
     let untrusted = "https://h/d: TLS with h port 443: invalid peer certificate: UnknownIssuer";
     let small = "DataVolume too small to contain image";

@@ -37,8 +37,11 @@ async fn administrator(namespace: &str) -> Cluster {
 }
 
 async fn connect(kubeconfig: PathBuf, namespace: &str) -> Cluster {
-    let reach =
-        ClusterOptions { kubeconfig: Some(kubeconfig), context: None, namespace: Some(namespace.to_owned()) };
+    let reach = ClusterOptions {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        namespace: Some(namespace.to_owned()),
+    };
     Cluster::connect(&reach).await.or_fail("a way to the cluster")
 }
 

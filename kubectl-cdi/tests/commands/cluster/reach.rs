@@ -35,12 +35,12 @@ fn edited(edit: impl FnOnce(&mut Value)) -> (tempfile::TempDir, ClusterOptions) 
 #[tokio::test]
 async fn a_kubeconfig_names_contexts_and_their_namespaces() {
     let (_folder, mut reach) = edited(|config| {
-        let other =
-            json!({"name": "other", "context": {"cluster": "test", "user": "test", "namespace": "theirs"}});
+        let other = json!({"name": "other", "context": {"cluster": "test", "user": "test", "namespace": "theirs"}});
         config["contexts"].as_array_mut().unwrap().push(other);
     });
-    let namespace =
-        async |reach: &ClusterOptions| Cluster::connect(reach).await.unwrap().namespace().to_owned();
+    let namespace = async |reach: &ClusterOptions| {
+        Cluster::connect(reach).await.unwrap().namespace().to_owned()
+    };
     assert_eq!(namespace(&reach).await, "default");
     reach.context = Some("other".to_owned());
     assert_eq!(namespace(&reach).await, "theirs");
@@ -51,7 +51,10 @@ async fn a_kubeconfig_names_contexts_and_their_namespaces() {
     assert_eq!(said, "\"../secrets\" cannot be the name of a namespace: check --namespace");
     reach = ClusterOptions { context: Some("none".to_owned()), namespace: None, ..reach };
     let said = refused(&reach).await;
-    assert!(said.contains("no context \"none\" in ") && said.contains("there are: test, other"), "{said}");
+    assert!(
+        said.contains("no context \"none\" in ") && said.contains("there are: test, other"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -101,8 +104,9 @@ async fn rejected_credentials_are_not_reported_as_a_missing_right() {
 #[tokio::test]
 async fn an_unreachable_cluster_is_named() {
     let [nobody] = testkit::ports::free();
-    let (_folder, reach) =
-        edited(|config| config["clusters"][0]["cluster"]["server"] = json!(format!("https://{nobody}")));
+    let (_folder, reach) = edited(|config| {
+        config["clusters"][0]["cluster"]["server"] = json!(format!("https://{nobody}"))
+    });
     let cluster = Cluster::connect(&reach).await.unwrap();
     let error = cluster.find_target(&target("pvc/none")).await.unwrap_err();
     let said = error.to_string();

@@ -34,7 +34,10 @@ async fn without_any_right_each_request_names_the_missing_one() {
         cluster.create_volume(&wanted("pvc/disk")).await,
         "create persistentvolumeclaims in namespace rightless",
     );
-    denied(cluster.find_target(&dv).await, "get datavolumes.cdi.kubevirt.io in namespace rightless");
+    denied(
+        cluster.find_target(&dv).await,
+        "get datavolumes.cdi.kubevirt.io in namespace rightless",
+    );
     denied(cluster.find_target(&pvc).await, "get persistentvolumeclaims in namespace rightless");
     denied(
         cluster.remove_volume(&dv, &"uid".parse().unwrap()).await,
@@ -44,7 +47,10 @@ async fn without_any_right_each_request_names_the_missing_one() {
         cluster.request_token("disk").await,
         "create uploadtokenrequests.upload.cdi.kubevirt.io in namespace rightless",
     );
-    denied(cluster.list_status(None).await, "list datavolumes.cdi.kubevirt.io in namespace rightless");
+    denied(
+        cluster.list_status(None).await,
+        "list datavolumes.cdi.kubevirt.io in namespace rightless",
+    );
     denied(
         cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await,
         "get persistentvolumeclaims in namespace rightless",
@@ -65,7 +71,9 @@ async fn without_rights_on_pods_the_wait_has_less_detail() {
     let mut told = Vec::new();
     let patience = Duration::from_millis(100);
     let waited = cluster
-        .wait_for_upload_ready(&target("dv/disk"), patience, |waiting| told.push(waiting.to_string()))
+        .wait_for_upload_ready(&target("dv/disk"), patience, |waiting| {
+            told.push(waiting.to_string())
+        })
         .await;
     assert!(matches!(waited, Err(ClusterError::TimedOut { .. })), "{waited:?}");
     assert_eq!(told, ["waiting for a volume for the claim"]);

@@ -80,7 +80,10 @@ async fn everything_that_cdi_fills_is_in_the_status() {
     let left = one[0].seconds_left.unwrap();
     assert!((122..200).contains(&left), "{left}");
     let none = cluster.list_status(Some(&target("dv/none"))).await.unwrap_err();
-    assert_eq!(none.to_string(), "dv/none not found in namespace status: check the name and --namespace");
+    assert_eq!(
+        none.to_string(),
+        "dv/none not found in namespace status: check the name and --namespace"
+    );
     let names = cluster.list_targets().await;
     let names: Vec<_> = names.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["dv/one", "pvc/data-of-others", "pvc/one", "pvc/prime-1", "pvc/two"]);

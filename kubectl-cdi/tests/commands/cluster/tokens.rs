@@ -38,5 +38,8 @@ async fn an_unavailable_token_api_is_reported() {
     let error = cluster.request_token("disk").await.unwrap_err();
     assert!(error.may_pass(), "{error:?}");
     let said = error.to_string();
-    assert!(said.starts_with(&format!("the API server at {} cannot answer now: ", api.address())), "{said}");
+    assert!(
+        said.starts_with(&format!("the API server at {} cannot answer now: ", api.address())),
+        "{said}"
+    );
 }

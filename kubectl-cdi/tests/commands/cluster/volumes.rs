@@ -36,7 +36,8 @@ async fn a_volume_is_created_as_described_and_can_be_deleted() {
         assert!(cluster.find_target(&target(text)).await.unwrap().has_target(&target(text)));
         cluster.remove_volume(&target(text), &uid).await.unwrap();
         // The API server keeps a deleted claim until a controller confirms that no pod uses it.
-        let gone = cluster.find_target(&target(text)).await.unwrap().takes_upload(&target(text), false);
+        let gone =
+            cluster.find_target(&target(text)).await.unwrap().takes_upload(&target(text), false);
         assert!(matches!(gone, Err(ClusterError::Gone(_))), "{gone:?}");
     }
 }
@@ -65,7 +66,8 @@ async fn an_exceeded_quota_is_reported_in_the_words_of_the_cluster() {
     });
     let made = api().create("/api/v1/namespaces/quota/resourcequotas", &quota);
     // The controller of quotas does this after it has counted.
-    let status = json!({"status": {"hard": made["spec"]["hard"], "used": {"requests.storage": "0"}}});
+    let status =
+        json!({"status": {"hard": made["spec"]["hard"], "used": {"requests.storage": "0"}}});
     api().patch("/api/v1/namespaces/quota/resourcequotas/small/status", &status);
     let mut number = 0;
     let error = loop {

@@ -148,7 +148,11 @@ async fn the_pod_of_a_populators_claim_is_watched() {
     let cluster = administrator(namespace).await;
     cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     api().create_pvc(namespace, "disk", &[("storage.populator.pvcPrime", "prime-1")]);
-    api().create_upload_pvc(namespace, "prime-1", &[("storage.uploadPodName", "cdi-upload-prime-1")]);
+    api().create_upload_pvc(
+        namespace,
+        "prime-1",
+        &[("storage.uploadPodName", "cdi-upload-prime-1")],
+    );
     api().bind_pvc(namespace, "prime-1", "1Gi");
     let sentence = "waiting for the pod to be ready";
     create_pod(namespace, "cdi-upload-prime-1");
@@ -165,7 +169,11 @@ async fn a_missing_first_consumer_is_reported() {
     // For a claim only an event reports that, with any kind of class.
     cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
     let about = ("PersistentVolumeClaim", "disk");
-    let waits = ("Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
+    let waits = (
+        "Normal",
+        "WaitForFirstConsumer",
+        "waiting for first consumer to be created before binding",
+    );
     record(namespace, about, waits, "2026-01-01T00:00:00Z");
     let sentence = "pvc/disk waits for its first consumer: start the VM, or give --force-bind";
     assert!(table().await.contains(sentence), "{}", table().await);
@@ -185,7 +193,8 @@ async fn a_missing_first_consumer_is_reported() {
         cluster.create_volume(&wanted(&dv.to_string())).await.unwrap();
         api().create_pvc(namespace, name, &[]);
         api().set_data_volume_status(namespace, name, &json!({"phase": phase}));
-        let sentence = format!("{dv} waits for its first consumer: start the VM, or give --force-bind");
+        let sentence =
+            format!("{dv} waits for its first consumer: start the VM, or give --force-bind");
         assert!(table().await.contains(&sentence), "{}", table().await);
         let mut import_said = false;
         let followed = cluster.follow_import(&dv, Duration::from_millis(10), |progress| {
@@ -193,7 +202,8 @@ async fn a_missing_first_consumer_is_reported() {
         });
         assert!(matches!(followed.await, Err(ClusterError::TimedOut { .. })));
         assert!(import_said, "{sentence}");
-        let mut ready = || api().set_data_volume_status(namespace, name, &json!({"phase": "UploadReady"}));
+        let mut ready =
+            || api().set_data_volume_status(namespace, name, &json!({"phase": "UploadReady"}));
         wait(&cluster, &dv, &mut [(&sentence, &mut ready)]).await.unwrap();
     }
 }
@@ -252,11 +262,22 @@ async fn a_wait_ends_with_its_reason() {
          dv/disk"
     );
     let quota = json!({"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: q"});
-    api().set_data_volume_status(namespace, "disk", &json!({"phase": "Pending", "conditions": [quota]}));
+    api().set_data_volume_status(
+        namespace,
+        "disk",
+        &json!({"phase": "Pending", "conditions": [quota]}),
+    );
     let error = wait().await.unwrap_err();
-    assert!(matches!(&error, ClusterError::Quota(words) if words == "exceeded quota: q"), "{error}");
+    assert!(
+        matches!(&error, ClusterError::Quota(words) if words == "exceeded quota: q"),
+        "{error}"
+    );
     assert_eq!(error.exit_reason().exit_code(), 5);
-    api().set_data_volume_status(namespace, "disk", &json!({"phase": "Succeeded", "conditions": null}));
+    api().set_data_volume_status(
+        namespace,
+        "disk",
+        &json!({"phase": "Succeeded", "conditions": null}),
+    );
     assert!(matches!(wait().await, Err(ClusterError::Filled(_))));
 }
 

@@ -47,14 +47,37 @@ fn endless_lists_are_ended() {
     let cases: [(&str, Page, Duration, &str); 5] = [
         (
             "large objects",
-            |n| page(&many(r#"{"metadata": {"name": "x"}, "a": [{"":0},{"":0},{"":0},{"":0}]}"#, 40_000), n),
+            |n| {
+                page(
+                    &many(
+                        r#"{"metadata": {"name": "x"}, "a": [{"":0},{"":0},{"":0},{"":0}]}"#,
+                        40_000,
+                    ),
+                    n,
+                )
+            },
             Duration::ZERO,
             "objects that take more than 201326592 bytes of memory",
         ),
-        ("many objects", |n| page(&many("{}", 10_000), n), Duration::ZERO, "more than 50000 objects"),
+        (
+            "many objects",
+            |n| page(&many("{}", 10_000), n),
+            Duration::ZERO,
+            "more than 50000 objects",
+        ),
         ("empty pages", |n| page("", n), Duration::ZERO, "more than 1000 pages"),
-        ("the same page", |_| page(&many("{}", 10), 7), Duration::ZERO, "the same page again and again"),
-        ("slow pages", |n| page("{}", n), Duration::from_secs(9), "a list that does not end within 60 s"),
+        (
+            "the same page",
+            |_| page(&many("{}", 10), 7),
+            Duration::ZERO,
+            "the same page again and again",
+        ),
+        (
+            "slow pages",
+            |n| page("{}", n),
+            Duration::from_secs(9),
+            "a list that does not end within 60 s",
+        ),
     ];
     check_all(cases.map(|case| case.0), |name| {
         let case = cases.iter().find(|case| case.0 == *name).or_fail(name);
@@ -119,9 +142,10 @@ fn an_upload_stays_within_its_cgroup() {
     let bombs = bombs::all();
     let huge = bombs.iter().find(|bomb| bomb.name == "a map alone").or_fail("a bomb");
     let harmless = std::fs::read(laptop.path("image")).unwrap();
-    for (image, sentence) in
-        [(huge.bytes.as_slice(), " bytes of memory"), (&harmless, "the upload server rejected the image: ")]
-    {
+    for (image, sentence) in [
+        (huge.bytes.as_slice(), " bytes of memory"),
+        (&harmless, "the upload server rejected the image: "),
+    ] {
         let mut file = std::fs::File::create(laptop.path("image")).unwrap();
         file.write_all(image).unwrap();
         file.sync_all().unwrap();

@@ -77,10 +77,12 @@ type Make = fn(&Laptop);
 fn other_things_in_the_place_of_a_ledger_are_not_touched() {
     let places: [(&str, Make); 4] = [
         ("a link to a file", |laptop| {
-            symlink(laptop.path("home/.bashrc.d/x.upload"), laptop.ledgers().join(NAME)).or_fail("a link");
+            symlink(laptop.path("home/.bashrc.d/x.upload"), laptop.ledgers().join(NAME))
+                .or_fail("a link");
         }),
         ("a link to nothing", |laptop| {
-            symlink(laptop.path("home/.bashrc.d/new"), laptop.ledgers().join(NAME)).or_fail("a link");
+            symlink(laptop.path("home/.bashrc.d/new"), laptop.ledgers().join(NAME))
+                .or_fail("a link");
         }),
         ("a FIFO", make_fifo),
         ("a folder", |laptop| fs::create_dir(laptop.ledgers().join(NAME)).or_fail("a folder")),

@@ -54,7 +54,8 @@ impl Cluster {
     }
 
     fn answer(&self, request: &Request, proxy_url: &str) -> Reply {
-        let config = json!({"status": {"uploadProxyURL": self.proxy_url.as_deref().unwrap_or(proxy_url)}});
+        let config =
+            json!({"status": {"uploadProxyURL": self.proxy_url.as_deref().unwrap_or(proxy_url)}});
         let claim = "/api/v1/namespaces/default/persistentvolumeclaims/disk";
         let object = match (request.method.as_str(), request.path()) {
             ("GET", "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config") => config,
@@ -84,7 +85,10 @@ impl Laptop {
         })
     }
 
-    fn with_proxy(cluster: Cluster, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+    fn with_proxy(
+        cluster: Cluster,
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let authority = Authority::new().or_fail("an authority");
         let tls = authority.server_config().or_fail("TLS");
         let proxy = Adversary::start_tls(move |request, _| answer(request), tls);
@@ -149,7 +153,10 @@ impl Laptop {
                 if path == self.ledgers() {
                     continue;
                 }
-                files.insert(path.clone(), kind.is_file().then(|| fs::read(&path).or_fail(path.display())));
+                files.insert(
+                    path.clone(),
+                    kind.is_file().then(|| fs::read(&path).or_fail(path.display())),
+                );
                 if kind.is_dir() {
                     folders.push(path);
                 }

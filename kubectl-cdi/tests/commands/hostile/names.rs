@@ -6,7 +6,8 @@ use testkit::cases::check_all;
 use crate::hostile::{Cluster, Laptop, UPLOADS};
 
 /// Texts that would lead elsewhere as part of a path.
-const ELSEWHERE: [&str; 6] = ["../../../secrets/x", "a/b/c", "x?watch=true", "..", "", "a%2f..%2fb"];
+const ELSEWHERE: [&str; 6] =
+    ["../../../secrets/x", "a/b/c", "x?watch=true", "..", "", "a%2f..%2fb"];
 
 #[test]
 fn a_uid_is_never_used_as_a_path() {
@@ -52,7 +53,8 @@ fn a_location_must_be_a_path_of_plain_letters() {
         &long,
     ];
     check_all(locations, |location| {
-        let laptop = Laptop::new(Cluster { location: (*location).to_owned(), ..Cluster::harmless() });
+        let laptop =
+            Laptop::new(Cluster { location: (*location).to_owned(), ..Cluster::harmless() });
         let before = laptop.files();
         let finished = laptop.upload("5s").run();
         assert!(laptop.files() == before, "something was changed");
@@ -101,7 +103,8 @@ fn names_lead_to_no_other_object() {
 
 #[test]
 fn a_token_cannot_inject_a_command() {
-    for token in ["a'; touch PWNED; '", "a\nb", "$(touch PWNED)", "a b", "\u{202e}", "a\u{1b}[31m"] {
+    for token in ["a'; touch PWNED; '", "a\nb", "$(touch PWNED)", "a b", "\u{202e}", "a\u{1b}[31m"]
+    {
         let laptop = Laptop::new(Cluster { token: json!(token), ..Cluster::harmless() });
         for program in [laptop.program("token pvc/disk"), laptop.upload("5s")] {
             let finished = program.run();
@@ -127,7 +130,8 @@ fn the_url_of_a_proxy_cannot_inject_a_command() {
         "https://example.org/#a",
         "file:///etc/passwd",
     ] {
-        let laptop = Laptop::new(Cluster { proxy_url: Some(url.to_owned()), ..Cluster::harmless() });
+        let laptop =
+            Laptop::new(Cluster { proxy_url: Some(url.to_owned()), ..Cluster::harmless() });
         for program in [laptop.program("token pvc/disk"), laptop.upload("5s")] {
             let finished = program.run();
             finished.assert_failure(7, "CDIConfig says that the upload proxy is at ");

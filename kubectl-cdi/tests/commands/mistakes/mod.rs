@@ -53,7 +53,8 @@ fn scene() -> (Surroundings, MistakeScene) {
     let servers = ["http", "https"].map(|name| {
         let place = folder.path().join(name);
         std::fs::create_dir(&place).or_fail(name);
-        std::fs::write(place.join("server.crt"), &identity.certificate_pem).or_fail("a certificate");
+        std::fs::write(place.join("server.crt"), &identity.certificate_pem)
+            .or_fail("a certificate");
         std::fs::write(place.join("server.key"), identity.key_pem()).or_fail("a key");
         std::fs::write(place.join("empty"), "").or_fail("a file");
         std::fs::write(place.join("raw"), disk::content(1, MIB)).or_fail("a file");
@@ -122,9 +123,11 @@ fn write_files(folder: &Path) {
     let words = ["create", "-q", "-f", "qcow2"].map(AsRef::as_ref);
     tools::run("qemu-img", words.into_iter().chain([qcow2.as_os_str(), "1M".as_ref()]));
     let child = folder.join("child.qcow2");
-    let words = ["create", "-q", "-f", "qcow2", "-u", "-F", "raw", "-b", "/etc/base.img"].map(AsRef::as_ref);
+    let words = ["create", "-q", "-f", "qcow2", "-u", "-F", "raw", "-b", "/etc/base.img"]
+        .map(AsRef::as_ref);
     tools::run("qemu-img", words.into_iter().chain([child.as_os_str(), "1M".as_ref()]));
     let fifo = folder.join("fifo");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).or_fail("a pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0)
+        .or_fail("a pipe");
 }

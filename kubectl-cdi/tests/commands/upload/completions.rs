@@ -39,7 +39,10 @@ fn shells_and_kubectl_complete_the_names_of_volumes() {
         assert_completion(BINARY, words, expected);
     }
     // Readline completes what follows the equals sign.
-    assert_eq!(Shell::Bash.candidates(Path::new(BINARY), &["upload", "a.raw", "--dry-run="]), ["client"]);
+    assert_eq!(
+        Shell::Bash.candidates(Path::new(BINARY), &["upload", "a.raw", "--dry-run="]),
+        ["client"]
+    );
 
     // kubectl runs a program of this name with the words after `kubectl cdi`.
     let folder = tempfile::tempdir().or_fail("a folder");
@@ -60,7 +63,8 @@ fn shells_and_kubectl_complete_the_names_of_volumes() {
 
 #[test]
 fn without_a_cluster_a_completion_is_silent() {
-    let asked = Program::new(BINARY).args(["complete", "status", "--kubeconfig", "/nowhere", ""]).run();
+    let asked =
+        Program::new(BINARY).args(["complete", "status", "--kubeconfig", "/nowhere", ""]).run();
     asked.assert_success("a completion");
     assert_eq!((asked.stdout.as_str(), asked.stderr.as_str()), (":4\n", ""));
 }

@@ -49,8 +49,10 @@ impl Person {
                 rights.push((group, resource, verbs));
             }
         }
-        let rights: Vec<Right<'_>> =
-            rights.iter().map(|(group, resource, verbs)| (*group, *resource, verbs.as_slice())).collect();
+        let rights: Vec<Right<'_>> = rights
+            .iter()
+            .map(|(group, resource, verbs)| (*group, *resource, verbs.as_slice()))
+            .collect();
         let cluster = &api().cluster;
         Self::new(cluster, space, cluster.user(space, &rights))
     }
@@ -130,7 +132,8 @@ fn nowhere() -> String {
 
 #[test]
 fn a_missing_right_is_named() {
-    let upload_into_ready = format!("upload IMAGE pvc/ready --no-create --uploadproxy-url {}", nowhere());
+    let upload_into_ready =
+        format!("upload IMAGE pvc/ready --no-create --uploadproxy-url {}", nowhere());
     for (number, (verb, resource, lines)) in [
         (
             "create",
@@ -141,14 +144,22 @@ fn a_missing_right_is_named() {
             "get",
             DATA_VOLUMES,
             // The first one creates the DataVolume, and deletes it again.
-            &["upload IMAGE PROXY dv/disk", "upload IMAGE PROXY dv/disk --no-create", "status dv/disk"],
+            &[
+                "upload IMAGE PROXY dv/disk",
+                "upload IMAGE PROXY dv/disk --no-create",
+                "status dv/disk",
+            ],
         ),
         ("list", DATA_VOLUMES, &["status"]),
         ("create", CLAIMS, &["upload IMAGE PROXY pvc/disk"]),
         (
             "get",
             CLAIMS,
-            &["upload IMAGE PROXY pvc/disk --no-create", "upload IMAGE PROXY dv/disk", "status pvc/disk"],
+            &[
+                "upload IMAGE PROXY pvc/disk --no-create",
+                "upload IMAGE PROXY dv/disk",
+                "status pvc/disk",
+            ],
         ),
         ("list", CLAIMS, &["status"]),
         ("create", TOKENS, &["token pvc/ready", &upload_into_ready]),
@@ -172,7 +183,8 @@ fn a_missing_right_is_named() {
 fn a_volume_that_may_not_be_deleted_again_is_reported() {
     let person = Person::without("undeletable", &[("get", DATA_VOLUMES), ("delete", DATA_VOLUMES)]);
     let finished = person.program("upload IMAGE PROXY dv/disk").run();
-    finished.assert_failure(7, "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable");
+    finished
+        .assert_failure(7, "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable");
     let stays = "dv/disk, which was created for this upload, is still there: you may not delete datavolumes.cdi.kubevirt.io";
     assert!(finished.stderr.contains(stays), "{}", finished.stderr);
     assert_eq!(person.volumes(), ["dv/disk"]);
@@ -185,7 +197,10 @@ fn everything_works_without_rights_on_pods_and_events() {
     let finished = person.program("status").run();
     finished.assert_success("the status");
     assert!(finished.stdout.contains("pvc/ready  Running"), "{}", finished.stdout);
-    person.program("token pvc/ready").run().assert_failure(7, "an external address of its upload proxy");
+    person
+        .program("token pvc/ready")
+        .run()
+        .assert_failure(7, "an external address of its upload proxy");
 }
 
 #[test]
@@ -214,7 +229,8 @@ fn a_cluster_without_cdi_is_recognised() {
     // With CDI, whose configuration only the administrator may read here.
     bare.install_data_volumes();
     let person = Person::new(bare, "bare", rightless);
-    let sentence = "you may not get cdiconfigs.cdi.kubevirt.io in the cluster: ask an administrator";
+    let sentence =
+        "you may not get cdiconfigs.cdi.kubevirt.io in the cluster: ask an administrator";
     person.fails("upload IMAGE PROXY pvc/disk", 7, sentence);
 }
 
@@ -230,10 +246,12 @@ fn an_exceeded_quota_is_reported_in_the_words_of_the_cluster() {
     });
     let made = person.cluster.create(quotas, &quota);
     // The controller of quotas does this after it has counted.
-    let status = json!({"status": {"hard": made["spec"]["hard"], "used": {"requests.storage": "0"}}});
+    let status =
+        json!({"status": {"hard": made["spec"]["hard"], "used": {"requests.storage": "0"}}});
     person.cluster.patch(&format!("{quotas}/small/status"), &status);
     // A new quota takes effect in the API server after a moment.
-    let line = |number| format!("import https://example.org/a pvc/early-{number} --size 1Gi --no-wait");
+    let line =
+        |number| format!("import https://example.org/a pvc/early-{number} --size 1Gi --no-wait");
     (0..1000).find(|number| person.program(&line(*number)).run().code() != 0);
     let words = "exceeded quota: small, requested: requests.storage=1Gi, used: requests.storage=0, limited: requests.storage=512Mi";
     let finished = person.fails("upload IMAGE PROXY pvc/disk --size 1Gi", 5, words);
@@ -252,7 +270,12 @@ fn a_quota_that_cdi_exceeds_ends_the_wait() {
     ]});
     person.cluster.set_data_volume_status(&person.space, "disk", &full);
     let finished = running.wait();
-    person.failed(&finished, 5, "the quota of the namespace is exceeded: exceeded quota: small", &[]);
+    person.failed(
+        &finished,
+        5,
+        "the quota of the namespace is exceeded: exceeded quota: small",
+        &[],
+    );
 }
 
 #[test]
@@ -264,10 +287,10 @@ fn for_an_unreachable_proxy_the_error_names_ways_to_expose_it() {
         let line = format!("upload IMAGE {target} --uploadproxy-url {url} --timeout 2s");
         let sentence = format!("the upload proxy at {url} was not reached for 2 s: ");
         let finished = person.fails(&line, 7, &sentence);
-        let ways =
-            "Use an Ingress, a Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`";
+        let ways = "Use an Ingress, a Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`";
         assert!(finished.stderr.contains(ways), "{}", finished.stderr);
-        let removed = finished.stderr.contains("dv/disk, which was created for this upload, was deleted");
+        let removed =
+            finished.stderr.contains("dv/disk, which was created for this upload, was deleted");
         assert_eq!(removed, target == "dv/disk", "{}", finished.stderr);
     }
 }
@@ -277,8 +300,11 @@ fn for_an_unknown_proxy_the_error_names_ways_to_expose_it() {
     let person = Person::administrator("no-proxy");
     person.ready_claim("disk");
     for line in ["upload IMAGE dv/disk", "upload IMAGE pvc/disk --no-create", "token pvc/disk"] {
-        let finished =
-            person.fails(line, 7, "the cluster does not publish an external address of its upload proxy");
+        let finished = person.fails(
+            line,
+            7,
+            "the cluster does not publish an external address of its upload proxy",
+        );
         for way in [
             "an Ingress or a Route for the service cdi-uploadproxy",
             "`kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`",

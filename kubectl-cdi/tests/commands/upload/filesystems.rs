@@ -70,7 +70,10 @@ fn usable(folder: &Path, bytes: u64, mkfs: &[&str], disk: u64) -> u64 {
     drop(file);
     tools::unmount(&place);
     let usable = volume.f_bavail * volume.f_frsize;
-    assert!(usable >= disk, "{mkfs:?}: of {bytes} bytes {usable} are usable, and the disk has {disk}");
+    assert!(
+        usable >= disk,
+        "{mkfs:?}: of {bytes} bytes {usable} are usable, and the disk has {disk}"
+    );
     allocated.or_fail(format!("{mkfs:?}: a file of {disk} bytes on a volume of {bytes}"));
     usable
 }
@@ -97,9 +100,11 @@ fn a_new_volume_has_space_for_its_disk_on_ext4_and_xfs() {
         {
             let requested = requested(&image, target, class);
             let claim = if target == "dv/a" { inflated(requested) } else { requested };
-            let mut line = format!("disk {disk} {target} {class}: requested {requested}, claim {claim}");
+            let mut line =
+                format!("disk {disk} {target} {class}: requested {requested}, claim {claim}");
             if class == "unknown" {
-                let usable = usable(folder.path(), claim, &["mkfs.ext4", "-q", "-F", "-m", "0"], disk);
+                let usable =
+                    usable(folder.path(), claim, &["mkfs.ext4", "-q", "-F", "-m", "0"], disk);
                 line += &format!(", ext4 {usable}");
             }
             if class == "on-xfs" || claim >= XFS_MIN_BYTES {

@@ -42,7 +42,8 @@ fn origin(change: impl FnOnce(&mut Script), body: Vec<u8>) -> Origin {
 fn qcow2(folder: &Path, options: &[&str]) -> Vec<u8> {
     let path = folder.join("image.qcow2");
     let words = [&["create", "-q", "-f", "qcow2"], options].concat();
-    let words = words.into_iter().map(Into::into).chain([path.clone().into_os_string(), "64M".into()]);
+    let words =
+        words.into_iter().map(Into::into).chain([path.clone().into_os_string(), "64M".into()]);
     tools::run("qemu-img", words);
     std::fs::read(path).or_fail("an image")
 }
@@ -106,7 +107,10 @@ fn a_missing_image_is_reported_without_asking_for_its_size() {
     let finished = import(&missing.url("/disk"));
     finished.assert_failure(3, "image not found: ");
     let said = &finished.stderr;
-    assert!(said.contains("404") && said.contains("; check the URL") && !said.contains("--size"), "{said}");
+    assert!(
+        said.contains("404") && said.contains("; check the URL") && !said.contains("--size"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -137,7 +141,15 @@ fn after_an_interrupt_the_user_learns_that_the_import_continues() {
     let cluster = &api().cluster;
     let kubeconfig = cluster.administrator();
     let running = Program::new(BINARY)
-        .args(["import", "https://example.org/d", "dv/followed", "--size", "1Gi", "--progress", "plain"])
+        .args([
+            "import",
+            "https://example.org/d",
+            "dv/followed",
+            "--size",
+            "1Gi",
+            "--progress",
+            "plain",
+        ])
         .args(["--namespace", NAMESPACE, "--kubeconfig"])
         .arg(&kubeconfig)
         .start();
@@ -156,7 +168,14 @@ fn after_an_interrupt_the_user_learns_that_the_import_continues() {
 
     // For the progress bar and for programs, the percentage is converted to bytes.
     let running = Program::new(BINARY)
-        .args(["import", "https://example.org/d", "dv/followed", "--no-create", "--progress", "json"])
+        .args([
+            "import",
+            "https://example.org/d",
+            "dv/followed",
+            "--no-create",
+            "--progress",
+            "json",
+        ])
         .args(["--timeout", "3s", "--namespace", NAMESPACE, "--kubeconfig"])
         .arg(&kubeconfig)
         .run();

@@ -73,9 +73,11 @@ impl Scene {
         let ready = [("storage.pod.ready", "true")];
         api.cluster.create_upload_pvc(NAMESPACE, &claim, &ready);
         let proxy = UploadProxy::new(&beside(BINARY, "cdi-uploadproxy"));
-        std::fs::write(proxy.path("token.pub"), api.tokens.key().public_pem()).or_fail("the key of tokens");
+        std::fs::write(proxy.path("token.pub"), api.tokens.key().public_pem())
+            .or_fail("the key of tokens");
         let names = ["127.0.0.1".to_owned()];
-        let pod = UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), proxy.cluster(), &names);
+        let pod =
+            UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), proxy.cluster(), &names);
         let pod = change(pod);
         let upload_server = pod.start();
         let proxy = proxy.route(&claim, upload_server.address());
@@ -124,10 +126,15 @@ impl Scene {
 
     /// Like [`Scene::upload`], with this timeout.
     fn upload_for(&self, image: &Path, timeout: &str) -> Program {
-        self.program(&["upload", &image.to_string_lossy(), &format!("pvc/{}", self.claim), "--no-create"])
-            .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
-            .arg(self.proxy.path("front-ca.crt"))
-            .args(["--progress", "json", "--timeout", timeout])
+        self.program(&[
+            "upload",
+            &image.to_string_lossy(),
+            &format!("pvc/{}", self.claim),
+            "--no-create",
+        ])
+        .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
+        .arg(self.proxy.path("front-ca.crt"))
+        .args(["--progress", "json", "--timeout", timeout])
     }
 
     fn program(&self, words: &[&str]) -> Program {

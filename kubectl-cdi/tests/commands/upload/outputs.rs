@@ -37,11 +37,15 @@ fn a_token_is_printed_in_forms_for_programs() {
     let flags = ["--uploadproxy-url", &url, "--cacert", &ca];
     let all = print(&flags);
     let command = print(&[&flags[..], &["-o", "curl"]].concat());
-    assert!(command.starts_with("curl --fail-with-body") && command.lines().count() == 1, "{command}");
+    assert!(
+        command.starts_with("curl --fail-with-body") && command.lines().count() == 1,
+        "{command}"
+    );
     assert!(all.contains("\n# Valid for five minutes:\ncurl --fail-with-body"), "{all}");
     let content = disk::content(3, 1 << 20);
     let image = scene.image(&content).to_string_lossy().into_owned();
-    let curl = Program::new("sh").args(["-c", &command.replace("IMAGE", &image)]).timeout(PATIENCE).run();
+    let curl =
+        Program::new("sh").args(["-c", &command.replace("IMAGE", &image)]).timeout(PATIENCE).run();
     curl.assert_success(&command);
     scene.upload_server.wait().assert_success("the upload server");
     assert!(std::fs::read(scene.pod.disk()).or_fail("the disk") == content, "the disk differs");
@@ -62,7 +66,11 @@ fn the_status_is_printed_in_forms_for_programs() {
     let cluster = &api().cluster;
     for space in ["shown-1", "shown-2"] {
         cluster.create_namespace(space);
-        cluster.create_data_volume(space, "disk", &json!({"http": {"url": "https://example.org/d"}}));
+        cluster.create_data_volume(
+            space,
+            "disk",
+            &json!({"http": {"url": "https://example.org/d"}}),
+        );
     }
     let running = json!({
         "phase": "ImportInProgress", "progress": "45.20%",
@@ -79,7 +87,10 @@ fn the_status_is_printed_in_forms_for_programs() {
     assert_eq!((&row["namespace"], &row["target"]), (&json!("shown-2"), &json!("dv/disk")));
     assert_eq!((&row["source"], &row["percent"]), (&json!("http"), &json!(45.2)));
     assert_eq!(row["message"], "Pod is running");
-    assert!(row["seconds_left"].as_u64().is_some() && row["age_seconds"].as_u64().is_some(), "{row}");
+    assert!(
+        row["seconds_left"].as_u64().is_some() && row["age_seconds"].as_u64().is_some(),
+        "{row}"
+    );
 
     let finished = status(&["-A"]).run();
     finished.assert_success("a status of all");
@@ -105,8 +116,11 @@ fn a_watched_status_is_printed_at_each_change() {
     let output = tempfile::NamedTempFile::new().or_fail("a file");
     let path = output.path().to_string_lossy().into_owned();
     let line = format!("exec \"$0\" status -w -o json -n {space} --kubeconfig \"$1\" >{path}");
-    let watching =
-        Program::new("sh").args(["-c", &line, BINARY]).arg(cluster.administrator()).timeout(PATIENCE).start();
+    let watching = Program::new("sh")
+        .args(["-c", &line, BINARY])
+        .arg(cluster.administrator())
+        .timeout(PATIENCE)
+        .start();
     let states = || {
         let printed = std::fs::read_to_string(&path).or_fail("the output");
         let complete = printed.lines().filter(|line| line.ends_with(']'));
@@ -121,7 +135,11 @@ fn a_watched_status_is_printed_at_each_change() {
     // Nothing may be printed while nothing changes.
     std::thread::sleep(std::time::Duration::from_secs(5));
     assert_eq!(states().len(), 1);
-    cluster.set_data_volume_status(space, "disk", &json!({"phase": "Succeeded", "progress": "100.0%"}));
+    cluster.set_data_volume_status(
+        space,
+        "disk",
+        &json!({"phase": "Succeeded", "progress": "100.0%"}),
+    );
     wait_for(2);
     watching.signal(Signal::INT);
     watching.wait().assert_failure(130, "stopped by SIGINT");

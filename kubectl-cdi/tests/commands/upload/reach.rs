@@ -70,7 +70,8 @@ fn a_dry_run_needs_no_cluster() {
             assert!(finished.stdout.contains("- ReadWriteMany"), "{}", finished.stdout);
         }
     }
-    for (kubeconfig, reason) in [("config", "cannot be reached"), ("none", "cannot find a cluster")] {
+    for (kubeconfig, reason) in [("config", "cannot be reached"), ("none", "cannot find a cluster")]
+    {
         let line = format!(
             "upload IMAGE dv/shown --dry-run client --kubeconfig {}",
             laptop.path(kubeconfig).display()
@@ -83,14 +84,20 @@ fn a_dry_run_needs_no_cluster() {
         assert!(said.contains(warning) && said.contains(reason), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
-    laptop.run("upload IMAGE dv/a --no-create --dry-run client").assert_failure(2, "cannot be used with");
+    laptop
+        .run("upload IMAGE dv/a --no-create --dry-run client")
+        .assert_failure(2, "cannot be used with");
 }
 
 #[test]
 fn a_cluster_that_does_not_run_is_reported_in_one_line() {
     let laptop = Laptop::alone();
-    for line in ["status", "token dv/a", "upload IMAGE dv/a", "import https://example.org/a dv/a --size 1Gi"]
-    {
+    for line in [
+        "status",
+        "token dv/a",
+        "upload IMAGE dv/a",
+        "import https://example.org/a dv/a --size 1Gi",
+    ] {
         let finished = laptop.run(line);
         finished.assert_failure(7, " cannot be reached: Connection refused");
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
@@ -132,10 +139,17 @@ fn impossible_commands_are_refused_before_the_cluster_is_contacted() {
     let laptop = Laptop::alone();
     let qcow2 = laptop.path("disk.qcow2");
     let words = ["create", "-q", "-f", "qcow2"].map(Into::into);
-    testkit::tools::run("qemu-img", words.into_iter().chain([qcow2.clone().into_os_string(), "8M".into()]));
+    testkit::tools::run(
+        "qemu-img",
+        words.into_iter().chain([qcow2.clone().into_os_string(), "8M".into()]),
+    );
     let archive = format!("upload {} dv/a --archive --size 1Gi", qcow2.display());
     for (line, code, sentence) in [
-        ("upload https://example.org/d.img dv/a", 2, "kubectl cdi import https://example.org/d.img TARGET"),
+        (
+            "upload https://example.org/d.img dv/a",
+            2,
+            "kubectl cdi import https://example.org/d.img TARGET",
+        ),
         ("upload - dv/a", 2, "an upload from standard input is not supported"),
         (&archive, 4, "is not a tar archive but an image in qcow2 format: leave out --archive"),
         (

@@ -61,7 +61,8 @@ fn a_claim_that_is_too_small_or_filled_is_refused_before_any_byte_is_sent() {
     let image = scene.folder.path().join("large");
     std::fs::File::create(&image).unwrap().set_len(2 << 30).unwrap();
     let finished = scene.upload(&image).run();
-    finished.assert_failure(5, "the disk has 2147483648 bytes, and of the volume's 1073741824 bytes ");
+    finished
+        .assert_failure(5, "the disk has 2147483648 bytes, and of the volume's 1073741824 bytes ");
     let succeeded = Some("Succeeded");
     api().cluster.annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
     let finished = scene.upload(&scene.image(&[0; 512])).run();
@@ -75,13 +76,21 @@ fn a_proxy_with_an_unknown_certificate_gets_no_token() {
     let url = scene.wire.url();
     let target = format!("pvc/{}", scene.claim);
     let image = scene.image(&disk::content(1, 1 << 20));
-    let words = ["upload", &image.to_string_lossy(), &target, "--no-create", "--uploadproxy-url", &url];
+    let words =
+        ["upload", &image.to_string_lossy(), &target, "--no-create", "--uploadproxy-url", &url];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "is not trusted");
     assert!(finished.stderr.contains("--cacert"), "{}", finished.stderr);
     // This is found before a volume is created.
-    let words =
-        ["upload", &image.to_string_lossy(), "dv/untrusted", "--timeout", "2s", "--uploadproxy-url", &url];
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/untrusted",
+        "--timeout",
+        "2s",
+        "--uploadproxy-url",
+        &url,
+    ];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "is not trusted");
     assert!(!finished.stderr.contains("dv/untrusted"), "{}", finished.stderr);
@@ -106,7 +115,11 @@ fn a_volume_that_the_server_finds_too_small_is_deleted_and_a_larger_one_works() 
     );
     let removed = format!("{target}, which was created for this upload, was deleted");
     assert!(finished.stderr.contains(&removed), "{}", finished.stderr);
-    assert!(finished.stderr.contains("upload into a larger one, see --size"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("upload into a larger one, see --size"),
+        "{}",
+        finished.stderr
+    );
     // As the message advises.
     scene.restart_pod_with(&[("UPLOAD_IMAGE_SIZE", "8Mi")]);
     let running = upload(&scene, &["--size", "8Mi", "--progress", "json"]).start();
@@ -117,8 +130,16 @@ fn a_volume_that_the_server_finds_too_small_is_deleted_and_a_larger_one_works() 
 fn a_progress_line_is_not_repeated() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
-    let words =
-        ["upload", &image.to_string_lossy(), "dv/patient", "--timeout", "4s", "--progress", "plain", PROXY];
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/patient",
+        "--timeout",
+        "4s",
+        "--progress",
+        "plain",
+        PROXY,
+    ];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "waiting for CDI to create the claim");
     let line = "kubectl-cdi: waiting for CDI to create the claim\n";
@@ -129,7 +150,8 @@ fn a_progress_line_is_not_repeated() {
 fn no_token_is_given_for_a_missing_claim() {
     let scene = Scene::new();
     for target in ["pvc/none", "dv/none"] {
-        let sentence = format!("{target} not found in namespace {NAMESPACE}: check the name and --namespace");
+        let sentence =
+            format!("{target} not found in namespace {NAMESPACE}: check the name and --namespace");
         let finished = scene.program(&["token", target]).run();
         finished.assert_failure(7, &sentence);
         assert_eq!(finished.stdout, "");
@@ -183,7 +205,8 @@ fn the_size_of_a_compressed_disk_is_found_at_its_end() {
     let image = scene.image(&packed(5 << 20));
     let shown = |image: &Path| {
         let image = image.to_string_lossy();
-        let words = ["upload", &*image, "dv/packed", "--dry-run", "client", "--volume-mode", "Block"];
+        let words =
+            ["upload", &*image, "dv/packed", "--dry-run", "client", "--volume-mode", "Block"];
         scene.program(&words).run()
     };
     let finished = shown(&image);
@@ -233,11 +256,16 @@ fn a_wait_fits_the_terminal_and_leaves_nothing_on_it() {
     for (number, columns) in [80, 60, 40].into_iter().enumerate() {
         let target = format!("dv/terminal-{number}");
         let terminal = Terminal::open(columns);
-        let running =
-            scene.program(&["upload", &image.to_string_lossy(), &target, PROXY]).start_on(&terminal);
+        let running = scene
+            .program(&["upload", &image.to_string_lossy(), &target, PROXY])
+            .start_on(&terminal);
         // The waiting time is shown only if there is space for it.
-        let drawn = terminal.wait_for(if columns == 40 { "waiting for CDI to create" } else { " for 2 s" });
-        assert!(drawn.contains("  0 %  waiting for CDI") && drawn.lines().count() == 1, "{columns}: {drawn}");
+        let drawn =
+            terminal.wait_for(if columns == 40 { "waiting for CDI to create" } else { " for 2 s" });
+        assert!(
+            drawn.contains("  0 %  waiting for CDI") && drawn.lines().count() == 1,
+            "{columns}: {drawn}"
+        );
         terminal.type_interrupt();
         running.signal(Signal::INT);
         assert_eq!(running.wait().code(), 130);

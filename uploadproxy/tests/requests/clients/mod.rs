@@ -73,7 +73,8 @@ impl Pair {
         let file = file.to_str().or_fail("a path of ASCII");
         let args = args.iter().map(|arg| {
             let placeholder = arg.rfind('@').filter(|_| arg.contains("@@") || *arg == "@");
-            placeholder.map_or((*arg).to_owned(), |at| format!("{}{file}{}", &arg[..at], &arg[at + 1..]))
+            placeholder
+                .map_or((*arg).to_owned(), |at| format!("{}{file}{}", &arg[..at], &arg[at + 1..]))
         });
         let fixed = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "60"];
         let ca = self.proxy.path("front-ca.crt").to_string_lossy().into_owned();
@@ -105,7 +106,11 @@ impl fmt::Display for Case<'_> {
 }
 
 fn image(folder: &Path) -> Image {
-    let spec = Spec { compression: Compression::Zlib, virtual_size: 6 << 20, ..Spec::new(Content::Sparse) };
+    let spec = Spec {
+        compression: Compression::Zlib,
+        virtual_size: 6 << 20,
+        ..Spec::new(Content::Sparse)
+    };
     spec.build(folder, "image")
 }
 
@@ -129,7 +134,8 @@ fn uploads_by_curl_give_the_disk_that_qemu_img_reads() {
     }
     check_all(cases, |case| {
         let folder = tempfile::tempdir().or_fail("a folder");
-        let device = case.to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
+        let device =
+            case.to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
         let pair = Pair::with(
             |pod| match &device {
                 Some(device) => pod.block(device.path()),
@@ -155,7 +161,8 @@ fn archives_by_curl_are_unpacked_on_every_path() {
     std::fs::write(tree.join("a/b/file"), disk::content(1, 3_000_000)).unwrap();
     std::fs::write(tree.join("empty"), b"").unwrap();
     let archive = folder.path().join("tree.tar");
-    let words: [PathBuf; 5] = ["-C".into(), tree.clone(), "-cf".into(), archive.clone(), ".".into()];
+    let words: [PathBuf; 5] =
+        ["-C".into(), tree.clone(), "-cf".into(), archive.clone(), ".".into()];
     tools::run("tar", words);
     let zipped = folder.path().join("tree.tar.gz");
     let bytes = tools::filter("gzip", ["-c"], &std::fs::read(&archive).unwrap());
@@ -181,7 +188,8 @@ fn failures_of_the_upload_server_reach_the_client() {
     let request = request.header("Authorization", &pair.proxy.bearer(PVC));
     let response = pair.front.exchange(&request, &content);
     assert_eq!(response.status, 400, "{response:?}");
-    let sentence = "Saving stream failed: effective image size is larger than the reported available storage";
+    let sentence =
+        "Saving stream failed: effective image size is larger than the reported available storage";
     assert!(response.text().starts_with(sentence), "{response:?}");
 }
 

@@ -33,7 +33,9 @@ impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::JavaScript { is_deferred: false } => "tus-js-client",
-            Self::JavaScript { is_deferred: true } => "tus-js-client, which says the length at the end",
+            Self::JavaScript { is_deferred: true } => {
+                "tus-js-client, which says the length at the end"
+            }
             Self::Python => "tuspy",
         })
     }
@@ -48,7 +50,9 @@ impl Client {
             Self::JavaScript { .. } => {
                 Program::new(tools::find("node")).arg(scripts.join("upload.cjs")).arg(&installed)
             }
-            Self::Python => Program::new(installed.join("python/bin/python3")).arg(scripts.join("upload.py")),
+            Self::Python => {
+                Program::new(installed.join("python/bin/python3")).arg(scripts.join("upload.py"))
+            }
         };
         let program = program.arg(url).arg(pair.proxy.bearer(PVC)).arg(file);
         let program = match self {
@@ -56,7 +60,10 @@ impl Client {
             Self::JavaScript { is_deferred: false } | Self::Python => program,
         };
         let authority = pair.proxy.path("front-ca.crt");
-        program.env("NODE_EXTRA_CA_CERTS", &authority).env("REQUESTS_CA_BUNDLE", &authority).timeout(PATIENCE)
+        program
+            .env("NODE_EXTRA_CA_CERTS", &authority)
+            .env("REQUESTS_CA_BUNDLE", &authority)
+            .timeout(PATIENCE)
     }
 }
 
@@ -66,8 +73,11 @@ fn third_party_tus_clients_resume_after_a_cut() {
     let file = folder.path().join("disk.raw");
     let content = disk::content(3, LENGTH);
     std::fs::write(&file, &content).unwrap();
-    let clients =
-        [Client::JavaScript { is_deferred: false }, Client::JavaScript { is_deferred: true }, Client::Python];
+    let clients = [
+        Client::JavaScript { is_deferred: false },
+        Client::JavaScript { is_deferred: true },
+        Client::Python,
+    ];
     check_all(clients, |client| {
         let pair = Pair::throttled(RATE);
         let relay = Relay::start(pair.front.address());

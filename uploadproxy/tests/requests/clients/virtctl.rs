@@ -42,7 +42,9 @@ impl Virtctl<'_> {
             }
             match self.attempt(&token, image) {
                 Ok((200, _)) => return Ok(()),
-                Ok((401, body)) if attempt == 0 => return Err(format!("authentication failed: {body}")),
+                Ok((401, body)) if attempt == 0 => {
+                    return Err(format!("authentication failed: {body}"));
+                }
                 Ok((401, _)) if refreshes < REFRESHES => {
                     refreshes += 1;
                     token = (self.token)();
@@ -136,7 +138,8 @@ fn virtctl_retries_failed_uploads_from_the_first_byte() {
     virtctl.upload(&content).or_fail("virtctl");
     let seen = front.upstream.seen();
     let lines: Vec<_> = seen.iter().map(|seen| seen.request_line()).collect();
-    let (head, post) = ("HEAD /v1beta1/upload-async HTTP/1.1", "POST /v1beta1/upload-async HTTP/1.1");
+    let (head, post) =
+        ("HEAD /v1beta1/upload-async HTTP/1.1", "POST /v1beta1/upload-async HTTP/1.1");
     let sync = "POST /v1beta1/upload HTTP/1.1";
     assert_eq!(lines, [head, post, head, post, head, sync, head, post]);
     let last = seen.last().unwrap();
@@ -146,7 +149,8 @@ fn virtctl_retries_failed_uploads_from_the_first_byte() {
 
 #[test]
 fn virtctl_gives_up_when_the_server_always_fails() {
-    let front = Scripted::start(BINARY, vec![Script::status(500, "Saving stream failed: it is broken")]);
+    let front =
+        Scripted::start(BINARY, vec![Script::status(500, "Saving stream failed: it is broken")]);
     let virtctl = Virtctl {
         front: &front.server,
         token: &|| front.proxy.key().token(PVC, NAMESPACE),
@@ -184,10 +188,13 @@ fn virtctl_replaces_a_token_that_expires_between_attempts() {
 #[test]
 fn virtctl_reports_an_invalid_token_at_once() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    let virtctl = Virtctl { front: &front.server, token: &|| "abc".to_owned(), pause: Duration::ZERO };
+    let virtctl =
+        Virtctl { front: &front.server, token: &|| "abc".to_owned(), pause: Duration::ZERO };
     let error = virtctl.upload(&disk::content(1, 8 << 20)).unwrap_err();
     assert!(
-        error.starts_with("authentication failed: the token has expired, or was not issued by this cluster"),
+        error.starts_with(
+            "authentication failed: the token has expired, or was not issued by this cluster"
+        ),
         "{error}"
     );
     assert_eq!(front.upstream.seen().len(), 0);

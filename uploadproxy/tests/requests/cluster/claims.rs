@@ -17,7 +17,11 @@ fn claims_that_take_no_upload_are_refused_with_upstreams_message() {
     let deployed = Deployed::without_claim(cluster(), "claims");
     let server = deployed.start(NOWHERE);
     for (claim, annotations, words) in [
-        ("claims-none", None, "rejecting Upload Request for PVC claims-none that doesn&#39;t exist"),
+        (
+            "claims-none",
+            None,
+            "rejecting Upload Request for PVC claims-none that doesn&#39;t exist",
+        ),
         ("claims-plain", Some(&[][..]), "PVC claims-plain is not an upload target"),
         ("claims-ready", Some(&[READY][..]), "PVC claims-ready is not an upload target"),
         (
@@ -81,7 +85,11 @@ fn an_upload_begins_when_its_claim_is_ready() {
     let refused = "rejecting Upload Request for PVC later that already finished uploading";
     eventually("an upload is refused", PROMPT, || {
         let answer = deployed.upload(&server, &disk());
-        if answer.status == 503 && answer.text() == refused { Ok(()) } else { Err(format!("{answer:?}")) }
+        if answer.status == 503 && answer.text() == refused {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}"))
+        }
     });
 }
 
@@ -92,7 +100,8 @@ fn an_archive_is_unpacked_to_a_claim_for_files() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("greeting"), "hello").unwrap();
     let tar = folder.path().join("files.tar");
-    let words = ["-C", &folder.path().display().to_string(), "-cf", &tar.display().to_string(), "greeting"];
+    let words =
+        ["-C", &folder.path().display().to_string(), "-cf", &tar.display().to_string(), "greeting"];
     tools::run("tar", words);
 
     let pod = deployed.pod();

@@ -16,7 +16,8 @@ use testkit::upload_proxy::{UploadProxy, beside};
 use crate::cluster::{BINARY, NAMESPACE};
 
 /// An address without a listener, for proxies that must not contact an upload server.
-pub(crate) const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+pub(crate) const NOWHERE: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 /// A proxy whose claim and whose ConfigMap of authorities both have the name of the test.
 pub(crate) struct Deployed<'a> {

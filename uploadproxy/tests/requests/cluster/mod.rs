@@ -33,7 +33,11 @@ fn cluster() -> &'static Cluster {
 /// Calls `attempt` until it returns a value, for at most `patience`. Returns the value and how
 /// long that took.
 #[track_caller]
-fn eventually<T>(what: &str, patience: Duration, attempt: impl Fn() -> Result<T, String>) -> (T, Duration) {
+fn eventually<T>(
+    what: &str,
+    patience: Duration,
+    attempt: impl Fn() -> Result<T, String>,
+) -> (T, Duration) {
     let started = Instant::now();
     loop {
         let failure = match attempt() {

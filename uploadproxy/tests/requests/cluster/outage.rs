@@ -36,7 +36,11 @@ fn running_uploads_survive_an_outage_of_the_api_server_and_new_ones_follow_it() 
     eventually("the loss of the API server is noticed", PROMPT, || {
         let answer = deployed.upload(&server, &disk);
         assert_eq!(answer.status, 503, "{answer:?}");
-        if answer.text().contains("Connection refused") { Ok(()) } else { Err(format!("{answer:?}")) }
+        if answer.text().contains("Connection refused") {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}"))
+        }
     });
     server.exchange(&Request::new("GET", "/healthz"), b"").assert(200, "OK");
 
@@ -58,11 +62,12 @@ fn running_uploads_survive_an_outage_of_the_api_server_and_new_ones_follow_it() 
 
     cluster.set_tls_profile(&json!({"type": "Modern", "modern": {}}));
     let old = only(deployed.files.front(), &TLS12);
-    let ((), waited) =
-        eventually("the profile is followed again", WATCH_PATIENCE, || match handshake(&server, &old) {
+    let ((), waited) = eventually("the profile is followed again", WATCH_PATIENCE, || {
+        match handshake(&server, &old) {
             Err(_) => Ok(()),
             Ok(version) => Err(format!("{version:?} is still spoken")),
-        });
+        }
+    });
     eprintln!("the profile was followed again after {waited:?}");
 }
 

@@ -38,7 +38,13 @@ fn in_its_pod_the_proxy_uses_the_mounted_service_account() {
         .env("KUBERNETES_SERVICE_PORT", api.port().to_string())
         .under(
             "unshare",
-            ["--mount".as_ref(), "sh".as_ref(), "-c".as_ref(), mount.as_ref(), run.path().as_os_str()],
+            [
+                "--mount".as_ref(),
+                "sh".as_ref(),
+                "-c".as_ref(),
+                mount.as_ref(),
+                run.path().as_os_str(),
+            ],
         );
     let server = deployed.files.serve(program);
     deployed.upload(&server, &disk()).assert_uploaded();
@@ -50,8 +56,7 @@ fn in_its_pod_the_proxy_uses_the_mounted_service_account() {
 fn without_the_right_to_read_claims_the_error_of_the_api_server_is_passed_on() {
     let deployed = Deployed::new(cluster(), "rightless");
     let accounts = format!("/api/v1/namespaces/{CDI_NAMESPACE}/serviceaccounts");
-    let account =
-        serde_json::json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rightless"}});
+    let account = serde_json::json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rightless"}});
     cluster().create(&accounts, &account);
     let program = deployed
         .bare_program(NOWHERE)

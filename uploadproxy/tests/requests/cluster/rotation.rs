@@ -54,9 +54,10 @@ fn new_authorities_are_trusted_and_old_ones_are_not() {
     let pod = deployed.pod_of(&next).env("LISTEN_PORT", &port);
     let upload_server = pod.start();
     assert_proxy_error(&deployed, &server);
-    for (name, pem) in
-        [("client.key", pod.client().key_pem()), ("client.crt", pod.client().certificate_pem.clone())]
-    {
+    for (name, pem) in [
+        ("client.key", pod.client().key_pem()),
+        ("client.crt", pod.client().certificate_pem.clone()),
+    ] {
         std::fs::write(deployed.files.path(name), pem).unwrap();
     }
     assert_proxy_error(&deployed, &server);
@@ -85,8 +86,10 @@ fn new_authorities_are_trusted_and_old_ones_are_not() {
 fn a_new_client_certificate_is_used() {
     let deployed = Deployed::new(cluster(), "client");
     let stranger = Authority::new().unwrap().client(CLIENT_NAME, KeyKind::Ecdsa).unwrap();
-    let mut secret =
-        SecretVolume::new(&[("tls.crt", &stranger.certificate_pem), ("tls.key", &stranger.key_pem())]);
+    let mut secret = SecretVolume::new(&[
+        ("tls.crt", &stranger.certificate_pem),
+        ("tls.key", &stranger.key_pem()),
+    ]);
     let pod = deployed.pod();
     let upload_server = pod.start();
     let program = deployed

@@ -43,11 +43,12 @@ fn the_profile_of_cdi_config_takes_effect_without_a_restart() {
     handshake(&server, &old).unwrap();
 
     let takes_old = |what: &Value, takes_old: bool| {
-        let (answer, waited) = eventually(&what.to_string(), PROMPT, || match handshake(&server, &old) {
-            Ok(version) if takes_old => Ok(format!("{version:?}")),
-            Err(alert) if !takes_old => Ok(alert),
-            other => Err(format!("{other:?}")),
-        });
+        let (answer, waited) =
+            eventually(&what.to_string(), PROMPT, || match handshake(&server, &old) {
+                Ok(version) if takes_old => Ok(format!("{version:?}")),
+                Err(alert) if !takes_old => Ok(alert),
+                other => Err(format!("{other:?}")),
+            });
         eprintln!("{what}: {answer} after {waited:?}");
         let wanted = if takes_old { "TLSv1_2" } else { "ProtocolVersion" };
         assert!(answer.contains(wanted), "{what}: {answer}");
@@ -55,10 +56,15 @@ fn the_profile_of_cdi_config_takes_effect_without_a_restart() {
     };
     let intermediate = json!({"type": "Intermediate", "intermediate": {}});
     let modern = json!({"type": "Modern", "modern": {}});
-    let custom = json!({"type": "Custom", "custom": {"ciphers": [], "minTLSVersion": "VersionTLS13"}});
-    for (profile, wanted) in
-        [(&modern, false), (&intermediate, true), (&custom, false), (&Value::Null, true), (&modern, false)]
-    {
+    let custom =
+        json!({"type": "Custom", "custom": {"ciphers": [], "minTLSVersion": "VersionTLS13"}});
+    for (profile, wanted) in [
+        (&modern, false),
+        (&intermediate, true),
+        (&custom, false),
+        (&Value::Null, true),
+        (&modern, false),
+    ] {
         cluster().set_tls_profile(profile);
         takes_old(profile, wanted);
     }

@@ -19,9 +19,11 @@ fn values<'a>(response: &'a Response, name: &str) -> Vec<&'a str> {
 fn assert_open(response: &Response, case: &str) {
     assert_eq!(values(response, "access-control-allow-origin"), ["*"], "{case}: {response:?}");
     assert_eq!(values(response, "vary"), ["Origin"], "{case}: {response:?}");
-    for absent in
-        ["access-control-allow-credentials", "access-control-allow-methods", "access-control-allow-headers"]
-    {
+    for absent in [
+        "access-control-allow-credentials",
+        "access-control-allow-methods",
+        "access-control-allow-headers",
+    ] {
         assert_eq!(response.header(absent), None, "{case}: {response:?}");
     }
 }
@@ -106,7 +108,9 @@ fn preflight(front: &Scripted, path: &str, headers: &[(&str, &str)]) -> Response
 #[test]
 fn a_preflight_is_granted_what_it_asks_for() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    for path in ["/v1beta1/upload", "/v1alpha1/upload-form-async", "/v1beta1/upload-resumable", "/nowhere"] {
+    for path in
+        ["/v1beta1/upload", "/v1alpha1/upload-form-async", "/v1beta1/upload-resumable", "/nowhere"]
+    {
         for method in ["HEAD", "GET", "POST", "PUT", "PATCH", "DELETE", "post"] {
             let asked = [
                 ("Origin", ORIGIN),
@@ -121,7 +125,11 @@ fn a_preflight_is_granted_what_it_asks_for() {
                 "{response:?}"
             );
             let granted = values(&response, "access-control-allow-headers");
-            assert_eq!(granted, ["Authorization", "Content-Type", "X-Cdi-Checksum"], "{response:?}");
+            assert_eq!(
+                granted,
+                ["Authorization", "Content-Type", "X-Cdi-Checksum"],
+                "{response:?}"
+            );
         }
     }
     let response = preflight(

@@ -90,19 +90,21 @@ fn an_early_answer_reaches_a_client_that_is_still_sending() {
 #[test]
 fn a_client_that_disconnects_ends_the_upload() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    for request in [front.request("POST", PATH).length(1 << 30), front.request("POST", PATH).chunked()] {
+    for request in
+        [front.request("POST", PATH).length(1 << 30), front.request("POST", PATH).chunked()]
+    {
         let before = front.upstream.seen().len();
         let mut connection = front.server.connect();
         connection.begin(&request).unwrap();
         connection.send(b"1000\r\nsome of the body").unwrap();
-        front
-            .upstream
-            .wait_for("the upload", |seen| seen.get(before).is_some_and(|seen| seen.body_bytes() > 0));
+        front.upstream.wait_for("the upload", |seen| {
+            seen.get(before).is_some_and(|seen| seen.body_bytes() > 0)
+        });
         drop(connection);
         let started = Instant::now();
-        front
-            .upstream
-            .wait_for("its end", |seen| seen.get(before).and_then(|seen| seen.end()) == Some(End::Aborted));
+        front.upstream.wait_for("its end", |seen| {
+            seen.get(before).and_then(|seen| seen.end()) == Some(End::Aborted)
+        });
         // The upload must end with its connection, not by a timeout of the proxy.
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     }

@@ -70,13 +70,21 @@ fn an_upload_server_that_does_not_speak_http_is_a_bad_gateway() {
         ("closes", Script::stop(Reads::Everything, Then::Close)),
         ("resets", Script::stop(Reads::Everything, Then::Reset)),
         ("closes at once", Script::stop(Reads::Head, Then::Close)),
-        ("speaks SSH", Script { then: Then::Close, ..Script::answer("SSH-2.0-OpenSSH_9.2\r\n\r\n") }),
-        ("says half a head", Script { then: Then::Close, ..Script::answer("HTTP/1.1 200 OK\r\nContent-") }),
+        (
+            "speaks SSH",
+            Script { then: Then::Close, ..Script::answer("SSH-2.0-OpenSSH_9.2\r\n\r\n") },
+        ),
+        (
+            "says half a head",
+            Script { then: Then::Close, ..Script::answer("HTTP/1.1 200 OK\r\nContent-") },
+        ),
         (
             "states two lengths",
             Script {
                 then: Then::Close,
-                ..Script::answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello")
+                ..Script::answer(
+                    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+                )
             },
         ),
         (
@@ -101,7 +109,9 @@ fn a_truncated_answer_is_never_passed_on_as_complete() {
         "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
     ];
-    for (answer, then) in broken.iter().flat_map(|answer| [(answer, Then::Close), (answer, Then::Reset)]) {
+    for (answer, then) in
+        broken.iter().flat_map(|answer| [(answer, Then::Close), (answer, Then::Reset)])
+    {
         let script = Script { then, ..Script::answer(*answer) };
         let front = Scripted::start(BINARY, vec![script]);
         let mut connection = front.server.connect();

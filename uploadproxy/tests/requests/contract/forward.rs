@@ -23,7 +23,8 @@ fn exchange(front: &Scripted, bytes: &[u8]) -> Response {
 /// Returns the fields of a head, sorted, with their names in lower case.
 fn fields(head: &str) -> Vec<String> {
     let lines = head.lines().skip(1).filter_map(|line| line.split_once(": "));
-    let mut fields: Vec<_> = lines.map(|(name, value)| format!("{}: {value}", name.to_lowercase())).collect();
+    let mut fields: Vec<_> =
+        lines.map(|(name, value)| format!("{}: {value}", name.to_lowercase())).collect();
     fields.sort();
     fields
 }
@@ -111,9 +112,9 @@ fn the_address_of_the_client_is_appended_to_x_forwarded_for() {
         (&["10.1.2.3, 10.4.5.6"], "10.1.2.3, 10.4.5.6, 127.0.0.1"),
         (&["10.1.2.3", "::1"], "10.1.2.3, ::1, 127.0.0.1"),
     ] {
-        let request = sent
-            .iter()
-            .fold(front.request("POST", PATH), |request, value| request.header("X-Forwarded-For", value));
+        let request = sent.iter().fold(front.request("POST", PATH), |request, value| {
+            request.header("X-Forwarded-For", value)
+        });
         assert_eq!(front.server.exchange(&request, b"x").status, 200);
         let seen = front.upstream.seen();
         assert_eq!(seen.last().unwrap().headers("x-forwarded-for"), [arrives]);
@@ -153,7 +154,12 @@ fn bodies_arrive_complete_in_every_framing() {
         assert_eq!(last.end(), Some(End::Complete), "{case}");
         assert!(last.body() == *arrives, "{case}: {} bytes arrived", last.body_bytes());
         let is_chunked = request_is_chunked(&request);
-        assert_eq!(last.headers("transfer-encoding").len(), usize::from(is_chunked), "{case}: {}", last.head);
+        assert_eq!(
+            last.headers("transfer-encoding").len(),
+            usize::from(is_chunked),
+            "{case}: {}",
+            last.head
+        );
         assert_eq!(last.headers("content-length").len(), usize::from(!is_chunked), "{case}");
     }
 }
@@ -231,10 +237,15 @@ fn the_clone_header_of_our_upload_server_is_not_passed_on() {
     let upload_server = pod.start();
     let proxy = proxy.route("disk", upload_server.address());
     let server = proxy.start();
-    let head = Request::new("HEAD", "/v1beta1/upload-async").header("Authorization", &proxy.bearer("disk"));
+    let head = Request::new("HEAD", "/v1beta1/upload-async")
+        .header("Authorization", &proxy.bearer("disk"));
     for head in [head.clone(), head.header("x-cdi-workers-clone", "zstd")] {
         let answer = server.exchange(&head, b"");
-        assert_eq!((answer.status, answer.header("x-cdi-workers-clone")), (200, None), "{answer:?}");
+        assert_eq!(
+            (answer.status, answer.header("x-cdi-workers-clone")),
+            (200, None),
+            "{answer:?}"
+        );
     }
 }
 

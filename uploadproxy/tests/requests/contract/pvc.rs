@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use testkit::fail::OrFail;
 use testkit::https::{Request, Response};
 use testkit::kube_api::{
-    Answer, CONTENT_TYPE, KubeApi, POD_PHASE, POD_READY, PVC_PRIME, UPLOAD_TARGET, populated, pvc, ready_pvc,
+    Answer, CONTENT_TYPE, KubeApi, POD_PHASE, POD_READY, PVC_PRIME, UPLOAD_TARGET, populated, pvc,
+    ready_pvc,
 };
 use testkit::tokens::claims;
 use testkit::upload_pod::Server;
@@ -62,7 +63,13 @@ struct Row {
     takes: u64,
 }
 
-fn row(name: &'static str, answers: Vec<Answer>, status: u16, body: &'static str, takes: u64) -> Row {
+fn row(
+    name: &'static str,
+    answers: Vec<Answer>,
+    status: u16,
+    body: &'static str,
+    takes: u64,
+) -> Row {
     Row { name, answers, status, body, takes }
 }
 
@@ -155,7 +162,8 @@ fn uploads_begin_when_the_pod_is_ready_and_refusals_say_why() {
 #[test]
 fn a_populated_pvc_is_uploaded_through_its_prime() {
     let prime = |value| [(PVC_PRIME, value)];
-    let populated_as = |name, annotations: &[(&str, &str)]| Answer::Object(populated(pvc(name, annotations)));
+    let populated_as =
+        |name, annotations: &[(&str, &str)]| Answer::Object(populated(pvc(name, annotations)));
     let mut other_group = populated(ready_pvc("other-group"));
     other_group["spec"]["dataSourceRef"]["apiGroup"] = "example.com".into();
     let mut other_kind = populated(ready_pvc("other-kind"));
@@ -202,12 +210,14 @@ fn a_populated_pvc_is_uploaded_through_its_prime() {
 fn archives_are_recognised_by_the_annotation_of_the_pvc() {
     let names = ["image", "explicit", "tar", "prime-tar"];
     let cluster = Cluster::start(&names.map(service));
-    for (name, content) in [("explicit", "kubevirt"), ("tar", "archive"), ("prime-tar", "archive")] {
+    for (name, content) in [("explicit", "kubevirt"), ("tar", "archive"), ("prime-tar", "archive")]
+    {
         cluster.api.set_object(name, pvc(name, &with(&[(CONTENT_TYPE, content)])));
     }
     cluster.api.set_object("image", ready_pvc("image"));
     // The content type of the prime counts, not that of the PVC in the token.
-    let populated_pvc = populated(pvc("populated", &[(PVC_PRIME, "prime-tar"), (CONTENT_TYPE, "tape")]));
+    let populated_pvc =
+        populated(pvc("populated", &[(PVC_PRIME, "prime-tar"), (CONTENT_TYPE, "tape")]));
     cluster.api.set_object("populated", populated_pvc);
     for api in ["v1beta1", "v1alpha1"] {
         for suffix in ["", "-async", "-form", "-form-async"] {
@@ -230,7 +240,8 @@ fn after_a_disconnect_the_pvc_is_not_read_for_longer_than_a_client_waits() {
     let not_ready = pvc("waits", &[(UPLOAD_TARGET, ""), (POD_READY, "false")]);
     cluster.api.set_object("waits", not_ready);
     let mut connection = cluster.server.connect();
-    let request = Request::post("/v1beta1/upload").header("Authorization", &cluster.proxy.bearer("waits"));
+    let request =
+        Request::post("/v1beta1/upload").header("Authorization", &cluster.proxy.bearer("waits"));
     connection.begin(&request.length(1 << 20)).unwrap();
     // Time for two checks, which the proxy makes a second apart.
     std::thread::sleep(Duration::from_millis(1500));
@@ -273,7 +284,8 @@ fn odd_names_in_tokens_lead_to_no_other_object() {
         ("disk", "DEFAULT"),
     ] {
         let token = cluster.proxy.key().sign("PS256", &claims(name, namespace));
-        let request = Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
+        let request =
+            Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
         let response = cluster.server.exchange(&request, b"x");
         assert!([400, 503].contains(&response.status), "{namespace}/{name}: {response:?}");
     }

@@ -144,8 +144,11 @@ fn archives_go_to_one_path_and_images_to_their_own() {
     let mut rows = Vec::new();
     for path in UPLOADS {
         rows.push(("image", path, path));
-        let archive =
-            if path.contains("alpha") { "/v1alpha1/upload-archive" } else { "/v1beta1/upload-archive" };
+        let archive = if path.contains("alpha") {
+            "/v1alpha1/upload-archive"
+        } else {
+            "/v1beta1/upload-archive"
+        };
         rows.push(("archive", path, archive));
     }
     for (pvc, path, upstream_path) in rows {
@@ -159,7 +162,8 @@ fn archives_go_to_one_path_and_images_to_their_own() {
 #[test]
 fn a_token_is_valid_for_its_own_pvc_only() {
     let proxy = UploadProxy::new(BINARY);
-    let [left, right] = [(); 2].map(|()| Upstream::start(proxy.cluster(), &[], vec![Script::echo()]));
+    let [left, right] =
+        [(); 2].map(|()| Upstream::start(proxy.cluster(), &[], vec![Script::echo()]));
     let proxy = proxy.route("left", left.address()).route("right", right.address());
     let server = proxy.start();
     for (pvc, status) in [("left", 200), ("right", 200), ("absent", 503)] {
@@ -172,7 +176,8 @@ fn a_token_is_valid_for_its_own_pvc_only() {
         }
     }
     let other = proxy.key().token("left", "other-namespace");
-    let request = Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {other}"));
+    let request =
+        Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {other}"));
     assert_eq!(server.exchange(&request, b"x").status, 503);
     assert_eq!((left.seen().len(), right.seen().len()), (1, 1));
 }

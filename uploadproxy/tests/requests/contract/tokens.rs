@@ -234,9 +234,9 @@ fn the_first_of_two_headers_counts() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let good = front.proxy.bearer(PVC);
     for (values, status) in [([good.as_str(), "Bearer x"], 200), (["Bearer x", &good], 401)] {
-        let request = values
-            .iter()
-            .fold(Request::post("/v1beta1/upload"), |request, value| request.header("Authorization", value));
+        let request = values.iter().fold(Request::post("/v1beta1/upload"), |request, value| {
+            request.header("Authorization", value)
+        });
         let response = front.server.exchange(&request, b"body");
         // It is also acceptable to refuse both.
         assert!([status, 400].contains(&response.status), "{response:?}");
@@ -248,13 +248,18 @@ fn oversized_tokens_are_refused_and_harm_nothing() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let padded = changed(front.proxy.key(), &json!({ "name": "x".repeat(20_000) }));
     for token in ["x".repeat(8_000), "x".repeat(60_000), "x".repeat(2_000_000), padded] {
-        let request = Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
+        let request =
+            Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
         let mut connection = front.server.connect();
         // The server may close the connection while the rest is still being sent.
         connection.send_until_answered(&request.length(0).bytes()).ok();
         if let Ok(response) = connection.response_to("POST") {
             let status = response.status;
-            assert!([400, 401, 431, 503].contains(&status), "{} bytes of token: {response:?}", token.len());
+            assert!(
+                [400, 401, 431, 503].contains(&status),
+                "{} bytes of token: {response:?}",
+                token.len()
+            );
         } else {
             // A header above 16 KiB is not read to its end, and the close may overtake the answer.
             assert!(token.len() > 16 << 10, "{} bytes of token: no answer", token.len());

@@ -30,7 +30,10 @@ fn hostile_answers_about_a_pvc_are_refused_within_limits_of_time_and_memory() {
     let now = Duration::ZERO;
     for (what, answer) in [
         ("blanks without end", endless("{", " ", now)),
-        ("an annotation without end", endless("{\"metadata\":{\"annotations\":{\"a\":\"", "x", now)),
+        (
+            "an annotation without end",
+            endless("{\"metadata\":{\"annotations\":{\"a\":\"", "x", now),
+        ),
         ("a list without end", endless("{\"metadata\":{\"finalizers\":[\"a\"", ",\"a\"", now)),
         ("a byte a second", endless("{", " ", Duration::from_secs(1))),
         ("64 MiB", huge("disk", 64 << 20)),
@@ -41,7 +44,9 @@ fn hostile_answers_about_a_pvc_are_refused_within_limits_of_time_and_memory() {
         ("an array", json("[]")),
         (
             "numbers for text",
-            json("{\"metadata\":{\"name\":7,\"annotations\":{\"cdi.kubevirt.io/storage.upload.target\":1}}}"),
+            json(
+                "{\"metadata\":{\"name\":7,\"annotations\":{\"cdi.kubevirt.io/storage.upload.target\":1}}}",
+            ),
         ),
         (
             "half of an object",
@@ -64,7 +69,10 @@ fn hostile_answers_about_a_pvc_are_refused_within_limits_of_time_and_memory() {
             },
         ),
         ("no HTTP", Answer::Bytes(b"SSH-2.0\r\n\r\n".to_vec())),
-        ("a megabyte of words", Answer::Status(500, "InternalError", "<script>\r\n\0 ".repeat(100_000))),
+        (
+            "a megabyte of words",
+            Answer::Status(500, "InternalError", "<script>\r\n\0 ".repeat(100_000)),
+        ),
     ] {
         scene.set_pvc("disk", answer);
         let started = Instant::now();
@@ -78,7 +86,11 @@ fn hostile_answers_about_a_pvc_are_refused_within_limits_of_time_and_memory() {
         );
         assert_eq!(response.status, 503, "{what}: {} bytes", response.body.len());
         assert!(waited < WAIT + Duration::from_secs(3), "{what}: {waited:?}");
-        assert!(response.body.len() <= SENTENCE_BYTES, "{what}: {} bytes of words", response.body.len());
+        assert!(
+            response.body.len() <= SENTENCE_BYTES,
+            "{what}: {} bytes of words",
+            response.body.len()
+        );
         assert!(!response.text().contains(['<', '\0', '\n']), "{what}: {:?}", response.text());
         assert!(grown < GROWTH_BYTES, "{what}: {grown} bytes");
         scene.assert_alive(what);
@@ -92,7 +104,10 @@ fn many_requests_with_endless_answers_take_no_more_memory() {
     let scene = Scene::start();
     scene.assert_alive("before");
     let before = scene.rss();
-    scene.api.set_pvc("disk", [endless("{\"metadata\":{\"annotations\":{\"a\":\"", "x", Duration::ZERO)]);
+    scene.api.set_pvc(
+        "disk",
+        [endless("{\"metadata\":{\"annotations\":{\"a\":\"", "x", Duration::ZERO)],
+    );
     std::thread::scope(|scope| {
         for _ in 0..32 {
             scope.spawn(|| assert!([429, 503].contains(&scene.post("disk").status)));
@@ -127,8 +142,9 @@ fn redirects_of_the_api_server_are_not_followed() {
     for status in [301, 302, 303, 307, 308] {
         let path = "/api/v1/namespaces/default/persistentvolumeclaims/other";
         for location in [format!("http://{address}{path}"), path.to_owned()] {
-            let answer =
-                format!("HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+            let answer = format!(
+                "HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+            );
             scene.set_pvc("disk", Answer::Bytes(answer.into_bytes()));
             let response = scene.post("disk");
             assert_eq!(response.status, 503, "{status} {location}: {response:?}");
@@ -178,7 +194,9 @@ fn the_content_of_a_pvc_cannot_lead_to_other_objects() {
             || request.contains("/configmaps/")
             || ["disk", "other", "first"].iter().any(|name| {
                 request.split('?').next()
-                    == Some(&format!("GET /api/v1/namespaces/default/persistentvolumeclaims/{name}"))
+                    == Some(&format!(
+                        "GET /api/v1/namespaces/default/persistentvolumeclaims/{name}"
+                    ))
             })
     };
     let requests = scene.api.requests();
@@ -194,7 +212,10 @@ fn hostile_answers_about_authorities_are_refused_within_limits_of_time_and_memor
         ("a byte a second", endless("{", " ", Duration::from_secs(1))),
         ("nothing, ever", Answer::Silence),
         ("HTML", json("<html>no</html>")),
-        ("64 MiB", json(&format!("{{\"data\":{{\"ca-bundle.crt\":\"{}\"}}}}", "x".repeat(64 << 20)))),
+        (
+            "64 MiB",
+            json(&format!("{{\"data\":{{\"ca-bundle.crt\":\"{}\"}}}}", "x".repeat(64 << 20))),
+        ),
     ] {
         let scene = Scene::start();
         let before = scene.rss();
@@ -262,7 +283,8 @@ fn one_token_cannot_take_the_places_of_others() {
     let not_ready = pvc("disk", &[(UPLOAD_TARGET, ""), (POD_READY, "false")]);
     scene.set_object("disk", not_ready);
     let statuses: Vec<u16> = std::thread::scope(|scope| {
-        let posts: Vec<_> = (0..MOST + 8).map(|_| scope.spawn(|| scene.post("disk").status)).collect();
+        let posts: Vec<_> =
+            (0..MOST + 8).map(|_| scope.spawn(|| scene.post("disk").status)).collect();
         scene.assert_alive("beside waiting uploads");
         posts.into_iter().map(|post| post.join().unwrap()).collect()
     });
@@ -318,8 +340,11 @@ fn many_large_answers_take_no_more_memory() {
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{{\"metadata\":{{\"annotations\":{{\"a\":\"{}",
         "x".repeat(2_000_000)
     );
-    let answer =
-        Answer::Endless { begin: begin.into_bytes(), piece: b"x".to_vec(), pause: Duration::from_secs(1) };
+    let answer = Answer::Endless {
+        begin: begin.into_bytes(),
+        piece: b"x".to_vec(),
+        pause: Duration::from_secs(1),
+    };
     let names = others(&scene, 90, &answer);
     std::thread::scope(|scope| {
         for name in &names {

@@ -42,7 +42,9 @@ fn answers_that_never_begin_are_given_up() {
         let (status, words, waited) = post(&front);
         let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
         let computed = cpu(front.server.id()) - computed;
-        println!("{what}: {status} after {waited:?}, {computed:?} computed, {grown} bytes: {words}");
+        println!(
+            "{what}: {status} after {waited:?}, {computed:?} computed, {grown} bytes: {words}"
+        );
         assert_eq!(status, 502, "{what}: {words}");
         assert!(waited < SOON, "{what}: {waited:?}");
         assert!(grown < GROWTH_BYTES, "{what}: {grown} bytes");
@@ -75,7 +77,9 @@ fn an_answer_is_one_answer_whatever_lengths_it_declares() {
     for (what, answer, outcome) in [
         (
             "two lengths",
-            format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nfine{hidden}"),
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nfine{hidden}"
+            ),
             None,
         ),
         (
@@ -85,8 +89,16 @@ fn an_answer_is_one_answer_whatever_lengths_it_declares() {
             ),
             None,
         ),
-        ("a list of lengths", format!("HTTP/1.1 200 OK\r\nContent-Length: 4, 5\r\n\r\nfine{hidden}"), None),
-        ("a length with a sign", format!("HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\nfine{hidden}"), None),
+        (
+            "a list of lengths",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 4, 5\r\n\r\nfine{hidden}"),
+            None,
+        ),
+        (
+            "a length with a sign",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\nfine{hidden}"),
+            None,
+        ),
         ("a body that is longer", format!("{OK}{hidden}"), Some("fine")),
         (
             "a body where none may be",
@@ -150,8 +162,10 @@ fn an_unrequested_second_answer_reaches_no_client() {
             then: Then::NextRequest,
         },
     ] {
-        let is_third = matches!(&script.says, Says::Bytes(bytes) if bytes.starts_with(mark.as_bytes()));
-        let front = Scripted::start_for(BINARY, 2, vec![Script::answer(OK), script, Script::answer(OK)]);
+        let is_third =
+            matches!(&script.says, Says::Bytes(bytes) if bytes.starts_with(mark.as_bytes()));
+        let front =
+            Scripted::start_for(BINARY, 2, vec![Script::answer(OK), script, Script::answer(OK)]);
         let mut bodies = Vec::new();
         for round in 0..4 {
             // Clients of two PVCs that have the same upload server.

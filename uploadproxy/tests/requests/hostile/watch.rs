@@ -51,7 +51,8 @@ fn watches_that_end_lie_or_never_end_cost_little() {
         let api = KubeApi::start(&proxy.cluster().pem());
         api.set_watch(answer);
         let server = proxy.start_in_cluster(&api, None);
-        let (began, computed, before) = (Instant::now(), cpu(server.id()), memory(server.id(), "VmRSS"));
+        let (began, computed, before) =
+            (Instant::now(), cpu(server.id()), memory(server.id(), "VmRSS"));
         let asked = questions(&api);
         std::thread::sleep(FOLLOWED);
         let (asked, computed) = (questions(&api) - asked, cpu(server.id()) - computed);
@@ -78,7 +79,8 @@ fn lists_that_never_end_cost_little() {
         let scene = Scene::start();
         scene.api.set_list(answer);
         scene.api.set_watch(gone());
-        let (asked, computed, before) = (questions(&scene.api), cpu(scene.server.id()), scene.rss());
+        let (asked, computed, before) =
+            (questions(&scene.api), cpu(scene.server.id()), scene.rss());
         // The next watch is answered with 410 Gone, so the list is requested again.
         let complaint = || format!("{what}: the proxy sends no requests");
         wait::until(2 * FOLLOWED, complaint, || {

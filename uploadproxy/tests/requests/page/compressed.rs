@@ -24,7 +24,10 @@ fn zeros_are_not_sent(browser: BrowserKind) {
     assert!(said.contains(" bytes (gzip, raw)\n"), "{said}");
     let crc = crc64nvme(&content);
     let verified = "the server has verified the CRC-32 of each compressed part";
-    assert!(said.ends_with(&format!("checksum of the file: crc64nvme {crc}; {verified}")), "{said}");
+    assert!(
+        said.ends_with(&format!("checksum of the file: crc64nvme {crc}; {verified}")),
+        "{said}"
+    );
     assert_eq!(scene.browser.log(), [""; 0]);
     scene.assert_uploaded(&image);
 }
@@ -43,7 +46,10 @@ fn a_compressed_upload_resumes_after_a_cut_and_a_reload(browser: BrowserKind) {
     assert!(!words.contains(" 0 %"), "{words}");
     scene.wait_for_progress(0.65);
     let (before, again) = scene.resume_after_crash(&relay, &image);
-    assert!(again < before, "{again} bytes were sent after the page was loaded again, {before} before");
+    assert!(
+        again < before,
+        "{again} bytes were sent after the page was loaded again, {before} before"
+    );
     let said = scene.browser.find("#answer").text();
     assert!(said.contains(" bytes (gzip, raw)\n"), "{said}");
     scene.assert_uploaded(&image);

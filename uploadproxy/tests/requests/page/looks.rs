@@ -9,7 +9,10 @@ use crate::page::scene::Scene;
 
 const MIB: u64 = 1 << 20;
 
-test_in_browsers!(the_size_of_the_file_is_shown_and_a_failure_is_red, every_state_of_the_page_is_accessible);
+test_in_browsers!(
+    the_size_of_the_file_is_shown_and_a_failure_is_red,
+    every_state_of_the_page_is_accessible
+);
 
 fn the_size_of_the_file_is_shown_and_a_failure_is_red(browser: BrowserKind) {
     let scene = Scene::start(browser);
@@ -53,7 +56,10 @@ fn every_state_of_the_page_is_accessible(browser: BrowserKind) {
     scene.submit(&scene.token());
     scene.wait_for_progress(0.05);
     look("during");
-    assert!(scene.browser.find("#cancel").attribute("hidden").is_none(), "the upload has ended too early");
+    assert!(
+        scene.browser.find("#cancel").attribute("hidden").is_none(),
+        "the upload has ended too early"
+    );
     scene.wait_for_end("done");
     look("done");
 }

@@ -143,7 +143,10 @@ fn an_upload_resumes_after_the_page_is_reloaded(browser: BrowserKind) {
     scene.upload(&relay.url(), &scene.token(), &image);
     scene.wait_for_progress(0.5);
     let title = scene.browser.run("return document.title;", &[]);
-    assert!(title.as_str().is_some_and(|title| title.contains(" % · Upload a disk image")), "{title}");
+    assert!(
+        title.as_str().is_some_and(|title| title.contains(" % · Upload a disk image")),
+        "{title}"
+    );
     let (_, again) = scene.resume_after_crash(&relay, &image);
     // By then, the browser and the sockets had taken more bytes than the server.
     assert!(again < 42 * MIB, "{again} bytes were sent after the page was loaded again");
@@ -209,8 +212,10 @@ fn a_file_may_be_dropped(browser: BrowserKind) {
     let drop = "const dataTransfer = new DataTransfer();
         dataTransfer.items.add(new File([new Uint8Array(3 << 20).fill(7)], 'dropped.raw'));
         document.body.dispatchEvent(new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true }));";
-    let twice = drop
-        .replace("document.body", "dataTransfer.items.add(new File(['x'], 'another.raw')); document.body");
+    let twice = drop.replace(
+        "document.body",
+        "dataTransfer.items.add(new File(['x'], 'another.raw')); document.body",
+    );
     scene.browser.run(&twice, &[]);
     let words = scene.wait_for_end("failed");
     assert_eq!(words, "One volume takes one image: drop one file.");
@@ -263,8 +268,11 @@ fn a_cancelled_upload_is_removed_at_once(browser: BrowserKind) {
 }
 
 fn an_archive_is_sent_in_one_request(browser: BrowserKind) {
-    let scene =
-        Scene::with(browser, |proxy, server| proxy.route_with(PVC, server.address(), "archive"), |pod| pod);
+    let scene = Scene::with(
+        browser,
+        |proxy, server| proxy.route_with(PVC, server.address(), "archive"),
+        |pod| pod,
+    );
     let image = scene.image(4 * MIB);
     let archive = image.with_extension("tar");
     let folder = image.parent().or_fail("a folder").to_string_lossy();

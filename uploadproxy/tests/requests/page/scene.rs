@@ -129,8 +129,9 @@ impl Scene {
     #[track_caller]
     pub(crate) fn wait_for_end(&self, kind: &str) -> String {
         let status = self.browser.find("#status");
-        let ended =
-            |_: &Browser| Some(status.attribute("data-kind")).filter(|kind| kind.as_deref() != Some(""));
+        let ended = |_: &Browser| {
+            Some(status.attribute("data-kind")).filter(|kind| kind.as_deref() != Some(""))
+        };
         let found = self.browser.wait_for("the end of the upload", PATIENCE, ended);
         let words = status.text();
         let said = self.browser.find("#answer").text();
@@ -159,6 +160,7 @@ impl Scene {
 /// Returns the CRC-64/NVME in hexadecimal digits, computed bit by bit.
 pub(crate) fn crc64nvme(bytes: &[u8]) -> String {
     let shift = |crc: u64| if crc & 1 == 1 { crc >> 1 ^ 0x9A6C_9329_AC4B_C9B5 } else { crc >> 1 };
-    let crc = bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u64::from(*byte), |crc, _| shift(crc)));
+    let crc =
+        bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u64::from(*byte), |crc, _| shift(crc)));
     format!("{:016x}", !crc)
 }

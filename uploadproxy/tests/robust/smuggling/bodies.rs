@@ -35,7 +35,11 @@ pub(super) const LENGTHS: [Probe; 28] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: +5\r\n\r\nhello{H}",
         Refused,
     ),
-    ("a negative length", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: -5\r\n\r\nhello{H}", Refused),
+    (
+        "a negative length",
+        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: -5\r\n\r\nhello{H}",
+        Refused,
+    ),
     (
         "a hexadecimal length",
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 0x5\r\n\r\nhello{H}",
@@ -46,7 +50,11 @@ pub(super) const LENGTHS: [Probe; 28] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5.0\r\n\r\nhello{H}",
         Refused,
     ),
-    ("an empty length", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length:\r\n\r\nhello{H}", Refused),
+    (
+        "an empty length",
+        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length:\r\n\r\nhello{H}",
+        Refused,
+    ),
     (
         "a length of 2^64",
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 18446744073709551616\r\n\r\nhello{H}",
@@ -67,7 +75,11 @@ pub(super) const LENGTHS: [Probe; 28] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{H}",
         Refused,
     ),
-    ("another coding", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: gzip\r\n\r\nhello{H}", Refused),
+    (
+        "another coding",
+        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: gzip\r\n\r\nhello{H}",
+        Refused,
+    ),
     (
         "another coding above chunks",
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n{H}",

@@ -10,7 +10,11 @@ pub(super) const HEADS: [Probe; 19] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}X: a\r\n b\r\nContent-Length: 5\r\n\r\nhello{H}",
         Refused,
     ),
-    ("a folded length", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length:\r\n 5\r\n\r\nhello{H}", Refused),
+    (
+        "a folded length",
+        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length:\r\n 5\r\n\r\nhello{H}",
+        Refused,
+    ),
     (
         "folded chunks",
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n{H}",
@@ -91,7 +95,11 @@ pub(super) const TARGETS: [Probe; 20] = [
         "POST //evil.example{P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}",
         Refused,
     ),
-    ("a user", "POST @evil.example{P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}", Refused),
+    (
+        "a user",
+        "POST @evil.example{P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}",
+        Refused,
+    ),
     (
         "dots",
         "POST /v1beta1/x/../upload-archive HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}",
@@ -112,15 +120,27 @@ pub(super) const TARGETS: [Probe; 20] = [
         "POST {P}\\..\\upload-archive HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}",
         Refused,
     ),
-    ("parameters", "POST {P};x=y HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}", Refused),
-    ("a fragment", "POST {P}#x HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}", Either("hello")),
+    (
+        "parameters",
+        "POST {P};x=y HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}",
+        Refused,
+    ),
+    (
+        "a fragment",
+        "POST {P}#x HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}",
+        Either("hello"),
+    ),
     (
         "an encoded end of line",
         "POST {P}%0d%0aX:%20y HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\n\r\nhello{H}",
         Refused,
     ),
     ("a target of a star", "OPTIONS * HTTP/1.1\r\nHost: h\r\n{T}\r\n{H}", Refused),
-    ("a tunnel", "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n{T}\r\n{H}", Refused),
+    (
+        "a tunnel",
+        "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n{T}\r\n{H}",
+        Refused,
+    ),
     ("a tunnel by a path", "CONNECT {P} HTTP/1.1\r\nHost: h\r\n{T}\r\n{H}", Refused),
     ("no host", "POST {P} HTTP/1.1\r\n{T}Content-Length: 5\r\n\r\nhello{H}", Refused),
     (

@@ -51,7 +51,11 @@ enum Client {
 
 const CLIENTS: [(&str, Client, &str); 15] = [
     ("--data-binary", Client::Curl(&["--data-binary", "@@"]), "upload"),
-    ("--data-binary without Expect", Client::Curl(&["--data-binary", "@@", "-H", "Expect:"]), "upload-async"),
+    (
+        "--data-binary without Expect",
+        Client::Curl(&["--data-binary", "@@", "-H", "Expect:"]),
+        "upload-async",
+    ),
     ("-T, which is a PUT", Client::Curl(&["-T", "@"]), "upload"),
     ("-T -X POST", Client::Curl(&["-T", "@", "-X", "POST"]), "upload"),
     (
@@ -71,7 +75,11 @@ const CLIENTS: [(&str, Client, &str); 15] = [
         Client::Curl(&["-F", "comment=x", "-F", "file=@@;type=application/x-disk"]),
         "upload-form-async",
     ),
-    ("-F in chunks", Client::Curl(&["-F", "file=@@", "-H", "Transfer-Encoding: chunked"]), "upload-form"),
+    (
+        "-F in chunks",
+        Client::Curl(&["-F", "file=@@", "-H", "Transfer-Encoding: chunked"]),
+        "upload-form",
+    ),
     ("-T by HTTP/2", Client::Curl(&["--http2", "-T", "@", "-X", "POST"]), "upload"),
     ("-F by HTTP/2", Client::Curl(&["--http2", "-F", "file=@@"]), "upload-form-async"),
     ("--limit-rate", Client::Curl(&["-T", "@", "-X", "POST", "--limit-rate", "3M"]), "upload"),
@@ -88,8 +96,9 @@ impl Client {
                 let image = image.to_str().or_fail("a path of ASCII");
                 let args = args.iter().map(|arg| {
                     let placeholder = arg.rfind('@').filter(|_| arg.contains("@@") || *arg == "@");
-                    placeholder
-                        .map_or((*arg).to_owned(), |at| format!("{}{image}{}", &arg[..at], &arg[at + 1..]))
+                    placeholder.map_or((*arg).to_owned(), |at| {
+                        format!("{}{image}{}", &arg[..at], &arg[at + 1..])
+                    })
                 });
                 curl(pod, args.chain([url]))
             }
@@ -137,8 +146,12 @@ impl fmt::Display for Case<'_> {
 
 /// Returns the image in `folder`, and the files that must become its disk.
 fn objects(folder: &Path) -> (Image, [(&'static str, PathBuf); 4]) {
-    let image = Spec { compression: Compression::Zlib, virtual_size: 6 << 20, ..Spec::new(Content::Sparse) }
-        .build(folder, "image");
+    let image = Spec {
+        compression: Compression::Zlib,
+        virtual_size: 6 << 20,
+        ..Spec::new(Content::Sparse)
+    }
+    .build(folder, "image");
     let compressed = |program, file: &Path| {
         let path = folder.join(program);
         let bytes = tools::filter(program, ["-c"], &std::fs::read(file).or_fail("an image"));
@@ -176,7 +189,8 @@ fn every_client_gives_the_disk_that_qemu_img_reads() {
     }
     check_all(cases, |case| {
         let folder = tempfile::tempdir().or_fail("a folder");
-        let device = case.to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
+        let device =
+            case.to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
         let pod = UploadPod::new(BINARY);
         let pod = match &device {
             Some(device) => pod.block(device.path()),

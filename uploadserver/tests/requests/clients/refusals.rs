@@ -18,8 +18,13 @@ fn a_client_that_is_still_sending_learns_why_it_was_refused() {
     // Ten times, because a reset overtakes the answer only by chance.
     for _ in 0..10 {
         let mut connection = server.connect_as(&stranger);
-        connection.exchange(&Request::post("/v1beta1/upload"), &big).unwrap().assert_refused(401, "--cert");
-        server.exchange(&Request::new("PATCH", "/v1beta1/upload"), &big).assert_refused(404, "POST");
+        connection
+            .exchange(&Request::post("/v1beta1/upload"), &big)
+            .unwrap()
+            .assert_refused(401, "--cert");
+        server
+            .exchange(&Request::new("PATCH", "/v1beta1/upload"), &big)
+            .assert_refused(404, "POST");
         let response = server.post("/v1beta1/upload", &big);
         assert_eq!(response.status, 400, "{response:?}");
         let upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..100]);
@@ -72,7 +77,8 @@ fn a_connection_can_be_reused_after_a_failed_upload() {
     let mut connection = server.connect();
     let content = disk::content(1, 1 << 20);
     for _ in 0..3 {
-        let response = connection.exchange(&Request::post("/v1beta1/upload").length(0), &[]).unwrap();
+        let response =
+            connection.exchange(&Request::post("/v1beta1/upload").length(0), &[]).unwrap();
         assert_eq!(response.status, 400, "{response:?}");
         assert_ne!(response.header("connection"), Some("close"), "{response:?}");
         let health = connection.exchange(&Request::new("GET", "/healthz"), &[]);

@@ -55,7 +55,9 @@ fn an_upload_is_logged_and_reported_step_by_step() {
             UPLOADED,
         ],
     );
-    let mode = |path: &Path| std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+    let mode = |path: &Path| {
+        std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions())
+    };
     assert_eq!(mode(&pod.disk()) & 0o7777, 0o660);
     assert_eq!(mode(&pod.path("dev/termination-log")) & 0o777, 0o600);
 }
@@ -72,7 +74,8 @@ fn an_asynchronous_upload_answers_before_it_ends() {
         Part::field("behind", "ignored"),
     ]);
     let server = pod.start();
-    let request = Request::post("/v1alpha1/upload-form-async").header("Content-Type", &form_content_type());
+    let request =
+        Request::post("/v1alpha1/upload-form-async").header("Content-Type", &form_content_type());
     server.exchange(&request, &body).assert_uploaded();
     let finished = server.wait();
     assert_ended(&finished, &pod, 0, Some(UPLOADED));
@@ -103,7 +106,8 @@ fn a_disk_grows_to_the_usable_size() {
 
 #[test]
 fn preallocation_is_done_and_reported() {
-    let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
+    let request =
+        Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
     let content = vec![0; 4 << 20];
     let pod = pod(&[("PREALLOCATION", "true")]);
     let server = pod.start();

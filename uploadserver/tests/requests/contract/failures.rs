@@ -21,7 +21,8 @@ const TOO_LARGE: &str =
     "Saving stream failed: effective image size is larger than the reported available storage: ";
 
 /// The end of the answer if an image is too large; the volume has 1 MiB.
-const REST: &str = " is larger than the reported available storage 1048576. A larger PVC is required";
+const REST: &str =
+    " is larger than the reported available storage 1048576. A larger PVC is required";
 
 /// Checks that the next attempt succeeds, and leaves its own disk and no other.
 pub(crate) fn assert_usable(pod: &UploadPod, server: Server) {
@@ -56,14 +57,23 @@ impl fmt::Display for TooLarge {
 #[test]
 fn an_image_larger_than_the_volume_is_refused_with_both_sizes() {
     let folder = tempfile::tempdir().unwrap();
-    let image = Spec { virtual_size: 2 * MIB, ..Spec::new(Content::Sparse) }.build(folder.path(), "image");
+    let image =
+        Spec { virtual_size: 2 * MIB, ..Spec::new(Content::Sparse) }.build(folder.path(), "image");
     let (qcow2, raw) = (std::fs::read(&image.qcow2).unwrap(), std::fs::read(&image.raw).unwrap());
     let mut cases = Vec::new();
     for (name, image, sync_step) in [
         ("raw", &raw, "Unable to resize disk image to requested size: "),
         ("qcow2", &qcow2, "Unable to convert source data to target format: "),
-        ("raw.gz", &tools::filter("gzip", ["-c"], &raw), "Unable to resize disk image to requested size: "),
-        ("raw.xz", &tools::filter("xz", ["-c"], &raw), "Unable to resize disk image to requested size: "),
+        (
+            "raw.gz",
+            &tools::filter("gzip", ["-c"], &raw),
+            "Unable to resize disk image to requested size: ",
+        ),
+        (
+            "raw.xz",
+            &tools::filter("xz", ["-c"], &raw),
+            "Unable to resize disk image to requested size: ",
+        ),
         (
             "qcow2.xz",
             &tools::filter("xz", ["-c"], &qcow2),
@@ -151,8 +161,9 @@ fn a_volume_that_fills_up_during_an_upload_is_reported_as_no_space() {
         let response = upload.response().unwrap();
         assert_eq!(response.status, 400, "{response:?}");
         let text = response.text();
-        let sentence =
-            format!("{TOO_LARGE}Unable to transfer source data to target file: unable to write to file: ");
+        let sentence = format!(
+            "{TOO_LARGE}Unable to transfer source data to target file: unable to write to file: "
+        );
         assert!(text.starts_with(&sentence), "{text}");
         assert!(text.ends_with("no space left on device"), "{text}");
         std::fs::remove_file(filling).unwrap();

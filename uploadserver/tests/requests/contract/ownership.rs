@@ -69,7 +69,8 @@ fn a_target_that_is_not_a_file_is_not_touched() {
     let pod = pod(&[]);
     let server = pod.start();
     // Character device 1:3 is /dev/null.
-    mknodat(CWD, pod.disk(), FileType::CharacterDevice, 0o600.into(), makedev(1, 3)).or_fail("a device node");
+    mknodat(CWD, pod.disk(), FileType::CharacterDevice, 0o600.into(), makedev(1, 3))
+        .or_fail("a device node");
     let answer = server.post("/v1beta1/upload", &disk::content(1, MIB));
     assert_eq!(answer.status, 500, "{}", answer.text());
     assert!(answer.text().contains("it is a character device"), "{}", answer.text());

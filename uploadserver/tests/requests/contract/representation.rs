@@ -16,9 +16,12 @@ const MOST: u64 = 1 << 50;
 fn a_part_of_a_file_is_refused() {
     let pod = pod(&[]);
     let server = pod.start();
-    for path in
-        ["/v1beta1/upload", "/v1alpha1/upload-async", "/v1beta1/upload-form", "/v1beta1/upload-archive"]
-    {
+    for path in [
+        "/v1beta1/upload",
+        "/v1alpha1/upload-async",
+        "/v1beta1/upload-form",
+        "/v1beta1/upload-archive",
+    ] {
         let request = Request::post(path)
             .header("Content-Range", "bytes 0-4095/1048576")
             .header("Content-Type", &form_content_type());
@@ -70,9 +73,12 @@ fn a_length_above_the_limit_is_refused_with_both_numbers() {
     let server = pod.start();
     for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
         let sentence = format!("{length} bytes is too large: the limit is {MOST}");
-        for path in
-            ["/v1beta1/upload", "/v1beta1/upload-async", "/v1beta1/upload-form", "/v1beta1/upload-archive"]
-        {
+        for path in [
+            "/v1beta1/upload",
+            "/v1beta1/upload-async",
+            "/v1beta1/upload-form",
+            "/v1beta1/upload-archive",
+        ] {
             let request = Request::post(path)
                 .header("Content-Length", &length.to_string())
                 .header("Content-Type", &form_content_type());

@@ -82,7 +82,8 @@ impl Row {
         let mut rows = Vec::new();
         for (path, kind) in PATHS {
             for method in METHODS {
-                for certificate in [Certificate::Absent, Certificate::OtherName, Certificate::Right] {
+                for certificate in [Certificate::Absent, Certificate::OtherName, Certificate::Right]
+                {
                     rows.push(Self { method, path, kind, certificate, state });
                 }
             }
@@ -101,7 +102,9 @@ impl Row {
             (AsyncImage | AsyncForm, "GET" | "PATCH" | "DELETE" | "OPTIONS") => {
                 (404, "this path accepts only POST, PUT, HEAD")
             }
-            (_, "GET" | "HEAD" | "PATCH" | "DELETE" | "OPTIONS") => (404, "this path accepts only POST, PUT"),
+            (_, "GET" | "HEAD" | "PATCH" | "DELETE" | "OPTIONS") => {
+                (404, "this path accepts only POST, PUT")
+            }
             _ if self.certificate != Certificate::Right => (401, "--cert"),
             _ if self.state == State::Busy => (503, "another upload is in progress"),
             _ if self.state == State::Done => (409, "accepts no other"),
@@ -148,12 +151,17 @@ struct Clients {
 
 impl Clients {
     fn new(pod: &UploadPod) -> Self {
-        let other = pod.authority().client("somebody else", KeyKind::Ecdsa).or_fail("a certificate");
+        let other =
+            pod.authority().client("somebody else", KeyKind::Ecdsa).or_fail("a certificate");
         let config = |identity| {
             let offer = Offer { identity, ..Offer::default() };
             pod.authority().client_config_for(&offer).or_fail("TLS")
         };
-        Self { absent: config(None), other: config(Some(&other)), right: config(Some(pod.client())) }
+        Self {
+            absent: config(None),
+            other: config(Some(&other)),
+            right: config(Some(pod.client())),
+        }
     }
 
     fn connect(&self, server: &Server, certificate: Certificate) -> Connection {
@@ -170,7 +178,9 @@ fn check_rows(server: &Server, clients: &Clients, rows: Vec<Row>) {
         let request = Request::new(row.method, row.path);
         // A form without a boundary would be refused whether or not the server accepts uploads.
         let request = match row.kind {
-            Kind::Form | Kind::AsyncForm => request.header("Content-Type", "multipart/form-data; boundary=b"),
+            Kind::Form | Kind::AsyncForm => {
+                request.header("Content-Type", "multipart/form-data; boundary=b")
+            }
             _ => request,
         };
         let mut connection = clients.connect(server, row.certificate);
@@ -184,7 +194,8 @@ fn an_idle_server_answers_by_path_method_and_certificate() {
     let pod = pod(&[]);
     let server = pod.start();
     let clients = Clients::new(&pod);
-    let (attempts, others) = Row::all(State::Idle).into_iter().partition(|row| row.expected().0 == 400);
+    let (attempts, others) =
+        Row::all(State::Idle).into_iter().partition(|row| row.expected().0 == 400);
     check_rows(&server, &clients, others);
     // One after another, because each of these occupies the server.
     let attempts: Vec<Row> = attempts;

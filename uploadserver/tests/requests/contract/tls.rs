@@ -22,10 +22,15 @@ fn handshake(
     version: &'static SupportedProtocolVersion,
     cipher_suite: Option<CipherSuite>,
 ) -> Result<ProtocolVersion, String> {
-    let offer =
-        Offer { identity: Some(pod.client()), version: Some(version), cipher_suite, ..Offer::default() };
+    let offer = Offer {
+        identity: Some(pod.client()),
+        version: Some(version),
+        cipher_suite,
+        ..Offer::default()
+    };
     let config = pod.authority().client_config_for(&offer).or_fail("TLS");
-    let mut connection = Connection::open(server.address(), &config).map_err(|error| error.to_string())?;
+    let mut connection =
+        Connection::open(server.address(), &config).map_err(|error| error.to_string())?;
     let health = connection.exchange(&Request::new("GET", "/healthz"), &[]);
     health.or_fail("an answer").assert(200, "OK");
     Ok(connection.tls_version().or_fail("a version after the handshake"))
@@ -69,7 +74,11 @@ fn only_the_listed_ciphers_are_accepted_in_tls_1_2() {
         ),
         // Without a suite that HTTP/2 requires (RFC 9113 §9.2.2), Go's server would not start.
         ("ECDHE-RSA-CHACHA20-POLY1305", vec![CHACHA], vec![AES128, AES256]),
-        ("DHE-RSA-AES128-GCM-SHA256, ECDHE-RSA-AES256-GCM-SHA384 ,NONSENSE", vec![AES256], vec![AES128]),
+        (
+            "DHE-RSA-AES128-GCM-SHA256, ECDHE-RSA-AES256-GCM-SHA384 ,NONSENSE",
+            vec![AES256],
+            vec![AES128],
+        ),
     ] {
         let pod = rsa_pod(&[("TLS_CIPHERS", list)]);
         let server = pod.start();
@@ -104,7 +113,8 @@ fn a_cipher_that_cannot_be_offered_is_logged_once() {
     }
     let log = server.log();
     for cipher in ["AES128-SHA", "DES-CBC3-SHA"] {
-        let lines = log.lines().filter(|line| line.contains(cipher) && !line.contains("TLS_CIPHERS="));
+        let lines =
+            log.lines().filter(|line| line.contains(cipher) && !line.contains("TLS_CIPHERS="));
         assert_eq!(lines.count(), 1, "{cipher}\n{log}");
     }
 }

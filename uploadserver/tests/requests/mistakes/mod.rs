@@ -17,7 +17,8 @@ use testkit::{disk, tools};
 
 const MIB: u64 = 1 << 20;
 
-const PAGE: &[u8] = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who?</body></html>\n";
+const PAGE: &[u8] =
+    b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who?</body></html>\n";
 
 /// Returns a server with certificates that it has created, and files.
 fn scene() -> &'static MistakeScene {
@@ -79,7 +80,10 @@ fn write_files(folder: &Path) {
         ("short", disk::content(3, 100)),
         ("page.html", PAGE.to_vec()),
         ("error.json", b"[\"Not Found\"]".to_vec()),
-        ("pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n".to_vec()),
+        (
+            "pointer",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n".to_vec(),
+        ),
         ("program", program[..1 << 16].to_vec()),
         ("paper.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".repeat(100)),
         ("disk.zip", foreign(b"PK\x03\x04\x14\0\0\0\x08\0")),
@@ -109,10 +113,21 @@ fn write_files(folder: &Path) {
     std::fs::write(path("half.qcow2"), half(&whole)).or_fail("an image");
     let create = ["create", "-q", "-f", "qcow2"];
     qemu_img(
-        &[&create[..], &["-u", "-F", "raw", "-b", "/etc/base.img", &path("child.qcow2"), "1M"]].concat(),
+        &[&create[..], &["-u", "-F", "raw", "-b", "/etc/base.img", &path("child.qcow2"), "1M"]]
+            .concat(),
     );
     qemu_img(&[&create[..], &[&path("huge.qcow2"), "1P"]].concat());
-    let secret = ["-o", "encrypt.format=luks,encrypt.key-secret=s", "--object", "secret,id=s,data=hunter2"];
+    let secret =
+        ["-o", "encrypt.format=luks,encrypt.key-secret=s", "--object", "secret,id=s,data=hunter2"];
     qemu_img(&[&create[..], &secret, &[&path("encrypted.qcow2"), "1M"]].concat());
-    qemu_img(&["create", "-q", "-f", "vmdk", "-o", "subformat=monolithicFlat", &path("flat.vmdk"), "1M"]);
+    qemu_img(&[
+        "create",
+        "-q",
+        "-f",
+        "vmdk",
+        "-o",
+        "subformat=monolithicFlat",
+        &path("flat.vmdk"),
+        "1M",
+    ]);
 }

@@ -75,7 +75,11 @@ fn send_and_cut(server: &Server, path: &str, whole: &[u8], from: usize, to: usiz
 }
 
 fn image(folder: &std::path::Path) -> Image {
-    let spec = Spec { compression: Compression::Zstd, virtual_size: 48 << 20, ..Spec::new(Content::Dense) };
+    let spec = Spec {
+        compression: Compression::Zstd,
+        virtual_size: 48 << 20,
+        ..Spec::new(Content::Dense)
+    };
     spec.build(folder, "image")
 }
 
@@ -166,7 +170,10 @@ fn an_upload_that_is_not_resumed_frees_the_server() {
     server.wait_until_idle();
     let waited = started.elapsed();
     // The two seconds are measured by the server, another process.
-    assert!((Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited), "freed after {waited:?}");
+    assert!(
+        (Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited),
+        "freed after {waited:?}"
+    );
     assert_eq!(pod.data_names(), [""; 0]);
     let gone = server.exchange(&tus("HEAD", &path), &[]).status;
     assert!([404, 410].contains(&gone), "{gone}");

@@ -11,7 +11,9 @@ use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
 use testkit::wait;
 
-use crate::resume::{BINARY, CREATE, begin_deferred, checksum, create, location, patch, send_and_cut, tus};
+use crate::resume::{
+    BINARY, CREATE, begin_deferred, checksum, create, location, patch, send_and_cut, tus,
+};
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use tokio_util::sync::CancellationToken;
 
@@ -98,7 +100,8 @@ fn malformed_requests_are_refused_as_tus_requires() {
     for extension in ["creation", "creation-with-upload", "creation-defer-length", "termination"] {
         assert!(extensions.split(',').any(|e| e.trim() == extension), "{extensions}");
     }
-    let other_version = Request::post(CREATE).header("Tus-Resumable", "0.2.2").header("Upload-Length", "10");
+    let other_version =
+        Request::post(CREATE).header("Tus-Resumable", "0.2.2").header("Upload-Length", "10");
     let response = server.exchange(&other_version, &[]);
     assert_eq!(response.status, 412, "{response:?}");
     assert_eq!(response.header("tus-version"), Some("1.0.0"));
@@ -110,12 +113,14 @@ fn malformed_requests_are_refused_as_tus_requires() {
     }
     let path = create(&server, 10, None);
     for method in ["HEAD", "PATCH", "DELETE"] {
-        let response = server.exchange(&Request::new(method, &path).header("Upload-Offset", "0"), &[]);
+        let response =
+            server.exchange(&Request::new(method, &path).header("Upload-Offset", "0"), &[]);
         assert_eq!(response.status, 412, "{method}: {response:?}");
         assert_eq!(response.header("tus-version"), Some("1.0.0"), "{method}");
     }
-    let other_type =
-        tus("PATCH", &path).header("Content-Type", "application/octet-stream").header("Upload-Offset", "0");
+    let other_type = tus("PATCH", &path)
+        .header("Content-Type", "application/octet-stream")
+        .header("Upload-Offset", "0");
     assert_eq!(server.exchange(&other_type, b"x").status, 415);
     // A checksum that would not be verified.
     for name in ["Content-Digest", "Upload-Checksum"] {
@@ -160,7 +165,8 @@ fn a_deferred_length_may_be_set_once() {
     assert_eq!(head.header("upload-offset"), Some("1048576"), "{head:?}");
     assert_eq!(head.header("upload-defer-length"), Some("1"), "{head:?}");
     assert_eq!(head.header("upload-length"), None, "{head:?}");
-    let with_length = |length: usize| patch(&path, 1 << 20).header("Upload-Length", &length.to_string());
+    let with_length =
+        |length: usize| patch(&path, 1 << 20).header("Upload-Length", &length.to_string());
     for (length, status) in [(0, 400), ((1 << 20) - 1, 400), (1 << 51, 413)] {
         let response = server.exchange(&with_length(length).length(0), &[]);
         assert_eq!(response.status, status, "{length}: {response:?}");
@@ -278,7 +284,8 @@ fn the_disk_of_a_killed_server_is_kept_as_far_as_the_marks_of_the_client_match()
         assert_eq!(response.status, 400, "{wrong}: {response:?}");
         assert!(response.text().contains("x-cdi-marks"), "{response:?}");
     }
-    let request = tus("POST", CREATE).header("Upload-Length", "9437184").header("x-cdi-marks", &marks[0]);
+    let request =
+        tus("POST", CREATE).header("Upload-Length", "9437184").header("x-cdi-marks", &marks[0]);
     let response = server.exchange(&request.length(0), &[]);
     assert_eq!(response.status, 400, "{response:?}");
     assert!(response.text().contains("x-cdi-marks"), "{response:?}");
@@ -335,7 +342,8 @@ fn an_upload_can_be_terminated_while_a_leftover_disk_is_checked() {
     });
     // To read all of it would take 51 s.
     let reads = pod.path("reads");
-    let mut options = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=preadv"].map(OsString::from).to_vec();
+    let mut options =
+        ["-f", "--seccomp-bpf", "-qq", "-e", "trace=preadv"].map(OsString::from).to_vec();
     options.extend(["-e", "inject=preadv:delay_enter=200000", "-o"].map(OsString::from));
     options.push(reads.clone().into());
     let server = pod.serve(pod.program().under("strace", options));

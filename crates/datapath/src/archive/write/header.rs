@@ -53,7 +53,9 @@ fn long_name(typeflag: u8, name: &[u8], bytes: &mut Vec<u8>) {
     let meta = EntryAttributes { mode: 0o644, uid: 0, gid: 0, mtime: 0 };
     // The length includes the NUL after the name.
     let length = name.len() + 1;
-    bytes.extend_from_slice(&TarHeaderBuilder::new(LONG_LINK, typeflag, &meta, length as u64).into_block());
+    bytes.extend_from_slice(
+        &TarHeaderBuilder::new(LONG_LINK, typeflag, &meta, length as u64).into_block(),
+    );
     bytes.extend_from_slice(name);
     bytes.resize(bytes.len() + 1 + padding_bytes(length as u64), 0);
 }
@@ -63,7 +65,9 @@ pub fn more_regions(regions: &[DataRegion]) -> impl Iterator<Item = [u8; BLOCK_B
     let rest = regions.get(HEADER_REGIONS..).unwrap_or_default();
     let blocks = rest.chunks(BLOCK_REGIONS);
     let last = blocks.len().saturating_sub(1);
-    blocks.enumerate().map(move |(index, regions)| fields::continuation_block(regions, index < last))
+    blocks
+        .enumerate()
+        .map(move |(index, regions)| fields::continuation_block(regions, index < last))
 }
 
 /// Returns the number of zero bytes that pad `length` bytes of data to whole blocks.
@@ -85,7 +89,8 @@ mod tests {
     use super::super::super::sparse::StoredRanges;
     use super::*;
 
-    const META: EntryAttributes = EntryAttributes { mode: 0o4755, uid: 107, gid: 3_000_000, mtime: -5 };
+    const META: EntryAttributes =
+        EntryAttributes { mode: 0o4755, uid: 107, gid: 3_000_000, mtime: -5 };
 
     fn parsed(bytes: &[u8]) -> TarHeader<'_> {
         let block = bytes.last_chunk::<BLOCK_BYTES>().unwrap();
@@ -109,7 +114,11 @@ mod tests {
             let regions: Vec<DataRegion> =
                 (0..count).map(|index| DataRegion { offset: index << 33, length: 512 }).collect();
             let size = count << 33;
-            let bytes = encode_header(b"disk.img", &META, &NewEntryKind::Sparse { size, regions: &regions });
+            let bytes = encode_header(
+                b"disk.img",
+                &META,
+                &NewEntryKind::Sparse { size, regions: &regions },
+            );
             let header = parsed(&bytes);
             assert_eq!(header.type_flag(), b'S');
             assert_eq!(header.real_size().unwrap(), size);

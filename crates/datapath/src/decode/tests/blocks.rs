@@ -145,8 +145,12 @@ fn the_first_of_several_errors_is_reported() {
         packed[place] ^= 0x10;
     }
     for threads in [1, 4] {
-        match decode_error(read_all(Codec::Xz.new_decoder(pieces(&packed, &[4096]), &limits(threads)))) {
-            Err(DecodeError::Corrupt { offset, .. }) => assert!(offset <= first_block as u64, "{offset}"),
+        match decode_error(read_all(
+            Codec::Xz.new_decoder(pieces(&packed, &[4096]), &limits(threads)),
+        )) {
+            Err(DecodeError::Corrupt { offset, .. }) => {
+                assert!(offset <= first_block as u64, "{offset}")
+            }
             other => panic!("{:?}", other.map(|unpacked| unpacked.len())),
         }
     }

@@ -67,8 +67,8 @@ fn streams_that_decode_to_nothing_are_refused() {
         ("a name without end", NAMED.to_vec(), b"name".to_vec()),
         ("empty blocks", STORED.to_vec(), EMPTY_BLOCK.to_vec()),
     ] {
-        let outcome =
-            open_layers(endless(&first, &then), &impatient()).and_then(|decoded| read_all(decoded.stream));
+        let outcome = open_layers(endless(&first, &then), &impatient())
+            .and_then(|decoded| read_all(decoded.stream));
         assert_barren(what, outcome, SPARE + 20_000);
     }
     // Padding chunks (framing_format.txt §4.6).
@@ -87,8 +87,8 @@ fn an_outer_layer_cannot_produce_endless_padding_for_an_inner_one() {
     let inner = empty.repeat(64 << 20 >> 5);
     let packed = pack(Codec::Zstd, &inner);
     assert!((packed.len() as u64) < SPARE, "the outer layer alone must stay within the limit");
-    let outcome =
-        open_layers(pieces(&packed, &[4096]), &impatient()).and_then(|decoded| read_all(decoded.stream));
+    let outcome = open_layers(pieces(&packed, &[4096]), &impatient())
+        .and_then(|decoded| read_all(decoded.stream));
     // The chunks between two layers are large, so more is read before the limit is noticed.
     assert_barren("gzip in zstd", outcome, SPARE + (256 << 10));
 }
@@ -97,8 +97,8 @@ fn an_outer_layer_cannot_produce_endless_padding_for_an_inner_one() {
 fn too_little_content_for_much_input_is_refused() {
     // One byte of content in about a thousand bytes of input.
     let member = [pack(Codec::Gzip, b"x"), pack(Codec::Gzip, b"").repeat(50)].concat();
-    let outcome =
-        open_layers(endless(&[], &member), &impatient()).and_then(|decoded| read_all(decoded.stream));
+    let outcome = open_layers(endless(&[], &member), &impatient())
+        .and_then(|decoded| read_all(decoded.stream));
     assert_barren("one byte in a thousand", outcome, SPARE + 20_000);
 }
 
@@ -142,12 +142,16 @@ fn the_windows_of_all_layers_share_one_budget() {
     }
     let unpack_in = |bytes| {
         let limits = DecodeLimits { memory: MemoryBudget::new(bytes), ..limits(1) };
-        decode_error(open_layers(pieces(&packed, &[7]), &limits).and_then(|decoded| read_all(decoded.stream)))
+        decode_error(
+            open_layers(pieces(&packed, &[7]), &limits)
+                .and_then(|decoded| read_all(decoded.stream)),
+        )
     };
     assert_eq!(unpack_in(3 * each).unwrap(), b"content");
     match unpack_in(3 * each - 1) {
         Err(DecodeError::Memory { codec, exceeded }) => {
-            let expected = MemoryLimitError { needed: each, available: each - 1, limit: 3 * each - 1 };
+            let expected =
+                MemoryLimitError { needed: each, available: each - 1, limit: 3 * each - 1 };
             assert_eq!((codec, exceeded), ("zstd", expected));
         }
         other => panic!("{other:?}"),
@@ -164,7 +168,11 @@ fn every_layer_releases_its_memory() {
             let limits = DecodeLimits { memory: memory.clone(), ..limits(threads) };
             let decoded = open_layers(pieces(&packed, &[4096]), &limits).unwrap();
             assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
-            assert_eq!(memory.empty_grant().available_bytes(), 64 << 20, "{codec} with {threads} threads");
+            assert_eq!(
+                memory.empty_grant().available_bytes(),
+                64 << 20,
+                "{codec} with {threads} threads"
+            );
         }
     }
 }

@@ -26,7 +26,10 @@ fn consecutive_members_are_one_stream() {
         let packed = [&first[..], b"", &second].map(|data| pack(codec, data)).concat();
         for size in [1, 2, 7, 4096] {
             let unpacked = unpack_with(codec, &packed, &[size], &DecodeLimits::default());
-            assert!(unpacked.unwrap() == [&first[..], &second].concat(), "{codec} in chunks of {size}");
+            assert!(
+                unpacked.unwrap() == [&first[..], &second].concat(),
+                "{codec} in chunks of {size}"
+            );
         }
     }
 }
@@ -39,11 +42,18 @@ fn a_truncation_anywhere_is_detected() {
         let packed = [&first, &second].map(|data| pack(codec, data)).concat();
         for end in 0..packed.len() {
             match unpack(codec, &packed[..end]) {
-                Ok(unpacked) => assert!(end == boundary && unpacked == first, "{codec} cut at {end}"),
-                Err(DecodeError::Truncated { offset, .. }) => assert_eq!(offset, end as u64, "{codec}"),
+                Ok(unpacked) => {
+                    assert!(end == boundary && unpacked == first, "{codec} cut at {end}")
+                }
+                Err(DecodeError::Truncated { offset, .. }) => {
+                    assert_eq!(offset, end as u64, "{codec}")
+                }
                 // Too few bytes of the second magic number are left to recognise it.
                 Err(DecodeError::TrailingGarbage { offset, .. }) => {
-                    assert!(offset == boundary as u64 && end < boundary + 7, "{codec} cut at {end}");
+                    assert!(
+                        offset == boundary as u64 && end < boundary + 7,
+                        "{codec} cut at {end}"
+                    );
                 }
                 Err(other) => panic!("{codec} cut at {end}: {other}"),
             }
@@ -64,7 +74,9 @@ fn a_changed_byte_never_changes_the_result() {
                 match unpack(codec, &damaged) {
                     // Some bits do not matter, such as gzip's modification time and the unused
                     // bits in bzip2's last byte.
-                    Ok(unpacked) => assert_eq!(unpacked, data, "{codec}, byte {place} ^ {change:#x}"),
+                    Ok(unpacked) => {
+                        assert_eq!(unpacked, data, "{codec}, byte {place} ^ {change:#x}")
+                    }
                     Err(_) => noticed += 1,
                 }
             }
@@ -124,7 +136,11 @@ fn only_padding_that_the_format_allows_may_follow() {
         match unpack(codec, &with_tail) {
             Ok(unpacked) => assert!(allowed && unpacked == data, "{codec} + {} bytes", tail.len()),
             Err(DecodeError::TrailingGarbage { offset, .. }) => {
-                assert!(!allowed && offset == packed.len() as u64, "{codec} + {} bytes", tail.len());
+                assert!(
+                    !allowed && offset == packed.len() as u64,
+                    "{codec} + {} bytes",
+                    tail.len()
+                );
             }
             Err(other) => panic!("{codec} + {} bytes: {other}", tail.len()),
         }
@@ -134,15 +150,21 @@ fn only_padding_that_the_format_allows_may_follow() {
 #[test]
 fn only_xz_allows_padding_between_members() {
     let data = sample(300);
-    for (codec, zeros, allowed) in
-        [(Codec::Xz, 8, true), (Codec::Xz, 6, false), (Codec::Gzip, 8, false), (Codec::Zstd, 8, false)]
-    {
+    for (codec, zeros, allowed) in [
+        (Codec::Xz, 8, true),
+        (Codec::Xz, 6, false),
+        (Codec::Gzip, 8, false),
+        (Codec::Zstd, 8, false),
+    ] {
         let packed = pack(codec, &data);
         let outcome = unpack(codec, &[&packed[..], &vec![0; zeros], &packed].concat());
         if allowed {
             assert_eq!(outcome.unwrap(), data.repeat(2));
         } else {
-            assert!(matches!(outcome, Err(DecodeError::TrailingGarbage { .. })), "{codec}, {zeros} zeros");
+            assert!(
+                matches!(outcome, Err(DecodeError::TrailingGarbage { .. })),
+                "{codec}, {zeros} zeros"
+            );
         }
     }
 }
@@ -200,7 +222,8 @@ fn windows_above_the_limit_are_refused_with_both_numbers() {
 
     for (codec, packed) in [(Codec::Zstd, with_zstd), (Codec::Xz, with_xz)] {
         let unpack_in = |bytes| {
-            let limits = DecodeLimits { memory: MemoryBudget::new(bytes), ..DecodeLimits::default() };
+            let limits =
+                DecodeLimits { memory: MemoryBudget::new(bytes), ..DecodeLimits::default() };
             unpack_with(codec, &packed, &[1], &limits)
         };
         assert_eq!(unpack_in(WINDOW + STATE).unwrap(), b"small");
@@ -220,7 +243,10 @@ fn the_stream_of_another_codec_is_corrupt() {
     for codec in CODECS {
         for other in CODECS.into_iter().filter(|other| *other != codec) {
             let outcome = unpack(codec, &pack(other, &sample(100)));
-            assert!(matches!(outcome, Err(DecodeError::Corrupt { offset: 0, .. })), "{other} as {codec}");
+            assert!(
+                matches!(outcome, Err(DecodeError::Corrupt { offset: 0, .. })),
+                "{other} as {codec}"
+            );
         }
     }
 }

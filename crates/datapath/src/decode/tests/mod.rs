@@ -66,7 +66,10 @@ fn read_placed(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
         received += chunk.len() as u64;
         assert!(placed.insert(offset, chunk).is_none(), "two chunks at {offset}");
     }
-    assert!(matches!(stream.next_placed(received), Ok(None)), "a stream that ended stays at its end");
+    assert!(
+        matches!(stream.next_placed(received), Ok(None)),
+        "a stream that ended stays at its end"
+    );
     let mut all = Vec::new();
     for (offset, chunk) in placed {
         assert_eq!(offset, all.len() as u64);
@@ -123,7 +126,8 @@ fn unpack(codec: Codec, packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
 fn pack(codec: Codec, data: &[u8]) -> Vec<u8> {
     match codec {
         Codec::Gzip => {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(data).unwrap();
             encoder.finish().unwrap()
         }
@@ -157,7 +161,9 @@ fn sample(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     (0..length)
         .map(|index| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             if index / 64 % 2 == 0 { state.to_be_bytes()[0] } else { b'.' }
         })
         .collect()

@@ -61,7 +61,9 @@ fn all_kinds_of_chunks_are_read() {
         &compressed(&data),
         &compressed(&data),
     ]);
-    assert!(all.unwrap() == [&data, &odd, &data, &data, &data, &data].map(|part| &part[..]).concat());
+    assert!(
+        all.unwrap() == [&data, &odd, &data, &data, &data, &data].map(|part| &part[..]).concat()
+    );
 }
 
 #[test]
@@ -117,7 +119,8 @@ fn a_stream_without_its_identifier_is_refused() {
 #[test]
 fn a_stream_cut_inside_a_chunk_is_truncated() {
     let data = sample(3000);
-    let parts = [IDENTIFIER.to_vec(), compressed(&data), chunk(0xfe, &[0; 50]), stored(&data[..200])];
+    let parts =
+        [IDENTIFIER.to_vec(), compressed(&data), chunk(0xfe, &[0; 50]), stored(&data[..200])];
     let stream = parts.concat();
     let ends: Vec<usize> = parts
         .iter()

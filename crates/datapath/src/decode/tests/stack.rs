@@ -97,7 +97,9 @@ impl ChunkStream for Breaking {
         match self.head.take() {
             Some(head) => Ok(Some(head)),
             None if self.stopped => Err(Error::Stopped),
-            None => Err(SourceError::new(SourceErrorKind::Stalled, "no byte for 10 minutes").into()),
+            None => {
+                Err(SourceError::new(SourceErrorKind::Stalled, "no byte for 10 minutes").into())
+            }
         }
     }
 }
@@ -109,8 +111,8 @@ fn errors_of_the_source_are_passed_on_unchanged() {
         let head = Bytes::copy_from_slice(&packed[..packed.len() / 2]);
         for (stopped, threads) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
             let source = Breaking { head: Some(head.clone()), stopped };
-            let outcome =
-                open_layers(Box::new(source), &limits(threads)).and_then(|found| read_all(found.stream));
+            let outcome = open_layers(Box::new(source), &limits(threads))
+                .and_then(|found| read_all(found.stream));
             match outcome {
                 Err(Error::Stopped) => assert!(stopped),
                 Err(Error::Source(error)) => {

@@ -32,8 +32,8 @@ fn a_terabyte_of_zeros_is_counted() {
     let blocks = Encoding::Zstd.new_encoder().encode_piece(VolumePiece::Zeros(zeros), false);
     let frame = [&blocks[0].head[..], &blocks[0].body].concat();
     let frames = usize::try_from((1 << 40) / zeros).unwrap();
-    let mut decoder =
-        Codec::Zstd.new_decoder(pieces(&frame.repeat(frames), &[1 << 18, 3000]), &DecodeLimits::default());
+    let mut decoder = Codec::Zstd
+        .new_decoder(pieces(&frame.repeat(frames), &[1 << 18, 3000]), &DecodeLimits::default());
     let (started, mut bytes) = (Instant::now(), 0);
     while let Some(chunk) = decoder.next_chunk().unwrap() {
         assert!(crate::zeros::is_known_zero(&chunk));

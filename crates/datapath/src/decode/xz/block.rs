@@ -65,7 +65,8 @@ fn header_vli(fields: &mut &[u8]) -> Result<u64, EngineError> {
 fn read_filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), EngineError> {
     let id = header_vli(fields)?;
     let length = header_vli(fields)?;
-    let properties = usize::try_from(length).ok().and_then(|length| fields.split_at_checked(length));
+    let properties =
+        usize::try_from(length).ok().and_then(|length| fields.split_at_checked(length));
     match properties {
         Some((properties, rest)) => {
             *fields = rest;
@@ -117,7 +118,9 @@ pub(super) fn parse_chunk_header(head: &[u8]) -> Result<Option<Lzma2Chunk>, Engi
             bytes: 5 + u64::from(control >= 0xC0) + size(packed_high, packed_low),
             decoded: (u64::from(control & 0x1F) << 16) + size(high, low),
         }),
-        [3..=0x7F, ..] => return fail_corrupt("the compressed data of a block has an invalid control byte"),
+        [3..=0x7F, ..] => {
+            return fail_corrupt("the compressed data of a block has an invalid control byte");
+        }
         _ => None,
     })
 }

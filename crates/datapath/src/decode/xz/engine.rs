@@ -85,11 +85,16 @@ impl DecoderEngine for XzEngine {
     }
 
     fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
-        self.stream = Self::new_stream(self.grant.as_ref().map_or(u64::MAX, MemoryGrant::granted_bytes))?;
+        self.stream =
+            Self::new_stream(self.grant.as_ref().map_or(u64::MAX, MemoryGrant::granted_bytes))?;
         Ok(())
     }
 
-    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
+    fn decode_step(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
         let before = (self.stream.total_in(), self.stream.total_out());
         let outcome = self.stream.process(input, output.spare_capacity(), Action::Run);
         advance_input(input, self.stream.total_in() - before.0);

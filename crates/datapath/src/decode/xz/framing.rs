@@ -70,7 +70,9 @@ pub(super) fn stream_header(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<StreamF
 }
 
 /// Parses a stream footer (§2.1.2). Returns the flags and the size of the index in bytes.
-pub(super) fn stream_footer(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<(StreamFlags, u64), EngineError> {
+pub(super) fn stream_footer(
+    bytes: &[u8; STREAM_HEADER_BYTES],
+) -> Result<(StreamFlags, u64), EngineError> {
     let [a, b, c, d, size @ .., first, second, y, z] = *bytes;
     if [y, z] != FOOTER_MAGIC {
         return fail_corrupt("its stream footer does not end with the magic bytes");

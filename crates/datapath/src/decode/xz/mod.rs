@@ -32,7 +32,10 @@ use self::parallel::ParallelXzReader;
 use self::worker::DecoderThreads;
 
 /// Returns a decoder for `inner` with as many threads as the limits and the system allow.
-pub(super) fn new_decoder(inner: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Box<dyn ChunkStream> {
+pub(super) fn new_decoder(
+    inner: Box<dyn ChunkStream>,
+    limits: &DecodeLimits,
+) -> Box<dyn ChunkStream> {
     match DecoderThreads::start(limits) {
         Some(workers) => Box::new(ParallelXzReader::new(inner, workers)),
         None => Box::new(LayerDecoder::<XzEngine>::new(inner, limits)),

@@ -29,7 +29,12 @@ enum RemainingInput {
 
 impl ParallelXzReader {
     pub(super) fn new(inner: Box<dyn ChunkStream>, workers: DecoderThreads) -> Self {
-        Self { walk: XzFileWalk::new(inner), workers, rest: RemainingInput::More, in_any_order: false }
+        Self {
+            walk: XzFileWalk::new(inner),
+            workers,
+            rest: RemainingInput::More,
+            in_any_order: false,
+        }
     }
 
     fn next(&mut self) -> Result<Option<Placed>, Error> {

@@ -146,7 +146,11 @@ impl BlockPool {
 
     /// Ends the work on the block `number`. The outcome is a decoder that can be reused, `None` if
     /// the block was abandoned, or an error.
-    pub(super) fn finish_block(&self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
+    pub(super) fn finish_block(
+        &self,
+        number: u64,
+        outcome: Result<Option<BlockDecoder>, DecodeError>,
+    ) {
         self.for_workers(|state| state.finish_block(number, outcome));
         self.reader.notify_one();
     }
@@ -216,7 +220,9 @@ pub(super) mod tests {
             // A chunk of the oldest block does not wait, and reading it makes room.
             assert!(pool.deliver_chunk(0, 0, bytes(half)));
             for expected in [0, start] {
-                assert!(matches!(pool.next_step(true), ReaderStep::Deliver((at, _)) if at == expected));
+                assert!(
+                    matches!(pool.next_step(true), ReaderStep::Deliver((at, _)) if at == expected)
+                );
             }
         });
     }

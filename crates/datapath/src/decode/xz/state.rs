@@ -122,7 +122,8 @@ impl PoolState {
     }
 
     pub(super) fn begin_block(&mut self, block: XzBlock) {
-        let pending = PendingBlock { block, pieces: VecDeque::new(), extent: BlockExtent::Arriving };
+        let pending =
+            PendingBlock { block, pieces: VecDeque::new(), extent: BlockExtent::Arriving };
         self.blocks.insert(self.begun, pending);
         self.begun += 1;
         self.waiting_bytes += BLOCK_OVERHEAD_BYTES;
@@ -242,7 +243,11 @@ impl PoolState {
 
     /// Ends the work on the block `number`. The outcome is a decoder that can be reused, `None` if
     /// the block was abandoned, or an error.
-    pub(super) fn finish_block(&mut self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
+    pub(super) fn finish_block(
+        &mut self,
+        number: u64,
+        outcome: Result<Option<BlockDecoder>, DecodeError>,
+    ) {
         if let Some(pending) = self.blocks.remove(&number) {
             let pieces: usize = pending.pieces.iter().map(piece_cost).sum();
             self.waiting_bytes -= pieces + BLOCK_OVERHEAD_BYTES;

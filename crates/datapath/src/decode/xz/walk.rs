@@ -8,9 +8,13 @@ use crate::cursor::ChunkCursor;
 use bytes::Bytes;
 
 use super::super::decoder::{DecoderEngine, EngineError, find_member, truncated_error};
-use super::block::{CHUNK_HEADER_BYTES, Lzma2Chunk, block_header, block_header_bytes, parse_chunk_header};
+use super::block::{
+    CHUNK_HEADER_BYTES, Lzma2Chunk, block_header, block_header_bytes, parse_chunk_header,
+};
 use super::engine::XzEngine;
-use super::framing::{INDEX_INDICATOR, STREAM_HEADER_BYTES, StreamFlags, stream_footer, stream_header};
+use super::framing::{
+    INDEX_INDICATOR, STREAM_HEADER_BYTES, StreamFlags, stream_footer, stream_header,
+};
 use super::index::{BlockListDigest, IndexProgress, RECORD_BYTES, XzIndexReader};
 use crate::chunks::ChunkStream;
 use crate::error::Error;
@@ -144,7 +148,8 @@ impl XzFileWalk {
             return Ok(WalkPosition::End);
         }
         self.stream_header = self.peek_header()?;
-        self.flags = stream_header(&self.stream_header).map_err(|fault| self.decode_error(fault))?;
+        self.flags =
+            stream_header(&self.stream_header).map_err(|fault| self.decode_error(fault))?;
         self.input.consume(STREAM_HEADER_BYTES);
         self.blocks = BlockListDigest::default();
         Ok(WalkPosition::Header)

@@ -37,10 +37,13 @@ impl DecoderThreads {
         for _ in 0..wanted {
             let pool = Arc::clone(&workers.pool);
             let limits = limits.clone();
-            let started = Builder::new().name("xz".to_owned()).spawn(move || run_worker(&pool, &limits));
+            let started =
+                Builder::new().name("xz".to_owned()).spawn(move || run_worker(&pool, &limits));
             match started {
                 Ok(thread) => workers.threads.push(thread),
-                Err(error) => tracing::debug!(%error, "could not start another thread to decode xz"),
+                Err(error) => {
+                    tracing::debug!(%error, "could not start another thread to decode xz")
+                }
             }
         }
         (workers.threads.len() > 1).then_some(workers)
@@ -148,7 +151,12 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error_of_its_block() {
-        let block = XzBlock { stream_header: [0; STREAM_HEADER_BYTES], dictionary: 0, start: 77, offset: 0 };
+        let block = XzBlock {
+            stream_header: [0; STREAM_HEADER_BYTES],
+            dictionary: 0,
+            start: 77,
+            offset: 0,
+        };
         // `resume_unwind` does not call the panic hook, so the test harness does not print this
         // intended panic.
         let outcome: Result<(), DecodeError> =

@@ -98,7 +98,12 @@ impl ParkedClusters {
     }
 
     /// Prepares a guest range for its final data: a cluster that is parked there moves elsewhere.
-    pub fn claim_range(&mut self, guest: u64, length: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn claim_range(
+        &mut self,
+        guest: u64,
+        length: u64,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Error> {
         self.hold_book()?;
         for (slot, host) in self.slots.claim_range(guest, length, writer)? {
             let bytes = self.slots.read_slot(slot, writer)?;
@@ -129,7 +134,12 @@ impl ParkedClusters {
         self.store_cluster(host, bytes.freeze(), writer)
     }
 
-    fn store_cluster(&mut self, host: u64, bytes: Bytes, writer: &mut Writer<'_>) -> Result<(), Error> {
+    fn store_cluster(
+        &mut self,
+        host: u64,
+        bytes: Bytes,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Error> {
         self.parked_bytes += self.cluster;
         let place = if self.memory_bytes + self.cluster <= self.budget {
             self.set_memory(self.memory_bytes + self.cluster);
@@ -170,12 +180,16 @@ impl ParkedClusters {
         }
         let bytes = match self.places.get(&host) {
             Some(ParkedLocation::Memory(bytes)) => return Ok(bytes.clone()),
-            Some(ParkedLocation::Zero) => Bytes::from(vec![0; usize::try_from(self.cluster).unwrap_or(0)]),
+            Some(ParkedLocation::Zero) => {
+                Bytes::from(vec![0; usize::try_from(self.cluster).unwrap_or(0)])
+            }
             Some(ParkedLocation::Slot(slot)) => self.slots.read_slot(*slot, writer)?,
             Some(ParkedLocation::Scratch) => self.scratch_file()?.read_cluster(host)?,
             None => {
-                let missing =
-                    diskimage::Error::RefcountContradiction { what: "a cluster", offset: Host(host) };
+                let missing = diskimage::Error::RefcountContradiction {
+                    what: "a cluster",
+                    offset: Host(host),
+                };
                 return Err(missing.into());
             }
         };

@@ -56,8 +56,12 @@ pub(crate) fn qemu(image: &[u8], format: &str) -> Opened {
 
 /// Returns the standard output of qemu-img, or its error messages if it failed.
 fn run(words: &[&str], paths: &[&Path]) -> Result<String, String> {
-    let output =
-        Command::new(tools::find("qemu-img")).args(words).args(paths).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(tools::find("qemu-img"))
+        .args(words)
+        .args(paths)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
@@ -76,9 +80,16 @@ fn number(json: &str, key: &str) -> u64 {
 pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
     let folder = fast_folder();
     let source = Memory { ranged, chunks: vec![1 << 20], ..Memory::new(image.clone()) };
-    let target = disk::DiskOptions { available: MAX_DISK_BYTES, ..file(&folder.path().join("disk")) };
+    let target =
+        disk::DiskOptions { available: MAX_DISK_BYTES, ..file(&folder.path().join("disk")) };
     let content = PayloadKind::Image(Some(format));
-    match transfer_image(&source, content, &target, &ReadOptions::default(), &WriteOptions::default()) {
+    match transfer_image(
+        &source,
+        content,
+        &target,
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    ) {
         Ok(_) => Opened::Disk(std::fs::read(&target.path).unwrap()),
         Err(Error::Target(_)) => Opened::Large,
         Err(Error::Format(error)) => Opened::Refused(error.to_string()),
@@ -123,12 +134,14 @@ pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
 /// Returns our verdict, without the errors that qemu-img does not look for, and our messages.
 pub(crate) fn our_check(image: Bytes, format: Format) -> (Verdict, String) {
     let content = PayloadKind::Image(Some(format));
-    let findings = match check::check_image(&Memory::ranged(image), content, &ReadOptions::default(), false) {
-        Ok(report) => report.findings,
-        Err(Error::Format(error)) => return (Verdict::Refused, error.to_string()),
-        Err(error) => panic!("{error}"),
-    };
-    let verdict = match (findings.error_count - findings.unknown_to_qemu, findings.leaked_clusters) {
+    let findings =
+        match check::check_image(&Memory::ranged(image), content, &ReadOptions::default(), false) {
+            Ok(report) => report.findings,
+            Err(Error::Format(error)) => return (Verdict::Refused, error.to_string()),
+            Err(error) => panic!("{error}"),
+        };
+    let verdict = match (findings.error_count - findings.unknown_to_qemu, findings.leaked_clusters)
+    {
         (0, 0) => Verdict::Sound,
         (0, _) => Verdict::Leaks,
         _ => Verdict::Errors,

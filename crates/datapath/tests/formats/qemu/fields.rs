@@ -68,10 +68,11 @@ impl Field {
     pub(crate) fn values(&self, image: &[u8]) -> Vec<u64> {
         let most = u64::MAX >> (64 - 8 * self.width);
         let now = self.now(image);
-        let mut values: Vec<u64> = (0..=9).chain([15, 17, 23, 24, 25, 71, 72, 103, 104, 105, 112]).collect();
+        let mut values: Vec<u64> =
+            (0..=9).chain([15, 17, 23, 24, 25, 71, 72, 103, 104, 105, 112]).collect();
         for bits in [
-            4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 29, 30, 31, 32, 33, 40, 47, 48,
-            54, 55, 56, 62, 63,
+            4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 29, 30, 31, 32, 33,
+            40, 47, 48, 54, 55, 56, 62, 63,
         ] {
             values.extend([(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
         }
@@ -86,7 +87,10 @@ impl Field {
             values.push(near & most);
         }
         for distance in [1, 2, 8, 511, 512, 65_536] {
-            values.extend([most - (distance - 1).min(most), (most >> 1).saturating_sub(distance - 1)]);
+            values.extend([
+                most - (distance - 1).min(most),
+                (most >> 1).saturating_sub(distance - 1),
+            ]);
         }
         values.retain(|value| *value <= most && *value != now);
         values.sort_unstable();
@@ -256,7 +260,9 @@ pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
             if snapshots > 0 {
                 fields.add("snapshot", SNAPSHOT, index(be64(image, 64)), Order::Big, Sealed::Not);
             }
-            if let Some(at) = image[..4096].windows(4).position(|kind| kind == [0x23, 0x85, 0x28, 0x75]) {
+            if let Some(at) =
+                image[..4096].windows(4).position(|kind| kind == [0x23, 0x85, 0x28, 0x75])
+            {
                 fields.add("bitmaps", BITMAPS, at, Order::Big, Sealed::Not);
                 fields.add("bitmap", BITMAP, index(be64(image, at + 24)), Order::Big, Sealed::Not);
             }
@@ -281,7 +287,13 @@ pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
                 fields.add("header", VHDX_HEADER, at, Order::Little, Sealed::Vhdx(at, 4096));
             }
             for at in [192 << 10, 256 << 10] {
-                fields.add("region table", VHDX_REGIONS, at, Order::Little, Sealed::Vhdx(at, 65_536));
+                fields.add(
+                    "region table",
+                    VHDX_REGIONS,
+                    at,
+                    Order::Little,
+                    Sealed::Vhdx(at, 65_536),
+                );
             }
             vhdx_metadata(image, &mut fields);
         }
@@ -298,7 +310,9 @@ fn vhdx_metadata(image: &[u8], fields: &mut Fields) {
     for entry in (0..count).map(|index| metadata + 32 + index * 32) {
         let number = |at| usize::try_from(le32(image, at).unwrap()).unwrap();
         let (offset, length) = (number(entry + 16), number(entry + 20));
-        for (at, width) in [(0, 4), (4, 4), (0, 8)].into_iter().filter(|(at, width)| at + width <= length) {
+        for (at, width) in
+            [(0, 4), (4, 4), (0, 8)].into_iter().filter(|(at, width)| at + width <= length)
+        {
             let layout = [("item", at, width)];
             fields.add("metadata", &layout, metadata + offset, Order::Little, Sealed::Not);
         }

@@ -42,7 +42,11 @@ pub(crate) static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
         sample("vmdk", "vmdk", vmdk(Tables::First, false)),
         sample("vmdk, stream", "vmdk", vmdk(Tables::Footer, true)),
         sample("vpc, dynamic", "vpc", vpc()),
-        sample("vpc, fixed", "vpc", vhd::fixed(&disk::content(4, 100 << 10), &Footer::fixed(100 << 10))),
+        sample(
+            "vpc, fixed",
+            "vpc",
+            vhd::fixed(&disk::content(4, 100 << 10), &Footer::fixed(100 << 10)),
+        ),
         sample("vhdx", "vhdx", vhdx()),
     ]
 });
@@ -95,8 +99,12 @@ fn bitmap() -> Vec<u8> {
 fn vdi() -> Vec<u8> {
     let block = |seed| disk::content(seed, 3000);
     let map = vec![Block::At(1), Block::Zero, Block::At(0), Block::Free];
-    Vdi { map_offset: 512, data_offset: 1024, ..Vdi::new((4 << 20) - 1024, map, vec![block(1), block(2)]) }
-        .build()
+    Vdi {
+        map_offset: 512,
+        data_offset: 1024,
+        ..Vdi::new((4 << 20) - 1024, map, vec![block(1), block(2)])
+    }
+    .build()
 }
 
 fn vmdk(tables: Tables, compressed: bool) -> Vec<u8> {

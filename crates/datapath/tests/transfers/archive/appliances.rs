@@ -83,7 +83,9 @@ fn manifest(folder: &Path, algorithm: &str, names: &[&str]) {
 fn the_disk_of_an_appliance_is_imported() {
     for subformat in ["subformat=streamOptimized", "subformat=monolithicSparse"] {
         let (folder, content) = machine(subformat);
-        for flags in [&["--format=ustar"][..], &["--format=gnu"], &["--format=pax"], &["-z"], &["--zstd"]] {
+        for flags in
+            [&["--format=ustar"][..], &["--format=gnu"], &["--format=pax"], &["-z"], &["--zstd"]]
+        {
             let ova = tar(folder.path(), flags, &["vm.ovf", "vm-disk1.vmdk"]);
             assert!(imported(&ova) == content, "{subformat} {flags:?}");
         }
@@ -119,7 +121,10 @@ fn manifests_before_and_after_the_disk_are_verified() {
             let wrong = format!("{rest}= {first}{}", &digest[1..]);
             std::fs::write(folder.path().join("vm.mf"), wrong).unwrap();
             let ova = tar(folder.path(), &[], &order);
-            assert!(matches!(import(&ova, OVA), Err(Error::Checksum { .. })), "{algorithm} {order:?}");
+            assert!(
+                matches!(import(&ova, OVA), Err(Error::Checksum { .. })),
+                "{algorithm} {order:?}"
+            );
             std::fs::write(folder.path().join("vm.mf"), text).unwrap();
         }
     }
@@ -181,7 +186,10 @@ fn links_sparse_files_and_folders_are_not_accepted_as_disks() {
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
     let ova = tar(folder.path(), &["-S"], &["disk.img"]);
     let refused = import(&ova, OVA).unwrap_err();
-    assert!(matches!(refusal(&refused), ArchiveErrorKind::Disk("is stored with holes")), "{refused}");
+    assert!(
+        matches!(refusal(&refused), ArchiveErrorKind::Disk("is stored with holes")),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -190,7 +198,8 @@ fn a_disk_must_have_the_format_of_its_extension() {
     let refused = import(&raw, OVA).unwrap_err().to_string();
     assert!(refused.contains("not in vmdk format"), "{refused}");
     assert!(import(&raw, PayloadKind::Appliance(Some(Format::Raw))).is_ok());
-    let text = testkit::images::vmdk::descriptor("monolithicFlat", &["RW 8 FLAT \"/etc/passwd\" 0"]);
+    let text =
+        testkit::images::vmdk::descriptor("monolithicFlat", &["RW 8 FLAT \"/etc/passwd\" 0"]);
     let descriptor = Tape::default().file("disk.vmdk", text.as_bytes()).end();
     let refused = import(&descriptor, OVA).unwrap_err().to_string();
     assert!(refused.contains("/etc/passwd"), "{refused}");

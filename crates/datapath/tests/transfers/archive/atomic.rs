@@ -226,8 +226,11 @@ fn a_stop_changes_nothing() {
     let tar = join(entries()).file("large", &noise(9000, 1)).end();
     for phase in [TransferPhase::Info, TransferPhase::Resize] {
         let stop = CancellationToken::new();
-        let options =
-            ReadOptions { observer: Arc::new(StopAt(phase, stop.clone())), stop, ..ReadOptions::default() };
+        let options = ReadOptions {
+            observer: Arc::new(StopAt(phase, stop.clone())),
+            stop,
+            ..ReadOptions::default()
+        };
         assert!(matches!(fails(&tar, &options), Error::Stopped));
     }
 }

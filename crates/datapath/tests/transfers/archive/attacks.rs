@@ -35,7 +35,9 @@ fn refused(what: &str, tar: &[u8]) -> Kind {
 
 #[test]
 fn names_that_leave_the_directory_are_refused() {
-    for name in ["/precious", "../precious", "a/../../precious", "./../precious", "a/..", "//precious"] {
+    for name in
+        ["/precious", "../precious", "a/../../precious", "./../precious", "a/..", "//precious"]
+    {
         for tar in [
             Tape::default().file(name, b"bad"),
             Tape::default().directory(name, 0o777),
@@ -211,14 +213,17 @@ fn impossible_sizes_are_refused() {
         let kind = refused("size", &claiming(size));
         assert!(matches!(kind, Kind::Truncated { .. }), "{kind}");
     }
-    let kind =
-        refused("pax size", &Tape::default().pax(&[("size", "18446744073709551616")]).file("f", b"").end());
+    let kind = refused(
+        "pax size",
+        &Tape::default().pax(&[("size", "18446744073709551616")]).file("f", b"").end(),
+    );
     assert!(matches!(kind, Kind::Number { .. }), "{kind}");
 }
 
 #[test]
 fn headers_that_need_much_memory_are_refused() {
-    for (typeflag, size) in [(b'x', (1 << 20) + 1), (b'g', 1 << 32), (b'L', 4097), (b'K', 1 << 30)] {
+    for (typeflag, size) in [(b'x', (1 << 20) + 1), (b'g', 1 << 32), (b'L', 4097), (b'K', 1 << 30)]
+    {
         let mut fields = Fields::new(typeflag, "x");
         fields.size = size;
         let kind = refused("large", &Tape::default().entry(&fields, b"").end());
@@ -274,7 +279,8 @@ fn contradictory_sparse_maps_are_refused() {
         let mut data = map.as_bytes().to_vec();
         data.resize(512, 0);
         data.extend([b'x'; 10]);
-        let records = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "10")];
+        let records =
+            [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "10")];
         let kind = refused(map, &Tape::default().pax(&records).file("f", &data).end());
         assert!(matches!(kind, Kind::Sparse(_) | Kind::Limit { .. }), "{map:?}: {kind}");
     }
@@ -302,7 +308,10 @@ fn files_that_do_not_fit_are_refused_before_they_are_written() {
     let error = unpack_with(folder.path(), &tar, 999, &ReadOptions::default()).unwrap_err();
     let expected = Kind::NoRoom { needed: 1000, available: 999 };
     assert_eq!(*refusal(&error), expected);
-    assert!(error.to_string().contains("larger than the reported available storage 999"), "{error}");
+    assert!(
+        error.to_string().contains("larger than the reported available storage 999"),
+        "{error}"
+    );
     assert!(error.to_string().contains("entry `b` at byte 0x600 of the tar"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let report = unpack_with(folder.path(), &tar, 1000, &ReadOptions::default()).unwrap();
@@ -361,7 +370,8 @@ fn a_search_through_endless_data_is_ended() {
     let size = (1u64 << 50).to_string();
     let huge = Tape::default().pax(&[("size", &size)]).entry(&Fields::new(b'0', "other"), b"").0;
     let ended = Tape::default().file("other", b"x").end();
-    for (what, head) in [("a file that is not searched for", huge), ("zeros after the end", ended)] {
+    for (what, head) in [("a file that is not searched for", huge), ("zeros after the end", ended)]
+    {
         let stream = Endless(Some(head.into()));
         match find_file(Box::new(stream), Unwilling) {
             Err(error) => assert!(

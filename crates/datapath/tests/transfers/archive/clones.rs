@@ -51,9 +51,14 @@ fn clone(body: &[u8], inside: PayloadKind, disk: &[u8]) -> TransferReport {
     assert!(content == disk, "the device differs");
 
     let target = file(&folder.path().join("disk"));
-    let report =
-        transfer_image(&Memory::new(body.to_vec()), inside, &target, &framed(), &WriteOptions::default())
-            .unwrap();
+    let report = transfer_image(
+        &Memory::new(body.to_vec()),
+        inside,
+        &target,
+        &framed(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
     assert!(std::fs::read(&target.path).unwrap() == disk, "the file differs");
     assert_eq!(report.facts, on_device.facts);
     assert_eq!(report.facts.format, Format::Raw);
@@ -170,7 +175,8 @@ fn a_clone_without_a_disk_touches_nothing() {
 
 #[test]
 fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
-    let target = datapath::disk::DiskOptions { available: 1023, ..file("/nonexistent/disk".as_ref()) };
+    let target =
+        datapath::disk::DiskOptions { available: 1023, ..file("/nonexistent/disk".as_ref()) };
     for size in ["1024", "18446744073709551615"] {
         let records = [("GNU.sparse.size", size), ("GNU.sparse.map", "0,0")];
         let tar = Tape::default().pax(&records).file("disk.img", b"").end();
@@ -222,12 +228,20 @@ fn a_truncated_or_damaged_clone_leaves_nothing() {
                     assert!(inside == PayloadKind::RAW && boundaries(&body).contains(&place));
                     std::fs::remove_file(&target.path).unwrap();
                 }
-                Err(error) => assert!(matches!(error, Error::Decode(_) | Error::Format(_)), "{error}"),
+                Err(error) => {
+                    assert!(matches!(error, Error::Decode(_) | Error::Format(_)), "{error}")
+                }
             }
             let mut damaged = body.clone();
             damaged[place] ^= 0x10;
-            if transfer_image(&Memory::new(damaged), inside, &target, &framed(), &WriteOptions::default())
-                .is_ok()
+            if transfer_image(
+                &Memory::new(damaged),
+                inside,
+                &target,
+                &framed(),
+                &WriteOptions::default(),
+            )
+            .is_ok()
             {
                 // Snappy can encode the same data in several ways, so a changed byte may give the
                 // same disk.
@@ -256,8 +270,14 @@ fn a_clone_that_is_not_snappy_is_refused() {
             assert!(matches!(error, Error::Decode(DecodeError::Corrupt { .. })), "{error}");
         }
         let empty = snappy(b"");
-        let error = transfer_image(&Memory::new(empty), inside, &target, &framed(), &WriteOptions::default())
-            .unwrap_err();
+        let error = transfer_image(
+            &Memory::new(empty),
+            inside,
+            &target,
+            &framed(),
+            &WriteOptions::default(),
+        )
+        .unwrap_err();
         assert!(matches!(error, Error::Decode(DecodeError::Empty)), "{error}");
         assert!(!target.path.exists());
     }

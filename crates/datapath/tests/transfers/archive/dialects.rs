@@ -71,7 +71,13 @@ fn pax_records_override_headers_and_long_names() {
     long.size = 5;
     let tar = Tape::default()
         .entry(&long, b"long\0")
-        .pax(&[("path", "pax"), ("mtime", "12.5"), ("size", "3"), ("uid", "5"), ("SCHILY.dev", "1")])
+        .pax(&[
+            ("path", "pax"),
+            ("mtime", "12.5"),
+            ("size", "3"),
+            ("uid", "5"),
+            ("SCHILY.dev", "1"),
+        ])
         .entry(&Fields::new(b'0', "header"), b"abc")
         .end();
     let seen = as_gnu_tar(&tar);
@@ -92,7 +98,8 @@ fn global_records_apply_until_they_are_replaced() {
     let file = |name: &str| Tape::default().file(name, b"").0;
     let own = Tape::default().pax(&[("mtime", "9")]).0;
     let tar =
-        [global("5"), file("a"), own, file("b"), file("c"), global("7"), file("d"), vec![0; 1024]].concat();
+        [global("5"), file("a"), own, file("b"), file("c"), global("7"), file("d"), vec![0; 1024]]
+            .concat();
     let seen = as_gnu_tar(&tar);
     let times = ["a", "b", "c", "d"].map(|name| seen[Path::new(name)].mtime.0);
     assert_eq!(times, [5, 9, 5, 7]);
@@ -108,10 +115,15 @@ fn old_sparse_maps_continue_in_further_blocks() {
         use std::os::unix::fs::FileExt;
         file.write_all_at(&[b'a' + piece % 26; 100], u64::from(piece) * 16384).unwrap();
     }
-    for format in [&["--format=gnu"][..], &["--format=pax", "--sparse-version=0.0"], &["--format=pax"]] {
+    for format in
+        [&["--format=gnu"][..], &["--format=pax", "--sparse-version=0.0"], &["--format=pax"]]
+    {
         let directory = folder.path().to_str().unwrap();
-        let tar =
-            tools::filter("tar", format.iter().copied().chain(["-c", "-S", "-C", directory, "sparse"]), b"");
+        let tar = tools::filter(
+            "tar",
+            format.iter().copied().chain(["-c", "-S", "-C", directory, "sparse"]),
+            b"",
+        );
         assert!(tar.len() < 600_000, "the file is sparse");
         let seen = as_gnu_tar(&tar);
         assert_eq!(seen[Path::new("sparse")].content.len(), 1 << 20);
@@ -128,7 +140,8 @@ fn a_file_that_is_one_hole_gets_no_blocks() {
     let directory = folder.path().to_str().unwrap();
     for version in ["0.0", "0.1", "1.0"] {
         let version = format!("--sparse-version={version}");
-        let tar = tools::filter("tar", ["-c", "-S", "--format=pax", &version, "-C", directory, "."], b"");
+        let tar =
+            tools::filter("tar", ["-c", "-S", "--format=pax", &version, "-C", directory, "."], b"");
         let seen = as_gnu_tar(&tar);
         assert_eq!(seen[Path::new("hole")].blocks, 0, "{version}");
     }
@@ -160,7 +173,8 @@ fn archives_in_any_compression_are_unpacked() {
     // Snappy is not recognised by content.
     let packed = crate::archive::clones::snappy(&tar);
     unpack_to(fast_folder().path(), &packed).unwrap_err();
-    let reading = ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };
+    let reading =
+        ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };
     let folder = fast_folder();
     let report = unpack_with(folder.path(), &packed, u64::MAX, &reading).unwrap();
     assert_eq!(report.layers, ["snappy", "tar"]);

@@ -29,11 +29,17 @@ fn unpack_to(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
 
 /// Unpacks `tar` into `dir`, but refuses it if a file of it exists already.
 fn unpack_beside(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
-    let target = archive::UnpackOptions { dir: dir.to_owned(), overwrite: false, available: u64::MAX };
+    let target =
+        archive::UnpackOptions { dir: dir.to_owned(), overwrite: false, available: u64::MAX };
     unpack_archive(&Memory::new(tar.to_vec()), &target, &ReadOptions::default())
 }
 
-fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &ReadOptions) -> Result<UnpackReport, Error> {
+fn unpack_with(
+    dir: &Path,
+    tar: &[u8],
+    available: u64,
+    options: &ReadOptions,
+) -> Result<UnpackReport, Error> {
     let target = archive::UnpackOptions { dir: dir.to_owned(), overwrite: true, available };
     unpack_archive(&Memory::new(tar.to_vec()), &target, options)
 }

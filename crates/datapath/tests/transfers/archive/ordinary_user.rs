@@ -125,8 +125,10 @@ fn closed_directories_of_the_target_are_restored_after_a_failure() {
             seen
         };
         let before = snapshot();
-        let orders =
-            [[Tape::default().file("full", b"").0, closed().0].concat(), closed().file("full", b"").0];
+        let orders = [
+            [Tape::default().file("full", b"").0, closed().0].concat(),
+            closed().file("full", b"").0,
+        ];
         for order in orders {
             let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
             assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");

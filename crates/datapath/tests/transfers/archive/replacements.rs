@@ -17,8 +17,10 @@ enum Step {
 
 /// Few names, so that many entries meet.
 fn name() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["a", "b", "a/x", "a/y", "b/x", "./a", "a/", "a/x/deep", "c/d/e", "./b//x", "."])
-        .prop_map(str::to_owned)
+    prop::sample::select(vec![
+        "a", "b", "a/x", "a/y", "b/x", "./a", "a/", "a/x/deep", "c/d/e", "./b//x", ".",
+    ])
+    .prop_map(str::to_owned)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,7 +40,9 @@ fn tar(steps: &[Step]) -> Vec<u8> {
     let mut tape = Tape::default();
     for (number, step) in (0u8..).zip(steps) {
         tape = match step {
-            Step::File(name, blocks) => tape.file(name, &vec![b'0' + number; usize::from(*blocks) * 300]),
+            Step::File(name, blocks) => {
+                tape.file(name, &vec![b'0' + number; usize::from(*blocks) * 300])
+            }
             Step::Directory(name, mode) => tape.directory(name, *mode),
             Step::Symlink(name, target) => tape.symlink(name, target),
             Step::HardLink(name, target) => tape.hard_link(name, target),
@@ -49,7 +53,9 @@ fn tar(steps: &[Step]) -> Vec<u8> {
 
 /// Returns the entries without the times of directories. GNU tar restores such a time before the
 /// last entry of the directory is extracted; we do it afterwards.
-fn without_times_of_directories(root: &std::path::Path) -> Vec<(std::path::PathBuf, snapshot::Seen)> {
+fn without_times_of_directories(
+    root: &std::path::Path,
+) -> Vec<(std::path::PathBuf, snapshot::Seen)> {
     let seen = snapshot::of(root).into_iter();
     seen.map(|(path, mut entry)| {
         if entry.mode & 0o170_000 == 0o040_000 {

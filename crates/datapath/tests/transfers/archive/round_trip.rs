@@ -69,7 +69,9 @@ impl Writer {
                 let fixed = ["-c", "-C", root, "."];
                 run_in_c("tar", flags.iter().copied().chain(fixed))
             }
-            Self::Bsd(format) => run_in_c("bsdtar", ["-c", "--format", format, "-C", root, "-f", "-", "."]),
+            Self::Bsd(format) => {
+                run_in_c("bsdtar", ["-c", "--format", format, "-C", root, "-f", "-", "."])
+            }
             Self::Python(format) => {
                 let script = format!(
                     "import sys, tarfile\n\
@@ -131,7 +133,8 @@ fn check(case: &Case) {
         // the others later. By then GNU tar has restored their times and modes, and the later
         // entries change them.
         for (path, entry) in snapshot::of(&source) {
-            if path.as_os_str().is_empty() || source.join(&path).is_dir() && !source.join(&path).is_symlink()
+            if path.as_os_str().is_empty()
+                || source.join(&path).is_dir() && !source.join(&path).is_symlink()
             {
                 let nanoseconds = if format == "pax" { entry.mtime.1 } else { 0 };
                 let directory = expected.get_mut(&path).unwrap();

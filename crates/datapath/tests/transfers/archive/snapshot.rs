@@ -68,12 +68,18 @@ pub(crate) fn without_time_of_root(root: &Path) -> BTreeMap<PathBuf, Seen> {
 
 /// Panics with the first few differences, if there are any.
 #[track_caller]
-pub(crate) fn assert_same(ours: &BTreeMap<PathBuf, Seen>, theirs: &BTreeMap<PathBuf, Seen>, what: &str) {
+pub(crate) fn assert_same(
+    ours: &BTreeMap<PathBuf, Seen>,
+    theirs: &BTreeMap<PathBuf, Seen>,
+    what: &str,
+) {
     let paths: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
     let differences: Vec<String> = paths
         .into_iter()
         .filter(|path| ours.get(*path) != theirs.get(*path))
-        .map(|path| format!("{path:?}: {} but should be {}", shown(ours.get(path)), shown(theirs.get(path))))
+        .map(|path| {
+            format!("{path:?}: {} but should be {}", shown(ours.get(path)), shown(theirs.get(path)))
+        })
         .take(5)
         .collect();
     assert!(differences.is_empty(), "{what}:\n{}", differences.join("\n"));

@@ -78,7 +78,12 @@ impl Tape {
         self.entry(&fields, b"")
     }
 
-    pub(crate) fn link(self, typeflag: u8, name: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn link(
+        self,
+        typeflag: u8,
+        name: impl AsRef<[u8]>,
+        target: impl AsRef<[u8]>,
+    ) -> Self {
         let mut fields = Fields::new(typeflag, name);
         fields.link = target.as_ref().to_vec();
         self.entry(&fields, b"")

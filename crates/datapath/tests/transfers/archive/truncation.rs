@@ -28,8 +28,11 @@ fn archive() -> (Vec<u8>, BTreeSet<usize>) {
         &|tape| tape.hard_link("d/again", "first"),
         &|tape| {
             let data = [&b"1\n512\n3\n"[..], &[0; 504], b"abc"].concat();
-            let records =
-                [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "1000")];
+            let records = [
+                ("GNU.sparse.major", "1"),
+                ("GNU.sparse.minor", "0"),
+                ("GNU.sparse.realsize", "1000"),
+            ];
             tape.pax(&records).file("sparse", &data)
         },
     ];

@@ -52,7 +52,8 @@ fn every_kind_of_delta_gives_the_disk_that_qemu_img_makes() {
         for (route, source, options, taken) in routes {
             let target = copy(&delta, folder.path());
             let report =
-                apply_delta(&source, &base(&target, &delta), &ReadOptions::default(), &options).unwrap();
+                apply_delta(&source, &base(&target, &delta), &ReadOptions::default(), &options)
+                    .unwrap();
             assert_applied(&target, &delta, route);
             assert_eq!(target.metadata().unwrap().len(), delta.virtual_size, "{route}");
             assert_eq!((report.facts.route, report.virtual_size), (taken, delta.virtual_size));
@@ -98,7 +99,10 @@ fn devices_of_both_sector_sizes_are_updated_in_place() {
             let mut rest = vec![0; 2 << 20];
             let node = std::fs::File::open(device.path()).unwrap();
             node.read_exact_at(&mut rest, 8 * MIB).unwrap();
-            assert!(rest.iter().all(|byte| *byte == DIRT), "the bytes behind the disk were changed");
+            assert!(
+                rest.iter().all(|byte| *byte == DIRT),
+                "the bytes behind the disk were changed"
+            );
         }
     }
 }

@@ -17,7 +17,8 @@ fn a_delta_that_fails_anywhere_can_be_applied_again() {
     let length = bytes(&delta).len();
     // Each attempt fails at another byte, and the next one starts from the disk that it left.
     for (number, at) in (0..length).step_by(length / 40).enumerate() {
-        let broken = Memory { broken_at: Some(at), ranged: number % 2 == 0, ..Memory::new(bytes(&delta)) };
+        let broken =
+            Memory { broken_at: Some(at), ranged: number % 2 == 0, ..Memory::new(bytes(&delta)) };
         apply(&broken, &target, &delta).unwrap_err();
         assert!(target.metadata().unwrap().len() >= 5 * MIB, "the disk was cut");
     }
@@ -51,9 +52,13 @@ fn a_stopped_delta_keeps_the_disk() {
     let stop = CancellationToken::new();
     stop.cancel();
     let options = ReadOptions { stop, ..ReadOptions::default() };
-    let error =
-        apply_delta(&Memory::new(bytes(&delta)), &base(&target, &delta), &options, &WriteOptions::default())
-            .unwrap_err();
+    let error = apply_delta(
+        &Memory::new(bytes(&delta)),
+        &base(&target, &delta),
+        &options,
+        &WriteOptions::default(),
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Stopped), "{error}");
     assert!(target.metadata().unwrap().len() >= 5 * MIB);
 }

@@ -29,11 +29,17 @@ struct Changed {
 impl Changed {
     fn new(disk: &[u8], ranges: &[Range<u64>]) -> Self {
         let at = |offset: u64| usize::try_from(offset).unwrap();
-        let stream: Vec<u8> =
-            ranges.iter().flat_map(|range| &disk[at(range.start)..at(range.end)]).copied().collect();
+        let stream: Vec<u8> = ranges
+            .iter()
+            .flat_map(|range| &disk[at(range.start)..at(range.end)])
+            .copied()
+            .collect();
         let mut stream = Memory::new(stream);
         stream.chunks = vec![100_000, 1, 70_000, 512];
-        Self { stream, changes: ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap() }
+        Self {
+            stream,
+            changes: ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap(),
+        }
     }
 }
 
@@ -78,7 +84,8 @@ fn base(path: &Path) -> DeltaBase {
 }
 
 fn assert_apply(source: &Changed, base: &DeltaBase) -> u64 {
-    let report = apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default()).unwrap();
+    let report =
+        apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default()).unwrap();
     assert_eq!(report.source_bytes, source.changes.changed_bytes());
     report.written_bytes
 }
@@ -148,7 +155,11 @@ fn zeros_become_holes_in_a_file_and_zeros_on_a_device() {
     let preallocated = DeltaBase { preallocated: true, ..base(&target) };
     assert_apply(&source, &preallocated);
     assert!(blocks() >= DISK_BYTES, "{} bytes are allocated", blocks());
-    assert_eq!(assert_apply(&source, &base(&target)), 0, "zeros must become holes without being written");
+    assert_eq!(
+        assert_apply(&source, &base(&target)),
+        0,
+        "zeros must become holes without being written"
+    );
     assert!(blocks() <= MIB + (64 << 10), "{} bytes are allocated", blocks());
 
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
@@ -204,7 +215,8 @@ fn changed_ranges_are_not_imported_as_a_disk() {
     let target = folder.path().join("disk.img");
     let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
     let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
-    let imported = transfer_image(&source, PayloadKind::default(), &file(&target), &reading, &writing);
+    let imported =
+        transfer_image(&source, PayloadKind::default(), &file(&target), &reading, &writing);
     let message = imported.unwrap_err().to_string();
     assert!(message.contains("apply it to the disk of the earlier checkpoint"), "{message}");
     assert!(!target.exists());

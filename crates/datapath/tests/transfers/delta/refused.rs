@@ -18,7 +18,8 @@ fn refused(source: &Memory, base_of: &DeltaBase, delta: &Delta, sentence: &str) 
         .unwrap_err()
         .to_string();
     assert!(error.contains(sentence), "{error}");
-    let (before, after) = (std::fs::read(&delta.base).unwrap(), std::fs::read(&base_of.path).unwrap());
+    let (before, after) =
+        (std::fs::read(&delta.base).unwrap(), std::fs::read(&base_of.path).unwrap());
     assert!(before == after, "a refused delta changed the disk");
 }
 
@@ -44,8 +45,8 @@ fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
     refused(&Memory::new(Vec::new()), &base(&target, &delta), &delta, "");
 
     let missing = DeltaBase { path: folder.path().join("missing"), ..base(&target, &delta) };
-    let error =
-        apply_delta(&ranged, &missing, &ReadOptions::default(), &WriteOptions::default()).unwrap_err();
+    let error = apply_delta(&ranged, &missing, &ReadOptions::default(), &WriteOptions::default())
+        .unwrap_err();
     assert!(matches!(error, Error::Target(_)), "{error}");
     assert!(!missing.path.exists(), "the missing disk was created");
 }
@@ -54,7 +55,8 @@ fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
 fn only_the_last_component_of_the_base_name_counts() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
-    let wanted = |target: &Path| DeltaBase { name: Some("checkpoint".into()), ..base(target, &delta) };
+    let wanted =
+        |target: &Path| DeltaBase { name: Some("checkpoint".into()), ..base(target, &delta) };
     for name in ["checkpoint", "/etc/checkpoint", "../../checkpoint", "a/b/checkpoint"] {
         delta.rename_base(name);
         let target = copy(&delta, folder.path());

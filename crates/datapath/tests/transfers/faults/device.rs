@@ -31,7 +31,10 @@ fn make_dirty(device: &LoopDevice) {
 
 fn assert_hidden(device: &LoopDevice, what: &str) {
     let held = usize::try_from(HELD_BYTES).unwrap();
-    assert!(content(device)[..held].iter().all(|byte| *byte == 0), "{what}: the first MiB is not zero");
+    assert!(
+        content(device)[..held].iter().all(|byte| *byte == 0),
+        "{what}: the first MiB is not zero"
+    );
 }
 
 fn is_untouched(device: &LoopDevice) -> bool {

@@ -65,7 +65,8 @@ fn go_on(
     let source = Memory { chunks: vec![chunk, 4096], ..Memory::new(stream) };
     let target = datapath::disk::DiskOptions { preallocate, overwrite: true, ..file(path) };
     let writing = WriteOptions { kept: Some(Arc::new(kept)), ..WriteOptions::default() };
-    let report = transfer_image(&source, PayloadKind::RAW, &target, &ReadOptions::default(), &writing)?;
+    let report =
+        transfer_image(&source, PayloadKind::RAW, &target, &ReadOptions::default(), &writing)?;
     assert_eq!(report.virtual_size, image.len() as u64);
     Ok(())
 }
@@ -123,8 +124,9 @@ fn a_stream_that_ends_before_the_kept_prefix_is_refused() {
     let kept = find(&path, &marks(&image)).unwrap();
     let source = Memory::new(image[..at(HELD_BYTES) - 1].to_vec());
     let writing = WriteOptions { kept: Some(Arc::new(kept)), ..WriteOptions::default() };
-    let error = transfer_image(&source, PayloadKind::RAW, &file(&path), &ReadOptions::default(), &writing)
-        .unwrap_err();
+    let error =
+        transfer_image(&source, PayloadKind::RAW, &file(&path), &ReadOptions::default(), &writing)
+            .unwrap_err();
     assert!(error.to_string().contains("the stream ends before"), "{error}");
     assert!(!path.exists());
 }

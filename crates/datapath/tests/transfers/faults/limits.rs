@@ -56,8 +56,10 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
 fn a_disk_that_fits_exactly_is_accepted() {
     for object in objects() {
         let folder = fast_folder();
-        let target =
-            disk::DiskOptions { available: object.disk.len() as u64, ..file(&folder.path().join("disk")) };
+        let target = disk::DiskOptions {
+            available: object.disk.len() as u64,
+            ..file(&folder.path().join("disk"))
+        };
         transfer(&Memory::new(object.bytes.clone()), &target).unwrap();
         assert!(std::fs::read(&target.path).unwrap() == object.disk, "{}", object.name);
     }
@@ -118,8 +120,7 @@ fn a_decompression_bomb_ends_with_the_size_error() {
         let folder = fast_folder();
         let target = disk::DiskOptions { available: 10 << 20, ..file(&folder.path().join("disk")) };
         let error = transfer(&source, &target).unwrap_err();
-        let too_large =
-            matches!(error, Error::Format(FormatError::TooLarge { available, .. }) if available == 10 << 20);
+        let too_large = matches!(error, Error::Format(FormatError::TooLarge { available, .. }) if available == 10 << 20);
         assert!(too_large, "{program}: {error}");
         assert!(!target.path.exists());
         // The head that is examined may contain several of the small units, and threads that

@@ -36,8 +36,11 @@ fn object_length(object: &Object) -> usize {
 fn check(cut: &Cut<'_>) {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    let source =
-        Memory { broken_at: Some(cut.at), chunks: vec![700], ..Memory::new(cut.object.bytes.clone()) };
+    let source = Memory {
+        broken_at: Some(cut.at),
+        chunks: vec![700],
+        ..Memory::new(cut.object.bytes.clone())
+    };
     let error = transfer(&source, &target).unwrap_err();
     assert!(matches!(error, Error::Source(_)), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something is left");
@@ -74,7 +77,9 @@ fn a_wrong_checksum_leaves_nothing() {
             let target = file(&folder.path().join("disk"));
             let source = Memory { ranged, ..Memory::new(object.bytes.clone()) };
             let error = transfer_reading(&source, &target, &expecting(&wrong)).unwrap_err();
-            let Error::Checksum { expected, calculated } = error else { panic!("{}: {error}", object.name) };
+            let Error::Checksum { expected, calculated } = error else {
+                panic!("{}: {error}", object.name)
+            };
             assert_eq!((expected, calculated), (wrong.clone(), sha256(object)));
             assert!(!target.path.exists());
         }
@@ -98,7 +103,8 @@ fn the_checksum_covers_the_whole_object_on_every_route() {
 #[test]
 fn with_read_all_a_failure_behind_the_image_is_an_error() {
     let mut behind = 0;
-    let is_image = |object: &&Object| object.name.contains("cluster=") && !object.name.contains(" in ");
+    let is_image =
+        |object: &&Object| object.name.contains("cluster=") && !object.name.contains(" in ");
     for object in objects().iter().filter(is_image) {
         let image = object.bytes.len();
         let transfer_with = |read_all| {
@@ -131,8 +137,10 @@ fn tables_that_differ_from_the_stream_are_detected() {
     assert!(l1 > 20 << 20, "the L1 table is at {l1:#x}");
     let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
     digest.update(&bytes);
-    let options =
-        ReadOptions { checksum: Some(digest.finish_digest().parse().unwrap()), ..ReadOptions::default() };
+    let options = ReadOptions {
+        checksum: Some(digest.finish_digest().parse().unwrap()),
+        ..ReadOptions::default()
+    };
     let target = file(&folder.path().join("disk"));
     let honest = Memory::ranged(bytes);
     transfer_reading(&honest, &target, &options).unwrap();

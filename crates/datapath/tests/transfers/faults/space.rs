@@ -79,8 +79,11 @@ fn a_held_first_mib_that_does_not_fit_is_reported() {
 #[test]
 fn growing_a_preallocated_disk_beyond_the_filesystem_is_reported() {
     let filesystem = SmallFilesystem::new(2 * MIB);
-    let target =
-        disk::DiskOptions { preallocate: true, size: Some(4 * MIB as u64), ..file(&filesystem.target()) };
+    let target = disk::DiskOptions {
+        preallocate: true,
+        size: Some(4 * MIB as u64),
+        ..file(&filesystem.target())
+    };
     assert_no_space(&Memory::ranged(noise(MIB, 5)), &target, &filesystem);
 }
 

@@ -40,7 +40,11 @@ impl Observer for StopAt {
 
 fn stopping_at(point: Point) -> ReadOptions {
     let stop = CancellationToken::new();
-    ReadOptions { observer: Arc::new(StopAt { point, stop: stop.clone() }), stop, ..ReadOptions::default() }
+    ReadOptions {
+        observer: Arc::new(StopAt { point, stop: stop.clone() }),
+        stop,
+        ..ReadOptions::default()
+    }
 }
 
 #[test]
@@ -48,7 +52,8 @@ fn a_stop_at_any_point_leaves_nothing() {
     for object in objects() {
         let length = object.bytes.len() as u64;
         let bytes = (0..=8).map(|eighth| Point::SourceByte(length * eighth / 8));
-        let phases = [TransferPhase::Info, TransferPhase::Transfer, TransferPhase::Resize].map(Point::Phase);
+        let phases =
+            [TransferPhase::Info, TransferPhase::Transfer, TransferPhase::Resize].map(Point::Phase);
         for point in bytes.chain(phases) {
             let folder = fast_folder();
             let target = file(&folder.path().join("disk"));

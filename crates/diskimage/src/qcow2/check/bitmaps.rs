@@ -80,7 +80,8 @@ pub(super) fn learn_table(
 ) -> Result<(), Error> {
     for entry in table_entries(table.bytes) {
         let host = Host(entry & OFFSET_MASK);
-        let is_place = host == Host(0) || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
+        let is_place =
+            host == Host(0) || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
         if entry & RESERVED != 0 || !is_place {
             let what = format!("a bitmap table has the invalid entry {entry:#x}");
             return Err(Format::Qcow2.corrupt_error(what, table.host));
@@ -114,8 +115,11 @@ impl BitmapEntry {
         let needed = needed_bytes(header, granularity);
         // QEMU does not read a bitmap that was not written back, and does not compare its size
         // with the disk.
-        let has_size =
-            if flags & IN_USE == 0 { table_entries == needed.div_ceil(header.cluster_size()) } else { true };
+        let has_size = if flags & IN_USE == 0 {
+            table_entries == needed.div_ceil(header.cluster_size())
+        } else {
+            true
+        };
         let is_right = bytes <= entry.len()
             && extra == 0
             && kind == DIRTY_TRACKING

@@ -152,7 +152,8 @@ impl ClusterTable {
         for (index, cluster) in self.clusters.iter().enumerate() {
             let host = Host((index as u64) << self.bits);
             // A refcount block must not be shared, even if its refcount allows it.
-            let is_shared_block = cluster.is_used(ClusterUse::RefcountBlock) && cluster.references > 1;
+            let is_shared_block =
+                cluster.is_used(ClusterUse::RefcountBlock) && cluster.references > 1;
             if cluster.refcount < cluster.references || is_shared_block {
                 findings.add_error(|| format!("the cluster at {host:#x} has {cluster}"));
             } else if cluster.refcount > cluster.references && host < self.clusters_end() {
@@ -164,8 +165,11 @@ impl ClusterTable {
 
 impl fmt::Display for ClusterCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let uses: Vec<&str> =
-            USES.into_iter().filter(|(used, _)| self.is_used(*used)).map(|(_, name)| name).collect();
+        let uses: Vec<&str> = USES
+            .into_iter()
+            .filter(|(used, _)| self.is_used(*used))
+            .map(|(_, name)| name)
+            .collect();
         write!(
             f,
             "{} references (as {}) and a refcount of {}",

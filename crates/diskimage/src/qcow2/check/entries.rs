@@ -63,7 +63,8 @@ pub(super) fn check_entries(
 impl L2Entry<'_> {
     fn look_at_compressed(&self, clusters: &mut ClusterTable, findings: &mut Findings) {
         if self.entry & COPIED != 0 {
-            findings.add_error(|| self.error_text("of a compressed cluster states a refcount of one"));
+            findings
+                .add_error(|| self.error_text("of a compressed cluster states a refcount of one"));
         }
         if (self.stored, self.zero) != (0, 0) {
             findings.add_error(|| self.error_text("of a compressed cluster has subclusters"));

@@ -11,8 +11,8 @@ use self::clusters::{ClusterTable, ClusterUse};
 use self::entries::L2Uses;
 use super::header::Qcow2Header;
 use super::table::{
-    BITMAP_TABLE, BITMAPS, L1, L2, OFFSET_MASK, REFCOUNT_BLOCK, REFCOUNT_TABLE, SNAPSHOT_L1, SNAPSHOTS,
-    bytes_per_block, table_entries,
+    BITMAP_TABLE, BITMAPS, L1, L2, OFFSET_MASK, REFCOUNT_BLOCK, REFCOUNT_TABLE, SNAPSHOT_L1,
+    SNAPSHOTS, bytes_per_block, table_entries,
 };
 use crate::Error;
 use crate::findings::Findings;
@@ -59,7 +59,13 @@ impl Qcow2Check {
     fn begin_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) {
         let bytes = self.header.l1_size * 8;
         if bytes > 0 {
-            self.clusters.count_references(ClusterUse::L1, self.header.l1_offset, bytes, 1, findings);
+            self.clusters.count_references(
+                ClusterUse::L1,
+                self.header.l1_offset,
+                bytes,
+                1,
+                findings,
+            );
             tables.push_table(self.header.l1_offset, bytes, L1, 0);
         }
         snapshots::queue_table(&self.header, tables);
@@ -86,7 +92,12 @@ impl Qcow2Check {
         self.l2_tables = Vec::new();
     }
 
-    fn learn_refcount_table(&mut self, table: &[u8], findings: &mut Findings, blocks: &mut RangeBatch) {
+    fn learn_refcount_table(
+        &mut self,
+        table: &[u8],
+        findings: &mut Findings,
+        blocks: &mut RangeBatch,
+    ) {
         for (index, entry) in table_entries(table).enumerate() {
             let host = Host(entry & !REFCOUNT_TABLE_RESERVED);
             if entry == 0 {
@@ -102,7 +113,9 @@ impl Qcow2Check {
             }
             if host >= self.clusters.clusters_end() {
                 findings.add_error(|| {
-                    format!("the refcount block {index} at {host:#x} is beyond the end of the image")
+                    format!(
+                        "the refcount block {index} at {host:#x} is beyond the end of the image"
+                    )
                 });
                 continue;
             }
@@ -118,22 +131,36 @@ impl Qcow2Check {
         }
     }
 
-    fn learn_l1(&mut self, bytes: &[u8], is_active: bool, findings: &mut Findings, batch: &mut RangeBatch) {
+    fn learn_l1(
+        &mut self,
+        bytes: &[u8],
+        is_active: bool,
+        findings: &mut Findings,
+        batch: &mut RangeBatch,
+    ) {
         for (index, entry) in table_entries(bytes).enumerate() {
             if entry == 0 {
                 continue;
             }
             let host = Host(entry & OFFSET_MASK);
             if entry & L1_RESERVED != 0 {
-                findings.add_error(|| format!("L1 entry {index} has reserved bits set: {entry:#x}"));
+                findings
+                    .add_error(|| format!("L1 entry {index} has reserved bits set: {entry:#x}"));
             }
             // A table cannot be at these offsets, so nothing is read there.
             if host == Host(0) || !self.is_aligned(host) {
-                findings
-                    .add_error(|| format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}"));
+                findings.add_error(|| {
+                    format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}")
+                });
                 continue;
             }
-            self.clusters.count_references(ClusterUse::L2, host, self.header.cluster_size(), 1, findings);
+            self.clusters.count_references(
+                ClusterUse::L2,
+                host,
+                self.header.cluster_size(),
+                1,
+                findings,
+            );
             if is_active {
                 self.clusters.compare_flag(host, entry, findings);
             }
@@ -149,10 +176,20 @@ impl Qcow2Check {
 }
 
 impl ImageCheck for Qcow2Check {
-    fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
+    fn queue_first_tables(
+        &mut self,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         self.clusters.allocate_counts(tables);
         let (host, length) = (self.header.refcount_table_offset, self.header.refcount_table_bytes);
-        self.clusters.count_references(ClusterUse::Header, Host(0), self.header.cluster_size(), 1, findings);
+        self.clusters.count_references(
+            ClusterUse::Header,
+            Host(0),
+            self.header.cluster_size(),
+            1,
+            findings,
+        );
         self.clusters.count_references(ClusterUse::Refcounts, host, length, 1, findings);
         tables.push_table(host, length, REFCOUNT_TABLE, 0);
         Ok(())
@@ -184,9 +221,15 @@ impl ImageCheck for Qcow2Check {
             REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, table),
             L1 => self.learn_l1(bytes, true, findings, tables),
             SNAPSHOT_L1 => self.learn_l1(bytes, false, findings, tables),
-            SNAPSHOTS => snapshots::check_table(&self.header, bytes, &mut self.clusters, findings, tables)?,
-            BITMAPS => bitmaps::check_directory(&self.header, bytes, &mut self.clusters, findings, tables)?,
-            BITMAP_TABLE => bitmaps::learn_table(&self.header, table, &mut self.clusters, findings)?,
+            SNAPSHOTS => {
+                snapshots::check_table(&self.header, bytes, &mut self.clusters, findings, tables)?
+            }
+            BITMAPS => {
+                bitmaps::check_directory(&self.header, bytes, &mut self.clusters, findings, tables)?
+            }
+            BITMAP_TABLE => {
+                bitmaps::learn_table(&self.header, table, &mut self.clusters, findings)?
+            }
             _ => {
                 let uses = self.l2_uses.binary_search_by_key(&table.host, |uses| uses.host);
                 if let Some(uses) = uses.ok().and_then(|index| self.l2_uses.get(index)) {

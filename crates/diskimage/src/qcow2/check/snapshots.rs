@@ -58,8 +58,9 @@ pub(super) fn check_table(
         at += 40 + extra as usize + names[0] + names[1];
         if at as u64 > MAX_TABLE_BYTES {
             let count = index + 1;
-            let what =
-                format!("the first {count} snapshots take {at} bytes, at most {MAX_TABLE_BYTES} are allowed");
+            let what = format!(
+                "the first {count} snapshots take {at} bytes, at most {MAX_TABLE_BYTES} are allowed"
+            );
             return Err(snapshots_error(header, what));
         }
         if !l1_offset.is_multiple_of(header.cluster_size()) || l1_size > MAX_L1_ENTRIES {
@@ -71,7 +72,13 @@ pub(super) fn check_table(
             tables.push_table(l1_offset, l1_size * 8, SNAPSHOT_L1, index.into());
         }
     }
-    clusters.count_references(ClusterUse::Other, header.snapshot_table_offset, at as u64, 1, findings);
+    clusters.count_references(
+        ClusterUse::Other,
+        header.snapshot_table_offset,
+        at as u64,
+        1,
+        findings,
+    );
     Ok(())
 }
 

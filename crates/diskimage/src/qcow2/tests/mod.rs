@@ -16,7 +16,8 @@ fn patched(patch: impl FnOnce(&mut Vec<u8>)) -> Result<Qcow2Header, Error> {
 #[test]
 fn header_fields_are_accepted_up_to_their_limits() {
     assert!(patched(|_| {}).is_ok());
-    let put32 = |at: usize, value: u32| patched(|b| b[at..at + 4].copy_from_slice(&value.to_be_bytes()));
+    let put32 =
+        |at: usize, value: u32| patched(|b| b[at..at + 4].copy_from_slice(&value.to_be_bytes()));
     for bits in [8, 22, u32::MAX] {
         assert!(matches!(put32(20, bits), Err(Error::Header { .. })), "cluster_bits {bits}");
     }
@@ -101,7 +102,9 @@ fn extensions_must_end_in_the_first_cluster_as_in_qemu() {
     // Without an end marker, and exactly up to the limit.
     assert_eq!(extended(&unknown(room), 0), "");
     let cut = |length: u32| [&unknown(0)[..4], &length.to_be_bytes()].concat();
-    assert!(extended(&cut(u32::try_from(room).unwrap() + 1), 0).contains("extensions end at 0x200"));
+    assert!(
+        extended(&cut(u32::try_from(room).unwrap() + 1), 0).contains("extensions end at 0x200")
+    );
     // The length of the end marker is checked as well.
     assert!(extended(&[0, 0, 0, 0, 1, 0, 0, 0], 0).contains("has 16777216 bytes"));
     assert!(extended(&extension(0x0537_be77, &[0; 16]), 0).contains("not encrypted"));
@@ -119,14 +122,19 @@ fn long_extensions_require_more_of_the_head() {
     assert!(matches!(short, Error::ShortHeader { needed: 100_112, .. }), "{short}");
     assert!(Qcow2Header::parse(&image).is_ok());
     image[108..112].copy_from_slice(&(length + 40_000).to_be_bytes());
-    assert!(Qcow2Header::parse(&image[..65_536]).unwrap_err().to_string().contains("extensions end"));
+    assert!(
+        Qcow2Header::parse(&image[..65_536]).unwrap_err().to_string().contains("extensions end")
+    );
 }
 
 #[test]
 fn bitmaps_that_are_up_to_date_are_validated() {
     let bitmaps = |count: u32, reserved: u32, bytes: u64, offset: u64| {
         let numbers = [count.to_be_bytes(), reserved.to_be_bytes()].concat();
-        extension(0x2385_2875, &[numbers, bytes.to_be_bytes().into(), offset.to_be_bytes().into()].concat())
+        extension(
+            0x2385_2875,
+            &[numbers, bytes.to_be_bytes().into(), offset.to_be_bytes().into()].concat(),
+        )
     };
     for (extension, sentence) in [
         (bitmaps(1, 0, 24, 512), ""),
@@ -149,7 +157,8 @@ fn bitmaps_that_are_up_to_date_are_validated() {
 
 #[test]
 fn tables_that_are_not_read_must_still_be_at_valid_offsets() {
-    let put64 = |at: usize, value: u64| patched(|b| b[at..at + 8].copy_from_slice(&value.to_be_bytes()));
+    let put64 =
+        |at: usize, value: u64| patched(|b| b[at..at + 8].copy_from_slice(&value.to_be_bytes()));
     let snapshots = |count: u32| patched(|b| b[60..64].copy_from_slice(&count.to_be_bytes()));
     assert!(snapshots(65_536).is_ok());
     assert!(snapshots(65_537).unwrap_err().to_string().contains("the limit is 65536"));

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::layout::{AccessOrder, ImageCheck, LoadedTable};
 use crate::{
-    ClusterCompression, CompressedClusters, GuestSink, HeadFacts, Image, ImageMemoryLimit, TableConsumer,
+    ClusterCompression, CompressedClusters, GuestSink, HeadFacts, Image, ImageMemoryLimit,
+    TableConsumer,
 };
 
 const NO_LIMIT: ImageMemoryLimit = ImageMemoryLimit(u64::MAX);
@@ -53,7 +54,11 @@ impl ImageLayout for TestLayout {
         Ok(batch)
     }
 
-    fn parse_table(&mut self, _table: LoadedTable<'_>, _batch: &mut RangeBatch) -> Result<(), Error> {
+    fn parse_table(
+        &mut self,
+        _table: LoadedTable<'_>,
+        _batch: &mut RangeBatch,
+    ) -> Result<(), Error> {
         Ok(())
     }
 
@@ -84,9 +89,12 @@ impl TestImage {
                 }
             }
         }
-        let clusters = CompressedClusters { compression: ClusterCompression::Deflate, size: self.cluster };
-        let facts =
-            HeadFacts { clusters: Some(clusters), ..HeadFacts::new(Format::Qcow2, self.virtual_size) };
+        let clusters =
+            CompressedClusters { compression: ClusterCompression::Deflate, size: self.cluster };
+        let facts = HeadFacts {
+            clusters: Some(clusters),
+            ..HeadFacts::new(Format::Qcow2, self.virtual_size)
+        };
         let image = Image::from_layout(Box::new(TestLayout { facts, wants, zeros }));
         let mut map = MapBuilder::new(image, file.len() as u64, NO_LIMIT).unwrap();
         assert!(map.next_tables().unwrap().is_empty());
@@ -133,7 +141,8 @@ impl GuestSink for ChainSink<'_> {
     }
 
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        let (start, cluster) = *self.images.iter().rfind(|(start, _)| *start <= self.position).unwrap();
+        let (start, cluster) =
+            *self.images.iter().rfind(|(start, _)| *start <= self.position).unwrap();
         let whole = guest..(guest + cluster).min(Guest(self.disk.len() as u64));
         let parts = self.clipped.visible_parts(start, guest).map_or(vec![whole], <[_]>::to_vec);
         for part in parts {

@@ -147,7 +147,9 @@ fn a_grain_with_the_marker_of_another_is_refused() {
             .find(|at| image[*at..*at + 8] == 136u64.to_le_bytes())
             .unwrap();
         put64(&mut image, at, 8);
-        assert!(refusal(ranged(&image, 100)).contains("its marker states that it belongs to sector 8"));
+        assert!(
+            refusal(ranged(&image, 100)).contains("its marker states that it belongs to sector 8")
+        );
         put64(&mut image, at, 136);
         put32(&mut image, at + 8, 5000);
         let said = refusal(ranged(&image, 100));
@@ -249,8 +251,10 @@ fn an_extent_without_a_descriptor_is_refused_as_part_of_a_disk() {
 #[test]
 fn data_in_other_files_is_refused_with_their_names() {
     let mut image = vmdk(Tables::First, false).build();
-    let text =
-        descriptor("monolithicSparse", &["RW 144 SPARSE \"disk.vmdk\"", "RW 8 FLAT \"/etc/passwd\" 0"]);
+    let text = descriptor(
+        "monolithicSparse",
+        &["RW 144 SPARSE \"disk.vmdk\"", "RW 8 FLAT \"/etc/passwd\" 0"],
+    );
     image[512..21 * 512].fill(0);
     image[512..512 + text.len()].copy_from_slice(text.as_bytes());
     let refused = Image::open(Format::Vmdk, &image).map(drop);

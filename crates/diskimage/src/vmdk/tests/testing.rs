@@ -29,8 +29,11 @@ impl GuestSink for Array {
     /// Like QEMU, accepts a stream with a valid checksum that is not longer than a grain and
     /// covers the rest of the disk.
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        let failed =
-            |reason: String| Error::CompressedCluster { guest, cluster_size: self.grain as u64, reason };
+        let failed = |reason: String| Error::CompressedCluster {
+            guest,
+            cluster_size: self.grain as u64,
+            reason,
+        };
         let mut inflated = Vec::new();
         ZlibDecoder::new(&bytes[..])
             .take(self.grain as u64 + 1)
@@ -39,7 +42,9 @@ impl GuestSink for Array {
         let at = usize::try_from(guest.0).unwrap();
         let end = self.disk.len().min(at + self.grain);
         match inflated.get(..end - at) {
-            Some(bytes) if inflated.len() <= self.grain => self.disk[at..end].copy_from_slice(bytes),
+            Some(bytes) if inflated.len() <= self.grain => {
+                self.disk[at..end].copy_from_slice(bytes)
+            }
             _ => return Err(failed(format!("{} bytes", inflated.len()))),
         }
         Ok(())

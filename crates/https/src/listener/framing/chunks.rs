@@ -43,8 +43,12 @@ impl ChunkedBodyState {
             (Self::Start, _) => Self::Size(hex_digit(byte)?),
             (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => Self::Blank(size),
             (Self::Size(size) | Self::Blank(size), b';') => Self::Extension(size),
-            (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => Self::SizeEnd(size),
-            (Self::Size(size), _) => Self::Size(size.checked_mul(16)?.checked_add(hex_digit(byte)?)?),
+            (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => {
+                Self::SizeEnd(size)
+            }
+            (Self::Size(size), _) => {
+                Self::Size(size.checked_mul(16)?.checked_add(hex_digit(byte)?)?)
+            }
             (Self::Extension(_) | Self::TrailerStart | Self::Trailer, b'\n') => return None,
             (Self::Extension(size), _) => Self::Extension(size),
             (Self::SizeEnd(0), b'\n') => Self::TrailerStart,

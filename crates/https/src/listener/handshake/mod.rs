@@ -149,7 +149,12 @@ impl<S> HelloReader<S> {
 impl<S: AsyncRead + Unpin> HelloReader<S> {
     /// Reads until the record at offset `start` of the waiting bytes is complete. The handshake
     /// must not be longer than `most` bytes by then.
-    fn poll_record(&mut self, cx: &mut Context<'_>, start: usize, most: usize) -> Poll<io::Result<()>> {
+    fn poll_record(
+        &mut self,
+        cx: &mut Context<'_>,
+        start: usize,
+        most: usize,
+    ) -> Poll<io::Result<()>> {
         loop {
             let missing = missing_bytes(self.waiting.get(start..).unwrap_or_default());
             if missing == 0 {

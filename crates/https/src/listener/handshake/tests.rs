@@ -71,7 +71,8 @@ async fn other_messages_and_long_hellos_are_refused() {
     let hello = client_hello();
     let long = [&[CLIENT_HELLO, 0, 0xff, 0xff][..], &[0; 5000]].concat();
     let fit =
-        [&[CLIENT_HELLO, 0, 0x0f, 0xf7][..], &[0; HELLO_BYTES - RECORD_HEADER - MESSAGE_HEADER]].concat();
+        [&[CLIENT_HELLO, 0, 0x0f, 0xf7][..], &[0; HELLO_BYTES - RECORD_HEADER - MESSAGE_HEADER]]
+            .concat();
     assert!(greeted(&record(&fit)).await.unwrap().is_ok(), "as long as it may be");
     for (sent, sentence) in [
         (b"GET / HTTP/1.1\r\n".to_vec(), "it is not a ClientHello"),
@@ -98,7 +99,8 @@ async fn bytes_after_the_hello_are_returned_by_record_and_limited() {
     client.write_all(&record(b"one")).await.unwrap();
     client.write_all(&record(b"two")[..6]).await.unwrap();
     assert_eq!(wire.read(&mut buffer).await.unwrap(), record(b"one").len());
-    let part = tokio::time::timeout(std::time::Duration::from_millis(10), wire.read(&mut buffer)).await;
+    let part =
+        tokio::time::timeout(std::time::Duration::from_millis(10), wire.read(&mut buffer)).await;
     assert!(part.is_err(), "a part of a record");
     assert_eq!(wire.waiting.len(), 6);
     client.write_all(&record(b"two")[6..]).await.unwrap();

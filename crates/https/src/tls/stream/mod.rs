@@ -46,7 +46,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream<S> {
     }
 
     /// Connects to the server called `name`.
-    pub async fn connect(io: S, config: Arc<ClientConfig>, name: ServerName<'static>) -> io::Result<Self> {
+    pub async fn connect(
+        io: S,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
         let connecting = TlsConnector::from(config).connect(name, LargeReads::new(io));
         Ok(Self::new(connecting.await?.into()))
     }

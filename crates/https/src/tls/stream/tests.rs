@@ -22,7 +22,9 @@ fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>)
     let server = SelfSigned::generate(NAME).unwrap().server_config().unwrap();
     let mut client = tls::insecure_client_config().unwrap();
     let mut provider = (*program::crypto::crypto_provider()).clone();
-    provider.cipher_suites.retain(|suite| matches!(suite, rustls::SupportedCipherSuite::Tls13(_)) == is_new);
+    provider
+        .cipher_suites
+        .retain(|suite| matches!(suite, rustls::SupportedCipherSuite::Tls13(_)) == is_new);
     let chosen = provider.cipher_suites[suite % provider.cipher_suites.len()];
     provider.cipher_suites = vec![chosen];
     let version = if is_new { &version::TLS13 } else { &version::TLS12 };
@@ -30,11 +32,16 @@ fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>)
         trust: tls::verify::ServerTrust::Everyone,
         provider: Arc::new(provider.clone()),
     });
-    let built = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[version]);
+    let built =
+        ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[version]);
     // A suite that does not fit the signature algorithm of the certificate keeps the default
     // configuration.
     if chosen.usable_for_signature_algorithm(rustls::SignatureAlgorithm::ECDSA) {
-        client = built.unwrap().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        client = built
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
     }
     (Arc::new(client), Arc::new(server))
 }
@@ -64,7 +71,11 @@ fn update(stream: &mut Stream<DuplexStream>) {
 
 /// Writes `bytes` in parts of these sizes, closes the write side, and reads everything from the
 /// other side in parts.
-async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, bytes: &[u8], parts: &[usize]) -> Vec<u8> {
+async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    bytes: &[u8],
+    parts: &[usize],
+) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(&mut stream);
     let writing = async {
         let mut rest = bytes;
@@ -99,14 +110,21 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, bytes: &[u8], pa
 }
 
 fn run<F: Future>(future: F) -> F::Output {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.expect("it hangs") })
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(60), future).await.expect("it hangs")
+    })
 }
 
 fn noise(seed: usize, length: usize) -> Vec<u8> {
     (0..length)
-        .map(|at| u8::try_from((at.wrapping_mul(31) ^ seed.wrapping_mul(7) ^ (at >> 8)) % 256).unwrap())
+        .map(|at| {
+            u8::try_from((at.wrapping_mul(31) ^ seed.wrapping_mul(7) ^ (at >> 8)) % 256).unwrap()
+        })
         .collect()
 }
 
@@ -202,7 +220,11 @@ proptest! {
 
 /// Copies bytes in both directions until one side ends, after `change` had the chance to modify
 /// them.
-async fn pass(mut left: DuplexStream, mut right: DuplexStream, mut change: impl FnMut(bool, &mut Vec<u8>)) {
+async fn pass(
+    mut left: DuplexStream,
+    mut right: DuplexStream,
+    mut change: impl FnMut(bool, &mut Vec<u8>),
+) {
     let (mut there, mut back) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
         let (is_there, length) = tokio::select! {

@@ -55,7 +55,10 @@ pub(super) fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
         .collect();
     let script = String::from_utf8_lossy(script);
     let lines = script.split_inclusive('\n');
-    lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
+    lines
+        .filter(|line| !offers.iter().any(|offer| line.contains(offer)))
+        .collect::<String>()
+        .into_bytes()
 }
 
 /// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values`
@@ -85,7 +88,8 @@ pub fn names_subcommand<P: CommandFactory>(arguments: &[OsString]) -> bool {
     let mut command = super::build_command::<P>();
     command.build();
     // The parser treats the last word as unfinished, so an empty word is appended.
-    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).chain(["".into()]).collect();
+    let words: Vec<_> =
+        arguments.iter().map(|word| word.to_string_lossy()).chain(["".into()]).collect();
     CompletionLine::parse_words(&command, &words).is_below(&command)
 }
 
@@ -115,7 +119,8 @@ mod tests {
             let script = CommonCommand::Completions { shell }.output_text::<Cli>("some-program");
             let script = String::from_utf8(script).unwrap();
             let offers = |name: &str| {
-                script.contains(&format!("cand {name} ")) || script.contains(&format!("::new('{name}'"))
+                script.contains(&format!("cand {name} "))
+                    || script.contains(&format!("::new('{name}'"))
             };
             assert!(offers("do") && !offers("secretly"), "{shell}: {script}");
         }

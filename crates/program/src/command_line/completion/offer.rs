@@ -38,9 +38,16 @@ pub struct CompletionLine<'a> {
 impl<'a> CompletionLine<'a> {
     /// Parses `words`, the arguments of `command`.
     pub(super) fn parse_words(command: &'a Command, words: &'a [Cow<'_, str>]) -> Self {
-        let (last, before) = words.split_last().map_or(("", words), |(last, before)| (last, before));
-        let mut line =
-            Self { command, given: Vec::new(), positionals: 0, pending: None, is_literal: false, last };
+        let (last, before) =
+            words.split_last().map_or(("", words), |(last, before)| (last, before));
+        let mut line = Self {
+            command,
+            given: Vec::new(),
+            positionals: 0,
+            pending: None,
+            is_literal: false,
+            last,
+        };
         for word in before {
             line.add_word(word);
         }
@@ -135,7 +142,9 @@ impl<'a> CompletionLine<'a> {
         }
         let values = argument.get_possible_values();
         let values = values.iter().filter(|value| !value.is_hide_set());
-        self.matching_words(values.map(|value| (format!("{prefix}{}", value.get_name()), value.get_help())))
+        self.matching_words(
+            values.map(|value| (format!("{prefix}{}", value.get_name()), value.get_help())),
+        )
     }
 
     fn flag_offer(&self) -> CompletionOffer {

@@ -39,7 +39,8 @@ const RESERVED: [HeaderName; 10] = [
 ];
 
 /// Headers whose values are always secret, even if the user does not mark them so.
-const SECRET: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
+const SECRET: [HeaderName; 3] =
+    [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
 
 /// Sends requests on behalf of one import.
 pub(super) struct ObjectClient {
@@ -115,7 +116,8 @@ impl ObjectClient {
 
     /// Explains a status received from `url`, and what to do about it.
     pub(super) fn describe_refusal(&self, status: StatusCode, url: &Url) -> String {
-        let has_login = self.credentials.is_some() || self.headers.contains_key(header::AUTHORIZATION);
+        let has_login =
+            self.credentials.is_some() || self.headers.contains_key(header::AUTHORIZATION);
         self.request_route(url).describe_refusal(status, url.scheme(), has_login)
     }
 
@@ -148,7 +150,9 @@ impl ObjectClient {
             let Some(dialect) = dialect.filter(|_| dialect::is_refusal(&response)) else {
                 return Ok((response, url));
             };
-            match dialect::judge_response(dialect, &url, response, &self.request_route(&url)).await? {
+            match dialect::judge_response(dialect, &url, response, &self.request_route(&url))
+                .await?
+            {
                 // The request is repeated only once: a server that rejects every new token or
                 // region would otherwise be asked forever.
                 (RefusalVerdict::Again(elsewhere), _) if is_first => {
@@ -163,7 +167,9 @@ impl ObjectClient {
                     let error = SourceError::new(kind, text);
                     return Err(AttemptError::from_response(error, transient, response.headers()));
                 }
-                (RefusalVerdict::Plain | RefusalVerdict::Again(_), response) => return Ok((response, url)),
+                (RefusalVerdict::Plain | RefusalVerdict::Again(_), response) => {
+                    return Ok((response, url));
+                }
             }
         }
     }
@@ -177,7 +183,8 @@ impl ObjectClient {
         // This is checked here and not where redirects are read, because resumed and relocated
         // requests pass through here as well.
         self.network.policy.check_url(url).map_err(AttemptError::Final)?;
-        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(AttemptError::Final)?;
+        let promise =
+            keeps_promise(&self.start, url, self.is_checked).map_err(AttemptError::Final)?;
         if promise != IntegrityGuarantee::Kept {
             self.is_warned.call_once(|| promise.warn_downgrade());
         }
@@ -236,7 +243,8 @@ fn strip_user_info(url: &mut Url) {
 
 /// Describes the secret, if any, that is sent to the first origin with each request.
 fn secret_of(credentials: Option<&BasicCredentials>, headers: &HeaderMap) -> Option<String> {
-    let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
+    let is_secret =
+        |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
     let header = headers.iter().find(|(name, value)| is_secret(name, value));
     match (credentials, header) {
         (_, Some((name, _))) => Some(format!("the header {name}")),

@@ -46,8 +46,10 @@ impl ObjectClient {
                 }
             }
         }
-        let message =
-            format!("stopped after {MAX_REDIRECTS} redirects, the last one to {}", self.display_url(&url));
+        let message = format!(
+            "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
+            self.display_url(&url)
+        );
         Err(AttemptError::new_final(SourceErrorKind::Invalid, message))
     }
 
@@ -84,7 +86,11 @@ impl ObjectClient {
     }
 }
 
-fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, AttemptError> {
+fn redirect_target(
+    response: &Response,
+    from: &Url,
+    shown: &str,
+) -> Result<Option<Url>, AttemptError> {
     let redirects = matches!(
         response.status(),
         StatusCode::MOVED_PERMANENTLY
@@ -100,7 +106,8 @@ fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Optio
         let message = format!("{shown} redirects to an address that cannot be used: {reason}",);
         AttemptError::Final(invalid_error(message))
     };
-    let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
+    let location =
+        std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
     let mut target = from.join(location).map_err(|error| refused(&error.to_string()))?;
     target.set_fragment(None);
     match target.scheme() {

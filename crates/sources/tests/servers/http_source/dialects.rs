@@ -63,7 +63,10 @@ fn tokens(origin: &Origin) -> Vec<Option<String>> {
 }
 
 fn wants_new_token() -> Script {
-    Script { required_header: Some(("x-token".to_owned(), "new".to_owned())), ..Script::new("disk") }
+    Script {
+        required_header: Some(("x-token".to_owned(), "new".to_owned())),
+        ..Script::new("disk")
+    }
 }
 
 #[test]
@@ -81,8 +84,11 @@ fn a_second_refusal_in_a_row_is_an_error() {
         required_header: Some(("x-token".to_owned(), "never".to_owned())),
         ..Script::new("disk")
     });
-    let dialect =
-        with(vec![RefusalVerdict::Again(None), RefusalVerdict::Again(None), RefusalVerdict::Again(None)]);
+    let dialect = with(vec![
+        RefusalVerdict::Again(None),
+        RefusalVerdict::Again(None),
+        RefusalVerdict::Again(None),
+    ]);
     let error = fetch_speaking(&origin, &dialect).unwrap_err();
     assert_eq!(error.to_string(), "expected status code 200, got 403. Status: 403 Forbidden");
     assert_eq!(tokens(&origin).len(), 2);
@@ -114,7 +120,8 @@ fn the_message_of_the_server_becomes_the_error() {
 
 #[test]
 fn a_temporary_refusal_is_waited_for() {
-    let dialect = with(vec![RefusalVerdict::Described { text: "SlowDown".to_owned(), transient: true }]);
+    let dialect =
+        with(vec![RefusalVerdict::Described { text: "SlowDown".to_owned(), transient: true }]);
     let body = noise(1 << 20);
     let broken = start(Script {
         faults: vec![Fault::CutAt(1000), Fault::Status(503, None)],
@@ -128,13 +135,18 @@ fn a_temporary_refusal_is_waited_for() {
 fn only_friends_get_the_token_after_a_redirect() {
     let elsewhere = start(Script::new("disk"));
     let target = elsewhere.url("/there");
-    let redirects =
-        || Script { redirects: [("/disk.img".to_owned(), vec![target.clone()])].into(), ..Script::new("") };
+    let redirects = || Script {
+        redirects: [("/disk.img".to_owned(), vec![target.clone()])].into(),
+        ..Script::new("")
+    };
     let dialect = with(Vec::new());
     assert_eq!(fetch_speaking(&start(redirects()), &dialect).unwrap(), b"disk");
     assert_eq!(tokens(&elsewhere), [None]);
-    let friendly =
-        Arc::new(Token { text: Mutex::new("old"), friend: Some(elsewhere.url("/")), ..Token::default() });
+    let friendly = Arc::new(Token {
+        text: Mutex::new("old"),
+        friend: Some(elsewhere.url("/")),
+        ..Token::default()
+    });
     assert_eq!(fetch_speaking(&start(redirects()), &friendly).unwrap(), b"disk");
     assert_eq!(tokens(&elsewhere)[1].as_deref(), Some("old"));
 }
@@ -142,7 +154,8 @@ fn only_friends_get_the_token_after_a_redirect() {
 #[test]
 fn a_refusal_may_lead_to_another_url() {
     let body = noise(2 << 20);
-    let elsewhere = start(Script { faults: vec![Fault::CutAt(1 << 20)], ..Script::new(body.clone()) });
+    let elsewhere =
+        start(Script { faults: vec![Fault::CutAt(1 << 20)], ..Script::new(body.clone()) });
     let there = Url::parse(&elsewhere.url("/there")).unwrap();
     let dialect = with(vec![RefusalVerdict::Again(Some(there))]);
     assert!(fetch_speaking(&start(wants_new_token()), &dialect).unwrap() == body);
@@ -151,7 +164,10 @@ fn a_refusal_may_lead_to_another_url() {
 
 /// Returns the result of a transfer that breaks once, and the condition that its second request
 /// has.
-fn resumed(continuity: ContinuityProof, script: Script) -> (Result<Vec<u8>, SourceError>, Option<String>) {
+fn resumed(
+    continuity: ContinuityProof,
+    script: Script,
+) -> (Result<Vec<u8>, SourceError>, Option<String>) {
     let origin = start(script);
     let result = fetch_with(&origin, |config| config.continuity = continuity);
     let header = origin.requests().get(1).and_then(|recorded| {

@@ -42,8 +42,10 @@ fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
         idle_limit: Duration::from_secs(10),
         ..RetryPolicy::default()
     };
-    let network =
-        Network { patience, ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls) };
+    let network = Network {
+        patience,
+        ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
+    };
     HttpConfig::new(url, &Arc::new(network)).unwrap()
 }
 
@@ -81,7 +83,10 @@ fn read_all(body: &mut dyn SourceBody) -> Result<Vec<u8>, SourceError> {
 }
 
 /// Fetches the whole object at `/disk.img`, with the configuration that `change` has altered.
-fn fetch_with(origin: &Origin, change: impl FnOnce(&mut HttpConfig)) -> Result<Vec<u8>, SourceError> {
+fn fetch_with(
+    origin: &Origin,
+    change: impl FnOnce(&mut HttpConfig),
+) -> Result<Vec<u8>, SourceError> {
     let mut config = config(&origin.url("/disk.img"));
     change(&mut config);
     read_all(&mut *open(config)?.open_body()?)

@@ -38,7 +38,8 @@ fn an_empty_body_is_not_an_error() {
 fn tls_is_verified_against_the_given_roots() {
     let authority = certs::Authority::new().unwrap();
     let body = noise(100_000);
-    let origin = Origin::start_tls(Script::new(body.clone()), authority.server_config().unwrap()).unwrap();
+    let origin =
+        Origin::start_tls(Script::new(body.clone()), authority.server_config().unwrap()).unwrap();
     let url = origin.url("/disk.img");
     let source = open(config_with(&url, authority.client_config().unwrap())).unwrap();
     assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
@@ -50,10 +51,16 @@ fn tls_is_verified_against_the_given_roots() {
 
 #[test]
 fn other_statuses_than_200_are_reported_as_in_cdi() {
-    for (status, reason) in [(404, "404 Not Found"), (204, "204 No Content"), (304, "304 Not Modified")] {
-        let origin = start(Script { faults: vec![Fault::Status(status, None)], ..Script::new("x") });
+    for (status, reason) in
+        [(404, "404 Not Found"), (204, "204 No Content"), (304, "304 Not Modified")]
+    {
+        let origin =
+            start(Script { faults: vec![Fault::Status(status, None)], ..Script::new("x") });
         let error = fetch(&origin).unwrap_err();
-        assert_eq!(error.to_string(), format!("expected status code 200, got {status}. Status: {reason}"));
+        assert_eq!(
+            error.to_string(),
+            format!("expected status code 200, got {status}. Status: {reason}")
+        );
         assert_eq!(error.kind(), SourceErrorKind::Status(status));
         assert_eq!(origin.requests().len(), 1);
     }
@@ -62,8 +69,10 @@ fn other_statuses_than_200_are_reported_as_in_cdi() {
 #[test]
 fn a_server_that_is_not_ready_is_asked_three_times() {
     for status in [429, 502, 503, 504] {
-        let unready =
-            |times| Script { faults: vec![Fault::Status(status, None); times], ..Script::new("disk") };
+        let unready = |times| Script {
+            faults: vec![Fault::Status(status, None); times],
+            ..Script::new("disk")
+        };
         assert_eq!(fetch(&start(unready(2))).unwrap(), b"disk");
         let origin = start(unready(3));
         assert_eq!(fetch(&origin).unwrap_err().kind(), SourceErrorKind::Status(status));
@@ -75,11 +84,15 @@ fn a_server_that_is_not_ready_is_asked_three_times() {
 
 #[test]
 fn retry_after_is_respected_up_to_the_limit() {
-    let origin =
-        start(Script { faults: vec![Fault::Status(503, Some("3600".into()))], ..Script::new("disk") });
+    let origin = start(Script {
+        faults: vec![Fault::Status(503, Some("3600".into()))],
+        ..Script::new("disk")
+    });
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(200))
-        .unwrap();
+    let bytes = fetch_with(&origin, |config| {
+        network(config).patience.max_delay = Duration::from_millis(200)
+    })
+    .unwrap();
     assert_eq!(bytes, b"disk");
     // Real sockets are used, so the pause can only be measured.
     assert!(begin.elapsed() >= Duration::from_millis(200));
@@ -106,8 +119,7 @@ fn a_refused_connection_is_reported_in_plain_words() {
 fn an_unknown_host_is_reported_in_plain_words() {
     let error = open(config("http://no-such-host.invalid/disk")).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Connect);
-    let expected =
-        "HTTP request errored: http://no-such-host.invalid/disk: cannot find no-such-host.invalid port 80: ";
+    let expected = "HTTP request errored: http://no-such-host.invalid/disk: cannot find no-such-host.invalid port 80: ";
     assert!(error.to_string().starts_with(expected), "{error}");
 }
 
@@ -142,13 +154,23 @@ fn a_custom_user_agent_is_used_and_framing_headers_are_ignored() {
     let origin = start(Script::new("disk"));
     let header = |line| parse_header(line, false).unwrap().unwrap();
     fetch_with(&origin, |config| {
-        config.headers =
-            vec![header("User-Agent: mine"), header("Range: bytes=1-"), header("X-A: 1"), header("X-A: 2")];
+        config.headers = vec![
+            header("User-Agent: mine"),
+            header("Range: bytes=1-"),
+            header("X-A: 1"),
+            header("X-A: 2"),
+        ];
     })
     .unwrap();
     let request = &origin.requests()[0].request;
-    let all =
-        |name| request.headers.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect::<Vec<_>>();
+    let all = |name| {
+        request
+            .headers
+            .iter()
+            .filter(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(all("user-agent"), ["mine"]);
     assert_eq!(all("range"), [] as [&str; 0]);
     assert_eq!(all("x-a"), ["1", "2"]);
@@ -165,7 +187,9 @@ fn supported_content_encodings_are_left_to_the_decoder_and_others_refused() {
             ..Script::new("disk")
         })
     };
-    for (coding, expected) in [("identity", None), ("gzip", Some("gzip")), ("X-GZIP", Some("x-gzip"))] {
+    for (coding, expected) in
+        [("identity", None), ("gzip", Some("gzip")), ("X-GZIP", Some("x-gzip"))]
+    {
         let origin = encoded(coding);
         let source = open(config(&origin.url("/"))).unwrap();
         assert_eq!(source.content_encoding(), expected);

@@ -27,14 +27,18 @@ fn ranges_are_used_only_if_they_work() {
     for etag in [None, Some("W/\"weak\"")] {
         let mut script = Script::new(body.clone());
         script.object = Object::new(body.clone(), etag);
-        assert!(!open(config(&start(script).url("/"))).is_ok_and(|source| source.is_ranged()), "{etag:?}");
+        assert!(
+            !open(config(&start(script).url("/"))).is_ok_and(|source| source.is_ranged()),
+            "{etag:?}"
+        );
     }
 }
 
 #[test]
 fn a_server_for_one_request_at_a_time_is_read_in_order() {
     let body = noise(1000);
-    let origin = start(Script { faults: vec![Fault::None, Fault::Silence], ..Script::new(body.clone()) });
+    let origin =
+        start(Script { faults: vec![Fault::None, Fault::Silence], ..Script::new(body.clone()) });
     let mut config = config(&origin.url("/"));
     network(&mut config).patience.idle_limit = Duration::from_millis(100);
     let source = open(config).unwrap();
@@ -55,7 +59,10 @@ fn ranges_are_read_while_the_body_is_open() {
     }
     assert_eq!([first.to_vec(), read_all(&mut *reader).unwrap()].concat(), body);
     let request = &origin.requests()[2].request;
-    assert_eq!((request.header("range"), request.header("if-range")), (Some("bytes=0-103"), Some("\"v1\"")));
+    assert_eq!(
+        (request.header("range"), request.header("if-range")),
+        (Some("bytes=0-103"), Some("\"v1\""))
+    );
 }
 
 #[test]
@@ -74,8 +81,10 @@ fn an_interrupted_range_is_resumed() {
 #[test]
 fn ranges_outside_the_object_or_of_another_version_are_refused() {
     let body = noise(1000);
-    let origin =
-        start(Script { replaced: Some((1, Object::new(noise(1000), Some("\"v2\"")))), ..Script::new(body) });
+    let origin = start(Script {
+        replaced: Some((1, Object::new(noise(1000), Some("\"v2\"")))),
+        ..Script::new(body)
+    });
     let source = open(config(&origin.url("/"))).unwrap();
     assert_eq!(source.read_range(0..1001).unwrap_err().kind(), SourceErrorKind::Invalid);
     assert_eq!(source.read_range(0..10).unwrap_err().kind(), SourceErrorKind::Changed);

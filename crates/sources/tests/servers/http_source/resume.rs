@@ -89,8 +89,9 @@ fn a_stalled_connection_is_replaced() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000), Fault::StallAt(500_000)]));
     let begin = Instant::now();
-    let bytes =
-        fetch_with(&origin, |config| network(config).patience.idle_limit = Duration::from_millis(100));
+    let bytes = fetch_with(&origin, |config| {
+        network(config).patience.idle_limit = Duration::from_millis(100)
+    });
     assert_eq!(bytes.unwrap(), body);
     // With the idle limit of the other tests, a single stall would take longer.
     assert!(begin.elapsed() < Duration::from_secs(5));
@@ -117,31 +118,43 @@ fn a_slow_reader_is_not_a_stalled_connection() {
 fn a_transfer_without_new_bytes_is_given_up() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 10_000]));
-    let error =
-        fetch_with(&origin, |config| network(config).patience.no_progress_limit = Duration::from_millis(300))
-            .unwrap_err();
+    let error = fetch_with(&origin, |config| {
+        network(config).patience.no_progress_limit = Duration::from_millis(300)
+    })
+    .unwrap_err();
     assert!(
-        error.to_string().starts_with("no new byte for 0.3 s at byte 500000 of 1000000, giving up: "),
+        error
+            .to_string()
+            .starts_with("no new byte for 0.3 s at byte 500000 of 1000000, giving up: "),
         "{error}"
     );
 
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000); 100]));
-    let error =
-        fetch_with(&origin, |config| network(config).patience.no_progress_limit = Duration::from_millis(300))
-            .unwrap_err();
+    let error = fetch_with(&origin, |config| {
+        network(config).patience.no_progress_limit = Duration::from_millis(300)
+    })
+    .unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Stalled);
 }
 
 #[test]
 fn retries_are_counted_from_the_last_new_byte() {
     let body = noise(LENGTH);
-    let origin = start(breaking(&body, (1..10).map(|tenth| Fault::CutAt(tenth * 100_000)).collect()));
-    assert_eq!(fetch_with(&origin, |config| network(config).patience.retries = Some(1)).unwrap(), body);
+    let origin =
+        start(breaking(&body, (1..10).map(|tenth| Fault::CutAt(tenth * 100_000)).collect()));
+    assert_eq!(
+        fetch_with(&origin, |config| network(config).patience.retries = Some(1)).unwrap(),
+        body
+    );
 
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 4]));
-    let error =
-        fetch_with(&origin, |config| network(config).patience.retries = Some(2)).unwrap_err().to_string();
-    assert!(error.starts_with("giving up at byte 500000 of 1000000 after 3 failures in a row: "), "{error}");
+    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("giving up at byte 500000 of 1000000 after 3 failures in a row: "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -152,12 +165,14 @@ fn a_replaced_object_is_refused() {
             replaced: Some((1, Object::new(noise(LENGTH), etag))),
             ..breaking(&body, vec![Fault::CutAt(500_000)])
         };
-        let kind = if etag.is_some() { SourceErrorKind::Changed } else { SourceErrorKind::NotResumable };
+        let kind =
+            if etag.is_some() { SourceErrorKind::Changed } else { SourceErrorKind::NotResumable };
         refused(&start(script), kind, &words);
     }
     let mut script = without_validator(breaking(&body, vec![Fault::CutAt(500_000)]));
     script.object.last_modified = Some(DATES[0].into());
-    script.replaced = Some((1, Object { last_modified: Some(DATES[1].into()), ..script.object.clone() }));
+    script.replaced =
+        Some((1, Object { last_modified: Some(DATES[1].into()), ..script.object.clone() }));
     refused(&start(script), SourceErrorKind::Changed, &DATES);
 }
 
@@ -175,8 +190,10 @@ fn a_shortened_object_is_refused() {
 fn a_server_without_ranges_is_read_again_up_to_the_break() {
     let body = noise(LENGTH);
     for ranges in [Ranges::Refused, Ranges::Claimed, Ranges::Unknown] {
-        let origin =
-            start(Script { ranges, ..breaking(&body, vec![Fault::CutAt(500_000), Fault::CutAt(700_000)]) });
+        let origin = start(Script {
+            ranges,
+            ..breaking(&body, vec![Fault::CutAt(500_000), Fault::CutAt(700_000)])
+        });
         assert_eq!(fetch(&origin).unwrap(), body);
         assert_eq!(origin.body_bytes(), 500_000 + 700_000 + LENGTH as u64);
     }
@@ -188,9 +205,10 @@ fn a_server_without_ranges_that_always_breaks_is_given_up() {
     let mut faults = vec![Fault::CutAt(500_000)];
     faults.resize(10_000, Fault::CutAt(300_000));
     let origin = start(Script { ranges: Ranges::Refused, ..breaking(&body, faults) });
-    let error =
-        fetch_with(&origin, |config| network(config).patience.no_progress_limit = Duration::from_millis(300))
-            .unwrap_err();
+    let error = fetch_with(&origin, |config| {
+        network(config).patience.no_progress_limit = Duration::from_millis(300)
+    })
+    .unwrap_err();
     assert!(error.to_string().contains("at byte 500000 of 1000000"), "{error}");
 }
 
@@ -224,15 +242,19 @@ fn a_body_shorter_than_its_length_is_never_complete() {
     refused(&start(script.clone()), SourceErrorKind::Changed, &["1000010", "1000000"]);
     let ignoring_ranges = Script { ranges: Ranges::Refused, ..script };
     let origin = start(ignoring_ranges);
-    let error =
-        fetch_with(&origin, |config| network(config).patience.retries = Some(2)).unwrap_err().to_string();
+    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("at byte 1000000 of 1000010"), "{error}");
 }
 
 #[test]
 fn parts_that_end_early_are_continued() {
     let body = noise(LENGTH);
-    let origin = start(Script { part_length: Some(200_000), ..breaking(&body, vec![Fault::CutAt(500_000)]) });
+    let origin = start(Script {
+        part_length: Some(200_000),
+        ..breaking(&body, vec![Fault::CutAt(500_000)])
+    });
     assert_eq!(fetch(&origin).unwrap(), body);
     let asked: Vec<_> = ranges_asked(&origin).into_iter().flatten().collect();
     assert_eq!(asked, ["bytes=500000-", "bytes=700000-", "bytes=900000-"]);
@@ -244,7 +266,9 @@ fn retry_after_is_respected_during_a_transfer() {
     let unready = Fault::Status(503, Some("3600".into()));
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000), unready]));
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(300));
+    let bytes = fetch_with(&origin, |config| {
+        network(config).patience.max_delay = Duration::from_millis(300)
+    });
     assert_eq!(bytes.unwrap(), body);
     // Real sockets are used, so the pause can only be measured.
     assert!(begin.elapsed() >= Duration::from_millis(300));
@@ -253,8 +277,10 @@ fn retry_after_is_respected_during_a_transfer() {
 #[test]
 fn a_cut_chunked_body_is_resumed() {
     let body = noise(LENGTH);
-    let chunked =
-        |offset| Script { framing: Framing::Chunked, ..breaking(&body, vec![Fault::CutAt(offset)]) };
+    let chunked = |offset| Script {
+        framing: Framing::Chunked,
+        ..breaking(&body, vec![Fault::CutAt(offset)])
+    };
     assert_eq!(fetch(&start(chunked(500_000))).unwrap(), body);
     let origin = start(without_validator(chunked(500_000)));
     refused(&origin, SourceErrorKind::NotResumable, &["500000 bytes"]);
@@ -263,7 +289,11 @@ fn a_cut_chunked_body_is_resumed() {
 #[test]
 fn a_chunked_body_that_lacks_only_its_end_mark_is_complete() {
     let body = noise(LENGTH);
-    let origin = start(Script { framing: Framing::Chunked, cut_end_mark: true, ..Script::new(body.clone()) });
+    let origin = start(Script {
+        framing: Framing::Chunked,
+        cut_end_mark: true,
+        ..Script::new(body.clone())
+    });
     assert_eq!(fetch(&origin).unwrap(), body);
     assert_eq!(origin.requests()[1].status, 416);
 }

@@ -11,7 +11,10 @@ use super::*;
 
 fn redirecting(pairs: &[(&str, &str)]) -> Script {
     Script {
-        redirects: pairs.iter().map(|(from, to)| ((*from).to_owned(), vec![(*to).to_owned()])).collect(),
+        redirects: pairs
+            .iter()
+            .map(|(from, to)| ((*from).to_owned(), vec![(*to).to_owned()]))
+            .collect(),
         ..Script::new("disk")
     }
 }
@@ -20,9 +23,11 @@ fn redirecting(pairs: &[(&str, &str)]) -> Script {
 fn relative_and_absolute_locations_are_followed() {
     let other = start(Script::new("disk"));
     let absolute = other.url("/there#fragment");
-    let origin = start(redirecting(&[("/disk.img", "/b/c"), ("/b/c", "d?x=1"), ("/b/d", &absolute)]));
+    let origin =
+        start(redirecting(&[("/disk.img", "/b/c"), ("/b/c", "d?x=1"), ("/b/d", &absolute)]));
     assert_eq!(fetch(&origin).unwrap(), b"disk");
-    let targets: Vec<_> = origin.requests().into_iter().map(|recorded| recorded.request.target).collect();
+    let targets: Vec<_> =
+        origin.requests().into_iter().map(|recorded| recorded.request.target).collect();
     assert_eq!(targets, ["/disk.img", "/b/c", "/b/d?x=1"]);
     assert_eq!(other.requests()[0].request.target, "/there");
 }
@@ -30,7 +35,8 @@ fn relative_and_absolute_locations_are_followed() {
 #[test]
 fn ten_redirects_are_followed_and_eleven_are_not() {
     let hops: Vec<String> = (0..12).map(|hop| format!("/{hop}")).collect();
-    let pairs: Vec<(&str, &str)> = hops.windows(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+    let pairs: Vec<(&str, &str)> =
+        hops.windows(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
     let origin = start(redirecting(&pairs));
     assert!(open(config(&origin.url("/1"))).is_ok());
     let error = open(config(&origin.url("/0?secret"))).err().unwrap().to_string();
@@ -41,7 +47,10 @@ fn ten_redirects_are_followed_and_eleven_are_not() {
 fn a_redirect_loop_ends() {
     let origin = start(redirecting(&[("/disk.img", "/disk.img?again")]));
     let error = fetch(&origin).unwrap_err().to_string();
-    assert_eq!(error, format!("stopped after 10 redirects, the last one to {}", origin.url("/disk.img")));
+    assert_eq!(
+        error,
+        format!("stopped after 10 redirects, the last one to {}", origin.url("/disk.img"))
+    );
     assert_eq!(origin.requests().len(), 11);
 }
 
@@ -101,7 +110,8 @@ fn a_resume_starts_at_the_last_redirect() {
     script.faults = vec![Fault::CutAt(100_000)];
     let origin = start(script);
     assert_eq!(fetch(&origin).unwrap(), body);
-    let paths: Vec<_> = origin.requests().into_iter().map(|recorded| recorded.request.target).collect();
+    let paths: Vec<_> =
+        origin.requests().into_iter().map(|recorded| recorded.request.target).collect();
     assert_eq!(paths, ["/disk.img", "/signed", "/signed"]);
 }
 
@@ -116,7 +126,8 @@ fn an_expired_redirect_is_requested_again() {
     // The new redirect leads to the same path, which has expired for good: an error…
     let error = fetch(&origin).unwrap_err().to_string();
     assert_eq!(error, "expected status code 206, got 403. Status: 403 Forbidden");
-    let paths: Vec<_> = origin.requests().into_iter().map(|recorded| recorded.request.target).collect();
+    let paths: Vec<_> =
+        origin.requests().into_iter().map(|recorded| recorded.request.target).collect();
     assert_eq!(paths, ["/disk.img", "/signed", "/signed", "/disk.img", "/signed"]);
 
     // …and one that leads elsewhere is followed.
@@ -130,7 +141,8 @@ fn an_expired_redirect_is_requested_again() {
     script.redirects.insert("/disk.img".into(), vec![old, new]);
     let origin = start(script);
     assert_eq!(fetch(&origin).unwrap(), body);
-    let paths: Vec<_> = store.requests().into_iter().map(|recorded| recorded.request.target).collect();
+    let paths: Vec<_> =
+        store.requests().into_iter().map(|recorded| recorded.request.target).collect();
     assert_eq!(paths, ["/old", "/old", "/new"]);
 }
 
@@ -161,7 +173,8 @@ fn plain_http_is_sent_to_the_proxy_with_an_absolute_url() {
 #[test]
 fn https_uses_a_tunnel_with_our_user_agent() {
     let authority = certs::Authority::new().unwrap();
-    let origin = Origin::start_tls(Script::new("disk"), authority.server_config().unwrap()).unwrap();
+    let origin =
+        Origin::start_tls(Script::new("disk"), authority.server_config().unwrap()).unwrap();
     let proxy = ForwardProxy::start(origin.address()).unwrap();
     // Loopback is never proxied, and this name does not resolve, so only the proxy can reach it.
     let url = format!("https://{}/disk.img", certs::PROXIED_NAME);

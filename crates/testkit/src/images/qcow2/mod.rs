@@ -146,7 +146,8 @@ impl Qcow2 {
     /// The bytes of an uncompressed cluster, which differ in each subcluster.
     fn stored(&self, number: u8) -> Vec<u8> {
         let part = self.cluster() / SUBCLUSTERS;
-        let bytes = (0..SUBCLUSTERS).flat_map(|index| vec![number ^ index.to_le_bytes()[0] << 3 | 1; part]);
+        let bytes =
+            (0..SUBCLUSTERS).flat_map(|index| vec![number ^ index.to_le_bytes()[0] << 3 | 1; part]);
         bytes.collect()
     }
 

@@ -113,12 +113,14 @@ impl<'a> Plan<'a> {
 
     fn place(&mut self) {
         let cluster = self.spec.cluster();
-        let l1 = (self.spec.guest.len().div_ceil(self.spec.per_table()) * 8).div_ceil(cluster).max(1);
+        let l1 =
+            (self.spec.guest.len().div_ceil(self.spec.per_table()) * 8).div_ceil(cluster).max(1);
         let snapshots = (self.spec.snapshots.len() * SNAPSHOT_BYTES).div_ceil(cluster);
         let packed = self.packed.values().map(|(at, bytes)| at + bytes.len()).max();
         // A compressed cluster's length is stated in sectors, so the last one is rounded up.
         let packed = packed.unwrap_or(0).next_multiple_of(512).div_ceil(cluster);
-        let others = 2 + self.maps.len() * l1 + snapshots + self.tables.len() + self.plain.len() + packed;
+        let others =
+            2 + self.maps.len() * l1 + snapshots + self.tables.len() + self.plain.len() + packed;
         let per_block = (cluster * 8) >> self.spec.refcount_order;
         self.blocks = 1;
         while self.blocks * per_block < others + self.blocks {
@@ -220,7 +222,11 @@ impl<'a> Plan<'a> {
             l2: if self.tables.is_empty() { 0 } else { self.at(self.l2(0)) },
             refcount_table: self.at(0),
             refcounts: self.at(1),
-            snapshot_table: if self.spec.snapshots.is_empty() { 0 } else { self.at(self.snapshot_table()) },
+            snapshot_table: if self.spec.snapshots.is_empty() {
+                0
+            } else {
+                self.at(self.snapshot_table())
+            },
         }
     }
 
@@ -263,7 +269,9 @@ impl<'a> Plan<'a> {
                 let sectors = number((host + length) / 512 - host / 512 - 1);
                 (COMPRESSED | sectors << (70 - self.spec.cluster_bits) | number(host), 0)
             }
-            Guest::ZeroAllocated(_) if self.spec.extended_l2 => (number(host) | copied(host), all << 32),
+            Guest::ZeroAllocated(_) if self.spec.extended_l2 => {
+                (number(host) | copied(host), all << 32)
+            }
             Guest::ZeroAllocated(_) => (number(host) | copied(host) | ZERO, 0),
             Guest::Part(_, subclusters) => (number(host) | copied(host), u64::from(subclusters)),
             _ => (number(host) | copied(host), all),

@@ -23,10 +23,13 @@ pub(crate) struct Http {
 impl Http {
     fn serve(object: &[u8], faults: Vec<Fault>, is_guarded: bool) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder for nginx");
-        let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).or_fail(name);
+        let write = |name: &str, bytes: &[u8]| {
+            std::fs::write(folder.path().join(name), bytes).or_fail(name)
+        };
         write("object", object);
         write("passwords", format!("{USER}:{{PLAIN}}{PASSWORD}\n").as_bytes());
-        let guard = if is_guarded { "auth_basic closed; auth_basic_user_file passwords;" } else { "" };
+        let guard =
+            if is_guarded { "auth_basic closed; auth_basic_user_file passwords;" } else { "" };
         let nginx = Nginx::start(folder.path(), false, &format!("root .; {guard}"));
         Self {
             gateway: Gateway::start(nginx.address(), Plan::of(faults)).or_fail("a gateway"),

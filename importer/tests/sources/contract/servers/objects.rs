@@ -23,7 +23,10 @@ impl Object {
     fn put(store: &Store, object: &[u8], faults: Vec<Fault>) -> Self {
         let key = format!("disks/{}", COUNT.fetch_add(1, Ordering::Relaxed));
         store.put(&key, object);
-        Self { gateway: Gateway::start(store.address(), Plan::of(faults)).or_fail("a gateway"), key }
+        Self {
+            gateway: Gateway::start(store.address(), Plan::of(faults)).or_fail("a gateway"),
+            key,
+        }
     }
 
     fn source(&self, scheme: &str) -> Vec<String> {

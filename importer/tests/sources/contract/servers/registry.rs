@@ -28,7 +28,11 @@ impl Registry {
             faults: std::iter::once(Fault::None).chain(faults).collect(),
             bytes_per_second: None,
         };
-        Self { gateway: Gateway::start(registry.address(), plan).or_fail("a gateway"), registry, is_guarded }
+        Self {
+            gateway: Gateway::start(registry.address(), plan).or_fail("a gateway"),
+            registry,
+            is_guarded,
+        }
     }
 
     fn reference(&self, name: &str) -> Vec<String> {
@@ -49,7 +53,8 @@ impl Server for Registry {
     }
 
     fn options(&self, folder: &Path) -> Vec<String> {
-        let mut options = vec!["--insecure".to_owned(), "--architecture".to_owned(), "amd64".to_owned()];
+        let mut options =
+            vec!["--insecure".to_owned(), "--architecture".to_owned(), "amd64".to_owned()];
         if self.is_guarded {
             options.extend(password_options(folder, USER, PASSWORD));
         }

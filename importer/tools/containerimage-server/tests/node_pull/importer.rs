@@ -38,7 +38,8 @@ fn pull(scene: &Scene) -> Finished {
     let importing = importer(scene).start();
     // The importer now waits for the ready file.
     importing.wait_for_line("Starting importer");
-    let serving = scene.program().env("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE", "u1.small").start();
+    let serving =
+        scene.program().env("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE", "u1.small").start();
     let finished = importing.wait();
     serving.wait().assert_success("the server");
     assert_gone(&scene.ready());

@@ -31,7 +31,10 @@ fn curl_gets_the_ranges_that_it_requests() {
         let (head, body) = scene.curl(&["-H", &header], "/disk.img");
         assert!(head.starts_with(&format!("http/1.1 {status} ")), "{range}: {head}");
         let expected = content
-            .get(usize::try_from(bytes.start).or_fail(range)..usize::try_from(bytes.end).or_fail(range))
+            .get(
+                usize::try_from(bytes.start).or_fail(range)
+                    ..usize::try_from(bytes.end).or_fail(range),
+            )
             .or_fail(range);
         assert!(body == expected, "{range}: {} bytes", body.len());
         let said = match status {

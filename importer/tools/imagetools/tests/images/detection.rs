@@ -71,7 +71,11 @@ fn failures_have_their_exit_codes_and_leave_no_size() {
     samples::each_broken(|image, case| {
         let refused = pod.detect(image);
         assert_eq!(refused.code(), 2, "{case}: {}", refused.stderr);
-        assert!(refused.stderr.contains("Unable to extract information from '"), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("Unable to extract information from '"),
+            "{}",
+            refused.stderr
+        );
         assert_ne!(samples::qemu_info(&[], image).code(), 0, "{case}");
     });
     for path in [&missing, pod.0.path(), Path::new("/dev/null")] {
@@ -106,5 +110,9 @@ fn help_and_version_are_printed() {
     assert!(version.stdout.starts_with("cdi-image-size-detection 0."), "{}", version.stdout);
     let help = Program::new(BINARY).arg("-help").run();
     help.assert_success("help");
-    assert!(help.stderr.contains("-image-path") && help.stderr.contains("-scheme"), "{}", help.stderr);
+    assert!(
+        help.stderr.contains("-image-path") && help.stderr.contains("-scheme"),
+        "{}",
+        help.stderr
+    );
 }

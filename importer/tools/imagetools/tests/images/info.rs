@@ -51,8 +51,9 @@ fn the_text_output_has_the_lines_of_qemu() {
         let qemu = samples::qemu_info(&[], image).stdout;
         for line in ours.stdout.lines() {
             // QEMU also prints where it would look for a backing file.
-            let is_said =
-                qemu.lines().any(|said| said == line || said.starts_with(&format!("{line} (actual path")));
+            let is_said = qemu
+                .lines()
+                .any(|said| said == line || said.starts_with(&format!("{line} (actual path")));
             assert!(is_said, "{case}: {line:?} is not in\n{qemu}");
         }
         assert!(ours.stdout.lines().count() >= 4, "{case}: {}", ours.stdout);
@@ -65,10 +66,16 @@ fn a_requested_format_is_handled_as_by_qemu() {
         for format in ["raw", "qcow2", "vmdk", "vdi", "vpc", "vhdx"] {
             let ours = info(&["--output", "json", "-U", "-f", format], image);
             let qemu = samples::qemu_info(&["--output=json", "-f", format], image);
-            assert_eq!(ours.code(), qemu.code(), "{case} as {format}: {}{}", ours.stderr, qemu.stderr);
+            assert_eq!(
+                ours.code(),
+                qemu.code(),
+                "{case} as {format}: {}{}",
+                ours.stderr,
+                qemu.stderr
+            );
             if ours.code() == 0 {
-                let [ours, qemu] =
-                    [&ours, &qemu].map(|said| serde_json::from_str::<Value>(&said.stdout).or_fail(case));
+                let [ours, qemu] = [&ours, &qemu]
+                    .map(|said| serde_json::from_str::<Value>(&said.stdout).or_fail(case));
                 for key in ["format", "virtual-size"] {
                     assert_eq!(ours[key], qemu[key], "{case} as {format}: {key}");
                 }
@@ -109,12 +116,14 @@ fn no_other_file_is_opened() {
     testkit::tools::run("qemu-img", words.iter().copied().chain([image_path.as_str(), "1M"]));
     let log = folder.path().join("trace");
     let options = ["-f", "-qq", "-e", "trace=%file", "-o", &log.to_string_lossy()];
-    let finished = Program::new(BINARY).args(["info", &image_path]).under("strace", options).start().wait();
+    let finished =
+        Program::new(BINARY).args(["info", &image_path]).under("strace", options).start().wait();
     finished.assert_success("a delta");
     assert!(finished.stdout.contains("backing file: /etc/hostname\n"), "{}", finished.stdout);
     let trace = std::fs::read_to_string(&log).or_fail("the trace");
     assert!(
-        trace.contains(&format!("\"{image_path}\", O_RDONLY")) && !trace.contains("\"/etc/hostname\""),
+        trace.contains(&format!("\"{image_path}\", O_RDONLY"))
+            && !trace.contains("\"/etc/hostname\""),
         "{trace}"
     );
 }
@@ -139,7 +148,8 @@ fn a_header_longer_than_its_file_is_an_error() {
         ["create", "-q", "-f", "qcow2", "-o", "cluster_size=128k", &image_path, "1M"],
     );
     let mut bytes = std::fs::read(&image).or_fail("the image");
-    let header_length = u32::from_be_bytes(bytes[100..104].try_into().or_fail("four bytes")) as usize;
+    let header_length =
+        u32::from_be_bytes(bytes[100..104].try_into().or_fail("four bytes")) as usize;
     // An unknown extension of 100,000 bytes, which is skipped.
     let extension = [0x1234_5678_u32.to_be_bytes(), 100_000_u32.to_be_bytes()].concat();
     bytes[header_length..header_length + extension.len()].copy_from_slice(&extension);

@@ -89,8 +89,13 @@ impl DataImportCron {
             let changes = build_patch(&found, is_news.then_some(digest));
             match self.send_patch(&changes).await {
                 Ok(()) => return Ok(is_news),
-                Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE && !attempts.is_empty() => {
-                    tracing::debug!("the object was changed by another writer, retrying: {}", status.message);
+                Err(kube::Error::Api(status))
+                    if status.code == UNPROCESSABLE && !attempts.is_empty() =>
+                {
+                    tracing::debug!(
+                        "the object was changed by another writer, retrying: {}",
+                        status.message
+                    );
                 }
                 Err(error) => return Err(self.call_error("updating", &error)),
             }
@@ -131,7 +136,9 @@ impl DataImportCron {
         let Self { namespace, name, .. } = self;
         let request = Request::builder()
             .method(method)
-            .uri(format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/dataimportcrons/{name}"))
+            .uri(format!(
+                "/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/dataimportcrons/{name}"
+            ))
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, content_type)
             .body(body)

@@ -40,8 +40,7 @@ fn cron(refusals: usize) -> (DataImportCron, Arc<Mutex<Vec<Method>>>) {
         let patches = seen.iter().filter(|method| **method == Method::PATCH).count();
         let is_late = request.method() == Method::PATCH && patches <= refusals;
         let (status, body) = if is_late {
-            let status =
-                json!({ "status": "Failure", "message": "test failed", "reason": "Invalid", "code": 422 });
+            let status = json!({ "status": "Failure", "message": "test failed", "reason": "Invalid", "code": 422 });
             (StatusCode::UNPROCESSABLE_ENTITY, status)
         } else {
             (StatusCode::OK, json!({ "metadata": { "resourceVersion": "7" } }))
@@ -71,13 +70,17 @@ fn a_conflicting_patch_is_retried_a_limited_number_of_times() {
     });
     assert!(late.unwrap());
     let expected = [Method::GET, Method::PATCH];
-    assert_eq!(*methods.lock().unwrap(), expected.iter().cycle().take(6).cloned().collect::<Vec<_>>());
+    assert_eq!(
+        *methods.lock().unwrap(),
+        expected.iter().cycle().take(6).cloned().collect::<Vec<_>>()
+    );
 
     let (never, methods) = run(async {
         let (cron, methods) = cron(usize::MAX);
         (cron.report_digest("sha256:1").await, methods)
     });
-    let sentence = "Failed updating DataImportCron, cronNamespace default cronName cron: test failed";
+    let sentence =
+        "Failed updating DataImportCron, cronNamespace default cronName cron: test failed";
     assert_eq!(never.unwrap_err().to_string(), sentence);
     assert_eq!(methods.lock().unwrap().len(), 2 * ATTEMPTS as usize);
 }

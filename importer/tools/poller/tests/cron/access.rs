@@ -77,7 +77,10 @@ fn the_api_server_can_be_given_by_an_option() {
     let registry = registry(Setup::default());
     let url = registry.reference("a/b:1");
     let nowhere = scene.insecure(&url).args(["-server", "https://127.0.0.1:1"]);
-    scene.assert_refused(nowhere, "Failed getting DataImportCron, cronNamespace default cronName server: ");
+    scene.assert_refused(
+        nowhere,
+        "Failed getting DataImportCron, cronNamespace default cronName server: ",
+    );
     let server = format!("https://{}", cluster().address());
     scene.assert_finds(scene.insecure(&url).args(["-server", &server]), &known_digest(), "-server");
     let outside = scene.insecure(&url).env("KUBECONFIG", "");

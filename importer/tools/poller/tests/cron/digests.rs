@@ -13,7 +13,11 @@ fn a_new_digest_is_recorded_and_a_known_one_only_updates_the_time() {
     let url = registry.reference("a/b:latest");
     let first = digest(&registry, "a/b:latest");
     let found = scene.assert_finds(scene.insecure(&url), &first, "first");
-    assert!(found.stdout.contains("Digest updated: DataImportCron default/news\n"), "{}", found.stdout);
+    assert!(
+        found.stdout.contains("Digest updated: DataImportCron default/news\n"),
+        "{}",
+        found.stdout
+    );
 
     let time = scene.annotation(TIME).or_fail("a time");
     // The times have a resolution of one second.
@@ -35,12 +39,13 @@ fn an_index_has_its_own_digest_and_other_annotations_stay() {
         "cdi.kubevirt.io/storage.import.sourceDesiredDigest": "sha256:old",
     });
     let scene = Scene::annotated("index", Some(&annotations));
-    let images = ["amd64", "s390x"].map(|architecture| testkit::oci::Image { architecture, ..image(1) });
+    let images =
+        ["amd64", "s390x"].map(|architecture| testkit::oci::Image { architecture, ..image(1) });
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:1", &images)]);
     let index = digest(&registry, "a/b:1");
     scene.assert_finds(scene.insecure(&registry.reference("a/b:1")), &index, "index");
-    let all =
-        super::scene::cluster().get("/apis/cdi.kubevirt.io/v1beta1/namespaces/default/dataimportcrons/index");
+    let all = super::scene::cluster()
+        .get("/apis/cdi.kubevirt.io/v1beta1/namespaces/default/dataimportcrons/index");
     assert_eq!(all["metadata"]["annotations"]["mine"], "stays", "{all}");
 
     let pinned = registry.reference(&format!("a/b@{index}"));
@@ -51,7 +56,10 @@ fn an_index_has_its_own_digest_and_other_annotations_stay() {
 fn missing_images_and_objects_are_reported() {
     let scene = Scene::new("absent");
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:1", &[image(1)])]);
-    scene.assert_refused(scene.insecure(&registry.reference("a/b:2")), "404 Not Found: MANIFEST_UNKNOWN");
+    scene.assert_refused(
+        scene.insecure(&registry.reference("a/b:2")),
+        "404 Not Found: MANIFEST_UNKNOWN",
+    );
     let url = registry.reference("a/b:1");
     scene.assert_refused(
         scene.insecure(&url).args(["-cron", "other"]),

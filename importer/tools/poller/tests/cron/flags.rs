@@ -11,7 +11,8 @@ fn namespace_name_and_url_are_required() {
         let others = flags.iter().enumerate().filter(|(index, _)| *index != left_out);
         let words = others.flat_map(|(_, flag)| flag);
         let refused = Program::new(BINARY).args(words).run();
-        let sentence = format!("One or more mandatory parameters are missing: {}\n", flags[left_out][0]);
+        let sentence =
+            format!("One or more mandatory parameters are missing: {}\n", flags[left_out][0]);
         refused.assert_failure(1, &sentence);
     }
     Program::new(BINARY).arg("-cert=x").run().assert_failure(2, "not defined: -cert");

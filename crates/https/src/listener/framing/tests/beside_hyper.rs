@@ -153,8 +153,11 @@ fn stream() -> impl Strategy<Value = Sent> {
     let requests = prop::collection::vec(0..WHOLE.len(), 1..4);
     let edits = prop::collection::vec((any::<prop::sample::Index>(), edit()), 0..4);
     (requests, edits).prop_map(|(requests, edits)| {
-        let mut pieces: Vec<String> =
-            requests.into_iter().flat_map(|which| WHOLE[which]).map(|piece| (*piece).to_owned()).collect();
+        let mut pieces: Vec<String> = requests
+            .into_iter()
+            .flat_map(|which| WHOLE[which])
+            .map(|piece| (*piece).to_owned())
+            .collect();
         for (at, edit) in edits {
             let at = at.index(pieces.len());
             match edit {
@@ -200,8 +203,8 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
                 Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
             }
         });
-        let serving =
-            http1::Builder::new().serve_connection(TokioIo::new(FramingGuard::new(server)), service);
+        let serving = http1::Builder::new()
+            .serve_connection(TokioIo::new(FramingGuard::new(server)), service);
         let talking = async {
             for piece in sent.chunks(piece) {
                 // The server may have closed the connection already.
@@ -244,7 +247,12 @@ fn followed(sent: &[u8]) -> Vec<String> {
 #[track_caller]
 fn compare(sent: &[u8], piece: usize) -> Result<(), TestCaseError> {
     let (handed_out, followed) = (handed_out(sent, piece), followed(sent));
-    prop_assert!(followed.starts_with(&handed_out), "hyper: {:?}, guard: {:?}", handed_out, followed);
+    prop_assert!(
+        followed.starts_with(&handed_out),
+        "hyper: {:?}, guard: {:?}",
+        handed_out,
+        followed
+    );
     prop_assert!(!handed_out.iter().any(|target| target.starts_with("/both")), "{:?}", handed_out);
     Ok(())
 }
@@ -261,7 +269,8 @@ proptest! {
 #[test]
 fn streams_that_were_read_in_two_ways_are_read_in_one() {
     let chunked = "POST /1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let both = "POST /both HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n";
+    let both =
+        "POST /both HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n";
     let zeros = "0".repeat(64);
     let inner = "GET /inside HTTP/1.1\r\nContent-Length: 1000\r\n\r\n";
     for sent in [

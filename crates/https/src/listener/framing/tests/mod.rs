@@ -85,7 +85,8 @@ fn bodies_are_not_mistaken_for_heads() {
         format!(
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{zeros}{length:x} \t;a\r\n{head}\r\n0\r\n\r\n"
         ),
-        "GET / HTTP/1.1\r\nX-Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nX-Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            .to_owned(),
     ] {
         assert_passed(&text);
     }
