@@ -6,7 +6,7 @@
 //! cargo run --package datapath --example write_source -- 127.0.0.1:9000 DISK.raw
 //! ```
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::time::Duration;
@@ -91,6 +91,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         &ReadOptions::default(),
         &WriteOptions::default(),
     )?;
-    println!("{} bytes received, a disk of {} bytes", report.source_bytes, report.virtual_size);
+    let (received, disk) = (report.source_bytes, report.virtual_size);
+    writeln!(std::io::stdout(), "{received} bytes received, a disk of {disk} bytes")?;
     Ok(())
 }

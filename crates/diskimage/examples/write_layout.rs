@@ -17,7 +17,7 @@ use diskimage::{Error, Findings, Format, Guest, HeadFacts, Host, Image};
 
 const MAGIC: &[u8] = b"WithouFreSpacExt";
 const HEADER_BYTES: u64 = 64;
-const ENTRY_BYTES: u64 = 4;
+const ENTRY_BYTES: u64 = size_of::<u32>() as u64;
 const SECTOR_BYTES: u64 = 512;
 
 /// The only kind of table that the format has.
@@ -58,7 +58,7 @@ impl ParallelsLayout {
     /// Returns the index of each cluster that is stored, and the offset of its data in the image.
     fn stored_clusters(&self, table: LoadedTable<'_>) -> impl Iterator<Item = (u64, Host)> {
         // The note of a part is the index of its first entry.
-        let entries = (table.note..).zip(table.bytes.chunks_exact(ENTRY_BYTES as usize));
+        let entries = (table.note..).zip(table.bytes.chunks_exact(size_of::<u32>()));
         let stored = entries.map(|(index, entry)| (index, le32(entry, 0).unwrap_or(0)));
         stored
             .filter(|(_, position)| *position != 0)

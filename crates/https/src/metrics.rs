@@ -94,8 +94,8 @@ fn log_start(started: Result<SocketAddr, MetricsStartError>) -> Option<SocketAdd
     }
 }
 
-/// Returns the TLS settings with the certificate in `folder`, or with a new one if there is none, or
-/// it cannot be used. Without metrics, a controller would not see the progress.
+/// Returns the TLS settings with the certificate in `folder`, or with a new one if that cannot be
+/// used. Without metrics, a controller would not see the progress.
 fn tls_config(folder: Option<&Path>) -> Result<ServerConfig, TlsError> {
     let files = folder.map(|folder| ServerFiles {
         certificate: folder.join("tls.crt"),

@@ -32,7 +32,7 @@ type Work = dyn FnOnce(
 
 /// The source, the target and the options of a command that writes a whole disk.
 pub(super) struct ImportJob {
-    /// What the command has done to its source, for the summary line.
+    /// Past participle for the summary line, such as `imported`.
     pub(super) verb: &'static str,
     pub(super) work: Box<Work>,
     pub(super) limits: TransferLimits,

@@ -165,8 +165,8 @@ fn only_entry(folder: impl AsFd, path: &Path) -> Result<Box<std::ffi::CStr>, Ima
     only.ok_or(ImageVolumeError::Empty)
 }
 
-/// Reads a regular file of at most [`MAX_ENV_BYTES`]. Bytes that are not UTF-8 are replaced: a label
-/// with such a character is dropped later.
+/// Reads a regular file of at most [`MAX_ENV_BYTES`]. Bytes that are not UTF-8 are replaced. Labels
+/// with such a character are dropped later.
 fn read_text(path: &Path) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(CWD, path, flags, Mode::empty())?);

@@ -55,8 +55,8 @@ impl Provenance {
     }
 }
 
-/// Returns a digest as the value of a label: without a colon, and cut to 63 characters. 56 digits of
-/// a SHA-256 remain, which nobody can forge either.
+/// Returns a digest as the value of a label: without a colon, and cut to 63 characters. The 56
+/// digits of a SHA-256 that remain are enough to make a forgery impossible.
 fn label_of(digest: &str) -> String {
     digest.replace(':', "-").chars().take(MAX_LABEL).collect()
 }

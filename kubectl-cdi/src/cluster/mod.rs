@@ -5,9 +5,9 @@
 //!
 //! ```text
 //!  destination          parses targets as users write them: dv/NAME, pvc/NAME
-//!  volume ─► size       creates the object, with the source of an `import`; computes a claim's size
-//!  follow ─► wait       follows an import until its end; waits for CDI and says what CDI waits for
-//!  wait   ─► look       reads the current objects; `final_reason` knows which failures are permanent
+//!  volume ─► size       creates the object; computes a claim's size
+//!  follow ─► wait       follows an import; waits for CDI and reports its reason to wait
+//!  wait   ─► look       reads the current objects; `final_reason` lists permanent failures
 //!  status ─► look       makes the table of volumes, with rates
 //!  config, token        find the address of the upload proxy, and request tokens that it accepts
 //!  ask    ─► api_query  sends every request and builds the error for a refusal; `resource` lists

@@ -101,7 +101,8 @@ impl MappedImage {
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that no entry of the map refers to are
-/// skipped if the source supports that. Calls `tick` before each chunk, with its offset in the stream.
+/// skipped if the source supports that. Calls `tick` before each chunk, with its offset in the
+/// stream.
 pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
     stream: &mut ImageStream,
     input: &mut TransferInput,

@@ -75,7 +75,8 @@ fn read_maps(
             .map(|reader| reader.head().clone())
             .map_err(|error| of_file(file, error))?;
         let opened = if backups.is_empty() {
-            // The input cannot tell: the next file follows directly, even in the first bytes of a short one.
+            // The length is passed, because the input continues with the next file, even within the
+            // first bytes if this file is short.
             open_full(&head, part.end - part.start)
         } else {
             open_increment(&head)

@@ -64,7 +64,7 @@ impl LayerSelector {
         }
     }
 
-    /// True if `image`, which an index lists, is the wanted one. A name is only the name of a layer.
+    /// True if `image`, which an index lists, is the wanted one. Names select only layers.
     pub(super) fn selects_image(&self, image: &OciDescriptor) -> bool {
         match &self.0 {
             WantedLayer::Digest(digest) => image.digest == *digest,

@@ -114,7 +114,8 @@ impl StreamedLayout {
             };
             let file = without_dot(&file).to_vec();
             if !awaited.is_file(&file) {
-                // Everything but a layer is small. Not to notice it now would mean to read all layers.
+                // All files except layers are small. If the order were not checked here, all layers
+                // would be read first.
                 match &awaited {
                     AwaitedFile::Layer(awaited) if awaited.all.contains(&(file, size)) => {
                         self.pass_layer()?
@@ -216,7 +217,8 @@ impl StreamedLayout {
         })
     }
 
-    /// Reads over a layer that is not wanted. The archive reader limits only what it skips by itself.
+    /// Reads and drops a layer that is not wanted. The archive reader limits only the bytes that
+    /// it skips by itself.
     fn pass_layer(&self) -> Result<(), SourceError> {
         while self.files.lock().next_chunk().map_err(into_source_error)?.is_some() {}
         Ok(())

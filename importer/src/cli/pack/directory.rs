@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use datapath::disk::folder_of;
 use datapath::error::TargetError;
+use rustix::io::Errno;
 
 use super::LayoutWriter;
 use super::documents::LayoutDocuments;
@@ -170,7 +171,11 @@ impl Drop for DirectoryWriter {
 fn create_directory(path: &Path, created: &mut Vec<PathBuf>) -> Result<(), TargetError> {
     match fs::create_dir(path) {
         Ok(()) => created.push(path.to_owned()),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            if !path.is_dir() {
+                return Err(TargetError::new("create", path, Errno::NOTDIR.into()));
+            }
+        }
         Err(error) => return Err(TargetError::new("create", path, error)),
     }
     Ok(())

@@ -49,18 +49,12 @@ pub enum PackTarget {
 
 impl PackTarget {
     pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
-        let (kind, rest): (fn(PathBuf, Option<String>) -> Self, &str) = if let Some(rest) =
-            text.strip_prefix("oci:")
-        {
-            (Self::Directory, rest)
-        } else if let Some(rest) = text.strip_prefix("oci-archive:") {
-            (Self::Archive, rest)
-        } else if text.starts_with("docker://") {
-            return Err("pack writes local layouts: write oci:DIR, then push it with skopeo copy --multi-arch=all oci:DIR docker://…".to_owned());
-        } else {
-            return Err(format!(
-                "write oci:{text} for a directory, or oci-archive:{text} for a tar"
-            ));
+        let Some((transport @ ("oci" | "oci-archive"), rest)) = text.split_once(':') else {
+            return Err(if text.starts_with("docker://") {
+                "pack writes local layouts: write oci:DIR, then push it with skopeo copy --multi-arch=all oci:DIR docker://…".to_owned()
+            } else {
+                format!("write oci:{text} for a directory, or oci-archive:{text} for a tar")
+            });
         };
         // Split at the first colon, as the source of this name does.
         let (path, name) = match rest.split_once(':') {
@@ -80,7 +74,8 @@ impl PackTarget {
                 "the name behind the path has 1 to {MAX_IMAGE_NAME_BYTES} letters, digits and . _ - / + @ :"
             ));
         }
-        Ok(kind(path.into(), name.map(str::to_owned)))
+        let (path, name) = (path.into(), name.map(str::to_owned));
+        Ok(if transport == "oci" { Self::Directory(path, name) } else { Self::Archive(path, name) })
     }
 
     pub(super) fn path(&self) -> &Path {

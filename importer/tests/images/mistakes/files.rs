@@ -144,8 +144,6 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
         7: "{files}/raw", "it is the source", "write to another target";
     "pack {files}/raw oci-archive:{files}/nope/vm.tar" =>
         7: "{files}/nope/vm.tar", "no such file or directory", "make the directory {files}/nope first";
-    "pack {files}/raw oci:{memory}/vm" =>
-        5: "{memory}/vm", "no space left on device", "choose another target";
     "pack {files}/nope oci:{target}" =>
         3: "{files}/nope", "no such file", "check the path";
     "pack {files}/half-disk.vhdx oci:{target}" =>
