@@ -63,6 +63,8 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         variable("IMPORTER_PULL_METHOD", ""),
         variable("IMPORTER_READY_FILE", ""),
         variable("IMPORTER_DONE_FILE", ""),
+        variable("IMPORTER_ENV_FILE", ""),
+        variable("IMPORTER_IMAGE_ROOT_DIR", ""),
         variable("IMPORTER_BACKING_FILE", ""),
         variable("IMPORTER_THUMBPRINT", ""),
         variable("http_proxy", ""),
@@ -74,6 +76,7 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         variable("PREALLOCATION", "false"),
         variable("CACHE_MODE", ""),
         variable("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", ""),
+        variable("IMPORTER_REGISTRY_IMAGE_LAYER_DIGEST", ""),
         variable("IMPORTER_CHECKSUM", ""),
     ];
     for (name, key) in
