@@ -1,8 +1,8 @@
 //! Merges the maps of a chain of images: a full image and its deltas, where each byte of the disk
 //! comes from the newest image that defines it.
 //!
-//! The bytes of all images are one stream, in which each image has a place of its own. The merged
-//! map refers to that stream, so the engine reads a chain as if it were a single image.
+//! The images, one after the other, are read as one stream. The merged map refers to offsets in
+//! that stream, so the engine reads a chain as if it were a single image.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::{Error, Format};
 /// Bytes of memory that a clipped cluster takes, apart from its parts.
 const CLIPPED_BYTES: u64 = 128;
 
-/// Compressed clusters of which newer images hide a part: the parts that are still visible.
+/// Compressed clusters that newer images hide partly, with the parts that are still visible.
 pub struct ClippedClusters {
     /// The key is the beginning of the image in the stream, and the guest offset of the cluster.
     clusters: BTreeMap<(Host, Guest), Vec<Range<Guest>>>,
@@ -46,8 +46,8 @@ impl ClippedClusters {
     }
 }
 
-/// The merged map of a chain. Takes the maps from the newest image to the oldest, and keeps of
-/// each only what newer images do not define.
+/// The merged map of a chain. Takes the maps from the newest image to the oldest, and keeps
+/// from each only the parts that newer images do not define.
 pub struct ChainMap {
     wants: WantedQueue,
     /// Guest ranges that the images so far define, in ascending order. No two touch.
@@ -71,8 +71,8 @@ struct ChainedImage {
 }
 
 impl ChainMap {
-    /// An empty map. The map itself is charged to `memory`, and the list of clipped clusters to
-    /// `clipped_memory`.
+    /// Creates an empty map. The map itself is charged to `memory`, and the list of clipped
+    /// clusters to `clipped_memory`.
     pub fn new(
         memory: impl ImageMemory + 'static,
         clipped_memory: impl ImageMemory + 'static,
@@ -95,7 +95,7 @@ impl ChainMap {
     /// Adds the complete map of the next older image, whose first byte is at `start` of the
     /// stream.
     pub fn add_older(&mut self, map: MapBuilder, start: Host) -> Result<(), Error> {
-        // The account is held until the old map is gone.
+        // The account keeps the memory of the old map charged until the map is dropped.
         let MapBuilder { layout, image_end, mut wants, account: _account, .. } = map;
         let facts = layout.head_facts();
         let image = ChainedImage {
@@ -136,8 +136,8 @@ impl ChainMap {
         self.end_image(batch, defined)
     }
 
-    /// Adds the parts of `want` that newer images do not define to `batch`, and what it defines to
-    /// `defined`.
+    /// Adds to `batch` the parts of `want` that newer images do not define, and adds to `defined`
+    /// all guest bytes that `want` defines.
     fn add_visible(
         &mut self,
         image: &ChainedImage,
@@ -167,7 +167,8 @@ impl ChainMap {
         if parts.is_empty() {
             return Ok(());
         }
-        // The stored length is rounded up to sectors, but the next image follows in the stream.
+        // The stored length is rounded up to sectors. It is cut at the end of the image, because
+        // the next image follows in the stream.
         let stored = image.end.0.saturating_sub(host.0).min(want.length.into());
         batch.push_data(host, stored, RangeRole::Compressed, guest);
         self.check_room(batch)?;
@@ -182,7 +183,7 @@ impl ChainMap {
         if batch.is_exceeded() { Err(self.account.limit_error()) } else { Ok(()) }
     }
 
-    /// Adds what one image contributes.
+    /// Merges the ranges of one image into the map.
     fn end_image(&mut self, batch: RangeBatch, defined: Vec<Range<Guest>>) -> Result<(), Error> {
         self.check_room(&batch)?;
         let all = self.covered.len() + defined.len();
