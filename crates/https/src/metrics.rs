@@ -94,8 +94,9 @@ fn log_start(started: Result<SocketAddr, MetricsStartError>) -> Option<SocketAdd
     }
 }
 
-/// Returns the TLS settings with the certificate in `folder`, or with a new one if that cannot be
-/// used. Without metrics, a controller would not see the progress.
+/// Returns the TLS settings with the certificate in `folder`. If that is missing or cannot be used,
+/// generates a self-signed certificate, because without metrics a controller would not see the
+/// progress.
 fn tls_config(folder: Option<&Path>) -> Result<ServerConfig, TlsError> {
     let files = folder.map(|folder| ServerFiles {
         certificate: folder.join("tls.crt"),
@@ -105,12 +106,12 @@ fn tls_config(folder: Option<&Path>) -> Result<ServerConfig, TlsError> {
     if let Some(files) = files.filter(|files| files.certificate.exists() || files.key.exists()) {
         match files.server_config(&TlsProfile::default()) {
             Ok(mut config) => {
-                // `Connection: close` does not exist in HTTP/2.
+                // Only HTTP/1.1: the reply closes the connection with a header that HTTP/2 lacks.
                 config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
                 return Ok(config);
             }
             Err(error) => tracing::warn!(
-                "serving metrics with a certificate of our own: {} and its key cannot be used: {error}",
+                "serving metrics with a self-signed certificate, because {} or its key cannot be used: {error}",
                 files.certificate.display()
             ),
         }

@@ -107,8 +107,8 @@ pub enum IdentityError {
     Tls(#[from] TlsError),
 }
 
-/// The authorities that every pod trusts: the system's roots, and the certificates that CDI mounts
-/// for the cluster's proxy and for all imports.
+/// Returns the authorities that every pod trusts: the system's roots, and the certificates that CDI
+/// mounts for the cluster's proxy and for all imports.
 pub fn pod_roots(paths: &PodPaths) -> TrustedRoots {
     let mut roots = TrustedRoots::from_system();
     roots.add_optional_dir(&paths.proxy_certs());
