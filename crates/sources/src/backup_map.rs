@@ -1,9 +1,9 @@
-//! Maps of KubeVirt's backups, as the endpoint `map` of a pull-mode backup lists them: JSON pages
-//! of extents.
+//! Reads maps of KubeVirt backups: JSON pages of extents, which the `map` endpoint of a pull-mode
+//! backup returns.
 //!
-//! The same types mean opposite things in full and in incremental backups, and a map does not say
-//! which it is. Gaps between extents are read as changed, because a server may lose the rest of a
-//! reply (QEMU limits the extents of one reply).
+//! The types of extents have opposite meanings in full and in incremental backups, and a map does
+//! not state which kind of backup it describes, so the caller has to. Gaps between extents count as
+//! changed, because a server may drop the rest of a reply (QEMU limits the extents of one reply).
 
 use std::fs::File;
 use std::io::Read;
@@ -17,8 +17,9 @@ use serde::Deserialize;
 
 use crate::error::invalid_error;
 
-/// Bytes of memory for each byte of a map while it is read: the text, the extents, and the ranges.
-/// The shortest extent is 32 bytes of text, 24 in memory, and a range of 16; lists double in size.
+/// Bytes of memory to reserve for each byte of a map, for the text, its extents and its ranges. The
+/// shortest extent has 32 bytes of text, takes 24 bytes in memory, and becomes a range of 16 bytes.
+/// Lists double in size when they grow.
 const PARSING_FACTOR: u64 = 4;
 
 /// The kind of backup that a map belongs to.
@@ -26,11 +27,11 @@ const PARSING_FACTOR: u64 = 4;
 pub enum BackupType {
     /// The map lists data, holes and zeros of the whole disk.
     Full,
-    /// The map lists what has changed.
+    /// The map lists the ranges that have changed.
     Incremental,
 }
 
-/// A reply of the endpoint. Descriptions are ignored.
+/// A reply of the `map` endpoint. The descriptions of extents are ignored.
 #[derive(Deserialize)]
 struct MapPage {
     extents: Option<Vec<MapExtent>>,
@@ -45,18 +46,20 @@ struct MapExtent {
     kind: u64,
 }
 
-/// How the bytes of an extent get their value.
+/// How to fill the bytes of an extent.
 enum ExtentUse {
-    /// From the backup.
+    /// Read them from the backup.
     Data,
+    /// Set them to zero.
     Zero,
-    /// The bytes keep their content on the base disk.
+    /// Keep their content on the base disk.
     Unchanged,
 }
 
 impl BackupType {
-    /// Returns the use of an extent of type `kind`. Bit 0 is a hole in a full backup, which
-    /// promises nothing about its content, and a change in an incremental one. Bit 1 is zero.
+    /// Returns the use of an extent of type `kind`, or `None` for an unknown type. Bit 0 marks a
+    /// hole in a full backup, whose content is undefined, and a change in an incremental backup.
+    /// Bit 1 marks zeros.
     fn extent_use(self, kind: u64) -> Option<ExtentUse> {
         Some(match (self, kind) {
             (Self::Full, 0 | 1) | (Self::Incremental, 1) => ExtentUse::Data,
@@ -67,8 +70,8 @@ impl BackupType {
     }
 }
 
-/// Reads the maps in `files`, which follow each other, and returns what they say to write.
-/// `source_bytes` is the size of the disk that the backup is read from, if it is known.
+/// Reads a map whose pages are in `files`, in order, and returns the ranges that have to be written.
+/// `source_bytes` is the size of the backup's disk, if it is known.
 pub fn read_backup_map(
     files: &[PathBuf],
     backup: BackupType,
@@ -80,7 +83,7 @@ pub fn read_backup_map(
     for path in files {
         let text = read_file(path, &mut grant)?;
         let pages = parse_pages(&text)
-            .map_err(|error| map_error(path, &format!("is not a map: {error}")))?;
+            .map_err(|error| map_error(path, &format!("not a backup map: {error}")))?;
         for page in pages {
             map.add_page(page).map_err(|what| map_error(path, &what))?;
         }
@@ -90,21 +93,21 @@ pub fn read_backup_map(
 }
 
 fn map_error(path: &Path, what: &str) -> SourceError {
-    invalid_error(format!("the map {} {what}", path.display()))
+    invalid_error(format!("cannot use the map {}: {what}", path.display()))
 }
 
-/// Reads a map. Its memory, and the memory of all its ranges, is charged to `grant`.
+/// Reads the text of a map. The memory for it and for all its ranges is charged to `grant`.
 fn read_file(path: &Path, grant: &mut MemoryGrant) -> Result<Vec<u8>, SourceError> {
     let failed =
-        |error: std::io::Error| map_error(path, &format!("cannot be read: {}", errno_text(&error)));
+        |error: std::io::Error| map_error(path, &format!("cannot read it: {}", errno_text(&error)));
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let wanted = grant.granted_bytes().saturating_add(length.saturating_mul(PARSING_FACTOR));
     let exceeded =
-        |error| map_error(path, &format!("{error}: give the process more memory (--memory)"));
+        |error| map_error(path, &format!("it {error}; give the process more memory (--memory)"));
     grant.resize(wanted).map_err(exceeded)?;
     let mut text = Vec::new();
-    // A file that grows meanwhile, or a pipe, has no more than was charged for.
+    // Reads no more than was charged for, even if the file grows in the meantime.
     file.take(length).read_to_end(&mut text).map_err(failed)?;
     Ok(text)
 }
@@ -124,7 +127,7 @@ struct BackupMap {
     zeros: Vec<Range<u64>>,
     /// End of the last extent.
     end: u64,
-    /// Where the next page begins, according to the last one.
+    /// Offset at which the next page begins, according to the last one.
     next_offset: Option<u64>,
 }
 
@@ -137,10 +140,10 @@ impl BackupMap {
         for extent in page.extents.unwrap_or_default() {
             let MapExtent { offset, length, kind } = extent;
             let end = offset.checked_add(length).filter(|end| *end > offset);
-            let end = end.ok_or_else(|| format!("has an extent of {length} bytes at {offset}"))?;
+            let end = end.ok_or_else(|| format!("invalid extent of {length} bytes at {offset}"))?;
             if offset < self.end {
                 return Err(format!(
-                    "has overlapping extents: one ends at {}, the next begins at {offset}",
+                    "overlapping extents: one ends at {}, the next begins at {offset}",
                     self.end
                 ));
             }
@@ -149,7 +152,7 @@ impl BackupMap {
                 Some(ExtentUse::Data) => add_range(&mut self.data, offset..end),
                 Some(ExtentUse::Zero) => add_range(&mut self.zeros, offset..end),
                 Some(ExtentUse::Unchanged) => {}
-                None => return Err(format!("has an extent of unknown type {kind} at {offset}")),
+                None => return Err(format!("unknown extent type {kind} at {offset}")),
             }
             self.end = end;
         }
@@ -159,15 +162,17 @@ impl BackupMap {
 
     fn finish(mut self, source_bytes: Option<u64>) -> Result<ChangedRanges, String> {
         if let Some(next) = self.next_offset {
-            return Err(format!("continues at offset {next}: add the page that begins there"));
+            return Err(format!(
+                "the next page begins at offset {next}; pass it with another --ranges"
+            ));
         }
         if self.end == 0 {
-            return Err("has no extents: fetch the map of the whole disk".to_owned());
+            return Err("it has no extents; fetch the map of the whole disk".to_owned());
         }
         match source_bytes {
             Some(bytes) if bytes < self.end => {
                 return Err(format!(
-                    "ends at {}, and the disk of the backup has {bytes} bytes",
+                    "it ends at {}, but the backup's disk has {bytes} bytes",
                     self.end
                 ));
             }
@@ -179,7 +184,7 @@ impl BackupMap {
         }
         ChangedRanges::new(self.end, self.data)
             .and_then(|changes| changes.with_zeros(self.zeros))
-            .ok_or_else(|| "has extents that are out of order".to_owned())
+            .ok_or_else(|| "the extents are out of order".to_owned())
     }
 }
 
@@ -263,19 +268,23 @@ mod tests {
                 None,
                 "one ends at 10, the next begins at 9",
             ),
-            (page(&[extent(0, 0, 1)], "null"), None, "an extent of 0 bytes at 0"),
+            (page(&[extent(0, 0, 1)], "null"), None, "invalid extent of 0 bytes at 0"),
             (page(&[extent(5, u64::MAX, 1)], "null"), None, "bytes at 5"),
-            (page(&[extent(0, 10, 4)], "null"), None, "unknown type 4 at 0"),
-            (page(&[extent(0, 10, 1)], "10"), None, "continues at offset 10"),
+            (page(&[extent(0, 10, 4)], "null"), None, "unknown extent type 4 at 0"),
+            (page(&[extent(0, 10, 1)], "10"), None, "the next page begins at offset 10"),
             (
                 page(&[extent(0, 10, 1)], "null"),
                 Some(9),
-                "ends at 10, and the disk of the backup has 9 bytes",
+                "it ends at 10, but the backup's disk has 9 bytes",
             ),
             (page(&[], "null"), None, "has no extents"),
             (r#"{"extents":null,"next_offset":null}"#.to_owned(), None, "has no extents"),
-            ("<html>".to_owned(), None, "is not a map"),
-            (r#"{"extents":[{"offset":-1,"length":1,"type":1}]}"#.to_owned(), None, "is not a map"),
+            ("<html>".to_owned(), None, "not a backup map"),
+            (
+                r#"{"extents":[{"offset":-1,"length":1,"type":1}]}"#.to_owned(),
+                None,
+                "not a backup map",
+            ),
         ] {
             let error = read(BackupType::Incremental, &[&map], source_bytes).unwrap_err();
             assert!(error.contains(sentence), "{error}");

@@ -1,4 +1,4 @@
-//! Some ranges of another source, one after the other.
+//! Reads selected ranges of another source, one after the other, as one stream.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use datapath::storage::StorageLocation;
 
 use crate::error::invalid_error;
 
-/// A disk of which only the ranges that a map lists are read.
+/// A source that reads only those ranges of a disk that a map lists.
 pub struct RangesSource {
     disk: Box<dyn Source>,
     changes: ChangedRanges,
 }
 
 impl RangesSource {
-    /// Reads `changes` of `disk`. Fails if `disk` has no ranges, or can only be verified as a
-    /// whole.
+    /// Creates a source that reads `changes` from `disk`. Fails if `disk` does not support ranges,
+    /// or if its digest covers the whole disk.
     pub fn new(disk: Box<dyn Source>, changes: ChangedRanges) -> Result<Self, SourceError> {
         if !disk.is_ranged() || disk.has_own_digest() {
             let name = disk.name();
@@ -63,7 +63,7 @@ impl Source for RangesSource {
     }
 
     fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
-        Err(invalid_error("a list of ranges is read in order only"))
+        Err(invalid_error("a list of ranges can only be read in order"))
     }
 }
 
@@ -73,12 +73,12 @@ struct RangesBody {
     index: usize,
     /// Offset on the disk of the next byte, which is the first of `rest`.
     position: u64,
-    /// Bytes that arrived with an earlier range.
+    /// Received bytes that were not returned yet.
     rest: Bytes,
 }
 
 impl RangesBody {
-    /// Continues at `start`, which is not before the current position.
+    /// Skips to `start`, which is not before the current position.
     fn advance_to(&mut self, start: u64) -> Result<(), SourceError> {
         let skipped =
             usize::try_from(start - self.position).unwrap_or(usize::MAX).min(self.rest.len());
@@ -104,7 +104,7 @@ impl SourceBody for RangesBody {
             let chunk = self.body.next_chunk()?;
             self.rest = chunk.ok_or_else(|| {
                 let message = format!(
-                    "the disk ends at {}, and the map lists bytes up to {}",
+                    "the disk ends at {}, but the map lists bytes up to {}",
                     self.position, range.end
                 );
                 SourceError::new(SourceErrorKind::Length, message)
@@ -120,7 +120,7 @@ impl SourceBody for RangesBody {
     }
 
     fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-        Err(invalid_error("a list of ranges is read in order only"))
+        Err(invalid_error("a list of ranges can only be read in order"))
     }
 }
 

@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             format!(
-                "blob: the bytes that arrived have md5:900150983cd24fb0d6963f7d28e17f72, the source announced {wrong}"
+                "blob: the received bytes have md5:900150983cd24fb0d6963f7d28e17f72, the source announced {wrong}"
             )
         );
     }

@@ -15,8 +15,8 @@ const FETCH_AGAIN: &str = "fetch it again";
 /// Texts that occur in the errors of sources, with advice for each. Most are error codes of object
 /// stores and registries.
 const SOURCE_WORDS: [(&str, &str); 15] = [
-    ("is not a map", "fetch the map of the backup again"),
-    ("listed in the manifest", "restore the file from its copy"),
+    ("not a backup map", "fetch the map of the backup again"),
+    ("listed in the manifest", "copy the file from the backup's storage again"),
     ("redirect", "check the address"),
     ("the NBD server has no export", "check the name after the host"),
     ("cannot connect to the NBD server: no such file", "check the path of the socket"),
@@ -119,7 +119,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
         FormatError::Image(error) => match error {
             diskimage::Error::NotThatFormat { .. } => "leave out --format to detect it",
             diskimage::Error::Header { what, .. } if what.contains("no backing file") => {
-                "`cdi-importer import` writes whole images, --no-backing-name applies incremental backups of KubeVirt"
+                "`cdi-importer import` writes whole images, and --no-backing-name applies KubeVirt's incremental backups"
             }
             diskimage::Error::NothingToCheck => "compare its checksum instead",
             _ => "fetch it again, or repair a copy with `qemu-img check`",

@@ -45,7 +45,7 @@ fn apply_delta(
     };
     let is_qcow2_chosen = arguments.base.is_some() || arguments.no_backing_name;
     if source.changed_ranges().is_none() && (source.is_disk() || !is_qcow2_chosen) {
-        let what = "a delta is a qcow2 image whose base --base names (or --no-backing-name, if it names none), or a VMware disk with --previous-checkpoint";
+        let what = "apply expects a qcow2 delta with --base or --no-backing-name, a raw disk with --ranges, or a VMware disk with --previous-checkpoint";
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }
     let base = delta::DeltaBase {
@@ -68,8 +68,7 @@ fn open_ranges(
     reading: &ReadOptions,
 ) -> Result<Box<dyn Source>, ImporterCommandError> {
     if reading.checksum.is_some() || source.changed_ranges().is_some() {
-        let what =
-            "--ranges reads a part of a disk: leave out --checksum and --previous-checkpoint";
+        let what = "--ranges reads a part of a disk; remove --checksum and --previous-checkpoint";
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }
     let backup = match backup {

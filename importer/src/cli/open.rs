@@ -72,9 +72,9 @@ impl JobContext {
         is_checked: bool,
     ) -> Result<Box<dyn Source>, ImporterCommandError> {
         match self.open_place(arguments, is_checked)? {
-            (_, SourceKind::Http) if arguments.layer.is_some() => {
-                Err(usage_error("--layer is for disk images on a web server"))
-            }
+            (_, SourceKind::Http) if arguments.layer.is_some() => Err(usage_error(
+                "this command does not support --layer for a web server; `import` does",
+            )),
             (source, _) => Ok(source),
         }
     }

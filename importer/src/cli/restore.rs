@@ -14,20 +14,23 @@ use super::failure::{ImporterCommandError, of_source};
 use super::import::{self, ImportJob};
 use super::open::JobContext;
 
-/// Most bytes of a manifest: the names of some thousand files.
+/// Maximum size of a manifest in bytes, enough for several thousand files.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
 pub(super) fn run(arguments: RestoreArgs) -> Result<(), ImporterCommandError> {
     let RestoreArgs { backups, target, manifest, limits, write } = arguments;
     let options = [
-        (write.transfer.checksum.is_some(), "--checksum is for one image: use --manifest"),
-        (write.route != RouteOption::Auto, "--route is for one image: leave it out"),
-        (write.scratch.is_some(), "--scratch is for images that are read once: leave it out"),
+        (write.transfer.checksum.is_some(), "--checksum applies to a single image; use --manifest"),
+        (write.route != RouteOption::Auto, "--route applies to a single image; remove it"),
+        (
+            write.scratch.is_some(),
+            "--scratch applies to images that are read in one pass; remove it",
+        ),
     ];
     if let Some((_, what)) = options.into_iter().find(|(is_given, _)| *is_given) {
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }
-    // Read first, so that a wrong list costs nothing.
+    // Read first, so that a wrong list is reported before the job begins.
     let expected = manifest.map(|list| read_manifest(&list, &backups)).transpose()?;
     import::run_job(ImportJob {
         verb: "restored",
@@ -67,7 +70,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns the end of the folder's name, if it is the time at which KubeVirt made the backup:
+/// Returns the end of the directory's name if it is the time at which KubeVirt made the backup:
 /// `VM/BACKUP-2026-11-26_12-00-00/BACKUP-VOLUME.qcow2`.
 fn creation_time(path: &Path) -> Option<String> {
     const PATTERN: &str = "-0000-00-00_00-00-00";
@@ -81,7 +84,7 @@ fn creation_time(path: &Path) -> Option<String> {
 }
 
 /// Reads the list of digests in `list`. It must name the files `backups` in this order, and no
-/// others. Returns the digest of each, and where it is from.
+/// others. Returns the digest of each, with the name of the list.
 fn read_manifest(
     list: &Path,
     backups: &[PathBuf],
@@ -98,12 +101,12 @@ fn read_manifest(
     })?;
     if text.len() as u64 > MAX_MANIFEST_BYTES {
         return Err(ImporterCommandError::Usage(format!(
-            "{list_name} has more than {MAX_MANIFEST_BYTES} bytes: --manifest is the output of sha256sum"
+            "{list_name} has more than {MAX_MANIFEST_BYTES} bytes; --manifest expects the output of sha256sum"
         )));
     }
     let listed = parse_manifest(&text).map_err(|line| {
         ImporterCommandError::Usage(format!(
-            "{list_name}: line {line} is not 'SHA256  NAME': --manifest is the output of sha256sum"
+            "{list_name}: line {line} is not 'SHA256  NAME'; --manifest expects the output of sha256sum"
         ))
     })?;
     let names: Vec<String> = backups.iter().map(|path| file_name(path)).collect();
@@ -116,12 +119,12 @@ fn read_manifest(
     {
         let (number, listed) = (index + 1, printable::escape_line(listed, MAX_NAME_CHARS));
         return Err(ImporterCommandError::Usage(format!(
-            "backup {number} is '{given}', and {list_name} has '{listed}' there: name all backups in its order"
+            "backup {number} is '{given}', but {list_name} lists '{listed}' there; pass all backups in the order of the list"
         )));
     }
     if listed.len() != names.len() {
         return Err(ImporterCommandError::Usage(format!(
-            "{list_name} lists {} backups, and the command names {}: name all of them",
+            "{list_name} lists {} backups, but the command line has {}; pass all of them",
             listed.len(),
             names.len()
         )));
@@ -129,7 +132,7 @@ fn read_manifest(
     Ok(listed.into_iter().map(|(checksum, _)| (checksum, list_name.to_string())).collect())
 }
 
-/// Most characters of a listed name in a message.
+/// Maximum number of characters of a listed name in a message.
 const MAX_NAME_CHARS: usize = 100;
 
 /// Parses the lines of `sha256sum`: a digest, two characters, a name. Returns the digests with the

@@ -32,7 +32,7 @@ const BOOTC_FOLDERS: [&str; 2] = ["sysroot", "ostree"];
 /// Maximum size of the file with the environment.
 const MAX_ENV_BYTES: u64 = 1 << 20;
 
-/// The reason why a mounted image cannot be imported. The sentences are CDI's.
+/// The reason why a mounted image cannot be imported. Most messages are CDI's.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ImageVolumeError {
     #[error("ImporterImageRootDir environment variable is empty or not set")]
@@ -129,14 +129,14 @@ impl ImageVolume {
     /// logged, because labels are optional.
     pub(super) fn read_variables(&self) -> Vec<String> {
         let Some(path) = &self.env_file else {
-            tracing::warn!("no labels of the image: {ENV_FILE} is empty or not set");
+            tracing::warn!("cannot read the labels of the image: {ENV_FILE} is empty or not set");
             return Vec::new();
         };
         match read_text(path) {
             Ok(text) => text.trim().split('\n').map(str::to_owned).collect(),
             Err(error) => {
                 let cause = datapath::error::errno_text(&error);
-                tracing::error!("no labels of the image: cannot read {}: {cause}", path.display());
+                tracing::error!("cannot read the labels of the image: {}: {cause}", path.display());
                 Vec::new()
             }
         }

@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use program::names;
 use program::report::TerminationMessage;
 
-/// Labels that a warning names. An image may have variables of megabytes.
+/// Maximum number of labels with a warning of their own. An image may have megabytes of variables.
 const MAX_WARNINGS: usize = 100;
 
 /// Characters of a key that a warning shows.
 const MAX_KEY_CHARS: usize = 320;
 
-/// Adds the labels among `variables` (`NAME=value` each) to `message`. Labels that the API server
-/// would refuse are dropped, and so are the last ones of those that do not fit into the message.
+/// Adds the labels among `variables` (`NAME=value` each) to `message`. Drops labels that the API
+/// server would reject, and the last labels if not all of them fit into the message.
 pub(super) fn add_image_labels(message: &mut TerminationMessage, variables: &[String]) {
     let (valid, invalid): (BTreeMap<_, _>, BTreeMap<_, _>) = variables
         .iter()
         .filter_map(|variable| parse_label(variable))
         .partition(|(key, value)| names::is_label_key(key) && names::is_label_value(value));
-    warn_dropped(invalid.keys(), "Kubernetes refuses its name or its value");
+    warn_dropped(invalid.keys(), "Kubernetes rejects its key or its value");
     message.labels = valid;
-    // An error means that the rest of the message is too long, which writing it reports.
+    // An error means that the message is too long even without labels. Writing it reports that.
     if let Ok(excess) = message.drop_excess_labels() {
         warn_dropped(excess.keys(), "it does not fit into the termination message");
     }
@@ -33,10 +33,10 @@ fn warn_dropped<'a>(keys: impl ExactSizeIterator<Item = &'a String>, reason: &st
     let unnamed = keys.len().saturating_sub(MAX_WARNINGS);
     for key in keys.take(MAX_WARNINGS) {
         let key = printable::escape_line(key, MAX_KEY_CHARS);
-        tracing::warn!("the label {key} of the image is dropped: {reason}");
+        tracing::warn!("dropped the label {key} of the image: {reason}");
     }
     if unnamed > 0 {
-        tracing::warn!("{unnamed} more labels of the image are dropped: {reason}");
+        tracing::warn!("dropped {unnamed} more labels of the image: {reason}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Labels that tell where a volume's disk comes from. They are added only if the administrator sets
+//! Labels that record where a volume's disk comes from. They are added only if the administrator sets
 //! a variable, because CDI's importer has no such labels.
 
 use std::collections::BTreeMap;
@@ -39,17 +39,17 @@ impl Provenance {
     }
 
     /// Adds the labels to `message`, in place of labels of the same names that an image claims. The
-    /// labels of the image have precedence where the message becomes too long.
+    /// labels of the image take precedence if the message becomes too long.
     pub(super) fn add_labels(&self, message: &mut TerminationMessage) {
         for (key, value) in self.labels() {
             let claimed = message.labels.insert(key.to_owned(), value);
             if message.to_json().is_err() {
                 message.labels.remove(key);
                 tracing::warn!(
-                    "the label {key} is dropped: it does not fit into the termination message"
+                    "dropped the label {key}: it does not fit into the termination message"
                 );
             } else if claimed.is_some() {
-                tracing::warn!("the label {key} of the image is replaced");
+                tracing::warn!("replaced the label {key} of the image");
             }
         }
     }

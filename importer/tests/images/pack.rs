@@ -354,7 +354,9 @@ fn what_is_there_is_replaced_only_when_asked() {
     for option in [&["--force"][..], &[]] {
         let program =
             pack().args(option.iter().copied()).arg(path("raw")).arg(into("oci", &path("full")));
-        program.run().assert_failure(7, "it holds letter, which does not belong to an OCI layout");
+        program
+            .run()
+            .assert_failure(7, "it contains letter, which does not belong to an OCI layout");
     }
     assert_eq!(files_below(&path("full")).len(), 1);
     let program = pack().arg("--force").arg(path("raw")).arg(into("oci-archive", &path("raw")));

@@ -210,7 +210,7 @@ fn a_layer_is_selected_by_digest_or_annotation() {
     let mut other = pod(&reference, "amd64");
     other.env.push((LAYER_DIGEST.to_owned(), format!("sha256:{}", "0".repeat(64))));
     other.assert_fails_with(&format!(
-        "{PREFIX}no layer matches sha256:{}; there are: rootdisk, data",
+        "{PREFIX}no layer matches sha256:{}; available layers: rootdisk, data",
         "0".repeat(64)
     ));
 }

@@ -1,4 +1,4 @@
-//! Cuts a disk into blocks at fixed offsets, so that the pieces of equal disks are equal.
+//! Cuts a disk into blocks at fixed offsets, so that equal disks give equal pieces.
 
 use crate::buffer::ChunkBuffer;
 use crate::encode::PIECE_BYTES;
@@ -12,16 +12,16 @@ const DISK_BLOCK_BYTES: usize = PIECE_BYTES;
 /// Passes a disk on in whole blocks.
 pub(super) struct BlockOutlet<'o, 's> {
     outlet: &'o mut PieceOutlet<'s>,
-    /// Bytes of the disk after which everything is dropped.
+    /// Size of the disk. Bytes beyond it are dropped.
     pub(super) limit: u64,
     /// Bytes of the disk that were appended.
     position: u64,
-    /// The block at the position, if it holds data.
+    /// The block at the position, once it holds data.
     filling: Option<ChunkBuffer>,
-    /// Bytes of that block, all zeros, if it holds none. They are only counted: chunks of a hole
-    /// end within blocks, and to copy their zeros took a minute for 1 TiB.
+    /// Zeros at the beginning of the block at the position, before it holds data. They are only
+    /// counted, because copying the zeros of holes took a minute for 1 TiB.
     leading_zeros: usize,
-    /// Bytes of the whole blocks of zeros before it.
+    /// Bytes of the whole blocks of zeros before the block at the position.
     zeros: u64,
 }
 

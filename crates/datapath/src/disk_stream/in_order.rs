@@ -1,4 +1,4 @@
-//! Reads an image whose map is known in the order of the disk, by ranges of the source.
+//! Reads an image with a known map in the order of the disk, with range requests.
 
 use std::ops::Range;
 
@@ -18,11 +18,11 @@ use crate::source::Source;
 /// Bytes of the image that are read with one request.
 const REQUEST_BYTES: u64 = 4 << 20;
 
-/// Neighbours on the disk that are closer than this in the image are read with one request: tables
-/// and clusters of other files lie between them, and a request costs more than these bytes.
+/// Ranges that follow each other on the disk, and are closer than this in the image, are read with
+/// one request, because a request costs more than the unneeded bytes between them.
 const REQUEST_GAP_BYTES: u64 = 64 << 10;
 
-/// Most clusters of one request, which limits the list of them for images with tiny clusters.
+/// Maximum number of clusters in one request. Limits the list for images with tiny clusters.
 const REQUEST_CLUSTERS: usize = 4096;
 
 /// Passes the data of `mapped` to `blocks`.
@@ -75,7 +75,7 @@ fn split_range(range: GuestRange) -> impl Iterator<Item = GuestRange> {
     })
 }
 
-/// Runs the read of one request, with its time counted.
+/// Runs the read of one request and measures its time.
 type TimedRead<'t> = &'t mut dyn FnMut() -> Result<Bytes, Error>;
 
 struct OrderedReader<'r, 'o, 's> {
@@ -140,7 +140,7 @@ impl OrderedReader<'_, '_, '_> {
             let format = map.head_facts().format;
             let twice = || ImageError::TooEntangled {
                 format,
-                what: "two clusters share a place on the disk",
+                what: "two clusters overlap on the disk",
                 offset: range.host,
             };
             self.blocks.append_zeros(hole.ok_or_else(twice)?)?;

@@ -33,7 +33,7 @@ pub struct StreamedDisk {
 }
 
 impl From<OutletClosedError> for Error {
-    /// The consumer has its own error, or was told to stop.
+    /// The consumer reports its own error, or was stopped.
     fn from(_: OutletClosedError) -> Self {
         Self::Stopped
     }
@@ -43,8 +43,8 @@ impl From<OutletClosedError> for Error {
 /// on the sizes of reads or on holes, so equal disks give equal pieces.
 ///
 /// An image with a map is read by ranges, in the order of the disk. If that is impossible, because
-/// the source has no ranges or a digest covers the whole source, the disk is first written to a
-/// file without a name in `writing.scratch`; without that directory the image is refused.
+/// the source has no ranges or a digest covers the whole source, the disk is first written to an
+/// unnamed file in `writing.scratch`; without that directory the image is refused.
 pub fn stream_disk(
     source: &dyn Source,
     payload: PayloadKind,
@@ -77,7 +77,7 @@ pub fn stream_disk(
                 in_order::pass_mapped(mapped, source, &mut input, reading, &mut blocks)
             })?;
         }
-        // A chain is never opened here, but its disk could be streamed in the same way.
+        // A chain is never opened here. If it were, its disk could be streamed in the same way.
         PreparedImage::Mapped(_) | PreparedImage::Chain(_) => {
             let disk = scratch_disk::write_to_scratch(image, &mut input, &facts, reading, writing)?;
             scratch_disk::pass_file(disk, reading, &mut blocks)?;

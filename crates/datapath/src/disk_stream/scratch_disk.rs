@@ -1,4 +1,5 @@
-//! An image that cannot be read in the order of its disk: the disk is written to a file first.
+//! Handles an image that cannot be read in the order of its disk: writes the disk to a scratch
+//! file, and reads that file.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -24,7 +25,7 @@ pub(super) fn write_to_scratch(
     let Some(dir) = &writing.scratch else {
         let format = facts.format;
         let message = format!(
-            "the clusters of this {format} image cannot be read in the order of its disk, because it is compressed as a whole, has a checksum, or its source has no ranges: pass --scratch DIR to write the disk there first"
+            "cannot read this {format} image in the order of its disk, because it is compressed as a whole, is verified by a checksum, or comes from a source without ranges; pass --scratch DIR to write the disk there first"
         );
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     };

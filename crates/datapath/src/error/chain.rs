@@ -1,30 +1,30 @@
-//! Errors of backup chains.
+//! Errors in the order of backup chains.
 
 use diskimage::Format;
 
-/// Why files cannot be a backup chain in this order.
+/// Reasons why files, in the given order, cannot be a backup chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainOrderError {
     /// The chain has no incremental backup.
-    #[error("the chain has no incremental backup: use `cdi-importer convert` for a single image")]
+    #[error("the chain has no incremental backup; use `cdi-importer convert` for a single image")]
     NoIncrement,
     /// A file is not an image that can be a backup.
     #[error(
-        "its format is {found}, and backups are qcow2 (the full one may be raw): name qcow2 files behind the full backup"
+        "the format is {found}, expected qcow2 (a full backup may also be raw); pass the full backup first, then the incremental ones"
     )]
     Format {
         /// The format of the file.
         found: Format,
     },
     /// The first file is not a full backup.
-    #[error("its backing file is \"{found}\", so it is not a full backup: begin with the full one")]
+    #[error("not a full backup: it has the backing file \"{found}\"; pass the full backup first")]
     NotFull {
         /// The name of its backing file.
         found: String,
     },
-    /// The file follows another one than the user says.
+    /// The file was made on top of another file than the one before it.
     #[error(
-        "its backing file is '{found}', and the file before it is '{before}': name all files of the chain, oldest first"
+        "its backing file is '{found}', but the file before it is '{before}'; pass all files of the chain, oldest first"
     )]
     Base {
         /// The backing file's name, without directories.
@@ -34,7 +34,7 @@ pub enum ChainOrderError {
     },
     /// The file is not newer than the one before it.
     #[error(
-        "its folder says that it was made at {created}, and '{before}' before it at {before_created}: name all files of the chain, oldest first"
+        "its directory is dated {created}, but the directory of '{before}' before it is dated {before_created}; pass all files of the chain, oldest first"
     )]
     Older {
         /// When the backup was made.
@@ -44,9 +44,9 @@ pub enum ChainOrderError {
         /// When that backup was made.
         before_created: String,
     },
-    /// The disk is smaller than in the file before, which no backup after it can have.
+    /// The disk is smaller than in the file before, although disks never shrink.
     #[error(
-        "its disk has {size} bytes, and the disk of '{before}' before it has {before_size}: disks do not shrink; name all files, oldest first"
+        "its disk has {size} bytes, but the disk of '{before}' before it has {before_size}, and a disk never shrinks; pass all files of the chain, oldest first"
     )]
     Shrinks {
         /// Bytes of its disk.
@@ -56,8 +56,8 @@ pub enum ChainOrderError {
         /// Bytes of the disk in the file before it.
         before_size: u64,
     },
-    /// A file is named twice.
-    #[error("'{first}' and '{second}' are the same file: name each file of the chain once")]
+    /// A file occurs twice in the chain.
+    #[error("'{first}' and '{second}' are the same file; pass each file of the chain once")]
     Twice {
         /// The name of the first.
         first: String,

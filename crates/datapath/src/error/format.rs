@@ -101,8 +101,8 @@ pub enum FormatError {
     /// The files of a backup chain contradict each other.
     #[error(transparent)]
     Chain(#[from] ChainOrderError),
-    /// A delta names its base, although it should not.
-    #[error("the delta has the backing file '{found}', and a delta without one was expected")]
+    /// A delta names a base, but none was expected.
+    #[error("the delta has the backing file '{found}', expected a delta without a backing file")]
     NamedBase {
         /// The backing file's name in the delta, without directories.
         found: String,

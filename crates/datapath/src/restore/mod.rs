@@ -1,8 +1,8 @@
 //! Restores a disk from a backup chain: a full backup and the incremental backups after it.
 //!
 //! All maps are read first. Each byte of the disk then comes from the newest file that defines it,
-//! so it is read and written once, however long the chain is. Nothing in a file proves which file
-//! it follows, unless it names its backing file; [`order`] finds the contradictions that there are.
+//! so it is read and written once, however long the chain is. A file does not prove which file it
+//! follows, unless it names its backing file; [`order`] detects contradictions between the files.
 
 mod order;
 mod source;
@@ -23,7 +23,7 @@ use crate::observe::TransferPhase;
 use crate::options::{ReadOptions, WriteOptions};
 use crate::transfer::{self, TransferReport};
 
-/// A failed restore, and the name of the file that it concerns, if it concerns a single one.
+/// The error of a restore, with the name of the file that caused it, if a single file did.
 #[derive(Debug)]
 pub struct RestoreError {
     /// The failure.
@@ -39,8 +39,8 @@ impl From<Error> for RestoreError {
 }
 
 /// Writes the disk that `chain` holds to the target. The first file is a qcow2 image without a
-/// backing file or a raw disk, the others are qcow2 deltas. The target is as complete, or
-/// incomplete, as after [`transfer_image`](crate::transfer_image).
+/// backing file or a raw disk, the others are qcow2 deltas. The target becomes complete
+/// under the same conditions as in [`transfer_image`](crate::transfer_image).
 pub fn restore_chain(
     chain: &ChainSource,
     target: &disk::DiskOptions,

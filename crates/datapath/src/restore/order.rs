@@ -1,4 +1,4 @@
-//! Contradictions between the files of a chain, as far as the files themselves show any.
+//! Checks the files of a chain for contradictions: wrong order, missing files, duplicates.
 
 use std::ops::Range;
 
@@ -58,11 +58,15 @@ pub(super) fn check_order(
             before_size: opened.virtual_size,
         });
     }
-    tracing::debug!(file = file.name, before = before.name, "no contradiction in the order");
+    tracing::debug!(
+        file = file.name,
+        before = before.name,
+        "the file can follow the file before it"
+    );
     Ok(())
 }
 
-/// Checks that no file is named twice, not even by two names.
+/// Checks that no file occurs twice, not even under two names.
 pub(super) fn check_distinct(chain: &ChainSource) -> Result<(), ChainOrderError> {
     let places: Vec<_> = chain
         .placed_files()

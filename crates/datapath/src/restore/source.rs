@@ -24,14 +24,14 @@ pub struct ChainSource {
     files: Arc<[PlacedFile]>,
 }
 
-/// A file, and the range of the whole source that it takes.
+/// A file, and the range of the whole source that it occupies.
 struct PlacedFile {
     file: ChainFile,
     range: Range<u64>,
 }
 
 impl ChainSource {
-    /// Places the files one behind the other. Fails if a file has no ranges or no known length.
+    /// Concatenates the files. Fails if a file has no ranges or no known length.
     pub fn new(files: Vec<ChainFile>) -> Result<Self, SourceError> {
         let mut at = 0u64;
         let mut placed = Vec::with_capacity(files.len());
@@ -40,7 +40,7 @@ impl ChainSource {
             let Some(end) = length.and_then(|length| at.checked_add(length)) else {
                 let name = file.source.name();
                 let message = format!(
-                    "cannot restore from {name}: its maps are read first, so each backup must be a file or a block device"
+                    "cannot restore from {name}: the maps of all backups are read first, so each must be a regular file or a block device"
                 );
                 return Err(SourceError::new(SourceErrorKind::Invalid, message));
             };
@@ -50,18 +50,18 @@ impl ChainSource {
         Ok(Self { files: placed.into() })
     }
 
-    /// Number of files.
+    /// Returns the number of files.
     pub(super) fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// The files with the ranges that they take, oldest first.
+    /// Returns the files with the ranges that they occupy, oldest first.
     pub(super) fn placed_files(&self) -> impl Iterator<Item = (&ChainFile, Range<u64>)> {
         self.files.iter().map(|placed| (&placed.file, placed.range.clone()))
     }
 }
 
-/// Index of the file that contains `offset`; the number of files at the end.
+/// Returns the index of the file that contains `offset`, or the number of files at the end.
 fn index_at(files: &[PlacedFile], offset: u64) -> usize {
     files.partition_point(|placed| placed.range.end <= offset)
 }
@@ -72,7 +72,7 @@ impl Source for ChainSource {
             (Some(first), Some(last)) => {
                 format!("{} to {}", first.file.source.name(), last.file.source.name())
             }
-            _ => "no file".to_owned(),
+            _ => "no files".to_owned(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Source for ChainSource {
 struct ChainBody {
     files: Arc<[PlacedFile]>,
     index: usize,
-    /// The body of the current file, once its first byte is wanted.
+    /// The body of the current file, once it was opened.
     body: Option<Box<dyn SourceBody>>,
 }
 

@@ -5,11 +5,11 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Separates the parts of [`OciAnnotations`].
+/// Separates the keys and values in [`OciAnnotations`].
 const SEPARATOR: char = '\0';
 
-/// Keys and values that describe a blob. They are kept in one text, because millions of them fit
-/// into a manifest and a map of small strings takes many times their length.
+/// Keys and values that describe a blob. They are stored in one string: a manifest has room for
+/// hundreds of thousands of them, and a map of small strings would take many times their length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OciAnnotations(
     /// `key NUL value NUL`, for each annotation.
@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for AnnotationVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OciAnnotations, A::Error> {
         let mut text = String::new();
         while let Some((key, value)) = map.next_entry::<String, String>()? {
-            // No tool writes NUL, so such an annotation can be left out.
+            // No tool writes NUL, so an annotation that contains it can be dropped.
             if [&key, &value].iter().any(|part| part.contains(SEPARATOR)) {
                 continue;
             }

@@ -1,7 +1,7 @@
-//! Decides which layer of an image or artifact holds the disk, as far as the manifest tells.
+//! Decides from the manifest which layer of an image or artifact holds the disk.
 //!
-//! Media types decide only between layers. The content of a layer decides what it is, because ORAS
-//! calls any file a tar.
+//! Media types only select a layer. The content of a layer decides if it is a tar, because ORAS gives
+//! every file the media type of a tar.
 
 use datapath::error::SourceError;
 
@@ -17,7 +17,7 @@ const KUBEVIRT_DISK: &str = "application/vnd.kubevirt.disk.raw+zstd";
 /// Annotation with the size of the disk in a compressed layer.
 const DISK_SIZE: &str = "io.kubevirt.disk.size";
 
-/// Annotation by which an index tells disks for several hypervisors apart (Podman's machines).
+/// Annotation that distinguishes disks for several hypervisors in an index (Podman's machines).
 const DISK_TYPE: &str = "disktype";
 
 /// Maximum number of layers or images that an error lists.
@@ -29,15 +29,15 @@ const MAX_NAME_CHARS: usize = 80;
 /// The part of an image that holds the disk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DiskChoice {
-    /// A file in the layers of a container, the lowest first.
+    /// A file in one of these layers of a container image, lowest layer first.
     Container(Vec<OciDescriptor>),
-    /// This layer: the file in it if it is a tar, otherwise all of it.
+    /// This layer: a file in it if the layer is a tar, otherwise the whole layer.
     Layer(OciDescriptor),
-    /// All of this layer, whatever it begins with.
+    /// This whole layer, even if it begins like a tar.
     Disk(OciDescriptor),
 }
 
-/// The parts of a manifest that decide.
+/// The parts of a manifest from which the disk is chosen.
 pub(super) struct ImageManifest {
     /// The type of the artifact, if the manifest states one.
     pub(super) artifact_type: Option<String>,
@@ -64,13 +64,13 @@ pub struct ArtifactDisk {
     pub media_type: String,
 }
 
-/// The cause of an error of an artifact from which one disk has to be selected.
+/// The cause of the error for an artifact with several disks, of which one has to be selected.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{} disks", .0.len())]
 pub struct SeveralDisks(Vec<ArtifactDisk>);
 
 impl SeveralDisks {
-    /// Returns the disks if there are several, which is why opening the source failed with `error`.
+    /// Returns the disks if opening a source failed with `error` because it has several of them.
     pub fn of_error(error: &SourceError) -> Option<&[ArtifactDisk]> {
         let first: Option<&(dyn std::error::Error + 'static)> = Some(error);
         let mut causes = std::iter::successors(first, |error| error.source());
@@ -80,21 +80,22 @@ impl SeveralDisks {
 }
 
 impl ImageManifest {
-    /// True for a container image, whose layers are one file system. The layers of an artifact are
-    /// files, each with its title, even if a tool wrote a configuration with its platform.
+    /// True for a container image, whose layers form one file system. The layers of an artifact are
+    /// files with titles, even if a tool wrote an image configuration to record the platform.
     pub(super) fn is_container(&self) -> bool {
         let is_file = |layer: &OciDescriptor| layer.annotation(TITLE).is_some();
         self.config.is_image_config()
             && (self.layers.is_empty() || !self.layers.iter().all(is_file))
     }
 
-    /// True if the configuration has to be read: it is a container image's, and no digest decides.
+    /// True if the configuration has to be read: it belongs to a container image, and the layer is
+    /// not selected by its digest.
     pub(super) fn needs_config(&self, options: &RegistryOptions) -> bool {
         let is_by_digest = options.layer.as_ref().is_some_and(LayerSelector::is_digest);
         !is_by_digest && self.config.is_image_config()
     }
 
-    /// Chooses the part with the disk.
+    /// Chooses the part that holds the disk.
     pub(super) fn choose_disk(
         self,
         selector: Option<&LayerSelector>,
@@ -121,7 +122,7 @@ impl ImageManifest {
     }
 
     fn select_layer(self, selector: &LayerSelector) -> Result<OciDescriptor, SourceError> {
-        // Layers of the same digest are the same bytes.
+        // Layers with the same digest have the same bytes.
         let mut matching: Vec<_> =
             self.layers.iter().filter(|layer| selector.selects_layer(layer)).collect();
         matching.dedup_by_key(|layer| &layer.digest);
@@ -148,7 +149,7 @@ impl ImageManifest {
 }
 
 impl DiskChoice {
-    /// Returns the layer, if only one has to be read.
+    /// Returns the layer if only one has to be read.
     pub(super) fn only_layer(&self) -> Option<&OciDescriptor> {
         match self {
             Self::Layer(layer) | Self::Disk(layer) => Some(layer),
@@ -160,7 +161,7 @@ impl DiskChoice {
     }
 
     fn of_layer(layer: OciDescriptor) -> Self {
-        // A guest may have begun its disk like a tar.
+        // The disk of a guest may begin like a tar, so its content must not decide.
         if layer.media_type == KUBEVIRT_DISK { Self::Disk(layer) } else { Self::Layer(layer) }
     }
 }
@@ -198,7 +199,7 @@ impl ArtifactDisk {
 }
 
 /// Fails if `equals`, the images of an index that fit this machine equally well, are disks for
-/// several purposes. Container images that fit equally well differ only in their compression.
+/// different purposes. Container images that fit equally well differ only in their compression.
 pub(super) fn check_rivals(equals: &[&OciDescriptor]) -> Result<(), SourceError> {
     let is_disk = |image: &&OciDescriptor| image.annotation(DISK_TYPE).is_some();
     let are_artifacts = equals.iter().all(|image| image.artifact_type.is_some());
@@ -220,7 +221,7 @@ pub(super) fn layer_names(layers: &[OciDescriptor]) -> Vec<String> {
 pub(super) fn no_match_error(selector: &LayerSelector, names: Vec<String>) -> SourceError {
     let shown = short_text(&selector.to_string());
     let listed = if names.is_empty() { "none".to_owned() } else { list_limited(names.into_iter()) };
-    invalid_error(format!("no layer matches {shown}; there are: {listed}"))
+    invalid_error(format!("no layer matches {shown}; available layers: {listed}"))
 }
 
 fn several_error(what: &str, disks: impl Iterator<Item = ArtifactDisk>) -> SourceError {
@@ -334,8 +335,12 @@ mod tests {
                 "",
                 format!("the artifact has several disks: d, e{choose_one}"),
             ),
-            (vec![disk("d"), disk("e")], "f", "no layer matches f; there are: d, e".to_owned()),
-            (vec![], "f", "no layer matches f; there are: none".to_owned()),
+            (
+                vec![disk("d"), disk("e")],
+                "f",
+                "no layer matches f; available layers: d, e".to_owned(),
+            ),
+            (vec![], "f", "no layer matches f; available layers: none".to_owned()),
             (
                 vec![],
                 "",

@@ -31,9 +31,8 @@ impl OciDigest {
         if calculated == self.to_string() {
             return Ok(());
         }
-        let message = format!(
-            "{what}: the bytes that arrived have {calculated}, the source announced {self}"
-        );
+        let message =
+            format!("{what}: the received bytes have {calculated}, the source announced {self}");
         Err(SourceError::new(SourceErrorKind::Digest, message))
     }
 

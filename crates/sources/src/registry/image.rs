@@ -17,8 +17,8 @@ use crate::error::invalid_error;
 /// Maximum depth of nested indexes. Tools create one level.
 const MAX_INDEXES: usize = 4;
 
-/// Maximum number of manifests that are searched for a layer that is known by its digest. An index
-/// has one for each platform, and perhaps as many attestations.
+/// Maximum number of manifests that are searched for a layer that is selected by its digest. An
+/// index has one for each platform, and perhaps as many attestations.
 const MAX_SEARCHED: usize = 64;
 
 /// One container image or artifact.
@@ -52,7 +52,7 @@ impl RegistryImage {
                         Some(wanted) => select_manifest(store, index, wanted)?,
                         None => choose_image(index, architecture, &mut selector)?,
                     };
-                    // The selected image need not have a layer that is selected as well.
+                    // A selector that matched the image does not apply to its layers too.
                     selector = selector.filter(|wanted| !wanted.selects_image(&chosen));
                     served = store.read_manifest(&chosen).map_err(pull_error)?;
                 }
@@ -118,7 +118,7 @@ fn select_manifest(
             Err(error) if error.kind() == SourceErrorKind::Status(404) => continue,
             read => read.map_err(pull_error)?,
         };
-        // Indexes in it are not searched: tools create one level.
+        // Nested indexes are not searched, because tools create only one level.
         if let ParsedManifest::Image { layers, .. } = parse_manifest(&served)? {
             if layers.iter().any(|layer| selector.selects_layer(layer)) {
                 return Ok(image);

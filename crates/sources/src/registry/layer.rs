@@ -97,7 +97,7 @@ fn search_layer(
 }
 
 /// Opens the disk in the only layer that can hold it: a file in it if the layer is a tar, otherwise
-/// the layer itself. `is_container` is true if anything that may be a tar counts as one.
+/// the layer itself. With `is_container`, a layer of zeros counts as an empty tar.
 fn open_by_content(
     store: &dyn ImageStore,
     layer: &OciDescriptor,
@@ -124,8 +124,8 @@ fn open_by_content(
     }
 }
 
-/// Returns the decoded bytes of a layer if they are a tar. A layer of zeros is an empty tar or an
-/// empty disk; in a container it is a tar.
+/// Returns the decoded bytes of a layer if they are a tar. A layer of zeros may be an empty tar or
+/// an empty disk; in a container image it counts as a tar.
 fn open_tar(
     blob: Box<dyn ChunkStream>,
     is_container: bool,
@@ -140,7 +140,8 @@ fn open_tar(
 fn refuse_encrypted(layer: &OciDescriptor) -> Result<(), SourceError> {
     let media_type = layer.media_type.as_str();
     if media_type.ends_with("+encrypted") {
-        let message = format!("it is encrypted ({media_type}): push the image without encryption");
+        let message =
+            format!("the layer is encrypted ({media_type}); push the image without encryption");
         return Err(pull_error(invalid_error(message)));
     }
     Ok(())
@@ -148,7 +149,7 @@ fn refuse_encrypted(layer: &OciDescriptor) -> Result<(), SourceError> {
 
 impl OpenedDisk {
     fn from_layer(body: Box<dyn SourceBody>, layer: &OciDescriptor) -> Self {
-        // Upstream's words.
+        // This is upstream's message.
         tracing::info!("Layer detected as raw disk image, streaming to disk");
         Self { body, size: layer.size }
     }

@@ -205,11 +205,8 @@ impl SourceBody for FilePart {
             }
         };
         if read == 0 && wanted > 0 {
-            let message = format!(
-                "{} is shorter than it says: it ends at byte {}",
-                self.path.display(),
-                self.offset
-            );
+            let message =
+                format!("{} is truncated: it ends at byte {}", self.path.display(), self.offset);
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
         chunk.mark_filled(read as u64);
@@ -224,12 +221,12 @@ impl SourceBody for FilePart {
     }
 }
 
-/// True if something else than a name tells `image` from others of a layout.
+/// True if `image` is distinguished from others in a layout by a platform or type, not by a name.
 fn is_unnamed_choice(image: &OciDescriptor) -> bool {
     image.ref_name().is_none() && (image.platform.is_some() || image.artifact_type.is_some())
 }
 
-/// Returns the name of a file in a tar without the folder that some tools write before it.
+/// Returns the name of a file in a tar without the leading `./` that some tools write.
 pub(super) fn without_dot(name: &[u8]) -> &[u8] {
     name.strip_prefix(b"./").unwrap_or(name)
 }

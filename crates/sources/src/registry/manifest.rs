@@ -18,8 +18,8 @@ use super::digest::OciDigest;
 /// specification, "Pushing Manifests").
 pub(super) const MAX_MANIFEST_BYTES: usize = 4 << 20;
 
-/// Maximum number of layers of an image. Storage drivers mount at most 500, and a disk in layers of
-/// 512 MiB, which some tools write, has then at most 512 GiB.
+/// Maximum number of layers of an image. Storage drivers mount at most 500. Some tools split a disk
+/// into layers of 512 MiB, of which this number holds 512 GiB.
 const MAX_LAYERS: usize = 1024;
 
 /// Maximum size of a configuration, which holds the history of all layers.
@@ -184,7 +184,7 @@ impl ParsedManifest {
             .map_err(|error| format!("the manifest cannot be read: {error}"))?;
         if document.fs_layers.is_some() || document.schema_version == Some(1) {
             return Err(
-                "the image has a manifest of schema 1, which no digest protects: push it again with a tool of this decade"
+                "the image has a manifest of schema 1, which is not protected by digests; push it again with a current tool"
                     .to_owned(),
             );
         }
@@ -209,8 +209,8 @@ impl ParsedManifest {
                 Err("the manifest describes both a single image and an index of images".to_owned())
             }
             (None, _, _) => Err(format!(
-                "what is served as a manifest ({}) has neither layers nor images",
-                media_type.unwrap_or("of no type")
+                "the manifest ({}) has neither layers nor images",
+                media_type.unwrap_or("without a media type")
             )),
         }
     }

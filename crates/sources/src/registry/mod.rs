@@ -6,10 +6,10 @@
 //!                                                                 └─► config: labels, variables
 //!  layers, from the top down:
 //!  store ─► length, digest ─► decode ─► tar ─► lookup ─► the bytes of the disk
-//!                          └─► tap: no tar ─► the bytes of the layer, compressed or not
+//!                          └─► tap: not a tar ─► the bytes of the layer, compressed or not
 //! ```
 //!
-//! [`choice`] decides by the manifest which layers are considered.
+//! [`choice`] decides from the manifest which layers are searched.
 //!
 //! Everything that is read is verified with the digest from the reference, the index or the
 //! manifest. The end of the disk is reported only after its whole layer was verified. Nothing is
@@ -94,7 +94,7 @@ impl RegistrySource {
     /// Finds the disk in the image that `reference` names: `docker://…`, `oci-archive:…` or
     /// `oci:…`. The layers above the layer with the disk are read here.
     ///
-    /// The messages of errors are the text that CDI has after `Failed to read registry image: `.
+    /// The messages of errors are the text that CDI writes after `Failed to read registry image: `.
     pub fn open(
         reference: &str,
         network: &Arc<Network>,

@@ -1,4 +1,4 @@
-//! Selection of one layer, for artifacts that hold several disks.
+//! Selects one layer of an artifact that holds several disks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,10 +10,10 @@ use super::manifest::OciDescriptor;
 pub(super) const DISK_NAME: &str = "io.kubevirt.disk.name";
 
 /// Annotation with the name of a file (OCI image specification, "Pre-Defined Annotation Keys"). It
-/// may hold a path, so it is only compared and shown.
+/// may be a path, so it is only compared and displayed, and never opened.
 pub(super) const TITLE: &str = "org.opencontainers.image.title";
 
-/// The layer of an image or artifact that is wanted, or the image of an index.
+/// A user's choice of a layer of an image or artifact, or of an image in an index.
 ///
 /// ```
 /// use sources::registry::LayerSelector;
@@ -44,17 +44,17 @@ impl LayerSelector {
     /// Selects the layer whose annotation `key` has this value.
     pub fn from_annotation(key: String, value: String) -> Result<Self, String> {
         match key.is_empty() {
-            true => Err("the key of the annotation is empty; write KEY=VALUE".to_owned()),
+            true => Err("the annotation key is empty; write KEY=VALUE".to_owned()),
             false => Ok(Self(WantedLayer::Annotation { key, value })),
         }
     }
 
-    /// True if the layer is known by its content. It is the same one for any platform then.
+    /// True if the layer is selected by its digest. It is then the same for every platform.
     pub(super) fn is_digest(&self) -> bool {
         matches!(self.0, WantedLayer::Digest(_))
     }
 
-    /// True if `layer` is the wanted one.
+    /// True if the selector matches `layer`.
     pub(super) fn selects_layer(&self, layer: &OciDescriptor) -> bool {
         match &self.0 {
             WantedLayer::Name(name) => {
@@ -64,7 +64,7 @@ impl LayerSelector {
         }
     }
 
-    /// True if `image`, which an index lists, is the wanted one. Names select only layers.
+    /// True if the selector matches `image`, an entry of an index. A name matches only layers.
     pub(super) fn selects_image(&self, image: &OciDescriptor) -> bool {
         match &self.0 {
             WantedLayer::Digest(digest) => image.digest == *digest,
@@ -79,7 +79,7 @@ impl FromStr for LayerSelector {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.is_empty() {
-            return Err("the layer has no name".to_owned());
+            return Err("the name of the layer is empty".to_owned());
         }
         if text.starts_with("sha256:") || text.starts_with("sha512:") {
             return Self::from_digest(text);

@@ -1,7 +1,7 @@
-//! The tar of an OCI layout that passes once, such as KubeVirt's `export.oci.tar`.
+//! Reads the tar of an OCI layout in one pass, such as KubeVirt's `export.oci.tar` on a web server.
 //!
-//! The tar has to be in the order in which KubeVirt writes it: index, manifest, layers. Skopeo's
-//! begins with the layers, so it can only be read from a file.
+//! Its files have to be in the order in which KubeVirt writes them: index, manifest, layers. A tar
+//! from Skopeo begins with the layers, so it can only be read from a local file.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -32,7 +32,7 @@ use super::{RegistryOptions, RegistrySource};
 use crate::error::invalid_error;
 use crate::network::stopped_error;
 
-/// Maximum number of files before the layer: one for each blob.
+/// Maximum number of files up to the layer. Each blob is one file.
 const MAX_FILES: usize = 4096;
 
 /// Returns the disk in `source` if it is the tar of an OCI layout, otherwise all of `source`.
@@ -61,17 +61,17 @@ pub fn open_layout(
     if is_checked {
         let message = format!(
             "{name} is the tar of an OCI layout, whose digests are verified; a checksum of the whole tar is \
-             not supported: leave it out"
+             not supported: remove the checksum"
         );
         return Err(invalid_error(message));
     }
     let files = Arc::new(Mutex::new(ArchiveFiles::new(Box::new(stream))));
     let opened = StreamedLayout { name, files }.open_disk(options);
-    // The prefix is for images that are pulled.
+    // The prefix is only for images that are pulled from a registry.
     Ok(Box::new(opened.map_err(without_prefix)?))
 }
 
-/// True if `head` is the header of a file that only the tar of a layout begins with.
+/// True if `head` is the header of a file that comes first only in the tar of a layout.
 fn begins_layout(head: &[u8]) -> bool {
     archive::first_name(head).is_some_and(|name| {
         let name = without_dot(&name);
@@ -79,13 +79,13 @@ fn begins_layout(head: &[u8]) -> bool {
     })
 }
 
-/// A layout of which each file passes once.
+/// A layout whose files are read once, in the order of the tar.
 struct StreamedLayout {
     name: String,
     files: Arc<Mutex<ArchiveFiles>>,
 }
 
-/// The file that has to come next; others are skipped.
+/// The file that is needed next. Other files are skipped.
 enum AwaitedFile {
     Index,
     Manifest(OciDescriptor),
@@ -93,12 +93,12 @@ enum AwaitedFile {
     Layer(Box<AwaitedLayer>),
 }
 
-/// The layer that has to come next.
+/// The layer that is needed next.
 struct AwaitedLayer {
     config: ImageConfig,
     choice: DiskChoice,
     layer: OciDescriptor,
-    /// Names and sizes of all layers, which may come before.
+    /// Names and sizes of all layers of the image, which may come before this one.
     all: BTreeSet<(Vec<u8>, u64)>,
 }
 
@@ -114,8 +114,8 @@ impl StreamedLayout {
             };
             let file = without_dot(&file).to_vec();
             if !awaited.is_file(&file) {
-                // All files except layers are small. If the order were not checked here, all layers
-                // would be read first.
+                // All files except layers are small. Without this check, a tar in another order
+                // would be downloaded to its end before it is refused.
                 match &awaited {
                     AwaitedFile::Layer(awaited) if awaited.all.contains(&(file, size)) => {
                         self.pass_layer()?
@@ -162,8 +162,8 @@ impl StreamedLayout {
     ) -> Result<AwaitedFile, SourceError> {
         match parse_manifest(served)? {
             ParsedManifest::Index(index) => {
-                // The disk of a machine is the same on any machine. A digest decides without a
-                // platform, too, but only one manifest can be read in passing.
+                // The disk of a virtual machine does not depend on the platform of this machine. A
+                // digest selects without a platform too, but one pass can read only one manifest.
                 let is_decided = options.architecture.is_none()
                     || selector.is_some_and(LayerSelector::is_digest);
                 let chosen = match index.manifests.as_slice() {
@@ -195,8 +195,8 @@ impl StreamedLayout {
             Some(layer) => {
                 Ok(AwaitedFile::Layer(Box::new(AwaitedLayer { config, choice, layer, all })))
             }
-            // Layers are searched from the top down, and come from the bottom up.
-            None => Err(self.pass_error("it is a container image of several layers")),
+            // Layers are searched from the top down, but the tar has them from the bottom up.
+            None => Err(self.pass_error("it is a container image with several layers")),
         }
     }
 
@@ -217,15 +217,15 @@ impl StreamedLayout {
         })
     }
 
-    /// Reads and drops a layer that is not wanted. The archive reader limits only the bytes that
-    /// it skips by itself.
+    /// Reads and drops a layer that is not needed. It is read and not skipped, because the archive
+    /// reader limits the bytes that it skips by itself.
     fn pass_layer(&self) -> Result<(), SourceError> {
         while self.files.lock().next_chunk().map_err(into_source_error)?.is_some() {}
         Ok(())
     }
 
     fn order_error(&self) -> SourceError {
-        self.pass_error("its files do not come in the order index, manifest, layers")
+        self.pass_error("its files are not in the order index, manifest, layers")
     }
 
     fn pass_error(&self, reason: &str) -> SourceError {
@@ -296,7 +296,7 @@ impl ChunkStream for BodyChunks {
     }
 }
 
-/// A source whose first bytes were looked at.
+/// A source whose first bytes were peeked at. Its body returns them again.
 struct PeekedSource {
     source: Box<dyn Source>,
     body: Mutex<Option<Box<dyn SourceBody>>>,

@@ -1,4 +1,4 @@
-//! Looks into the compression of a blob and then returns the blob unchanged.
+//! Decodes the beginning of a blob on the side, and then returns the blob unchanged.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct TapState {
     is_recording: bool,
 }
 
-/// Returns both ends of a tap on `body`. Only one of them may be read after the decision.
+/// Returns both ends of a tap on `body`. Once [`RecordedBlob`] is read, [`BlobTap`] must not be.
 pub(super) fn tap_blob(body: Box<dyn SourceBody>) -> (BlobTap, RecordedBlob) {
     let state = TapState { body, recorded: VecDeque::new(), recorded_bytes: 0, is_recording: true };
     let state = Arc::new(Mutex::new(state));
@@ -38,7 +38,7 @@ pub(super) fn tap_blob(body: Box<dyn SourceBody>) -> (BlobTap, RecordedBlob) {
 }
 
 impl RecordedBlob {
-    /// Decides for the decoded bytes: nothing more is recorded.
+    /// Ends the recording, because the caller needs the decoded bytes and not the blob.
     pub(super) fn forget(self) {
         let mut state = self.0.lock();
         state.is_recording = false;

@@ -177,19 +177,19 @@ pub struct ApplyArgs {
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub base: Option<String>,
 
-    /// Apply a qcow2 delta that names no backing file, such as an incremental backup of KubeVirt;
-    /// nothing proves then that the delta belongs to the disk
+    /// Apply a qcow2 delta that does not name a backing file, such as an incremental backup of
+    /// KubeVirt; it is not checked then that the delta belongs to the disk
     #[arg(long, conflicts_with = "base", help_heading = "Target")]
     pub no_backing_name: bool,
 
-    /// Fetch and write only what this map of KubeVirt's pull-mode backup lists; the source is the
-    /// disk itself, from a server that supports ranges; repeat the option for further pages
+    /// Fetch and write only the ranges that this map of KubeVirt's pull-mode backup lists; the
+    /// source is the raw disk, on a server that supports ranges; repeat for more pages of the map
     #[arg(long, value_name = "MAP.json", value_hint = ValueHint::FilePath, requires = "backup_type",
           conflicts_with_all = ["base", "no_backing_name"], help_heading = "Source")]
     pub ranges: Vec<PathBuf>,
 
-    /// Type of the backup that --ranges belongs to (status.type), which decides what its numbers
-    /// mean
+    /// Type of the backup that --ranges belongs to (status.type); the types of extents in a map
+    /// have opposite meanings in full and in incremental backups
     #[arg(long, value_name = "TYPE", value_enum, requires = "ranges", help_heading = "Source")]
     pub backup_type: Option<BackupTypeOption>,
 
@@ -203,7 +203,7 @@ pub struct ApplyArgs {
 pub enum BackupTypeOption {
     /// The map lists the whole disk
     Full,
-    /// The map lists what has changed
+    /// The map lists the ranges that have changed
     Incremental,
 }
 
@@ -219,7 +219,7 @@ pub struct RestoreArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// Verify names, order and content of the backups by this list of `sha256sum`, oldest first
+    /// Verify names, order and content of the backups against this output of `sha256sum`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub manifest: Option<PathBuf>,
 

@@ -8,7 +8,7 @@ use program::command_line::values::writable_folder;
 use super::super::pack::{DiskName, PackTarget};
 use super::{JobArgs, SourceArgs};
 
-/// Name of the first disk unless another is given. KubeVirt's own examples use it.
+/// Default name of the first disk. KubeVirt's own examples use it.
 const DEFAULT_NAME: &str = "rootdisk";
 
 /// Arguments of `pack`.
@@ -22,8 +22,8 @@ pub struct PackArgs {
     #[arg(value_parser = PackTarget::parse)]
     pub target: PackTarget,
 
-    /// Name of the first disk, by which importers select it; in a virtual machine the name of its
-    /// claim, with `-` for `.`
+    /// Name of the first disk, by which importers select it; for the disk of a virtual machine, the
+    /// name of its claim with `-` instead of `.`
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, value_parser = DiskName::parse, help_heading = "Target")]
     pub name: DiskName,
 
@@ -31,20 +31,20 @@ pub struct PackArgs {
     #[arg(long = "disk", value_name = "NAME=SOURCE", value_parser = parse_disk, conflicts_with = "checksum", help_heading = "Target")]
     pub disks: Vec<(DiskName, String)>,
 
-    /// Add the definition of the virtual machine, or of its template, from this JSON file
+    /// Add the VirtualMachine or VirtualMachineTemplate that is defined in this JSON file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Target")]
     pub config: Option<PathBuf>,
 
-    /// Architecture of the guest, as Go spells it [default: this machine's]
+    /// Architecture of the guest, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
     #[arg(long, value_name = "ARCH", help_heading = "Target")]
     pub guest_architecture: Option<String>,
 
-    /// Replace an existing layout
+    /// Replace an existing layout and all images in it
     #[arg(long, help_heading = "Target")]
     pub force: bool,
 
-    /// Directory for the whole disk if an image cannot be read in the order of its disk, for
-    /// example a compressed qcow2 [default: none]
+    /// Directory to write the whole disk to if an image cannot be read in the order of its disk,
+    /// for example disk.qcow2.xz [default: none]
     #[arg(long, value_name = "DIR", value_parser = writable_folder, value_hint = ValueHint::DirPath, help_heading = "Transfer")]
     pub scratch: Option<PathBuf>,
 
@@ -57,7 +57,7 @@ fn parse_disk(text: &str) -> Result<(DiskName, String), String> {
     let (name, source) =
         text.split_once('=').ok_or("use NAME=SOURCE, such as data=./data.qcow2")?;
     if source.is_empty() {
-        return Err("the source behind = is missing".to_owned());
+        return Err("the source after = is missing".to_owned());
     }
     Ok((DiskName::parse(name)?, source.to_owned()))
 }

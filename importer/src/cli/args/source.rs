@@ -56,8 +56,9 @@ pub struct SourceArgs {
     #[arg(long, value_name = "ARCH", help_heading = "Source")]
     pub architecture: Option<String>,
 
-    /// Layer with the disk, in a container image or artifact: its digest, an annotation KEY=VALUE,
-    /// or its title or disk name; an annotation also selects in an index. `info` lists the disks
+    /// Layer of a container image or artifact that holds the disk: its digest, an annotation
+    /// KEY=VALUE, its title, or its disk name, as listed by `info`; a digest or an annotation can
+    /// also select an image of an index
     #[arg(long, value_name = "LAYER", help_heading = "Source")]
     pub layer: Option<LayerSelector>,
 

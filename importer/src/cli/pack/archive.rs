@@ -1,7 +1,7 @@
 //! Writes a layout as a tar: `oci-archive:FILE`.
 //!
 //! The documents come first, as in KubeVirt's export, so that a reader needs only one pass. They
-//! contain the digests of the layers, so their place is left free until the end.
+//! contain the digests of the layers, so space is reserved for them, and they are written last.
 
 use std::path::{Path, PathBuf};
 
@@ -15,10 +15,10 @@ use super::LayoutWriter;
 use super::documents::LayoutDocuments;
 use super::staged_file::{StagedFile, refuse_existing, sync_directory};
 
-/// Bytes of a member's header: no name is long enough to need more than one block.
+/// Bytes of a member's header. All names are short, so one block is enough.
 const HEADER_BYTES: u64 = 512;
 
-/// Attributes of all members, which depend on nothing: equal disks give equal archives.
+/// Attributes of all members. They are constant, so that equal disks give equal archives.
 const ATTRIBUTES: EntryAttributes = EntryAttributes { mode: 0o644, uid: 0, gid: 0, mtime: 0 };
 
 /// A layout in a tar.
@@ -72,7 +72,7 @@ impl LayoutWriter for ArchiveWriter {
     }
 
     fn end_blob(&mut self, digest: &str) -> Result<(), TargetError> {
-        // The layer of an equal disk is there already: what follows is written over this one.
+        // If an earlier equal disk has the same layer, the next member overwrites this copy.
         if !self.digests.iter().any(|known| known == digest) {
             self.frame_member(self.end, &blob_name(digest), self.blob_bytes)?;
             self.end += member_bytes(self.blob_bytes);

@@ -26,7 +26,8 @@ pub(super) struct DirectoryWriter {
     replace: bool,
     /// Blobs of this layout.
     blobs: Vec<PathBuf>,
-    /// Names that did not exist before, outermost first. They are removed after a failure.
+    /// Files and directories that this job created, outermost first. They are removed after a
+    /// failure.
     created: Vec<PathBuf>,
     staged: Option<StagedFile>,
     position: u64,
@@ -47,7 +48,7 @@ impl DirectoryWriter {
             let name = entry.map_err(failed("list"))?.file_name();
             if ![INDEX, LAYOUT, BLOBS, STAGED_NAME].iter().any(|known| name == *known) {
                 let foreign = format!(
-                    "it holds {}, which does not belong to an OCI layout: name an empty or a new directory",
+                    "it contains {}, which does not belong to an OCI layout; pass an empty or a new directory",
                     printable::escape_prefix(name.as_encoded_bytes(), 64)
                 );
                 return Err(failed("write to")(io::Error::other(foreign)));
@@ -97,14 +98,15 @@ impl DirectoryWriter {
         self.end_blob(digest)
     }
 
-    /// Removes blobs of the replaced layout, and of an attempt that was killed.
+    /// Removes all blobs that this layout does not use. A replaced layout or an attempt that was
+    /// killed has left them.
     fn remove_other_blobs(&self) {
         for entry in fs::read_dir(self.blob_directory()).into_iter().flatten().flatten() {
             let path = entry.path();
             if !self.blobs.contains(&path)
                 && let Err(error) = fs::remove_file(&path)
             {
-                tracing::warn!(path = %path.display(), %error, "could not remove a blob that nothing refers to");
+                tracing::warn!(path = %path.display(), %error, "could not remove an unused blob");
             }
         }
     }
@@ -146,7 +148,7 @@ impl LayoutWriter for DirectoryWriter {
         let staged = self.stage(&index)?;
         staged.write_at(0, &documents.index)?;
         staged.publish(&index, self.replace)?;
-        // The layout is complete: nothing of it is removed any more.
+        // The layout is complete now, so a later failure must not remove it.
         let is_new = self.created.contains(&directory);
         self.created.clear();
         self.remove_other_blobs();
@@ -159,7 +161,7 @@ impl Drop for DirectoryWriter {
     fn drop(&mut self) {
         self.staged = None;
         for path in self.created.iter().rev() {
-            // A directory that holds something by now stays.
+            // A directory stays if another program has created files in it.
             if fs::remove_file(path).is_err() {
                 fs::remove_dir(path).ok();
             }

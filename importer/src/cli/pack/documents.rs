@@ -34,7 +34,7 @@ pub(super) struct MachineConfig {
 }
 
 impl MachineConfig {
-    /// Takes a JSON document. Fails with the reason if it is not a known kind of object.
+    /// Parses a JSON document. Fails with the reason if it is not a known kind of object.
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         let object: Value = serde_json::from_slice(&bytes).map_err(|error| {
             format!("not JSON ({error}); write it with kubectl get vm NAME -o json")
@@ -57,7 +57,7 @@ pub(super) struct PackedDisk {
 }
 
 impl PackedDisk {
-    /// Returns a disk with the longest possible numbers.
+    /// Returns a disk whose numbers have as many digits as possible.
     pub(super) fn placeholder(name: &DiskName) -> Self {
         let digest = RunningDigest::new(DigestAlgorithm::Sha256).finish_digest();
         let layer = WrittenLayer { digest, bytes: u64::MAX, disk_bytes: u64::MAX };
@@ -115,9 +115,9 @@ pub(super) struct LayoutDocuments {
 
 impl ArtifactDescription {
     /// Returns the documents for `disks`. Their lengths depend only on the names of the disks: the
-    /// manifest is padded with spaces to the length that it has with the longest numbers. The same
-    /// disks so have the same manifest in a directory and in an archive, where its place comes
-    /// before the layers.
+    /// manifest is padded with spaces to the length that it has with the longest numbers. An archive
+    /// can therefore reserve space for it before the layers, and the same disks have the same
+    /// manifest in a directory and in an archive.
     pub(super) fn render(&self, disks: &[PackedDisk]) -> LayoutDocuments {
         // Without a definition of the machine, the artifact does not claim to be one, because
         // importers of machines would accept it and fail later. The type of the only kind of layer

@@ -16,10 +16,11 @@ use super::super::failure::ImporterCommandError;
 use super::super::open::JobContext;
 use super::LayoutWriter;
 
-/// Most threads that compress. Each takes two MiB, and the process must stay below 64 MiB.
+/// Maximum number of compressing threads. Each takes 2 MiB, and the process must stay below 64 MiB.
 const MAX_ENCODERS: usize = 8;
 
-/// Bytes of the layer that are hashed and written together: frames of zeros have a few bytes.
+/// Bytes of the layer that are hashed and written together, because a frame of zeros has only a few
+/// bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// A layer that was written to its end.

@@ -164,7 +164,7 @@ fn read_config(path: &Path) -> Result<MachineConfig, ImporterCommandError> {
     read.map_err(|error| failed(datapath::error::errno_text(&error)))?;
     if bytes.len() as u64 > MAX_CONFIG_BYTES {
         return Err(failed(format!(
-            "it has more than {MAX_CONFIG_BYTES} bytes; write only the VirtualMachine"
+            "it has more than {MAX_CONFIG_BYTES} bytes; expected a single VirtualMachine"
         )));
     }
     MachineConfig::parse(bytes).map_err(failed)

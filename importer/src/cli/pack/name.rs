@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Most characters of a disk's name: importers make it a part of a claim's name, and a label
+/// Maximum length of a disk name, which importers use in the name of a claim and in a label
 /// (RFC 1123).
 const MAX_NAME_BYTES: usize = 63;
 
-/// Most characters of an image's name in a layout, as of a tag in a registry.
+/// Maximum length of an image name in a layout, the same as for a tag in a registry.
 const MAX_IMAGE_NAME_BYTES: usize = 128;
 
 /// Name of a disk in an artifact.
@@ -27,7 +27,7 @@ impl DiskName {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
-            "a disk's name has 1 to {MAX_NAME_BYTES} lower-case letters, digits and hyphens, with no hyphen at either end"
+            "a disk name consists of 1 to {MAX_NAME_BYTES} lower-case letters, digits and hyphens, without a hyphen at either end"
         ))
     }
 }
@@ -56,7 +56,7 @@ impl PackTarget {
                 format!("write oci:{text} for a directory, or oci-archive:{text} for a tar")
             });
         };
-        // Split at the first colon, as the source of this name does.
+        // Split at the first colon, as `import` does for its sources.
         let (path, name) = match rest.split_once(':') {
             Some((path, name)) => (path, Some(name)),
             None => (rest, None),
@@ -71,7 +71,7 @@ impl PackTarget {
                 || !name.bytes().all(is_allowed))
         {
             return Err(format!(
-                "the name behind the path has 1 to {MAX_IMAGE_NAME_BYTES} letters, digits and . _ - / + @ :"
+                "the name after the path consists of 1 to {MAX_IMAGE_NAME_BYTES} letters, digits and . _ - / + @ :"
             ));
         }
         let (path, name) = (path.into(), name.map(str::to_owned));
@@ -128,8 +128,8 @@ mod tests {
             ("docker://host/name", "skopeo copy"),
             ("oci:", "path is missing"),
             ("oci::v1", "path is missing"),
-            ("oci:dir:", "name behind the path"),
-            ("oci:dir:a b", "name behind the path"),
+            ("oci:dir:", "name after the path"),
+            ("oci:dir:a b", "name after the path"),
         ] {
             let error = PackTarget::parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

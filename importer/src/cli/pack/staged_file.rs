@@ -27,8 +27,7 @@ impl StagedFile {
         let file = match create() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 lock(&File::open(&path).map_err(failed("open"))?, shown)?;
-                fs::remove_file(&path)
-                    .map_err(failed("remove the rest of an earlier attempt at"))?;
+                fs::remove_file(&path).map_err(failed("remove the leftover temporary file of"))?;
                 create()
             }
             created => created,
@@ -76,7 +75,7 @@ fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
         return fs::rename(from, to);
     }
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // NFS has no such flag.
+        // NFS does not support the flag.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if !to.exists() => fs::rename(from, to),
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Err(Errno::EXIST.into()),
         renamed => Ok(renamed?),
@@ -89,7 +88,7 @@ pub(super) fn lock(file: &File, shown: &Path) -> Result<(), TargetError> {
         Err(fs::TryLockError::WouldBlock) => {
             Err(TargetError::new("open", shown, io::Error::other(TargetRefusedError::InUse)))
         }
-        // Filesystems without locks are written without one.
+        // Some filesystems do not support locks. They are written without one.
         Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(()),
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Config {
     pub(super) limits: TransferLimits,
     /// An image that the kubelet has mounted, which holds the disk.
     pub(super) image_volume: Option<ImageVolume>,
-    /// True if labels shall tell where the disk comes from.
+    /// True if labels should record where the disk comes from.
     pub(super) has_provenance: bool,
 }
 

@@ -78,9 +78,9 @@ fn wrong_maps_leave_the_disk_as_it_is() {
         assert!(std::fs::read(&target).or_fail("the disk") == old, "{sentence}");
     };
     refused(&[(0, 4, 1), (3, 4, 1)], "overlapping extents");
-    refused(&[(0, 17, 1)], "and the disk of the backup has 16777216 bytes");
-    refused(&[(0, 16, 7)], "unknown type 7");
-    refused(&[], "has no extents");
+    refused(&[(0, 17, 1)], "but the backup's disk has 16777216 bytes");
+    refused(&[(0, 16, 7)], "unknown extent type 7");
+    refused(&[], "it has no extents");
 
     // Ten million extents are more than the memory for them.
     let many = folder.path().join("many.json");

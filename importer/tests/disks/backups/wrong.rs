@@ -73,7 +73,7 @@ fn a_smaller_disk_cannot_follow_a_larger_one() {
     let chain = Chain::build(folder.path(), 4);
     let target = folder.path().join("disk.img");
     let swapped = [0, 4, 3].map(|at| chain.files[at].clone());
-    restore(&[], &swapped, &target).assert_failure(4, "disks do not shrink");
+    restore(&[], &swapped, &target).assert_failure(4, "a disk never shrinks");
     assert!(!target.exists());
 }
 
@@ -93,7 +93,7 @@ fn the_folders_of_kubevirt_show_the_order() {
         .collect();
     let target = folder.path().join("disk.img");
     let swapped = [0, 2, 1].map(|at| files[at].clone());
-    restore(&[], &swapped, &target).assert_failure(4, "made at 2026-01-02_00-00-00");
+    restore(&[], &swapped, &target).assert_failure(4, "its directory is dated 2026-01-02_00-00-00");
     assert!(!target.exists());
     restore(&[], &files, &target).assert_success("restore");
     disk::assert_same(&target, &chain.raw, chain.virtual_size, "restored");
@@ -122,7 +122,7 @@ fn damaged_files_and_targets_that_are_sources_are_refused() {
 
     let noise = folder.path().join("noise.qcow2");
     std::fs::write(&noise, disk::content(1, 1 << 20)).or_fail("noise");
-    restore(&[], &[full.clone(), noise], &target).assert_failure(4, "its format is raw");
+    restore(&[], &[full.clone(), noise], &target).assert_failure(4, "the format is raw");
     let pages = folder.path().join("page.html");
     std::fs::write(&pages, "<html>").or_fail("a page");
     restore(&[], &[pages, first.clone()], &target).assert_failure(4, "text, not a disk");

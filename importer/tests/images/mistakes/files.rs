@@ -133,7 +133,7 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
     "import --preallocate {files}/disk.qcow2 {memory}/all.img" =>
         5: "{memory}/all.img", "no space left on device", "choose another target";
     "pack {files}/raw oci:{files}/full" =>
-        7: "{files}/full", "does not belong to an OCI layout", "name an empty or a new directory";
+        7: "{files}/full", "does not belong to an OCI layout", "pass an empty or a new directory";
     "pack {files}/raw oci:{files}/raw" =>
         7: "{files}/raw", "not a directory", "check the path";
     "pack {files}/raw oci:{files}/layout" =>
@@ -192,7 +192,7 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "unpack {files}/files.tar {files}/full" =>
         7: "{files}/full/a", "it exists already", "pass --overwrite";
     "apply {files}/child.qcow2 {files}/raw" =>
-        2: "--base", "a delta is a qcow2 image", "--previous-checkpoint";
+        2: "--base", "apply expects a qcow2 delta", "--previous-checkpoint";
     "apply --base base.img {files}/child.qcow2 {target}" =>
         7: "{target}", "no such file or directory", "make it first";
     "apply --base /etc/base.img {files}/child.qcow2 {files}/raw" =>
@@ -204,21 +204,21 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "apply --no-backing-name {files}/child.qcow2 {files}/raw" =>
         4: "{files}/child.qcow2", "has the backing file 'base.img'", "give its name with --base";
     "restore {files}/child.qcow2 {files}/child.qcow2 {target}" =>
-        4: "{files}/child.qcow2", "are the same file", "name each file of the chain once";
+        4: "{files}/child.qcow2", "are the same file", "pass each file of the chain once";
     "restore {files}/child.qcow2 {files}/disk.qcow2 {target}" =>
-        4: "{files}/child.qcow2", "so it is not a full backup", "begin with the full one";
+        4: "{files}/child.qcow2", "not a full backup", "pass the full backup first";
     "restore {files}/disk.qcow2 {files}/child.qcow2 {target}" =>
-        4: "{files}/child.qcow2", "its backing file is 'base.img'", "name all files of the chain, oldest first";
+        4: "{files}/child.qcow2", "its backing file is 'base.img'", "pass all files of the chain, oldest first";
     "restore {files}/disk.qcow2 {files}/raw {target}" =>
-        4: "{files}/raw", "its format is raw", "name qcow2 files behind the full backup";
+        4: "{files}/raw", "the format is raw", "then the incremental ones";
     "restore {files}/disk.qcow2 {files}/nope {target}" =>
         3: "{files}/nope", "no such file", "check the path";
     "restore --manifest {files}/error.json {files}/disk.qcow2 {files}/child.qcow2 {target}" =>
         2: "{files}/error.json", "line 1 is not 'SHA256  NAME'", "the output of sha256sum";
     "restore --checksum md5:d41d8cd98f00b204e9800998ecf8427e {files}/disk.qcow2 {files}/child.qcow2 {target}" =>
-        2: "--checksum", "is for one image", "use --manifest";
+        2: "--checksum", "applies to a single image", "use --manifest";
     "apply --ranges {files}/page.html --backup-type full {files}/disk.qcow2 {files}/raw" =>
-        3: "{files}/page.html", "is not a map", "fetch the map of the backup again";
+        3: "{files}/page.html", "not a backup map", "fetch the map of the backup again";
     "apply --base base.img {files}/raw {files}/raw" =>
         7: "{files}/raw", "it is the source", "write to another target";
 };

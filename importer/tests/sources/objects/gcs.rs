@@ -13,7 +13,7 @@ fn the_crc_of_the_service_is_verified() {
     for _ in 0..2 {
         let error = setup.read().unwrap_err();
         assert_eq!(error.kind(), SourceErrorKind::Digest);
-        let expected = format!("\"{BUCKET}/{}\": the bytes that arrived have crc32c:", setup.key);
+        let expected = format!("\"{BUCKET}/{}\": the received bytes have crc32c:", setup.key);
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }

@@ -153,8 +153,7 @@ fn checksums_that_the_server_keeps_are_verified() {
 
         let error = setup.read().unwrap_err();
         assert_eq!(error.kind(), SourceErrorKind::Digest);
-        let expected =
-            format!("\"{BUCKET}/{}\": the bytes that arrived have {algorithm}:", setup.key);
+        let expected = format!("\"{BUCKET}/{}\": the received bytes have {algorithm}:", setup.key);
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }

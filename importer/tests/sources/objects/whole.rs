@@ -172,7 +172,7 @@ fn damage_in_transit_leaves_no_disk() {
         assert_ne!(finished.code(), 0, "{key}");
         assert!(!finished.crashed() && !scene.disk().exists(), "{key}: {}", finished.stderr);
         if key.ends_with("raw") {
-            finished.assert_failure(3, "the bytes that arrived have crc32c:");
+            finished.assert_failure(3, "the received bytes have crc32c:");
         }
     }
 }

@@ -82,7 +82,7 @@ fn a_machine_with_several_disks_has_one_selected() {
 
     let text = "the artifact has several disks: root, data, swap; choose one with --layer";
     scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
-    let text = "no layer matches boot; there are: root, data, swap";
+    let text = "no layer matches boot; available layers: root, data, swap";
     scene.assert_refused(scene.import(&reference).args(["--layer", "boot"]), SOURCE_FAILED, text);
 
     let listed: Value = serde_json::from_str(&info(&["--json", &reference])).or_fail("JSON");

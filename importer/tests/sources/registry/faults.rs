@@ -109,7 +109,7 @@ fn retry_after_is_respected_and_503_is_retried() {
 #[test]
 fn a_corrupted_byte_anywhere_is_detected() {
     let broken = Broken::new();
-    let wrong = "the bytes that arrived have sha256:";
+    let wrong = "the received bytes have sha256:";
     // In the disk, and in the padding of the archive, at which no reader of tars looks.
     for offset in [DISK_BYTES / 2, DISK_BYTES + 5000] {
         broken.assert_refused(&broken.blobs(&[Fault::Corrupt(offset)]), wrong);

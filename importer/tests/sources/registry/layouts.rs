@@ -74,7 +74,7 @@ fn a_blob_that_was_changed_on_the_disk_is_detected() {
     scene.assert_refused(
         scene.import(&reference),
         SOURCE_FAILED,
-        "the bytes that arrived have sha256:",
+        "the received bytes have sha256:",
     );
     bytes.truncate(middle);
     std::fs::write(&layer, &bytes).or_fail("the layer");

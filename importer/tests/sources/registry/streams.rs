@@ -49,7 +49,7 @@ fn each_disk_of_an_export_is_imported_in_one_pass() {
     let listed = Program::new(crate::BINARY).args(["info", &url]).run();
     listed.assert_success("info");
     assert!(listed.stdout.contains("layer              swap"), "{}", listed.stdout);
-    let text = "no layer matches boot; there are: root, data, swap";
+    let text = "no layer matches boot; available layers: root, data, swap";
     scene.assert_refused(import(&scene, &url, Some("boot")), SOURCE_FAILED, text);
     let checksum = format!("sha256:{}", "0".repeat(64));
     let program = import(&scene, &url, Some("root")).args(["--checksum", &checksum]);
@@ -80,7 +80,7 @@ fn layers_before_the_manifest_are_refused_without_reading_them() {
     let scene = Scene::new();
     let (_, tar) = export(&scene, |names| names.reverse());
     let origin = Origin::start(Script::new(tar)).or_fail("an origin");
-    let text = "the OCI layout cannot be read in one pass: its files do not come in the order";
+    let text = "the OCI layout cannot be read in one pass: its files are not in the order";
     scene.assert_refused(import(&scene, &origin.url("/x.tar"), Some("root")), SOURCE_FAILED, text);
 }
 
@@ -92,7 +92,7 @@ fn damaged_and_incomplete_exports_are_refused() {
     let mut damaged = tar.clone();
     damaged[5 << 20] ^= 1;
     for (tar, text) in
-        [(half, "the archive is cut short"), (damaged, "the bytes that arrived have sha256:")]
+        [(half, "the archive is cut short"), (damaged, "the received bytes have sha256:")]
     {
         let origin = Origin::start(Script::new(tar)).or_fail("an origin");
         let finished = import(&scene, &origin.url("/x.tar"), Some("data")).run();
@@ -117,5 +117,8 @@ fn other_content_of_web_servers_has_no_layers() {
     let program = Program::new(crate::BINARY)
         .args(["unpack", "--layer", "root", &url])
         .arg(scene.path("files"));
-    program.run().assert_failure(super::scene::USAGE, "--layer is for disk images on a web server");
+    program.run().assert_failure(
+        super::scene::USAGE,
+        "this command does not support --layer for a web server",
+    );
 }

@@ -1,5 +1,5 @@
 //! `cdi-env-extractor`: writes the environment of its container to a file, from which the importer
-//! makes labels.
+//! creates labels.
 //!
 //! In a node pull by an image volume, an init container of the user's image runs it. Such an image
 //! may hold nothing but a disk, so the program needs no libraries and no other files.
@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Path of the file unless a flag names another one.
+/// Default path of the file.
 const ENV_FILE: &str = "/shared/env";
 
 /// Exit code for an invalid command line, as in Go's `flag` package.
@@ -22,7 +22,7 @@ const USAGE_CODE: u8 = 2;
 
 const USAGE: &str = "Usage of cdi-env-extractor:
   -env-file text
-        file that gets the environment, a variable in each line (default /shared/env)
+        file to write the environment to, one variable per line (default /shared/env)
   -h
         show this text
   -help
@@ -39,7 +39,7 @@ enum Command {
     ShowVersion,
 }
 
-/// Does what `words`, the command line without the program's name, ask for with `variables`.
+/// Runs the command in `words`, the command line without the program's name, on `variables`.
 pub fn main(
     words: impl Iterator<Item = OsString>,
     variables: impl Iterator<Item = (OsString, OsString)>,
@@ -108,8 +108,8 @@ fn parse_flags(mut words: impl Iterator<Item = OsString>) -> Result<Command, Str
     Ok(Command::Extract(file))
 }
 
-/// Writes `variables` to `path`, in their order, a line each. A line break in a value is written as
-/// it is, as CDI's program does: the lines behind it are not variables.
+/// Writes `variables` to `path`, in their order, one per line. A line break in a value is written
+/// unchanged, as in CDI's program, so the lines after it are not variables.
 fn extract(
     path: &Path,
     variables: impl Iterator<Item = (OsString, OsString)>,
@@ -132,7 +132,7 @@ fn extract(
         text.push(b'\n');
     }
     file.write_all(&text).map_err(|error| failed("writing", &error))?;
-    // `File` closes without reporting errors, and there are none after this.
+    // Dropping a `File` ignores errors of closing it, so errors are reported here.
     File::sync_all(&file).map_err(|error| failed("syncing", &error))
 }
 
