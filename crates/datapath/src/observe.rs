@@ -230,7 +230,7 @@ pub struct NoObserver;
 impl Observer for NoObserver {}
 
 impl NoObserver {
-    /// Returns this observer as options store it: shared.
+    /// Returns this observer in an `Arc`, the form in which the options store it.
     pub fn new_shared() -> Arc<dyn Observer> {
         Arc::new(Self)
     }

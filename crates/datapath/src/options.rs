@@ -121,8 +121,8 @@ pub struct ReadOptions {
     /// compressed or not. It may be a web page about an image. Otherwise such a source is a raw
     /// disk of one sector.
     pub full_header: bool,
-    /// Read the source to its end even if the image does not need that, because another process
-    /// waits for it, or to make sure that everything arrived.
+    /// Read the source to its end even if the image does not need all of it: another process may
+    /// be waiting to send the rest, or the caller wants to confirm that everything arrived.
     pub read_all: bool,
     /// Limits of the decoders. Where a disk is written, the number of decoding threads equals the
     /// number of writing threads.

@@ -88,8 +88,8 @@ impl TerminationMessage {
         let mut length = self.to_json()?.len() + FRAME_BYTES;
         let mut first_excess = None;
         for (key, value) in &labels {
-            // Quotes, colon and comma. Encoding the whole message for each label would take
-            // quadratic time.
+            // `json_length` includes the quotes; the 2 adds the colon and the comma. Encoding the
+            // whole message for each label would take quadratic time.
             length += json_length(key)? + json_length(value)? + 2;
             if length > MAX_LENGTH_BYTES {
                 first_excess = Some(key.clone());

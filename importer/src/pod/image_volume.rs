@@ -89,7 +89,8 @@ impl ImageVolume {
         let failed =
             |path: &Path, cause: io::Error| ImageVolumeError::Io { path: path.to_owned(), cause };
         let folder_flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // The mount point is the controller's; everything below it is the image's.
+        // The controller chooses the mount point, so symbolic links in its path may be followed.
+        // Everything below it comes from the image and is not trusted.
         let image = openat(CWD, root, folder_flags, Mode::empty());
         let image = image.map_err(|errno| failed(root, errno.into()))?;
         if let Some(name) = BOOTC_FOLDERS.into_iter().find(|name| is_folder(&image, name)) {

@@ -106,8 +106,8 @@ fn encode_again(
     Some(blocks.into_iter().flat_map(|block| [block.head, block.body]).collect())
 }
 
-/// Starts the encoder for the rest of the image without the `kept` part. It begins at `offset`,
-/// which is `stream_offset` in the encoded stream.
+/// Starts the encoder for the rest of the image, leaving out the `kept` part. Encoding starts at
+/// image offset `offset`, which corresponds to `stream_offset` in the encoded stream.
 fn encode_from(
     image: &Arc<ImageFile>,
     encoding: Encoding,

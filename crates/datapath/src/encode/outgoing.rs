@@ -41,7 +41,7 @@ pub struct SendStats<E> {
     observer: Arc<dyn Observer>,
     volume_bytes: AtomicU64,
     stream_bytes: AtomicU64,
-    /// Bytes of the volume that were sent as counted zeros.
+    /// Bytes of the volume that were zero and were sent as a length instead of as data.
     zero_bytes: AtomicU64,
     complete: AtomicBool,
     broken: AtomicBool,

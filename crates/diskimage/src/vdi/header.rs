@@ -34,7 +34,7 @@ const PARENT_UUID_AT: usize = 0x1b8;
 /// The relevant header fields, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VdiHeader {
-    /// How the image grows, in a word: `dynamic` or `static`.
+    /// How the image is allocated: `dynamic` or `static`.
     pub(super) kind: &'static str,
     /// Size of the virtual disk in bytes, rounded up to a sector of 512 bytes as QEMU does.
     pub(super) virtual_size: u64,

@@ -196,7 +196,7 @@ impl VmdkDescriptor {
 }
 
 impl DescriptorExtent {
-    /// Parses access, sectors, kind and name. Other lines without `=` are not extents.
+    /// Parses an extent line: access, sectors, kind and name. Returns `None` for any other line.
     fn parse(line: &str) -> Option<Self> {
         let (access, rest) = line.split_once(char::is_whitespace)?;
         if !["RW", "RDONLY", "NOACCESS"].contains(&access) {

@@ -38,8 +38,8 @@ impl VmdkMarker {
         Some(Self { value: le64(bytes, 0)?, size: le32(bytes, 8)? })
     }
 
-    /// Validates the marker of a grain, which is at `host`. Returns the first byte of the grain on
-    /// the disk.
+    /// Validates the marker at `host` of a compressed grain. Returns the offset of the grain's
+    /// first byte on the virtual disk.
     pub(super) fn grain_start(self, header: &VmdkHeader, host: Host) -> Result<Guest, Error> {
         let longest = longest_grain(header) - MARKER_BYTES;
         if u64::from(self.size) > longest {

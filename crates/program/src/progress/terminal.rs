@@ -1,4 +1,4 @@
-//! A status line on a terminal that is drawn repeatedly.
+//! A status line on a terminal, redrawn at intervals.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;

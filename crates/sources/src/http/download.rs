@@ -186,8 +186,8 @@ impl<'a> HttpDownload<'a> {
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = ObjectIdentity::from_headers(response.headers(), total);
         self.object.check_identity(&identity).map_err(AttemptError::Final)?;
-        // The length of a body that began without one, as chunked bodies do, becomes known when it
-        // is resumed.
+        // A chunked response does not state its length. The length becomes known only when the
+        // download is resumed, from the Content-Range of the new response.
         let end = if self.bounded { self.end } else { self.end.or(total) };
         let part = answered.as_ref().and_then(|range| range.part.clone());
         match part {

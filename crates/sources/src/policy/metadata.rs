@@ -69,8 +69,8 @@ pub(crate) const POD_IDENTITY_URLS: [&str; 2] =
     ["http://169.254.170.23/v1/credentials", "http://[fd00:ec2::23]/v1/credentials"];
 
 impl ImportPolicy {
-    /// Returns a copy of these rules for requests for credentials: they allow the endpoints of EKS
-    /// Pod Identity too, which no endpoint of a DataVolume and no redirect may name.
+    /// Returns a copy of these rules for credential requests. The copy also allows the endpoints of
+    /// EKS Pod Identity, which are refused in DataVolumes and redirects.
     pub fn for_pod_identity(&self) -> Self {
         Self { asks_pod_identity: true, ..self.clone() }
     }

@@ -326,9 +326,9 @@ fn tls_config(
     network: &Arc<Network>,
 ) -> Result<Arc<rustls::ClientConfig>, SourceError> {
     let verified = options.has_certificates || network.insecure;
-    // CDI's own tests pass "testprint" as the thumbprint, and use a plugin for tests in place of
-    // the library: there it is ignored. Everywhere else it is rejected, because a user who gives a
-    // thumbprint wants no other server.
+    // CDI's own tests replace the library with a test plugin and pass "testprint" as the
+    // thumbprint. With that plugin, such text is ignored. Everywhere else it is rejected, because a
+    // user who gives a thumbprint must not be connected to an unverified server.
     let is_test = options.installation.is_for_tests();
     let thumbprint =
         options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));

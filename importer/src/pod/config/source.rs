@@ -195,8 +195,9 @@ fn read_place(
             store: STORES.into_iter().find(|store| store.kind.name() == kind)?,
             url: require_endpoint(reader)?,
             options: ObjectOptions {
-                // Any other file does not belong to the DataVolume: it was mounted into the pod,
-                // and the policy decides about it.
+                // Only CDI's own path counts as a key file of the DataVolume. Any other path refers
+                // to a file that was mounted into the pod, and the import policy decides whether it
+                // may be used.
                 key_file: reader
                     .read_text(GOOGLE_CREDENTIALS)
                     .map(PathBuf::from)

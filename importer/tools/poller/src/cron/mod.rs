@@ -151,8 +151,8 @@ impl DataImportCron {
 fn build_patch(found: &CronMetadata, digest: Option<&str>) -> Value {
     let mut changes = Vec::new();
     if found.annotations.is_none() {
-        // The empty map would replace annotations that were added in the meantime. To prevent
-        // this, the test of the version then fails.
+        // Adding an empty map would overwrite annotations that were added in the meantime. Testing
+        // `resourceVersion` first makes the patch fail in that case.
         changes.push(
             json!({ "op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version }),
         );
