@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use program::names;
 use program::report::TerminationMessage;
 
+use super::provenance;
+
 /// Maximum number of labels with a warning of their own. An image may have megabytes of variables.
 const MAX_WARNINGS: usize = 100;
 
@@ -15,14 +17,18 @@ const MAX_WARNINGS: usize = 100;
 const MAX_KEY_CHARS: usize = 320;
 
 /// Adds the labels among `variables` (`NAME=value` each) to `message`. Drops labels that the API
-/// server would reject, and the last labels if not all of them fit into the message.
+/// server would reject, those that only the importer may set, and the last labels if not all of
+/// them fit into the message.
 pub(super) fn add_image_labels(message: &mut TerminationMessage, variables: &[String]) {
     let (valid, invalid): (BTreeMap<_, _>, BTreeMap<_, _>) = variables
         .iter()
         .filter_map(|variable| parse_label(variable))
         .partition(|(key, value)| names::is_label_key(key) && names::is_label_value(value));
     warn_dropped(invalid.keys(), "Kubernetes rejects its key or its value");
-    message.labels = valid;
+    let (forged, allowed): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        valid.into_iter().partition(|(key, _)| provenance::is_own_label(key));
+    warn_dropped(forged.keys(), "only the importer sets it");
+    message.labels = allowed;
     // An error means that the message is too long even without labels. Writing it reports that.
     if let Ok(excess) = message.drop_excess_labels() {
         warn_dropped(excess.keys(), "it does not fit into the termination message");
@@ -102,6 +108,17 @@ mod tests {
             &long,
         ]);
         assert_eq!(labels, [("kubevirt.io/good".to_owned(), "b".to_owned())].into());
+    }
+
+    #[test]
+    fn no_image_sets_the_labels_of_the_importer() {
+        let labels = labels_of(&[
+            "CDIWORKERS_KUBEVIRT_IO_SOURCE_DIGEST=sha256-forged",
+            "cdiworkers_KUBEVIRT_IO_disk-bytes=1",
+            "__CDIWORKERS__KUBEVIRT_IO_IMPORTER_VERSION=9",
+            "CDIWORKERS_KUBEVIRT_IO_OTHER=a",
+        ]);
+        assert_eq!(labels, [("cdiworkers.kubevirt.io/other".to_owned(), "a".to_owned())].into());
     }
 
     #[test]

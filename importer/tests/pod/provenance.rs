@@ -35,21 +35,29 @@ fn nothing_is_added_unless_it_is_wanted() {
 fn the_digest_is_that_of_the_image_and_no_image_can_forge_it() {
     let registry = DockerRegistry::start(Setup::default());
     let image = Image {
-        env: vec!["CDIWORKERS_KUBEVIRT_IO_SOURCE_DIGEST=sha256-forged", "KUBEVIRT_IO_OS=linux"],
+        env: vec![
+            "CDIWORKERS_KUBEVIRT_IO_SOURCE_DIGEST=sha256-forged",
+            "CDIWORKERS_KUBEVIRT_IO_DISK_BYTES=9",
+            "CDIWORKERS_KUBEVIRT_IO_IMPORTER_VERSION=9",
+            "KUBEVIRT_IO_OS=linux",
+        ],
         ..Image::of_disk(&disk::content(1, MIB), Compression::Gzip)
     };
     registry.push("fedora:40", &[image], &[]);
     let reference = registry.reference("fedora:40");
     let words = ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &reference];
     let digest = tools::run("skopeo", words);
-    let pod = Pod::new(&[
+    let source = [
         ("IMPORTER_SOURCE", "registry"),
-        ("IMPORTER_ENDPOINT", &reference),
+        ("IMPORTER_ENDPOINT", reference.as_str()),
         ("INSECURE_TLS", "true"),
-        WANTED,
-    ]);
-    let labels = labels_of(&pod);
+    ];
+    let labels = labels_of(&Pod::new(&source));
+    assert_eq!(labels, serde_json::json!({ "kubevirt.io/os": "linux" }), "none are wanted");
+    let labels = labels_of(&Pod::new(&[&source[..], &[WANTED]].concat()));
     let digest: String = digest.trim().replace(':', "-").chars().take(63).collect();
     assert_eq!(labels["cdiworkers.kubevirt.io/source-digest"], digest);
+    assert_eq!(labels["cdiworkers.kubevirt.io/disk-bytes"], "1048576");
+    assert_eq!(labels["cdiworkers.kubevirt.io/importer-version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(labels["kubevirt.io/os"], "linux");
 }

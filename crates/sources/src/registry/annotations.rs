@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// Separates the keys and values in [`OciAnnotations`].
 const SEPARATOR: char = '\0';
+
+/// Longest key that an error shows, in characters.
+const MAX_KEY_CHARS: usize = 80;
 
 /// Keys and values that describe a blob. They are stored in one string: a manifest has room for
 /// hundreds of thousands of them, and a map of small strings would take many times their length.
@@ -52,8 +55,24 @@ impl<'de> Visitor<'de> for AnnotationVisitor {
                 text.push(SEPARATOR);
             }
         }
+        // Two readers could use two different values.
+        if let Some(key) = repeated_key(&text) {
+            let key = printable::escape_line(key, MAX_KEY_CHARS);
+            return Err(A::Error::custom(format_args!("the annotation {key} is given twice")));
+        }
         Ok(OciAnnotations(text))
     }
+}
+
+/// Returns a key that is in the text of [`OciAnnotations`] more than once.
+fn repeated_key(text: &str) -> Option<&str> {
+    // The keys are sorted in one list, because a set would take many times their length.
+    let mut keys: Vec<_> = text.split_terminator(SEPARATOR).step_by(2).collect();
+    keys.sort_unstable();
+    keys.windows(2).find_map(|pair| match pair {
+        [first, second] if first == second => Some(*first),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -72,5 +91,14 @@ mod tests {
         for text in [r#"{"a":1}"#, r#"["a"]"#, r#"{"a":{}}"#] {
             assert!(serde_json::from_str::<OciAnnotations>(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_key_that_is_given_twice_is_refused() {
+        for text in [r#"{"a":"1","b":"","a":"2"}"#, r#"{"a":"","\u0061":""}"#] {
+            let error = serde_json::from_str::<OciAnnotations>(text).unwrap_err().to_string();
+            assert!(error.starts_with("the annotation a is given twice"), "{error}");
+        }
+        assert!(serde_json::from_str::<OciAnnotations>(r#"{"a":"b","b":"b"}"#).is_ok());
     }
 }

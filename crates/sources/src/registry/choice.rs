@@ -6,9 +6,10 @@
 use datapath::error::SourceError;
 
 use super::RegistryOptions;
+use super::digest::OciDigest;
 use super::layer::is_empty_layer;
 use super::manifest::OciDescriptor;
-use super::selector::{DISK_NAME, LayerSelector, TITLE};
+use super::selector::{LayerSelector, TITLE, names_of};
 use crate::error::invalid_error;
 
 /// Media type of a disk that KubeVirt exports: the raw disk in one zstd stream, without a tar.
@@ -112,31 +113,38 @@ impl ImageManifest {
             ([], [] | [_]) => Err(invalid_error(format!("no disk found in {}", self.describe()))),
             ([], layers) => {
                 let what = format!("{} has several layers", self.describe());
-                Err(several_error(&what, layers.iter().map(ArtifactDisk::of_layer)))
+                Err(self.several_error(&what, &layers.iter().collect::<Vec<_>>()))
             }
-            (disks, _) => {
-                let disks = disks.iter().copied().map(ArtifactDisk::of_layer);
-                Err(several_error("the artifact has several disks", disks))
-            }
+            (disks, _) => Err(self.several_error("the artifact has several disks", disks)),
         }
     }
 
     fn select_layer(self, selector: &LayerSelector) -> Result<OciDescriptor, SourceError> {
-        // Layers with the same digest have the same bytes.
-        let mut matching: Vec<_> =
-            self.layers.iter().filter(|layer| selector.selects_layer(layer)).collect();
-        matching.dedup_by_key(|layer| &layer.digest);
+        let mut matching: Vec<&OciDescriptor> = Vec::new();
+        for layer in self.layers.iter().filter(|layer| selector.selects_layer(layer)) {
+            // Layers with the same digest have the same bytes.
+            if matching.iter().all(|found| found.digest != layer.digest) {
+                matching.push(layer);
+            }
+        }
         match matching.as_slice() {
             [layer] => Ok((*layer).clone()),
             [] => Err(no_match_error(selector, layer_names(&self.layers))),
             several => {
-                let several = several.iter().copied().map(ArtifactDisk::of_layer);
-                Err(several_error(
-                    &format!("several layers match {}", short_text(&selector.to_string())),
-                    several,
-                ))
+                let what = format!("several layers match {}", short_text(&selector.to_string()));
+                Err(self.several_error(&what, several))
             }
         }
+    }
+
+    /// The error that one of `layers`, which belong to this image, has to be selected.
+    fn several_error(&self, what: &str, layers: &[&OciDescriptor]) -> SourceError {
+        let names: Vec<_> = self
+            .layers
+            .iter()
+            .flat_map(|layer| names_of(layer).map(move |name| (name, &layer.digest)))
+            .collect();
+        several_error(what, layers.iter().map(|layer| ArtifactDisk::of_layer(layer, &names)))
     }
 
     /// Describes the artifact and its layers for the error that it holds no disk.
@@ -167,16 +175,18 @@ impl DiskChoice {
 }
 
 impl ArtifactDisk {
-    fn of_layer(layer: &OciDescriptor) -> Self {
-        let name =
-            [DISK_NAME, TITLE].iter().find_map(|key| layer.annotation(key)).map(str::to_owned);
+    /// Describes `layer`. `names` are the names of all layers of the image, with their digests.
+    fn of_layer(layer: &OciDescriptor, names: &[(&str, &OciDigest)]) -> Self {
         let digest = layer.digest.to_string();
+        let name = names_of(layer).next();
+        // A name that another layer has too selects neither of them.
+        let is_unique = |name: &str| {
+            names.iter().all(|(other, owner)| *other != name || **owner == layer.digest)
+        };
+        let selector = name.filter(|name| LayerSelector::is_name(name) && is_unique(name));
         Self {
-            selector: name
-                .clone()
-                .filter(|name| !name.contains('='))
-                .unwrap_or_else(|| digest.clone()),
-            name,
+            selector: selector.unwrap_or(&digest).to_owned(),
+            name: name.map(str::to_owned),
             digest,
             stored_bytes: Some(layer.size),
             stated_size: layer.annotation(DISK_SIZE).map(str::to_owned),
@@ -214,7 +224,8 @@ pub(super) fn check_rivals(equals: &[&OciDescriptor]) -> Result<(), SourceError>
 
 /// Returns the names of `layers` for errors.
 pub(super) fn layer_names(layers: &[OciDescriptor]) -> Vec<String> {
-    layers.iter().map(|layer| ArtifactDisk::of_layer(layer).listed_name()).collect()
+    // The other names decide only about the selector.
+    layers.iter().map(|layer| ArtifactDisk::of_layer(layer, &[]).listed_name()).collect()
 }
 
 /// The error for a selector that matches none of the layers with these names.
@@ -289,6 +300,7 @@ mod tests {
     #[test]
     fn the_layer_with_the_disk_is_chosen_by_the_manifest() {
         let (plain, named) = (layer(TAR, ""), layer(TAR, "a.qcow2"));
+        let digest = named.digest.to_string();
         let disk = |name| layer(KUBEVIRT_DISK, name);
         let several = |layers: &[OciDescriptor]| Ok(DiskChoice::Container(layers.to_vec()));
         for (config, layers, selector, expected) in [
@@ -313,6 +325,12 @@ mod tests {
                 "x/y",
                 vec![named.clone(), named.clone()],
                 "a.qcow2",
+                Ok(DiskChoice::Layer(named.clone())),
+            ),
+            (
+                "x/y",
+                vec![named.clone(), plain.clone(), named.clone()],
+                digest.as_str(),
                 Ok(DiskChoice::Layer(named.clone())),
             ),
         ] {
@@ -358,6 +376,26 @@ mod tests {
             ),
         ] {
             assert_eq!(choose("x/y", &layers, selector), Err(text));
+        }
+    }
+
+    #[test]
+    fn each_offered_selector_selects_its_layer() {
+        let mut unnamed = layer(TAR, "");
+        let title = format!(r#"{{"{TITLE}":""}}"#);
+        unnamed.annotations = Some(serde_json::from_str(&title).unwrap());
+        let digest = OciDigest::sha256_of(b"other bytes").unwrap();
+        let namesake = OciDescriptor { digest, ..layer(TAR, "twice") };
+        let titles = ["once", "once", "twice", "sha256:0", "a=b"];
+        let mut layers = titles.map(|title| layer(TAR, title)).to_vec();
+        layers.extend([namesake, unnamed]);
+        let error = manifest("x/y", &layers).choose_disk(None).unwrap_err();
+        let disks = SeveralDisks::of_error(&error).unwrap();
+        assert_eq!(disks.len(), layers.len());
+        for (disk, layer) in disks.iter().zip(layers.iter().cloned()) {
+            let chosen = choose("x/y", &layers, &disk.selector);
+            assert_eq!(chosen, Ok(DiskChoice::Layer(layer)), "{}", disk.selector);
+            assert_eq!(disk.selector == "once", disk.name.as_deref() == Some("once"));
         }
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use datapath::archive;
 use datapath::buffer::ChunkBuffer;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
@@ -100,21 +100,7 @@ impl OciLayout {
     }
 
     fn read_index(&self) -> Result<(ServedManifest, Vec<OciDescriptor>), SourceError> {
-        let mut file = self.open_file(INDEX)?;
-        let mut bytes = Vec::new();
-        while let Some(chunk) = file.next_chunk()? {
-            if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
-                return Err(
-                    self.layout_error(&format!("{INDEX} has more than {MAX_MANIFEST_BYTES} bytes"))
-                );
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        let served = ServedManifest {
-            digest: OciDigest::sha256_of(&bytes)?,
-            media_type: None,
-            bytes: bytes.into(),
-        };
+        let served = read_index(&mut self.open_file(INDEX)?, &self.image_name())?;
         match ParsedManifest::parse(&served) {
             Ok(ParsedManifest::Index(index)) => Ok((served, index.manifests)),
             Ok(ParsedManifest::Image { .. }) => {
@@ -224,6 +210,23 @@ impl SourceBody for FilePart {
 /// True if `image` is distinguished from others in a layout by a platform or type, not by a name.
 fn is_unnamed_choice(image: &OciDescriptor) -> bool {
     image.ref_name().is_none() && (image.platform.is_some() || image.artifact_type.is_some())
+}
+
+/// Reads the index of the layout `name` from `file`.
+pub(super) fn read_index(
+    file: &mut dyn SourceBody,
+    name: &str,
+) -> Result<ServedManifest, SourceError> {
+    let mut bytes = BytesMut::new();
+    while let Some(chunk) = file.next_chunk()? {
+        if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
+            let message = format!("{name}: {INDEX} has more than {MAX_MANIFEST_BYTES} bytes");
+            return Err(invalid_error(message));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    let digest = OciDigest::sha256_of(&bytes)?;
+    Ok(ServedManifest { digest, media_type: None, bytes: bytes.freeze() })
 }
 
 /// Returns the name of a file in a tar without the leading `./` that some tools write.

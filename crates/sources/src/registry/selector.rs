@@ -7,7 +7,7 @@ use super::digest::OciDigest;
 use super::manifest::OciDescriptor;
 
 /// Annotation with the name of a disk, which KubeVirt's export writes.
-pub(super) const DISK_NAME: &str = "io.kubevirt.disk.name";
+const DISK_NAME: &str = "io.kubevirt.disk.name";
 
 /// Annotation with the name of a file (OCI image specification, "Pre-Defined Annotation Keys"). It
 /// may be a path, so it is only compared and displayed, and never opened.
@@ -54,12 +54,15 @@ impl LayerSelector {
         matches!(self.0, WantedLayer::Digest(_))
     }
 
+    /// True if `text` selects layers by their name.
+    pub(super) fn is_name(text: &str) -> bool {
+        matches!(text.parse::<Self>(), Ok(Self(WantedLayer::Name(_))))
+    }
+
     /// True if the selector matches `layer`.
     pub(super) fn selects_layer(&self, layer: &OciDescriptor) -> bool {
         match &self.0 {
-            WantedLayer::Name(name) => {
-                [DISK_NAME, TITLE].iter().any(|key| layer.annotation(key) == Some(name))
-            }
+            WantedLayer::Name(name) => names_of(layer).any(|found| found == name),
             _ => self.selects_image(layer),
         }
     }
@@ -72,6 +75,11 @@ impl LayerSelector {
             WantedLayer::Name(_) => false,
         }
     }
+}
+
+/// Returns the names by which `layer` can be selected, the most specific first.
+pub(super) fn names_of(layer: &OciDescriptor) -> impl Iterator<Item = &str> {
+    [DISK_NAME, TITLE].into_iter().filter_map(move |key| layer.annotation(key))
 }
 
 impl FromStr for LayerSelector {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use datapath::archive::{self, ArchiveFiles};
 use datapath::changes::ChangedRanges;
 use datapath::chunks::{ChunkStream, PeekStream};
@@ -18,10 +18,9 @@ use datapath::storage::StorageLocation;
 use parking_lot::Mutex;
 
 use super::choice::{DiskChoice, ImageManifest};
-use super::digest::OciDigest;
 use super::image::{check_config, choose_image, parse_manifest};
 use super::layer::open_disk;
-use super::layout::{INDEX, without_dot};
+use super::layout::{INDEX, read_index, without_dot};
 use super::manifest::{
     ImageConfig, MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
 };
@@ -34,6 +33,10 @@ use crate::network::stopped_error;
 
 /// Maximum number of files up to the layer. Each blob is one file.
 const MAX_FILES: usize = 4096;
+
+/// Maximum number of bytes of layers before the one with the disk. These are the other disks of an
+/// export. A server can claim any size, and would hold the import for as long as it sends.
+const MAX_PASSED_BYTES: u64 = 1 << 40;
 
 /// Returns the disk in `source` if it is the tar of an OCI layout, otherwise all of `source`.
 /// `is_checked` is true if a checksum of the whole object will be verified.
@@ -95,7 +98,6 @@ enum AwaitedFile {
 
 /// The layer that is needed next.
 struct AwaitedLayer {
-    config: ImageConfig,
     choice: DiskChoice,
     layer: OciDescriptor,
     /// Names and sizes of all layers of the image, which may come before this one.
@@ -106,7 +108,7 @@ impl StreamedLayout {
     fn open_disk(&self, options: &RegistryOptions) -> Result<RegistrySource, SourceError> {
         let mut selector = options.layer.as_ref();
         let mut awaited = AwaitedFile::Index;
-        let mut root = None;
+        let mut passed = 0u64;
         for _ in 0..MAX_FILES {
             let next = self.files.lock().next_file().map_err(into_source_error)?;
             let Some((file, size)) = next else {
@@ -118,7 +120,8 @@ impl StreamedLayout {
                 // would be downloaded to its end before it is refused.
                 match &awaited {
                     AwaitedFile::Layer(awaited) if awaited.all.contains(&(file, size)) => {
-                        self.pass_layer()?
+                        passed = passed.saturating_add(size);
+                        self.pass_layer(passed)?;
                     }
                     AwaitedFile::Layer(_) => {}
                     _ if size > MAX_MANIFEST_BYTES as u64 => return Err(self.order_error()),
@@ -128,23 +131,21 @@ impl StreamedLayout {
             }
             awaited = match awaited {
                 AwaitedFile::Index => {
-                    let served = self.read_index()?;
-                    root = Some(served.digest.clone());
-                    self.after_manifest(&served, options, &mut selector)?
+                    self.after_manifest(&self.read_root()?, options, &mut selector)?
                 }
                 AwaitedFile::Manifest(descriptor) => {
                     let served = self.read_manifest(&descriptor)?;
                     self.after_manifest(&served, options, &mut selector)?
                 }
                 AwaitedFile::Config(manifest) => {
-                    let config = check_config(self, &manifest, options)?;
-                    self.await_layer(config, manifest, selector)?
+                    check_config(self, &manifest, options)?;
+                    self.await_layer(manifest, selector)?
                 }
                 AwaitedFile::Layer(awaited) => {
-                    let AwaitedLayer { config, choice, .. } = *awaited;
-                    let disk = open_disk(self, &choice)?;
-                    let digest = root.map(|root: OciDigest| root.to_string()).unwrap_or_default();
-                    return Ok(RegistrySource::from_disk(self.name.clone(), digest, &config, disk));
+                    let disk = open_disk(self, &awaited.choice)?;
+                    // The caller gets a `Source`, which tells neither digest nor environment.
+                    let (name, config) = (self.name.clone(), ImageConfig::default());
+                    return Ok(RegistrySource::from_disk(name, String::new(), &config, disk));
                 }
             };
         }
@@ -177,14 +178,13 @@ impl StreamedLayout {
                 if manifest.needs_config(options) {
                     return Ok(AwaitedFile::Config(manifest));
                 }
-                self.await_layer(ImageConfig::default(), manifest, *selector)
+                self.await_layer(manifest, *selector)
             }
         }
     }
 
     fn await_layer(
         &self,
-        config: ImageConfig,
         manifest: ImageManifest,
         selector: Option<&LayerSelector>,
     ) -> Result<AwaitedFile, SourceError> {
@@ -192,34 +192,23 @@ impl StreamedLayout {
         let all = manifest.layers.iter().map(name_of).collect();
         let choice = manifest.choose_disk(selector)?;
         match choice.only_layer().cloned() {
-            Some(layer) => {
-                Ok(AwaitedFile::Layer(Box::new(AwaitedLayer { config, choice, layer, all })))
-            }
+            Some(layer) => Ok(AwaitedFile::Layer(Box::new(AwaitedLayer { choice, layer, all }))),
             // Layers are searched from the top down, but the tar has them from the bottom up.
             None => Err(self.pass_error("it is a container image with several layers")),
         }
     }
 
-    fn read_index(&self) -> Result<ServedManifest, SourceError> {
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = self.files.lock().next_chunk().map_err(into_source_error)? {
-            if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
-                let message =
-                    format!("{}: {INDEX} has more than {MAX_MANIFEST_BYTES} bytes", self.name);
-                return Err(invalid_error(message));
-            }
-            bytes.extend_from_slice(&chunk);
+    /// Reads and drops a layer that is not needed. `passed` is the size of all such layers up to
+    /// this one. It is read and not skipped, because the archive reader has a lower limit for the
+    /// bytes that it skips by itself.
+    fn pass_layer(&self, passed: u64) -> Result<(), SourceError> {
+        if passed > MAX_PASSED_BYTES {
+            let reason = format!(
+                "the layers before the one with the disk have {passed} bytes, at most \
+                 {MAX_PASSED_BYTES} are supported"
+            );
+            return Err(self.pass_error(&reason));
         }
-        Ok(ServedManifest {
-            digest: OciDigest::sha256_of(&bytes)?,
-            media_type: None,
-            bytes: bytes.freeze(),
-        })
-    }
-
-    /// Reads and drops a layer that is not needed. It is read and not skipped, because the archive
-    /// reader limits the bytes that it skips by itself.
-    fn pass_layer(&self) -> Result<(), SourceError> {
         while self.files.lock().next_chunk().map_err(into_source_error)?.is_some() {}
         Ok(())
     }
@@ -256,7 +245,7 @@ impl ImageStore for StreamedLayout {
     }
 
     fn read_root(&self) -> Result<ServedManifest, SourceError> {
-        self.read_index()
+        read_index(&mut FileBody(Arc::clone(&self.files)), &self.name)
     }
 
     fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
@@ -379,5 +368,67 @@ fn into_source_error(error: Error) -> SourceError {
         Error::Source(error) => error,
         Error::Stopped => stopped_error(),
         other => SourceError::from_cause(SourceErrorKind::Invalid, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use super::*;
+    use crate::registry::digest::OciDigest;
+
+    /// A stream of one chunk.
+    struct OneChunk(Option<Bytes>);
+
+    impl ChunkStream for OneChunk {
+        fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+            Ok(self.0.take())
+        }
+    }
+
+    /// A file of a tar: a header with this size, and `content`.
+    fn tar_file(name: &str, size: u64, content: &str) -> Vec<u8> {
+        let mut file = vec![0; 512];
+        file[..name.len()].copy_from_slice(name.as_bytes());
+        // Base 256.
+        file[124] = 0x80;
+        file[128..136].copy_from_slice(&size.to_be_bytes());
+        file[148..156].fill(b' ');
+        let sum: u64 = file.iter().map(|byte| u64::from(*byte)).sum();
+        file[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        file.extend(content.bytes());
+        file.resize(file.len().next_multiple_of(512), 0);
+        file
+    }
+
+    #[test]
+    fn layers_before_the_disk_have_a_limit() {
+        let [other, disk] = [b"other", b"disk_"].map(|bytes| OciDigest::sha256_of(bytes).unwrap());
+        let open = |sizes: &[u64]| {
+            let layers =
+                sizes.iter().map(|size| format!(r#"{{"digest":"{other}","size":{size}}}"#));
+            let last = format!(r#"{{"digest":"{disk}","size":1}}"#);
+            let layers: Vec<_> = layers.chain(iter::once(last.clone())).collect();
+            let manifest = format!(r#"{{"config":{last},"layers":[{}]}}"#, layers.join(","));
+            let digest = OciDigest::sha256_of(manifest.as_bytes()).unwrap();
+            let length = manifest.len() as u64;
+            let index = format!(r#"{{"manifests":[{{"digest":"{digest}","size":{length}}}]}}"#);
+            let mut tar = tar_file(INDEX, index.len() as u64, &index);
+            tar.extend(tar_file(&digest.blob_path(), length, &manifest));
+            tar.extend(sizes.iter().flat_map(|size| tar_file(&other.blob_path(), *size, "")));
+            let stream = OneChunk(Some(tar.into()));
+            let files = Arc::new(Mutex::new(ArchiveFiles::new(Box::new(stream))));
+            let layer = Some(disk.to_string().parse().unwrap());
+            let options = RegistryOptions { layer, ..RegistryOptions::default() };
+            let layout = StreamedLayout { name: "x".to_owned(), files };
+            layout.open_disk(&options).err().unwrap().to_string()
+        };
+        for sizes in [&[MAX_PASSED_BYTES + 1][..], &[0, MAX_PASSED_BYTES + 1], &[1 << 60]] {
+            let error = open(sizes);
+            assert!(error.contains("bytes, at most 1099511627776 are supported;"), "{error}");
+        }
+        let error = open(&[MAX_PASSED_BYTES]);
+        assert!(error.contains("the archive is truncated"), "{error}");
     }
 }
