@@ -1,5 +1,7 @@
 //! `cdi-importer pack`: what KubeVirt exports, from any image.
 
+mod targets;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;

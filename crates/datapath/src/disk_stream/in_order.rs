@@ -6,7 +6,7 @@ use bytes::Bytes;
 use diskimage::{CompressedClusters, Error as ImageError, GuestOrderMap, GuestRange};
 
 use super::blocks::BlockOutlet;
-use crate::disk::Inflater;
+use crate::disk::{Inflater, Writer};
 use crate::error::{Error, FormatError};
 use crate::format::MappedImage;
 use crate::input::TransferInput;
@@ -160,7 +160,7 @@ impl OrderedReader<'_, '_, '_> {
         stored: Bytes,
     ) -> Result<(), Error> {
         let Some(clusters) = self.clusters else {
-            return Ok(());
+            return Err(Writer::compression_error(range.guest));
         };
         let size = usize::try_from(clusters.size).unwrap_or(0);
         self.cluster.resize(size, 0);

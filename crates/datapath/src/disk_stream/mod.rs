@@ -39,6 +39,10 @@ impl From<OutletClosedError> for Error {
     }
 }
 
+/// Maximum size of a streamed disk in bytes: 64 TiB, the largest VHDX ([MS-VHDX] §1). A qcow2 header
+/// of a few bytes may state 2 EiB.
+const MAX_STREAMED_BYTES: u64 = 64 << 40;
+
 /// Passes the disk in `source` to `outlet`. The pieces depend only on the content of the disk, not
 /// on the sizes of reads or on holes, so equal disks give equal pieces.
 ///
@@ -62,14 +66,17 @@ pub fn stream_disk(
     let image = PreparedImage::open(source, &mut input, payload, reading, route)?;
     let mut facts = image.image_facts(&input);
     reading.observer.record_image(&facts);
+    check_possible(facts.virtual_size.unwrap_or(0))?;
 
     let mut blocks = BlockOutlet::new(outlet);
     match image {
         PreparedImage::Raw { virtual_size, ending } => {
             let limit = virtual_size.filter(|_| ending == raw::EndingKind::Footer);
             blocks.limit = limit.unwrap_or(u64::MAX);
-            let copied =
-                raw::pass_in_order(&mut input, ending, |bytes| Ok(blocks.append_data(&bytes)?))?;
+            let copied = raw::pass_in_order(&mut input, ending, |bytes| {
+                check_possible(blocks.position().saturating_add(bytes.len() as u64))?;
+                Ok(blocks.append_data(&bytes)?)
+            })?;
             (facts.format, facts.virtual_size) = (copied.format, Some(copied.virtual_size));
         }
         PreparedImage::Mapped(mapped) if facts.route == RouteTaken::Ranged => {
@@ -87,11 +94,25 @@ pub fn stream_disk(
     if virtual_size < blocks.position() {
         return Err(trailing_bytes_error(facts.format, virtual_size, blocks.position()));
     }
+    // The footer of a VHD states a size only at the end of the stream.
+    check_possible(virtual_size)?;
     blocks.append_zeros(virtual_size - blocks.position())?;
     let checksum = input.finish_reading()?;
     blocks.finish()?;
     reading.check_stop()?;
     Ok(StreamedDisk { facts, virtual_size, checksum })
+}
+
+/// Returns an error for a disk above [`MAX_STREAMED_BYTES`]. A target on a disk is limited by its
+/// space, but a stream would be filled with zeros for months.
+fn check_possible(virtual_size: u64) -> Result<(), Error> {
+    if virtual_size <= MAX_STREAMED_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "the disk would be {virtual_size} bytes, but at most {MAX_STREAMED_BYTES} are supported: check the source"
+    );
+    Err(SourceError::new(SourceErrorKind::Invalid, message).into())
 }
 
 /// The error for a disk whose size became known only after more bytes had passed: the footer of a
@@ -101,4 +122,16 @@ fn trailing_bytes_error(format: Format, virtual_size: u64, passed: u64) -> Error
         "the {format} disk has {virtual_size} bytes, but {passed} bytes precede its footer: decompress the image first"
     );
     SourceError::new(SourceErrorKind::Invalid, message).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossibly_large_disk_is_refused() {
+        check_possible(MAX_STREAMED_BYTES).unwrap();
+        let error = check_possible(MAX_STREAMED_BYTES + 1).unwrap_err().to_string();
+        assert!(error.contains("at most 70368744177664 are supported"), "{error}");
+    }
 }

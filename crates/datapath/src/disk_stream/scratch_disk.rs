@@ -2,6 +2,7 @@
 //! file, and reads that file.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use super::blocks::BlockOutlet;
@@ -29,7 +30,10 @@ pub(super) fn write_to_scratch(
         );
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     };
-    let path = dir.join(format!(".cdi-disk-{}", std::process::id()));
+    // In a container each attempt may have the same process id, so the name is random. A file that
+    // a killed attempt left is then in nobody's way.
+    let suffix = RandomState::new().build_hasher().finish();
+    let path = dir.join(format!(".cdi-disk-{suffix:016x}"));
     tracing::info!(directory = %dir.display(), "using scratch space");
     let options = DiskOptions {
         path: path.clone(),

@@ -11,6 +11,12 @@ use super::{JobArgs, SourceArgs};
 /// Default name of the first disk. KubeVirt's own examples use it.
 const DEFAULT_NAME: &str = "rootdisk";
 
+/// Architectures of Linux, as Go spells them (`go tool dist list`).
+const ARCHITECTURES: [&str; 13] = [
+    "386", "amd64", "arm", "arm64", "loong64", "mips", "mips64", "mips64le", "mipsle", "ppc64",
+    "ppc64le", "riscv64", "s390x",
+];
+
 /// Arguments of `pack`.
 #[derive(Debug, Args)]
 pub struct PackArgs {
@@ -18,7 +24,7 @@ pub struct PackArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// OCI layout to write: oci:DIR[:NAME] or oci-archive:FILE[:NAME]
+    /// OCI layout to write: `oci:DIR[:NAME]` or `oci-archive:FILE[:NAME]`
     #[arg(value_parser = PackTarget::parse)]
     pub target: PackTarget,
 
@@ -36,7 +42,7 @@ pub struct PackArgs {
     pub config: Option<PathBuf>,
 
     /// Architecture of the guest, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
-    #[arg(long, value_name = "ARCH", help_heading = "Target")]
+    #[arg(long, value_name = "ARCH", value_parser = parse_architecture, help_heading = "Target")]
     pub guest_architecture: Option<String>,
 
     /// Replace an existing layout and all images in it
@@ -60,4 +66,32 @@ fn parse_disk(text: &str) -> Result<(DiskName, String), String> {
         return Err("the source after = is missing".to_owned());
     }
     Ok((DiskName::parse(name)?, source.to_owned()))
+}
+
+/// Parses an architecture. The names in the Linux kernel are accepted too, and become Go's.
+fn parse_architecture(text: &str) -> Result<String, String> {
+    let name = match text {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    if ARCHITECTURES.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("use one of {}", ARCHITECTURES.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_are_those_of_go() {
+        for (text, name) in [("amd64", "amd64"), ("x86_64", "amd64"), ("aarch64", "arm64")] {
+            assert_eq!(parse_architecture(text).unwrap(), name);
+        }
+        for text in ["", "AMD64", "amd46", "x86-64", "amd64 "] {
+            assert!(parse_architecture(text).unwrap_err().contains("amd64"), "{text}");
+        }
+    }
 }

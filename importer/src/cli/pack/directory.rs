@@ -1,5 +1,6 @@
 //! Writes a layout as a directory: `oci:DIR`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -10,22 +11,26 @@ use rustix::io::Errno;
 
 use super::LayoutWriter;
 use super::documents::LayoutDocuments;
+use super::leftover::{BlobList, LIST_NAME, is_layout, named_blobs, remove_blob};
 use super::staged_file::{StagedFile, lock, refuse_existing, sync_directory};
 
 /// Name of the file that is being written. It becomes a blob or the index.
 const STAGED_NAME: &str = ".cdi-importer-pack";
 
 /// The names in a layout.
-const INDEX: &str = "index.json";
-const LAYOUT: &str = "oci-layout";
+pub(super) const INDEX: &str = "index.json";
+pub(super) const LAYOUT: &str = "oci-layout";
 const BLOBS: &str = "blobs";
 
 /// A layout in a directory. The index comes last: without it, there is no layout.
 pub(super) struct DirectoryWriter {
     directory: PathBuf,
     replace: bool,
-    /// Blobs of this layout.
-    blobs: Vec<PathBuf>,
+    /// Names of the blobs of this layout.
+    blobs: BTreeSet<String>,
+    /// Names of the blobs of the layout that is replaced.
+    replaced: BTreeSet<String>,
+    list: BlobList,
     /// Files and directories that this job created, outermost first. They are removed after a
     /// failure.
     created: Vec<PathBuf>,
@@ -39,38 +44,48 @@ impl DirectoryWriter {
     pub(super) fn open(directory: &Path, replace: bool) -> Result<Self, TargetError> {
         refuse_existing(&directory.join(INDEX), replace)?;
         let mut created = Vec::new();
-        create_directory(directory, &mut created)?;
-        let failed =
-            |action: &'static str| move |source| TargetError::new(action, directory, source);
-        let opened = File::open(directory).map_err(failed("open"))?;
-        lock(&opened, directory)?;
-        for entry in fs::read_dir(directory).map_err(failed("list"))? {
-            let name = entry.map_err(failed("list"))?.file_name();
-            if ![INDEX, LAYOUT, BLOBS, STAGED_NAME].iter().any(|known| name == *known) {
-                let foreign = format!(
-                    "it contains {}, which does not belong to an OCI layout; pass an empty or a new directory",
-                    printable::escape_prefix(name.as_encoded_bytes(), 64)
-                );
-                return Err(failed("write to")(io::Error::other(foreign)));
-            }
+        // The directory itself may be reached by a symbolic link.
+        if !directory.is_dir() {
+            create_directory(directory, &mut created)?;
         }
+        let opened =
+            File::open(directory).map_err(|source| TargetError::new("open", directory, source))?;
+        lock(&opened, directory)?;
+        // Another job may have completed its layout before the lock was taken.
+        refuse_existing(&directory.join(INDEX), replace)?;
+        let content = check_content(directory, replace)?;
+        let (list, listed) = BlobList::open(directory)?;
+        created.push(list.path().to_owned());
         let mut writer = Self {
             directory: directory.to_owned(),
             replace,
-            blobs: Vec::new(),
+            blobs: BTreeSet::new(),
+            replaced: BTreeSet::new(),
+            list,
             created,
             staged: None,
             position: 0,
             _lock: opened,
         };
-        let blobs = writer.blob_directory();
-        create_directory(&directory.join(BLOBS), &mut writer.created)?;
-        create_directory(&blobs, &mut writer.created)?;
+        let blobs = blob_directory(directory);
+        for path in [directory.join(BLOBS), blobs.clone()] {
+            create_directory(&path, &mut writer.created)?;
+            if content == DirectoryContent::Unfinished {
+                writer.created.push(path);
+            }
+        }
+        match content {
+            DirectoryContent::Nothing => {}
+            DirectoryContent::Unfinished => {
+                writer.created.extend([LAYOUT, STAGED_NAME].map(|name| directory.join(name)));
+            }
+            DirectoryContent::Layout => writer.replaced = named_blobs(directory),
+        }
+        for name in listed.difference(&writer.replaced) {
+            remove_blob(&blobs.join(name));
+        }
+        writer.list.clear_list()?;
         Ok(writer)
-    }
-
-    fn blob_directory(&self) -> PathBuf {
-        self.directory.join(BLOBS).join("sha256")
     }
 
     fn stage(&self, shown: &Path) -> Result<StagedFile, TargetError> {
@@ -84,7 +99,7 @@ impl DirectoryWriter {
     }
 
     fn publish(&mut self, staged: StagedFile, path: &Path) -> Result<(), TargetError> {
-        let existed = path.exists();
+        let existed = fs::symlink_metadata(path).is_ok();
         staged.publish(path, true)?;
         if !existed {
             self.created.push(path.to_owned());
@@ -96,19 +111,6 @@ impl DirectoryWriter {
         self.begin_blob()?;
         self.append_bytes(bytes)?;
         self.end_blob(digest)
-    }
-
-    /// Removes all blobs that this layout does not use. A replaced layout or an attempt that was
-    /// killed has left them.
-    fn remove_other_blobs(&self) {
-        for entry in fs::read_dir(self.blob_directory()).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if !self.blobs.contains(&path)
-                && let Err(error) = fs::remove_file(&path)
-            {
-                tracing::warn!(path = %path.display(), %error, "could not remove an unused blob");
-            }
-        }
     }
 }
 
@@ -128,11 +130,16 @@ impl LayoutWriter for DirectoryWriter {
     }
 
     fn end_blob(&mut self, digest: &str) -> Result<(), TargetError> {
-        let path = self.blob_directory().join(digest.trim_start_matches("sha256:"));
+        let name = digest.trim_start_matches("sha256:");
+        let path = blob_directory(&self.directory).join(name);
         if let Some(staged) = self.staged.take() {
+            // The blob is listed first, so that it is known after a kill.
+            if fs::symlink_metadata(&path).is_err() {
+                self.list.add_blob(name)?;
+            }
             self.publish(staged, &path)?;
         }
-        self.blobs.push(path);
+        self.blobs.insert(name.to_owned());
         Ok(())
     }
 
@@ -142,16 +149,25 @@ impl LayoutWriter for DirectoryWriter {
         }
         let directory = self.directory.clone();
         self.write_file(&directory.join(LAYOUT), &documents.oci_layout)?;
-        sync_directory(&self.blob_directory())?;
+        let blobs = blob_directory(&directory);
+        sync_directory(&blobs)?;
         sync_directory(&directory)?;
         let index = directory.join(INDEX);
         let staged = self.stage(&index)?;
         staged.write_at(0, &documents.index)?;
+        // Replaced blobs are listed before they lose their use, so that none stays after a kill.
+        let unused: Vec<String> = self.replaced.difference(&self.blobs).cloned().collect();
+        for name in &unused {
+            self.list.add_blob(name)?;
+        }
         staged.publish(&index, self.replace)?;
         // The layout is complete now, so a later failure must not remove it.
         let is_new = self.created.contains(&directory);
         self.created.clear();
-        self.remove_other_blobs();
+        for name in &unused {
+            remove_blob(&blobs.join(name));
+        }
+        remove_blob(self.list.path());
         sync_directory(&directory)?;
         if is_new { sync_directory(folder_of(&directory)) } else { Ok(()) }
     }
@@ -169,16 +185,69 @@ impl Drop for DirectoryWriter {
     }
 }
 
-/// Creates `path` unless it is a directory already.
+/// The content of a directory before a layout is written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DirectoryContent {
+    Nothing,
+    /// The remains of a killed job.
+    Unfinished,
+    /// A layout that may be replaced.
+    Layout,
+}
+
+/// Determines what `directory` holds. Fails if that must not be changed.
+fn check_content(directory: &Path, replace: bool) -> Result<DirectoryContent, TargetError> {
+    let list_failed = |source| TargetError::new("list", directory, source);
+    let refused = |why: String| Err(TargetError::new("write to", directory, io::Error::other(why)));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(list_failed)? {
+        let name = entry.map_err(list_failed)?.file_name();
+        if ![INDEX, LAYOUT, BLOBS, STAGED_NAME, LIST_NAME].iter().any(|known| name == *known) {
+            return refused(format!(
+                "it contains {}, which does not belong to an OCI layout; pass an empty or a new directory",
+                printable::escape_prefix(name.as_encoded_bytes(), 64)
+            ));
+        }
+        names.push(name);
+    }
+    let contains = |wanted: &str| names.iter().any(|name| name == wanted);
+    if names.is_empty() {
+        return Ok(DirectoryContent::Nothing);
+    }
+    if contains(LIST_NAME) && !contains(INDEX) {
+        return Ok(DirectoryContent::Unfinished);
+    }
+    if replace && is_layout(directory) {
+        return Ok(DirectoryContent::Layout);
+    }
+    refused(
+        "it is neither empty nor a complete OCI layout; pass an empty or a new directory"
+            .to_owned(),
+    )
+}
+
+/// Returns the directory of the blobs in the layout `directory`.
+pub(super) fn blob_directory(directory: &Path) -> PathBuf {
+    directory.join(BLOBS).join("sha256")
+}
+
+/// Creates `path` unless it is a directory already. A symbolic link to one is refused, because it
+/// may lead to files that do not belong to the layout.
 fn create_directory(path: &Path, created: &mut Vec<PathBuf>) -> Result<(), TargetError> {
+    let failed = |source| TargetError::new("create", path, source);
     match fs::create_dir(path) {
         Ok(()) => created.push(path.to_owned()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            if !path.is_dir() {
-                return Err(TargetError::new("create", path, Errno::NOTDIR.into()));
+            let kind = fs::symlink_metadata(path).map_err(failed)?.file_type();
+            if kind.is_symlink() {
+                let why = "it is a symbolic link; pass an empty or a new directory";
+                return Err(failed(io::Error::other(why)));
+            }
+            if !kind.is_dir() {
+                return Err(failed(Errno::NOTDIR.into()));
             }
         }
-        Err(error) => return Err(TargetError::new("create", path, error)),
+        Err(error) => return Err(failed(error)),
     }
     Ok(())
 }

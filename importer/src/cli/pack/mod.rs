@@ -10,6 +10,7 @@ mod archive;
 mod directory;
 mod documents;
 mod layer;
+mod leftover;
 mod name;
 mod staged_file;
 
@@ -138,7 +139,7 @@ fn pack_disk(
         scratch: arguments.scratch.clone(),
         ..job::write_options(&arguments.job.transfer)
     };
-    let source = context.open_source(&source_arguments, reading.checksum.is_some())?;
+    let source = context.open_image(&source_arguments, reading.checksum.is_some())?;
     tracing::info!(source = source.name(), length = source.total_bytes(), disk = %name, "opened the source");
     let source_name = source.name();
     let target = StorageLocation::from_path(arguments.target.path());
@@ -173,7 +174,9 @@ fn read_config(path: &Path) -> Result<MachineConfig, ImporterCommandError> {
 /// Returns the line that reports success, such as `packed 2 disk(s) into oci:vm: 12.00 GiB virtual,
 /// 1.30 GiB compressed in 5.1 s, manifest sha256:9f86…`.
 fn summary_line(report: &PackReport, time: Duration) -> String {
-    let total = |bytes: fn(&PackedDisk) -> u64| BinaryBytes(report.disks.iter().map(bytes).sum());
+    let total = |bytes: fn(&PackedDisk) -> u64| {
+        BinaryBytes(report.disks.iter().map(bytes).fold(0, u64::saturating_add))
+    };
     format!(
         "packed {} disk(s) into {}: {} virtual, {} compressed in {:.1} s, manifest {}",
         report.disks.len(),

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use datapath::error::{TargetError, TargetRefusedError};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use datapath::error::{TargetError, TargetRefusedError, errno_text};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 /// A file under a temporary name. Dropping it removes it.
@@ -22,18 +22,20 @@ impl StagedFile {
     /// Creates the file `path`, which will be called `shown`. A file of this name that a killed
     /// process left is replaced.
     pub(super) fn create(path: PathBuf, shown: &Path) -> Result<Self, TargetError> {
-        let failed = |action: &'static str| move |source| TargetError::new(action, shown, source);
-        let create = || fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path);
-        let file = match create() {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                lock(&File::open(&path).map_err(failed("open"))?, shown)?;
-                fs::remove_file(&path).map_err(failed("remove the leftover temporary file of"))?;
-                create()
-            }
-            created => created,
-        };
-        let file = file.map_err(failed("create"))?;
+        // The leftover stays locked until the new file is locked, so that a second writer always
+        // finds one of the two locks.
+        let _leftover = remove_leftover(&path, shown)?;
+        let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path);
+        let file = created.map_err(|source| match source.kind() {
+            // Another writer has created it after the leftover was removed.
+            ErrorKind::AlreadyExists => refusal("create", shown, TargetRefusedError::InUse),
+            _ => TargetError::new("create", shown, source),
+        })?;
         lock(&file, shown)?;
+        // Another writer may have taken the new file for a leftover before it was locked here.
+        if !leads_to(&path, &file) {
+            return Err(refusal("create", shown, TargetRefusedError::InUse));
+        }
         Ok(Self { path: Some(path), shown: shown.to_owned(), file })
     }
 
@@ -51,6 +53,10 @@ impl StagedFile {
         let Some(path) = &self.path else {
             return Ok(());
         };
+        // Without locks, another writer may have replaced the file with its own.
+        if !leads_to(path, &self.file) {
+            return Err(refusal("write", &self.shown, TargetRefusedError::Replaced));
+        }
         rename(path, to, replace).map_err(|source| self.error("write", source))?;
         self.path = None;
         Ok(())
@@ -63,11 +69,66 @@ impl StagedFile {
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        if let Some(path) = &self.path
+            && leads_to(path, &self.file)
+        {
             // The reason for the drop is the error that is reported.
             fs::remove_file(path).ok();
         }
     }
+}
+
+/// Removes the file that a killed process left at `path`. The returned file keeps its lock.
+fn remove_leftover(path: &Path, shown: &Path) -> Result<Option<File>, TargetError> {
+    let leftover = match open_regular(path) {
+        Ok(leftover) => leftover,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let why = format!(
+                "cannot use its temporary file {}: {}; remove it",
+                path.display(),
+                errno_text(&error)
+            );
+            return Err(TargetError::new("create", shown, io::Error::other(why)));
+        }
+    };
+    lock(&leftover, shown)?;
+    // Another writer may have replaced the file before it was locked here.
+    if !leads_to(path, &leftover) {
+        return Err(refusal("create", shown, TargetRefusedError::InUse));
+    }
+    fs::remove_file(path).map_err(|source| {
+        TargetError::new("remove the leftover temporary file of", shown, source)
+    })?;
+    Ok(Some(leftover))
+}
+
+/// Opens an existing regular file. Links are not followed, and a pipe is refused at once.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let open =
+        |write| fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    // NFS locks only files that are open for writing.
+    let file = open(true).or_else(|_| open(false))?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(file)
+}
+
+/// Returns true if `path` is a name of `file`.
+fn leads_to(path: &Path, file: &File) -> bool {
+    match (fs::symlink_metadata(path), file.metadata()) {
+        (Ok(named), Ok(open)) => (named.dev(), named.ino()) == (open.dev(), open.ino()),
+        _ => false,
+    }
+}
+
+fn refusal(action: &'static str, shown: &Path, reason: TargetRefusedError) -> TargetError {
+    TargetError::new(action, shown, io::Error::other(reason))
 }
 
 fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
@@ -85,9 +146,7 @@ fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
 /// Takes the lock of `file`, or of a directory, for as long as it is open.
 pub(super) fn lock(file: &File, shown: &Path) -> Result<(), TargetError> {
     match file.try_lock() {
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(TargetError::new("open", shown, io::Error::other(TargetRefusedError::InUse)))
-        }
+        Err(fs::TryLockError::WouldBlock) => Err(refusal("open", shown, TargetRefusedError::InUse)),
         // Some filesystems do not support locks. They are written without one.
         Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(()),
     }
@@ -105,4 +164,53 @@ pub(super) fn refuse_existing(path: &Path, replace: bool) -> Result<(), TargetEr
 pub(super) fn sync_directory(directory: &Path) -> Result<(), TargetError> {
     let synced = File::open(directory).and_then(|opened| opened.sync_all());
     synced.map_err(|source| TargetError::new("fsync", directory, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{FileType, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_temporary_file_has_one_writer_and_a_leftover_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, shown) = (folder.path().join(".staged"), folder.path().join("file"));
+        fs::write(&path, "a long leftover").unwrap();
+        let first = StagedFile::create(path.clone(), &shown).unwrap();
+        let error = StagedFile::create(path.clone(), &shown).err().unwrap();
+        assert_eq!(error.refusal_reason(), Some(&TargetRefusedError::InUse));
+        first.write_at(0, b"new").unwrap();
+        first.publish(&shown, false).unwrap();
+        assert_eq!(fs::read(&shown).unwrap(), b"new");
+        drop(StagedFile::create(path.clone(), &shown).unwrap());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_took_the_name_is_neither_published_nor_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, shown) = (folder.path().join(".staged"), folder.path().join("file"));
+        let staged = StagedFile::create(path.clone(), &shown).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "half of it").unwrap();
+        let error = staged.publish(&shown, false).unwrap_err();
+        assert_eq!(error.refusal_reason(), Some(&TargetRefusedError::Replaced));
+        assert!(!shown.exists());
+        assert_eq!(fs::read(&path).unwrap(), b"half of it");
+    }
+
+    #[test]
+    fn a_pipe_or_a_link_of_the_name_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        mknodat(CWD, path("pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
+        fs::write(path("other"), "not ours").unwrap();
+        std::os::unix::fs::symlink(path("other"), path("link")).unwrap();
+        for name in ["pipe", "link"] {
+            let error = StagedFile::create(path(name), &path("file")).err().unwrap().to_string();
+            assert!(error.contains("it is not a regular file; remove it"), "{error}");
+        }
+        assert_eq!(fs::read(path("other")).unwrap(), b"not ours");
+    }
 }
