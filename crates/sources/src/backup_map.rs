@@ -5,22 +5,36 @@
 //! not state which kind of backup it describes, so the caller has to. Gaps between extents count as
 //! changed, because a server may drop the rest of a reply (QEMU limits the extents of one reply).
 
+use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, errno_text};
 use datapath::memory::{MemoryBudget, MemoryGrant};
 use serde::Deserialize;
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::error::invalid_error;
 
-/// Bytes of memory to reserve for each byte of a map, for the text, its extents and its ranges. The
-/// shortest extent has 32 bytes of text, takes 24 bytes in memory, and becomes a range of 16 bytes.
-/// Lists double in size when they grow.
-const PARSING_FACTOR: u64 = 4;
+/// Bytes of memory that a range takes in the finished list.
+const RANGE_BYTES: u64 = 16;
+
+/// Bytes of memory to reserve for each range while the map is read. Lists double in size when they
+/// grow, and the finished list is made from a copy.
+const PARSING_BYTES: u64 = 4 * RANGE_BYTES;
+
+/// Bytes by which the reserved memory grows.
+const GRANT_STEP: u64 = 64 << 10;
+
+/// Maximum number of bytes of text between two extents. The parser may hold all of it.
+const MAX_TEXT_BYTES: usize = 1 << 20;
 
 /// The kind of backup that a map belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,13 +45,7 @@ pub enum BackupType {
     Incremental,
 }
 
-/// A reply of the `map` endpoint. The descriptions of extents are ignored.
-#[derive(Deserialize)]
-struct MapPage {
-    extents: Option<Vec<MapExtent>>,
-    next_offset: Option<u64>,
-}
-
+/// An extent of a map. Its description is ignored.
 #[derive(Deserialize)]
 struct MapExtent {
     offset: u64,
@@ -70,23 +78,17 @@ impl BackupType {
     }
 }
 
-/// Reads a map whose pages are in `files`, in order, and returns the ranges that have to be written.
-/// `source_bytes` is the size of the backup's disk, if it is known.
+/// Reads a map whose pages are in `files`, in order. Returns the ranges that have to be written,
+/// and the memory that they take. `source_bytes` is the size of the backup's disk, if it is known.
 pub fn read_backup_map(
     files: &[PathBuf],
     backup: BackupType,
     source_bytes: Option<u64>,
     memory: &MemoryBudget,
-) -> Result<ChangedRanges, SourceError> {
-    let mut grant = memory.empty_grant();
-    let mut map = BackupMap::new(backup);
+) -> Result<(ChangedRanges, MemoryGrant), SourceError> {
+    let mut map = BackupMap::new(backup, memory.empty_grant());
     for path in files {
-        let text = read_file(path, &mut grant)?;
-        let pages = parse_pages(&text)
-            .map_err(|error| map_error(path, &format!("not a backup map: {error}")))?;
-        for page in pages {
-            map.add_page(page).map_err(|what| map_error(path, &what))?;
-        }
+        read_file(path, &mut map)?;
     }
     map.finish(source_bytes)
         .map_err(|what| map_error(files.last().map_or(Path::new(""), PathBuf::as_path), &what))
@@ -96,28 +98,116 @@ fn map_error(path: &Path, what: &str) -> SourceError {
     invalid_error(format!("cannot use the map {}: {what}", path.display()))
 }
 
-/// Reads the text of a map. The memory for it and for all its ranges is charged to `grant`.
-fn read_file(path: &Path, grant: &mut MemoryGrant) -> Result<Vec<u8>, SourceError> {
-    let failed =
-        |error: std::io::Error| map_error(path, &format!("cannot read it: {}", errno_text(&error)));
-    let file = File::open(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    let wanted = grant.granted_bytes().saturating_add(length.saturating_mul(PARSING_FACTOR));
-    let exceeded =
-        |error| map_error(path, &format!("it {error}; give the process more memory (--memory)"));
-    grant.resize(wanted).map_err(exceeded)?;
-    let mut text = Vec::new();
-    // Reads no more than was charged for, even if the file grows in the meantime.
-    file.take(length).read_to_end(&mut text).map_err(failed)?;
-    Ok(text)
+/// Adds the pages in the file `path`, which may be a pipe, to `map`.
+fn read_file(path: &Path, map: &mut BackupMap) -> Result<(), SourceError> {
+    let unreadable =
+        |error: &io::Error| map_error(path, &format!("cannot read it: {}", errno_text(error)));
+    let file = File::open(path).map_err(|error| unreadable(&error))?;
+    map.text_left.set(MAX_TEXT_BYTES);
+    let text = LimitedText { file, left: Rc::clone(&map.text_left) };
+    let mut pages = serde_json::Deserializer::from_reader(BufReader::new(text));
+    while pages.end().is_err() {
+        let Err(error) = Pages(map).deserialize(&mut pages) else { continue };
+        return Err(match map.fault.take() {
+            Some(what) => map_error(path, &what),
+            None if error.is_io() => unreadable(&error.into()),
+            None => map_error(path, &format!("not a backup map: {error}")),
+        });
+    }
+    Ok(())
 }
 
-/// Parses pages that follow each other, or an array of pages.
-fn parse_pages(text: &[u8]) -> Result<Vec<MapPage>, serde_json::Error> {
-    if text.trim_ascii_start().starts_with(b"[") {
-        return serde_json::from_slice(text);
+/// The text of a map. Reading fails if too much of it comes without an extent.
+struct LimitedText {
+    file: File,
+    /// Bytes that may still come before the next extent.
+    left: Rc<Cell<usize>>,
+}
+
+impl Read for LimitedText {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        if left == 0 {
+            return Err(io::Error::other(format!(
+                "more than {MAX_TEXT_BYTES} bytes of text without an extent; is it a backup map?"
+            )));
+        }
+        let read = self.file.read(buffer)?;
+        self.left.set(left.saturating_sub(read));
+        Ok(read)
     }
-    serde_json::Deserializer::from_slice(text).into_iter().collect()
+}
+
+/// Adds a page, or an array of pages, to a map. Each extent is added as soon as it is parsed, so
+/// no page takes memory.
+struct Pages<'m>(&'m mut BackupMap);
+
+impl<'de> DeserializeSeed<'de> for Pages<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Pages<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a page with extents")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut pages: A) -> Result<(), A::Error> {
+        while pages.next_element_seed(Pages(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut page: A) -> Result<(), A::Error> {
+        self.0.begin_page();
+        while let Some(key) = page.next_key::<String>()? {
+            match key.as_str() {
+                "extents" => page.next_value_seed(Extents(self.0))?,
+                "next_offset" => self.0.next_offset = page.next_value()?,
+                _ => {
+                    page.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the extents of a page, which may be `null`, to a map.
+struct Extents<'m>(&'m mut BackupMap);
+
+impl<'de> DeserializeSeed<'de> for Extents<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Extents<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of extents")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut extents: A) -> Result<(), A::Error> {
+        while let Some(extent) = extents.next_element::<MapExtent>()? {
+            if let Err(what) = self.0.add_extent(&extent) {
+                self.0.fault = Some(what);
+                return Err(A::Error::custom("an extent is wrong"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The ranges of the pages so far.
@@ -125,42 +215,73 @@ struct BackupMap {
     backup: BackupType,
     data: Vec<Range<u64>>,
     zeros: Vec<Range<u64>>,
+    /// The memory of both lists.
+    grant: MemoryGrant,
     /// End of the last extent.
     end: u64,
     /// Offset at which the next page begins, according to the last one.
     next_offset: Option<u64>,
+    /// Bytes of text that may still come before the next extent.
+    text_left: Rc<Cell<usize>>,
+    /// Why an extent was refused.
+    fault: Option<String>,
 }
 
 impl BackupMap {
-    fn new(backup: BackupType) -> Self {
-        Self { backup, data: Vec::new(), zeros: Vec::new(), end: 0, next_offset: None }
+    fn new(backup: BackupType, grant: MemoryGrant) -> Self {
+        Self {
+            backup,
+            data: Vec::new(),
+            zeros: Vec::new(),
+            grant,
+            end: 0,
+            next_offset: None,
+            text_left: Rc::default(),
+            fault: None,
+        }
     }
 
-    fn add_page(&mut self, page: MapPage) -> Result<(), String> {
-        for extent in page.extents.unwrap_or_default() {
-            let MapExtent { offset, length, kind } = extent;
-            let end = offset.checked_add(length).filter(|end| *end > offset);
-            let end = end.ok_or_else(|| format!("invalid extent of {length} bytes at {offset}"))?;
-            if offset < self.end {
-                return Err(format!(
-                    "overlapping extents: one ends at {}, the next begins at {offset}",
-                    self.end
-                ));
-            }
-            add_range(&mut self.data, self.end..offset);
-            match self.backup.extent_use(kind) {
-                Some(ExtentUse::Data) => add_range(&mut self.data, offset..end),
-                Some(ExtentUse::Zero) => add_range(&mut self.zeros, offset..end),
-                Some(ExtentUse::Unchanged) => {}
-                None => return Err(format!("unknown extent type {kind} at {offset}")),
-            }
-            self.end = end;
+    fn begin_page(&mut self) {
+        self.text_left.set(MAX_TEXT_BYTES);
+        self.next_offset = None;
+    }
+
+    fn add_extent(&mut self, extent: &MapExtent) -> Result<(), String> {
+        let MapExtent { offset, length, kind } = *extent;
+        self.text_left.set(MAX_TEXT_BYTES);
+        self.charge_extent()?;
+        let end = offset.checked_add(length).filter(|end| *end > offset);
+        let end = end.ok_or_else(|| format!("invalid extent of {length} bytes at {offset}"))?;
+        if offset < self.end {
+            return Err(format!(
+                "overlapping extents: one ends at {}, the next begins at {offset}",
+                self.end
+            ));
         }
-        self.next_offset = page.next_offset;
+        add_range(&mut self.data, self.end..offset);
+        match self.backup.extent_use(kind) {
+            Some(ExtentUse::Data) => add_range(&mut self.data, offset..end),
+            Some(ExtentUse::Zero) => add_range(&mut self.zeros, offset..end),
+            Some(ExtentUse::Unchanged) => {}
+            None => return Err(format!("unknown extent type {kind} at {offset}")),
+        }
+        self.end = end;
         Ok(())
     }
 
-    fn finish(mut self, source_bytes: Option<u64>) -> Result<ChangedRanges, String> {
+    /// Reserves the memory of the ranges so far and of those that one more extent can add: itself,
+    /// the gap before it, and the gap between it and the end of the disk.
+    fn charge_extent(&mut self) -> Result<(), String> {
+        let wanted = (self.data.len() as u64 + self.zeros.len() as u64 + 3) * PARSING_BYTES;
+        if wanted <= self.grant.granted_bytes() {
+            return Ok(());
+        }
+        self.grant
+            .resize(wanted + GRANT_STEP)
+            .map_err(|error| format!("it {error}; give the process more memory (--memory)"))
+    }
+
+    fn finish(mut self, source_bytes: Option<u64>) -> Result<(ChangedRanges, MemoryGrant), String> {
         if let Some(next) = self.next_offset {
             return Err(format!(
                 "the next page begins at offset {next}; pass it with another --ranges"
@@ -182,9 +303,15 @@ impl BackupMap {
             }
             None => {}
         }
-        ChangedRanges::new(self.end, self.data)
-            .and_then(|changes| changes.with_zeros(self.zeros))
-            .ok_or_else(|| "the extents are out of order".to_owned())
+        let Self { mut data, mut zeros, mut grant, end, .. } = self;
+        data.shrink_to_fit();
+        zeros.shrink_to_fit();
+        let changes = ChangedRanges::new(end, data)
+            .and_then(|changes| changes.with_zeros(zeros))
+            .ok_or_else(|| "the extents are out of order".to_owned())?;
+        let ranges = changes.ranges().len() as u64 + changes.zero_ranges().len() as u64;
+        grant.resize(ranges * RANGE_BYTES).map_err(|error| format!("it {error}"))?;
+        Ok((changes, grant))
     }
 }
 
@@ -218,6 +345,7 @@ mod tests {
             .collect();
         let paths: Vec<PathBuf> = files.iter().map(|file| file.path().to_owned()).collect();
         read_backup_map(&paths, backup, source_bytes, &MemoryBudget::new(1 << 20))
+            .map(|(changes, _)| changes)
             .map_err(|error| error.to_string())
     }
 
@@ -292,9 +420,50 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_takes_too_much_memory_is_refused_unread() {
-        let extents: Vec<String> = (0..10_000).map(|at| extent(at * 10, 10, at % 2)).collect();
+    fn a_map_that_takes_too_much_memory_is_refused() {
+        let extents: Vec<String> = (0..40_000).map(|at| extent(at * 10, 10, at % 2)).collect();
         let error = read(BackupType::Incremental, &[&page(&extents, "null")], None).unwrap_err();
         assert!(error.contains("give the process more memory"), "{error}");
+        // The unchanged extents take none, and neither do pages.
+        let extents: Vec<String> = (0..40_000).map(|at| extent(at * 10, 10, 0)).collect();
+        let map = format!("{}{}", "{}".repeat(1 << 20), page(&extents, "null"));
+        let changes = read(BackupType::Incremental, &[&map], None).unwrap();
+        assert_eq!(changes.changed_bytes(), 0);
+    }
+
+    #[test]
+    fn long_text_without_extents_is_refused() {
+        let blank = " ".repeat(2 * MAX_TEXT_BYTES);
+        let words = format!(r#"{{"extents":[],"words":"{blank}"}}"#);
+        for map in [&blank, &words] {
+            let error = read(BackupType::Full, &[map], None).unwrap_err();
+            assert!(error.contains("bytes of text without an extent"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_memory_of_the_ranges_stays_charged() {
+        let map = page(&[extent(0, 10, 1), extent(20, 10, 3)], "null");
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(map.as_bytes()).unwrap();
+        let memory = MemoryBudget::new(1 << 20);
+        let path = file.path().to_owned();
+        let (changes, grant) =
+            read_backup_map(&[path], BackupType::Incremental, None, &memory).unwrap();
+        assert_eq!((changes.ranges().len(), changes.zero_ranges().len()), (1, 1));
+        assert_eq!(grant.granted_bytes(), 2 * RANGE_BYTES);
+        assert_eq!(memory.empty_grant().available_bytes(), (1 << 20) - 2 * RANGE_BYTES);
+    }
+
+    #[test]
+    fn a_map_may_come_through_a_pipe() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(page(&[extent(0, 10, 1)], "null").as_bytes()).unwrap();
+        drop(writer);
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let path = PathBuf::from(format!("/proc/self/fd/{number}"));
+        let memory = MemoryBudget::new(1 << 20);
+        let (changes, _) = read_backup_map(&[path], BackupType::Full, None, &memory).unwrap();
+        assert_eq!(changes.changed_bytes(), 10);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::memory::MemoryGrant;
 use datapath::source::{Source, SourceBody};
 use datapath::storage::StorageLocation;
 
@@ -15,19 +16,29 @@ use crate::error::invalid_error;
 pub struct RangesSource {
     disk: Box<dyn Source>,
     changes: ChangedRanges,
+    /// Keeps the memory of `changes` charged.
+    _memory: MemoryGrant,
 }
 
 impl RangesSource {
-    /// Creates a source that reads `changes` from `disk`. Fails if `disk` does not support ranges,
-    /// or if its digest covers the whole disk.
-    pub fn new(disk: Box<dyn Source>, changes: ChangedRanges) -> Result<Self, SourceError> {
-        if !disk.is_ranged() || disk.has_own_digest() {
-            let name = disk.name();
-            return Err(invalid_error(format!(
-                "cannot read ranges of {name}: the server does not support range requests; download the whole disk instead"
-            )));
-        }
-        Ok(Self { disk, changes })
+    /// Creates a source that reads `changes`, which take `memory`, from `disk`. Fails if `disk`
+    /// does not support ranges, or if its digest covers the whole disk.
+    pub fn new(
+        disk: Box<dyn Source>,
+        changes: ChangedRanges,
+        memory: MemoryGrant,
+    ) -> Result<Self, SourceError> {
+        let why = if !disk.is_ranged() {
+            "the server does not support range requests"
+        } else if disk.has_own_digest() {
+            "its digest can only be checked over the whole disk"
+        } else {
+            return Ok(Self { disk, changes, _memory: memory });
+        };
+        let name = disk.name();
+        Err(invalid_error(format!(
+            "cannot read ranges of {name}: {why}; download the whole disk instead"
+        )))
     }
 }
 
@@ -132,6 +143,23 @@ mod tests {
     use super::*;
     use crate::file::FileSource;
 
+    #[test]
+    fn a_disk_whose_ranges_cannot_be_read_is_refused_with_the_reason() {
+        let refused = |disk: FileSource| {
+            let changes = ChangedRanges::new(10, std::iter::once(0..1)).unwrap();
+            let source = RangesSource::new(Box::new(disk), changes, MemoryGrant::default());
+            source.err().unwrap().to_string()
+        };
+        let open = |path: &std::path::Path| FileSource::open(path, CancellationToken::new());
+        let error = refused(open(std::path::Path::new("/dev/null")).unwrap());
+        assert!(error.contains("does not support range requests"), "{error}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let digest = format!("sha256:{}", "0".repeat(64)).parse().unwrap();
+        let disk = open(file.path()).unwrap().with_expected(digest, "a list".to_owned());
+        let error = refused(disk);
+        assert!(error.contains("digest can only be checked over the whole disk"), "{error}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
@@ -145,7 +173,8 @@ mod tests {
             std::fs::write(file.path(), &bytes).unwrap();
             let disk = FileSource::open(file.path(), CancellationToken::new()).unwrap();
             let changes = ChangedRanges::new(2_000_000, ranges.clone()).unwrap();
-            let source = RangesSource::new(Box::new(disk), changes).unwrap();
+            let memory = MemoryGrant::default();
+            let source = RangesSource::new(Box::new(disk), changes, memory).unwrap();
             let (mut body, mut read) = (source.open_body().unwrap(), Vec::new());
             while let Some(chunk) = body.next_chunk().unwrap() {
                 prop_assert!(!chunk.is_empty());

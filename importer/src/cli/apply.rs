@@ -76,8 +76,9 @@ fn open_ranges(
         BackupTypeOption::Incremental => BackupType::Incremental,
     };
     let memory = &reading.limits.memory;
-    let changes = read_backup_map(&arguments.ranges, backup, source.total_bytes(), memory)?;
-    Ok(Box::new(RangesSource::new(source, changes)?))
+    let (changes, grant) =
+        read_backup_map(&arguments.ranges, backup, source.total_bytes(), memory)?;
+    Ok(Box::new(RangesSource::new(source, changes, grant)?))
 }
 
 /// Returns the line that reports a success, such as `applied qcow2 (ranged): 4.00 GiB virtual,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use datapath::digest::Checksum;
 use datapath::error::errno_text;
-use datapath::restore::{self, ChainFile, ChainSource};
+use datapath::restore::{self, ChainFile, ChainSource, DatedFolder};
 use sources::file::FileSource;
 
 use super::args::{RestoreArgs, RouteOption};
@@ -59,7 +59,7 @@ fn open_chain(
         }
         files.push(ChainFile {
             name: file_name(path),
-            created: creation_time(path),
+            folder: dated_folder(path),
             source: Box::new(source),
         });
     }
@@ -68,6 +68,15 @@ fn open_chain(
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns the directory of the backup `path`, if its name states a time.
+fn dated_folder(path: &Path) -> Option<DatedFolder> {
+    let created = creation_time(path)?;
+    let folder = path.parent()?;
+    // One directory may be given by several paths.
+    let path = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    Some(DatedFolder { path, created })
 }
 
 /// Returns the end of the directory's name if it is the time at which KubeVirt made the backup:

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use diskimage::CompressedClusters;
+use diskimage::{CompressedClusters, Error as ImageError, Guest};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -173,7 +173,7 @@ impl Writer<'_> {
     /// Writes a compressed cluster at `offset` of the disk.
     pub fn add_compressed(&mut self, offset: u64, bytes: Bytes) -> Result<(), Error> {
         let Some(clusters) = self.clusters else {
-            return Ok(());
+            return Err(Self::compression_error(Guest(offset)));
         };
         let end = self.shared.clip_end(offset, clusters.size);
         self.prepare_range(offset..end)?;
@@ -181,6 +181,12 @@ impl Writer<'_> {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// The error for a compressed cluster of an image that does not state its compression.
+    pub(crate) fn compression_error(guest: Guest) -> Error {
+        let reason = "the image does not state how its clusters are compressed".to_owned();
+        ImageError::CompressedCluster { guest, cluster_size: 0, reason }.into()
     }
 
     /// Prepares a range that is about to be written or used in another way.
@@ -324,8 +330,8 @@ impl WriteWorker<'_> {
                 )
                 .map_err(|reason| {
                     let cluster_size = clusters.size;
-                    FormatError::from(diskimage::Error::CompressedCluster {
-                        guest: diskimage::Guest(*offset),
+                    FormatError::from(ImageError::CompressedCluster {
+                        guest: Guest(*offset),
                         cluster_size,
                         reason,
                     })

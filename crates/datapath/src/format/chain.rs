@@ -6,7 +6,7 @@ use diskimage::{
     Host, ImageStream,
 };
 
-use super::mapped::pass_mapped;
+use crate::chunks::ChunkStream;
 use crate::disk::{Inflater, Writer};
 use crate::error::Error;
 use crate::facts::{ImageFacts, RouteTaken};
@@ -61,23 +61,42 @@ impl MappedChain {
     ) -> Result<(), Error> {
         let Self { stream, clipped, files, .. } = self;
         let mut sink = ChainSink { writer, clipped, start: Host(0), inflater: Inflater::new() };
-        pass_mapped(stream, input, &mut sink, |sink, position| {
-            let next = files.partition_point(|file| file.start <= position);
-            if let Some(file) = next.checked_sub(1).and_then(|index| files.get(index)) {
-                (sink.start, sink.writer.clusters) = (file.start, file.clusters);
+        while let Some(needed) = stream.next_needed() {
+            let position = Host(input.skip_towards(needed.0)?);
+            if position > stream.position() {
+                stream.skip_to(position);
             }
+            let Some(mut chunk) = input.next_chunk()? else { break };
             tick(sink.writer);
-        })
+            while !chunk.is_empty() {
+                let own = sink.enter_image(files, stream.position(), chunk.len());
+                stream.push(chunk.split_to(own), &mut sink)?;
+            }
+        }
+        stream.finish(&mut sink)
     }
 }
 
-/// The sink of a chain. No chunk holds bytes of two images.
+/// The sink of a chain. Chunks are split, so that all bytes of a push belong to one image.
 struct ChainSink<'c, 'w, 's> {
     writer: &'w mut Writer<'s>,
     clipped: &'c ClippedClusters,
     /// Offset of the image that is being read.
     start: Host,
     inflater: Inflater,
+}
+
+impl ChainSink<'_, '_, '_> {
+    /// Enters the image that contains `position`, the offset of the next `bytes` bytes. Returns
+    /// how many of them belong to it: a chunk holds bytes of several images if one is short.
+    fn enter_image(&mut self, files: &[ChainedFile], position: Host, bytes: usize) -> usize {
+        let next = files.partition_point(|file| file.start <= position);
+        if let Some(file) = next.checked_sub(1).and_then(|index| files.get(index)) {
+            (self.start, self.writer.clusters) = (file.start, file.clusters);
+        }
+        let left = files.get(next).map_or(u64::MAX, |file| file.start - position);
+        usize::try_from(left).map_or(bytes, |left| left.min(bytes))
+    }
 }
 
 impl GuestSink for ChainSink<'_, '_, '_> {
@@ -94,7 +113,7 @@ impl GuestSink for ChainSink<'_, '_, '_> {
         // Rare: only where newer images have smaller clusters, or at the end of a disk that has
         // grown. So it is not worth a second kind of work for the writing threads.
         let Some(CompressedClusters { compression, size }) = self.writer.clusters else {
-            return Ok(());
+            return Err(Writer::compression_error(guest));
         };
         let length = usize::try_from(size).unwrap_or(0);
         let mut inflated = vec![0; length];
@@ -109,8 +128,9 @@ impl GuestSink for ChainSink<'_, '_, '_> {
         Ok(())
     }
 
-    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
-        Ok(())
+    fn park_unit(&mut self, offset: Host, _pieces: &[Bytes]) -> Result<(), Error> {
+        let what = "a cluster has no known position, although the map is complete".to_owned();
+        Err(ImageError::Corrupt { format: Format::Qcow2, what, offset }.into())
     }
 
     fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {

@@ -10,7 +10,7 @@ mod source;
 use diskimage::{ChainMap, DETECT_BYTES, Error as ImageError, Format, Host, Image, MapBuilder};
 
 use self::order::{OpenedBackup, check_distinct, check_order};
-pub use self::source::{ChainFile, ChainSource};
+pub use self::source::{ChainFile, ChainSource, DatedFolder};
 use crate::decode;
 use crate::disk;
 use crate::error::{ChainOrderError, Error, SourceError, SourceErrorKind};

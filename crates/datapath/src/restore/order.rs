@@ -42,13 +42,16 @@ pub(super) fn check_order(
     {
         return Err(ChainOrderError::Base { found: found.to_owned(), before: before.name.clone() });
     }
-    if let (Some(created), Some(before_created)) = (&file.created, &before.created)
-        && created <= before_created
+    // Files of one directory have the same time, which says nothing about their order. Different
+    // directories with the same time belong to different machines.
+    if let (Some(own), Some(earlier)) = (&file.folder, &before.folder)
+        && own.path != earlier.path
+        && own.created <= earlier.created
     {
         return Err(ChainOrderError::Older {
-            created: created.clone(),
+            created: own.created.clone(),
             before: before.name.clone(),
-            before_created: before_created.clone(),
+            before_created: earlier.created.clone(),
         });
     }
     if next.virtual_size < opened.virtual_size {

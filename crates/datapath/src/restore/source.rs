@@ -1,6 +1,7 @@
 //! The files of a backup chain as one source: their bytes follow each other, oldest file first.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,10 +14,19 @@ pub struct ChainFile {
     /// The name of the file without directories. The backing file name of the next file must equal
     /// it, if there is one.
     pub name: String,
-    /// When the backup was made, as text that sorts by time, if that is known.
-    pub created: Option<String>,
+    /// The directory of the file, if its name states when the backup was made.
+    pub folder: Option<DatedFolder>,
     /// The bytes. The source must know their number and support ranges.
     pub source: Box<dyn Source>,
+}
+
+/// A directory whose name states when the backup in it was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatedFolder {
+    /// The path, the same for all files in it.
+    pub path: PathBuf,
+    /// The time, as text that sorts by time.
+    pub created: String,
 }
 
 /// The files of a backup chain, oldest first, as one source.

@@ -262,3 +262,15 @@ proptest! {
         assert_equal(&std::fs::read(&target.path).unwrap(), &expected);
     }
 }
+
+#[test]
+fn a_compressed_cluster_of_unknown_compression_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(&file(&folder.path().join("disk")), Some(1 << 20)).unwrap();
+    let stop = CancellationToken::new();
+    let error = with_writer(&disk, None, Some(1 << 20), threads(), &stop, |writer| {
+        writer.add_compressed(4096, Bytes::from_static(b"x"))
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("does not state how its clusters"), "{error}");
+}

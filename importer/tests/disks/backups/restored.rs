@@ -1,5 +1,7 @@
 //! Whole chains, compared with qemu-img.
 
+use std::ffi::OsStr;
+
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
@@ -54,4 +56,24 @@ fn the_full_backup_may_be_a_raw_disk() {
     let target = folder.path().join("disk.img");
     restore(&[], &[delta.base.clone(), delta.qcow2.clone()], &target).assert_success("restore");
     disk::assert_same(&target, &delta.raw, delta.virtual_size, "restored");
+}
+
+#[test]
+fn clusters_in_the_same_chunk_as_a_tiny_full_backup_are_restored() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let (base, delta) = (folder.path().join("full.raw"), folder.path().join("delta.qcow2"));
+    std::fs::write(&base, [0xA5; 100]).or_fail("the full backup");
+    let create = "create -q -f qcow2 -F raw -o cluster_size=4096 -b".split(' ').map(OsStr::new);
+    let words = create.chain([base.as_os_str(), delta.as_os_str(), OsStr::new("65536")]);
+    tools::run("qemu-img", words);
+    let commands = "write -c -P 7 4096 4096\nwrite -c -P 9 16384 4096\n";
+    let words = [OsStr::new("-f"), OsStr::new("qcow2"), delta.as_os_str()];
+    tools::filter("qemu-io", words, commands.as_bytes());
+    let target = folder.path().join("disk.img");
+    restore(&[], &[base, delta], &target).assert_success("restore");
+    let mut expected = vec![0; 65536];
+    expected[..100].fill(0xA5);
+    expected[4096..8192].fill(7);
+    expected[16384..20480].fill(9);
+    assert!(std::fs::read(&target).or_fail("the disk") == expected);
 }

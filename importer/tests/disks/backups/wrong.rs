@@ -100,6 +100,31 @@ fn the_folders_of_kubevirt_show_the_order() {
 }
 
 #[test]
+fn one_dated_folder_does_not_show_the_order() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let chain = Chain::build(folder.path(), 2);
+    let place = |name: &str, number: usize, from: &PathBuf| {
+        let backup = folder.path().join(name);
+        std::fs::create_dir_all(&backup).or_fail("a folder");
+        let file = backup.join(format!("b{number}.qcow2"));
+        std::fs::rename(from, &file).or_fail("a backup");
+        file
+    };
+    let together = "b-2026-01-01_00-00-00";
+    let mut files: Vec<PathBuf> =
+        (0..3).map(|number| place(together, number, &chain.files[number])).collect();
+    // The same folder by another path.
+    files[1] = folder.path().join(together).join("..").join(together).join("b1.qcow2");
+    let target = folder.path().join("disk.img");
+    restore(&[], &files, &target).assert_success("restore");
+    disk::assert_same(&target, &chain.raw, chain.virtual_size, "restored");
+
+    files[2] = place("other-2026-01-01_00-00-00", 2, &files[2]);
+    let words = "its directory is dated 2026-01-01_00-00-00";
+    restore(&["--force"], &files, &target).assert_failure(4, words);
+}
+
+#[test]
 fn damaged_files_and_targets_that_are_sources_are_refused() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 2);
