@@ -342,8 +342,19 @@ fn a_signal_stops_an_import_from_a_silent_pipe() {
 
 #[test]
 fn shells_complete_subcommands_options_and_values() {
-    let commands =
-        ["apply", "check", "completions", "convert", "help", "import", "info", "man", "unpack"];
+    let commands = [
+        "apply",
+        "check",
+        "completions",
+        "convert",
+        "help",
+        "import",
+        "info",
+        "man",
+        "pack",
+        "restore",
+        "unpack",
+    ];
     let formats = ["qcow2", "raw", "vdi", "vhd", "vhdx", "vmdk"];
     for (words, expected) in [
         (&[""][..], &commands[..]),

@@ -92,7 +92,7 @@ fn a_source_below_the_speed_limit_is_given_up() {
     let started = Instant::now();
     let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
     finished.assert_failure(3, "the source is too slow: ");
-    finished.assert_failure(3, " seconds of waiting, which is less than 102400 a second");
+    finished.assert_failure(3, " seconds of waiting, which is less than 102400 per second");
     // All of the object would take 52 s at this rate.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(!target.exists());

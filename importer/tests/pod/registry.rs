@@ -283,5 +283,5 @@ fn an_export_on_a_web_server_is_imported() {
     let server = serve(Script::new(tar[..tar.len() - 20 * 1024].to_vec()));
     Pod::http(&server.url("/export.oci.tar"), &[])
         .run()
-        .assert_failure(1, "the archive is cut short");
+        .assert_failure(1, "the archive is truncated");
 }

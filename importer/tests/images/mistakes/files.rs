@@ -143,7 +143,7 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
     "pack --force {files}/raw oci-archive:{files}/raw" =>
         7: "{files}/raw", "it is the source", "write to another target";
     "pack {files}/raw oci-archive:{files}/nope/vm.tar" =>
-        7: "{files}/nope/vm.tar", "no such file or directory", "make the directory {files}/nope first";
+        7: "{files}/nope/vm.tar", "no such file or directory", "create the directory {files}/nope first";
     "pack {files}/nope oci:{target}" =>
         3: "{files}/nope", "no such file", "check the path";
     "pack {files}/half-disk.vhdx oci:{target}" =>

@@ -92,7 +92,7 @@ fn damaged_and_incomplete_exports_are_refused() {
     let mut damaged = tar.clone();
     damaged[5 << 20] ^= 1;
     for (tar, text) in
-        [(half, "the archive is cut short"), (damaged, "the received bytes have sha256:")]
+        [(half, "the archive is truncated"), (damaged, "the received bytes have sha256:")]
     {
         let origin = Origin::start(Script::new(tar)).or_fail("an origin");
         let finished = import(&scene, &origin.url("/x.tar"), Some("data")).run();
