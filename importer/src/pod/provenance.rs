@@ -1,5 +1,5 @@
-//! Labels that record where a volume's disk comes from. They are added only if the administrator sets
-//! a variable, because CDI's importer has no such labels.
+//! Labels that record where a volume's disk comes from. They are added only if the administrator
+//! sets a variable, because CDI's importer has no such labels.
 
 use std::collections::BTreeMap;
 

@@ -39,8 +39,8 @@ impl From<OutletClosedError> for Error {
     }
 }
 
-/// Maximum size of a streamed disk in bytes: 64 TiB, the largest VHDX ([MS-VHDX] §1). A qcow2 header
-/// of a few bytes may state 2 EiB.
+/// Maximum size of a streamed disk in bytes: 64 TiB, the largest VHDX ([MS-VHDX] §1). A qcow2
+/// header of a few bytes may state 2 EiB.
 const MAX_STREAMED_BYTES: u64 = 64 << 40;
 
 /// Passes the disk in `source` to `outlet`. The pieces depend only on the content of the disk, not

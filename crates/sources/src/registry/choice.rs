@@ -1,7 +1,7 @@
 //! Decides from the manifest which layer of an image or artifact holds the disk.
 //!
-//! Media types only select a layer. The content of a layer decides if it is a tar, because ORAS gives
-//! every file the media type of a tar.
+//! Media types only select a layer. The content of a layer decides if it is a tar, because ORAS
+//! gives every file the media type of a tar.
 
 use datapath::error::SourceError;
 

@@ -115,9 +115,9 @@ pub(super) struct LayoutDocuments {
 
 impl ArtifactDescription {
     /// Returns the documents for `disks`. Their lengths depend only on the names of the disks: the
-    /// manifest is padded with spaces to the length that it has with the longest numbers. An archive
-    /// can therefore reserve space for it before the layers, and the same disks have the same
-    /// manifest in a directory and in an archive.
+    /// manifest is padded with spaces to the length that it has with the longest numbers. An
+    /// archive can therefore reserve space for it before the layers, and the same disks have the
+    /// same manifest in a directory and in an archive.
     pub(super) fn render(&self, disks: &[PackedDisk]) -> LayoutDocuments {
         // Without a definition of the machine, the artifact does not claim to be one, because
         // importers of machines would accept it and fail later. The type of the only kind of layer

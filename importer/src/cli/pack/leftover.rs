@@ -1,5 +1,5 @@
-//! What earlier jobs left in the directory of a layout: the layout that is replaced, and the blobs
-//! of a job that was killed. No other blob is removed, because it may be somebody else's.
+//! Leftovers of earlier jobs in the directory of a layout: the layout that is replaced, and the
+//! blobs of a job that was killed. No other blob is removed, because it may be somebody else's.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
