@@ -55,7 +55,7 @@ pub struct LoadedTable<'b> {
 pub struct WantedRange {
     /// Offset of the first byte in the image.
     pub host: Host,
-    /// Length in bytes. Runs of data are cut at [`MAX_RUN`].
+    /// Length in bytes. Runs of data are cut at `MAX_RUN`, 1 GiB.
     pub length: u32,
     /// The purpose of the bytes.
     pub role: RangeRole,
@@ -188,7 +188,7 @@ impl RangeBatch {
         doubled_table(&self.wants).is_some()
     }
 
-    /// Adds guest data of at most [`MAX_RUN`] bytes.
+    /// Adds guest data of at most `MAX_RUN` bytes (1 GiB).
     pub fn push_data(&mut self, host: Host, length: u64, role: RangeRole, guest: Guest) {
         self.merge_or_push(host, length, role, guest.0);
     }

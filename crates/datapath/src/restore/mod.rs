@@ -2,7 +2,8 @@
 //!
 //! All maps are read first. Each byte of the disk then comes from the newest file that defines it,
 //! so it is read and written once, however long the chain is. A file does not prove which file it
-//! follows, unless it names its backing file; [`order`] detects contradictions between the files.
+//! follows, unless it names its backing file. The module `order` detects contradictions between
+//! the files.
 
 mod order;
 mod source;

@@ -9,7 +9,7 @@
 //!                          └─► tap: not a tar ─► the bytes of the layer, compressed or not
 //! ```
 //!
-//! [`choice`] decides from the manifest which layers are searched.
+//! The module `choice` decides from the manifest which layers are searched.
 //!
 //! Everything that is read is verified with the digest from the reference, the index or the
 //! manifest. The end of the disk is reported only after its whole layer was verified. Nothing is
