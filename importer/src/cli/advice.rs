@@ -173,7 +173,7 @@ fn target_advice(error: &TargetError) -> Option<String> {
             }
             None if error.action == "create" => "choose another directory",
             None if error.action == "statfs" => "create the directory first",
-            None => "make it first",
+            None => "create it first",
         },
         _ => return None,
     };

@@ -127,7 +127,7 @@ fn names_of(text: &str) -> Result<(String, Vec<u8>), String> {
     let bucket = percent_decode_str(bucket).decode_utf8_lossy().into_owned();
     let key: Vec<u8> = percent_decode_str(key.trim_matches('/')).collect();
     if bucket.is_empty() || key.is_empty() {
-        return Err("it has to name a bucket and an object: BUCKET/KEY".to_owned());
+        return Err("it must name a bucket and an object: BUCKET/KEY".to_owned());
     }
     if survives_urls(bucket.as_bytes()) && survives_urls(&key) {
         Ok((bucket, key))

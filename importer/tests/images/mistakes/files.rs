@@ -161,13 +161,13 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
     "convert {files}/raw /dev/shm/../no-such-device" =>
         2: "/dev/shm/../no-such-device", "not found", "check the name";
     "import {files}/raw -" =>
-        2: "standard output", "not written in order", "name a file";
+        2: "standard output", "not written in order", "choose a file";
     "convert {files}/raw -" =>
-        2: "standard output", "not written in order", "name a file";
+        2: "standard output", "not written in order", "choose a file";
     "unpack {files}/files.tar -" =>
         2: "standard output", "not written in order", "a directory";
     "apply --base base.img {files}/child.qcow2 -" =>
-        2: "standard output", "not written in order", "name a file";
+        2: "standard output", "not written in order", "choose a file";
 };
 
 pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
@@ -186,7 +186,7 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "unpack {files}/half.tar {folder}" =>
         4: "{files}/half.tar", "the archive is truncated", "fetch it again";
     "unpack {files}/up.tar {folder}" =>
-        4: "{files}/up.tar", "would lead out of the target directory", "create the archive again without this entry";
+        4: "{files}/up.tar", "names must be relative to the target directory", "create the archive again without this entry";
     "unpack {files}/disk.zip {folder}" =>
         4: "{files}/disk.zip", "zip compression is not supported", "recompress";
     "unpack {files}/files.tar {files}/full" =>
@@ -194,7 +194,7 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "apply {files}/child.qcow2 {files}/raw" =>
         2: "--base", "apply expects a qcow2 delta", "--previous-checkpoint";
     "apply --base base.img {files}/child.qcow2 {target}" =>
-        7: "{target}", "no such file or directory", "make it first";
+        7: "{target}", "no such file or directory", "create it first";
     "apply --base /etc/base.img {files}/child.qcow2 {files}/raw" =>
         4: "{files}/child.qcow2", "'base.img' does not match", "--base takes the name without directories";
     "apply --base other.img {files}/child.qcow2 {files}/raw" =>
@@ -202,7 +202,7 @@ pub(super) const ARCHIVES: &[UserMistake] = user_mistakes! {
     "apply --base base.img {files}/disk.qcow2 {files}/raw" =>
         4: "{files}/disk.qcow2", "no backing file", "`cdi-importer import` writes whole images";
     "apply --no-backing-name {files}/child.qcow2 {files}/raw" =>
-        4: "{files}/child.qcow2", "has the backing file 'base.img'", "give its name with --base";
+        4: "{files}/child.qcow2", "has the backing file 'base.img'", "pass the name with --base";
     "restore {files}/child.qcow2 {files}/child.qcow2 {target}" =>
         4: "{files}/child.qcow2", "are the same file", "pass each file of the chain once";
     "restore {files}/child.qcow2 {files}/disk.qcow2 {target}" =>

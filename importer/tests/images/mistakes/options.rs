@@ -45,7 +45,7 @@ pub(super) const USAGE: &[UserMistake] = user_mistakes! {
     "pack {files}/raw -" =>
         2: "'-'", "invalid value", "write oci:- for a directory";
     "pack {files}/raw oci-archive:-" =>
-        2: "standard output", "not written in order", "name a file";
+        2: "standard output", "not written in order", "choose a file";
     "pack {files}/raw docker://{registry}/vm" =>
         2: "docker://{registry}/vm", "pack writes local layouts", "skopeo copy --multi-arch=all";
     "pack --name a/b {files}/raw oci:{target}" =>
@@ -128,9 +128,9 @@ pub(super) const VALUES: &[UserMistake] = user_mistakes! {
     "import --progress fancy {files}/raw {target}" =>
         2: "'--progress <PROGRESS>'", "invalid value 'fancy'", "auto, bar, plain, json, none";
     "import --scratch {files}/nope {files}/raw {target}" =>
-        2: "'--scratch <DIR>'", "does not exist", "make it first";
+        2: "'--scratch <DIR>'", "does not exist", "create it first";
     "import --scratch {files}/raw {files}/raw {target}" =>
-        2: "'{files}/raw' for '--scratch <DIR>'", "not a directory", "name one";
+        2: "'{files}/raw' for '--scratch <DIR>'", "not a directory", "choose one";
     "info --overhead 2 {files}/raw" =>
         2: "'--overhead <FRACTION>'", "invalid value '2'", "from 0 to below 1, such as 0.055";
     "info --overhead 6% {files}/raw" =>

@@ -58,11 +58,11 @@ pub(super) const OBJECT_STORES: &[UserMistake] = user_mistakes! {
     "AWS_ENDPOINT_URL=https://{https} import --anonymous s3://nokey/k {target}" =>
         3: "https://{https}/nokey/k", "not signed by a trusted authority", "--ca-dir DIR";
     "import s3://bucket {target}" =>
-        3: "\"s3://bucket\"", "it has to name a bucket and an object", "BUCKET/KEY";
+        3: "\"s3://bucket\"", "it must name a bucket and an object", "BUCKET/KEY";
     "import s3:// {target}" =>
-        3: "\"s3://\"", "it has to name a bucket and an object", "BUCKET/KEY";
+        3: "\"s3://\"", "it must name a bucket and an object", "BUCKET/KEY";
     "import s3:///key {target}" =>
-        3: "\"s3:///key\"", "it has to name a bucket and an object", "BUCKET/KEY";
+        3: "\"s3:///key\"", "it must name a bucket and an object", "BUCKET/KEY";
     "import --key-file /etc/passwd gs://b/k {target}" =>
         3: "/etc/passwd", "is not a service account key", "check --key-file";
     "import --key-file {files}/key.json gs://b/k {target}" =>
@@ -72,9 +72,9 @@ pub(super) const OBJECT_STORES: &[UserMistake] = user_mistakes! {
     "GOOGLE_APPLICATION_CREDENTIALS={files}/nope import gs://b/k {target}" =>
         3: "{files}/nope", "or cannot be read", "GOOGLE_APPLICATION_CREDENTIALS";
     "import gs://bucket {target}" =>
-        3: "\"gs://bucket\"", "it has to name a bucket and an object", "BUCKET/OBJECT";
+        3: "\"gs://bucket\"", "it must name a bucket and an object", "BUCKET/OBJECT";
     "import gs:// {target}" =>
-        3: "\"gs://\"", "it has to name a bucket and an object", "BUCKET/OBJECT";
+        3: "\"gs://\"", "it must name a bucket and an object", "BUCKET/OBJECT";
 };
 
 pub(super) const CLOUDS: &[UserMistake] = user_mistakes! {

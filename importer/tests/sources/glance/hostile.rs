@@ -40,7 +40,7 @@ fn granted(document: impl Into<bytes::Bytes>) -> Reply {
 
 #[test]
 fn malicious_documents_take_bounded_memory_and_time() {
-    let unusable = "the identity service 127.0.0.1 gives no usable token";
+    let unusable = "the identity service 127.0.0.1 returns no usable token";
     let unread = "description of the image cannot be read";
     let bound = "more than the 1048576 bytes";
     let endpoint = r#"{"interface":"","url":""}"#;

@@ -272,7 +272,7 @@ fn flags_that_a_source_does_not_support_are_refused() {
         ("gs://b/k", &["--cert-configmap", "ca"], "--cert-configmap is only for "),
         ("https://h/d", &["--endpoint", "https://h"], "--endpoint is only for s3://"),
         ("s3://b/k", &["--endpoint", "https://h/path"], "use http://HOST, https://HOST"),
-        ("s3://b", &[], "it has to name a bucket and an object"),
+        ("s3://b", &[], "it must name a bucket and an object"),
         ("ftp://h/d", &[], "is not a source that a cluster can fetch"),
     ] {
         import_for_cdi(address, "dv/refused", flags).assert_failure(2, sentence);

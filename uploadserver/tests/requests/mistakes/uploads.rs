@@ -62,7 +62,7 @@ fn an_upload_that_is_refused_says_why() {
         "-T {files}/half.tar {url}/upload-archive" =>
             400: "entry `a`", "the archive is truncated", "send it again";
         "-T {files}/up.tar {url}/upload-archive" =>
-            400: "entry `/../etc/hostname`", "would lead out of the target directory", "create the archive again";
+            400: "entry `/../etc/hostname`", "names must be relative to the target directory", "create the archive again";
         "-T {files}/raw -H X-Cdi-Checksum:foo {url}/upload" =>
             400: "x-cdi-checksum", "got 'foo'", "expected 'algorithm:hash'";
         "-T {files}/raw -H X-Cdi-Checksum:md5:00000000000000000000000000000000 {url}/upload" =>
