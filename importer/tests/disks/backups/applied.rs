@@ -29,7 +29,7 @@ fn an_incremental_backup_without_a_backing_name_is_applied() {
         std::fs::copy(&delta.base, &target).or_fail("the base");
         let apply = || Program::new(crate::BINARY).arg("apply");
         let refused = apply().args(["--base", "delta.base"]).arg(&delta.qcow2).arg(&target).run();
-        refused.assert_failure(4, "--no-backing-name applies incremental backups");
+        refused.assert_failure(4, "--no-backing-name applies KubeVirt's incremental backups");
         disk::assert_same(&target, &delta.base, 6 * MIB, "refused");
         let applied = apply().arg("--no-backing-name").arg(&delta.qcow2).arg(&target).run();
         applied.assert_success("apply");

@@ -354,7 +354,7 @@ fn a_bomb_in_a_layer_is_refused() {
             layout(&scene, &media_type.replace('/', "-"), &[Artifact::of_files(vec![layer])]);
         let finished = scene.import(&reference).run();
         assert!(
-            finished.stderr.contains("more than 4 compressed layers inside each other"),
+            finished.stderr.contains("more than 4 nested layers of compression"),
             "{}",
             finished.stderr
         );
