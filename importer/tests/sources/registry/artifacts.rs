@@ -328,7 +328,7 @@ fn hostile_manifests_are_refused_within_the_memory() {
             "the manifest has 10000 layers, at most 1024 are supported",
         ),
         ("titles", many(2, json!({ TITLE: "x".repeat(1 << 20) })), "choose one with --layer"),
-        ("size", many(2, Value::Object(names.clone())), "a document has at most 4194304"),
+        ("size", many(2, Value::Object(names.clone())), "a document may have at most 4194304"),
         ("annotations", many(1, Value::Object(names)), "no layer matches x"),
         ("title", many(1, json!({ TITLE: "x".repeat(3 << 20) })), "no layer matches x"),
     ] {
