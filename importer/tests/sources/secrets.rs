@@ -72,7 +72,7 @@ fn check(scene: &Scene, source: &str, arguments: &[&str], env: &[(&str, &str)], 
     let finished = scene.run(source, &[arguments, &[FLAG]].concat(), env);
     finished.assert_success(source);
     assert!(scene.overheard().contains(secret), "{source}: {}", scene.overheard());
-    let warning = format!("goes to http://{PROXIED_NAME} without TLS");
+    let warning = format!("is sent to http://{PROXIED_NAME} without TLS");
     assert_eq!(finished.stderr.matches(&warning).count(), 1, "{source}: {}", finished.stderr);
     assert!(!finished.stderr.contains("hidden"), "{source}: {}", finished.stderr);
 }
@@ -205,7 +205,7 @@ fn the_pod_sends_the_secrets_of_the_datavolume_and_warns_about_the_host() {
         .start()
         .wait();
     finished.assert_success("a DataVolume with a password for a server without TLS");
-    let warning = format!("goes to http://{PROXIED_NAME} without TLS");
+    let warning = format!("is sent to http://{PROXIED_NAME} without TLS");
     assert_eq!(finished.stderr.matches(&warning).count(), 1, "{}", finished.stderr);
     assert!(!finished.stderr.contains("hidden"), "{}", finished.stderr);
     assert!(scene.overheard().contains("Basic "), "{}", scene.overheard());

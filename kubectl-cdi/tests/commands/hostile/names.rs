@@ -33,7 +33,7 @@ fn a_uid_is_never_used_as_a_path() {
         let finished = laptop.upload("5s").run();
         assert!(laptop.files() == before, "something was changed");
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
-        finished.assert_failure(7, "the uid of pvc/disk cannot be ");
+        finished.assert_failure(7, " as the uid of pvc/disk: expected 1 to 64 letters");
         assert_eq!(laptop.left(), []);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
     });
