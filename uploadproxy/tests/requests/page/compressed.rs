@@ -34,7 +34,7 @@ fn zeros_are_not_sent(browser: BrowserKind) {
 
 /// Both happen in the middle of a gzip member.
 fn a_compressed_upload_resumes_after_a_cut_and_a_reload(browser: BrowserKind) {
-    let scene = Scene::throttled(browser, 3 * MIB);
+    let scene = Scene::throttled(browser, 2 * MIB);
     let relay = Relay::start(scene.front.address());
     let image = scene.image_of(&disk::content(1, 64 * MIB));
     scene.upload(&relay.url(), &scene.token(), &image);
