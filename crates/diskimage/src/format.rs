@@ -152,7 +152,7 @@ mod tests {
         }
         assert_eq!(
             "qed".parse::<Format>().unwrap_err(),
-            "unknown format \"qed\": there are raw, qcow2, vmdk, vdi, vhd and vhdx"
+            "unknown format \"qed\": use raw, qcow2, vmdk, vdi, vhd or vhdx"
         );
     }
 }

@@ -332,9 +332,9 @@ mod tests {
         let archive = claim(&[upload, ("storage.contentType", "archive")]);
         archive.takes_upload(&target, true).unwrap();
         let said = refused(archive, false).to_string();
-        assert_eq!(said, "pvc/disk waits for an archive: give --archive");
+        assert_eq!(said, "pvc/disk expects an archive: give --archive");
         let said = refused(claim(&[upload]), true).to_string();
-        assert_eq!(said, "pvc/disk waits for a disk image: leave out --archive");
+        assert_eq!(said, "pvc/disk expects a disk image: leave out --archive");
     }
 
     #[test]

@@ -71,8 +71,8 @@ fn sizes_are_accepted_up_to_their_limits() {
 #[test]
 fn unsupported_images_are_refused_with_the_reason() {
     for (at, bytes, sentence) in [
-        (0x44, &[0, 0, 1, 0][..], "version 1.0 is not read"),
-        (0x44, &[1, 0, 0, 0], "version 0.1 is not read"),
+        (0x44, &[0, 0, 1, 0][..], "version 1.0 is not supported"),
+        (0x44, &[1, 0, 0, 0], "version 0.1 is not supported"),
         (0x4c, &[5], "image type 5"),
         (0x154, &[1], "the block map is at 0x201"),
         (0x158, &[0, 1], "the first block is at 0x100"),

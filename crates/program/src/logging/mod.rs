@@ -22,12 +22,13 @@ use crate::env::NamedStrings;
 
 /// Our crates, whose events are filtered by the verbosity. A test compares this list with the
 /// workspace.
-const OUR_CRATES: [&str; 18] = [
+const OUR_CRATES: [&str; 19] = [
     "benches",
     "cloner",
     "containerimage_server",
     "datapath",
     "diskimage",
+    "env_extractor",
     "https",
     "imagetools",
     "importer",

@@ -324,7 +324,10 @@ mod tests {
                 "both a single image",
             ),
             ("{}".to_owned(), "neither"),
-            (r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(), "no digest"),
+            (
+                r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(),
+                "is not a SHA-256",
+            ),
             (one.replace('3', "-3").replace("\"mediaType\"", "\"x\""), "neither"),
             (format!(r#"{{"config":{},"layers":[]}}"#, one.replace('3', "-3")), "cannot be read"),
             ("<html>".to_owned(), "cannot be read"),

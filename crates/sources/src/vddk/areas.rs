@@ -142,9 +142,9 @@ mod tests {
             (page("", "9", &[]), "a startOffset of \"\""),
             (page("0", "100", &[(-5, 5)]), "a start of \"-5\""),
             (page("0", "100", &[(5, -5)]), "a length of \"-5\""),
-            (page("0", "100", &[(5, 0)]), "the bytes 5 to 5"),
-            (page("0", "100", &[(90, 11)]), "the bytes 90 to 101"),
-            (page("0", "100", &[(9, i64::MAX)]), "of a disk of 100 bytes"),
+            (page("0", "100", &[(5, 0)]), "bytes 5 to 5"),
+            (page("0", "100", &[(90, 11)]), "bytes 90 to 101"),
+            (page("0", "100", &[(9, i64::MAX)]), "expected a range within bytes 0 to 100"),
             (page("0", "100", &[(10, 10), (5, 6)]), "areas that overlap"),
         ] {
             let message = ChangedAreas::default().add_page(&wrong, 0, 100).unwrap_err().to_string();
