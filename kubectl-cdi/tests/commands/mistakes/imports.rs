@@ -36,7 +36,7 @@ fn mistakes_about_sources_are_explained() {
         "import s3://bucket/key dv/x {here}" =>
             2: "the disk", "only http://, https:// and docker:// images can be inspected", "give --size";
         "import s3://bucket dv/x --size 1Gi {here}" =>
-            2: "\"s3://bucket\"", "has to name a bucket and an object", "BUCKET/KEY";
+            2: "\"s3://bucket\"", "must name a bucket and an object", "BUCKET/KEY";
         "import gs://bucket/key dv/x {here}" =>
             2: "the disk", "only http://, https:// and docker:// images can be inspected", "give --size";
         "import gs://bucket/key dv/x --endpoint http://minio --size 1Gi {here}" =>
