@@ -42,7 +42,7 @@ fn granted(document: impl Into<bytes::Bytes>) -> Reply {
 fn malicious_documents_take_bounded_memory_and_time() {
     let unusable = "the identity service 127.0.0.1 returns no usable token";
     let unread = "description of the image cannot be read";
-    let bound = "more than the 1048576 bytes";
+    let bound = "larger than the 1048576 bytes allowed";
     let endpoint = r#"{"interface":"","url":""}"#;
     let mut endpoints = vec![endpoint; 38_000].join(",");
     endpoints =
