@@ -24,10 +24,11 @@ impl ChangedRanges {
     }
 
     /// Adds ranges that have become zero, which the source does not deliver. Returns `None` unless
-    /// they are in order and lie within the disk. They must not overlap the other ranges.
+    /// they are in order, lie within the disk and do not overlap the other ranges: zeros are
+    /// applied after the data, and would erase it.
     pub fn with_zeros(self, zeros: impl IntoIterator<Item = Range<u64>>) -> Option<Self> {
         let zeros = join_ranges(self.disk_bytes, zeros)?;
-        Some(Self { zeros, ..self })
+        (!have_overlap(&self.ranges, &zeros)).then_some(Self { zeros, ..self })
     }
 
     /// Size of the whole disk in bytes.
@@ -69,6 +70,20 @@ fn join_ranges(
         }
     }
     Some(joined.into())
+}
+
+/// Returns true if a range of `one` overlaps a range of `other`. Both lists are in order.
+fn have_overlap(mut one: &[Range<u64>], mut other: &[Range<u64>]) -> bool {
+    while let ([left, one_rest @ ..], [right, other_rest @ ..]) = (one, other) {
+        if left.end <= right.start {
+            one = one_rest;
+        } else if right.end <= left.start {
+            other = other_rest;
+        } else {
+            return true;
+        }
+    }
+    false
 }
 
 /// Maps the bytes of a stream to their offsets on the disk. The stream consists of the ranges of
@@ -118,6 +133,17 @@ mod tests {
             assert_eq!(ChangedRanges::new(100, wrong.clone()), None, "{wrong:?}");
         }
         assert_eq!(ChangedRanges::new(0, []).unwrap().changed_bytes(), 0);
+    }
+
+    #[test]
+    fn zeros_that_overlap_data_are_refused() {
+        let changes = ChangedRanges::new(100, [10..20, 40..50]).unwrap();
+        let with_zeros = |zeros: &[Range<u64>]| changes.clone().with_zeros(zeros.iter().cloned());
+        let beside = [0..10, 20..40, 50..100];
+        assert_eq!(with_zeros(&beside).unwrap().zero_ranges(), beside);
+        for wrong in [[0..5, 5..11], [19..40, 50..60], [0..1, 49..50], [0..1, 30..100]] {
+            assert_eq!(with_zeros(&wrong), None, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -18,13 +18,8 @@ pub(super) const SPARSE_ENTRY_BYTES: usize = 24;
 /// Returns the name of the first entry if `head` begins with a header whose checksum matches, as a
 /// tar does. A block of zeros, with which an empty tar begins, is not a header.
 pub fn first_name(head: &[u8]) -> Option<Vec<u8>> {
-    let is_header = |block: &Block| {
-        // A disk may have anything in this field, also no number.
-        let has_checksum =
-            number::parse_field(&block[148..156]).is_some_and(|checksum| checksum > 0);
-        has_checksum && TarHeader::parse(block).is_ok()
-    };
-    head.first_chunk().filter(|block| is_header(block)).map(|block| TarHeader(block).name())
+    let header = head.first_chunk().and_then(|block| TarHeader::parse(block).ok())?;
+    Some(header.name())
 }
 
 /// A header whose checksum was verified.
@@ -42,7 +37,9 @@ impl<'b> TarHeader<'b> {
             all - field + 8 * i64::from(b' ')
         };
         let calculated = sum(i64::from);
-        if stored == calculated || stored == sum(|byte| i64::from(byte.cast_signed())) {
+        let matches = stored == calculated || stored == sum(|byte| i64::from(byte.cast_signed()));
+        // The signed characters of a disk can also add up to the -1 of a field without a number.
+        if stored > 0 && matches {
             Ok(Self(block))
         } else {
             Err(ArchiveErrorKind::HeaderChecksum { stored, calculated })
@@ -188,6 +185,18 @@ mod tests {
         assert!(TarHeader::parse(&block).is_ok());
         block[100] ^= 1;
         assert!(matches!(TarHeader::parse(&block), Err(ArchiveErrorKind::HeaderChecksum { .. })));
+    }
+
+    #[test]
+    fn a_header_without_a_positive_checksum_is_refused() {
+        // The signed sums, with spaces for the checksum, are -1 and 0.
+        for (bytes, field) in [(&b"\x80\x80\xff"[..], b"no sum \0"), (b"\x80\x80", b"0000000\0")] {
+            let mut block = [0; BLOCK_BYTES];
+            block[..bytes.len()].copy_from_slice(bytes);
+            block[148..156].copy_from_slice(field);
+            assert!(TarHeader::parse(&block).is_err(), "{}", field.escape_ascii());
+            assert_eq!(first_name(&block), None, "{}", field.escape_ascii());
+        }
     }
 
     #[test]

@@ -1,21 +1,24 @@
 //! Reads an image with a known map in the order of the disk, with range requests.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use diskimage::{CompressedClusters, Error as ImageError, GuestOrderMap, GuestRange};
+use diskimage::{CompressedClusters, Error as ImageError, Format, GuestOrderMap, GuestRange};
 
 use super::blocks::BlockOutlet;
 use crate::disk::{Inflater, Writer};
-use crate::error::{Error, FormatError};
+use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
 use crate::format::MappedImage;
 use crate::input::TransferInput;
-use crate::meter::{RateLimiter, map_source_error};
+use crate::meter::{MeterReadings, RateLimiter, map_source_error};
+use crate::min_speed::{MinSpeedCheck, SpeedLimit};
 use crate::observe::Stage;
 use crate::options::ReadOptions;
 use crate::source::Source;
 
-/// Bytes of the image that are read with one request.
+/// Most bytes of the image that are read with one request.
 const REQUEST_BYTES: u64 = 4 << 20;
 
 /// Ranges that follow each other on the disk, and are closer than this in the image, are read with
@@ -40,29 +43,42 @@ pub(super) fn pass_mapped(
     let mut reader = OrderedReader {
         source,
         image_bytes,
+        request_bytes: request_bytes(reading.speed_limit),
         read_bytes: 0,
+        format: facts.format,
         clusters: facts.clusters,
         inflater: Inflater::new(),
         cluster: Vec::new(),
         pace: reading.limit_rate.map(RateLimiter::new),
+        floor: reading.speed_limit.map(MinSpeedCheck::new),
+        readings: input.readings(),
         reading,
         blocks,
     };
-    let readings = input.readings();
+    let step = reader.request_bytes;
     let mut group: Vec<GuestRange> = Vec::new();
-    for range in map.guest_ranges().flat_map(split_range) {
+    for range in map.guest_ranges().flat_map(|range| split_range(range, step)) {
         if !reader.belongs_to(&group, &range) {
-            reader.pass_group(&map, &group, |work| readings.time_stage(Stage::Source, work))?;
+            reader.pass_group(&map, &group)?;
             group.clear();
         }
         group.push(range);
     }
-    reader.pass_group(&map, &group, |work| readings.time_stage(Stage::Source, work))
+    reader.pass_group(&map, &group)
 }
 
-/// Splits a long run of data into ranges of one request each.
-fn split_range(range: GuestRange) -> impl Iterator<Item = GuestRange> {
-    let step = if range.is_compressed { u64::MAX } else { REQUEST_BYTES };
+/// Returns the size of a large request. A [`MinSpeedCheck`] counts a slow request as one pause, so
+/// a request holds only the bytes that are due in a quarter of the limit's time.
+fn request_bytes(limit: Option<SpeedLimit>) -> u64 {
+    let due = limit.map_or(u128::MAX, |limit| {
+        u128::from(limit.bytes_per_second.get()).saturating_mul(limit.time.as_millis()) / 4000
+    });
+    u64::try_from(due).unwrap_or(u64::MAX).clamp(REQUEST_GAP_BYTES, REQUEST_BYTES)
+}
+
+/// Splits a long run of data into ranges of `request_bytes`.
+fn split_range(range: GuestRange, request_bytes: u64) -> impl Iterator<Item = GuestRange> {
+    let step = if range.is_compressed { u64::MAX } else { request_bytes };
     let count = range.stored_bytes.div_ceil(step);
     (0..count).map(move |index| {
         let skip = index * step;
@@ -75,18 +91,19 @@ fn split_range(range: GuestRange) -> impl Iterator<Item = GuestRange> {
     })
 }
 
-/// Runs the read of one request and measures its time.
-type TimedRead<'t> = &'t mut dyn FnMut() -> Result<Bytes, Error>;
-
 struct OrderedReader<'r, 'o, 's> {
     source: &'r dyn Source,
     image_bytes: u64,
+    request_bytes: u64,
     read_bytes: u64,
+    format: Format,
     clusters: Option<CompressedClusters>,
     inflater: Inflater,
     /// The last inflated cluster.
     cluster: Vec<u8>,
     pace: Option<RateLimiter>,
+    floor: Option<MinSpeedCheck>,
+    readings: Arc<MeterReadings>,
     reading: &'r ReadOptions,
     blocks: &'r mut BlockOutlet<'o, 's>,
 }
@@ -109,26 +126,32 @@ impl OrderedReader<'_, '_, '_> {
         group.len() < REQUEST_CLUSTERS
             && next.start >= last.host.0
             && next.start <= end.saturating_add(REQUEST_GAP_BYTES)
-            && next.end.max(end) - first.host.0 <= REQUEST_BYTES
+            && next.end.max(end) - first.host.0 <= self.request_bytes
     }
 
     /// Reads `group` with one request and passes it on, with the zeros before each range.
-    fn pass_group(
-        &mut self,
-        map: &GuestOrderMap,
-        group: &[GuestRange],
-        timed: impl FnOnce(TimedRead<'_>) -> Result<Bytes, Error>,
-    ) -> Result<(), Error> {
+    fn pass_group(&mut self, map: &GuestOrderMap, group: &[GuestRange]) -> Result<(), Error> {
         let Some(first) = group.first() else {
             return Ok(());
         };
         let start = first.host.0;
         let end = group.iter().map(|range| self.host_range(range).end).max().unwrap_or(start);
         self.reading.check_stop()?;
-        let source = self.source;
-        let bytes = timed(&mut || source.read_range(start..end).map_err(map_source_error))?;
+        let asked = Instant::now();
+        let read = self.readings.time_stage(Stage::Source, || self.source.read_range(start..end));
+        let bytes = read.map_err(map_source_error)?;
+        if let Some(floor) = &mut self.floor {
+            floor.record_received(end - start, asked.elapsed()).map_err(|slow| {
+                SourceError::new(
+                    SourceErrorKind::Stalled,
+                    format!("the source is too slow: {slow}"),
+                )
+            })?;
+        }
         if let Some(pace) = &mut self.pace {
+            let began = Instant::now();
             pace.wait_for_bytes(end - start, &self.reading.stop, |_| ())?;
+            self.readings.pass_over(began.elapsed());
         }
         self.read_bytes += end - start;
         self.reading.observer.source_position(self.read_bytes, None);
@@ -137,7 +160,7 @@ impl OrderedReader<'_, '_, '_> {
             let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
             let stored = bytes.slice(at(host.start)..at(host.end));
             let hole = range.guest.0.checked_sub(self.blocks.position());
-            let format = map.head_facts().format;
+            let format = self.format;
             let twice = || ImageError::TooEntangled {
                 format,
                 what: "two clusters overlap on the disk",
@@ -174,5 +197,31 @@ impl OrderedReader<'_, '_, '_> {
             },
         )?;
         Ok(self.blocks.append_data(&self.cluster)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_source_slower_than_the_limit_is_noticed() {
+        for bytes_per_second in [1000, 4096, 20_000, 1 << 20] {
+            let limit = SpeedLimit {
+                bytes_per_second: NonZeroU64::new(bytes_per_second).unwrap(),
+                time: Duration::from_secs(600),
+            };
+            let bytes = request_bytes(Some(limit));
+            for percent in [110, 300, 100_000] {
+                let time = Duration::from_millis(bytes * 10 * percent / bytes_per_second);
+                let mut floor = MinSpeedCheck::new(limit);
+                let is_noticed = (0..1000).any(|_| floor.record_received(bytes, time).is_err());
+                assert!(is_noticed, "{bytes_per_second} {percent}");
+            }
+        }
+        assert_eq!(request_bytes(None), REQUEST_BYTES);
     }
 }

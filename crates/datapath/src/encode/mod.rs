@@ -71,6 +71,15 @@ pub enum PieceEncoder {
 }
 
 impl PieceEncoder {
+    /// Returns true if data is compressed even while the network is fast.
+    fn always_compresses(&self) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Snappy(_) => true,
+            Self::Zstd(encoder) => encoder.always_compresses,
+        }
+    }
+
     /// Encodes one piece. If `squeeze` is true, the network is the bottleneck, so the piece should
     /// be compressed. Encodings that always compress ignore it.
     pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {

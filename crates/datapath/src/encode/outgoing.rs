@@ -336,7 +336,7 @@ fn run_encoder(encoding: Encoding, work: &Mutex<threads::Receiver<EncoderTask>>,
         let length = piece.volume_bytes();
         let kind = match &piece {
             VolumePiece::Zeros(_) => PieceKind::Zeros,
-            VolumePiece::Data(_) if encoding == Encoding::ZstdFile || flow.is_slow() => {
+            VolumePiece::Data(_) if encoder.always_compresses() || flow.is_slow() => {
                 PieceKind::Squeezed
             }
             VolumePiece::Data(_) => PieceKind::Stored,

@@ -29,6 +29,8 @@ pub struct Encoder {
     level: i32,
     /// Data is stored uncompressed if compression saves less than this fraction, one in so many.
     least_saving: usize,
+    /// True if data is compressed without being asked to.
+    pub(super) always_compresses: bool,
     /// The compressor, created when it is first needed. If the library cannot create it, this
     /// stays `None` and all data is stored.
     zstd: Option<Compressor<'static>>,
@@ -39,19 +41,25 @@ impl Encoder {
     /// For a network, whose ends decompress as well: a small saving would cost more time there than
     /// it gains.
     pub(super) fn for_network() -> Self {
-        Self { level: NETWORK_LEVEL, least_saving: 8, zstd: None, scratch: Vec::new() }
+        Self {
+            level: NETWORK_LEVEL,
+            least_saving: 8,
+            always_compresses: false,
+            zstd: None,
+            scratch: Vec::new(),
+        }
     }
 
     /// For a file, which is stored and sent many times.
     pub(super) fn for_file() -> Self {
-        Self { level: FILE_LEVEL, least_saving: 64, ..Self::for_network() }
+        Self { level: FILE_LEVEL, least_saving: 64, always_compresses: true, ..Self::for_network() }
     }
 
     pub(super) fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match piece {
             VolumePiece::Zeros(0) => Vec::new(),
             VolumePiece::Zeros(count) => vec![zero_frame(count)],
-            VolumePiece::Data(bytes) => self.encode_data(&bytes, squeeze),
+            VolumePiece::Data(bytes) => self.encode_data(&bytes, squeeze || self.always_compresses),
         }
     }
 
@@ -169,14 +177,15 @@ mod tests {
         fn zstd_decodes_the_stream_from_any_piece_on(
             pieces in prop::collection::vec((piece(), any::<bool>()), 1..8),
             from in any::<prop::sample::Index>(),
+            encoding in prop::sample::select(vec![Encoding::Zstd, Encoding::ZstdFile]),
         ) {
-            let mut used = Encoding::Zstd.new_encoder();
+            let mut used = encoding.new_encoder();
             let from = from.index(pieces.len());
             let (mut stream, mut expected) = (Vec::new(), Vec::new());
             for (number, (piece, squeeze)) in pieces.into_iter().enumerate() {
                 let blocks = used.encode_piece(piece.clone(), squeeze);
                 // A resumed upload encodes a piece again and must get the same bytes.
-                prop_assert_eq!(&Encoding::Zstd.new_encoder().encode_piece(piece.clone(), squeeze), &blocks);
+                prop_assert_eq!(&encoding.new_encoder().encode_piece(piece.clone(), squeeze), &blocks);
                 if number < from {
                     continue;
                 }
@@ -193,6 +202,16 @@ mod tests {
             zstd::stream::read::Decoder::new(&stream[..]).unwrap().read_to_end(&mut decoded).unwrap();
             prop_assert!(decoded == expected);
         }
+    }
+
+    #[test]
+    fn only_a_file_is_compressed_without_being_asked_to() {
+        let encode = |encoding: Encoding, squeeze| {
+            let piece = VolumePiece::Data(data(1, PIECE_BYTES, PIECE_BYTES));
+            encoding.new_encoder().encode_piece(piece, squeeze)
+        };
+        assert_eq!(encode(Encoding::ZstdFile, false), encode(Encoding::ZstdFile, true));
+        assert_ne!(encode(Encoding::Zstd, false), encode(Encoding::Zstd, true));
     }
 
     #[test]

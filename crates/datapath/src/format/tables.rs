@@ -119,6 +119,7 @@ pub(crate) fn fetch_tables(
 ) -> Result<(), Error> {
     MetadataReader::of_source(source, input, memory)?.fetch_tables(map)
 }
+
 /// Number of `tables`, which are in file order, to fetch with one request.
 fn count_mergeable(tables: &[TableRange]) -> usize {
     let Some(first) = tables.first() else { return 0 };

@@ -7,7 +7,7 @@ use super::ImageStream;
 use crate::layout::ImageLayout;
 use crate::memory::MemoryAccount;
 use crate::offsets::{Guest, Host};
-use crate::wanted_ranges::{RangeRole, WantedRange, bytes_of};
+use crate::wanted_ranges::{RangeRole, WantedQueue, WantedRange, bytes_of};
 use crate::{Error, HeadFacts};
 
 /// Guest data, and where the image stores it.
@@ -51,6 +51,9 @@ impl ImageStream {
         }
         self.layout.check_end(end)?;
         ranges.shrink_to_fit();
+        // The queue is empty, so only the sorted list needs memory from now on.
+        self.wants = WantedQueue::default();
+        self.hold_bytes(bytes_of::<WantedRange>(ranges.capacity()))?;
         ranges.sort_unstable_by_key(WantedRange::guest_offset);
         Ok(GuestOrderMap { layout: self.layout, ranges, _account: self.account })
     }
