@@ -54,7 +54,7 @@ pub async fn serve_metrics(
     let certificate = PodPaths::from_env(env).metrics_certs();
     let other: Option<SocketAddr> = env.get(ADDRESS_VARIABLE).and_then(|text| text.parse().ok());
     let addresses = other.map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
-    log_start(try_start(&addresses, registry, stop.clone(), tls_config(Some(&certificate))).await);
+    log_start(try_start(&addresses, registry, stop.clone(), Some(&certificate)).await);
 }
 
 /// Reasons why the endpoint cannot be started.
@@ -76,7 +76,7 @@ pub async fn start_endpoint(
     registry: MetricsRegistry,
     stop: CancellationToken,
 ) -> Option<SocketAddr> {
-    log_start(try_start(addresses, registry, stop, tls_config(None)).await)
+    log_start(try_start(addresses, registry, stop, None).await)
 }
 
 fn log_start(started: Result<SocketAddr, MetricsStartError>) -> Option<SocketAddr> {
@@ -123,9 +123,9 @@ async fn try_start(
     addresses: &[SocketAddr],
     registry: MetricsRegistry,
     stop: CancellationToken,
-    tls: Result<ServerConfig, TlsError>,
+    folder: Option<&Path>,
 ) -> Result<SocketAddr, MetricsStartError> {
-    let tls = tls?;
+    let tls = tls_config(folder)?;
     let (socket, address) = bind_first(addresses).await?;
     let settings = ListenerSettings {
         connections: CONNECTIONS,

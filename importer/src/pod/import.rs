@@ -83,7 +83,7 @@ impl PodImport {
         Ok(self.complete_message(opened, imported, self.success_message()))
     }
 
-    /// Writes an image to the disk. Returns the verified checksum, as the next two functions do.
+    /// Writes an image to the disk. Returns the facts that are known about it then.
     fn transfer_disk(
         &self,
         remote: &RemoteSource,

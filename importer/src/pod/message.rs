@@ -10,9 +10,11 @@ use super::image_volume::ImageVolumeError;
 /// Prefix of most messages. Failures to connect to the source have prefixes of their own.
 pub(super) const PROCESS: &str = "Unable to process data: ";
 
-/// Upstream's words for a failure to read a container image. Upstream reads it only after the
-/// transfer has begun.
+/// Upstream's words for a failure while it fills the scratch space.
 const SCRATCH: &str = "Unable to transfer source data to scratch space: ";
+
+/// Upstream's words for a failure to read a container image. The text follows [`SCRATCH`],
+/// because upstream reads it only after the transfer has begun.
 const REGISTRY: &str = "Failed to read registry image: ";
 
 /// Returns the prefix of messages about a source of this `kind` that could not be opened.

@@ -247,6 +247,10 @@ fn a_selector_that_cannot_be_read_ends_the_pod() {
             "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE is not set or empty",
         ),
         (
+            vec![(ANNOTATION_VALUE, "v")],
+            "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY is not set or empty",
+        ),
+        (
             vec![(LAYER_DIGEST, digest.as_str()), (ANNOTATION_KEY, "k"), (ANNOTATION_VALUE, "v")],
             "cannot be used together with IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY",
         ),

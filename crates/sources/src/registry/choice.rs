@@ -13,10 +13,10 @@ use super::selector::{LayerSelector, TITLE, names_of};
 use crate::error::invalid_error;
 
 /// Media type of a disk that KubeVirt exports: the raw disk in one zstd stream, without a tar.
-const KUBEVIRT_DISK: &str = "application/vnd.kubevirt.disk.raw+zstd";
+pub const KUBEVIRT_DISK: &str = "application/vnd.kubevirt.disk.raw+zstd";
 
 /// Annotation with the size of the disk in a compressed layer.
-const DISK_SIZE: &str = "io.kubevirt.disk.size";
+pub const DISK_SIZE: &str = "io.kubevirt.disk.size";
 
 /// Annotation that distinguishes disks for several hypervisors in an index (Podman's machines).
 const DISK_TYPE: &str = "disktype";

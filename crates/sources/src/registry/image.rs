@@ -50,7 +50,7 @@ impl RegistryImage {
                 ParsedManifest::Index(index) => {
                     let chosen = match selector.filter(|selector| selector.is_digest()) {
                         Some(wanted) => select_manifest(store, index, wanted)?,
-                        None => choose_image(index, architecture, &mut selector)?,
+                        None => choose_image(index, architecture, selector)?,
                     };
                     // A selector that matched the image does not apply to its layers too.
                     selector = selector.filter(|wanted| !wanted.selects_image(&chosen));
@@ -79,13 +79,12 @@ pub(super) fn parse_manifest(served: &ServedManifest) -> Result<ParsedManifest, 
 pub(super) fn choose_image(
     mut index: ImageIndex,
     architecture: Option<&str>,
-    selector: &mut Option<&LayerSelector>,
+    selector: Option<&LayerSelector>,
 ) -> Result<OciDescriptor, SourceError> {
-    if let Some(wanted) = *selector
+    if let Some(wanted) = selector
         && index.manifests.iter().any(|image| wanted.selects_image(image))
     {
         index.manifests.retain(|image| wanted.selects_image(image));
-        *selector = None;
     }
     let wanted = WantedPlatforms::new(architecture);
     let chosen = wanted.choose_image(&index).map_err(|reason| {

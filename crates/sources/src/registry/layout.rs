@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest};
-use super::store::{ImageStore, read_document};
+use super::store::{ImageStore, read_manifest_blob};
 use crate::error::invalid_error;
 use crate::network::stopped_error;
 
@@ -145,11 +145,7 @@ impl ImageStore for OciLayout {
     }
 
     fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
-        Ok(ServedManifest {
-            digest: descriptor.digest.clone(),
-            media_type: Some(descriptor.media_type.clone()),
-            bytes: read_document(self, descriptor, MAX_MANIFEST_BYTES)?,
-        })
+        read_manifest_blob(self, descriptor)
     }
 
     fn storage_location(&self) -> Option<StorageLocation> {

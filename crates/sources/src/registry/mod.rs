@@ -61,8 +61,8 @@ use self::store::ImageStore;
 use crate::error::invalid_error;
 use crate::network::Network;
 
-pub use self::choice::{ArtifactDisk, SeveralDisks};
-pub use self::selector::LayerSelector;
+pub use self::choice::{ArtifactDisk, DISK_SIZE, KUBEVIRT_DISK, SeveralDisks};
+pub use self::selector::{DISK_NAME, LayerSelector, TITLE};
 pub use self::stream::open_layout;
 
 /// User agent by which registries know CDI.

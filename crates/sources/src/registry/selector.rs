@@ -7,11 +7,11 @@ use super::digest::OciDigest;
 use super::manifest::OciDescriptor;
 
 /// Annotation with the name of a disk, which KubeVirt's export writes.
-const DISK_NAME: &str = "io.kubevirt.disk.name";
+pub const DISK_NAME: &str = "io.kubevirt.disk.name";
 
 /// Annotation with the name of a file (OCI image specification, "Pre-Defined Annotation Keys"). It
 /// may be a path, so it is only compared and displayed, and never opened.
-pub(super) const TITLE: &str = "org.opencontainers.image.title";
+pub const TITLE: &str = "org.opencontainers.image.title";
 
 /// A user's choice of a layer of an image or artifact, or of an image in an index.
 ///

@@ -5,7 +5,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::SourceBody;
 use datapath::storage::StorageLocation;
 
-use super::manifest::{OciDescriptor, ServedManifest};
+use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ServedManifest};
 use crate::verified::VerifiedBody;
 
 /// A store that holds one image or several.
@@ -62,6 +62,18 @@ pub(super) fn read_document(
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes.freeze())
+}
+
+/// Reads the manifest that an index describes with `descriptor` from its blob.
+pub(super) fn read_manifest_blob(
+    store: &dyn ImageStore,
+    descriptor: &OciDescriptor,
+) -> Result<ServedManifest, SourceError> {
+    Ok(ServedManifest {
+        digest: descriptor.digest.clone(),
+        media_type: Some(descriptor.media_type.clone()),
+        bytes: read_document(store, descriptor, MAX_MANIFEST_BYTES)?,
+    })
 }
 
 /// A body that must have exactly the length that its manifest says. No more bytes are read.

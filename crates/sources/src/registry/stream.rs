@@ -26,7 +26,7 @@ use super::manifest::{
 };
 use super::messages::without_prefix;
 use super::selector::LayerSelector;
-use super::store::{ImageStore, read_document};
+use super::store::{ImageStore, read_manifest_blob};
 use super::{RegistryOptions, RegistrySource};
 use crate::error::invalid_error;
 use crate::network::stopped_error;
@@ -169,8 +169,10 @@ impl StreamedLayout {
                     || selector.is_some_and(LayerSelector::is_digest);
                 let chosen = match index.manifests.as_slice() {
                     [only] if is_decided => only.clone(),
-                    _ => choose_image(index, options.architecture.as_deref(), selector)?,
+                    _ => choose_image(index, options.architecture.as_deref(), *selector)?,
                 };
+                // A selector that matched the image does not apply to its layers too.
+                *selector = selector.filter(|wanted| !wanted.selects_image(&chosen));
                 Ok(AwaitedFile::Manifest(chosen))
             }
             ParsedManifest::Image { artifact_type, config, layers } => {
@@ -249,11 +251,7 @@ impl ImageStore for StreamedLayout {
     }
 
     fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
-        Ok(ServedManifest {
-            digest: descriptor.digest.clone(),
-            media_type: Some(descriptor.media_type.clone()),
-            bytes: read_document(self, descriptor, MAX_MANIFEST_BYTES)?,
-        })
+        read_manifest_blob(self, descriptor)
     }
 
     /// Opens the current file, which must be `blob`.

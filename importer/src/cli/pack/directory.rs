@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::LayoutWriter;
 use super::documents::LayoutDocuments;
-use super::leftover::{BlobList, LIST_NAME, is_layout, named_blobs, remove_blob};
+use super::leftover::{BlobList, LIST_NAME, is_layout, named_blobs, remove_unused};
 use super::staged_file::{StagedFile, lock, refuse_existing, sync_directory};
 
 /// Name of the file that is being written. It becomes a blob or the index.
@@ -31,58 +31,64 @@ pub(super) struct DirectoryWriter {
     /// Names of the blobs of the layout that is replaced.
     replaced: BTreeSet<String>,
     list: BlobList,
-    /// Files and directories that this job created, outermost first. They are removed after a
-    /// failure.
-    created: Vec<PathBuf>,
+    /// Dropped before `created`, which then finds its directory empty.
     staged: Option<StagedFile>,
     position: u64,
-    /// The open directory, which holds the lock.
+    created: CreatedPaths,
+}
+
+/// Files and directories that this job created, outermost first. Dropping it removes them.
+struct CreatedPaths {
+    paths: Vec<PathBuf>,
+    /// The open directory of the layout. It is locked until the paths are removed.
     _lock: File,
 }
 
 impl DirectoryWriter {
     pub(super) fn open(directory: &Path, replace: bool) -> Result<Self, TargetError> {
         refuse_existing(&directory.join(INDEX), replace)?;
-        let mut created = Vec::new();
+        let mut paths = Vec::new();
         // The directory itself may be reached by a symbolic link.
         if !directory.is_dir() {
-            create_directory(directory, &mut created)?;
+            create_directory(directory, &mut paths)?;
         }
         let opened =
             File::open(directory).map_err(|source| TargetError::new("open", directory, source))?;
         lock(&opened, directory)?;
+        // Only now: without the lock, another job may already use the new directory.
+        let mut created = CreatedPaths { paths, _lock: opened };
         // Another job may have completed its layout before the lock was taken.
         refuse_existing(&directory.join(INDEX), replace)?;
         let content = check_content(directory, replace)?;
         let (list, listed) = BlobList::open(directory)?;
-        created.push(list.path().to_owned());
+        created.paths.push(list.path().to_owned());
         let mut writer = Self {
             directory: directory.to_owned(),
             replace,
             blobs: BTreeSet::new(),
             replaced: BTreeSet::new(),
             list,
-            created,
             staged: None,
             position: 0,
-            _lock: opened,
+            created,
         };
         let blobs = blob_directory(directory);
         for path in [directory.join(BLOBS), blobs.clone()] {
-            create_directory(&path, &mut writer.created)?;
+            create_directory(&path, &mut writer.created.paths)?;
             if content == DirectoryContent::Unfinished {
-                writer.created.push(path);
+                writer.created.paths.push(path);
             }
         }
         match content {
             DirectoryContent::Nothing => {}
             DirectoryContent::Unfinished => {
-                writer.created.extend([LAYOUT, STAGED_NAME].map(|name| directory.join(name)));
+                let names = [LAYOUT, STAGED_NAME];
+                writer.created.paths.extend(names.map(|name| directory.join(name)));
             }
             DirectoryContent::Layout => writer.replaced = named_blobs(directory),
         }
         for name in listed.difference(&writer.replaced) {
-            remove_blob(&blobs.join(name));
+            remove_unused(&blobs.join(name));
         }
         writer.list.clear_list()?;
         Ok(writer)
@@ -102,7 +108,7 @@ impl DirectoryWriter {
         let existed = fs::symlink_metadata(path).is_ok();
         staged.publish(path, true)?;
         if !existed {
-            self.created.push(path.to_owned());
+            self.created.paths.push(path.to_owned());
         }
         Ok(())
     }
@@ -122,23 +128,21 @@ impl LayoutWriter for DirectoryWriter {
     }
 
     fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), TargetError> {
-        if let Some(staged) = &self.staged {
-            staged.write_at(self.position, bytes)?;
-            self.position += bytes.len() as u64;
-        }
+        let staged = self.staged.as_ref().ok_or_else(|| no_blob_error(&self.directory))?;
+        staged.write_at(self.position, bytes)?;
+        self.position += bytes.len() as u64;
         Ok(())
     }
 
     fn end_blob(&mut self, digest: &str) -> Result<(), TargetError> {
         let name = digest.trim_start_matches("sha256:");
         let path = blob_directory(&self.directory).join(name);
-        if let Some(staged) = self.staged.take() {
-            // The blob is listed first, so that it is known after a kill.
-            if fs::symlink_metadata(&path).is_err() {
-                self.list.add_blob(name)?;
-            }
-            self.publish(staged, &path)?;
+        let staged = self.staged.take().ok_or_else(|| no_blob_error(&self.directory))?;
+        // The blob is listed first, so that it is known after a kill.
+        if fs::symlink_metadata(&path).is_err() {
+            self.list.add_blob(name)?;
         }
+        self.publish(staged, &path)?;
         self.blobs.insert(name.to_owned());
         Ok(())
     }
@@ -162,21 +166,20 @@ impl LayoutWriter for DirectoryWriter {
         }
         staged.publish(&index, self.replace)?;
         // The layout is complete now, so a later failure must not remove it.
-        let is_new = self.created.contains(&directory);
-        self.created.clear();
+        let is_new = self.created.paths.contains(&directory);
+        self.created.paths.clear();
         for name in &unused {
-            remove_blob(&blobs.join(name));
+            remove_unused(&blobs.join(name));
         }
-        remove_blob(self.list.path());
+        remove_unused(self.list.path());
         sync_directory(&directory)?;
         if is_new { sync_directory(folder_of(&directory)) } else { Ok(()) }
     }
 }
 
-impl Drop for DirectoryWriter {
+impl Drop for CreatedPaths {
     fn drop(&mut self) {
-        self.staged = None;
-        for path in self.created.iter().rev() {
+        for path in self.paths.iter().rev() {
             // A directory stays if another program has created files in it.
             if fs::remove_file(path).is_err() {
                 fs::remove_dir(path).ok();
@@ -226,6 +229,11 @@ fn check_content(directory: &Path, replace: bool) -> Result<DirectoryContent, Ta
     )
 }
 
+/// The error for bytes that belong to no blob.
+fn no_blob_error(directory: &Path) -> TargetError {
+    TargetError::new("write to", directory, io::Error::other("no blob was begun"))
+}
+
 /// Returns the directory of the blobs in the layout `directory`.
 pub(super) fn blob_directory(directory: &Path) -> PathBuf {
     directory.join(BLOBS).join("sha256")
@@ -250,4 +258,35 @@ fn create_directory(path: &Path, created: &mut Vec<PathBuf>) -> Result<(), Targe
         Err(error) => return Err(failed(error)),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_directory_does_not_stay_if_its_list_cannot_be_created() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut parent = folder.path().to_owned();
+        while parent.as_os_str().len() < 3900 {
+            parent.push("x".repeat(100));
+        }
+        fs::create_dir_all(&parent).unwrap();
+        // Linux has a limit of 4095 bytes, which the path of the list exceeds.
+        let directory = parent.join("x".repeat(4079 - parent.as_os_str().len()));
+        let error = DirectoryWriter::open(&directory, false).err().unwrap().to_string();
+        assert!(error.contains(LIST_NAME), "{error}");
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn bytes_without_a_blob_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = DirectoryWriter::open(folder.path(), false).unwrap();
+        assert!(writer.append_bytes(b"lost").is_err());
+        assert!(writer.end_blob("sha256:0").is_err());
+        writer.write_blob("sha256:1", b"kept").unwrap();
+        drop(writer);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }

@@ -2,12 +2,10 @@
 
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use serde_json::{Value, json};
+use sources::registry::{DISK_NAME, DISK_SIZE, KUBEVIRT_DISK, TITLE};
 
 use super::layer::WrittenLayer;
 use super::name::DiskName;
-
-/// Media type of a disk layer in KubeVirt's exports (`pkg/storage/oci`).
-const DISK_LAYER: &str = "application/vnd.kubevirt.disk.raw+zstd";
 
 /// Kinds of objects in a config, with the artifact's type and the config's media type.
 const MACHINES: [(&str, &str, &str); 2] = [
@@ -67,13 +65,13 @@ impl PackedDisk {
     fn to_descriptor(&self) -> Value {
         let name = self.name.to_string();
         json!({
-            "mediaType": DISK_LAYER,
+            "mediaType": KUBEVIRT_DISK,
             "digest": self.layer.digest,
             "size": self.layer.bytes,
             "annotations": {
-                "io.kubevirt.disk.name": name,
-                "io.kubevirt.disk.size": binary_quantity(self.layer.disk_bytes),
-                "org.opencontainers.image.title": format!("{name}.raw.zst"),
+                DISK_NAME: name,
+                DISK_SIZE: binary_quantity(self.layer.disk_bytes),
+                TITLE: format!("{name}.raw.zst"),
             },
         })
     }
@@ -122,7 +120,7 @@ impl ArtifactDescription {
         // Without a definition of the machine, the artifact does not claim to be one, because
         // importers of machines would accept it and fail later. The type of the only kind of layer
         // is then the type of the artifact (image-spec, "Guidelines for Artifact Usage").
-        let empty = (DISK_LAYER, EMPTY_CONFIG.0, EMPTY_CONFIG.1);
+        let empty = (KUBEVIRT_DISK, EMPTY_CONFIG.0, EMPTY_CONFIG.1);
         let (artifact_type, config_type, config) = self
             .config
             .as_ref()

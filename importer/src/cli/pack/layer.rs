@@ -82,9 +82,13 @@ pub(super) fn write_layer(
     }
     blob.write_bytes(&waiting)?;
     let BlobOutput { layout, digest, bytes, .. } = blob;
+    let Some(&disk_bytes) = disk_bytes.get() else {
+        let what = "cannot finish the layer: the disk ended, but its size is not known";
+        return Err(ImporterCommandError::Internal(what.to_owned()));
+    };
     let digest = digest.finish_digest();
     layout.end_blob(&digest).map_err(Error::from)?;
-    Ok(WrittenLayer { digest, bytes, disk_bytes: disk_bytes.get().copied().unwrap_or(0) })
+    Ok(WrittenLayer { digest, bytes, disk_bytes })
 }
 
 struct BlobOutput<'l> {

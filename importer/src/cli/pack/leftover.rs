@@ -115,12 +115,12 @@ pub(super) fn named_blobs(directory: &Path) -> BTreeSet<String> {
     named
 }
 
-/// Removes a blob that has no use any more.
-pub(super) fn remove_blob(path: &Path) {
+/// Removes a blob, or the list of blobs, that has no use any more.
+pub(super) fn remove_unused(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound
     {
-        tracing::warn!(path = %path.display(), %error, "could not remove an unused blob");
+        tracing::warn!(path = %path.display(), %error, "could not remove an unused file");
     }
 }
 

@@ -3,31 +3,22 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Maximum length of a disk name, which importers use in the name of a claim and in a label
-/// (RFC 1123).
-const MAX_NAME_BYTES: usize = 63;
+use program::names::{MAX_LABEL, is_label};
 
 /// Maximum length of an image name in a layout, the same as for a tag in a registry.
 const MAX_IMAGE_NAME_BYTES: usize = 128;
 
-/// Name of a disk in an artifact.
+/// Name of a disk in an artifact. Importers use it in the name of a claim and in a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskName(String);
 
 impl DiskName {
     pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
-        let is_inner =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let is_label = !text.is_empty()
-            && text.len() <= MAX_NAME_BYTES
-            && text.bytes().all(is_inner)
-            && !text.starts_with('-')
-            && !text.ends_with('-');
-        if is_label {
+        if is_label(text) {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
-            "a disk name consists of 1 to {MAX_NAME_BYTES} lower-case letters, digits and hyphens, without a hyphen at either end"
+            "a disk name consists of 1 to {MAX_LABEL} lower-case letters, digits and hyphens, without a hyphen at either end"
         ))
     }
 }

@@ -216,6 +216,12 @@ fn read_registry_options(reader: &mut EnvReader<'_>) -> RegistryOptions {
 fn read_layer(reader: &mut EnvReader<'_>) -> Option<LayerSelector> {
     let digest = reader.read_parsed(LAYER_DIGEST, LayerSelector::from_digest);
     let value = reader.read_text(LAYER_ANNOTATION_VALUE);
+    if value.is_some() && reader.read_text(LAYER_ANNOTATION_KEY).is_none() {
+        reader.reject_variable(
+            LAYER_ANNOTATION_VALUE,
+            format!("{LAYER_ANNOTATION_KEY} is not set or empty"),
+        );
+    }
     let annotation = reader.read_parsed(LAYER_ANNOTATION_KEY, |key| match value {
         Some(value) => LayerSelector::from_annotation(key.to_owned(), value),
         None => Err(format!("{LAYER_ANNOTATION_VALUE} is not set or empty")),

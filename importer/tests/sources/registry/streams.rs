@@ -57,6 +57,22 @@ fn each_disk_of_an_export_is_imported_in_one_pass() {
 }
 
 #[test]
+fn a_selector_of_the_only_image_does_not_apply_to_its_layers() {
+    let scene = Scene::new();
+    let content = disk::content(4, MIB);
+    let layer = ArtifactLayer::kubevirt_disk("root", &content);
+    let folder = scene.path("layout");
+    let names = write_artifacts(&folder, &[Artifact::podman_machine("qemu", "amd64", layer)]);
+    // The names are `oci-layout`, `index.json`, and then the blob of the manifest.
+    let digest = names[2].replacen("blobs/sha256/", "sha256:", 1);
+    let origin = Origin::start(Script::new(tar_layout(&folder, &names))).or_fail("an origin");
+    for selector in [digest.as_str(), "disktype=qemu", "root"] {
+        let program = import(&scene, &origin.url("/x.tar"), Some(selector));
+        scene.assert_imports(program, &content, selector);
+    }
+}
+
+#[test]
 fn folders_may_come_first_and_a_broken_connection_is_resumed() {
     let scene = Scene::new();
     // The order of the image in upstream's tests.
