@@ -274,13 +274,29 @@ impl Server {
     /// Waits until the status contains all of these texts.
     #[track_caller]
     pub fn wait_for_status(&self, wanted: &[&str]) {
+        self.wait_until_status(&format!("{wanted:?}"), |status| {
+            wanted.iter().all(|part| status.contains(part))
+        });
+    }
+
+    /// Waits until the server has received at least `bytes` bytes of the body.
+    #[track_caller]
+    pub fn wait_for_received(&self, bytes: u64) {
+        self.wait_until_status(&format!("{bytes} bytes received"), |status| {
+            let status: serde_json::Value = serde_json::from_str(status).or_fail("the status");
+            status["received_bytes"].as_u64().is_some_and(|received| received >= bytes)
+        });
+    }
+
+    #[track_caller]
+    fn wait_until_status(&self, wanted: &str, is_so: impl Fn(&str) -> bool) {
         let mut connection = self.connect();
         let last = RefCell::new(String::new());
-        let complaint = || format!("{wanted:?} in the status {}\n{}", last.borrow(), self.log());
+        let complaint = || format!("{wanted} in the status {}\n{}", last.borrow(), self.log());
         wait::until(STATE_PATIENCE, complaint, || {
             let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
             let status = status.or_fail("the status").text();
-            let is_so = wanted.iter().all(|part| status.contains(part));
+            let is_so = is_so(&status);
             last.replace(status);
             is_so
         });
