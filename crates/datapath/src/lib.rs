@@ -75,6 +75,7 @@ pub mod source;
 pub mod storage;
 #[cfg(feature = "targets")]
 pub mod transfer;
+mod unnamed_file;
 pub mod zeros;
 
 pub use error::Error;

@@ -1,5 +1,6 @@
 //! Bodies that never end, or hardly move, are refused.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
@@ -9,7 +10,7 @@ use testkit::cases::check_all;
 use testkit::fail::OrFail;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
-use testkit::tools;
+use testkit::{disk, tools};
 
 /// Longest run of a case. Most take seconds; empty gzip members are the slowest.
 const TIME: Duration = Duration::from_secs(100);
@@ -101,4 +102,18 @@ fn a_source_below_the_speed_limit_is_given_up() {
         Origin::start(Script { rate: Some(400_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
     let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
     finished.assert_success("a source that is slow but fast enough");
+
+    // `pack` reads an image with many requests. The first MiB takes less than the four seconds.
+    let (raw, qcow2) = (folder.path().join("raw"), folder.path().join("qcow2"));
+    std::fs::write(&raw, disk::content(1, 8 << 20)).or_fail("a disk");
+    let files = [raw.as_os_str(), qcow2.as_os_str()].map(OsStr::to_owned);
+    let words = ["convert", "-f", "raw", "-O", "qcow2"].map(Into::into);
+    tools::run("qemu-img", words.into_iter().chain(files));
+    let object = std::fs::read(&qcow2).or_fail("an image");
+    let origin = Origin::start(Script { rate: Some(400_000), ..Script::new(object) }).unwrap();
+    let layout = folder.path().join("layout");
+    let program = Program::new(crate::BINARY).args(["pack", &origin.url("/image")]);
+    let finished = program.arg(format!("oci:{}", layout.display())).args(limit("1M")).run();
+    finished.assert_failure(3, "the source is too slow: ");
+    assert!(origin.requests().len() > 1 && !layout.exists(), "{:?}", origin.requests());
 }

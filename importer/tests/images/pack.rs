@@ -1,5 +1,6 @@
 //! `cdi-importer pack`: what KubeVirt exports, from any image.
 
+mod interrupted;
 mod targets;
 
 use std::collections::BTreeSet;
@@ -10,23 +11,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use datapath::digest::{DigestAlgorithm, RunningDigest};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
 use testkit::process::{Finished, Program};
-use testkit::random::Random;
 use testkit::tmpfs::Tmpfs;
 use testkit::{disk, tools};
 
 const MIB: u64 = 1 << 20;
 
 const DISK_TYPE: &str = "application/vnd.kubevirt.disk.raw+zstd";
-
-/// Kills of a job that takes about this long.
-const ROUNDS: u64 = 40;
-const WINDOW: Duration = Duration::from_millis(300);
 
 fn pack() -> Program {
     Program::new(crate::BINARY).arg("pack").arg("--guest-architecture").arg("amd64")
@@ -40,6 +35,15 @@ fn succeed(program: Program, case: &str) -> Finished {
     let finished = program.run();
     finished.assert_success(case);
     finished
+}
+
+/// Imports `source`, and returns the disk.
+fn import(source: &str, options: &[&str]) -> Vec<u8> {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let disk = folder.path().join("disk.img");
+    let program = Program::new(crate::BINARY).args(["import", "--architecture", "amd64", source]);
+    succeed(program.arg(&disk).args(options.iter().copied()), source);
+    std::fs::read(disk).or_fail(source)
 }
 
 fn image(folder: &Path, compression: Compression, content: Content) -> Image {
@@ -191,6 +195,16 @@ fn a_machine_is_what_kubevirt_exports() {
             "{name:?}"
         );
     }
+
+    // Each disk is imported by its name.
+    for target in [into("oci", &path("layout")), into("oci-archive", &path("first.tar"))] {
+        assert!(
+            import(&target, &["--layer", "rootdisk"]) == std::fs::read(&image.raw).or_fail("it")
+        );
+        for name in ["data-2", "copy"] {
+            assert!(import(&target, &["--layer", name]) == bytes("data.raw"), "{target} {name}");
+        }
+    }
 }
 
 /// Without a machine the artifact does not claim to be one: who restores machines would accept it and fail later.
@@ -268,7 +282,7 @@ fn equal_disks_are_equal_layers_whatever_they_come_from() {
 }
 
 #[test]
-fn skopeo_copies_it_to_a_registry_and_to_an_archive() {
+fn it_is_imported_as_packed_and_as_skopeo_copies_it() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name);
     let image = image(folder.path(), Compression::Plain, Content::Dense);
@@ -286,7 +300,12 @@ fn skopeo_copies_it_to_a_registry_and_to_an_archive() {
         let raw = tools::run("skopeo", ["inspect", "--raw", "--tls-verify=false", &pushed]);
         let found: Value = serde_json::from_str(&raw).or_fail("a manifest");
         assert_eq!(found, manifest(&path("layout")), "{transport}");
-        copy(&into("oci-archive", &path(&format!("copy-of-{name}.tar"))));
+        let copied = into("oci-archive", &path(&format!("copy-of-{name}.tar")));
+        copy(&copied);
+        let raw = std::fs::read(&image.raw).or_fail("the disk");
+        for (source, options) in [(&target, &[][..]), (&pushed, &["--insecure"]), (&copied, &[])] {
+            assert!(import(source, options) == raw, "{source}");
+        }
     }
 }
 
@@ -378,45 +397,5 @@ fn a_full_disk_leaves_nothing() {
         let program = pack().arg(&source).arg(into(transport, &memory.join("target")));
         program.run().assert_failure(5, "no space left on device");
         assert_eq!(std::fs::read_dir(&memory).or_fail("the folder").count(), 0, "{transport}");
-    }
-}
-
-#[test]
-fn a_killed_job_leaves_nothing_that_looks_complete() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let source = folder.path().join("raw");
-    std::fs::write(&source, disk::content(1, 6 * MIB)).or_fail("a disk");
-    for round in 0..ROUNDS {
-        let transport = if round % 2 == 0 { "oci" } else { "oci-archive" };
-        let signal = if round / 2 % 2 == 0 { Signal::KILL } else { Signal::TERM };
-        let place = tempfile::tempdir().or_fail("a folder");
-        let target = place.path().join("target");
-        let bytes = std::fs::read(&source).or_fail("the disk");
-        let slowly = move |pipe: &mut dyn std::io::Write| {
-            for piece in bytes.chunks(bytes.len() / 20) {
-                pipe.write_all(piece)?;
-                std::thread::sleep(WINDOW / 20);
-            }
-            Ok(())
-        };
-        let running = pack().arg("-").arg(into(transport, &target)).stdin(slowly).start();
-        let moment =
-            Random::new(round).below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
-        std::thread::sleep(Duration::from_micros(moment));
-        running.signal(signal);
-        let code = running.wait().code();
-        let index = if transport == "oci" { target.join("index.json") } else { target.clone() };
-        let case = format!("round {round}: {transport}, {signal:?}");
-        assert_eq!(index.exists(), code == 0, "{case}: exit code {code}");
-        if code != 0 && signal == Signal::TERM {
-            assert_eq!(code, 143, "{case}");
-            assert_eq!(std::fs::read_dir(place.path()).or_fail("the folder").count(), 0, "{case}");
-        }
-        if code != 0 {
-            // The rest of the killed attempt is in nobody's way, and does not stay.
-            succeed(pack().arg(&source).arg(into(transport, &target)), &case);
-            let expected = if transport == "oci" { 5 } else { 1 };
-            assert_eq!(files_below(place.path()).len(), expected, "{case}");
-        }
     }
 }

@@ -210,6 +210,15 @@ impl Disk {
         Ok(self.written_bytes())
     }
 
+    /// Ends a disk that [`Disk::open_scratch`] created, and returns its file. Nothing is synced,
+    /// because nobody reads the file after a crash.
+    pub(crate) fn into_scratch_file(self, virtual_size: u64) -> Result<File, TargetError> {
+        let held = std::mem::take(&mut *self.held.lock());
+        self.commit_part(0, &held)?;
+        self.set_len(virtual_size)?;
+        self.file.try_clone().map_err(|source| self.target_error("open", source))
+    }
+
     fn commit_part(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
         if !self.zeroed {
             return self.write_cached(offset, bytes);

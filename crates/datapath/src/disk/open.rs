@@ -20,6 +20,7 @@ use crate::error::{Error, FormatError, TargetError, TargetRefusedError};
 use crate::facts::MAX_DISK_BYTES;
 use crate::lock::{LockState, lock_file, retry_while_held};
 use crate::marks::HELD_BYTES;
+use crate::unnamed_file::create_unnamed;
 
 impl Disk {
     /// Opens the target for a disk of `virtual_size` bytes; `None` if the size is known only at
@@ -53,6 +54,24 @@ impl Disk {
         disk.open_direct(options.cache);
         disk.check_fits(virtual_size)?;
         tracing::debug!(path = %options.path.display(), "took the target");
+        Ok(disk)
+    }
+
+    /// Creates an unnamed file in the directory `dir` for a disk that only this process reads.
+    pub(crate) fn open_scratch(dir: &Path, virtual_size: Option<u64>) -> Result<Self, Error> {
+        let options = DiskOptions {
+            path: dir.to_owned(),
+            available: u64::MAX,
+            size: None,
+            preallocate: false,
+            cache: CacheMode::Auto,
+            overwrite: false,
+            mode: None,
+        };
+        let mut disk = Self::new(&options, DiskKind::File, create_unnamed(dir)?, u64::MAX);
+        disk.open_direct(options.cache);
+        disk.check_fits(virtual_size.unwrap_or(0))?;
+        disk.size_file(virtual_size, false)?;
         Ok(disk)
     }
 

@@ -1,13 +1,12 @@
 //! Handles an image that cannot be read in the order of its disk: writes the disk to a scratch
 //! file, and reads that file.
 
-use std::fs::{self, File};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::fs::File;
 use std::path::Path;
 
 use super::blocks::BlockOutlet;
 use crate::buffer::CHUNK_BYTES;
-use crate::disk::{CacheMode, Disk, DiskOptions, with_writer};
+use crate::disk::{Disk, with_writer};
 use crate::error::{Error, SourceError, SourceErrorKind, TargetError};
 use crate::facts::ImageFacts;
 use crate::format::PreparedImage;
@@ -15,7 +14,7 @@ use crate::input::TransferInput;
 use crate::local::{LocalExtent, LocalFile};
 use crate::options::{ReadOptions, WriteOptions};
 
-/// Writes the disk of `image` to a sparse file in the scratch directory, whose name is removed.
+/// Writes the disk of `image` to a sparse, unnamed file in the scratch directory.
 pub(super) fn write_to_scratch(
     image: PreparedImage,
     input: &mut TransferInput,
@@ -30,21 +29,8 @@ pub(super) fn write_to_scratch(
         );
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     };
-    // In a container each attempt may have the same process id, so the name is random. A file that
-    // a killed attempt left is then in nobody's way.
-    let suffix = RandomState::new().build_hasher().finish();
-    let path = dir.join(format!(".cdi-disk-{suffix:016x}"));
     tracing::info!(directory = %dir.display(), "using scratch space");
-    let options = DiskOptions {
-        path: path.clone(),
-        available: u64::MAX,
-        size: None,
-        preallocate: false,
-        cache: CacheMode::Auto,
-        overwrite: false,
-        mode: None,
-    };
-    let disk = Disk::open(&options, facts.virtual_size)?;
+    let disk = Disk::open_scratch(dir, facts.virtual_size)?;
     let clusters = image.compressed_clusters();
     let copied = with_writer(
         &disk,
@@ -54,11 +40,7 @@ pub(super) fn write_to_scratch(
         &reading.stop,
         |writer| image.copy_to_disk(input, writer, reading, writing, |_| ()),
     )?;
-    disk.resize(copied.virtual_size, None)?;
-    disk.commit(copied.virtual_size, None)?;
-    let file = File::open(&path).map_err(|source| TargetError::new("open", &path, source))?;
-    fs::remove_file(&path).map_err(|source| TargetError::new("remove", &path, source))?;
-    Ok(file)
+    Ok(disk.into_scratch_file(copied.virtual_size)?)
 }
 
 /// Passes the disk in `file` to `blocks`.

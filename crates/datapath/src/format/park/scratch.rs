@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use rustix::fs::{Mode, OFlags};
 
 use crate::error::TargetError;
+use crate::unnamed_file::create_unnamed;
 
 /// Stores parked clusters one after the other.
 pub(super) struct ScratchFile {
@@ -21,22 +21,8 @@ pub(super) struct ScratchFile {
 
 impl ScratchFile {
     pub(super) fn open(dir: &Path) -> Result<Self, TargetError> {
-        let error = |source| TargetError::new("create scratch file in", dir, source);
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let owner = Mode::RUSR | Mode::WUSR;
-        // An unnamed file disappears with the process, even if the process is killed.
-        let file = match rustix::fs::open(dir, flags | OFlags::TMPFILE, owner) {
-            Ok(file) => file,
-            // NFS has no O_TMPFILE: create a named file there and remove its name at once.
-            Err(_) => {
-                let path = dir.join(format!(".cdi-parked-{}", std::process::id()));
-                let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, owner)
-                    .map_err(|errno| error(errno.into()))?;
-                std::fs::remove_file(&path).map_err(error)?;
-                file
-            }
-        };
-        Ok(Self { dir: dir.to_owned(), file: file.into(), end: 0, clusters: HashMap::new() })
+        let file = create_unnamed(dir)?;
+        Ok(Self { dir: dir.to_owned(), file, end: 0, clusters: HashMap::new() })
     }
 
     pub(super) fn write_cluster(&mut self, host: u64, bytes: &[u8]) -> Result<(), TargetError> {
