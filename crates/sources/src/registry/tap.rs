@@ -47,11 +47,15 @@ impl RecordedBlob {
 }
 
 impl ChunkStream for BlobTap {
-    /// Returns the end early if too many bytes were recorded. A decoder then reports truncation.
+    /// Fails if too many bytes were recorded. An early end would look like a damaged layer, which is
+    /// taken for a disk because its content is decoded again.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let mut state = self.0.lock();
         if state.recorded_bytes >= MAX_RECORDED_BYTES && state.is_recording {
-            return Ok(None);
+            let message = format!(
+                "the first {MAX_RECORDED_BYTES} bytes of the layer decode to too little to see what it is; compress it in one piece"
+            );
+            return Err(pull_error(invalid_error(message)).into());
         }
         let chunk = state.body.next_chunk().map_err(pull_error)?;
         if let Some(bytes) = chunk.as_ref().filter(|_| state.is_recording) {
@@ -118,7 +122,9 @@ mod tests {
     #[test]
     fn a_decoder_gets_only_so_much_until_the_blob_is_forgotten() {
         let (mut tap, _blob) = tap_blob(Box::new(CountedBody(50)));
-        assert_eq!(read_all(|| tap.next_chunk().unwrap()).len(), MAX_RECORDED_BYTES >> 16);
+        assert_eq!(read_all(|| tap.next_chunk().ok().flatten()).len(), MAX_RECORDED_BYTES >> 16);
+        let error = tap.next_chunk().unwrap_err().to_string();
+        assert!(error.contains("the first 2097152 bytes of the layer"), "{error}");
         let (mut tap, blob) = tap_blob(Box::new(CountedBody(50)));
         tap.next_chunk().unwrap();
         blob.forget();

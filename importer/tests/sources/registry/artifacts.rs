@@ -14,7 +14,7 @@ use testkit::oci::{
 use testkit::process::Program;
 use testkit::{disk, syscalls, tools};
 
-use super::scene::{MIB, SOURCE_FAILED, Scene, USAGE, archive, behind};
+use super::scene::{IMAGE_REFUSED, MIB, SOURCE_FAILED, Scene, USAGE, archive, behind};
 
 const ALL: &[&str] = &["--multi-arch=all", "--preserve-digests"];
 
@@ -391,4 +391,33 @@ fn indexes_inside_each_other_end() {
     let blob = scene.path("layout/blobs").join(digest.replace(':', "/"));
     std::fs::write(blob, &text).or_fail("the index");
     scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "the source announced sha256:");
+}
+
+#[test]
+fn a_compressed_layer_that_cannot_be_decoded_never_becomes_a_disk() {
+    let scene = Scene::new();
+    let tar = tar(&[("disk/disk.img", &disk::content(3, MIB))]);
+    for name in tools::COMPRESSORS {
+        let whole = tools::filter(name, ["-c"], &tar);
+        for place in [64, whole.len() / 2] {
+            let mut file = whole.clone();
+            file[place..place + 64].fill(0xFF);
+            let layer = ArtifactLayer::oras_file(name, &file);
+            let case = format!("{name}{place}");
+            let reference = layout(&scene, &case, &[Artifact::of_files(vec![layer])]);
+            let finished = scene.import(&reference).run();
+            // Damage in the part from which the kind of the layer is detected is the image's.
+            assert!([SOURCE_FAILED, IMAGE_REFUSED].contains(&finished.code()), "{finished:?}");
+            assert!(finished.stderr.contains(&format!("the {name} stream is ")), "{finished:?}");
+            assert!(!scene.disk().exists(), "{case}");
+        }
+    }
+    // Only after 3 MiB is it known that the layer is a tar.
+    let zstd = |bytes: &[u8]| tools::filter("zstd", ["-c"], bytes);
+    let void = vec![0; 3 << 20];
+    let skipped = [b"\x50\x2A\x4D\x18\0\0\x30\0", &void[..]].concat();
+    let layer = ArtifactLayer::oras_file("late", &[zstd(b""), skipped, zstd(&tar)].concat());
+    let reference = layout(&scene, "late", &[Artifact::of_files(vec![layer])]);
+    let text = "the first 2097152 bytes of the layer decode to too little";
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, text);
 }

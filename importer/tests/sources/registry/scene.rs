@@ -12,6 +12,9 @@ use testkit::process::{Finished, Program};
 /// Exit code of a source that failed.
 pub(crate) const SOURCE_FAILED: i32 = 3;
 
+/// Exit code of an image that is corrupt or refused.
+pub(crate) const IMAGE_REFUSED: i32 = 4;
+
 /// Exit code of a usage error.
 pub(crate) const USAGE: i32 = 2;
 
