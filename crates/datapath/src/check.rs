@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use diskimage::{
-    CompressedClusters, Error as ImageError, Findings, Format, Guest, GuestSink, Host, ImageChecker,
+    CompressedClusters, Error as ImageError, Findings, Format, Guest, GuestSink, ImageChecker,
 };
 
 use crate::archive;
@@ -115,24 +115,8 @@ impl GuestSink for InflatingSink {
         };
         let on_disk = self.virtual_size.saturating_sub(guest.0).min(clusters.size);
         let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
-        self.inflater.inflate(clusters.compression, &bytes, &mut self.cluster, needed).map_err(
-            |reason| ImageError::CompressedCluster { guest, cluster_size: clusters.size, reason },
-        )?;
+        self.inflater.inflate_cluster(clusters, guest, &bytes, &mut self.cluster, needed)?;
         self.count += 1;
-        Ok(())
-    }
-
-    // This is never called: with ranges, the map is complete before the first cluster is read.
-    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {
-        let what = "a cluster";
-        Err(ImageError::RefcountContradiction { what, offset }.into())
-    }
-
-    fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {
         Ok(())
     }
 }

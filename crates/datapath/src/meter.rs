@@ -175,12 +175,7 @@ impl ChunkStream for Meter {
         };
         if let Some(floor) = &mut self.floor {
             let came = floor.record_received(chunk.len() as u64, asked.elapsed());
-            came.map_err(|slow| {
-                SourceError::new(
-                    SourceErrorKind::Stalled,
-                    format!("the source is too slow: {slow}"),
-                )
-            })?;
+            came.map_err(SourceError::from)?;
         }
         // Hash before pacing, so that the hashing thread works while this one sleeps.
         if self.digesting

@@ -4,6 +4,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use crate::error::{SourceError, SourceErrorKind};
+
 /// The minimum speed, in the terms of curl: `--speed-limit` bytes per second, over `--speed-time`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpeedLimit {
@@ -38,6 +40,12 @@ pub struct TooSlowError {
     pub time: Duration,
     /// Bytes per second that should have arrived.
     pub bytes_per_second: NonZeroU64,
+}
+
+impl From<TooSlowError> for SourceError {
+    fn from(error: TooSlowError) -> Self {
+        Self::new(SourceErrorKind::Stalled, format!("the source is too slow: {error}"))
+    }
 }
 
 /// Measures the speed of one sender. Only time spent waiting for the sender counts, so that a slow

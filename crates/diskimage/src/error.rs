@@ -161,6 +161,14 @@ pub enum Error {
         /// Offset where it was.
         offset: Host,
     },
+    /// The sink does not store parts of the image, so it supports only images whose map is complete.
+    #[error(
+        "the part of the image at offset {offset:#x} cannot be kept until a table refers to it"
+    )]
+    CannotPark {
+        /// Offset of the part.
+        offset: Host,
+    },
     /// One-pass reading only: the image refers back to data that has already passed, and nothing
     /// before that data announced the later reference.
     #[error(

@@ -4,7 +4,7 @@
 //! once. A deflate or zstd cluster is complete when the output is full, whether or not the stream
 //! ends there; QEMU does the same. A zlib stream must be complete, because of its checksum.
 
-use diskimage::ClusterCompression;
+use diskimage::{ClusterCompression, CompressedClusters, Error as ImageError, Guest};
 use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
@@ -19,10 +19,25 @@ impl Inflater {
         Self { deflate: libdeflater::Decompressor::new(), zstd: DCtx::create() }
     }
 
+    /// Inflates the cluster at `guest` from `stored` to `output`, which has the size of a cluster.
+    /// Only the first `needed` bytes lie on the disk.
+    pub(crate) fn inflate_cluster(
+        &mut self,
+        clusters: CompressedClusters,
+        guest: Guest,
+        stored: &[u8],
+        output: &mut [u8],
+        needed: usize,
+    ) -> Result<(), ImageError> {
+        let cluster_size = clusters.size;
+        self.inflate(clusters.compression, stored, output, needed)
+            .map_err(|reason| ImageError::CompressedCluster { guest, cluster_size, reason })
+    }
+
     /// Fills `output` from `input`. Bytes after the end of the compressed data are padding. A zlib
     /// stream may produce as few as `needed` bytes: the last grain of a disk may be stored without
     /// the part beyond the end of the disk.
-    pub(crate) fn inflate(
+    fn inflate(
         &mut self,
         codec: ClusterCompression,
         input: &[u8],

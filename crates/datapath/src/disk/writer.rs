@@ -22,7 +22,7 @@ use super::inflate::Inflater;
 use super::slices::sub_slices;
 use super::zeroing::ZeroingFrontier;
 use crate::buffer::{AlignedBuffer, PAGE};
-use crate::error::{Error, FormatError, TargetError, ThreadStartError};
+use crate::error::{Error, TargetError, ThreadStartError};
 use crate::marks::HELD_BYTES;
 use crate::queue::WorkQueue;
 use crate::zeros::{data_runs, is_known_zero};
@@ -321,21 +321,13 @@ impl WriteWorker<'_> {
             && (used == skew || used - skew + size <= INFLATED_BYTES)
         {
             let on_disk = self.shared.clip_end(end, clusters.size).saturating_sub(end);
-            self.inflater
-                .inflate(
-                    clusters.compression,
-                    bytes,
-                    &mut buffer.bytes_mut()[used..used + size],
-                    usize::try_from(on_disk).unwrap_or(size),
-                )
-                .map_err(|reason| {
-                    let cluster_size = clusters.size;
-                    FormatError::from(ImageError::CompressedCluster {
-                        guest: Guest(*offset),
-                        cluster_size,
-                        reason,
-                    })
-                })?;
+            self.inflater.inflate_cluster(
+                clusters,
+                Guest(*offset),
+                bytes,
+                &mut buffer.bytes_mut()[used..used + size],
+                usize::try_from(on_disk).unwrap_or(size),
+            )?;
             used += size;
             end += clusters.size;
             rest = next;

@@ -9,7 +9,7 @@ use diskimage::{CompressedClusters, Error as ImageError, Format, GuestOrderMap, 
 
 use super::blocks::BlockOutlet;
 use crate::disk::{Inflater, Writer};
-use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
+use crate::error::{Error, SourceError};
 use crate::format::MappedImage;
 use crate::input::TransferInput;
 use crate::meter::{MeterReadings, RateLimiter, map_source_error};
@@ -141,12 +141,7 @@ impl OrderedReader<'_, '_, '_> {
         let read = self.readings.time_stage(Stage::Source, || self.source.read_range(start..end));
         let bytes = read.map_err(map_source_error)?;
         if let Some(floor) = &mut self.floor {
-            floor.record_received(end - start, asked.elapsed()).map_err(|slow| {
-                SourceError::new(
-                    SourceErrorKind::Stalled,
-                    format!("the source is too slow: {slow}"),
-                )
-            })?;
+            floor.record_received(end - start, asked.elapsed()).map_err(SourceError::from)?;
         }
         if let Some(pace) = &mut self.pace {
             let began = Instant::now();
@@ -190,12 +185,8 @@ impl OrderedReader<'_, '_, '_> {
         let needed = self.blocks.limit.saturating_sub(range.guest.0);
         let needed = usize::try_from(needed).unwrap_or(usize::MAX).min(size);
         let payload = map.compressed_payload(range.guest, stored)?;
-        self.inflater.inflate(clusters.compression, &payload, &mut self.cluster, needed).map_err(
-            |reason| {
-                let (guest, cluster_size) = (range.guest, clusters.size);
-                FormatError::from(ImageError::CompressedCluster { guest, cluster_size, reason })
-            },
-        )?;
+        let Self { inflater, cluster, .. } = self;
+        inflater.inflate_cluster(clusters, range.guest, &payload, cluster, needed)?;
         Ok(self.blocks.append_data(&self.cluster)?)
     }
 }

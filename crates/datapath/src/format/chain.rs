@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use diskimage::{
-    ClippedClusters, CompressedClusters, Error as ImageError, Format, Guest, GuestSink, HeadFacts,
-    Host, ImageStream,
+    ClippedClusters, CompressedClusters, Format, Guest, GuestSink, HeadFacts, Host, ImageStream,
 };
 
 use crate::chunks::ChunkStream;
@@ -112,32 +111,17 @@ impl GuestSink for ChainSink<'_, '_, '_> {
         };
         // Rare: only where newer images have smaller clusters, or at the end of a disk that has
         // grown. So it is not worth a second kind of work for the writing threads.
-        let Some(CompressedClusters { compression, size }) = self.writer.clusters else {
+        let Some(clusters) = self.writer.clusters else {
             return Err(Writer::compression_error(guest));
         };
-        let length = usize::try_from(size).unwrap_or(0);
+        let length = usize::try_from(clusters.size).unwrap_or(0);
         let mut inflated = vec![0; length];
-        self.inflater.inflate(compression, &bytes, &mut inflated, length).map_err(|reason| {
-            ImageError::CompressedCluster { guest, cluster_size: size, reason }
-        })?;
+        self.inflater.inflate_cluster(clusters, guest, &bytes, &mut inflated, length)?;
         let inflated = Bytes::from(inflated);
         for part in parts {
             let at = |offset: Guest| usize::try_from(offset - guest).unwrap_or(length).min(length);
             self.writer.add_data(part.start.0, inflated.slice(at(part.start)..at(part.end)))?;
         }
-        Ok(())
-    }
-
-    fn park_unit(&mut self, offset: Host, _pieces: &[Bytes]) -> Result<(), Error> {
-        let what = "a cluster has no known position, although the map is complete".to_owned();
-        Err(ImageError::Corrupt { format: Format::Qcow2, what, offset }.into())
-    }
-
-    fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {
-        Err(ImageError::RefcountContradiction { what: "a cluster", offset }.into())
-    }
-
-    fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -151,18 +151,6 @@ impl GuestSink for KnownMapSink<'_, '_> {
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         self.writer.add_compressed(guest.0, bytes)
     }
-
-    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {
-        Err(diskimage::Error::RefcountContradiction { what: "a cluster", offset }.into())
-    }
-
-    fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 /// The sink for an image whose map is still being read.

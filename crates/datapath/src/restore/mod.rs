@@ -99,6 +99,7 @@ fn read_maps(
                 MapBuilder::new(image, part.end - part.start, memory.empty_grant())
                     .map_err(Error::from)
                     .and_then(|mut tables| {
+                        // The head is read again: kept heads of a hundred files would take 100 MiB.
                         MetadataReader::of_part(chain, part, input, memory)?
                             .fetch_tables(&mut tables)?;
                         Ok(map.add_older(tables, start)?)

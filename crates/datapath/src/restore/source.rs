@@ -121,13 +121,23 @@ struct ChainBody {
     body: Option<Box<dyn SourceBody>>,
 }
 
+impl ChainBody {
+    /// Returns the body of the current file and the offset of the file; `None` after the last file.
+    fn current_body(&mut self) -> Result<Option<(&mut dyn SourceBody, u64)>, SourceError> {
+        let Some(placed) = self.files.get(self.index) else {
+            return Ok(None);
+        };
+        let body = match &mut self.body {
+            Some(body) => body,
+            none => none.insert(placed.file.source.open_body()?),
+        };
+        Ok(Some((&mut **body, placed.range.start)))
+    }
+}
+
 impl SourceBody for ChainBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        while let Some(placed) = self.files.get(self.index) {
-            let body = match &mut self.body {
-                Some(body) => body,
-                none => none.insert(placed.file.source.open_body()?),
-            };
+        while let Some((body, _)) = self.current_body()? {
             if let Some(chunk) = body.next_chunk()? {
                 return Ok(Some(chunk));
             }
@@ -141,13 +151,9 @@ impl SourceBody for ChainBody {
         if index > self.index {
             (self.index, self.body) = (index, None);
         }
-        let Some(placed) = self.files.get(self.index) else {
-            return Ok(());
-        };
-        let body = match &mut self.body {
-            Some(body) => body,
-            none => none.insert(placed.file.source.open_body()?),
-        };
-        body.skip_to(offset.saturating_sub(placed.range.start))
+        match self.current_body()? {
+            Some((body, start)) => body.skip_to(offset.saturating_sub(start)),
+            None => Ok(()),
+        }
     }
 }

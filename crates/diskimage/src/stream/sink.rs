@@ -18,13 +18,20 @@ pub trait GuestSink {
     /// beyond the virtual size is dropped.
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Self::Error>;
 
-    /// Stores the parking unit of the image that begins at `host` (one pass only). The last unit
-    /// of an image may be short.
-    fn park_unit(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Self::Error>;
+    /// Stores the parking unit of the image that begins at `host`. The last unit of an image may be
+    /// short. Only called if the map is read in the same pass as the data, so sinks for images whose
+    /// map is complete keep the default implementation, which fails.
+    fn park_unit(&mut self, host: Host, _pieces: &[Bytes]) -> Result<(), Self::Error> {
+        Err(Error::CannotPark { offset: host }.into())
+    }
 
     /// Returns the bytes of a parked unit.
-    fn read_parked(&mut self, host: Host) -> Result<Bytes, Self::Error>;
+    fn read_parked(&mut self, host: Host) -> Result<Bytes, Self::Error> {
+        Err(Error::CannotPark { offset: host }.into())
+    }
 
     /// Discards a parked unit that is not needed any more.
-    fn drop_parked(&mut self, host: Host) -> Result<(), Self::Error>;
+    fn drop_parked(&mut self, host: Host) -> Result<(), Self::Error> {
+        Err(Error::CannotPark { offset: host }.into())
+    }
 }

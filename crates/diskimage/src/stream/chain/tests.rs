@@ -151,18 +151,6 @@ impl GuestSink for ChainSink<'_> {
         }
         Ok(())
     }
-
-    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
-        unreachable!("the map is complete")
-    }
-
-    fn read_parked(&mut self, _host: Host) -> Result<Bytes, Error> {
-        unreachable!("nothing is parked")
-    }
-
-    fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {
-        unreachable!("nothing is parked")
-    }
 }
 
 /// Restores the chain `raw` (if any) and `images`, oldest first, in pushes of at most `chunk`
