@@ -56,6 +56,7 @@ pub mod exit;
 pub mod flags;
 #[cfg(feature = "commands")]
 pub mod job;
+pub mod limited;
 pub mod logging;
 pub mod memory;
 pub mod metrics;

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use crate::fail::OrFail;
 use crate::tools;
 
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
 /// The compression of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -83,18 +86,22 @@ pub fn write_layout(folder: &Path, images: &[Image]) {
     let mut manifests: Vec<Value> = images.iter().map(|image| put_image(&put, image)).collect();
     let mut top = match manifests.len() {
         1 => manifests.remove(0),
-        _ => {
-            let media_type = "application/vnd.oci.image.index.v1+json";
-            let index =
-                json!({ "schemaVersion": 2, "mediaType": media_type, "manifests": manifests });
-            put(index.to_string().as_bytes(), media_type)
-        }
+        _ => put(index_of(&manifests).to_string().as_bytes(), INDEX),
     };
     top["annotations"] = json!({ "org.opencontainers.image.ref.name": "test" });
-    let index = json!({ "schemaVersion": 2, "manifests": [top] });
-    std::fs::write(folder.join("index.json"), index.to_string()).or_fail("index.json");
-    let layout = json!({ "imageLayoutVersion": "1.0.0" });
-    std::fs::write(folder.join("oci-layout"), layout.to_string()).or_fail("oci-layout");
+    write_index(folder, &[top]);
+}
+
+fn index_of(manifests: &[Value]) -> Value {
+    json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests })
+}
+
+/// Writes the files of a layout that are not blobs.
+fn write_index(folder: &Path, manifests: &[Value]) {
+    std::fs::write(folder.join("index.json"), index_of(manifests).to_string())
+        .or_fail("index.json");
+    std::fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)
+        .or_fail("oci-layout");
 }
 
 /// The media type of a disk that KubeVirt exports.
@@ -208,36 +215,26 @@ pub fn write_artifacts(folder: &Path, artifacts: &[Artifact]) -> Vec<String> {
         let (media_type, content) = &artifact.config;
         let mut manifest = json!({
             "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "mediaType": MANIFEST,
             "config": put(content.as_bytes(), media_type),
             "layers": layers,
         });
         artifact.artifact_type.iter().for_each(|kind| manifest["artifactType"] = json!(kind));
-        let described =
-            put(manifest.to_string().as_bytes(), "application/vnd.oci.image.manifest.v1+json");
+        let described = put(manifest.to_string().as_bytes(), MANIFEST);
         names.extend([&described, &manifest["config"]].into_iter().chain(&layers).map(&file_of));
         let mut descriptor = artifact.descriptor.clone();
         merge(&mut descriptor, described);
         manifests.push(descriptor);
     }
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": manifests,
-    });
-    std::fs::write(folder.join("index.json"), index.to_string()).or_fail("index.json");
-    std::fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)
-        .or_fail("oci-layout");
+    write_index(folder, &manifests);
     names
 }
 
 /// Makes the `index.json` of a layout the only image in another one, as `skopeo copy` needs it to push an index.
 pub fn wrap_index(folder: &Path) {
     let index = std::fs::read(folder.join("index.json")).or_fail("index.json");
-    let media_type = "application/vnd.oci.image.index.v1+json";
-    let descriptor = put_blob(&folder.join("blobs/sha256"), &index, media_type);
-    let index = json!({ "schemaVersion": 2, "manifests": [descriptor] });
-    std::fs::write(folder.join("index.json"), index.to_string()).or_fail("index.json");
+    let descriptor = put_blob(&folder.join("blobs/sha256"), &index, INDEX);
+    write_index(folder, &[descriptor]);
 }
 
 /// A tar of the files `names` of the layout in `folder`, as KubeVirt sends it: ustar, no directories.
@@ -290,14 +287,13 @@ fn put_image(put: &impl Fn(&[u8], &str) -> Value, image: &Image) -> Value {
         "config": { "Env": image.env, "Labels": labels },
         "rootfs": { "type": "layers", "diff_ids": diff_ids },
     });
-    let media_type = "application/vnd.oci.image.manifest.v1+json";
     let manifest = json!({
         "schemaVersion": 2,
-        "mediaType": media_type,
+        "mediaType": MANIFEST,
         "config": put(config.to_string().as_bytes(), "application/vnd.oci.image.config.v1+json"),
         "layers": layers,
     });
-    let mut descriptor = put(manifest.to_string().as_bytes(), media_type);
+    let mut descriptor = put(manifest.to_string().as_bytes(), MANIFEST);
     descriptor["platform"] = json!({ "architecture": image.architecture, "os": "linux" });
     descriptor
 }

@@ -1,12 +1,12 @@
 //! Runs `cdi-importer restore`, which writes the disk of a chain of backups.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use datapath::digest::Checksum;
 use datapath::error::errno_text;
 use datapath::restore::{self, ChainFile, ChainSource, DatedFolder};
+use program::limited::read_limited;
 use sources::file::FileSource;
 
 use super::args::{RestoreArgs, RouteOption};
@@ -99,21 +99,14 @@ fn read_manifest(
     backups: &[PathBuf],
 ) -> Result<Vec<(Checksum, String)>, ImporterCommandError> {
     let list_name = list.display();
-    let mut text = String::new();
-    let read = File::open(list)
-        .and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text));
-    read.map_err(|error| {
+    let read = File::open(list).and_then(|file| read_limited(file, MAX_MANIFEST_BYTES));
+    let bytes = read.map_err(|error| {
         ImporterCommandError::Usage(format!(
             "cannot read {list_name}: {}; check --manifest",
             errno_text(&error)
         ))
     })?;
-    if text.len() as u64 > MAX_MANIFEST_BYTES {
-        return Err(ImporterCommandError::Usage(format!(
-            "{list_name} has more than {MAX_MANIFEST_BYTES} bytes; --manifest expects the output of sha256sum"
-        )));
-    }
-    let listed = parse_manifest(&text).map_err(|line| {
+    let listed = parse_manifest(&String::from_utf8_lossy(&bytes)).map_err(|line| {
         ImporterCommandError::Usage(format!(
             "{list_name}: line {line} is not 'SHA256  NAME'; --manifest expects the output of sha256sum"
         ))

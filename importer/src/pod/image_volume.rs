@@ -5,11 +5,12 @@
 //! lead into the importer's own filesystem, and only a regular file counts as its disk.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use program::env::EnvReader;
+use program::limited::read_limited;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
@@ -174,11 +175,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_ENV_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_ENV_BYTES {
-        return Err(io::Error::other(format!("it has more than {MAX_ENV_BYTES} bytes")));
-    }
+    let bytes = read_limited(file, MAX_ENV_BYTES)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

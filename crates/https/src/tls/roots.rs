@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use program::limited::read_limited;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -69,7 +70,7 @@ impl TrustedRoots {
     pub fn add_dir(&mut self, folder: &Path) -> Result<(), TlsError> {
         for path in list_files(folder)? {
             tracing::info!("Attempting to get certs from {}", path.display());
-            let pem = read_limited(&path)
+            let pem = read_file(&path)
                 .map_err(|source| TlsError::ReadCert { path: path.clone(), source })?;
             if self.add_pem(&pem) == 0 {
                 tracing::warn!("No certs in {}", path.display());
@@ -82,7 +83,7 @@ impl TrustedRoots {
     /// ignored.
     pub fn add_optional_dir(&mut self, folder: &Path) {
         for path in list_files(folder).unwrap_or_default() {
-            if let Ok(pem) = read_limited(&path) {
+            if let Ok(pem) = read_file(&path) {
                 self.add_pem(&pem);
             }
         }
@@ -121,13 +122,8 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name: &OsStr| name.as_bytes().starts_with(b"."))
 }
 
-fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length <= MAX_FILE_BYTES) {
-        return Ok(bytes);
-    }
-    Err(io::Error::other(format!("the file has more than {MAX_FILE_BYTES} bytes")))
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    read_limited(File::open(path)?, MAX_FILE_BYTES)
 }
 
 #[cfg(test)]

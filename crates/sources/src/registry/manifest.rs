@@ -26,7 +26,10 @@ const MAX_LAYERS: usize = 1024;
 pub(super) const MAX_CONFIG_BYTES: usize = 8 << 20;
 
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// Media type of an index (OCI image specification 1.1).
+pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// Media type of a manifest (OCI image specification 1.1).
+pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
@@ -36,12 +39,12 @@ const EMPTY_DOCUMENT: &str = "{}";
 
 /// Annotation with the name of an image in a layout (OCI image layout specification, "index.json
 /// file").
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
+pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// Accepted media types, in CDI's order. Schema 1 is among them so that it can be rejected with an
 /// explanation.
 pub(super) const ACCEPTED: [&str; 6] = [
-    "application/vnd.oci.image.manifest.v1+json",
+    OCI_MANIFEST,
     "application/vnd.docker.distribution.manifest.v2+json",
     "application/vnd.docker.distribution.manifest.v1+prettyjws",
     "application/vnd.docker.distribution.manifest.v1+json",

@@ -62,6 +62,7 @@ use crate::error::invalid_error;
 use crate::network::Network;
 
 pub use self::choice::{ArtifactDisk, DISK_SIZE, KUBEVIRT_DISK, SeveralDisks};
+pub use self::manifest::{OCI_INDEX, OCI_MANIFEST, REF_NAME};
 pub use self::selector::{DISK_NAME, LayerSelector, TITLE};
 pub use self::stream::open_layout;
 

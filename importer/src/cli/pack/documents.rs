@@ -2,7 +2,9 @@
 
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use serde_json::{Value, json};
-use sources::registry::{DISK_NAME, DISK_SIZE, KUBEVIRT_DISK, TITLE};
+use sources::registry::{
+    DISK_NAME, DISK_SIZE, KUBEVIRT_DISK, OCI_INDEX, OCI_MANIFEST, REF_NAME, TITLE,
+};
 
 use super::layer::WrittenLayer;
 use super::name::DiskName;
@@ -129,7 +131,7 @@ impl ArtifactDescription {
         let to_manifest = |layers: Vec<Value>| {
             let manifest = json!({
                 "schemaVersion": 2,
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "mediaType": OCI_MANIFEST,
                 "artifactType": artifact_type,
                 "config": config.to_descriptor(config_type),
                 "layers": layers,
@@ -142,14 +144,14 @@ impl ArtifactDescription {
         manifest.resize(manifest.len().max(to_manifest(longest).len()), b' ');
         let manifest = DocumentBlob::new(manifest);
 
-        let mut descriptor = manifest.to_descriptor("application/vnd.oci.image.manifest.v1+json");
+        let mut descriptor = manifest.to_descriptor(OCI_MANIFEST);
         descriptor["platform"] = json!({ "architecture": self.architecture, "os": "linux" });
         if let Some(name) = &self.image_name {
-            descriptor["annotations"] = json!({ "org.opencontainers.image.ref.name": name });
+            descriptor["annotations"] = json!({ REF_NAME: name });
         }
         let index = json!({
             "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "mediaType": OCI_INDEX,
             "artifactType": artifact_type,
             "manifests": [descriptor],
         });

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::io::{ErrorKind, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use datapath::error::TargetError;
+use program::limited::read_limited;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -38,7 +39,7 @@ impl BlobList {
             }
             opened => opened,
         };
-        let read = opened.and_then(|file| Ok((read_small(&file)?, file)));
+        let read = opened.and_then(|file| Ok((read_limited(&file, MAX_DOCUMENT_BYTES)?, file)));
         let (bytes, file) = read.map_err(|source| TargetError::new("open", &path, source))?;
         // A kill may have cut the last line, but its blob did not exist yet then.
         let listed = String::from_utf8_lossy(&bytes)
@@ -130,15 +131,6 @@ fn is_blob_name(name: &str) -> bool {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
-    let bytes = open_regular(path).and_then(|file| read_small(&file)).ok()?;
+    let bytes = open_regular(path).and_then(|file| read_limited(file, MAX_DOCUMENT_BYTES)).ok()?;
     serde_json::from_slice(&bytes).ok()
-}
-
-fn read_small(file: &File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(io::Error::other(format!("it has more than {MAX_DOCUMENT_BYTES} bytes")));
-    }
-    Ok(bytes)
 }

@@ -15,13 +15,13 @@ mod name;
 mod staged_file;
 
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
 use datapath::error::TargetError;
 use datapath::options::WriteOptions;
 use datapath::storage::StorageLocation;
+use program::limited::read_limited;
 use program::progress::BinaryBytes;
 use sources::registry::own_architecture;
 
@@ -159,15 +159,8 @@ fn read_config(path: &Path) -> Result<MachineConfig, ImporterCommandError> {
     let failed = |why: String| {
         ImporterCommandError::Usage(format!("cannot use --config {}: {why}", path.display()))
     };
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(|error| failed(datapath::error::errno_text(&error)))?;
-    let read = file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|error| failed(datapath::error::errno_text(&error)))?;
-    if bytes.len() as u64 > MAX_CONFIG_BYTES {
-        return Err(failed(format!(
-            "it has more than {MAX_CONFIG_BYTES} bytes; expected a single VirtualMachine"
-        )));
-    }
+    let read = fs::File::open(path).and_then(|file| read_limited(file, MAX_CONFIG_BYTES));
+    let bytes = read.map_err(|error| failed(datapath::error::errno_text(&error)))?;
     MachineConfig::parse(bytes).map_err(failed)
 }
 
