@@ -13,7 +13,7 @@ use program::threads;
 use sources::Network;
 use sources::http::{HttpConfig, HttpSource};
 use sources::proxy::ProxyConfig;
-use sources::registry::{RegistryOptions, RegistrySource};
+use sources::registry::{RegistryOptions, RegistrySource, SeveralDisks};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -57,6 +57,12 @@ impl From<datapath::Error> for DiskSizeError {
                 if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) =>
             {
                 Self::NotFound(error.plain_words().to_owned())
+            }
+            datapath::Error::Source(error) if SeveralDisks::of_error(&error).is_some() => {
+                // The error's plain words name an option of cdi-importer.
+                Self::Refused(format!(
+                    "{error}; a DataVolume cannot choose one: write it to a file with `cdi-importer import --layer NAME`, then upload the file"
+                ))
             }
             datapath::Error::Source(error) => Self::Unknown(error.plain_words().to_owned()),
             error => Self::Refused(refusal_text(&error)),

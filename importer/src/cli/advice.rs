@@ -137,10 +137,21 @@ fn format_advice(error: &FormatError) -> Option<String> {
                 "`cdi-importer info` shows what it is, and `cdi-importer import` writes disk images"
             }
             ArchiveErrorKind::NotAppliance => "leave out --ova for a disk image",
-            ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => FETCH_AGAIN,
+            ArchiveErrorKind::Truncated { .. }
+            | ArchiveErrorKind::Dangling
+            | ArchiveErrorKind::HeaderChecksum { .. }
+            | ArchiveErrorKind::Number { .. }
+            | ArchiveErrorKind::LoneZeroBlock
+            | ArchiveErrorKind::Pax(_)
+            | ArchiveErrorKind::Sparse(_) => FETCH_AGAIN,
             ArchiveErrorKind::NoDisk { .. } => "import the disk file itself",
-            ArchiveErrorKind::SeveralDisks { .. } => return None,
-            _ => "create the archive again without this entry",
+            ArchiveErrorKind::Name(_)
+            | ArchiveErrorKind::Symlink(_)
+            | ArchiveErrorKind::HardLink { .. }
+            | ArchiveErrorKind::BehindSymlink(_)
+            | ArchiveErrorKind::BelowFile(_)
+            | ArchiveErrorKind::Occupied(_) => "create the archive again without this entry",
+            _ => return None,
         },
         _ => return None,
     };
@@ -198,6 +209,20 @@ mod tests {
         assert!(describe(&unsupported, None).starts_with("the image is raw"));
         let connect = SourceError::new(SourceErrorKind::Connect, "TLS with h: is it http://?");
         assert_eq!(describe(&connect.into(), Some("h")), "TLS with h: is it http://?");
+    }
+
+    #[test]
+    fn only_an_entry_that_cannot_be_unpacked_is_left_out_of_the_archive() {
+        let advice = |kind| {
+            let error = datapath::error::ArchiveError { kind, offset: 512, entry: None };
+            describe(&FormatError::from(error).into(), None)
+        };
+        let damaged = advice(ArchiveErrorKind::HeaderChecksum { stored: -1, calculated: 5 });
+        assert!(damaged.ends_with("; fetch it again"), "{damaged}");
+        let outside = advice(ArchiveErrorKind::Name("is empty"));
+        assert!(outside.ends_with("; create the archive again without this entry"), "{outside}");
+        let full = advice(ArchiveErrorKind::NoRoom { needed: 5, available: 4 });
+        assert!(full.ends_with("A larger PVC is required (at byte 0x200 of the tar)"), "{full}");
     }
 
     #[test]

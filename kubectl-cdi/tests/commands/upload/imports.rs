@@ -10,7 +10,7 @@ use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, SECRET_KEY, Store};
-use testkit::oci::{Compression, Image};
+use testkit::oci::{Artifact, ArtifactLayer, Compression, Image, write_artifacts};
 use testkit::origin::{Origin, Ranges, Script};
 use testkit::process::{Finished, Program};
 use testkit::tools;
@@ -134,6 +134,15 @@ fn a_volume_has_the_size_of_the_disk_in_a_registry() {
     let finished = import(&registry.reference("vms/none:1"));
     finished.assert_failure(3, "image not found: ");
     assert!(!finished.stderr.contains("--size"), "{}", finished.stderr);
+
+    let layout = folder.path().join("layout");
+    let layers = [("root", 1), ("data", 2)];
+    let layers = layers.map(|(name, byte)| ArtifactLayer::kubevirt_disk(name, &[byte; 512]));
+    write_artifacts(&layout, &[Artifact::kubevirt_export(layers.into())]);
+    let source = format!("oci:{}", layout.display());
+    registry.push_layout("vms/machine:1", &source, &["--preserve-digests"]);
+    let finished = import(&registry.reference("vms/machine:1"));
+    finished.assert_failure(4, "several disks: root, data; a DataVolume cannot choose one: ");
 }
 
 #[test]
