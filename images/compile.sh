@@ -78,18 +78,39 @@ same_everywhere() {
     export "CFLAGS_${target//-/_}=${names[*]/#/-ffile-prefix-map=}"
 }
 
+# compile_with_musl PROFILE PROGRAM: compiles a program that is copied into users' images, with musl:
+# 0.4 MB, and 1.15 MB with glibc. Not for programs that read disks, see .cargo/config.toml. Rust's own
+# linker needs no cross compiler.
+compile_with_musl() {
+    local musl=${target/%gnu/musl} setting
+    setting=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$musl")
+    local -n flags=CARGO_TARGET_${static_name}_RUSTFLAGS
+    rustup target add "$musl"
+    env "${setting}_LINKER=rust-lld" "${setting}_RUSTFLAGS=$flags" \
+        cargo build --locked --profile "$1" --target "$musl" --bin "$2" --package "${package[$2]}"
+    install -D "${CARGO_TARGET_DIR:-target}/$musl/$1/$2" "$(programs_folder "$1")/$2"
+}
+
 # compile PROFILE PROGRAM…: compiles all programs together. The features of a library depend on
 # what is compiled with it, and so do the bytes.
 compile() {
-    local profile=$1 chosen=() name
+    local profile=$1 chosen=() name small=''
     shift
-    for name in "$@"; do chosen+=(--bin "$name" --package "${package[$name]}"); done
+    for name in "$@"; do
+        # Rust has no musl for s390x.
+        case $profile,$architecture,$name in
+            dev,* | *,s390x,*) chosen+=(--bin "$name" --package "${package[$name]}") ;;
+            *,cdi-env-extractor) small=$name ;;
+            *) chosen+=(--bin "$name" --package "${package[$name]}") ;;
+        esac
+    done
     needs "${compiler[@]}"
     [ -z "$cross" ] || rustup target add "$target"
     if [ "$profile" != dev ]; then
         CDI_WORKERS_COMMIT=$(git describe --always --dirty --abbrev=12 --exclude '*')
         export CDI_WORKERS_COMMIT
         same_everywhere
+        [ -z "$small" ] || compile_with_musl "$profile" "$small"
         [ -z "$cross" ] || link_with_glibc
     fi
     cargo build --locked --profile "$profile" "${chosen[@]}"
