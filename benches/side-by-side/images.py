@@ -8,6 +8,7 @@ packing takes minutes.
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 DISK_BYTES = 4 << 30
@@ -41,19 +42,19 @@ def sh(command: str) -> None:
     subprocess.run(["bash", "-o", "pipefail", "-ec", command], check=True)
 
 
-def prepare(folder: Path) -> None:
-    """Makes the missing images."""
+def prepare(folder: Path, names: Iterable[str] = PACKED) -> None:
+    """Makes the missing images of these names."""
     folder.mkdir(parents=True, exist_ok=True)
     raw = folder / RAW
     if not raw.exists():
         make_disk(raw)
-    for name, command in PACKED.items():
+    for name in names:
         out = folder / name
         if not out.exists():
             print(f"packing {name}", flush=True)
             partial = folder / f"{name}.partial"
             partial.unlink(missing_ok=True)
-            sh(command.format(raw=raw, out=partial))
+            sh(PACKED[name].format(raw=raw, out=partial))
             partial.rename(out)
 
 

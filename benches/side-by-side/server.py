@@ -20,7 +20,7 @@ http {{
     fastcgi_temp_path {work}/fastcgi;
     uwsgi_temp_path {work}/uwsgi;
     scgi_temp_path {work}/scgi;
-    server {{ listen 127.0.0.1:{port}; root {folder}; {limit} }}
+    server {{ listen {address}:{port}; root {folder}; {limit} }}
 }}
 """
 
@@ -28,23 +28,26 @@ http {{
 class Server:
     """A server that runs while its block does."""
 
-    def __init__(self, folder: Path, limit: int | None = None):
-        """`limit` is the rate of each connection in bytes per second."""
+    def __init__(self, folder: Path, limit: int | None = None, address: str = "127.0.0.1", prefix: tuple = ()):
+        """`limit` is the rate of each connection in bytes per second. `prefix` is a command that starts another one."""
         self.folder = folder
+        self.address = address
+        self.prefix = prefix
         self.limit = f"limit_rate {limit};" if limit else ""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{address}:{self.port}"
 
     def __enter__(self) -> "Server":
         self.work = tempfile.TemporaryDirectory()
         file = Path(self.work.name, "nginx.conf")
-        file.write_text(CONFIGURATION.format(work=self.work.name, port=self.port, folder=self.folder, limit=self.limit))
-        self.process = subprocess.Popen(["nginx", "-c", file, "-e", "stderr"])
+        values = {"work": self.work.name, "port": self.port, "folder": self.folder, "limit": self.limit, "address": self.address}
+        file.write_text(CONFIGURATION.format(**values))
+        self.process = subprocess.Popen([*self.prefix, "nginx", "-c", file, "-e", "stderr"])
         for _ in range(100):
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                socket.create_connection((self.address, self.port), timeout=1).close()
                 return self
             except OSError:
                 time.sleep(0.05)

@@ -24,9 +24,9 @@ def importer(options: argparse.Namespace) -> Path:
     return built("importer") / "cdi-importer"
 
 
-def measure(command: str, folder: Path) -> Cost:
-    """Runs `command` once, which writes to `{out}` and may use `{tmp}`, and compares the disk with the raw one."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-whole-") as name:
+def measure(command: str, folder: Path, target: Path | None = None) -> Cost:
+    """Runs `command` once, which writes to `{out}` and may use `{tmp}`, both in `target`, and compares the disk with the raw one."""
+    with tempfile.TemporaryDirectory(dir=target or folder.parent, prefix="cdi-whole-") as name:
         tmp, out = Path(name, "tmp"), Path(name, "disk.img")
         tmp.mkdir()
         cost = run(command.format(tmp=tmp, out=out), tmp)
