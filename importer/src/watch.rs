@@ -6,7 +6,7 @@ use std::time::Duration;
 use datapath::Error;
 use datapath::error::SourceErrorKind;
 use datapath::facts::ImageFacts;
-use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
+use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
 use program::metrics::{MetricsRegistry, ProgressMetric};
 use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics, writer_troubles};
 use volume::watch::{self, PhaseTracker};
@@ -56,9 +56,11 @@ impl PodWatch {
         self.counted.metrics.record_failure(error.stage_and_kind());
     }
 
-    /// Sets the progress to 100 %. This is called when everything is verified and on the disk.
+    /// Sets the progress to 100 %, and logs what limited the import. This is called when everything
+    /// is verified and on the disk.
     pub(crate) fn finish_progress(&self) {
         self.progress.set_complete();
+        self.counted.log_limits();
     }
 }
 
@@ -88,6 +90,10 @@ impl Observer for PodWatch {
 
     fn record_time(&self, stage: Stage, time: Duration) {
         self.counted.record_time(stage, time);
+    }
+
+    fn record_limit(&self, part: LimitingPart, time: Duration) {
+        self.counted.record_limit(part, time);
     }
 }
 

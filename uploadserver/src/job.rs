@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use datapath::facts::ImageFacts;
 use datapath::marks::PrefixCrc;
-use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
+use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
 use diskimage::HEAD_BYTES;
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
@@ -310,6 +310,10 @@ impl Observer for UploadProgress {
         if phase == TransferPhase::Resize {
             self.outlook.send_replace(JobState::Verified);
         }
+        if phase == TransferPhase::Complete {
+            self.count_received();
+            self.counted.log_limits();
+        }
     }
 
     fn record_image(&self, facts: &ImageFacts) {
@@ -325,6 +329,10 @@ impl Observer for UploadProgress {
 
     fn record_time(&self, stage: Stage, time: Duration) {
         self.counted.record_time(stage, time);
+    }
+
+    fn record_limit(&self, part: LimitingPart, time: Duration) {
+        self.counted.record_limit(part, time);
     }
 }
 

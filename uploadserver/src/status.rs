@@ -1,5 +1,6 @@
 //! The status of the server, as JSON for people and as metrics for Prometheus.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,6 +30,8 @@ struct ServerStatus {
     bytes_per_second: u64,
     /// Time since the upload began.
     seconds: f64,
+    /// Time that each part has limited the upload, in seconds; empty without an upload.
+    limited_seconds: BTreeMap<&'static str, f64>,
     /// The format of the image, once it is recognized.
     format: Option<String>,
     /// The compression layers around the image.
@@ -72,6 +75,7 @@ impl ServerStatus {
             stage: progress.current_phase().name(),
             bytes_per_second: per_second(received, seconds),
             seconds,
+            limited_seconds: progress.counted.times().limited_seconds(),
             format: facts.map(|facts| facts.format.to_string()),
             layers: facts.map(|facts| facts.layers.clone()).unwrap_or_default(),
             virtual_size: facts.and_then(|facts| facts.virtual_size),

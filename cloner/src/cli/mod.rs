@@ -90,20 +90,23 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let result = display.run_watched(view, || under_signals(cloning));
     let (volume, stream, seconds) =
         (tally.volume_bytes(), tally.stream_bytes(), started.elapsed().as_secs_f64());
+    if result.is_ok() {
+        volume::watch::log_slow_part(&times.0, volume, stream);
+    }
     match &result {
         Ok(encoding) => display.show_summary(
             || {
                 let (volume, stream) = (BinaryBytes(volume), BinaryBytes(stream));
-                let summary =
-                    format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s");
-                times.0.add_slow_part(summary)
+                let limits = times.0.limits_line();
+                format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s\n{limits}")
             },
             &CloneEvent::Done {
                 source_bytes: volume,
                 sent_bytes: stream,
                 encoding: format!("{encoding:?}").to_lowercase(),
                 seconds,
-                stage_seconds: times.0.seconds_by_name(),
+                stage_seconds: times.0.stage_seconds(),
+                limited_seconds: times.0.limited_seconds(),
                 warnings: display.warnings(),
             },
         ),

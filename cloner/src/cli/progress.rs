@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use datapath::observe::{Observer, Stage, StageTimes};
+use datapath::observe::{LimitingPart, Observer, Stage, TransferTimes};
 use program::progress::{BinaryBytes, JobMoment, WatchedJob, emit_event};
 use serde::Serialize;
 
@@ -25,20 +25,24 @@ pub(super) enum CloneEvent {
         encoding: String,
         seconds: f64,
         stage_seconds: BTreeMap<&'static str, f64>,
+        limited_seconds: BTreeMap<&'static str, f64>,
         warnings: Vec<String>,
     },
     /// The last line of a clone that failed.
     Error { message: String, code: u8, warnings: Vec<String> },
 }
 
-/// The time that each stage of a clone was busy. The source is the volume, and the target is the
-/// network.
+/// The times of a clone. The source is the volume, and the target is the network.
 #[derive(Debug, Default)]
-pub(super) struct CloneTimes(pub(super) StageTimes);
+pub(super) struct CloneTimes(pub(super) TransferTimes);
 
 impl Observer for CloneTimes {
     fn record_time(&self, stage: Stage, time: Duration) {
         self.0.add_time(stage, time);
+    }
+
+    fn record_limit(&self, part: LimitingPart, time: Duration) {
+        self.0.add_limit(part, time);
     }
 }
 

@@ -109,7 +109,10 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
         () = shutdown.cancel_token().cancelled() => return report_stop(&shutdown),
     };
     match ended {
-        Ok(()) => report_success(&config, &tally, progress.as_ref(), &PodPaths::from_env(env)),
+        Ok(()) => {
+            counted.log_limits();
+            report_success(&config, &tally, progress.as_ref(), &PodPaths::from_env(env))
+        }
         Err(sentence) => report_fatal(&sentence),
     }
 }

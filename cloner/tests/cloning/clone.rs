@@ -289,6 +289,7 @@ fn the_last_json_event_has_the_result() {
         assert!(last.contains(&fact), "{last}");
         assert!(last.contains("\"warnings\":[]"), "{last}");
         assert_eq!(last.contains("\"stage_seconds\":{\"decode\":0.0,"), code == 0, "{last}");
+        assert_eq!(last.contains("\"limited_seconds\":{\"decoder\":"), code == 0, "{last}");
     }
     server.wait().assert_success("upload");
 }

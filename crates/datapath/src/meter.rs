@@ -14,7 +14,7 @@ use crate::chunks::ChunkStream;
 use crate::digest::{Checksum, HashingThread};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::min_speed::MinSpeedCheck;
-use crate::observe::{Observer, SharedTime, Stage};
+use crate::observe::{LimitingPart, Observer, SharedTime, Stage};
 use crate::options::ReadOptions;
 use crate::source::{Source, SourceBody};
 
@@ -39,20 +39,47 @@ pub struct MeterReadings {
 }
 
 impl MeterReadings {
+    /// Returns readings without a meter, for tests of the times that are reported to `observer`.
+    #[cfg(test)]
+    pub(crate) fn reporting_to(observer: Arc<dyn Observer>) -> Self {
+        Self {
+            content_type: None,
+            position: AtomicU64::new(0),
+            digest: Mutex::new(None),
+            must_read_all: false,
+            must_reach_end: false,
+            timed: SharedTime::default(),
+            observer,
+        }
+    }
+
     /// Runs `work` as part of `stage` and reports its time to the observer. The time of earlier
-    /// stages, from which `work` pulls its bytes, is left out. Costs two clock reads per chunk.
+    /// stages, from which `work` pulls its bytes, is left out. Costs two clock reads per chunk. Must
+    /// be called only on the thread that moves the bytes, whose time is divided among the parts
+    /// that limit the transfer.
     pub(crate) fn time_stage<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let (began, before) = (Instant::now(), self.timed.total_time());
         let value = work();
         let others = self.timed.total_time().saturating_sub(before);
         let own = began.elapsed().saturating_sub(others);
-        self.pass_over(own);
+        self.record_limit(stage.limiting_part(), own);
         self.observer.record_time(stage, own);
         value
     }
 
-    /// Records time that the running stage spent waiting for others, so that it is not counted for
-    /// that stage.
+    /// Records that the running stage waited for `part` for `time`, which is not counted for that
+    /// stage.
+    pub(crate) fn record_limit(&self, part: LimitingPart, time: Duration) {
+        self.pass_over(time);
+        self.observer.record_limit(part, time);
+    }
+
+    /// The observer of the transfer.
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    /// Records a deliberate pause of the running stage, which is counted for no stage and no part.
     pub(crate) fn pass_over(&self, time: Duration) {
         self.timed.add_time(time);
     }
@@ -240,31 +267,47 @@ mod tests {
 
     /// An observer that collects the reported times.
     #[derive(Default)]
-    struct Told(Mutex<Vec<(Stage, Duration)>>);
+    struct Told {
+        stages: Mutex<Vec<(Stage, Duration)>>,
+        limits: Mutex<Vec<(LimitingPart, Duration)>>,
+    }
 
     impl Observer for Told {
         fn record_time(&self, stage: Stage, time: Duration) {
-            self.0.lock().push((stage, time));
+            self.stages.lock().push((stage, time));
+        }
+
+        fn record_limit(&self, part: LimitingPart, time: Duration) {
+            self.limits.lock().push((part, time));
         }
     }
 
     #[test]
     fn the_time_of_a_stage_excludes_the_stages_that_it_reads_from() {
         let told = Arc::new(Told::default());
-        let readings = MeterReadings {
-            content_type: None,
-            position: AtomicU64::new(0),
-            digest: Mutex::new(None),
-            must_read_all: false,
-            must_reach_end: false,
-            timed: SharedTime::default(),
-            observer: Arc::clone(&told) as Arc<dyn Observer>,
-        };
+        let readings = MeterReadings::reporting_to(Arc::clone(&told) as _);
         let hour = Duration::from_secs(3600);
         readings.time_stage(Stage::Format, || {
             readings.time_stage(Stage::Decode, || readings.pass_over(hour));
         });
-        let told = told.0.lock();
+        let told = told.stages.lock();
         assert_eq!(*told, [(Stage::Decode, Duration::ZERO), (Stage::Format, Duration::ZERO)]);
+    }
+
+    #[test]
+    fn each_moment_is_limited_by_one_part() {
+        let (told, hour) = (Arc::new(Told::default()), Duration::from_secs(3600));
+        let readings = MeterReadings::reporting_to(Arc::clone(&told) as _);
+        readings.time_stage(Stage::Format, || {
+            readings.time_stage(Stage::Source, || ());
+            readings.record_limit(LimitingPart::Target, hour);
+            readings.pass_over(hour);
+        });
+        let limits = told.limits.lock();
+        let sum_of = |part| -> Duration {
+            limits.iter().filter(|(limited_by, _)| *limited_by == part).map(|(_, time)| *time).sum()
+        };
+        assert_eq!(sum_of(LimitingPart::Target), hour);
+        assert!(sum_of(LimitingPart::Source) + sum_of(LimitingPart::Decoder) < hour);
     }
 }

@@ -8,6 +8,9 @@
 //! | status of an upload server | | `stage` |
 //! | JSON of the command line | `stage` of an error | |
 //!
+//! Stages overlap, so their times do not show which of them made a transfer slow. [`LimitingPart`]
+//! does.
+//!
 //! Neither of them describes a server without a transfer. An upload server has a separate state
 //! for that, the label of `cdi_uploadserver_state`.
 
@@ -19,9 +22,6 @@ use std::time::Duration;
 
 use crate::error::SourceErrorKind;
 use crate::facts::ImageFacts;
-
-/// Shortest time of a stage that is worth mentioning.
-const SLOW_PART: Duration = Duration::from_secs(1);
 
 /// The parts of a transfer. They work at the same time, and each failure belongs to one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,11 +50,47 @@ impl Stage {
             Self::Target => "target",
         }
     }
+
+    /// The part that limits the transfer while the thread that moves the bytes is in this stage.
+    pub(crate) const fn limiting_part(self) -> LimitingPart {
+        match self {
+            Self::Source => LimitingPart::Source,
+            Self::Decode | Self::Format => LimitingPart::Decoder,
+            Self::Target => LimitingPart::Target,
+        }
+    }
 }
 
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// The parts of a transfer that can limit its speed. The thread that moves the bytes waits for at
+/// most one of them at a time, so their times add up to at most the time of the transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LimitingPart {
+    /// Bytes are awaited from the source. Includes opening it and pauses before retries.
+    Source,
+    /// Bytes are decompressed, hashed or parsed, or are awaited from the threads that do this. In a
+    /// clone, they are awaited from the encoders.
+    Decoder,
+    /// The disk is written, zeroed, resized or synced. In a clone, the network takes the bytes.
+    Target,
+}
+
+impl LimitingPart {
+    /// All parts, in the order in which bytes pass through them.
+    pub const ALL: [Self; 3] = [Self::Source, Self::Decoder, Self::Target];
+
+    /// The lower-case name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Decoder => "decoder",
+            Self::Target => "target",
+        }
     }
 }
 
@@ -147,52 +183,58 @@ pub struct RetryPause<'a> {
     pub pause: Duration,
 }
 
-/// The time that each stage of a transfer took. Stages and threads overlap.
+/// The times of a transfer: how long each stage was busy, and how long each part limited the speed.
 #[derive(Debug, Default)]
-pub struct StageTimes([SharedTime; Stage::ALL.len()]);
+pub struct TransferTimes {
+    stages: [SharedTime; Stage::ALL.len()],
+    limits: [SharedTime; LimitingPart::ALL.len()],
+}
 
-impl StageTimes {
-    /// Adds `time` to the total of `stage`.
+impl TransferTimes {
+    /// Adds `time` to the total of `stage`. Stages and threads overlap.
     pub fn add_time(&self, stage: Stage, time: Duration) {
-        self.0[stage as usize].add_time(time);
+        self.stages[stage as usize].add_time(time);
+    }
+
+    /// Adds `time` to the time that was limited by `part`. These times do not overlap.
+    pub fn add_limit(&self, part: LimitingPart, time: Duration) {
+        self.limits[part as usize].add_time(time);
     }
 
     /// The total time of each stage so far.
-    pub fn all_times(&self) -> [(Stage, Duration); Stage::ALL.len()] {
-        Stage::ALL.map(|stage| (stage, self.0[stage as usize].total_time()))
+    pub fn stage_times(&self) -> [(Stage, Duration); Stage::ALL.len()] {
+        Stage::ALL.map(|stage| (stage, self.stages[stage as usize].total_time()))
+    }
+
+    /// The time that each part has limited so far.
+    pub fn limit_times(&self) -> [(LimitingPart, Duration); LimitingPart::ALL.len()] {
+        LimitingPart::ALL.map(|part| (part, self.limits[part as usize].total_time()))
     }
 
     /// The seconds of each stage, by the stage's name.
-    pub fn seconds_by_name(&self) -> BTreeMap<&'static str, f64> {
-        self.all_times()
-            .into_iter()
-            .map(|(stage, time)| (stage.name(), time.as_secs_f64()))
-            .collect()
+    pub fn stage_seconds(&self) -> BTreeMap<&'static str, f64> {
+        seconds_by_name(self.stage_times(), Stage::name)
     }
 
-    /// Returns `summary`, with an additional line if one stage took most of the transfer's time.
-    pub fn add_slow_part(&self, summary: String) -> String {
-        match self.slow_part() {
-            Some(slow_part) => format!("{summary}\n{slow_part}"),
-            None => summary,
-        }
+    /// The seconds that each part has limited, by the part's name.
+    pub fn limited_seconds(&self) -> BTreeMap<&'static str, f64> {
+        seconds_by_name(self.limit_times(), LimitingPart::name)
     }
 
-    /// Lists the times of all stages that were used and names the slowest: `source 3.0 s, target
-    /// 0.2 s: the source is the bottleneck`. `None` if no stage stands out, or if all were fast.
-    fn slow_part(&self) -> Option<String> {
-        let times = self.all_times();
-        let (slowest, longest) = times.into_iter().max_by_key(|(_, time)| *time)?;
-        let others: Duration =
-            times.iter().filter(|(stage, _)| *stage != slowest).map(|(_, time)| *time).sum();
-        if longest < SLOW_PART || longest < others * 2 {
-            return None;
-        }
-        let used = times.iter().filter(|(_, time)| !time.is_zero());
-        let listed: Vec<_> =
-            used.map(|(stage, time)| format!("{stage} {:.1} s", time.as_secs_f64())).collect();
-        Some(format!("{}: the {slowest} is the bottleneck", listed.join(", ")))
+    /// The times as a line: `limited by: source 9.8 s, decoder 0.1 s, target 0.2 s`.
+    pub fn limits_line(&self) -> String {
+        let listed = self
+            .limit_times()
+            .map(|(part, time)| format!("{} {:.1} s", part.name(), time.as_secs_f64()));
+        format!("limited by: {}", listed.join(", "))
     }
+}
+
+fn seconds_by_name<T, const N: usize>(
+    times: [(T, Duration); N],
+    name: fn(T) -> &'static str,
+) -> BTreeMap<&'static str, f64> {
+    times.into_iter().map(|(part, time)| (name(part), time.as_secs_f64())).collect()
 }
 
 /// Receives events from the threads of a transfer and of its source. Every method must return at
@@ -215,6 +257,8 @@ pub trait Observer: Send + Sync {
     fn end_wait(&self) {}
     /// Adds `time` to the time spent in `stage`. Called for each chunk.
     fn record_time(&self, _stage: Stage, _time: Duration) {}
+    /// Adds `time` to the time in which `part` limited the transfer. Called for each chunk.
+    fn record_limit(&self, _part: LimitingPart, _time: Duration) {}
 }
 
 impl fmt::Debug for dyn Observer {
@@ -241,15 +285,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stage_that_takes_most_of_the_time_is_named() {
-        let times = StageTimes::default();
-        assert_eq!(times.slow_part(), None);
-        times.add_time(Stage::Target, Duration::from_millis(900));
-        assert_eq!(times.slow_part(), None, "too quick to matter");
-        times.add_time(Stage::Source, Duration::from_secs(1));
-        assert_eq!(times.slow_part(), None, "nothing stands out");
-        times.add_time(Stage::Source, Duration::from_secs(2));
-        let sentence = "source 3.0 s, target 0.9 s: the source is the bottleneck";
-        assert_eq!(times.slow_part().as_deref(), Some(sentence));
+    fn the_times_of_all_parts_are_listed() {
+        let times = TransferTimes::default();
+        times.add_limit(LimitingPart::Source, Duration::from_millis(9000));
+        times.add_limit(LimitingPart::Source, Duration::from_millis(800));
+        times.add_limit(LimitingPart::Target, Duration::from_millis(160));
+        times.add_time(Stage::Target, Duration::from_secs(7));
+        let line = "limited by: source 9.8 s, decoder 0.0 s, target 0.2 s";
+        assert_eq!(times.limits_line(), line);
+        assert_eq!(times.limited_seconds()["source"], 9.8);
+        assert_eq!(times.stage_seconds()["target"], 7.0);
     }
 }

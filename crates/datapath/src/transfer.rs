@@ -2,7 +2,7 @@
 
 use crate::archive;
 use crate::decode;
-use crate::disk::{self, Disk, Writer, with_writer};
+use crate::disk::{self, Disk, Writer, with_timed_writer};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::ImageFacts;
 use crate::format::PreparedImage;
@@ -90,20 +90,14 @@ pub(crate) fn write_disk(
         Some(kept) => Disk::open_behind(target, kept)?,
         None => Disk::open(target, facts.virtual_size)?,
     };
-    let tick = |writer: &Writer<'_>| writer.disk().report_progress(&*reading.observer);
-    let copied = with_writer(
+    let tick = |writer: &Writer<'_>| writer.disk().report_progress(&readings);
+    let copied = with_timed_writer(
         &disk,
         image.compressed_clusters(),
         facts.virtual_size,
         writing.workers,
-        &reading.stop,
-        |writer| {
-            readings.time_stage(Stage::Format, || {
-                let copied = image.copy_to_disk(&mut input, writer, reading, writing, tick);
-                readings.pass_over(writer.waited);
-                copied
-            })
-        },
+        (&reading.stop, &readings),
+        |writer| image.copy_to_disk(&mut input, writer, reading, writing, tick),
     )?;
     // The format is certain only now, because a footer may follow a raw image.
     let CopiedDisk { virtual_size, format } = copied;
@@ -115,7 +109,6 @@ pub(crate) fn write_disk(
     let source_bytes = readings.position();
 
     reading.observer.begin_phase(TransferPhase::Resize);
-    disk.report_progress(&*reading.observer);
     let disk_size =
         readings.time_stage(Stage::Target, || disk.resize(virtual_size, target.size))?;
 

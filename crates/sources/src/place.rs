@@ -7,8 +7,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use datapath::error::SourceError;
+use datapath::observe::LimitingPart;
 use datapath::source::Source;
 use tracing::Span;
 use url::Url;
@@ -243,6 +245,13 @@ pub fn open_source(
     place: &SourceLocation,
     network: &Arc<Network>,
 ) -> Result<OpenedSource, SourceError> {
+    let began = Instant::now();
+    let opened = open_place(place, network);
+    network.observer.record_limit(LimitingPart::Source, began.elapsed());
+    opened
+}
+
+fn open_place(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSource, SourceError> {
     let span =
         place.host_name().map_or_else(Span::none, |host| tracing::error_span!("source", host));
     let network = &network.clone_with(|network| network.span = span.clone());

@@ -7,14 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use datapath::error::{SourceErrorKind, error_kinds};
-use datapath::observe::{ByteCount, Observer, Stage};
+use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferTimes};
 use program::metrics::{Counter, MetricValue, MetricsRegistry, SecondsCounter};
+
+use crate::watch;
 
 const RETRIES: &str =
     "Failed attempts that are retried: requests, connections, uploads that wait to be resumed.";
 const ERRORS: &str = "Errors that ended a transfer.";
 const SECONDS: &str = "Time spent in each stage: source waits for bytes, decode decompresses and unpacks, format reads the image, \
                        target writes and syncs, or waits for the network. Stages and threads overlap.";
+
+const LIMITED: &str = "Time in which the transfer was limited by its source, by its decoder (decompressing and reading the image; \
+                       in a clone, encoding), or by its target (writing and syncing, or the network). These times do not overlap.";
 
 /// Deprecated metric names. Each pair consists of a current name (without `cdi_transfer_` and
 /// `_total`) and the complete old name.
@@ -42,6 +47,7 @@ pub struct TransferMetrics {
     all_retries: Counter,
     errors: Vec<(TransferTrouble, Counter)>,
     seconds: Vec<(Stage, SecondsCounter)>,
+    limited: [SecondsCounter; LimitingPart::ALL.len()],
 }
 
 impl TransferMetrics {
@@ -75,6 +81,9 @@ impl TransferMetrics {
                     )
                 })
                 .collect(),
+            limited: LimitingPart::ALL.map(|part| {
+                family.add_seconds("limited_seconds", LIMITED, &[("part", part.name())])
+            }),
             errors: (troubles.into_iter())
                 .map(|(stage, kind)| {
                     let labels = [("stage", stage.name()), ("kind", kind)];
@@ -167,12 +176,26 @@ pub struct CountedTransfer {
     pub metrics: Arc<TransferMetrics>,
     /// Bytes of this transfer, indexed by [`ByteCount`].
     totals: [AtomicU64; ByteCount::ALL.len()],
+    times: TransferTimes,
 }
 
 impl CountedTransfer {
     /// Starts counting a new transfer from zero.
     pub fn new(metrics: Arc<TransferMetrics>) -> Self {
-        Self { metrics, totals: Default::default() }
+        Self { metrics, totals: Default::default(), times: TransferTimes::default() }
+    }
+
+    /// Returns the times of this transfer.
+    pub fn times(&self) -> &TransferTimes {
+        &self.times
+    }
+
+    /// Logs what limited this transfer, and why it was slow if it was.
+    pub fn log_limits(&self) {
+        tracing::info!("{}", self.times.limits_line());
+        let [source_bytes, written_bytes] =
+            [ByteCount::Source, ByteCount::Target].map(|count| self.total_bytes(count));
+        watch::log_slow_part(&self.times, source_bytes, written_bytes);
     }
 
     /// Returns the bytes of this transfer that were counted as `count`.
@@ -198,7 +221,13 @@ impl Observer for CountedTransfer {
         }
     }
 
+    fn record_limit(&self, part: LimitingPart, time: Duration) {
+        self.metrics.limited[part as usize].add_time(time);
+        self.times.add_limit(part, time);
+    }
+
     fn record_time(&self, stage: Stage, time: Duration) {
+        self.times.add_time(stage, time);
         if let Some((_, seconds)) = self.metrics.seconds.iter().find(|(known, _)| *known == stage) {
             seconds.add_time(time);
         }
@@ -297,8 +326,12 @@ mod tests {
         for _ in 0..3 {
             figures.record_time(Stage::Target, Duration::from_millis(250));
         }
+        figures.record_limit(LimitingPart::Target, Duration::from_millis(500));
+        assert_eq!(figures.times().limited_seconds()["target"], 0.5);
         let text = registry.encode_text();
         for line in [
+            "cdi_transfer_limited_seconds_total{program=\"x\",part=\"target\"} 0.5\n",
+            "cdi_transfer_limited_seconds_total{program=\"x\",part=\"decoder\"} 0\n",
             "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"connect\"} 1\n",
             "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"status\"} 1\n",
             "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"io\"} 0\n",

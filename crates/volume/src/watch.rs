@@ -2,12 +2,17 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use datapath::archive;
 use datapath::facts::ImageFacts;
-use datapath::observe::TransferPhase;
+use datapath::observe::{LimitingPart, Stage, TransferPhase, TransferTimes};
+use program::progress::{BinaryBytes, bytes_per_second};
 
 use crate::messages::ProductKind;
+
+/// Shortest limit of a part that is worth an explanation.
+const SLOW_PART: Duration = Duration::from_secs(1);
 
 /// Logs the bytes that a transfer read and the bytes that it wrote to the disk at `path`.
 pub fn log_transfer(source_bytes: u64, written_bytes: u64, path: &Path) {
@@ -24,6 +29,50 @@ pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
         report.data_bytes,
         dir.display()
     );
+}
+
+/// Logs why a transfer was slow, if one part limited most of it.
+pub fn log_slow_part(times: &TransferTimes, source_bytes: u64, written_bytes: u64) {
+    if let Some(sentence) = explain_slow_part(times, source_bytes, written_bytes, None) {
+        tracing::info!("{sentence}");
+    }
+}
+
+/// Compares the part that limited most of a transfer with the target, such as `the source gave 18.00
+/// MiB/s on 1 connection; the target could take at least 900.00 MiB/s`. Returns `None` if no part
+/// stands out, or if the transfer was fast. `connections` is the number of connections to the
+/// source, if it is known.
+fn explain_slow_part(
+    times: &TransferTimes,
+    source_bytes: u64,
+    written_bytes: u64,
+    connections: Option<u64>,
+) -> Option<String> {
+    let limits = times.limit_times();
+    let whole: Duration = limits.iter().map(|(_, time)| *time).sum();
+    let (part, time) = limits.into_iter().max_by_key(|(_, time)| *time)?;
+    if time < SLOW_PART || time < whole / 2 {
+        return None;
+    }
+    let rate = |bytes, time| format!("{}/s", BinaryBytes(bytes_per_second(bytes, time)));
+    // Several threads write at once, so the sum of their times gives a lower limit of the rate.
+    let writing = times.stage_times()[Stage::Target as usize].1;
+    let target_rate = format!("the target could take at least {}", rate(written_bytes, writing));
+    Some(match part {
+        LimitingPart::Source => {
+            let number = connections.map_or_else(String::new, |number| {
+                format!(" on {number} connection{}", if number == 1 { "" } else { "s" })
+            });
+            format!("the source gave {}{number}; {target_rate}", rate(source_bytes, whole))
+        }
+        LimitingPart::Decoder => {
+            format!("the decoder read {} of the source; {target_rate}", rate(source_bytes, whole))
+        }
+        LimitingPart::Target => {
+            let taken = rate(written_bytes, whole);
+            format!("the target took {taken}; the source and the decoder were faster")
+        }
+    })
 }
 
 /// Logs that the phase `name` began.
@@ -98,6 +147,49 @@ pub fn log_image(facts: &ImageFacts) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_part_that_limits_most_of_the_time_is_compared_with_the_target() {
+        let explain = |limits: [u64; 3], writing, connections| {
+            let times = TransferTimes::default();
+            for (part, seconds) in LimitingPart::ALL.into_iter().zip(limits) {
+                times.add_limit(part, Duration::from_secs(seconds));
+            }
+            times.add_time(Stage::Target, Duration::from_millis(writing));
+            explain_slow_part(&times, 180 << 20, 900 << 20, connections)
+        };
+        for (limits, connections, sentence) in [
+            (
+                [9, 1, 0],
+                None,
+                "the source gave 18.00 MiB/s; the target could take at least 900.00 MiB/s",
+            ),
+            (
+                [9, 1, 0],
+                Some(1),
+                "the source gave 18.00 MiB/s on 1 connection; the target could take at least 900.00 MiB/s",
+            ),
+            (
+                [9, 0, 1],
+                Some(4),
+                "the source gave 18.00 MiB/s on 4 connections; the target could take at least 900.00 MiB/s",
+            ),
+            (
+                [1, 8, 1],
+                Some(4),
+                "the decoder read 18.00 MiB/s of the source; the target could take at least 900.00 MiB/s",
+            ),
+            (
+                [1, 1, 8],
+                None,
+                "the target took 90.00 MiB/s; the source and the decoder were faster",
+            ),
+        ] {
+            assert_eq!(explain(limits, 1000, connections).as_deref(), Some(sentence));
+        }
+        assert_eq!(explain([0, 0, 0], 1000, None), None, "too fast to matter");
+        assert_eq!(explain([4, 3, 3], 1000, None), None, "nothing stands out");
+    }
 
     #[test]
     fn the_last_phase_is_remembered() {

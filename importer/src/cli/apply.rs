@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use datapath::delta::{self, DeltaReport};
 use datapath::disk::CacheMode;
+use datapath::observe::TransferTimes;
 use datapath::options::ReadOptions;
 use datapath::source::Source;
 use program::progress::BinaryBytes;
@@ -18,11 +19,7 @@ use super::target;
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
     // After a failure the disk stays in place, so that the delta can be applied again.
-    job::run_job(
-        &arguments.job.clone(),
-        move |context| apply_delta(&arguments, context),
-        summary_line,
-    )
+    job::run_job(&arguments.job.clone(), move |context| apply_delta(&arguments, context), summary)
 }
 
 fn apply_delta(
@@ -82,10 +79,10 @@ fn open_ranges(
 }
 
 /// Returns the line that reports a success, such as `applied qcow2 (ranged): 4.00 GiB virtual,
-/// 1.30 MiB written, 1.35 MiB read in 0.1 s`.
-fn summary_line(report: &DeltaReport, time: Duration) -> String {
+/// 1.30 MiB written, 1.35 MiB read in 0.1 s`, and the line with what limited it.
+fn summary(report: &DeltaReport, time: Duration, times: &TransferTimes) -> String {
     format!(
-        "applied {} ({}): {} virtual, {} written, {} read in {:.1} s{}",
+        "applied {} ({}): {} virtual, {} written, {} read in {:.1} s{}\n{}",
         super::format_chain(&report.facts),
         report.facts.route,
         BinaryBytes(report.virtual_size),
@@ -93,5 +90,6 @@ fn summary_line(report: &DeltaReport, time: Duration) -> String {
         BinaryBytes(report.source_bytes),
         time.as_secs_f64(),
         super::checksum_suffix(report.checksum.as_deref()),
+        times.limits_line(),
     )
 }

@@ -20,6 +20,7 @@ pub(super) enum ImportEvent<'a> {
         percent: Option<f64>,
         bytes_per_second: u64,
         eta_seconds: Option<u64>,
+        limited_seconds: BTreeMap<&'static str, f64>,
         waiting: Option<WaitEvent>,
     },
     /// The last line of an import that succeeded.
@@ -36,6 +37,7 @@ pub(super) enum ImportEvent<'a> {
         checksum: Option<&'a str>,
         seconds: f64,
         stage_seconds: BTreeMap<&'static str, f64>,
+        limited_seconds: BTreeMap<&'static str, f64>,
         retries: u64,
         warnings: Vec<String>,
     },

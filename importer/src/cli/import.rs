@@ -104,7 +104,7 @@ pub(super) fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
     let time = started.elapsed();
     match &result {
         Ok(report) => display.show_summary(
-            || watch.stage_times().add_slow_part(summary_line(verb, report, time)),
+            || format!("{}\n{}", summary_line(verb, report, time), watch.times().limits_line()),
             &done_event(report, time, &watch, display.warnings()),
         ),
         Err(failed) => display.conclude_failed(&ImportEvent::Error {
@@ -194,7 +194,8 @@ fn done_event<'r>(
         peak_held_bytes: report.peak_held_bytes,
         checksum: report.checksum.as_deref(),
         seconds: time.as_secs_f64(),
-        stage_seconds: watch.stage_times().seconds_by_name(),
+        stage_seconds: watch.times().stage_seconds(),
+        limited_seconds: watch.times().limited_seconds(),
         retries: watch.retries(),
         warnings,
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use datapath::observe::TransferTimes;
 use datapath::options::{ReadOptions, WriteOptions};
 use datapath::source::Source;
 use program::progress::{ProgressDisplay, ProgressMode};
@@ -15,12 +16,12 @@ use super::open::JobContext;
 use super::progress::TransferView;
 use super::watch::TransferWatch;
 
-/// Runs `work` with logging and progress, and prints the line that `summary` creates from its
-/// report. If `work` fails, it must clean up after itself.
+/// Runs `work` with logging and progress, and prints what `summary` creates from its report, the time
+/// it took, and what limited it. If `work` fails, it must clean up after itself.
 pub(super) fn run_job<R: Send + 'static>(
     arguments: &JobArgs,
     work: impl FnOnce(&JobContext) -> Result<R, ImporterCommandError> + Send + 'static,
-    summary: impl FnOnce(&R, Duration) -> String,
+    summary: impl FnOnce(&R, Duration, &TransferTimes) -> String,
 ) -> Result<(), ImporterCommandError> {
     let display = ProgressDisplay::from_args(super::PROGRAM, ProgressMode::Auto, &arguments.output);
     let watch = Arc::new(TransferWatch::default());
@@ -29,7 +30,7 @@ pub(super) fn run_job<R: Send + 'static>(
         super::on_runtime(Arc::clone(&watch) as _, move |context| work(&context))
     })?;
     let time = started.elapsed();
-    display.show_summary(|| watch.stage_times().add_slow_part(summary(&report, time)), &());
+    display.show_summary(|| summary(&report, time, watch.times()), &());
     Ok(())
 }
 

@@ -69,12 +69,13 @@ impl WatchedJob for TransferView {
             percent: self.watch.permille().map(|permille| f64::from(permille) / 10.0),
             bytes_per_second: moment.bytes_per_second.unwrap_or(0),
             eta_seconds: moment.seconds_left,
+            limited_seconds: self.watch.times().limited_seconds(),
             waiting: moment.wait.as_ref().map(|wait| wait.to_event(moment.now)),
         });
     }
 
     fn log_rates(&mut self, period: Duration) {
-        let times = self.watch.stage_times().all_times().map(|(_, time)| time);
+        let times = self.watch.times().stage_times().map(|(_, time)| time);
         let now = LoggedState {
             source_bytes: self.watch.consumed_bytes(),
             written_bytes: self.watch.written_bytes(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use datapath::archive::{self, UnpackReport};
 use datapath::disk;
+use datapath::observe::TransferTimes;
 use program::progress::{BinaryBytes, bytes_per_second};
 
 use super::args::UnpackArgs;
@@ -18,7 +19,7 @@ pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
     job::run_job(
         &arguments.job.clone(),
         move |context| unpack_archive(&arguments, context),
-        summary_line,
+        summary,
     )
 }
 
@@ -40,10 +41,10 @@ fn unpack_archive(
 }
 
 /// Returns the line that reports a success, such as `unpacked gzip > tar: 1200 entries, 1.30 GiB
-/// of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`.
-fn summary_line(report: &UnpackReport, time: Duration) -> String {
+/// of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`, and the line with what limited it.
+fn summary(report: &UnpackReport, time: Duration, times: &TransferTimes) -> String {
     format!(
-        "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}",
+        "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}\n{}",
         report.layers.join(" > "),
         report.entries,
         BinaryBytes(report.data_bytes),
@@ -51,5 +52,6 @@ fn summary_line(report: &UnpackReport, time: Duration) -> String {
         time.as_secs_f64(),
         BinaryBytes(bytes_per_second(report.source_bytes, time)),
         super::checksum_suffix(report.checksum.as_deref()),
+        times.limits_line(),
     )
 }

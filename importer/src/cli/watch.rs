@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use datapath::error::SourceErrorKind;
 use datapath::facts::ImageFacts;
-use datapath::observe::{ByteCount, Observer, RetryPause, Stage, StageTimes, TransferPhase};
+use datapath::observe::{
+    ByteCount, LimitingPart, Observer, RetryPause, Stage, TransferPhase, TransferTimes,
+};
 use parking_lot::Mutex;
 use program::progress::{PlannedRetry, WaitState};
+use volume::watch::log_slow_part;
 
 use super::format_chain;
 
@@ -25,12 +28,15 @@ pub(super) struct TransferWatch {
     facts: OnceLock<ImageFacts>,
     retries: AtomicU64,
     waiting: Mutex<Option<WaitState>>,
-    times: StageTimes,
+    times: TransferTimes,
 }
 
 impl Observer for TransferWatch {
     fn begin_phase(&self, phase: TransferPhase) {
         tracing::debug!("phase {}", phase.name());
+        if phase == TransferPhase::Complete {
+            log_slow_part(&self.times, self.consumed_bytes(), self.written_bytes());
+        }
     }
 
     fn record_image(&self, facts: &ImageFacts) {
@@ -73,6 +79,10 @@ impl Observer for TransferWatch {
     fn record_time(&self, stage: Stage, time: Duration) {
         self.times.add_time(stage, time);
     }
+
+    fn record_limit(&self, part: LimitingPart, time: Duration) {
+        self.times.add_limit(part, time);
+    }
 }
 
 impl TransferWatch {
@@ -101,8 +111,8 @@ impl TransferWatch {
         self.waiting.lock().clone()
     }
 
-    /// Returns the time that each stage has been busy.
-    pub(super) fn stage_times(&self) -> &StageTimes {
+    /// Returns the times of the stages, and of the parts that limited the transfer.
+    pub(super) fn times(&self) -> &TransferTimes {
         &self.times
     }
 

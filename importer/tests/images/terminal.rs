@@ -40,7 +40,10 @@ fn the_bar_fits_its_terminal_and_leaves_only_the_summary() {
         assert!(left.starts_with("imported raw (raw): 3.00 MiB virtual, "), "{columns}: {left:?}");
         assert!(!left.contains('█'), "{columns}: {left:?}");
         let wrapped = terminal.wrapped_lines();
-        assert!(wrapped.iter().all(|line| line.starts_with("imported ")), "{columns}: {wrapped:?}");
+        let is_summary = |line: &String| {
+            line.starts_with("imported ") || line.trim_start().starts_with("limited by: ")
+        };
+        assert!(wrapped.iter().all(is_summary), "{columns}: {wrapped:?}");
     }
 }
 
@@ -129,23 +132,50 @@ fn a_wait_says_why_and_when_the_next_attempt_comes() {
 }
 
 #[test]
-fn the_slow_stage_is_named_at_the_end() {
+fn the_part_that_limits_an_import_is_named_at_the_end() {
     let folder = folder();
     let script = Script { rate: Some(MIB / 2), ..Script::new(disk::content(1, MIB)) };
     let server = Origin::start(script).or_fail("an origin");
     let target = folder.path().join("disk.img");
-    let finished = import(&server.url("/disk"), &target).run();
+    let finished = import(&server.url("/disk"), &target).arg("-v").run();
     finished.assert_success("import");
     let line = finished.stdout.lines().nth(1).or_fail(&finished.stdout);
-    assert!(
-        line.starts_with("source ") && line.ends_with(": the source is the bottleneck"),
-        "{line}"
-    );
+    let source = line.strip_prefix("limited by: source ").or_fail(line);
+    assert!(!source.starts_with('0') && source.contains(" s, decoder 0."), "{line}");
+    let reason = finished.stderr.lines().find(|line| line.contains("the source gave "));
+    let reason = reason.or_fail(&finished.stderr);
+    assert!(reason.contains(" KiB/s; the target could take at least "), "{reason}");
+
     let json = import(&server.url("/disk"), &target).args(["--force", "--progress", "json"]).run();
-    let done: serde_json::Value =
-        json.stdout.lines().last().map(serde_json::from_str).or_fail("events").or_fail("JSON");
-    let source = done["stage_seconds"]["source"].as_f64().or_fail(&json.stdout);
-    assert!(source > 1.0 && source <= done["seconds"].as_f64().or_fail("seconds"), "{done}");
+    let events: Vec<serde_json::Value> =
+        json.stdout.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect();
+    let seconds = |event: &serde_json::Value, part: &str| {
+        event["limited_seconds"][part].as_f64().or_fail(&json.stdout)
+    };
+    let done = events.last().or_fail("events");
+    let whole = done["seconds"].as_f64().or_fail("seconds");
+    assert!(seconds(done, "source") > 1.0, "{done}");
+    let sum: f64 = ["source", "decoder", "target"].map(|part| seconds(done, part)).iter().sum();
+    assert!(sum <= whole && sum > 0.5 * whole, "{done}");
+    let is_progress = |event: &&serde_json::Value| event["event"] == "progress";
+    let last = events.iter().rfind(is_progress).or_fail(&json.stdout);
+    assert!(seconds(last, "source") > 0.5, "{last}");
+}
+
+#[test]
+fn compressed_clusters_that_two_threads_inflate_limit_an_import_by_its_decoder() {
+    let folder = folder();
+    let (raw, image) = (folder.path().join("raw"), folder.path().join("qcow2"));
+    std::fs::write(&raw, disk::content(3, 24 * MIB)).or_fail("a raw disk");
+    let packing = Program::new("qemu-img").args(["convert", "-c", "-O", "qcow2"]);
+    packing.arg(&raw).arg(&image).run().assert_success("qemu-img");
+    let target = folder.path().join("disk.img");
+    let json = import(&image.display().to_string(), &target).args(["--progress", "json"]).run();
+    json.assert_success("import");
+    let done = json.stdout.lines().last().or_fail("events");
+    let done: serde_json::Value = serde_json::from_str(done).or_fail(done);
+    let limited = &done["limited_seconds"];
+    assert!(limited["decoder"].as_f64() > limited["source"].as_f64(), "{done}");
 }
 
 #[test]

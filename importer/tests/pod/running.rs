@@ -74,12 +74,19 @@ fn retries_are_counted_from_the_first_request_on_and_time_per_stage() {
         let series = "cdi_transfer_retries_total{program=\"importer\",stage=\"source\"";
         assert!(text.contains(&format!("{series},kind=\"{kind}\"}} {count}\n")), "{kind}: {text}");
     }
-    let waited = text
-        .split_once("cdi_importer_stage_seconds_total{stage=\"source\"} ")
-        .and_then(|(_, rest)| rest.lines().next()?.parse::<f64>().ok());
-    assert!(waited.is_some_and(|seconds| seconds > 0.5), "{text}");
+    for series in [
+        "cdi_importer_stage_seconds_total{stage=\"source\"} ",
+        "cdi_transfer_limited_seconds_total{program=\"importer\",part=\"source\"} ",
+    ] {
+        let waited =
+            text.split_once(series).and_then(|(_, rest)| rest.lines().next()?.parse::<f64>().ok());
+        assert!(waited.is_some_and(|seconds| seconds > 0.5), "{series}: {text}");
+    }
     let finished = running.wait();
     finished.assert_success("import");
+    for words in ["limited by: source ", "the source gave "] {
+        assert!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
+    }
     for words in ["the source is not ready, trying again", "resuming attempt=1"] {
         let line = finished.stderr.lines().find(|line| line.contains(words));
         let line = line.or_fail(words);

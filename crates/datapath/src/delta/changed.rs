@@ -8,12 +8,12 @@ use diskimage::Format;
 use super::{DeltaBase, DeltaReport};
 use crate::changes::{ChangedOffsets, ChangedRanges};
 use crate::chunks::{ChunkStream, PeekStream};
-use crate::disk::{self, Disk, Writer, with_writer};
+use crate::disk::{self, Disk, Writer, with_timed_writer};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::{ImageFacts, RouteTaken};
 use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{Stage, TransferPhase};
+use crate::observe::TransferPhase;
 use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 use crate::zeros::is_zero;
@@ -51,7 +51,7 @@ pub(super) fn apply_changes(
     disk.check_holds(changes.disk_bytes())?;
     write_changes(changes, &mut input, &disk, reading, writing)?;
     for zeros in changes.zero_ranges() {
-        disk.zero_in_steps(zeros.clone(), &reading.stop)?;
+        disk.time_wait(|| disk.zero_in_steps(zeros.clone(), &reading.stop))?;
     }
     super::finish_delta(facts, changes.disk_bytes(), input, disk, reading)
 }
@@ -65,27 +65,23 @@ fn write_changes(
 ) -> Result<(), Error> {
     let readings = input.readings();
     let mut places = ChangedOffsets::new(changes);
-    with_writer(
+    with_timed_writer(
         disk,
         None,
         Some(changes.disk_bytes()),
         writing.workers,
-        &reading.stop,
+        (&reading.stop, &readings),
         |writer| {
-            readings.time_stage(Stage::Format, || {
-                let mut output = DeltaOutput { writer, zeros: 0..0, reading };
-                while let Some(mut chunk) = input.next_chunk()? {
-                    while !chunk.is_empty() {
-                        let (offset, bytes) =
-                            places.take_front(&mut chunk).ok_or_else(|| length_error(changes))?;
-                        output.write_bytes(offset, bytes)?;
-                    }
-                    output.writer.disk().report_progress(&*reading.observer);
+            let mut output = DeltaOutput { writer, zeros: 0..0, reading };
+            while let Some(mut chunk) = input.next_chunk()? {
+                while !chunk.is_empty() {
+                    let (offset, bytes) =
+                        places.take_front(&mut chunk).ok_or_else(|| length_error(changes))?;
+                    output.write_bytes(offset, bytes)?;
                 }
-                output.end_zeros()?;
-                readings.pass_over(output.writer.waited);
-                Ok(())
-            })
+                output.writer.disk().report_progress(&readings);
+            }
+            output.end_zeros()
         },
     )?;
     if places.is_complete() { Ok(()) } else { Err(length_error(changes)) }
@@ -134,6 +130,7 @@ impl DeltaOutput<'_, '_> {
 
     fn end_zeros(&mut self) -> Result<(), Error> {
         let zeros = std::mem::replace(&mut self.zeros, 0..0);
-        self.writer.disk().zero_in_steps(zeros, &self.reading.stop)
+        let disk = self.writer.disk();
+        disk.time_wait(|| disk.zero_in_steps(zeros, &self.reading.stop))
     }
 }

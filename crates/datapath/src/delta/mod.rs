@@ -89,8 +89,8 @@ fn finish_delta(
 ) -> Result<DeltaReport, Error> {
     let checksum = input.finish_reading()?;
     reading.check_stop()?;
-    disk.report_progress(&*reading.observer);
     let readings = input.readings();
+    disk.report_progress(&readings);
     let written_bytes = readings.time_stage(Stage::Target, || disk.commit_in_place())?;
     reading.observer.record_bytes(ByteCount::Target, written_bytes);
     reading.observer.begin_phase(TransferPhase::Complete);

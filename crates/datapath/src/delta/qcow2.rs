@@ -4,12 +4,12 @@ use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
 
 use super::{DeltaBase, DeltaReport};
 use crate::decode;
-use crate::disk::{self, Disk, Writer, with_writer};
+use crate::disk::{self, Disk, Writer, with_timed_writer};
 use crate::error::{Error, FormatError};
 use crate::format::{ImageHead, MappedImage};
 use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{Stage, TransferPhase};
+use crate::observe::TransferPhase;
 use crate::options::{PayloadKind, ReadOptions, WriteOptions};
 use crate::source::Source;
 
@@ -62,24 +62,18 @@ fn write_delta(
     reading: &ReadOptions,
     writing: &WriteOptions,
 ) -> Result<(), Error> {
-    let tick = |writer: &Writer<'_>| writer.disk().report_progress(&*reading.observer);
     let readings = input.readings();
-    with_writer(
+    let tick = |writer: &Writer<'_>| writer.disk().report_progress(&readings);
+    with_timed_writer(
         disk,
         delta.facts.clusters,
         Some(delta.facts.virtual_size),
         writing.workers,
-        &reading.stop,
-        |writer| {
-            readings.time_stage(Stage::Format, || {
-                let copied = delta.copy_data(input, writer, reading, writing, tick);
-                readings.pass_over(writer.waited);
-                copied
-            })
-        },
+        (&reading.stop, &readings),
+        |writer| delta.copy_data(input, writer, reading, writing, tick),
     )?;
     for range in delta.zero_ranges() {
-        disk.zero_in_steps(range.start.0..range.end.0, &reading.stop)?;
+        disk.time_wait(|| disk.zero_in_steps(range.start.0..range.end.0, &reading.stop))?;
     }
     Ok(())
 }

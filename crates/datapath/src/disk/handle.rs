@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -15,7 +15,8 @@ use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
 use crate::error::{Error, TargetError};
 use crate::marks::HELD_BYTES;
-use crate::observe::{ByteCount, Observer, SharedTime, Stage};
+use crate::meter::MeterReadings;
+use crate::observe::{ByteCount, LimitingPart, SharedTime, Stage};
 use crate::zeros::{ZERO_BLOCK, data_runs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub(super) struct BusyTimes {
     writing: SharedTime,
     /// Time of inflating compressed clusters, which the writing threads do.
     pub(super) inflating: SharedTime,
+    /// Time that the feeding thread spent waiting for the target and the writing threads.
+    waiting: SharedTime,
 }
 
 impl Disk {
@@ -71,14 +74,35 @@ impl Disk {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Reports to `observer` how much was written and how long it took.
-    pub(crate) fn report_progress(&self, observer: &dyn Observer) {
+    /// Reports to the observer how much was written, how long it took, and how long the feeding
+    /// thread waited. Must be called on that thread, in the stage that waited.
+    pub(crate) fn report_progress(&self, readings: &MeterReadings) {
+        let observer = readings.observer();
         observer.record_bytes(ByteCount::Target, self.written_bytes());
         if self.in_place {
             observer.record_bytes(ByteCount::Skipped, self.zeroed_bytes.load(Ordering::Relaxed));
         }
-        observer.record_time(Stage::Target, self.busy.writing.take_time());
-        observer.record_time(Stage::Format, self.busy.inflating.take_time());
+        let (writing, inflating) = (self.busy.writing.take_time(), self.busy.inflating.take_time());
+        observer.record_time(Stage::Target, writing);
+        observer.record_time(Stage::Format, inflating);
+        // The writing threads also inflate, so a wait for them is divided like their work.
+        let waited = self.busy.waiting.take_time();
+        let decoding = waited.mul_f64(share_of(inflating, writing));
+        readings.record_limit(LimitingPart::Decoder, decoding);
+        readings.record_limit(LimitingPart::Target, waited.saturating_sub(decoding));
+    }
+
+    /// Runs `work` on the feeding thread, which waits for the target meanwhile.
+    pub(crate) fn time_wait<T>(&self, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let value = work();
+        self.add_wait(began.elapsed());
+        value
+    }
+
+    /// Records that the feeding thread waited for the target for `time`.
+    pub(super) fn add_wait(&self, time: Duration) {
+        self.busy.waiting.add_time(time);
     }
 
     /// Runs `work` and counts its time as writing.
@@ -253,6 +277,12 @@ impl Drop for Disk {
     }
 }
 
+/// Returns the share of `part` in the sum of `part` and `rest`, between 0 and 1; 0 if both are 0.
+fn share_of(part: Duration, rest: Duration) -> f64 {
+    let whole = part.saturating_add(rest);
+    if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() }
+}
+
 /// Returns a copy of `bytes`, truncated or padded with zeros to `length`. The zeros come from the
 /// allocator, because `Vec::resize` would write them one by one in debug builds.
 fn resized_bytes(bytes: &[u8], length: usize) -> Vec<u8> {
@@ -260,4 +290,45 @@ fn resized_bytes(bytes: &[u8], length: usize) -> Vec<u8> {
     let kept = length.min(bytes.len());
     resized[..kept].copy_from_slice(&bytes[..kept]);
     resized
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{CacheMode, DiskOptions};
+    use crate::observe::TransferTimes;
+
+    impl crate::observe::Observer for TransferTimes {
+        fn record_limit(&self, part: LimitingPart, time: Duration) {
+            self.add_limit(part, time);
+        }
+    }
+
+    #[test]
+    fn a_wait_for_threads_that_inflate_is_shared_by_the_decoder_and_the_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = DiskOptions {
+            path: folder.path().join("disk.img"),
+            available: 1 << 20,
+            size: None,
+            preallocate: false,
+            cache: CacheMode::Page,
+            overwrite: false,
+            mode: None,
+        };
+        let disk = Disk::open(&options, Some(1 << 20)).unwrap();
+        let times = Arc::new(TransferTimes::default());
+        let readings = MeterReadings::reporting_to(Arc::clone(&times) as _);
+        let second = Duration::from_secs(1);
+        disk.add_wait(2 * second);
+        disk.busy.inflating.add_time(3 * second);
+        disk.busy.writing.add_time(second);
+        disk.report_progress(&readings);
+        // Nobody inflates in this interval, and the last write has not ended yet.
+        disk.add_wait(second);
+        disk.report_progress(&readings);
+        disk.report_progress(&readings);
+        let limits = times.limit_times().map(|(_, time)| time);
+        assert_eq!(limits, [Duration::ZERO, 3 * second / 2, 3 * second / 2]);
+    }
 }

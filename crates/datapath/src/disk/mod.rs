@@ -36,4 +36,6 @@ pub use self::{
     verified_prefix::VerifiedPrefix,
     writer::{Writer, with_writer},
 };
-pub(crate) use self::{inflate::Inflater, pacer::FlushPacer, place::refuse_source};
+pub(crate) use self::{
+    inflate::Inflater, pacer::FlushPacer, place::refuse_source, writer::with_timed_writer,
+};

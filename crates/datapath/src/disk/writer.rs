@@ -24,6 +24,8 @@ use super::zeroing::ZeroingFrontier;
 use crate::buffer::{AlignedBuffer, PAGE};
 use crate::error::{Error, TargetError, ThreadStartError};
 use crate::marks::HELD_BYTES;
+use crate::meter::MeterReadings;
+use crate::observe::Stage;
 use crate::queue::WorkQueue;
 use crate::zeros::{data_runs, is_known_zero};
 
@@ -55,8 +57,6 @@ pub struct Writer<'s> {
     /// Ranges that were written, for targets that do not read as zeros. `None` for others.
     coverage: Option<Coverage>,
     frontier: ZeroingFrontier,
-    /// Time that the feeder spent waiting for the disk.
-    pub(crate) waited: Duration,
 }
 
 /// Runs `feed` with a writer for `disk` whose work is done by `threads` threads. Returns when
@@ -77,6 +77,7 @@ pub fn with_writer<T>(
         failure: Mutex::new(None),
     };
     let span = Span::current();
+    let mut fed_at = None;
     let fed = std::thread::scope(|scope| {
         // Close the queue however `feed` ends, even by a panic. The threads would otherwise wait
         // forever.
@@ -104,7 +105,6 @@ pub fn with_writer<T>(
             // the gaps are not filled.
             coverage: (!disk.is_zeroed() && !disk.in_place).then(|| Coverage::up_to(disk.kept_end)),
             frontier: ZeroingFrontier::new(disk, virtual_size, stop.clone()),
-            waited: Duration::ZERO,
         };
         let fed =
             feed(&mut writer).and_then(|value| writer.flush().map(|()| (value, writer.coverage)));
@@ -112,18 +112,41 @@ pub fn with_writer<T>(
             // Drop the waiting batches: without a commit, the disk counts as incomplete.
             shared.queue.abort();
         }
+        fed_at = Some(Instant::now());
         fed
     });
+    disk.add_wait(fed_at.map_or(Duration::ZERO, |fed_at| fed_at.elapsed()));
     if let Some(failure) = shared.failure.into_inner() {
         return Err(failure);
     }
     fed.and_then(|(value, coverage)| {
         // Only now are all writes complete, so the zeros cannot overtake any of them.
         if let (Some(coverage), Some(size)) = (coverage, virtual_size) {
-            fill_gaps(disk, &coverage, size, stop)?;
+            disk.time_wait(|| fill_gaps(disk, &coverage, size, stop))?;
         }
         Ok(value)
     })
+}
+
+/// Runs `feed` like [`with_writer`] and reports its time, and the time until everything is written,
+/// to the observer of `readings`.
+pub(crate) fn with_timed_writer<T>(
+    disk: &Disk,
+    clusters: Option<CompressedClusters>,
+    virtual_size: Option<u64>,
+    threads: NonZeroUsize,
+    (stop, readings): (&CancellationToken, &MeterReadings),
+    feed: impl FnOnce(&mut Writer<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let written = with_writer(disk, clusters, virtual_size, threads, stop, |writer| {
+        readings.time_stage(Stage::Format, || {
+            let fed = feed(writer);
+            disk.report_progress(readings);
+            fed
+        })
+    });
+    disk.report_progress(readings);
+    written
 }
 
 struct QueueCloseGuard<'q>(&'q WorkQueue<WriteBatch>);
@@ -196,9 +219,8 @@ impl Writer<'_> {
             coverage.add_range(range);
             for gap in coverage.close_small_gaps() {
                 if gap.end > HELD_BYTES {
-                    let began = Instant::now();
-                    self.shared.disk.zero_range(gap.start.max(HELD_BYTES)..gap.end)?;
-                    self.waited += began.elapsed();
+                    let disk = self.shared.disk;
+                    disk.time_wait(|| disk.zero_range(gap.start.max(HELD_BYTES)..gap.end))?;
                 }
             }
         }
@@ -212,19 +234,15 @@ impl Writer<'_> {
         if self.frontier.is_past(end) {
             return Ok(());
         }
-        let began = Instant::now();
-        let zeroed = self.frontier.advance_to(self.shared.disk, end);
-        self.waited += began.elapsed();
-        zeroed
+        let disk = self.shared.disk;
+        disk.time_wait(|| self.frontier.advance_to(disk, end))
     }
 
     /// Hands the collected segments to the writing threads.
     fn flush(&mut self) -> Result<(), Error> {
         for batch in self.collector.take_batches() {
             let bytes = batch.held_bytes;
-            let began = Instant::now();
-            let is_taken = self.shared.queue.push(batch, bytes);
-            self.waited += began.elapsed();
+            let is_taken = self.shared.disk.time_wait(|| self.shared.queue.push(batch, bytes));
             // A closed queue means that a thread has failed. `with_writer` reports its error.
             if !is_taken {
                 return Err(Error::Stopped);

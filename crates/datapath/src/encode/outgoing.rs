@@ -28,7 +28,7 @@ use super::flow::{FlowState, SendRateMeter};
 use super::outlet::{OutletClosedError, PieceOutlet};
 use super::{EncodedBlock, Encoding, VolumePiece};
 use crate::error::ThreadStartError;
-use crate::observe::{ByteCount, NoObserver, Observer, Stage};
+use crate::observe::{ByteCount, LimitingPart, NoObserver, Observer, Stage};
 
 /// Limit on the pieces between the reader and the network. Together they take 8 MiB.
 const SLOTS: usize = 32;
@@ -56,7 +56,8 @@ impl<E> Default for SendStats<E> {
 
 impl<E> SendStats<E> {
     /// Creates statistics that report to `observer`: the bytes, the time spent reading the volume
-    /// (the source) and the time the network took (the target).
+    /// (the source), the time the network took (the target), and the time limited by each of them
+    /// and by the encoders (the decoder).
     pub fn with_observer(observer: Arc<dyn Observer>) -> Self {
         Self {
             observer,
@@ -162,8 +163,8 @@ pub struct EncodedStream<E> {
     flow: Arc<FlowState>,
     pace: SendRateMeter,
     is_ended: bool,
-    /// The time at which the last part was handed to the network.
-    handed_over: Option<Instant>,
+    /// The part that the stream waits for, and the time of the poll since which it does.
+    waiting: Option<(LimitingPart, Instant)>,
     tally: Arc<SendStats<E>>,
     log: Option<Log>,
     /// Stream offset and data offset of the next piece.
@@ -207,7 +208,7 @@ impl<E: Send + 'static> EncodedStream<E> {
             flow,
             pace: SendRateMeter::start(),
             is_ended: false,
-            handed_over: None,
+            waiting: None,
             tally,
             log: None,
             next: (0, 0),
@@ -225,9 +226,28 @@ impl<E: Send + 'static> EncodedStream<E> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
-        if let Some(since) = self.handed_over.take() {
-            self.tally.observer.record_time(Stage::Target, since.elapsed());
+        if let Some((part, since)) = self.waiting.take() {
+            let waited = since.elapsed();
+            self.tally.observer.record_limit(part, waited);
+            if part == LimitingPart::Target {
+                self.tally.observer.record_time(Stage::Target, waited);
+            }
         }
+        let polled = self.poll_encoded(context);
+        let awaited = match (&polled, &self.current) {
+            // The consumer sends the part before it polls again.
+            (Poll::Ready(_), _) => LimitingPart::Target,
+            (Poll::Pending, Some(_)) => LimitingPart::Decoder,
+            (Poll::Pending, None) => LimitingPart::Source,
+        };
+        self.waiting = Some((awaited, Instant::now()));
+        polled
+    }
+
+    fn poll_encoded(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
         loop {
             if let Some(part) = self.parts.pop_front() {
                 if part.is_empty() {
@@ -236,7 +256,6 @@ impl<E: Send + 'static> EncodedStream<E> {
                 let bytes = part.len() as u64;
                 self.tally.add_bytes(ByteCount::Target, &self.tally.stream_bytes, bytes);
                 self.pace.add_bytes(bytes, &self.flow);
-                self.handed_over = Some(Instant::now());
                 return Poll::Ready(Some(Ok(part)));
             }
             if self.is_ended {

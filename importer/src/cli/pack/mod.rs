@@ -65,7 +65,7 @@ pub(super) fn run(arguments: PackArgs) -> Result<(), ImporterCommandError> {
     job::run_job(
         &arguments.job.clone(),
         move |context| pack_disks(&arguments, context),
-        summary_line,
+        |report, time, _| summary_line(report, time),
     )
 }
 

@@ -317,8 +317,13 @@ fn status_needs_the_client_certificate_and_metrics_do_not() {
     assert_eq!(during["received_bytes"], front.len(), "{during}");
     assert_eq!(during["total_bytes"], content.len(), "{during}");
     assert_eq!(during["percent"].as_f64().unwrap().round(), 50.0, "{during}");
+    for part in ["source", "decoder", "target"] {
+        assert!(during["limited_seconds"][part].is_f64(), "{during}");
+    }
     let metrics = get("/metrics", Certificate::Right).text();
     assert!(metrics.contains("# TYPE "), "{metrics}");
+    let limited = "cdi_transfer_limited_seconds_total{program=\"uploadserver\",part=\"source\"} ";
+    assert!(metrics.contains(limited), "{metrics}");
     assert!(metrics.contains(&front.len().to_string()), "{metrics}");
     upload.send(back).unwrap();
     upload.response().unwrap().assert_uploaded();
