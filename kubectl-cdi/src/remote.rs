@@ -24,6 +24,10 @@ use crate::image::refusal_text;
 /// slow. It is short because a user is waiting.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Longest time for which the first contact is retried. CDI's pod tries longer; a failure here only
+/// means that the user gives the size.
+const CONTACT_LIMIT: Duration = Duration::from_secs(3);
+
 /// URL prefix of a container image in a registry.
 const REGISTRY: &str = "docker://";
 
@@ -115,6 +119,7 @@ fn inspect_source(
     let tls = Arc::new(tls::client_config(TrustedRoots::from_system())?);
     let mut network = Network::new(handle, stop.clone(), tls);
     network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
+    network.patience.contact_limit = CONTACT_LIMIT;
     let network = Arc::new(network);
     let source: Box<dyn Source> = match url.starts_with(REGISTRY) {
         true => Box::new(RegistrySource::open(url, &network, &RegistryOptions::default())?),

@@ -75,6 +75,22 @@ pub async fn resolve_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> 
     looking.await.map_err(io::Error::other)?
 }
 
+/// True for the error of a look-up that found no address. It is false if the name servers did not
+/// answer, or could not. The standard library passes on only the C library's texts (glibc's and
+/// musl's, gai_strerror(3)), which are never translated because no locale is set.
+pub fn is_unknown_host(error: &io::Error) -> bool {
+    const UNKNOWN: [&str; 5] = [
+        "Name or service not known",
+        "No address associated with hostname",
+        "nodename nor servname provided",
+        "Name does not resolve",
+        "Name has no usable address",
+    ];
+    let text = error.to_string();
+    text.starts_with("failed to lookup address information: ")
+        && UNKNOWN.iter().any(|unknown| text.contains(unknown))
+}
+
 async fn connect_any(
     host: &str,
     port: u16,
@@ -97,4 +113,20 @@ async fn connect_any(
         }
     }
     Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_host_is_told_from_name_servers_that_do_not_answer() {
+        let failed =
+            |text| io::Error::other(format!("failed to lookup address information: {text}"));
+        assert!(is_unknown_host(&failed("Name or service not known")));
+        for text in ["Temporary failure in name resolution", "Try again", "System error"] {
+            assert!(!is_unknown_host(&failed(text)), "{text}");
+        }
+        assert!(!is_unknown_host(&io::ErrorKind::ConnectionRefused.into()));
+    }
 }

@@ -14,7 +14,7 @@ use tracing::{Instrument, Span};
 use crate::credentials::BasicCredentials;
 use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
-use crate::retry::{AttemptError, RetryAttempts, RetryPolicy};
+use crate::retry::{FirstContact, RetryAttempts, RetryPolicy};
 
 /// Default limit of the bytes buffered between the network and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
@@ -85,14 +85,9 @@ impl Network {
         RetryAttempts::new(&self.patience, &*self.observer)
     }
 
-    /// Runs `attempt` and retries it while the server seems to be temporarily unavailable.
-    /// `passes` returns true for errors that mean this.
-    pub(crate) async fn retry_first_request<T>(
-        &self,
-        passes: impl Fn(&SourceError) -> bool,
-        attempt: impl AsyncFnMut() -> Result<T, AttemptError>,
-    ) -> Result<T, SourceError> {
-        self.patience.retry_first_request(&*self.observer, passes, attempt).await
+    /// Starts counting the attempts of a first contact with a server.
+    pub(crate) fn first_contact(&self) -> FirstContact<'_> {
+        FirstContact::new(&self.patience, &*self.observer, &self.stop)
     }
 
     /// Waits for `work`. Fails if the import is stopped first.

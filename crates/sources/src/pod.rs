@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datapath::error::SourceError;
 use https::tls::{self, TlsError};
@@ -17,6 +18,7 @@ use crate::credentials::BasicCredentials;
 use crate::network::Network;
 use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
+use crate::retry::RetryPolicy;
 
 /// Variables with user and password, or access key and secret key. They are used only if both are
 /// set.
@@ -29,6 +31,14 @@ pub const CERT_DIR: &str = "IMPORTER_CERT_DIR";
 /// Name under which errors of the proxy variables are reported; the error text names the variable.
 pub const PROXY: &str = "proxy";
 
+/// Ours, not CDI's: longest time in seconds for which the first contact is retried.
+const CONTACT_SECONDS: &str = "CDI_WORKERS_CONTACT_SECONDS";
+
+/// Reads the longest time for which the first contact is retried.
+pub fn read_contact_limit(reader: &mut EnvReader<'_>) -> Option<Duration> {
+    reader.read_parsed(CONTACT_SECONDS, str::parse).map(Duration::from_secs)
+}
+
 /// Network settings as the environment describes them.
 #[derive(Debug, Clone)]
 pub struct PodNetwork {
@@ -39,6 +49,7 @@ pub struct PodNetwork {
     pub insecure: bool,
     proxy: ProxyConfig,
     policy: ImportPolicy,
+    patience: RetryPolicy,
 }
 
 impl PodNetwork {
@@ -54,6 +65,7 @@ impl PodNetwork {
             insecure,
             proxy: ProxyConfig::from_env(|name| env.get(name))?,
             policy: ImportPolicy::for_pod(env, !insecure),
+            patience: RetryPolicy::default(),
         })
     }
 
@@ -66,13 +78,22 @@ impl PodNetwork {
         let insecure = reader.lenient_bool(INSECURE_TLS);
         match Self::new(env, BasicCredentials::new(user, password), insecure) {
             Ok(network) => {
-                Some(Self { cert_dir: reader.read_text(CERT_DIR).map(Into::into), ..network })
+                let cert_dir = reader.read_text(CERT_DIR).map(Into::into);
+                let contact_limit = read_contact_limit(reader);
+                Some(Self { cert_dir, ..network }.with_contact_limit(contact_limit))
             }
             Err(error) => {
                 reader.reject_variable(PROXY, error.to_string());
                 None
             }
         }
+    }
+
+    /// Sets the longest time for which the first contact is retried, if one is given.
+    #[must_use]
+    pub fn with_contact_limit(mut self, limit: Option<Duration>) -> Self {
+        self.patience.contact_limit = limit.unwrap_or(self.patience.contact_limit);
+        self
     }
 
     /// Loads the certificates and creates the network. Its tasks run on `handle` until `stop` is
@@ -95,6 +116,7 @@ impl PodNetwork {
             insecure: self.insecure,
             proxy: self.proxy,
             policy: self.policy,
+            patience: self.patience,
             ..Network::new(handle, stop, Arc::new(tls))
         }
     }

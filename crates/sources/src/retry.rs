@@ -10,9 +10,11 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::{Observer, RetryPause};
 use http::StatusCode;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::messages::status_text;
+use crate::network::stopped_error;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]
@@ -81,9 +83,9 @@ pub struct RetryPolicy {
     pub idle_limit: Duration,
     /// Allowed consecutive failures without a new byte; `None` leaves only the time limit.
     pub retries: Option<u32>,
-    /// Number of times that the first request is sent before its failure is reported. `None`
-    /// leaves this to the other limits; only then does the time limit apply to the first request.
-    pub first_attempts: Option<u32>,
+    /// Longest time for which the first request is retried. One attempt may take longer. An unknown
+    /// host ends it after [`RetryPolicy::UNKNOWN_HOST_LIMIT`] at the latest.
+    pub contact_limit: Duration,
     /// Upper limit of the first pause between attempts; each further failure doubles it.
     pub first_delay: Duration,
     /// Upper limit of every pause, including a pause that the server asks for.
@@ -96,16 +98,23 @@ impl Default for RetryPolicy {
             no_progress_limit: Duration::from_secs(600),
             idle_limit: Duration::from_secs(60),
             retries: None,
-            // About three seconds in total, which is enough for a service that is being moved.
-            // Longer waits are left to whoever started the import.
-            first_attempts: Some(3),
+            // A pod often starts before its DNS, its network policy or the server is ready.
+            contact_limit: Duration::from_secs(600),
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
         }
     }
 }
 
+/// Longest pause before the first contact, unless the server asks for a longer one. With pauses
+/// of up to 30 s, a server that is ready after 40 s would be found after a minute.
+const CONTACT_PAUSE: Duration = Duration::from_secs(10);
+
 impl RetryPolicy {
+    /// Longest time for which a host is looked up that has no address. In a pod, the name of a
+    /// Kubernetes service may exist a moment later; otherwise it is mistyped.
+    pub const UNKNOWN_HOST_LIMIT: Duration = Duration::from_secs(60);
+
     /// Returns the longest silence allowed on one connection. At most a third of the time limit,
     /// so that time is left to try another connection.
     pub(crate) fn idle_limit(&self) -> Duration {
@@ -120,57 +129,49 @@ impl RetryPolicy {
         self.first_delay.saturating_mul(1 << doublings).min(self.max_delay).mul_f64(random)
     }
 
-    /// Starts counting the failures of the first request.
-    pub(crate) fn first_contact(&self) -> FirstContact<'_> {
-        FirstContact { policy: self, started: Instant::now(), failures: 0 }
-    }
-
-    /// Runs `ask` and retries it while the server seems to be temporarily unavailable. `passes`
-    /// returns true for errors that mean this.
-    pub(super) async fn retry_first_request<T>(
+    /// Returns the pause of the first contact after an `error` that is its failure number
+    /// `failures`, or `None` to give up after `elapsed`. The pauses are 1, 2, 4, 8 and then 10 s
+    /// by default, longer if the server `asked` for it. No jitter is added, because whatever
+    /// starts the imports already spreads their start times.
+    fn contact_pause(
         &self,
-        observer: &dyn Observer,
-        passes: impl Fn(&SourceError) -> bool,
-        mut ask: impl AsyncFnMut() -> Result<T, AttemptError>,
-    ) -> Result<T, SourceError> {
-        let mut contact = self.first_contact();
-        let mut waiting = WaitReport::new(observer);
-        loop {
-            let (error, retry_after) = match ask().await {
-                Ok(brought) => return Ok(brought),
-                Err(AttemptError::Transient { error, retry_after }) if passes(&error) => {
-                    (error, retry_after)
-                }
-                Err(failed) => return Err(failed.into_error()),
-            };
-            let Some(pause) = contact.next_pause(retry_after.unwrap_or_default()) else {
-                return Err(error);
-            };
-            observer.record_retry(error.kind());
-            let attempt = contact.failures;
-            tracing::info!(attempt, cause = %error, "the source is not ready, trying again");
-            waiting.begin(&short_cause(&error), attempt, pause);
-            tokio::time::sleep(pause).await;
+        failures: u32,
+        elapsed: Duration,
+        error: &SourceError,
+        asked: Duration,
+    ) -> Option<Duration> {
+        let limit = match error.kind() {
+            SourceErrorKind::UnknownHost => self.contact_limit.min(Self::UNKNOWN_HOST_LIMIT),
+            _ => self.contact_limit,
+        };
+        let left = limit.saturating_sub(elapsed);
+        if left.is_zero() || self.retries.is_some_and(|retries| failures > retries) {
+            return None;
         }
+        let doubled = self.first_delay.saturating_mul(1 << failures.min(16)).min(CONTACT_PAUSE);
+        Some(doubled.max(asked).min(self.max_delay).min(left))
     }
 }
 
-/// Reports a pause between two attempts to the observer, and reports its end when dropped.
-pub(super) struct WaitReport<'a> {
+/// Reports a pause between two attempts to the log and the observer, and its end when dropped.
+struct WaitReport<'a> {
     observer: &'a dyn Observer,
     is_begun: bool,
 }
 
 impl<'a> WaitReport<'a> {
-    pub(super) fn new(observer: &'a dyn Observer) -> Self {
+    fn new(observer: &'a dyn Observer) -> Self {
         Self { observer, is_begun: false }
     }
 
-    /// Reports that attempt number `failed` ended because of `cause`, and that the next one begins
-    /// after `pause`.
-    pub(super) fn begin(&mut self, cause: &str, failed: u32, pause: Duration) {
+    /// Reports that attempt number `failed` ended with `error`, and that the next one begins after
+    /// `pause`. `what` says what failed.
+    fn begin(&mut self, what: &str, error: &SourceError, failed: u32, pause: Duration) {
         self.is_begun = true;
-        let next_attempt = failed.saturating_add(1);
+        self.observer.record_retry(error.kind());
+        let (cause, next_attempt) = (&*short_cause(error), failed.saturating_add(1));
+        let seconds = pause.as_secs_f64().ceil();
+        tracing::info!(cause = %error, "{what}: retrying in {seconds} s ({cause}, attempt {next_attempt})");
         self.observer.begin_wait(&RetryPause { cause, next_attempt, pause });
     }
 }
@@ -185,7 +186,7 @@ impl Drop for WaitReport<'_> {
 
 /// Returns the last part of the error message, which is the cause. A progress line has no room for
 /// the rest.
-pub(super) fn short_cause(error: &SourceError) -> String {
+fn short_cause(error: &SourceError) -> String {
     match error.kind() {
         SourceErrorKind::Status(code) => match StatusCode::from_u16(code) {
             Ok(status) => format!("HTTP {}", status_text(status)),
@@ -198,36 +199,42 @@ pub(super) fn short_cause(error: &SourceError) -> String {
     }
 }
 
-/// Counts the attempts to get a first response.
+/// Counts the attempts to make a first contact.
 pub(crate) struct FirstContact<'a> {
     policy: &'a RetryPolicy,
+    stop: &'a CancellationToken,
+    waiting: WaitReport<'a>,
     started: Instant,
-    /// Number of attempts that failed so far.
-    pub(crate) failures: u32,
+    failures: u32,
 }
 
-impl FirstContact<'_> {
-    /// Returns the pause after another failure, or `None` to give up. The pauses are 1 s and 2 s
-    /// by default, longer if the server `asked` for it. No jitter is added, because whatever
-    /// starts the imports already spreads their start times.
-    pub(crate) fn next_pause(&mut self, asked: Duration) -> Option<Duration> {
-        let policy = self.policy;
+impl<'a> FirstContact<'a> {
+    pub(super) fn new(
+        policy: &'a RetryPolicy,
+        observer: &'a dyn Observer,
+        stop: &'a CancellationToken,
+    ) -> Self {
+        let (waiting, started) = (WaitReport::new(observer), Instant::now());
+        Self { policy, stop, waiting, started, failures: 0 }
+    }
+
+    /// Pauses before the next attempt. Returns the error of `failure` instead if it is final or the
+    /// limits are exceeded.
+    pub(crate) async fn pause_after(&mut self, failure: AttemptError) -> Result<(), SourceError> {
+        let (error, retry_after) = match failure {
+            AttemptError::Final(error) => return Err(error),
+            AttemptError::Transient { error, retry_after } => (error, retry_after),
+        };
         self.failures += 1;
-        let retries = policy.retries.map(|retries| retries.saturating_add(1));
-        if [policy.first_attempts, retries]
-            .into_iter()
-            .flatten()
-            .any(|allowed| self.failures >= allowed)
-        {
-            return None;
-        }
-        let doubled = policy.first_delay.saturating_mul(1 << self.failures.min(16));
-        let pause = doubled.max(asked).min(policy.max_delay);
-        if policy.first_attempts.is_some() {
-            return Some(pause);
-        }
-        let left = policy.no_progress_limit.saturating_sub(self.started.elapsed());
-        (!left.is_zero()).then(|| pause.min(left))
+        let (elapsed, asked) = (self.started.elapsed(), retry_after.unwrap_or_default());
+        let Some(pause) = self.policy.contact_pause(self.failures, elapsed, &error, asked) else {
+            return Err(error);
+        };
+        self.waiting.begin("the source is not ready", &error, self.failures, pause);
+        // Only the pause is cancelled: some requests must also be sent after a stop, to end what
+        // was begun on a server.
+        let pausing = self.stop.run_until_cancelled(tokio::time::sleep(pause));
+        pausing.await.ok_or_else(stopped_error)
     }
 }
 
@@ -310,9 +317,8 @@ impl<'a> RetryAttempts<'a> {
             .backoff_delay(self.failures, fastrand::f64())
             .max(asked)
             .min(self.remaining_time());
-        self.waiting.observer.record_retry(error.kind());
-        tracing::info!(attempt = self.failures, cause = %error, "the source failed {place}, resuming");
-        self.waiting.begin(&short_cause(&error), self.failures, delay);
+        let what = format!("the source failed {place}");
+        self.waiting.begin(&what, &error, self.failures, delay);
         Ok(delay)
     }
 
@@ -463,38 +469,42 @@ mod tests {
         let error = attempts.record_failure(broken(), "at byte 5").unwrap_err().to_string();
         assert_eq!(error, "giving up at byte 5 after 3 failures in a row: connection reset");
     }
-    /// Returns the pauses of a first contact in seconds, if the attempts themselves take no time.
-    fn first_pauses(policy: &RetryPolicy) -> Vec<u64> {
-        let mut contact = policy.first_contact();
-        std::iter::from_fn(|| contact.next_pause(Duration::ZERO))
-            .take(9)
-            .map(|pause| pause.as_secs())
-            .collect()
-    }
 
     #[test]
-    fn a_first_contact_is_given_up_early_unless_limits_are_set() {
-        let retries = |retries| RetryPolicy { retries: Some(retries), ..patience() };
-        assert_eq!(first_pauses(&patience()), [1, 2]);
-        assert_eq!(first_pauses(&retries(1)), [1]);
-        assert_eq!(first_pauses(&retries(8)), [1, 2]);
-        let unlimited = |policy| RetryPolicy { first_attempts: None, ..policy };
-        assert!(first_pauses(&unlimited(retries(0))).is_empty());
-        assert_eq!(first_pauses(&unlimited(retries(6))), [1, 2, 4, 8, 16, 30]);
-        assert_eq!(first_pauses(&unlimited(patience())).len(), 9);
-    }
-
-    #[test]
-    fn a_first_contact_without_a_limit_of_attempts_ends_by_time() {
-        let policy = RetryPolicy {
-            first_attempts: None,
-            no_progress_limit: Duration::from_secs(10),
-            ..patience()
+    fn a_first_contact_ends_by_time_by_retries_or_when_its_host_stays_unknown() {
+        let pauses = |policy: &RetryPolicy, kind| {
+            let (error, mut elapsed) = (SourceError::new(kind, "x"), Duration::ZERO);
+            let mut pauses = Vec::new();
+            for failures in 1.. {
+                let Some(pause) = policy.contact_pause(failures, elapsed, &error, Duration::ZERO)
+                else {
+                    break;
+                };
+                elapsed += pause;
+                pauses.push(pause.as_secs());
+            }
+            (pauses, elapsed.as_secs())
         };
-        let mut contact = policy.first_contact();
-        let long = Duration::from_secs(60);
-        assert!(contact.next_pause(long).unwrap() <= Duration::from_secs(10));
-        contact.started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
-        assert_eq!(contact.next_pause(long), None);
+        let (refused, unknown) = (SourceErrorKind::Connect, SourceErrorKind::UnknownHost);
+        let (first, total) = pauses(&patience(), refused);
+        assert_eq!((&first[..6], total), (&[1, 2, 4, 8, 10, 10][..], 600));
+        assert_eq!(pauses(&patience(), unknown), (vec![1, 2, 4, 8, 10, 10, 10, 10, 5], 60));
+        let retries = |retries| RetryPolicy { retries: Some(retries), ..patience() };
+        assert_eq!(pauses(&retries(0), refused), (Vec::new(), 0));
+        assert_eq!(pauses(&retries(2), refused).0, [1, 2]);
+        let limited =
+            |seconds| RetryPolicy { contact_limit: Duration::from_secs(seconds), ..patience() };
+        assert_eq!(pauses(&limited(0), refused), (Vec::new(), 0));
+        assert_eq!(pauses(&limited(5), unknown).0, [1, 2, 2]);
+    }
+
+    #[test]
+    fn a_server_may_ask_for_a_longer_pause_before_the_first_contact() {
+        let error = SourceError::new(SourceErrorKind::Status(503), "x");
+        let pause = |asked| {
+            let asked = Duration::from_secs(asked);
+            patience().contact_pause(1, Duration::ZERO, &error, asked).map(|pause| pause.as_secs())
+        };
+        assert_eq!((pause(0), pause(20), pause(3600)), (Some(1), Some(20), Some(30)));
     }
 }

@@ -50,6 +50,11 @@ impl Relay {
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
 
+    /// The address of this relay.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The URL of the server through this relay.
     pub fn url(&self) -> String {
         format!("https://{}/", self.address)

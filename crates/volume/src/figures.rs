@@ -261,6 +261,7 @@ mod tests {
         let codec = "gzip";
         for (error, labels) in [
             (source(SourceErrorKind::Connect), ["source", "connect"]),
+            (source(SourceErrorKind::UnknownHost), ["source", "unknown-host"]),
             (source(SourceErrorKind::Status(503)), ["source", "status"]),
             (source(SourceErrorKind::Changed), ["source", "changed"]),
             (source(SourceErrorKind::Length), ["source", "length"]),

@@ -74,6 +74,7 @@ fn source_advice(error: &SourceError) -> Option<String> {
     let advice = code.map(|(_, advice)| *advice);
     let of_kind = match error.kind() {
         SourceErrorKind::Connect => Some("is the address right, and is its server running?"),
+        SourceErrorKind::UnknownHost => Some("is the address right?"),
         SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed => {
             Some("try again")
         }

@@ -169,18 +169,21 @@ impl JobContext {
     }
 }
 
-/// Returns the limits for retries. A mistyped host should fail quickly, so by default a separate,
-/// small limit applies until the first contact. If `--retries` or `--no-progress-timeout` is
-/// given, it applies to the first contact as well.
+/// Returns the limits for retries. Nobody should wait ten minutes for a mistyped address, so by
+/// default the first contact has the limit of an unknown host. If `--retries` or
+/// `--no-progress-timeout` is given, it applies to the first contact as well.
 fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     let default = RetryPolicy::default();
     let is_limited = arguments.retries.is_some() || arguments.no_progress_timeout.is_some();
+    let no_progress_limit =
+        arguments.no_progress_timeout.map_or(default.no_progress_limit, |time| time.0);
     RetryPolicy {
-        no_progress_limit: arguments
-            .no_progress_timeout
-            .map_or(default.no_progress_limit, |time| time.0),
+        no_progress_limit,
         retries: arguments.retries,
-        first_attempts: default.first_attempts.filter(|_| !is_limited),
+        contact_limit: match is_limited {
+            true => no_progress_limit,
+            false => RetryPolicy::UNKNOWN_HOST_LIMIT,
+        },
         ..default
     }
 }

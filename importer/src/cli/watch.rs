@@ -64,7 +64,7 @@ impl Observer for TransferWatch {
         let now = Instant::now();
         let mut waiting = self.waiting.lock();
         *waiting = Some(WaitState {
-            party: Some("the source"),
+            party: None,
             cause: pause.cause.to_owned(),
             // Consecutive pauses without a byte between them count as one wait.
             since: waiting.as_ref().map_or(now, |wait| wait.since),

@@ -6,7 +6,7 @@ use https::tls::{self, TrustedRoots};
 use program::env::{EnvReader, NamedStrings};
 use program::flags::{KlogFlags, OwnFlag};
 use program::paths::PodPaths;
-use sources::pod::PodNetwork;
+use sources::pod::{PodNetwork, read_contact_limit};
 use sources::{Network, SourceLocation};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -77,6 +77,7 @@ impl PopulatorConfig {
             None => Some(tls::pod_roots(&PodPaths::from_env(env))),
         };
         let limits = TransferLimits::of_pod(&mut reader);
+        let contact_limit = read_contact_limit(&mut reader);
         reader.into_result().map_err(|errors| errors.to_string())?;
         let origin = origin.ok_or("the secret cannot be used")?;
         let tls = if origin.insecure {
@@ -87,6 +88,7 @@ impl PopulatorConfig {
         let tls = tls.map_err(|error| error.to_string())?;
         let network = PodNetwork::new(env, origin.credentials, origin.insecure)
             .map_err(|error| error.to_string())?
+            .with_contact_limit(contact_limit)
             .open_with(tls, Handle::current(), stop.clone());
         Ok(Self {
             place: origin.place,

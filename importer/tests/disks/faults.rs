@@ -102,7 +102,6 @@ fn retry_limits_apply_to_the_first_connection_too() {
         let origin = start(Script { faults, ..Script::new(disk::content(1, 2 << 20)) });
         importer(&origin.url("/object"), &target).args(options.iter().copied()).run()
     };
-    run(&[]).assert_failure(3, "503");
     run(&["--retries", "2"]).assert_failure(3, "503");
     run(&["--retries", "3"]).assert_success("a third retry");
     let target = folder.path().join("other.img");

@@ -99,21 +99,23 @@ fn a_wait_says_why_and_when_the_next_attempt_comes() {
     let terminal = Terminal::open(80);
     let server = busy_server();
     let running = import(&server.url("/disk"), &target).arg("--force").start_on(&terminal);
-    terminal.wait_for(&format!("waiting for the source ({CAUSE}), attempt 2, again in 1 s"));
+    terminal.wait_for(&format!("retrying in 1 s ({CAUSE}, attempt 2)"));
     running.wait().assert_success("bar");
 
     let server = busy_server();
     let plain =
         import(&server.url("/disk"), &target).args(["--force", "--progress", "plain"]).run();
     plain.assert_success("plain");
-    let line = format!("cdi-importer: waiting for the source ({CAUSE})");
-    let waits: Vec<_> = plain.stderr.lines().filter(|line| line.contains("waiting")).collect();
+    let waits: Vec<_> = plain.stderr.lines().filter(|line| line.contains("retrying")).collect();
     assert!(
         !waits.is_empty() && waits.len() <= 2,
         "expected one line for each attempt: {}",
         plain.stderr
     );
-    assert!(waits.iter().all(|wait| wait.starts_with(&line)), "{}", plain.stderr);
+    let is_wait = |line: &str| {
+        line.starts_with("cdi-importer: retrying ") && line.contains(&format!("({CAUSE}, attempt "))
+    };
+    assert!(waits.iter().all(|line| is_wait(line)), "{}", plain.stderr);
 
     let server = busy_server();
     let json = import(&server.url("/disk"), &target).args(["--force", "--progress", "json"]).run();

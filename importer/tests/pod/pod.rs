@@ -30,6 +30,7 @@ impl Pod {
             ("CDI_WORKERS_TEST_ROOT", root.path().to_str().or_fail("a path of ASCII")),
             ("CDI_WORKERS_TEST_METRICS_ADDR", metrics.as_str()),
             ("TMPDIR", temporary.to_str().or_fail("a path of ASCII")),
+            ("CDI_WORKERS_CONTACT_SECONDS", "3"),
             ("IMPORTER_CONTENTTYPE", "kubevirt"),
             ("OWNER_UID", "uid"),
             ("PREALLOCATION", "false"),

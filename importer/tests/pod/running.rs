@@ -6,9 +6,10 @@ use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::{Fault, Script};
+use testkit::relay::Relay;
 use testkit::wait;
 
-use super::pod::{MIB, Pod, serve};
+use super::pod::{MIB, Pod, SUCCESS, free_address, serve};
 
 /// Returns what the controller's pattern `kubevirt_cdi_import_progress_total\{ownerUID="uid"\}
 /// (\d{1,3}\.?\d*)` would capture.
@@ -87,11 +88,45 @@ fn retries_are_counted_from_the_first_request_on_and_time_per_stage() {
     for words in ["limited by: source ", "the source gave "] {
         assert!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
     }
-    for words in ["the source is not ready, trying again", "resuming attempt=1"] {
+    let at_start =
+        "the source is not ready: retrying in 1 s (HTTP 503 Service Unavailable, attempt 2)";
+    for words in [at_start, "the source failed at byte 1048576 of 3145728: retrying in "] {
         let line = finished.stderr.lines().find(|line| line.contains(words));
         let line = line.or_fail(words);
         assert!(line.ends_with(" host=127.0.0.1"), "{line}");
     }
+}
+
+/// A pod whose source closes connections at first, and where its connections lead.
+fn early_pod() -> (Pod, Relay) {
+    let relay = Relay::start(free_address().parse().or_fail("an address"));
+    let url = format!("http://{}/disk", relay.address());
+    (Pod::http(&url, &[("CDI_WORKERS_CONTACT_SECONDS", "60")]), relay)
+}
+
+#[test]
+fn a_pod_that_starts_before_its_server_succeeds_and_says_what_it_waits_for() {
+    let (pod, relay) = early_pod();
+    let running = pod.program().start();
+    let line = running.wait_for_line("attempt 4)");
+    assert!(line.contains("the source is not ready: retrying in 4 s ("), "{line}");
+    assert!(line.contains("cause=\"HTTP request errored: http://"), "{line}");
+    let origin = serve(Script::new(disk::content(5, 3 * MIB)));
+    relay.lead_to(origin.address());
+    running.wait().assert_success("import");
+    assert_eq!(pod.message().as_deref(), Some(SUCCESS));
+}
+
+#[test]
+fn a_pod_that_waits_for_its_server_ends_at_once_when_it_is_stopped() {
+    let (pod, _relay) = early_pod();
+    let running = pod.program().start();
+    running.wait_for_line("attempt 4)");
+    let stopped = Instant::now();
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait().code(), 143);
+    assert!(stopped.elapsed() < Duration::from_secs(2), "{:?}", stopped.elapsed());
+    assert_eq!(pod.message().as_deref(), Some("Unable to process data: stopped by SIGTERM"));
 }
 
 #[test]

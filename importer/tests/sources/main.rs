@@ -35,6 +35,7 @@ fn network() -> Network {
     Network {
         patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(30),
+            contact_limit: Duration::from_secs(3),
             ..RetryPolicy::default()
         },
         ..Network::new(

@@ -46,6 +46,7 @@ impl Scene {
             .args(["-alsologtostderr", "-v=3"])
             .env("CDI_WORKERS_TEST_ROOT", &root)
             .env("CDI_WORKERS_TEST_METRICS_ADDR", metrics.to_string())
+            .env("CDI_WORKERS_CONTACT_SECONDS", "1")
             .env("IMPORTER_ACCESS_KEY_ID", "joe")
             .env("IMPORTER_SECRET_KEY", SECRET)
             .env("PREALLOCATION", "false");

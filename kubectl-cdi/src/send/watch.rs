@@ -70,7 +70,7 @@ impl UploadWatch {
         let last_attempt =
             before.as_ref().and_then(|wait| wait.retry).map_or(1, |retry| retry.attempt);
         *waiting = Some(WaitState {
-            party: pause.map(|_| "the upload proxy"),
+            party: None,
             // Consecutive failed attempts count as one wait, even if their causes differ.
             since: before
                 .filter(|wait| wait.cause == cause || (wait.retry.is_some() && pause.is_some()))

@@ -6,8 +6,10 @@ use std::fmt;
 /// The kind of a source's error. It decides the exit code and whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// The name does not resolve, nothing listens, or TLS or the proxy refused the connection.
+    /// Nothing listens, name servers do not answer, or TLS or the proxy refused the connection.
     Connect,
+    /// The name of the server, or of the proxy, has no address.
+    UnknownHost,
     /// The server answered with a status other than the one needed.
     Status(u16),
     /// The object changed after its first bytes were read.
@@ -36,8 +38,9 @@ impl SourceErrorKind {
     /// Names of all kinds and, last, the name for a wrong checksum. A stop is left out because it
     /// does not count as an error.
     // `name` destructures this array, so it cannot return a name that is not listed here.
-    pub(super) const NAMES: [&'static str; 10] = [
+    pub(super) const NAMES: [&'static str; 11] = [
         "connect",
+        "unknown-host",
         "status",
         "changed",
         "length",
@@ -51,10 +54,22 @@ impl SourceErrorKind {
 
     /// The lower-case name of the kind.
     pub const fn name(self) -> &'static str {
-        let [connect, status, changed, length, digest, stalled, not_resumable, invalid, io, _] =
-            Self::NAMES;
+        let [
+            connect,
+            unknown_host,
+            status,
+            changed,
+            length,
+            digest,
+            stalled,
+            not_resumable,
+            invalid,
+            io,
+            _,
+        ] = Self::NAMES;
         match self {
             Self::Connect => connect,
+            Self::UnknownHost => unknown_host,
             Self::Status(_) => status,
             Self::Changed => changed,
             Self::Length => length,

@@ -135,9 +135,9 @@ mod tests {
         let now = Instant::now();
         let retry = PlannedRetry { attempt: 2, at: now + Duration::from_secs(8) };
         let cause = "connection refused".to_owned();
-        let wait = WaitState { party: Some("the source"), cause, since: now, retry: Some(retry) };
+        let wait = WaitState { party: None, cause, since: now, retry: Some(retry) };
         let waiting = JobMoment { now, wait: Some(wait), ..moment() };
-        let text = "waiting for the source (connection refused), attempt 2, again in 8 s";
+        let text = "retrying in 8 s (connection refused, attempt 2)";
         assert_eq!(bar_text(&Job(36, Some(114)), &waiting, 80), format!(" 31 %  {text}"));
         assert_eq!(bar_text(&Job(0, None), &waiting, 80), text);
         let wide = bar_text(&Job(36, Some(114)), &waiting, 120);

@@ -433,11 +433,11 @@ mod tests {
         };
         assert_eq!(said(None, 0).as_deref(), Some("7 bytes"));
         assert_eq!(said(None, 1), None);
-        assert_eq!(said(Some(2), 2).as_deref(), Some("no answer for 2 s, attempt 2 now"));
+        assert_eq!(said(Some(2), 2).as_deref(), Some("retrying now (no answer, attempt 2)"));
         assert_eq!(said(Some(2), 3), None, "the same wait");
-        assert_eq!(said(Some(3), 4).as_deref(), Some("no answer for 4 s, attempt 3 now"));
+        assert_eq!(said(Some(3), 4).as_deref(), Some("retrying now (no answer, attempt 3)"));
         assert_eq!(said(Some(3), 13), None);
-        assert_eq!(said(Some(3), 14).as_deref(), Some("no answer for 14 s, attempt 3 now"));
+        assert_eq!(said(Some(3), 14).as_deref(), Some("retrying now (no answer, attempt 3)"));
         assert_eq!(said(None, 15), None, "nothing has moved");
     }
 

@@ -12,8 +12,8 @@ const SHOWN_WAIT: Duration = Duration::from_secs(2);
 /// A wait: its reason, when it began, and the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitState {
-    /// The party that the job is waiting for, such as the server. `None` if `cause` is a complete
-    /// sentence.
+    /// The party that the job is waiting for, such as the client. `None` if `cause` is a complete
+    /// sentence, or an attempt is repeated.
     pub party: Option<&'static str>,
     /// The reason for the wait, such as `connection refused`.
     pub cause: String,
@@ -52,27 +52,27 @@ impl WaitState {
         }
     }
 
-    /// Formats the wait at the time `now` as one line of at most `columns` columns. If it is too
-    /// long, the duration is omitted and the cause is truncated first.
+    /// Formats the wait at the time `now` as one line of at most `columns` columns.
     pub(super) fn to_line(&self, now: Instant, columns: usize) -> String {
         let cause = printable::escape_text(&self.cause);
-        let subject = match self.party {
-            Some(party) => format!("waiting for {party} ({cause})"),
-            None => cause.into_owned(),
+        let line = match (self.retry, self.party) {
+            (Some(retry), _) => {
+                let time = match retry.seconds_left(now) {
+                    0 => "now".to_owned(),
+                    seconds => format!("in {seconds} s"),
+                };
+                format!("retrying {time} ({cause}, attempt {})", retry.attempt)
+            }
+            (None, Some(party)) => format!("waiting for {party} ({cause}){}", self.duration(now)),
+            (None, None) => format!("{cause}{}", self.duration(now)),
         };
+        cut_text(&line, columns)
+    }
+
+    /// Returns how long the wait has lasted, if that is worth mentioning.
+    fn duration(&self, now: Instant) -> String {
         let waited = Some(now.duration_since(self.since)).filter(|waited| *waited >= SHOWN_WAIT);
-        let waited =
-            waited.map_or_else(String::new, |waited| format!(" for {}", RoughTime(waited)));
-        let retry = self.retry.map_or_else(String::new, |retry| match retry.seconds_left(now) {
-            0 => format!(", attempt {} now", retry.attempt),
-            seconds => format!(", attempt {}, again in {seconds} s", retry.attempt),
-        });
-        let whole = format!("{subject}{waited}{retry}");
-        if whole.chars().count() <= columns {
-            return whole;
-        }
-        let room = columns.saturating_sub(retry.chars().count());
-        cut_text(&format!("{}{retry}", cut_text(&subject, room)), columns)
+        waited.map_or_else(String::new, |waited| format!(" for {}", RoughTime(waited)))
     }
 
     /// True if a line about `other` would differ only in its times.
@@ -100,25 +100,29 @@ mod tests {
         let now = since + Duration::from_secs(seconds);
         let retry = PlannedRetry { attempt: 4, at: now + Duration::from_millis(7500) };
         let cause = "connection refused".to_owned();
-        (WaitState { party: Some("the source"), cause, since, retry: Some(retry) }, now)
+        (WaitState { party: None, cause, since, retry: Some(retry) }, now)
     }
 
     #[test]
-    fn a_line_gives_the_cause_the_duration_and_the_next_attempt() {
+    fn a_line_gives_the_cause_and_the_next_attempt_or_the_duration() {
         let (state, now) = wait(12);
-        let whole = "waiting for the source (connection refused) for 12 s, attempt 4, again in 8 s";
-        assert_eq!(state.to_line(now, 80), whole);
-        let (fresh, now) = wait(1);
-        let line = fresh.to_line(now, 80);
-        assert_eq!(line, "waiting for the source (connection refused), attempt 4, again in 8 s");
-        let under_way = fresh.to_line(now + Duration::from_secs(8), 80);
-        assert_eq!(under_way, "waiting for the source (connection refused) for 9 s, attempt 4 now");
+        let line = "retrying in 8 s (connection refused, attempt 4)";
+        assert_eq!(state.to_line(now, 80), line);
+        let under_way = state.to_line(now + Duration::from_secs(8), 80);
+        assert_eq!(under_way, "retrying now (connection refused, attempt 4)");
+        let cause = "it sends nothing".to_owned();
+        let idle = WaitState { party: Some("the client"), cause, retry: None, ..state };
+        let line = "waiting for the client (it sends nothing) for 12 s";
+        assert_eq!(idle.to_line(now, 80), line);
+        let sentence = WaitState { party: None, ..idle };
+        assert_eq!(sentence.to_line(now, 80), "it sends nothing for 12 s");
+        assert_eq!(sentence.to_line(sentence.since, 80), "it sends nothing");
     }
 
     #[test]
     fn a_narrow_line_keeps_the_time_of_the_next_attempt() {
         let (state, now) = wait(12);
-        assert_eq!(state.to_line(now, 40), "waiting for th…, attempt 4, again in 8 s");
+        assert_eq!(state.to_line(now, 24), "retrying in 8 s (connec…");
         for columns in 0..90 {
             assert!(state.to_line(now, columns).chars().count() <= columns);
         }

@@ -11,12 +11,11 @@ use rustls::ClientConfig;
 use url::Url;
 
 use super::cause::{RequestRoute, plain_cause, transport_failure};
-use super::status::{passes_soon, retry_after_now};
 use crate::address::url_origin;
 use crate::error::invalid_error;
 use crate::messages::status_text;
 use crate::network::Network;
-use crate::retry::{AttemptError, RetryPolicy, WaitReport, short_cause};
+use crate::retry::{AttemptError, FirstContact};
 
 /// Timeout for one connection attempt, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -62,21 +61,29 @@ impl HttpAgent {
         request: RequestBuilder,
         limit: usize,
     ) -> Result<AgentResponse, SourceError> {
+        self.attempt(request, limit).await.map_err(AttemptError::into_error)
+    }
+
+    /// Like [`HttpAgent::send`], but the error says whether another attempt may succeed.
+    pub(crate) async fn attempt(
+        &self,
+        request: RequestBuilder,
+        limit: usize,
+    ) -> Result<AgentResponse, AttemptError> {
         let (http, request) = request.build_split();
         let request = request.map_err(|error| {
-            invalid_error(format!("cannot build a request: {}", plain_cause(error)))
+            let message = format!("cannot build a request: {}", plain_cause(error));
+            AttemptError::Final(invalid_error(message))
         })?;
-        self.network.policy.check_url(request.url())?;
+        self.network.policy.check_url(request.url()).map_err(AttemptError::Final)?;
         let origin = url_origin(request.url());
         let (method, shown) = (request.method().clone(), origin.clone());
         let route = RequestRoute::new(request.url(), origin, &self.network.proxy);
         let received =
             tokio::time::timeout(ANSWER_LIMIT, receive_response(&http, request, limit, &route))
                 .await;
-        let answer = received.map_or_else(
-            |_| Err(route.incomplete_error(ANSWER_LIMIT)),
-            |received| received.map_err(AttemptError::into_error),
-        )?;
+        let answer = received
+            .unwrap_or_else(|_| Err(AttemptError::Final(route.incomplete_error(ANSWER_LIMIT))))?;
         // The path is not logged, because it may contain a name or a token.
         tracing::debug!(
             status = status_text(answer.status),
@@ -86,44 +93,49 @@ impl HttpAgent {
         Ok(answer)
     }
 
-    /// Like [`HttpAgent::send`], but retries while no server answers or the server asks to wait.
+    /// Like [`HttpAgent::send`], but retries as at a first contact: while no server answers, or it
+    /// asks to wait. The response at the end may still ask for that.
     pub async fn send_patiently(
         &self,
         make: impl Fn() -> RequestBuilder,
         limit: usize,
     ) -> Result<AgentResponse, SourceError> {
-        // The limits of a download apply to these requests only if they apply to the first request
-        // too.
-        let own = &self.network.patience;
-        let policy =
-            if own.first_attempts.is_none() { own.clone() } else { RetryPolicy::default() };
-        let mut contact = policy.first_contact();
-        let mut waiting = WaitReport::new(&*self.network.observer);
+        let mut contact = self.network.first_contact();
         loop {
-            let result = self.send(make(), limit).await;
-            let (kind, cause, asked) = match &result {
-                Ok(answer) if is_passing(answer.status) => (
-                    SourceErrorKind::Status(answer.status.as_u16()),
-                    format!("HTTP {}", status_text(answer.status)),
-                    retry_after_now(&answer.headers).unwrap_or_default(),
-                ),
-                Err(error) if passes_soon(error) => {
-                    (error.kind(), short_cause(error), Duration::ZERO)
-                }
-                _ => return result,
-            };
-            let Some(pause) = contact.next_pause(asked) else {
-                return result;
-            };
-            self.network.observer.record_retry(kind);
-            waiting.begin(&cause, contact.failures, pause);
-            tokio::time::sleep(pause).await;
+            let sent = self.attempt(make(), limit).await;
+            if let Some(answer) = accept_answer(sent, &mut contact).await? {
+                return Ok(answer);
+            }
         }
     }
 }
 
+/// Returns the response of an attempt, or pauses and returns `None` if the request should be sent
+/// again.
+pub(crate) async fn accept_answer(
+    sent: Result<AgentResponse, AttemptError>,
+    contact: &mut FirstContact<'_>,
+) -> Result<Option<AgentResponse>, SourceError> {
+    let (answer, failure) = match sent {
+        Ok(answer) if is_passing(answer.status) => {
+            let failure = AttemptError::from_status(200, answer.status, &answer.headers);
+            (Some(answer), failure)
+        }
+        Ok(answer) => return Ok(Some(answer)),
+        Err(failure) => (None, failure),
+    };
+    match (contact.pause_after(failure).await, answer) {
+        (Ok(()), _) => Ok(None),
+        // Callers explain a status in their own words.
+        (Err(error), Some(answer)) if error.kind() != SourceErrorKind::Stopped => Ok(Some(answer)),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// True for a status after which the same document is requested again. 500 is left out: SOAP uses
+/// it for every fault (SOAP 1.1 §6.2), such as a wrong password.
 fn is_passing(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 429 | 502 | 503 | 504)
+    matches!(status.as_u16(), 408 | 429 | 502..=504)
 }
 
 async fn receive_response(

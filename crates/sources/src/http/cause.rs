@@ -6,6 +6,7 @@ use std::{io, iter};
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use http::StatusCode;
+use program::sockets;
 use url::Url;
 
 use crate::address::url_origin;
@@ -235,8 +236,16 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
     let is_final = any_layer(&error, |layer| {
         // A retry does not change a refusal by a proxy either.
         layer.is::<rustls::Error>() || layer.to_string() == TUNNEL_REFUSED
+            // Our resolver has refused an address.
+            || layer.is::<SourceError>()
     }) || error.is_builder();
-    let kind = if error.is_connect() { SourceErrorKind::Connect } else { SourceErrorKind::Io };
+    let is_unknown =
+        any_layer(&error, |layer| layer.downcast_ref().is_some_and(sockets::is_unknown_host));
+    let kind = match error.is_connect() {
+        _ if is_unknown => SourceErrorKind::UnknownHost,
+        true => SourceErrorKind::Connect,
+        false => SourceErrorKind::Io,
+    };
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
     let error = SourceError::new(kind, message);
     if is_final {

@@ -47,6 +47,7 @@ use parking_lot::Mutex;
 use reqwest::Response;
 use url::Url;
 
+pub(crate) use self::agent::accept_answer;
 pub use self::agent::{AgentResponse, HttpAgent};
 use self::client::ObjectClient;
 pub use self::config::{ContinuityProof, HttpConfig, USER_AGENT};
@@ -58,7 +59,6 @@ use self::identity::{ContentRange, ObjectIdentity};
 use self::object::HttpObject;
 pub(crate) use self::promise::keeps_promise;
 pub(crate) use self::status::is_transient_status;
-use self::status::passes_soon;
 use super::address::printable_url;
 use super::engine::{RemoteBody, RemoteObject, check_range, collect_chunks};
 use super::retry::{AttemptError, with_time_limit};
@@ -182,16 +182,19 @@ impl Source for HttpSource {
     }
 }
 
-/// Sends the first request and retries it while the server seems to be temporarily unavailable.
+/// Sends the first request and retries it after transient failures.
 async fn send_first_request(client: &ObjectClient) -> Result<(Response, Url), SourceError> {
     let network = client.network();
-    let asked = network.retry_first_request(passes_soon, async || {
+    let mut contact = network.first_contact();
+    loop {
         // The idle limit does not apply yet: a cache may fetch the whole object before it
         // responds.
         let asked = with_time_limit(network.patience.no_progress_limit, ask_once(client)).await;
-        asked.map_err(|failed| client.name_silence(failed))
-    });
-    asked.await
+        match asked {
+            Ok(brought) => return Ok(brought),
+            Err(failure) => contact.pause_after(client.name_silence(failure)).await?,
+        }
+    }
 }
 
 async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError> {

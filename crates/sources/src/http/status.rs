@@ -32,20 +32,14 @@ impl AttemptError {
 
     /// Creates the failure for the error of an auxiliary request, such as one for a token.
     pub(super) fn from_error(error: SourceError) -> Self {
-        use SourceErrorKind::{Connect, Io, Stalled, Status};
+        use SourceErrorKind::{Connect, Io, Stalled, Status, UnknownHost};
         let transient = match error.kind() {
-            Connect | Io | Stalled => true,
+            Connect | UnknownHost | Io | Stalled => true,
             Status(code) => StatusCode::from_u16(code).is_ok_and(is_transient_status),
             _ => false,
         };
         Self::from_response(error, transient, &HeaderMap::new())
     }
-}
-
-/// True for a failure that may disappear after a short wait.
-pub(super) fn passes_soon(error: &SourceError) -> bool {
-    use SourceErrorKind::{Connect, Io, Status};
-    matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
 }
 
 /// True for the statuses of overload and of failures behind a gateway.
@@ -55,7 +49,7 @@ pub(crate) fn is_transient_status(status: StatusCode) -> bool {
 }
 
 /// Returns the pause that the server asks for, counted from now.
-pub(super) fn retry_after_now(headers: &HeaderMap) -> Option<Duration> {
+fn retry_after_now(headers: &HeaderMap) -> Option<Duration> {
     retry_after(headers, SystemTime::now())
 }
 

@@ -46,12 +46,13 @@ impl NbdConnector {
     /// unavailable.
     pub(super) async fn first_connection(&self) -> Result<NbdConnection, SourceError> {
         let limit = self.retry_policy().idle_limit();
-        // A server that accepts the connection but sends nothing is not an NBD server. It would not
-        // send a greeting on the second attempt either.
-        let passes = |error: &SourceError| error.kind() != SourceErrorKind::Invalid;
-        let connecting =
-            self.network.retry_first_request(passes, async || self.connect(limit).await);
-        connecting.await
+        let mut contact = self.network.first_contact();
+        loop {
+            match self.connect(limit).await {
+                Ok(connection) => return Ok(connection),
+                Err(failure) => contact.pause_after(failure).await?,
+            }
+        }
     }
 
     /// Returns the limits for retries and timeouts.

@@ -71,7 +71,8 @@ impl NbdNegotiation {
             let seconds = GREETING_LIMIT.as_secs();
             let message =
                 format!("it sent no NBD greeting within {seconds} s: check the host and the port");
-            Err(AttemptError::new_transient(SourceErrorKind::Invalid, message))
+            // A server that sends nothing is not an NBD server, and will not be one a moment later.
+            Err(invalid_error(message))
         })?;
         let mut fields = MessageFields(&bytes);
         let (password, style, flags) =

@@ -3,6 +3,7 @@
 use std::io;
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use program::sockets;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -23,7 +24,8 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
     let connecting = async {
         Ok::<Stream, io::Error>(match address {
             NbdAddress::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                let addresses = sockets::resolve_host(host, *port).await?;
+                let stream = TcpStream::connect(&*addresses).await?;
                 // Send small requests at once, because the next request often waits for the reply.
                 stream.set_nodelay(true)?;
                 Box::new(stream)
@@ -33,7 +35,11 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
     };
     connecting.await.map_err(|error| {
         let message = format!("cannot connect to the NBD server: {}", errno_text(&error));
-        AttemptError::new_transient(SourceErrorKind::Connect, message)
+        let kind = match sockets::is_unknown_host(&error) {
+            true => SourceErrorKind::UnknownHost,
+            false => SourceErrorKind::Connect,
+        };
+        AttemptError::new_transient(kind, message)
     })
 }
 

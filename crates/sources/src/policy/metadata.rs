@@ -2,7 +2,6 @@
 //! endpoint a DataVolume contains and wherever a server redirects: their responses contain the
 //! identity of the node, and would end up on the disk.
 
-use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -132,7 +131,7 @@ impl Resolve for DnsResolver {
             let is_refused = |found: &SocketAddr| is_pod && is_metadata(found.ip());
             let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_refused);
             if others.is_empty() && !own.is_empty() {
-                return Err(Box::<dyn Error + Send + Sync>::from(refusal_message(name.as_str())));
+                return Err(invalid_error(refusal_message(name.as_str())).into());
             }
             Ok(Box::new(others.into_iter()) as Addrs)
         })

@@ -17,22 +17,22 @@ use super::session::RegistrySession;
 use super::store::ImageStore;
 use super::{CONNECT_AGENT, USER_AGENT};
 use crate::http::{
-    AgentResponse, ContinuityProof, ExtraHeader, HttpAgent, HttpConfig, HttpSource, header_text,
+    AgentResponse, ContinuityProof, ExtraHeader, HttpAgent, HttpConfig, HttpSource, accept_answer,
+    header_text,
 };
 use crate::network::Network;
+use crate::retry::AttemptError;
 
 /// Longest response to a ping, in bytes. Its body is used only for errors.
 const MAX_PING_BYTES: usize = 64 << 10;
 
-/// Number of attempts of a request, and the limits of the pauses between them. Registries that
-/// count pulls expect these.
-const ATTEMPTS: u32 = 5;
+/// Limits of the pauses between attempts. Registries that count pulls expect these.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// A registry that has answered a ping.
 pub(super) struct RemoteRegistry {
-    /// Network settings with the retry limits that registries expect.
+    /// Network settings with the pauses that registries expect.
     network: Arc<Network>,
     reference: ImageReference,
     /// Base URL of the API: `https://host/v2/`.
@@ -47,8 +47,7 @@ impl RemoteRegistry {
         network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
         let agent = HttpAgent::new(network, CONNECT_AGENT)?;
-        let answer =
-            network.block_on(ping_registry(&agent, reference.api_host(), network.insecure))?;
+        let answer = network.block_on(ping_registry(&agent, reference.api_host(), network))?;
         let session = RegistrySession::new(
             agent,
             Arc::clone(network),
@@ -75,8 +74,6 @@ impl RemoteRegistry {
         }
         Ok(Self {
             network: network.clone_with(|network| {
-                network.patience.first_attempts =
-                    network.patience.first_attempts.and(Some(ATTEMPTS));
                 network.patience.first_delay = FIRST_DELAY;
                 network.patience.max_delay = MAX_DELAY;
             }),
@@ -193,32 +190,32 @@ impl ImageStore for RemoteRegistry {
 async fn ping_registry(
     agent: &HttpAgent,
     host: &str,
-    insecure: bool,
+    network: &Network,
 ) -> Result<AgentResponse, SourceError> {
-    let worded = |error: SourceError| {
-        let what = format!("pinging container registry {host}");
-        SourceError::with_context(error.kind(), what, error)
+    let what = format!("pinging container registry {host}");
+    let worded = |error: SourceError| SourceError::with_context(error.kind(), &what, error);
+    let [secure, plain] = ["https", "http"].map(|scheme| format!("{scheme}://{host}/v2/"));
+    let greet = async |url: &str| {
+        let url = Url::parse(url).map_err(|error| {
+            AttemptError::Final(SourceError::from_cause(SourceErrorKind::Invalid, error))
+        })?;
+        let request = agent.build_request(Method::GET, url);
+        agent.attempt(request.header(header::USER_AGENT, USER_AGENT), MAX_PING_BYTES).await
     };
-    let greeting = |scheme: &str| {
-        let url = Url::parse(&format!("{scheme}://{host}/v2/"));
-        let url =
-            url.map_err(|error| worded(SourceError::from_cause(SourceErrorKind::Invalid, error)))?;
-        Ok::<_, SourceError>(move || {
-            let request = agent.build_request(Method::GET, url.clone());
-            request.header(header::USER_AGENT, USER_AGENT)
-        })
-    };
-    let mut greet = greeting("https")?;
-    if insecure {
-        // Sent only once: with a registry without TLS, it fails each time.
-        match agent.send(greet(), MAX_PING_BYTES).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => tracing::info!("{}: trying without TLS", worded(error)),
+    let mut contact = network.first_contact();
+    loop {
+        let greeted = match greet(&secure).await {
+            // Each attempt tries both: a registry with TLS may not be ready at the first one.
+            Err(failure) if network.insecure => {
+                tracing::info!("{what}: {}: trying without TLS", failure.into_error());
+                greet(&plain).await
+            }
+            greeted => greeted,
+        };
+        if let Some(answer) = accept_answer(greeted, &mut contact).await.map_err(worded)? {
+            return Ok(answer);
         }
-        greet = greeting("http")?;
     }
-    let answer = agent.send_patiently(greet, MAX_PING_BYTES).await;
-    answer.map_err(worded)
 }
 
 /// Returns the digest of a manifest that the registry announces.

@@ -142,15 +142,14 @@ impl RegistrySession {
         if password.is_some() {
             self.network.policy.check_token_service(&self.registry, &url)?;
         }
-        let make = || {
-            let request = self.agent.build_request(Method::GET, url.clone());
-            let request = request.header(header::USER_AGENT, USER_AGENT);
-            match &password {
-                Some(password) => request.header(header::AUTHORIZATION, password.clone()),
-                None => request,
-            }
+        let request = self.agent.build_request(Method::GET, url);
+        let request = request.header(header::USER_AGENT, USER_AGENT);
+        let request = match password {
+            Some(password) => request.header(header::AUTHORIZATION, password),
+            None => request,
         };
-        let answer = self.agent.send_patiently(make, MAX_TOKEN_BYTES).await?;
+        // Not retried here, because the request that needs the token is.
+        let answer = self.agent.send(request, MAX_TOKEN_BYTES).await?;
         if answer.status != StatusCode::OK {
             let kind = SourceErrorKind::Status(answer.status.as_u16());
             let reason = format!("answers {}{}", answer.status, error_summary(&answer.body));

@@ -22,6 +22,7 @@ mod soap;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::changes::ChangedRanges;
@@ -113,6 +114,10 @@ impl VddkOptions {
     }
 }
 
+/// Longest time for which connecting to nbdkit is retried. nbdkit closes the connection if VMware's
+/// library does not open the disk, which is nearly always final; vSphere has answered before.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);
+
 /// A disk that nbdkit serves. All methods block, so they must not be called inside an asynchronous
 /// task.
 pub struct VddkSource {
@@ -162,16 +167,19 @@ impl VddkSource {
             found,
         };
         let uri = NbdUri::from_unix_path(&nbdkit.socket_path(), "");
-        let disk =
-            match NbdSource::open_uri(uri, &network.clone_with(|network| network.stop = gone)) {
-                Ok(disk) => disk,
-                Err(error) => {
-                    // The socket only shows that nbdkit is gone; the log shows what the library
-                    // rejected.
-                    nbdkit.end_process();
-                    return Err(reading.explain_error(error));
-                }
-            };
+        let local = network.clone_with(|network| {
+            network.stop = gone;
+            network.patience.contact_limit = OPEN_LIMIT;
+        });
+        let disk = match NbdSource::open_uri(uri, &local) {
+            Ok(disk) => disk,
+            Err(error) => {
+                // The socket only shows that nbdkit is gone; the log shows what the library
+                // rejected.
+                nbdkit.end_process();
+                return Err(reading.explain_error(error));
+            }
+        };
         let is_test = options.installation.is_for_tests();
         let changes = changes.map(|changes| on_exported(changes, &disk, is_test)).transpose()?;
         Ok(Self { disk, nbdkit, changes, reading, name })

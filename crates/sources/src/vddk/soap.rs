@@ -3,6 +3,7 @@
 //! The methods and their types belong to the vSphere Web Services API (`urn:vim25`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datapath::error::SourceError;
 use http::{HeaderMap, Method, header};
@@ -21,6 +22,9 @@ const MAX_ANSWER_BYTES: usize = 8 << 20;
 
 /// The version of the API that is used: vSphere 6.5, which all later versions support.
 const ACTION: &str = "urn:vim25/6.5";
+
+/// Longest time to log out.
+const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session of a user who has logged in.
 pub(super) struct VsphereSession {
@@ -79,7 +83,7 @@ impl VsphereSession {
             let manager = self.manager_reference("SessionManager", "sessionManager")?;
             self.send_call(&manager, "Logout", "").await
         };
-        if let Err(error) = ending.await {
+        if let Ok(Err(error)) = tokio::time::timeout(LOGOUT_LIMIT, ending).await {
             tracing::debug!("logging out of vSphere: {}", SourceError::from(error));
         }
     }

@@ -26,6 +26,7 @@ fn access(password: &str) -> Network {
         patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(20),
             retries: Some(0),
+            contact_limit: Duration::from_secs(3),
             ..RetryPolicy::default()
         },
         ..Network::new(

@@ -14,6 +14,9 @@ use super::scene::{CLAIM_BYTES, MIB, SERVER, http, import, serve_plainly, url};
 /// A server's response for a folder, which upstream's test 3996 tries to import.
 const LISTING: &str = r#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
 
+/// A variable that ends the attempts of a first contact soon.
+const SOON: [(&str, &str); 1] = [("CDI_WORKERS_CONTACT_SECONDS", "3")];
+
 /// Imports `url` to a claim of `bytes`. Fails the test unless nothing is left on it.
 fn refused(network: &Network, bytes: u64, url: &str, env: &[(&str, &str)]) -> Terminated {
     let claim = Claim::filesystem(bytes);
@@ -72,7 +75,7 @@ fn a_directory_listing_is_refused() {
 #[test]
 fn a_host_name_that_does_not_resolve_is_reported() {
     let network = Network::new();
-    let ended = refused(&network, CLAIM_BYTES, "http://nobody.invalid/disk.img", &[]);
+    let ended = refused(&network, CLAIM_BYTES, "http://nobody.invalid/disk.img", &SOON);
     assert_eq!(ended.code, 1, "{}", ended.log);
     let words = "Unable to connect to http data source: ";
     assert!(ended.message.starts_with(words), "{}", ended.message);
@@ -104,7 +107,7 @@ fn the_response_of_a_service_mesh_without_its_server_is_reported() {
     let mesh =
         serve_plainly(&network, folder.path(), "location / { proxy_pass http://127.0.0.1:1; }");
     let url = url("http", mesh.address(), "disk.raw");
-    let ended = refused(&network, CLAIM_BYTES, &url, &[]);
+    let ended = refused(&network, CLAIM_BYTES, &url, &SOON);
     assert!(ended.log.contains("502 Bad Gateway"), "{}", ended.log);
     let Verdict::Failed(message) = ended.import() else {
         panic!("{}", ended.log);

@@ -106,8 +106,7 @@ pub struct SourceArgs {
     #[arg(long, help_heading = "Source")]
     pub cleartext_secrets: bool,
 
-    /// Give up after this many retries in a row without a new byte [default: limited only by
-    /// time; at the first contact, two retries within 3 s]
+    /// Give up after this many retries in a row without a new byte [default: limited only by time]
     #[arg(long, value_name = "N", value_parser = whole_number, help_heading = "Source")]
     pub retries: Option<u32>,
 
@@ -154,9 +153,10 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
 /// Returns the help text of `--no-progress-timeout`.
 fn no_progress_help() -> String {
     let default = DurationValue(RetryPolicy::default().no_progress_limit);
+    let first = DurationValue(RetryPolicy::UNKNOWN_HOST_LIMIT);
     format!(
-        "Give up after this time without a new byte (90s, 10m, 2h). This or --retries, if given, is also the limit of the first contact \
-         [default: {default}]"
+        "Give up after this time without a new byte (90s, 10m, 2h); if a host name is unknown, after {first} at most [default: {default}; \
+         {first} before the first contact if --retries is not given either]"
     )
 }
 

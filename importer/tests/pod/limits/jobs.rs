@@ -138,7 +138,7 @@ fn imports_over_http_report_how_they_end_under_limits() {
     let url = origin.url("/disk").replace("127.0.0.1", "localhost");
     sweep("import over HTTP", || {
         let (folder, _) = folder();
-        import(Path::new(&url), &[], folder)
+        import(Path::new(&url), &["--retries", "2"], folder)
     });
 }
 
@@ -155,6 +155,7 @@ fn importer_pods_report_how_they_end_under_limits() {
         let program = Program::new(IMPORTER)
             .args(["-alsologtostderr", "-v=1"])
             .env("CDI_WORKERS_TEST_ROOT", &path)
+            .env("CDI_WORKERS_CONTACT_SECONDS", "1")
             .env("CDI_WORKERS_TEST_METRICS_ADDR", metrics.to_string())
             .env("IMPORTER_SOURCE", "http")
             .env("IMPORTER_ENDPOINT", &url)
@@ -212,6 +213,7 @@ fn populators_report_how_they_end_under_limits() {
             .args(["--owner-uid=uid", "--secret-name=secret", "--pvc-size=1073741824"])
             .arg(format!("--volume-path={}", path.join("disk.img").display()))
             .env("CDI_WORKERS_TEST_ROOT", &path)
+            .env("CDI_WORKERS_CONTACT_SECONDS", "1")
             .env("CDI_WORKERS_TEST_METRICS_ADDR", metrics.to_string())
             .env("user", "u")
             .env("password", "p")
@@ -258,6 +260,7 @@ fn programs_that_use_a_cluster_report_how_they_end_under_limits() {
         let program = program("cdi-source-update-poller")
             .args(["-ns", "default", "-cron", "cron", "-url", "docker://localhost:1/image"])
             .env("KUBECONFIG", path.join("kubeconfig"))
+            .env("CDI_WORKERS_CONTACT_SECONDS", "1")
             .env("CDI_WORKERS_TEST_ROOT", &path);
         Job::new(program, (1, "refused"), folder)
     });

@@ -109,7 +109,7 @@ fn a_broken_download_resumes_where_it_broke() {
         });
         let case = format!("cut at {percent} %");
         let finished = pod(&engine).assert_fills(&image.raw, &case);
-        assert!(finished.stderr.contains("resuming"), "{case}: {}", finished.stderr);
+        assert!(finished.stderr.contains("retrying in "), "{case}: {}", finished.stderr);
         let sent = engine.body_bytes();
         assert!(sent <= length * 101 / 100, "{case}: {sent} bytes of {length}");
     }

@@ -39,6 +39,7 @@ impl Volume {
         let basic = [
             ("CDI_WORKERS_TEST_ROOT", self.place.folder.path().to_str().unwrap()),
             ("CDI_WORKERS_TEST_METRICS_ADDR", &metrics),
+            ("CDI_WORKERS_CONTACT_SECONDS", "1"),
             ("IMPORTER_SOURCE", "imageio"),
             ("IMPORTER_ENDPOINT", &api),
             ("IMPORTER_DISK_ID", DISK_ID),

@@ -21,6 +21,7 @@ fn network(handle: Handle) -> Arc<Network> {
         insecure: true,
         patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(60),
+            contact_limit: Duration::from_secs(3),
             ..RetryPolicy::default()
         },
         ..Network::new(handle, CancellationToken::new(), tls)

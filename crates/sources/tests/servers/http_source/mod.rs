@@ -40,6 +40,7 @@ fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
         max_delay: Duration::from_millis(20),
         no_progress_limit: Duration::from_secs(20),
         idle_limit: Duration::from_secs(10),
+        contact_limit: Duration::from_secs(3),
         ..RetryPolicy::default()
     };
     let network = Network {

@@ -52,6 +52,7 @@ impl Server for Nbd {
     }
 
     fn missing(&self) -> (Vec<String>, &'static str) {
-        (vec!["nbd+unix:///?socket=/nowhere/at/all".to_owned()], "no such file or directory")
+        let source = ["--retries", "0", "nbd+unix:///?socket=/nowhere/at/all"];
+        (source.map(str::to_owned).to_vec(), "no such file or directory")
     }
 }

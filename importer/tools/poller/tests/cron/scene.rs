@@ -61,6 +61,7 @@ impl Scene {
         Program::new(BINARY)
             .args(["-ns", NAMESPACE, "-cron", self.name, "-url", url])
             .env("KUBECONFIG", kubeconfig)
+            .env("CDI_WORKERS_CONTACT_SECONDS", "3")
             .env("CDI_WORKERS_TEST_ROOT", self.root.path())
     }
 
