@@ -7,8 +7,9 @@ use testkit::cases::check_all;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
-use testkit::origin::{Fault, Framing, Object, Origin, Ranges, Script};
-use testkit::process::Program;
+use testkit::origin::{Fault, Framing, Object, Origin, Ranges, Recorded, Script};
+use testkit::process::{PEAK_RSS_BYTES, Program};
+use testkit::random::Random;
 
 /// Large enough that one percent is more than a few writes of the server.
 const DISK_BYTES: u64 = 48 << 20;
@@ -59,6 +60,45 @@ fn ten_cuts_in_a_row_cost_less_than_one_percent_of_the_object() {
         let sent = origin.body_bytes();
         assert!(sent <= length + length / 100, "{sent} bytes sent for an object of {length}");
     });
+}
+
+#[test]
+fn twenty_random_cuts_without_a_validator_cost_little_and_never_a_wrong_disk() {
+    const BYTES: u64 = 256 << 20;
+    let content = disk::content(3, BYTES);
+    let mut random = Random::new(20);
+    let mut cuts: Vec<u64> = (0..20).map(|_| random.below(BYTES)).collect();
+    cuts.sort_unstable();
+    let origin = start(Script {
+        object: Object::new(content.clone(), None),
+        faults: cuts.iter().copied().map(Fault::CutAt).collect(),
+        spares_bounded: true,
+        ..Script::new("")
+    });
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let target = folder.path().join("disk.img");
+    let finished = importer(&origin.url("/object"), &target).measured().run();
+    finished.assert_success("twenty cuts");
+    assert!(std::fs::read(&target).or_fail("the disk") == content, "the disk differs");
+    let peak = finished.peak_rss_bytes.or_fail("its memory");
+    assert!(peak <= PEAK_RSS_BYTES, "{peak} bytes of memory");
+
+    let range = |recorded: &Recorded| {
+        let range = recorded.request.header("range")?.strip_prefix("bytes=")?;
+        let (first, last) = range.split_once('-')?;
+        Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()))
+    };
+    let requests = origin.requests();
+    let parts: Vec<_> = requests.iter().filter_map(range).collect();
+    let blocks: u64 =
+        parts.iter().filter_map(|(first, last)| last.map(|last| last + 1 - first)).sum();
+    let rests: Vec<u64> = parts.iter().filter(|part| part.1.is_none()).map(|part| part.0).collect();
+    assert_eq!(rests.len(), cuts.len());
+    let tails: u64 = rests.iter().zip(&cuts).map(|(first, cut)| cut - first).sum();
+    let compared = blocks + tails;
+    assert!(blocks > 0 && tails > 0 && compared < 8 << 20, "{blocks} and {tails} bytes compared");
+    let sent = origin.body_bytes();
+    assert!(sent - compared <= BYTES + BYTES / 100, "{sent} bytes sent, {compared} compared");
 }
 
 struct Cut {

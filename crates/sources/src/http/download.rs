@@ -12,6 +12,7 @@ use super::cause::transport_failure;
 use super::config::ContinuityProof;
 use super::identity::{ContentRange, ObjectIdentity, changed_error};
 use super::object::HttpObject;
+use super::sample::DownloadSampler;
 use crate::engine::RemoteObject;
 use crate::retry::{AttemptError, RetryAttempts, with_time_limit};
 
@@ -24,6 +25,7 @@ pub(super) struct HttpDownload<'a> {
     /// True if the caller requested a range, which sets the end.
     bounded: bool,
     connection: Option<DownloadConnection>,
+    sampler: Option<DownloadSampler<'a>>,
     complete: bool,
 }
 
@@ -47,20 +49,15 @@ impl<'a> HttpDownload<'a> {
             end: object.identity.length,
             bounded: false,
             connection: response.map(|response| DownloadConnection { response, repeated: 0 }),
+            sampler: object.sample.as_ref().map(|sample| DownloadSampler::new(sample, position)),
             complete: false,
         }
     }
 
     /// Reads only the bytes of `range`.
     pub(super) fn from_range(object: &'a HttpObject, range: Range<u64>) -> Self {
-        Self {
-            object,
-            position: range.start,
-            end: Some(range.end),
-            bounded: true,
-            connection: None,
-            complete: false,
-        }
+        let end = Some(range.end);
+        Self { end, bounded: true, ..Self::from_position(object, range.start, None) }
     }
 
     /// Returns the next bytes, or `None` at the verified end. Failures are retried, with pauses,
@@ -90,8 +87,9 @@ impl<'a> HttpDownload<'a> {
     ) -> Result<Option<Bytes>, AttemptError> {
         let client = &self.object.client;
         if self.connection.is_none() {
+            let overlap = self.check_sample(attempts).await?;
             let limit = attempts.wait_limit();
-            let connecting = with_time_limit(limit, self.connect()).await;
+            let connecting = with_time_limit(limit, self.connect(overlap)).await;
             self.connection = connecting.map_err(|failure| client.name_silence(failure))?;
         }
         loop {
@@ -109,9 +107,13 @@ impl<'a> HttpDownload<'a> {
             if connection.repeated > 0 {
                 let known =
                     usize::try_from(connection.repeated).unwrap_or(usize::MAX).min(chunk.len());
-                // Drop the repeated bytes. Requesting a range cannot help: the server ignored the
-                // range, which caused the repetition.
-                drop(chunk.split_to(known));
+                // Drop the repeated bytes. They were requested for the comparison, or the server
+                // ignored the range.
+                let repeated = chunk.split_to(known);
+                if let Some(sampler) = &self.sampler {
+                    let checked = sampler.check_tail(connection.repeated, &repeated);
+                    checked.map_err(AttemptError::Final)?;
+                }
                 connection.repeated -= known as u64;
                 attempts.record_repeated(self.position - connection.repeated);
             }
@@ -128,6 +130,9 @@ impl<'a> HttpDownload<'a> {
         {
             let message = format!("the server announced {end} bytes and sent at least {position}");
             return Err(AttemptError::new_final(SourceErrorKind::Length, message));
+        }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.record(&chunk);
         }
         self.position = position;
         Ok(chunk)
@@ -148,16 +153,20 @@ impl<'a> HttpDownload<'a> {
     }
 
     /// Opens a connection whose next new byte is at the current position; `None` if no bytes are
-    /// left.
-    async fn connect(&mut self) -> Result<Option<DownloadConnection>, AttemptError> {
+    /// left. A part of the object begins `overlap` bytes earlier.
+    async fn connect(&mut self, overlap: u64) -> Result<Option<DownloadConnection>, AttemptError> {
         if self.position == 0 && !self.bounded {
             return self.connect_at_start().await.map(Some);
         }
         let end = self.end.filter(|_| self.bounded);
-        let part = self.object.range_request(self.position, end).map_err(AttemptError::Final)?;
+        let start = self.position - overlap;
+        let part = self.object.range_request(start, end).map_err(AttemptError::Final)?;
         let response = self.object.get(Some(&part)).await?;
         match response.status() {
-            StatusCode::PARTIAL_CONTENT => self.accept_partial_response(response).map(Some),
+            StatusCode::PARTIAL_CONTENT => {
+                self.end = Some(self.object.check_part(&response, start, self.end)?);
+                Ok(Some(DownloadConnection { response, repeated: overlap }))
+            }
             StatusCode::OK => self.accept_full_response(response).map(Some),
             StatusCode::PRECONDITION_FAILED => {
                 Err(AttemptError::Final(self.object.precondition_error()))
@@ -177,37 +186,29 @@ impl<'a> HttpDownload<'a> {
         Ok(DownloadConnection { response, repeated: 0 })
     }
 
-    /// Accepts a 206, which must contain exactly the requested bytes of exactly this object.
-    fn accept_partial_response(
-        &mut self,
-        response: Response,
-    ) -> Result<DownloadConnection, AttemptError> {
-        let answered = ContentRange::from_headers(response.headers());
-        let total = answered.as_ref().and_then(|range| range.total);
-        let identity = ObjectIdentity::from_headers(response.headers(), total);
-        self.object.check_identity(&identity).map_err(AttemptError::Final)?;
-        // A chunked response does not state its length. The length becomes known only when the
-        // download is resumed, from the Content-Range of the new response.
-        let end = if self.bounded { self.end } else { self.end.or(total) };
-        let part = answered.as_ref().and_then(|range| range.part.clone());
-        match part {
-            Some(part) if part.start == self.position && end.is_none_or(|end| part.end == end) => {
-                self.end = end.or(Some(part.end));
-                Ok(DownloadConnection { response, repeated: 0 })
-            }
-            _ => {
-                let end = end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
-                let range = response.headers().get(http::header::CONTENT_RANGE);
-                let message = format!(
-                    "the server was asked for bytes {} to {end} and answered with Content-Range {:?}",
-                    self.position,
-                    range
-                        .map(|value| String::from_utf8_lossy(value.as_bytes()))
-                        .unwrap_or_default(),
-                );
-                Err(AttemptError::new_final(SourceErrorKind::Io, message))
-            }
+    /// Compares a sample of the received bytes with the server's object, if nothing else can show
+    /// that it is still the same. Returns the number of bytes before the current position that the
+    /// next response has to repeat, so that they are compared too.
+    // The mutable reference makes the future `Send`, although a running digest is not `Sync`.
+    async fn check_sample(&mut self, attempts: &RetryAttempts<'_>) -> Result<u64, AttemptError> {
+        let object = self.object;
+        let check = self.sampler.as_ref().and_then(DownloadSampler::plan_check);
+        let (Some(sample), Some(check)) = (&object.sample, check) else {
+            return Ok(0);
+        };
+        let (blocks, tail_bytes) = (check.blocks.len(), check.tail_bytes);
+        tracing::info!(
+            blocks,
+            tail_bytes,
+            "the server sends no validator: comparing with what was received"
+        );
+        for block in check.blocks {
+            let reading = object.read_again(block.range());
+            let read = with_time_limit(attempts.wait_limit(), reading).await;
+            let bytes = read.map_err(|failure| object.client.name_silence(failure))?;
+            sample.check_block(&block, &bytes).map_err(AttemptError::Final)?;
         }
+        Ok(tail_bytes)
     }
 
     /// Handles a 200 although a range was requested: the object has changed, or the server does
@@ -224,12 +225,9 @@ impl<'a> HttpDownload<'a> {
             || self.object.is_checked
             || self.object.continuity == ContinuityProof::Immutable;
         if self.bounded || !proven {
-            let message = format!(
-                "the server sent the whole object instead of the range from byte {}, which {}",
-                self.position,
-                if proven { "makes random access impossible" } else { "may be another version" },
-            );
-            return Err(AttemptError::new_final(SourceErrorKind::NotResumable, message));
+            let what =
+                if proven { "makes random access impossible" } else { "may be another version" };
+            return Err(HttpObject::whole_object_error(self.position, what));
         }
         tracing::info!(
             bytes = self.position,

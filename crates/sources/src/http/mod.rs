@@ -13,7 +13,8 @@
 //!
 //! No HEAD is sent: some servers refuse it or answer it differently, and the response to the GET
 //! has to be checked in any case. Ranges are tested by requesting one byte. They also need a known
-//! length and a strong validator, because parts of two objects must never be joined.
+//! length and a strong validator, because parts of two objects must never be joined. Without a
+//! validator, an object is read in order, and samples are compared before a broken body is resumed.
 //!
 //! HTTP/2 is not used: a single body gains nothing from a shared connection, and while it is open
 //! but not read, it would fill the flow-control window of the connection and starve the short
@@ -31,6 +32,7 @@ mod headers;
 mod identity;
 mod object;
 mod promise;
+mod sample;
 mod status;
 
 use std::ops::Range;

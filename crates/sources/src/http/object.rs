@@ -1,15 +1,19 @@
 //! An object on an HTTP server: how it is requested and recognised.
 
-use parking_lot::Mutex;
+use std::ops::Range;
 
+use bytes::BytesMut;
 use datapath::error::{SourceError, SourceErrorKind};
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use parking_lot::Mutex;
 use reqwest::Response;
 use url::Url;
 
+use super::cause::transport_failure;
 use super::client::{ObjectClient, ObjectRange};
 use super::config::{ContinuityProof, HttpConfig};
-use super::identity::{ObjectIdentity, changed_error};
+use super::identity::{ContentRange, ObjectIdentity, changed_error};
+use super::sample::ReceivedSample;
 use crate::engine::ObjectRegions;
 use crate::retry::{AttemptError, RetryPolicy};
 
@@ -22,6 +26,8 @@ pub(super) struct HttpObject {
     pub(super) is_checked: bool,
     pub(super) continuity: ContinuityProof,
     pub(super) regions: Option<ObjectRegions>,
+    /// A sample of the received bytes, if only it can show that parts belong together.
+    pub(super) sample: Option<ReceivedSample>,
 }
 
 impl HttpObject {
@@ -33,6 +39,11 @@ impl HttpObject {
         identity: ObjectIdentity,
         location: Url,
     ) -> Self {
+        let is_provable = identity.strong.is_some()
+            || config.is_checked
+            || config.continuity == ContinuityProof::Immutable;
+        // Without a length, a longer object could not be recognised.
+        let is_sampled = !is_provable && identity.length.is_some();
         Self {
             client,
             identity,
@@ -40,6 +51,7 @@ impl HttpObject {
             is_checked: config.is_checked,
             continuity: config.continuity,
             regions: config.regions,
+            sample: is_sampled.then(ReceivedSample::new),
         }
     }
 
@@ -78,15 +90,95 @@ impl HttpObject {
         end: Option<u64>,
     ) -> Result<ObjectRange, SourceError> {
         let condition = self.condition_header();
-        if condition.is_none() && !self.is_checked && self.continuity != ContinuityProof::Immutable
-        {
+        let is_proven_later = self.is_checked || self.continuity == ContinuityProof::Immutable;
+        if condition.is_none() && self.sample.is_none() && !is_proven_later {
             let message = format!(
-                "the transfer broke after {start} bytes and cannot be resumed: the server gives neither a strong ETag nor a usable \
+                "the transfer broke after {start} bytes and cannot be resumed: the server gives neither a length nor a strong ETag or usable \
                  Last-Modified, so the rest might belong to another object. Start the import again, or give a checksum"
             );
             return Err(SourceError::new(SourceErrorKind::NotResumable, message));
         }
         Ok(ObjectRange { start, end, condition })
+    }
+
+    /// Reads a short range again, over a connection of its own.
+    pub(super) async fn read_again(&self, range: Range<u64>) -> Result<BytesMut, AttemptError> {
+        let part = ObjectRange { start: range.start, end: Some(range.end), condition: None };
+        let mut response = self.get(Some(&part)).await?;
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => {}
+            StatusCode::OK => {
+                return Err(Self::whole_object_error(range.start, "may be another version"));
+            }
+            StatusCode::RANGE_NOT_SATISFIABLE => {
+                let was =
+                    self.identity.length.map_or_else(String::new, |length| length.to_string());
+                return Err(AttemptError::Final(changed_error("length", &was, "shorter")));
+            }
+            status => return Err(AttemptError::from_status(206, status, response.headers())),
+        }
+        self.check_part(&response, range.start, Some(range.end))?;
+        let mut bytes = BytesMut::new();
+        let failed = |error, url: &Url| transport_failure(error, &self.client.request_route(url));
+        while let Some(chunk) =
+            response.chunk().await.map_err(|error| failed(error, response.url()))?
+        {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() as u64 > range.end - range.start {
+                break;
+            }
+        }
+        if bytes.len() as u64 == range.end - range.start {
+            return Ok(bytes);
+        }
+        let message =
+            format!("{} bytes came instead of {} to {}", bytes.len(), range.start, range.end);
+        Err(AttemptError::new_transient(SourceErrorKind::Length, message))
+    }
+
+    /// Checks that a 206 contains exactly the bytes from `start` to `end`, or to the end of the
+    /// object, of exactly this object. Returns the offset after the last byte.
+    pub(super) fn check_part(
+        &self,
+        response: &Response,
+        start: u64,
+        end: Option<u64>,
+    ) -> Result<u64, AttemptError> {
+        let answered = ContentRange::from_headers(response.headers());
+        let total = answered.as_ref().and_then(|range| range.total);
+        let identity = ObjectIdentity::from_headers(response.headers(), total);
+        self.check_identity(&identity).map_err(AttemptError::Final)?;
+        // A chunked response does not state its length. The length becomes known only when the
+        // download is resumed, from the Content-Range of the new response.
+        let end = end.or(total);
+        // A sample proves nothing about the length.
+        let is_known = self.sample.is_none() || total.is_some();
+        match answered.and_then(|range| range.part) {
+            Some(part)
+                if is_known && part.start == start && end.is_none_or(|end| part.end == end) =>
+            {
+                Ok(part.end)
+            }
+            _ => {
+                let end = end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
+                let range = response.headers().get(header::CONTENT_RANGE);
+                let message = format!(
+                    "the server was asked for bytes {start} to {end} and answered with Content-Range {:?}",
+                    range
+                        .map(|value| String::from_utf8_lossy(value.as_bytes()))
+                        .unwrap_or_default(),
+                );
+                Err(AttemptError::new_final(SourceErrorKind::Io, message))
+            }
+        }
+    }
+
+    /// Creates the failure for a 200 although a range from `start` on was requested.
+    pub(super) fn whole_object_error(start: u64, what: &str) -> AttemptError {
+        let message = format!(
+            "the server sent the whole object instead of the range from byte {start}, which {what}"
+        );
+        AttemptError::new_final(SourceErrorKind::NotResumable, message)
     }
 
     /// Returns the header that makes the server send only parts of this version of the object.

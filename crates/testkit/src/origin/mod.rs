@@ -93,6 +93,11 @@ impl Origin {
     }
 }
 
+/// True for a request for a range with an end.
+fn is_bounded(request: &Request) -> bool {
+    request.header("range").is_some_and(|range| !range.ends_with('-'))
+}
+
 impl State {
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,6 +150,10 @@ impl State {
         *seen += 1;
         let (answer, fault) = match answer::refusal(&self.script, request, before) {
             Some(answer) => (answer, Fault::None),
+            None if self.script.spares_bounded && is_bounded(request) => (
+                answer::answer(&self.script, request, log.answered_gets, &Fault::None),
+                Fault::None,
+            ),
             None => {
                 let nth = log.answered_gets;
                 log.answered_gets += usize::from(request.method == "GET");

@@ -43,6 +43,8 @@ pub struct Script {
     pub latency: Duration,
     /// The n-th answered GET gets the n-th fault; later ones get none.
     pub faults: Vec<Fault>,
+    /// True if requests for ranges with an end get no fault and are not counted.
+    pub spares_bounded: bool,
 }
 
 impl Script {
@@ -65,6 +67,7 @@ impl Script {
             rate: None,
             latency: Duration::ZERO,
             faults: Vec::new(),
+            spares_bounded: false,
         }
     }
 }

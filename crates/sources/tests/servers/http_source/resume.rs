@@ -213,18 +213,94 @@ fn a_server_without_ranges_that_always_breaks_is_given_up() {
 }
 
 #[test]
-fn without_a_validator_parts_are_joined_only_with_a_checksum() {
+fn with_a_checksum_parts_are_joined_without_a_validator() {
     let body = noise(LENGTH);
     let script = without_validator(breaking(&body, vec![Fault::CutAt(500_000)]));
-    let origin = start(script.clone());
-    refused(&origin, SourceErrorKind::NotResumable, &["500000 bytes", "checksum"]);
-    assert_eq!(origin.requests().len(), 1);
-
-    // A checksum of the whole object can prove it afterwards.
     let trusting = |config: &mut HttpConfig| config.is_checked = true;
     assert_eq!(fetch_with(&start(script.clone()), trusting).unwrap(), body);
     let grown = Script { replaced: Some((1, Object::new(noise(LENGTH + 1), None))), ..script };
     assert_eq!(fetch_with(&start(grown), trusting).unwrap_err().kind(), SourceErrorKind::Changed);
+}
+
+/// Objects whose server proves nothing: without any validator, and with a weak one.
+fn unproven(body: &Bytes, faults: Vec<Fault>) -> [Script; 2] {
+    let weak = Object::new(body.clone(), Some("W/\"v1\""));
+    [
+        without_validator(breaking(body, faults.clone())),
+        Script { object: weak, ..breaking(body, faults) },
+    ]
+}
+
+#[test]
+fn without_a_validator_received_bytes_are_compared_before_a_resume() {
+    let body = noise(LENGTH);
+    let cuts: Vec<_> = [40_000, 500_000, 500_001, 999_999].map(Fault::CutAt).into();
+    for script in unproven(&body, cuts[..1].to_vec()) {
+        let origin = start(script);
+        assert_eq!(fetch(&origin).unwrap(), body);
+        let asked = ranges_asked(&origin);
+        let asked: Vec<_> = asked.iter().map(|range| range.as_deref()).collect();
+        assert_eq!(asked, [None, Some("bytes=0-32767"), Some("bytes=0-")]);
+    }
+    for script in unproven(&body, cuts) {
+        let origin = start(Script { spares_bounded: true, ..script });
+        assert_eq!(fetch(&origin).unwrap(), body);
+        let asked = ranges_asked(&origin).into_iter().flatten();
+        assert_eq!(asked.filter(|range| range.ends_with('-')).count(), 4);
+    }
+}
+
+#[test]
+fn without_a_validator_a_replaced_object_is_refused() {
+    let body = noise(LENGTH);
+    let replaced = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut other = body.to_vec();
+        change(&mut other);
+        unproven(&body, vec![Fault::CutAt(500_000)]).map(|script| {
+            let etag = script.object.etag.as_deref();
+            start(Script { replaced: Some((1, Object::new(other.clone(), etag))), ..script })
+        })
+    };
+    // All blocks are compared, because there are only 15.
+    for at in [0, 490_000, 499_999] {
+        for origin in replaced(&|other| other[at] ^= 1) {
+            refused(&origin, SourceErrorKind::Changed, &["has other bytes at", "Start the import"]);
+        }
+    }
+    for origin in replaced(&|other| other.push(0)) {
+        refused(&origin, SourceErrorKind::Changed, &["length was 1000000 and is 1000001"]);
+    }
+    for origin in replaced(&|other| other.truncate(1000)) {
+        refused(&origin, SourceErrorKind::Changed, &["length was 1000000 and is 1000 now"]);
+    }
+    let [_, weak] = unproven(&body, vec![Fault::CutAt(500_000)]);
+    let other = Object::new(body.clone(), Some("W/\"v2\""));
+    let origin = start(Script { replaced: Some((1, other)), ..weak });
+    refused(&origin, SourceErrorKind::Changed, &["v1", "v2"]);
+}
+
+#[test]
+fn without_a_validator_a_server_must_support_ranges_to_be_resumed() {
+    let body = noise(LENGTH);
+    for script in unproven(&body, vec![Fault::CutAt(500_000)]) {
+        let origin = start(Script { ranges: Ranges::Claimed, ..script });
+        refused(&origin, SourceErrorKind::NotResumable, &["may be another version"]);
+    }
+}
+
+#[test]
+fn a_comparison_survives_broken_connections() {
+    let body = noise(LENGTH);
+    let faults = vec![
+        Fault::CutAt(500_000),
+        Fault::Refuse,
+        Fault::None,
+        Fault::Status(503, None),
+        Fault::CutAt(10_000),
+    ];
+    for script in unproven(&body, faults) {
+        assert_eq!(fetch(&start(script)).unwrap(), body);
+    }
 }
 
 #[test]
