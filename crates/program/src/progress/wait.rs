@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_narrow_line_keeps_the_time_of_the_next_attempt() {
         let (state, now) = wait(12);
-        assert_eq!(state.to_line(now, 24), "retrying in 8 s (connec…");
+        assert_eq!(state.to_line(now, 18), "retrying in 8 s (…");
         for columns in 0..90 {
             assert!(state.to_line(now, columns).chars().count() <= columns);
         }
