@@ -23,7 +23,7 @@ pub mod upload;
 
 // The linked files expect these names at the root of their crate.
 #[allow(unused_imports)]
-use source::{messages, retry, xml};
+use source::{error, messages, retry, xml};
 
 pub use array::Array;
 pub use http::{runtime, serve};

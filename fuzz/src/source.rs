@@ -1,5 +1,6 @@
 //! The parsers of the crate `sources` for what servers send.
 
+pub(crate) mod error;
 pub(crate) mod messages;
 pub(crate) mod retry;
 pub(crate) mod xml;

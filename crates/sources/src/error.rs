@@ -9,6 +9,11 @@ pub(crate) fn invalid_error(message: impl Into<String>) -> SourceError {
     SourceError::new(SourceErrorKind::Invalid, message)
 }
 
+/// Creates the error of a wait that the stop token cancelled.
+pub(crate) fn stopped_error() -> SourceError {
+    SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
+}
+
 /// Creates an error of the operating system for the local file `name`.
 pub(crate) fn io_error(action: &str, name: &str, error: &io::Error) -> SourceError {
     let message = format!("{action} {name}: {}", errno_text(error));

@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::SourceError;
 use datapath::observe::{NoObserver, Observer};
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
 use crate::credentials::BasicCredentials;
+use crate::error::stopped_error;
 use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
 use crate::retry::{FirstContact, RetryAttempts, RetryPolicy};
@@ -109,9 +110,4 @@ impl Network {
     ) -> Result<T, SourceError> {
         self.handle.block_on(self.unless_stopped(work))
     }
-}
-
-/// Creates the error of a wait that the stop token cancelled.
-pub(crate) fn stopped_error() -> SourceError {
-    SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
 }

@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::stopped_error;
 use crate::error::{invalid_error, io_error};
-use crate::network::stopped_error;
 
 /// Longest wait for a silent pipe before the stop token is checked again.
 const PIPE_WAIT: Duration = Duration::from_millis(100);

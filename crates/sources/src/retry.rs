@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::error::stopped_error;
 use crate::messages::status_text;
-use crate::network::stopped_error;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]

@@ -31,8 +31,8 @@ pub(crate) use self::body::RemoteBody;
 use self::pump::BridgePump;
 pub use self::regions::ObjectRegions;
 use self::regions::{ObjectPiece, ObjectPieces};
-use crate::error::invalid_error;
-use crate::network::{Network, stopped_error};
+use crate::error::{invalid_error, stopped_error};
+use crate::network::Network;
 
 /// Longest segment that one of several connections reads. From this size on, the round trip of a
 /// request is negligible.

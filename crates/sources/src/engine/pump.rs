@@ -8,7 +8,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
 
-use crate::network::{Network, stopped_error};
+use crate::error::stopped_error;
+use crate::network::Network;
 
 /// Longest time for a task to disconnect cleanly from its server when its bytes are no longer
 /// wanted. nbdkit 1.32 dies when a client disconnects in the middle of its work.

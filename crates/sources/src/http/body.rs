@@ -10,7 +10,8 @@ use reqwest::Response;
 use super::download::HttpDownload;
 use super::object::HttpObject;
 use crate::engine::{ConnectionOutlet, ObjectRegions, RemoteObject, TO_THE_END};
-use crate::network::{Network, stopped_error};
+use crate::error::stopped_error;
+use crate::network::Network;
 
 impl RemoteObject for HttpObject {
     type Connection = Response;

@@ -44,7 +44,8 @@ use self::export::{NbdConnector, NbdExport};
 use self::selection::ExportSelection;
 pub use self::uri::NbdUri;
 use super::engine::{ConnectionOutlet, RemoteBody, RemoteObject, check_range, collect_chunks};
-use super::network::{Network, stopped_error};
+use super::error::stopped_error;
+use super::network::Network;
 
 /// Longest wait for a server to accept the disconnect request.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);

@@ -14,8 +14,7 @@ use super::manifest::OciDescriptor;
 use super::messages::{pull_error, without_prefix};
 use super::store::{ImageStore, open_verified};
 use super::tap::tap_blob;
-use crate::error::invalid_error;
-use crate::network::stopped_error;
+use crate::error::{invalid_error, stopped_error};
 
 /// Digests of layers without files, which builders create for steps that change none: 1024 zeros,
 /// uncompressed and as gzipped by Docker.

@@ -18,8 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest};
 use super::store::{ImageStore, read_manifest_blob};
-use crate::error::invalid_error;
-use crate::network::stopped_error;
+use crate::error::{invalid_error, stopped_error};
 
 /// The file that lists the images of a layout.
 pub(super) const INDEX: &str = "index.json";

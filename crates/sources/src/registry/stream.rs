@@ -28,8 +28,7 @@ use super::messages::without_prefix;
 use super::selector::LayerSelector;
 use super::store::{ImageStore, read_manifest_blob};
 use super::{RegistryOptions, RegistrySource};
-use crate::error::invalid_error;
-use crate::network::stopped_error;
+use crate::error::{invalid_error, stopped_error};
 
 /// Maximum number of files up to the layer. Each blob is one file.
 const MAX_FILES: usize = 4096;

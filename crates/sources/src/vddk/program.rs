@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio_util::sync::CancellationToken;
 
 use super::log::ProgramLog;
-use crate::network::stopped_error;
+use crate::error::stopped_error;
 
 /// Longest time until nbdkit listens. It loads the library first, but connects to vSphere only
 /// when a client connects.
