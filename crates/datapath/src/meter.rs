@@ -54,9 +54,9 @@ impl MeterReadings {
     }
 
     /// Runs `work` as part of `stage` and reports its time to the observer. The time of earlier
-    /// stages, from which `work` pulls its bytes, is left out. Costs two clock reads per chunk. Must
-    /// be called only on the thread that moves the bytes, whose time is divided among the parts
-    /// that limit the transfer.
+    /// stages, from which `work` pulls its bytes, is left out. Costs two clock reads per chunk.
+    /// Must be called only on the thread that moves the bytes, whose time is divided among the
+    /// parts that limit the transfer.
     pub(crate) fn time_stage<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let (began, before) = (Instant::now(), self.timed.total_time());
         let value = work();

@@ -161,7 +161,8 @@ pub enum Error {
         /// Offset where it was.
         offset: Host,
     },
-    /// The sink does not store parts of the image, so it supports only images whose map is complete.
+    /// The sink does not store parts of the image, so it supports only images whose map is
+    /// complete.
     #[error(
         "the part of the image at offset {offset:#x} cannot be kept until a table refers to it"
     )]

@@ -38,9 +38,9 @@ pub fn log_slow_part(times: &TransferTimes, source_bytes: u64, written_bytes: u6
     }
 }
 
-/// Compares the part that limited most of a transfer with the target, such as `the source gave 18.00
-/// MiB/s on 1 connection; the target could take at least 900.00 MiB/s`. Returns `None` if no part
-/// stands out, or if the transfer was fast. `connections` is the number of connections to the
+/// Compares the part that limited most of a transfer with the target, such as `the source gave
+/// 18.00 MiB/s on 1 connection; the target could take at least 900.00 MiB/s`. Returns `None` if no
+/// part stands out, or if the transfer was fast. `connections` is the number of connections to the
 /// source, if it is known.
 fn explain_slow_part(
     times: &TransferTimes,

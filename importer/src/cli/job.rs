@@ -16,8 +16,8 @@ use super::open::JobContext;
 use super::progress::TransferView;
 use super::watch::TransferWatch;
 
-/// Runs `work` with logging and progress, and prints what `summary` creates from its report, the time
-/// it took, and what limited it. If `work` fails, it must clean up after itself.
+/// Runs `work` with logging and progress, and prints what `summary` creates from its report, the
+/// time it took, and what limited it. If `work` fails, it must clean up after itself.
 pub(super) fn run_job<R: Send + 'static>(
     arguments: &JobArgs,
     work: impl FnOnce(&JobContext) -> Result<R, ImporterCommandError> + Send + 'static,

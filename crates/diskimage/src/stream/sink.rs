@@ -18,9 +18,9 @@ pub trait GuestSink {
     /// beyond the virtual size is dropped.
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Self::Error>;
 
-    /// Stores the parking unit of the image that begins at `host`. The last unit of an image may be
-    /// short. Only called if the map is read in the same pass as the data, so sinks for images whose
-    /// map is complete keep the default implementation, which fails.
+    /// Stores the parking unit of the image that begins at `host`. The last unit of an image may
+    /// be short. Only called if the map is read in the same pass as the data, so sinks for images
+    /// whose map is complete keep the default implementation, which fails.
     fn park_unit(&mut self, host: Host, _pieces: &[Bytes]) -> Result<(), Self::Error> {
         Err(Error::CannotPark { offset: host }.into())
     }

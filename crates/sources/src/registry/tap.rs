@@ -47,8 +47,8 @@ impl RecordedBlob {
 }
 
 impl ChunkStream for BlobTap {
-    /// Fails if too many bytes were recorded. An early end would look like a damaged layer, which is
-    /// taken for a disk because its content is decoded again.
+    /// Fails if too many bytes were recorded. An early end would look like a damaged layer, which
+    /// is taken for a disk because its content is decoded again.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let mut state = self.0.lock();
         if state.recorded_bytes >= MAX_RECORDED_BYTES && state.is_recording {
