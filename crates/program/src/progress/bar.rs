@@ -138,7 +138,7 @@ mod tests {
         let wait = WaitState { party: None, cause, since: now, retry: Some(retry) };
         let waiting = JobMoment { now, wait: Some(wait), ..moment() };
         let text = "retrying in 8 s (connection refused, attempt 2)";
-        assert_eq!(bar_text(&Job(36, Some(114)), &waiting, 80), format!(" 31 %  {text}"));
+        assert_eq!(bar_text(&Job(36, Some(114)), &waiting, 60), format!(" 31 %  {text}"));
         assert_eq!(bar_text(&Job(0, None), &waiting, 80), text);
         let wide = bar_text(&Job(36, Some(114)), &waiting, 120);
         assert!(wide.starts_with('█') && wide.ends_with(text), "{wide}");
