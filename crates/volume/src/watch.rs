@@ -57,16 +57,20 @@ fn explain_slow_part(
     let rate = |bytes, time| format!("{}/s", BinaryBytes(bytes_per_second(bytes, time)));
     // Several threads write at once, so the sum of their times gives a lower limit of the rate.
     let writing = times.stage_times()[Stage::Target as usize].1;
-    let target_rate = format!("the target could take at least {}", rate(written_bytes, writing));
+    // A disk of zeros says nothing about the target.
+    let target_rate = match written_bytes {
+        0 => String::new(),
+        bytes => format!("; the target could take at least {}", rate(bytes, writing)),
+    };
     Some(match part {
         LimitingPart::Source => {
             let number = connections.map_or_else(String::new, |number| {
                 format!(" on {number} connection{}", if number == 1 { "" } else { "s" })
             });
-            format!("the source gave {}{number}; {target_rate}", rate(source_bytes, whole))
+            format!("the source gave {}{number}{target_rate}", rate(source_bytes, whole))
         }
         LimitingPart::Decoder => {
-            format!("the decoder read {} of the source; {target_rate}", rate(source_bytes, whole))
+            format!("the decoder read {} of the source{target_rate}", rate(source_bytes, whole))
         }
         LimitingPart::Target => {
             let taken = rate(written_bytes, whole);
@@ -187,6 +191,10 @@ mod tests {
         ] {
             assert_eq!(explain(limits, 1000, connections).as_deref(), Some(sentence));
         }
+        let times = TransferTimes::default();
+        times.add_limit(LimitingPart::Source, Duration::from_secs(10));
+        let zeros = explain_slow_part(&times, 180 << 20, 0, None);
+        assert_eq!(zeros.as_deref(), Some("the source gave 18.00 MiB/s"));
         assert_eq!(explain([0, 0, 0], 1000, None), None, "too fast to matter");
         assert_eq!(explain([4, 3, 3], 1000, None), None, "nothing stands out");
     }
