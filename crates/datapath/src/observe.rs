@@ -255,6 +255,8 @@ pub trait Observer: Send + Sync {
     fn begin_wait(&self, _pause: &RetryPause<'_>) {}
     /// The source delivers bytes again, or has given up.
     fn end_wait(&self) {}
+    /// The source is read over `open` connections from now on, because of `reason`.
+    fn record_connections(&self, _open: usize, _reason: &str) {}
     /// Adds `time` to the time spent in `stage`. Called for each chunk.
     fn record_time(&self, _stage: Stage, _time: Duration) {}
     /// Adds `time` to the time in which `part` limited the transfer. Called for each chunk.

@@ -38,8 +38,8 @@ pub struct Network {
     pub proxy: ProxyConfig,
     /// Rules for which secrets may be sent to which server.
     pub policy: ImportPolicy,
-    /// Number of parallel connections for one body, if the server allows several. `None` lets the
-    /// kind of source decide.
+    /// Number of parallel connections for one body, if the server allows several. With `None`, a
+    /// body over HTTP begins with one, and others are added while they make it faster.
     pub connections: Option<NonZeroUsize>,
     /// Limits for retries and timeouts.
     pub patience: RetryPolicy,

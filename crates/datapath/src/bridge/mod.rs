@@ -16,10 +16,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::packing::{PACK_WAIT, PackingSender, REST_WAIT};
@@ -70,8 +72,10 @@ struct ChunkQueue {
     waiting: usize,
     /// Set while the receiver sleeps: the number of waiting bytes at which to wake it.
     wake_at: Option<usize>,
-    /// True while a sender sleeps until there is room.
-    is_full: bool,
+    /// Since when a sender sleeps until there is room.
+    full_since: Option<Instant>,
+    /// Total time that senders have slept until there was room, without the current sleep.
+    full_time: Duration,
     /// True once all senders are dropped.
     has_ended: bool,
 }
@@ -93,7 +97,7 @@ impl ChunkQueue {
         budget: usize,
     ) -> Result<ReceiverState, PackedChunk> {
         if !self.chunks.is_empty() && self.waiting.saturating_add(cost) > budget {
-            self.is_full = true;
+            self.full_since.get_or_insert_with(Instant::now);
             return Err(packed);
         }
         self.waiting += cost;
@@ -182,6 +186,13 @@ impl BridgeSender {
         }
     }
 
+    /// Returns for how long senders had to wait for room so far: the time in which the receiver
+    /// was slower than they.
+    pub fn full_time(&self) -> Duration {
+        let queue = self.0.0.queue.lock();
+        queue.full_time + queue.full_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// Wakes the receiver if any chunk is waiting.
     fn wake_receiver(&self) {
         self.0.0.wake_receiver();
@@ -222,10 +233,11 @@ impl BridgeReceiver {
                 let mut queue = shared.queue.lock();
                 if let Some(packed) = queue.chunks.pop_front() {
                     queue.waiting -= shared.chunk_cost(&packed);
-                    let has_room = queue.is_full && queue.waiting <= shared.budget / 2;
-                    queue.is_full &= !has_room;
+                    let has_room = queue.waiting <= shared.budget / 2;
+                    let full_since = queue.full_since.take_if(|_| has_room);
+                    queue.full_time += full_since.map_or(Duration::ZERO, |since| since.elapsed());
                     drop(queue);
-                    if has_room {
+                    if full_since.is_some() {
                         // Wake all senders: a bridge may have several, and each checks the budget
                         // again.
                         shared.has_room.notify_waiters();
@@ -274,8 +286,6 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -320,8 +330,13 @@ mod tests {
         let (sender, mut receiver) = channel(1000, &CancellationToken::new());
         runtime().block_on(async {
             sender.send(bytes(900), 900).await.unwrap();
+            assert_eq!(sender.full_time(), Duration::ZERO);
             assert!(blocks(sender.send(bytes(900), 900)).await);
+            assert!(sender.full_time() >= Duration::from_millis(20));
             assert_eq!(receiver.recv().unwrap().len(), 900);
+            let waited = sender.full_time();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert_eq!(sender.full_time(), waited);
             sender.send(bytes(900), 900).await.unwrap();
         });
     }

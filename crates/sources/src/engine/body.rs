@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::SourceBody;
+use parking_lot::Mutex;
 
+use super::growth::ConnectionGrowth;
 use super::pump::BridgePump;
 use super::{RemoteObject, read_all};
 use crate::error::invalid_error;
@@ -19,6 +21,8 @@ pub(crate) struct RemoteBody<R: RemoteObject> {
     remote: Arc<R>,
     first: Option<R::Connection>,
     is_ranged: bool,
+    /// Present if the number of connections adapts.
+    growth: Option<Arc<Mutex<ConnectionGrowth>>>,
     position: u64,
     pump: Option<BridgePump>,
     left_over: Option<Bytes>,
@@ -32,11 +36,19 @@ impl<R: RemoteObject> RemoteBody<R> {
             remote,
             first,
             is_ranged,
+            growth: None,
             position: 0,
             pump: None,
             left_over: None,
             is_complete: false,
         }
+    }
+
+    /// Lets the number of connections grow while that makes the transfer faster. The server need
+    /// not have proved that it supports ranges.
+    pub(crate) fn with_growth(mut self, may_grow: bool) -> Self {
+        self.growth = may_grow.then(Arc::default);
+        self
     }
 
     fn receive_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
@@ -46,10 +58,11 @@ impl<R: RemoteObject> RemoteBody<R> {
         }
         let Self { remote, position, .. } = self;
         let (first, is_ranged) = (self.first.take(), self.is_ranged);
+        let growth = self.growth.clone();
         let pump = self.pump.get_or_insert_with(|| {
             let network = remote.network();
             BridgePump::start(network, network.bridge_bytes, |sender| {
-                read_all(Arc::clone(remote), *position, first, is_ranged, sender)
+                read_all(Arc::clone(remote), *position, first, is_ranged, growth, sender)
             })
         });
         if let Some(chunk) = pump.chunks.recv() {
@@ -91,9 +104,10 @@ impl<R: RemoteObject> SourceBody for RemoteBody<R> {
             let message = format!("cannot skip from byte {} to byte {offset}", self.position);
             return Err(invalid_error(message));
         }
-        // Without ranges, a new request would begin at byte 0 again, so every gap is read, however
-        // large.
-        if self.is_ranged && offset - self.position >= SMALL_GAP_BYTES {
+        if offset - self.position >= SMALL_GAP_BYTES {
+            // Only a source with ranges is asked to skip, but that may have been found out after
+            // this body was opened.
+            self.is_ranged = true;
             self.pump = None;
             self.first = None;
             self.left_over = None;

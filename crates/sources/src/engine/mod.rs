@@ -10,12 +10,18 @@
 //!  read_ranges ─► bridge ─┴─ in turns ─► bridge ─► RemoteBody
 //! ```
 //!
+//! If nobody fixed the number of connections, [`SegmentCrew`] finds it while it reads.
+//!
 //! Each kind of source implements [`RemoteObject`], which reads ranges over one connection and
 //! handles retries. Everything above that is shared.
 
 mod body;
+mod crew;
+mod gauge;
+mod growth;
 mod pump;
 mod regions;
+mod segment;
 
 use std::iter;
 use std::ops::Range;
@@ -26,8 +32,12 @@ use bytes::{Bytes, BytesMut};
 use datapath::bridge::{self, PackingSender};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::zeros::ZEROS;
+use parking_lot::Mutex;
 
 pub(crate) use self::body::RemoteBody;
+use self::crew::SegmentCrew;
+use self::gauge::ConnectionGauge;
+use self::growth::ConnectionGrowth;
 use self::pump::BridgePump;
 pub use self::regions::ObjectRegions;
 use self::regions::{ObjectPiece, ObjectPieces};
@@ -58,7 +68,8 @@ pub(crate) trait RemoteObject: Send + Sync + 'static {
     /// Returns the length of the object in bytes, if it is known.
     fn object_len(&self) -> Option<u64>;
 
-    /// Returns how many connections read the body in parallel, if the server supports ranges.
+    /// Returns how many connections read the body in parallel, if the server supports ranges. With
+    /// [`RemoteBody::with_growth`], it begins with so many.
     fn connection_count(&self) -> usize;
 
     /// Returns the ranges in which the object contains data, if they are known before it is read.
@@ -84,6 +95,8 @@ pub(crate) struct ConnectionOutlet {
     /// True if bytes are passed on at once. Bytes that wait for their turn are packed first,
     /// because many small chunks would hold as much memory as large ones.
     pub(crate) is_prompt: bool,
+    /// Present if the number of connections is found while they read.
+    gauge: Option<Arc<ConnectionGauge>>,
 }
 
 impl ConnectionOutlet {
@@ -103,6 +116,25 @@ impl ConnectionOutlet {
         PackingSender::new(self.sender.clone(), offset)
     }
 
+    /// Returns where a connection has to stop that was asked for the bytes up to `end`. Others may
+    /// take over its last bytes at any time.
+    pub(crate) fn end_before(&self, end: u64) -> u64 {
+        self.gauge.as_ref().map_or(end, |gauge| end.min(gauge.limit()))
+    }
+
+    /// Records that `bytes` have arrived. Called before they are sent.
+    pub(crate) fn record_received(&self, bytes: u64) {
+        if let Some(gauge) = &self.gauge {
+            gauge.record_received(bytes);
+        }
+    }
+
+    /// True if the transfer can do without this connection. Then the first failure of a request is
+    /// returned at once instead of being retried.
+    pub(crate) fn is_additional(&self) -> bool {
+        self.gauge.as_ref().is_some_and(|gauge| gauge.is_additional)
+    }
+
     async fn send_zeros(&self, mut length: u64) -> Result<(), SourceError> {
         while length > 0 {
             let step =
@@ -114,15 +146,20 @@ impl ConnectionOutlet {
     }
 }
 
-/// Reads `remote` from `position` to its end.
+/// Reads `remote` from `position` to its end. With `growth`, the number of connections adapts.
 async fn read_all<R: RemoteObject>(
     remote: Arc<R>,
     position: u64,
     first: Option<R::Connection>,
     is_ranged: bool,
+    growth: Option<Arc<Mutex<ConnectionGrowth>>>,
     sender: bridge::BridgeSender,
 ) -> Result<(), SourceError> {
-    let outlet = ConnectionOutlet { sender, is_prompt: true };
+    if let (Some(growth), Some(end)) = (growth, remote.object_len()) {
+        return SegmentCrew::new(remote, position..end, sender, growth).read_all(first).await;
+    }
+    remote.network().observer.record_connections(remote.connection_count(), "fixed");
+    let outlet = ConnectionOutlet { sender, is_prompt: true, gauge: None };
     let regions = remote.data_regions().filter(|_| is_ranged);
     match remote.object_len().filter(|_| is_ranged) {
         Some(end) if remote.connection_count() > 1 => {
@@ -167,8 +204,7 @@ async fn read_in_line<R: RemoteObject>(
 /// of each connection. Each of the n connections reads every nth segment; while one hands over its
 /// bytes, the others read ahead.
 ///
-/// One connection is the default, because on a fast network more of them only cost requests. Where
-/// each connection is limited to 50 MB/s, four are 2.6 times as fast.
+/// Where each connection is limited to 50 MB/s, four are 2.6 times as fast as one.
 async fn read_in_turns<R: RemoteObject>(
     remote: &Arc<R>,
     pieces: ObjectPieces,
@@ -185,7 +221,7 @@ async fn read_in_turns<R: RemoteObject>(
                 pieces.clone().filter_map(ObjectPiece::data_range).skip(lane).step_by(count);
             let (reader, first) = (Arc::clone(remote), first.take());
             BridgePump::start(remote.network(), budget, |sender| async move {
-                let outlet = ConnectionOutlet { sender, is_prompt: false };
+                let outlet = ConnectionOutlet { sender, is_prompt: false, gauge: None };
                 reader.read_ranges(ranges, first, outlet).await
             })
         })

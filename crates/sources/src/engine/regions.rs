@@ -45,6 +45,17 @@ impl ObjectPieces {
         let all = || ObjectRegions::new(std::iter::once(0..range.end));
         Self { regions: regions.cloned().unwrap_or_else(all), left: range, most }
     }
+
+    /// Returns the next piece, with at most `most` bytes of data.
+    pub(super) fn next_within(&mut self, most: u64) -> Option<ObjectPiece> {
+        self.most = most;
+        self.next()
+    }
+
+    /// Returns the bytes that no piece has covered yet.
+    pub(super) fn left(&self) -> Range<u64> {
+        self.left.clone()
+    }
 }
 
 impl Iterator for ObjectPieces {

@@ -45,6 +45,7 @@ impl RemoteObject for HttpObject {
                 None if range.end != TO_THE_END => HttpDownload::from_range(self, range.clone()),
                 response => HttpDownload::from_position(self, range.start, response),
             };
+            let download = download.without_retries(outlet.is_additional());
             self.hand_over(download, range, &outlet).await?;
         }
         Ok(())
@@ -63,8 +64,8 @@ impl HttpObject {
         // Use one future for all pieces: a new one for each would lock the token that all
         // connections share.
         let mut closed = pin!(outlet.wait_for_close());
-        let mut left = range.end - range.start;
-        while left > 0 {
+        let mut position = range.start;
+        while position < outlet.end_before(range.end) {
             let mut next = pin!(download.next());
             let early = match outlet.is_prompt {
                 true => packing.await_or_flush(next.as_mut()).await.map_err(|_| stopped_error())?,
@@ -91,9 +92,11 @@ impl HttpObject {
             };
             // The first response may extend beyond the range, so take only the part within the
             // range.
+            let left = outlet.end_before(range.end).saturating_sub(position);
             let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+            position += wanted as u64;
+            outlet.record_received(wanted as u64);
             packing.push(&chunk[..wanted]).await.map_err(|_| stopped_error())?;
-            left -= wanted as u64;
         }
         packing.flush().await.map_err(|_| stopped_error())
     }

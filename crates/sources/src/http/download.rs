@@ -1,6 +1,7 @@
 //! Reads the bytes of one object in order. Each broken connection is replaced by a new one.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
@@ -16,6 +17,14 @@ use super::sample::DownloadSampler;
 use crate::engine::RemoteObject;
 use crate::retry::{AttemptError, RetryAttempts, with_time_limit};
 
+/// Number of times that a range is requested again from a server that ignored it, but had served
+/// others. Reading the object from its beginning instead could take long.
+const MAX_IGNORED_RANGES: u32 = 3;
+
+/// Part of the usual time limits after which a silent connection is given up that the transfer can
+/// do without.
+const HASTE: u32 = 4;
+
 /// Reads an object, or a range of it, once and in order. Dropping it closes its connection.
 pub(super) struct HttpDownload<'a> {
     object: &'a HttpObject,
@@ -27,6 +36,10 @@ pub(super) struct HttpDownload<'a> {
     connection: Option<DownloadConnection>,
     sampler: Option<DownloadSampler<'a>>,
     complete: bool,
+    /// True if the first failure is returned.
+    is_hasty: bool,
+    /// Number of ranges that the server ignored although it had served others.
+    ignored_ranges: u32,
 }
 
 struct DownloadConnection {
@@ -51,7 +64,14 @@ impl<'a> HttpDownload<'a> {
             connection: response.map(|response| DownloadConnection { response, repeated: 0 }),
             sampler: object.sample.as_ref().map(|sample| DownloadSampler::new(sample, position)),
             complete: false,
+            is_hasty: false,
+            ignored_ranges: 0,
         }
+    }
+
+    /// Returns the first failure instead of retrying, if `is_hasty`.
+    pub(super) fn without_retries(self, is_hasty: bool) -> Self {
+        Self { is_hasty, ..self }
     }
 
     /// Reads only the bytes of `range`.
@@ -72,6 +92,7 @@ impl<'a> HttpDownload<'a> {
             let span = attempts.tracing_span();
             match self.try_next(&mut attempts).instrument(span).await {
                 Ok(chunk) => return Ok(chunk),
+                Err(failure) if self.is_hasty => return Err(failure.into_error()),
                 Err(failure) => {
                     self.connection = None;
                     let pause = attempts.record_failure(failure, &self.position_text())?;
@@ -86,9 +107,10 @@ impl<'a> HttpDownload<'a> {
         attempts: &mut RetryAttempts<'_>,
     ) -> Result<Option<Bytes>, AttemptError> {
         let client = &self.object.client;
+        let share = if self.is_hasty { HASTE } else { 1 };
         if self.connection.is_none() {
             let overlap = self.check_sample(attempts).await?;
-            let limit = attempts.wait_limit();
+            let limit = attempts.wait_limit() / share;
             let connecting = with_time_limit(limit, self.connect(overlap)).await;
             self.connection = connecting.map_err(|failure| client.name_silence(failure))?;
         }
@@ -97,7 +119,7 @@ impl<'a> HttpDownload<'a> {
                 return Ok(None);
             };
             let read = async { Ok(connection.response.chunk().await) };
-            let read = with_time_limit(attempts.wait_limit(), read).await;
+            let read = with_time_limit(attempts.wait_limit() / share, read).await;
             let chunk = read.map_err(|failure| client.name_silence(failure))?.map_err(|error| {
                 transport_failure(error, &client.request_route(connection.response.url()))
             })?;
@@ -224,6 +246,15 @@ impl<'a> HttpDownload<'a> {
         let proven = self.object.identity.is_proven_by(response.headers())
             || self.object.is_checked
             || self.object.continuity == ContinuityProof::Immutable;
+        // A server that has served ranges may be one of several, not all of which do.
+        if proven
+            && self.object.has_served_ranges.load(Ordering::Relaxed)
+            && self.ignored_ranges < MAX_IGNORED_RANGES
+        {
+            self.ignored_ranges += 1;
+            let message = format!("the server ignored the range from byte {}", self.position);
+            return Err(AttemptError::new_transient(SourceErrorKind::NotResumable, message));
+        }
         if self.bounded || !proven {
             let what =
                 if proven { "makes random access impossible" } else { "may be another version" };

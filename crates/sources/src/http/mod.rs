@@ -111,6 +111,18 @@ impl HttpSource {
         self.object.identity.encoding()
     }
 
+    /// False if it is known, without a request, that ranges cannot be used.
+    fn may_be_ranged(&self) -> bool {
+        // A missing header does not rule out ranges: the server may support them (RFC 9110 §14.3).
+        let refused = header_text(&self.headers, header::ACCEPT_RANGES)
+            .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
+        let object = &self.object;
+        !refused
+            && object.is_recognizable()
+            && object.identity.length.is_some_and(|length| length > 0)
+            && self.is_ranged.get() != Some(&false)
+    }
+
     /// Tests ranges by requesting one byte, because servers and caches do not always do what they
     /// announce.
     async fn probe_ranges(&self) -> Result<bool, SourceError> {
@@ -144,16 +156,10 @@ impl Source for HttpSource {
     /// True if the length is known, the validator is strong, and a test has shown that ranges
     /// work. The test is made once, when ranges are first needed.
     fn is_ranged(&self) -> bool {
-        // A missing header does not rule out ranges: the server may support them (RFC 9110 §14.3).
-        let refused = header_text(&self.headers, header::ACCEPT_RANGES)
-            .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
-        let object = &self.object;
-        if refused
-            || !object.is_recognizable()
-            || object.identity.length.is_none_or(|length| length == 0)
-        {
+        if !self.may_be_ranged() {
             return false;
         }
+        let object = &self.object;
         *self.is_ranged.get_or_init(|| {
             object.network().block_on(self.probe_ranges()).unwrap_or_else(|error| {
                 tracing::info!(cause = %error, "the server does not support ranges");
@@ -172,7 +178,11 @@ impl Source for HttpSource {
             }
             _ => self.is_ranged(),
         };
-        Ok(Box::new(RemoteBody::new(Arc::clone(&self.object), first, is_ranged)))
+        let may_grow = self.object.network().connections.is_none()
+            && self.may_be_ranged()
+            && (is_ranged || self.object.data_regions().is_none());
+        let body = RemoteBody::new(Arc::clone(&self.object), first, is_ranged);
+        Ok(Box::new(body.with_growth(may_grow)))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

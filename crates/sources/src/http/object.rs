@@ -1,6 +1,7 @@
 //! An object on an HTTP server: how it is requested and recognised.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
 use datapath::error::{SourceError, SourceErrorKind};
@@ -28,6 +29,8 @@ pub(super) struct HttpObject {
     pub(super) regions: Option<ObjectRegions>,
     /// A sample of the received bytes, if only it can show that parts belong together.
     pub(super) sample: Option<ReceivedSample>,
+    /// True once the server has sent a part of the object that was requested.
+    pub(super) has_served_ranges: AtomicBool,
 }
 
 impl HttpObject {
@@ -52,6 +55,7 @@ impl HttpObject {
             continuity: config.continuity,
             regions: config.regions,
             sample: is_sampled.then(ReceivedSample::new),
+            has_served_ranges: AtomicBool::new(false),
         }
     }
 
@@ -157,6 +161,7 @@ impl HttpObject {
             Some(part)
                 if is_known && part.start == start && end.is_none_or(|end| part.end == end) =>
             {
+                self.has_served_ranges.store(true, Ordering::Relaxed);
                 Ok(part.end)
             }
             _ => {
@@ -168,7 +173,7 @@ impl HttpObject {
                         .map(|value| String::from_utf8_lossy(value.as_bytes()))
                         .unwrap_or_default(),
                 );
-                Err(AttemptError::new_final(SourceErrorKind::Io, message))
+                Err(AttemptError::new_final(SourceErrorKind::NotResumable, message))
             }
         }
     }

@@ -1,6 +1,5 @@
 //! An object in a store, and the checksum that the store keeps for it.
 
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,10 +23,6 @@ pub struct StoredObject {
     pub(crate) what: String,
 }
 
-/// Default number of connections for an object. Stores limit each connection, and the network of a
-/// cluster carries several.
-const USUAL_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
-
 /// Requests the object `what` at `url` from a store of this kind. Errors are worded as in CDI.
 pub(crate) fn open_object(
     kind: &str,
@@ -36,13 +31,10 @@ pub(crate) fn open_object(
     dialect: Arc<dyn ServerDialect>,
     network: &Arc<Network>,
 ) -> Result<HttpSource, SourceError> {
-    let network = network.clone_with(|network| {
-        network.connections.get_or_insert(USUAL_CONNECTIONS);
-    });
     let config = HttpConfig {
         dialect: Some(dialect),
         continuity: ContinuityProof::IfMatch,
-        ..HttpConfig::from_url(url, &network)
+        ..HttpConfig::from_url(url, network)
     };
     HttpSource::open(config).map_err(|error| match error.kind() {
         SourceErrorKind::Stopped => error,

@@ -83,7 +83,8 @@ pub(super) fn answer(script: &Script, request: &Request, nth: usize, fault: &Fau
         Some((from, other)) if nth >= *from => other,
         _ => &script.object,
     };
-    match wanted_range(script, request, object) {
+    let is_ignored = script.ignored_ranges.is_some_and(|every| nth % every == every - 1);
+    match wanted_range(script, request, object).filter(|_| !is_ignored) {
         None => whole(script, object),
         Some(range) if range.start >= object.len() || range.start >= range.end => {
             Answer::empty(416).with("Content-Range", format!("bytes */{}", object.len()))

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use self::answer::Answer;
 pub use self::script::{Fault, Framing, Object, Ranges, Script};
@@ -51,6 +52,8 @@ struct Log {
     requests: Vec<Recorded>,
     seen: HashMap<String, usize>,
     answered_gets: usize,
+    /// When the rate that all connections share allows the next bytes.
+    free_at: Option<Instant>,
 }
 
 impl Origin {
@@ -183,6 +186,7 @@ impl State {
             _ => (u64::MAX, After::KeepOpen),
         };
         let mut offset = answer.offset;
+        let mut free_at = Instant::now();
         for piece in answer.body.chunks(WRITE_BYTES) {
             let allowed = usize::try_from(limit.saturating_sub(offset)).unwrap_or(usize::MAX);
             let piece = &piece[..piece.len().min(allowed)];
@@ -203,7 +207,7 @@ impl State {
             }
             stream.flush().await?;
             offset += piece.len() as u64;
-            self.pause_for(piece.len()).await;
+            self.pause_for(piece.len(), &mut free_at).await;
         }
         if offset < answer.offset + answer.body.len() as u64 {
             if matches!(fault, Fault::StallAt(_)) {
@@ -221,9 +225,19 @@ impl State {
         Ok(if answer.close { After::Close } else { After::KeepOpen })
     }
 
-    async fn pause_for(&self, bytes: usize) {
+    /// Sleeps until the rate allows more than `bytes`. `free_at` is the time at which it allowed
+    /// them; a sleep that was too long makes the next one shorter.
+    async fn pause_for(&self, bytes: usize, free_at: &mut Instant) {
         if let Some(rate) = self.script.rate {
-            tokio::time::sleep(Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)).await;
+            let pause = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+            if self.script.shared_rate {
+                let mut log = self.log();
+                *free_at = log.free_at.map_or(*free_at, |at| at.max(*free_at)) + pause;
+                log.free_at = Some(*free_at);
+            } else {
+                *free_at += pause;
+            }
+            tokio::time::sleep_until(*free_at).await;
         }
     }
 }

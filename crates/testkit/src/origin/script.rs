@@ -39,6 +39,10 @@ pub struct Script {
     pub expires: HashMap<String, (usize, u16)>,
     /// Rate of every body in bytes per second; unlimited if `None`.
     pub rate: Option<u64>,
+    /// True if all connections share the rate.
+    pub shared_rate: bool,
+    /// Each of so many ranges is ignored: the response is the whole object.
+    pub ignored_ranges: Option<usize>,
     /// Time between a request and its response.
     pub latency: Duration,
     /// The n-th answered GET gets the n-th fault; later ones get none.
@@ -65,6 +69,8 @@ impl Script {
             redirects: HashMap::new(),
             expires: HashMap::new(),
             rate: None,
+            shared_rate: false,
+            ignored_ranges: None,
             latency: Duration::ZERO,
             faults: Vec::new(),
             spares_bounded: false,

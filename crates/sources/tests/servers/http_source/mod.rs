@@ -1,5 +1,6 @@
 //! The HTTP source, with an origin that misbehaves on request.
 
+mod adaptive;
 mod connections;
 mod dialects;
 mod open;
