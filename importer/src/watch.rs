@@ -7,7 +7,7 @@ use datapath::Error;
 use datapath::error::SourceErrorKind;
 use datapath::facts::ImageFacts;
 use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
-use program::metrics::{MetricsRegistry, ProgressMetric};
+use program::metrics::{Gauge, MetricsRegistry, ProgressMetric};
 use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics, writer_troubles};
 use volume::watch::{self, PhaseTracker};
 
@@ -24,6 +24,7 @@ const DEPRECATED: DeprecatedNames = &[
 #[derive(Debug)]
 pub(crate) struct PodWatch {
     progress: ProgressMetric,
+    connections: Gauge,
     counted: CountedTransfer,
     phases: PhaseTracker,
 }
@@ -41,6 +42,11 @@ impl PodWatch {
         let metrics = TransferMetrics::new(registry, "importer", writer_troubles(), DEPRECATED);
         Self {
             progress: registry.add_progress(name, help, owner_uid),
+            connections: registry.add_gauge(
+                "cdi_importer_source_connections",
+                "Connections over which the source is read. With auto, they are added while they make it faster.",
+                &[],
+            ),
             counted: CountedTransfer::new(Arc::new(metrics)),
             phases,
         }
@@ -86,6 +92,10 @@ impl Observer for PodWatch {
 
     fn record_retry(&self, kind: SourceErrorKind) {
         self.counted.record_retry(kind);
+    }
+
+    fn record_connections(&self, open: usize, _reason: &str) {
+        self.connections.set(u32::try_from(open).map_or(f64::INFINITY, f64::from));
     }
 
     fn record_time(&self, stage: Stage, time: Duration) {

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use program::progress::WaitEvent;
 use serde::Serialize;
 
+use super::watch::OpenConnections;
+
 /// An event. Sizes are in bytes; an unknown value is `null`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -22,6 +24,7 @@ pub(super) enum ImportEvent<'a> {
         eta_seconds: Option<u64>,
         limited_seconds: BTreeMap<&'static str, f64>,
         waiting: Option<WaitEvent>,
+        connections: Option<OpenConnections>,
     },
     /// The last line of an import that succeeded.
     Done {

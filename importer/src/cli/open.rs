@@ -1,7 +1,6 @@
 //! Opens the source that is given on a command line.
 
 use std::fs;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -156,7 +155,7 @@ impl JobContext {
             credentials,
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
-            connections: arguments.connections.and_then(|number| NonZeroUsize::new(number.into())),
+            connections: arguments.connections.0,
             patience: retry_policy(arguments),
             // Without certificate verification, no host can be trusted to belong to a cloud
             // provider. An identity found on this machine is then sent only with

@@ -71,6 +71,7 @@ impl WatchedJob for TransferView {
             eta_seconds: moment.seconds_left,
             limited_seconds: self.watch.times().limited_seconds(),
             waiting: moment.wait.as_ref().map(|wait| wait.to_event(moment.now)),
+            connections: self.watch.open_connections(),
         });
     }
 

@@ -11,9 +11,17 @@ use datapath::observe::{
 };
 use parking_lot::Mutex;
 use program::progress::{PlannedRetry, WaitState};
+use serde::Serialize;
 use volume::watch::log_slow_part;
 
 use super::format_chain;
+
+/// The connections to the source.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OpenConnections {
+    open: usize,
+    reason: String,
+}
 
 /// Collects the events of a transfer. The counters are atomic, and the lock is held only to copy
 /// or replace a value, so readers do not delay the transfer, and the transfer does not delay
@@ -28,6 +36,7 @@ pub(super) struct TransferWatch {
     facts: OnceLock<ImageFacts>,
     retries: AtomicU64,
     waiting: Mutex<Option<WaitState>>,
+    connections: Mutex<Option<OpenConnections>>,
     times: TransferTimes,
 }
 
@@ -76,6 +85,10 @@ impl Observer for TransferWatch {
         self.waiting.lock().take();
     }
 
+    fn record_connections(&self, open: usize, reason: &str) {
+        *self.connections.lock() = Some(OpenConnections { open, reason: reason.to_owned() });
+    }
+
     fn record_time(&self, stage: Stage, time: Duration) {
         self.times.add_time(stage, time);
     }
@@ -109,6 +122,11 @@ impl TransferWatch {
     /// Returns the source's current pause before a retry, if it is pausing.
     pub(super) fn wait_state(&self) -> Option<WaitState> {
         self.waiting.lock().clone()
+    }
+
+    /// Returns the connections to the source, once its body is read.
+    pub(super) fn open_connections(&self) -> Option<OpenConnections> {
+        self.connections.lock().clone()
     }
 
     /// Returns the times of the stages, and of the parts that limited the transfer.

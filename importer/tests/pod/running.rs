@@ -75,6 +75,7 @@ fn retries_are_counted_from_the_first_request_on_and_time_per_stage() {
         let series = "cdi_transfer_retries_total{program=\"importer\",stage=\"source\"";
         assert!(text.contains(&format!("{series},kind=\"{kind}\"}} {count}\n")), "{kind}: {text}");
     }
+    assert!(text.contains("cdi_importer_source_connections 1\n"), "{text}");
     for series in [
         "cdi_importer_stage_seconds_total{stage=\"source\"} ",
         "cdi_transfer_limited_seconds_total{program=\"importer\",part=\"source\"} ",

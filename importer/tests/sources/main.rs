@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
+mod connections;
 mod contract;
 mod downgrade;
 mod glance;

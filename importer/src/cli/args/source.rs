@@ -1,6 +1,8 @@
 //! The options for the source, which several subcommands share.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -110,10 +112,10 @@ pub struct SourceArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, help_heading = "Source")]
     pub retries: Option<u32>,
 
-    /// Read over this many connections at once, if the server supports ranges [default: 4 for S3
-    /// and GCS, otherwise 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
-    pub connections: Option<u8>,
+    /// Read over this many connections at once (1 to 16), if the server supports ranges. `auto`
+    /// begins with one and, over HTTP, adds up to seven while they make it faster
+    #[arg(long, value_name = "N", default_value = "auto", help_heading = "Source")]
+    pub connections: ConnectionCount,
 
     /// Give up after this time without a new byte.
     #[arg(long, value_name = "TIME", help = no_progress_help(), help_heading = "Source")]
@@ -122,6 +124,28 @@ pub struct SourceArgs {
     /// Limits of the transfer.
     #[command(flatten, next_help_heading = "Source")]
     pub limits: TransferLimits,
+}
+
+/// The value of `--connections`; `None` for `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionCount(pub Option<NonZeroUsize>);
+
+/// Most connections that may be asked for. With 16, each may read 1 MiB ahead.
+const MAX_CONNECTIONS: usize = 16;
+
+impl FromStr for ConnectionCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" {
+            return Ok(Self(None));
+        }
+        let number =
+            text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MAX_CONNECTIONS);
+        number
+            .map(|number| Self(Some(number)))
+            .ok_or_else(|| format!("use auto, or 1 to {MAX_CONNECTIONS}"))
+    }
 }
 
 /// How the content of a source is taken.

@@ -57,7 +57,7 @@ const OPTIONS: [SourceOption; 20] = [
     option("--ca-dir", SERVERS, |given| given.ca_dir.is_some()),
     option("--insecure", SERVERS, |given| given.insecure),
     option("--cleartext-secrets", SERVERS, |given| given.cleartext_secrets),
-    option("--connections", SERVERS, |given| given.connections.is_some()),
+    option("--connections", SERVERS, |given| given.connections.0.is_some()),
     option("--retries", SERVERS, |given| given.retries.is_some()),
     option("--no-progress-timeout", SERVERS, |given| given.no_progress_timeout.is_some()),
 ];

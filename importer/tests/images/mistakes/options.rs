@@ -98,9 +98,9 @@ pub(super) const VALUES: &[UserMistake] = user_mistakes! {
     "import --threads many {files}/raw {target}" =>
         2: "'--threads <N>'", "invalid value 'many'", "use a whole number";
     "import --connections 0 http://{http} {target}" =>
-        2: "'--connections <N>'", "0 is not in", "1..=8";
-    "import --connections 9 http://{http} {target}" =>
-        2: "'--connections <N>'", "9 is not in", "1..=8";
+        2: "'--connections <N>'", "'0'", "use auto, or 1 to 16";
+    "import --connections 17 http://{http} {target}" =>
+        2: "'--connections <N>'", "'17'", "use auto, or 1 to 16";
     "import --retries x http://{http} {target}" =>
         2: "'--retries <N>'", "invalid value 'x'", "use a whole number";
     "import --no-progress-timeout 0 http://{http} {target}" =>

@@ -15,9 +15,6 @@ use crate::contract::servers::Server;
 /// Exit code of a source that failed.
 const SOURCE_FAILED: i32 = 3;
 
-/// Bound of memory for several connections.
-const PEAK_RSS_BYTES_PARALLEL: u64 = 96 << 20;
-
 /// Size of an object whose content no compression in transit makes smaller.
 const OBJECT_BYTES: u64 = 16 << 20;
 
@@ -161,7 +158,7 @@ pub(crate) fn connections<S: Server>() {
     let (bytes, finished) = scene.fetch(&server, &["--connections", "4"], S::NAME);
     assert!(bytes == object, "{}: the disk differs", S::NAME);
     let peak = finished.peak_rss_bytes.unwrap();
-    assert!(peak <= PEAK_RSS_BYTES_PARALLEL, "{}: {peak} bytes of memory", S::NAME);
+    assert!(peak <= PEAK_RSS_BYTES, "{}: {peak} bytes of memory", S::NAME);
 }
 
 /// A server may be overloaded for a while, before the object and in its middle.
