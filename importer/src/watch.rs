@@ -94,7 +94,8 @@ impl Observer for PodWatch {
         self.counted.record_retry(kind);
     }
 
-    fn record_connections(&self, open: usize, _reason: &str) {
+    fn record_connections(&self, open: usize, reason: &str) {
+        self.counted.record_connections(open, reason);
         self.connections.set(u32::try_from(open).map_or(f64::INFINITY, f64::from));
     }
 

@@ -16,8 +16,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::error::SourceErrorKind;
@@ -188,6 +189,8 @@ pub struct RetryPause<'a> {
 pub struct TransferTimes {
     stages: [SharedTime; Stage::ALL.len()],
     limits: [SharedTime; LimitingPart::ALL.len()],
+    /// Most connections to the source at a time; 0 if unknown.
+    connections: AtomicUsize,
 }
 
 impl TransferTimes {
@@ -199,6 +202,16 @@ impl TransferTimes {
     /// Adds `time` to the time that was limited by `part`. These times do not overlap.
     pub fn add_limit(&self, part: LimitingPart, time: Duration) {
         self.limits[part as usize].add_time(time);
+    }
+
+    /// Records that the source is read over `open` connections from now on.
+    pub fn record_connections(&self, open: usize) {
+        self.connections.fetch_max(open, Ordering::Relaxed);
+    }
+
+    /// Most connections to the source at a time, if that is known.
+    pub fn most_connections(&self) -> Option<NonZeroUsize> {
+        NonZeroUsize::new(self.connections.load(Ordering::Relaxed))
     }
 
     /// The total time of each stage so far.

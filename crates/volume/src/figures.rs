@@ -226,6 +226,10 @@ impl Observer for CountedTransfer {
         self.times.add_limit(part, time);
     }
 
+    fn record_connections(&self, open: usize, _reason: &str) {
+        self.times.record_connections(open);
+    }
+
     fn record_time(&self, stage: Stage, time: Duration) {
         self.times.add_time(stage, time);
         if let Some((_, seconds)) = self.metrics.seconds.iter().find(|(known, _)| *known == stage) {

@@ -1,5 +1,6 @@
 //! Log lines about a transfer, with the phase names that CDI's importer and upload server use.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -33,20 +34,18 @@ pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
 
 /// Logs why a transfer was slow, if one part limited most of it.
 pub fn log_slow_part(times: &TransferTimes, source_bytes: u64, written_bytes: u64) {
-    if let Some(sentence) = explain_slow_part(times, source_bytes, written_bytes, None) {
+    if let Some(sentence) = explain_slow_part(times, source_bytes, written_bytes) {
         tracing::info!("{sentence}");
     }
 }
 
 /// Compares the part that limited most of a transfer with the target, such as `the source gave
 /// 18.00 MiB/s on 1 connection; the target could take at least 900.00 MiB/s`. Returns `None` if no
-/// part stands out, or if the transfer was fast. `connections` is the number of connections to the
-/// source, if it is known.
+/// part stands out, or if the transfer was fast.
 fn explain_slow_part(
     times: &TransferTimes,
     source_bytes: u64,
     written_bytes: u64,
-    connections: Option<u64>,
 ) -> Option<String> {
     let limits = times.limit_times();
     let whole: Duration = limits.iter().map(|(_, time)| *time).sum();
@@ -64,9 +63,11 @@ fn explain_slow_part(
     };
     Some(match part {
         LimitingPart::Source => {
-            let number = connections.map_or_else(String::new, |number| {
-                format!(" on {number} connection{}", if number == 1 { "" } else { "s" })
-            });
+            let number = match times.most_connections().map(NonZeroUsize::get) {
+                None => String::new(),
+                Some(1) => " on 1 connection".to_owned(),
+                Some(most) => format!(" on up to {most} connections"),
+            };
             format!("the source gave {}{number}{target_rate}", rate(source_bytes, whole))
         }
         LimitingPart::Decoder => {
@@ -160,32 +161,33 @@ mod tests {
                 times.add_limit(part, Duration::from_secs(seconds));
             }
             times.add_time(Stage::Target, Duration::from_millis(writing));
-            explain_slow_part(&times, 180 << 20, 900 << 20, connections)
+            times.record_connections(connections);
+            explain_slow_part(&times, 180 << 20, 900 << 20)
         };
         for (limits, connections, sentence) in [
             (
                 [9, 1, 0],
-                None,
+                0,
                 "the source gave 18.00 MiB/s; the target could take at least 900.00 MiB/s",
             ),
             (
                 [9, 1, 0],
-                Some(1),
+                1,
                 "the source gave 18.00 MiB/s on 1 connection; the target could take at least 900.00 MiB/s",
             ),
             (
                 [9, 0, 1],
-                Some(4),
-                "the source gave 18.00 MiB/s on 4 connections; the target could take at least 900.00 MiB/s",
+                4,
+                "the source gave 18.00 MiB/s on up to 4 connections; the target could take at least 900.00 MiB/s",
             ),
             (
                 [1, 8, 1],
-                Some(4),
+                4,
                 "the decoder read 18.00 MiB/s of the source; the target could take at least 900.00 MiB/s",
             ),
             (
                 [1, 1, 8],
-                None,
+                0,
                 "the target took 90.00 MiB/s; the source and the decoder were faster",
             ),
         ] {
@@ -193,10 +195,10 @@ mod tests {
         }
         let times = TransferTimes::default();
         times.add_limit(LimitingPart::Source, Duration::from_secs(10));
-        let zeros = explain_slow_part(&times, 180 << 20, 0, None);
+        let zeros = explain_slow_part(&times, 180 << 20, 0);
         assert_eq!(zeros.as_deref(), Some("the source gave 18.00 MiB/s"));
-        assert_eq!(explain([0, 0, 0], 1000, None), None, "too fast to matter");
-        assert_eq!(explain([4, 3, 3], 1000, None), None, "nothing stands out");
+        assert_eq!(explain([0, 0, 0], 1000, 0), None, "too fast to matter");
+        assert_eq!(explain([4, 3, 3], 1000, 0), None, "nothing stands out");
     }
 
     #[test]

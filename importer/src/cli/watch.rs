@@ -86,6 +86,7 @@ impl Observer for TransferWatch {
     }
 
     fn record_connections(&self, open: usize, reason: &str) {
+        self.times.record_connections(open);
         *self.connections.lock() = Some(OpenConnections { open, reason: reason.to_owned() });
     }
 

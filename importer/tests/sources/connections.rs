@@ -42,9 +42,9 @@ fn slow() -> Script {
 }
 
 #[test]
-fn a_slow_server_is_read_over_eight_connections() {
+fn a_server_that_limits_each_connection_is_read_over_many() {
     let events = events_of(slow(), &[]);
-    assert_eq!(open_connections(&events).into_iter().max(), Some(8), "{events:?}");
+    assert!(open_connections(&events).into_iter().max() >= Some(8), "{events:?}");
     let seconds = events.last().and_then(|event| event["seconds"].as_f64());
     assert!(seconds.is_some_and(|seconds| seconds < 5.0), "one takes 10 s: {seconds:?}");
 }

@@ -39,6 +39,9 @@ const MAX_DISTANCE_BYTES: u64 = 64 << 20;
 /// The point after which others read is a multiple of this, so that chunks stay aligned.
 const ALIGNMENT: u64 = 1 << 20;
 
+/// Least time that the rest of a segment takes before its second half is requested on its own.
+const MIN_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The time and the counts at the end of a window.
 struct WindowStart {
     at: Instant,
@@ -138,7 +141,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
         range: Range<u64>,
         first: Option<R::Connection>,
     ) -> Result<u64, SourceError> {
-        let gauge = Arc::new(ConnectionGauge::new(&self.counts, range.start, false));
+        let gauge = Arc::new(ConnectionGauge::new(&self.counts, range.start..u64::MAX, false));
         self.alone = Some((Arc::clone(&gauge), range.end));
         let remote = Arc::clone(&self.remote);
         // A range to the end is left open, as a whole body is: it is not the request of a part.
@@ -286,6 +289,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
             blocked: blocked.saturating_sub(began.blocked),
             is_starved: std::mem::take(&mut self.is_starved),
             started: self.counts.started(),
+            latency: self.counts.latency(),
             left: self.end.saturating_sub(place),
         });
     }
@@ -315,7 +319,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
         };
         if count == 1 {
             if let Some((gauge, _)) = &self.alone {
-                gauge.set_limit(u64::MAX);
+                gauge.move_limit(u64::MAX);
                 self.queue.clear();
             }
             return;
@@ -325,8 +329,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
         {
             let distance = distance.clamp(MIN_DISTANCE_BYTES, MAX_DISTANCE_BYTES);
             let limit = gauge.received().end.saturating_add(distance).next_multiple_of(ALIGNMENT);
-            let limit = limit.min(*end);
-            gauge.set_limit(limit);
+            let limit = gauge.move_limit(limit.min(*end));
             self.pieces = self.pieces_from(limit);
         }
         if now < self.refused_until {
@@ -352,7 +355,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
         while free > 0 {
             if ahead + most > R::AHEAD_BYTES {
                 self.is_starved = true;
-                break;
+                return self.share_slow_segments(free);
             }
             self.queue.push_back(match self.pieces.next_within(most) {
                 None => break,
@@ -365,6 +368,22 @@ impl<R: RemoteObject> SegmentCrew<R> {
                     QueuedPiece::Data(QueuedSegment { range, attempt: Some(attempt) })
                 }
             });
+        }
+    }
+
+    /// Lets up to `free` connections read the second halves of segments that arrive slowly: there
+    /// is no memory for segments behind them.
+    fn share_slow_segments(&mut self, mut free: usize) {
+        let patience = MIN_PATIENCE.max(self.counts.latency() * 4);
+        let mut index = 0;
+        while let Some(piece) = self.queue.get_mut(index).filter(|_| free > 0) {
+            index += 1;
+            let QueuedPiece::Data(segment) = piece else { continue };
+            let Some(range) = segment.split_off(patience) else { continue };
+            let attempt = SegmentAttempt::start(&self.remote, &range, &self.counts, &self.ended);
+            let half = QueuedSegment { range, attempt: Some(attempt) };
+            self.queue.insert(index, QueuedPiece::Data(half));
+            (index, free) = (index + 1, free - 1);
         }
     }
 

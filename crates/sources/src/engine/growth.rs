@@ -10,13 +10,24 @@ use datapath::error::SourceErrorKind;
 use tokio::time::Instant;
 
 /// Most connections to a server that nobody asked for more. Browsers open six.
-pub(super) const MAX_GROWN: usize = 8;
+const MAX_GROWN: usize = 8;
+
+/// Most connections where twice as many bring nearly twice the rate: the server or the path limits
+/// each of them.
+const MAX_SCALED: usize = 16;
+
+/// Least part, in percent, of a rate in proportion to the connections that counts as such.
+const SCALED_PERCENT: u64 = 75;
 
 /// Time between two measurements.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
 
-/// Windows over which a rate is measured.
-const MEASURED_WINDOWS: u32 = 2;
+/// Least and most windows over which a rate is measured.
+const MEASURED_WINDOWS: [u128; 2] = [2, 30];
+
+/// Time over which a rate is measured, as a multiple of the time until a request brings its first
+/// byte. Over one round trip, the rate of a distant server says little.
+const MEASURED_LATENCIES: u32 = 5;
 
 /// Windows of a trial in which connections wait for memory before it is judged nevertheless.
 const STARVED_WINDOWS: u32 = 10;
@@ -27,7 +38,7 @@ const WORTHWHILE_PERCENT: u64 = 115;
 /// With fewer bytes left, no connection is added: the transfer ends soon.
 const MIN_LEFT_BYTES: u64 = 16 << 20;
 
-/// With less time left, no connection is added, for the same reason.
+/// With less time left, no connection is added, for the same reason. At least two measurements.
 const MIN_LEFT: Duration = Duration::from_secs(1);
 
 /// Bytes per second from which on no connection is added. On loopback, a second one brought 584 MB/s
@@ -41,6 +52,13 @@ const START_LIMIT: Duration = Duration::from_secs(3);
 /// First pause after connections that brought nothing or were refused. Each further pause is
 /// twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The same for a distant server, whose rates vary: with 0.1 % of the packets lost, a connection may
+/// send at twice or half its usual rate for seconds.
+const FIRST_DISTANT_PAUSE: Duration = Duration::from_secs(5);
+
+/// Time until the first byte of a request from which on a server is distant.
+const DISTANT_LATENCY: Duration = Duration::from_millis(20);
 
 /// First pause after a connection that broke before its first byte, or was too slow to bring it.
 /// Either may be chance.
@@ -74,8 +92,23 @@ pub(super) struct RateWindow {
     pub(super) is_starved: bool,
     /// Number of requests so far that have brought a byte.
     pub(super) started: usize,
+    /// Time until the last request brought its first byte.
+    pub(super) latency: Duration,
     /// Bytes that are still to be received.
     pub(super) left: u64,
+}
+
+impl RateWindow {
+    fn is_distant(&self) -> bool {
+        self.latency >= DISTANT_LATENCY
+    }
+
+    /// Returns over how many windows a rate is measured.
+    fn needed(&self) -> u32 {
+        let [least, most] = MEASURED_WINDOWS;
+        let windows = (self.latency * MEASURED_LATENCIES).as_millis() / WINDOW.as_millis();
+        u32::try_from(windows.clamp(least, most)).unwrap_or(u32::MAX)
+    }
 }
 
 /// A number of bytes, and the time in which they arrived.
@@ -119,6 +152,8 @@ struct GrowthTrial {
 #[derive(Debug)]
 pub(crate) struct ConnectionGrowth {
     count: usize,
+    /// The limit of the number.
+    most: usize,
     /// Why there are so many.
     reason: String,
     /// The last windows without a trial in which the network was the limit.
@@ -139,6 +174,7 @@ impl Default for ConnectionGrowth {
     fn default() -> Self {
         Self {
             count: 1,
+            most: MAX_GROWN,
             reason: "one is enough so far".to_owned(),
             steady: MeasuredBytes::default(),
             trial: None,
@@ -253,11 +289,11 @@ impl ConnectionGrowth {
             self.steady = MeasuredBytes::default();
             return;
         }
-        if self.steady.windows >= MEASURED_WINDOWS {
+        if self.steady.windows >= window.needed() {
             self.steady = MeasuredBytes::default();
         }
         self.steady.add(window);
-        if self.steady.windows >= MEASURED_WINDOWS {
+        if self.steady.windows >= window.needed() {
             self.begin_trial(window);
         }
     }
@@ -265,16 +301,17 @@ impl ConnectionGrowth {
     /// Doubles the number of connections if that may be worthwhile.
     fn begin_trial(&mut self, window: &RateWindow) {
         let rate = self.steady.rate();
+        let least = MIN_LEFT.max(WINDOW * window.needed() * 2);
         let is_soon_over =
-            window.left < MIN_LEFT_BYTES.max(rate.saturating_mul(MIN_LEFT.as_secs()));
+            window.left < MIN_LEFT_BYTES.max(rate.saturating_mul(least.as_secs()));
         let is_paused = self.paused_until.is_some_and(|until| window.now < until);
         let is_fast = rate >= FAST_RATE;
-        if self.count >= MAX_GROWN || is_fast || self.is_given_up || is_paused || is_soon_over {
+        if self.count >= self.most || is_fast || self.is_given_up || is_paused || is_soon_over {
             return;
         }
         let before = self.count;
         let reason = format!("trying whether they bring more than {}/s", megabytes(rate));
-        self.change_count((before * 2).min(MAX_GROWN), reason);
+        self.change_count((before * 2).min(self.most), reason);
         self.trial = Some(GrowthTrial {
             before,
             rate_before: rate,
@@ -292,7 +329,7 @@ impl ConnectionGrowth {
             window.started.saturating_sub(trial.started_before) >= self.count - trial.before;
         if trial.settled_at.is_none() && is_started {
             // A distant server takes several round trips to send at its full rate.
-            let settling = if age <= window.elapsed { Duration::ZERO } else { age * 3 };
+            let settling = if age <= window.elapsed { Duration::ZERO } else { age * 2 };
             trial.settled_at = Some(window.now + settling);
         }
         match trial.settled_at {
@@ -307,20 +344,28 @@ impl ConnectionGrowth {
             _ => {}
         }
         let (measured, rate) = (trial.measured, trial.measured.rate());
-        if measured.windows < MEASURED_WINDOWS {
+        if measured.windows < window.needed() {
             self.trial = Some(trial);
         } else if rate.saturating_mul(100) >= trial.rate_before.saturating_mul(WORTHWHILE_PERCENT) {
             let (was, is) = (megabytes(trial.rate_before), megabytes(rate));
             (self.proven, self.tolerated) = (self.count, 0);
+            let share = rate.saturating_mul(trial.before as u64).saturating_mul(100);
+            let whole = trial.rate_before.saturating_mul(self.count as u64);
+            let is_scaling = share >= whole.saturating_mul(SCALED_PERCENT);
+            self.most = if is_scaling { MAX_SCALED } else { self.most };
             self.reason = format!("the rate grew from {was}/s to {is}/s");
-            self.steady = measured;
-            if window.blocked * 10 <= window.elapsed {
+            self.steady = MeasuredBytes::default();
+            // New connections of a distant server are faster until they lose their first packet.
+            // So their rate is measured again.
+            if !window.is_distant() && window.blocked * 10 <= window.elapsed {
+                self.steady = measured;
                 self.begin_trial(window);
             }
-        } else if trial.is_starved && measured.windows < STARVED_WINDOWS {
+        } else if trial.is_starved && measured.windows < STARVED_WINDOWS.max(window.needed() * 2) {
             self.trial = Some(trial);
         } else {
-            self.pause(window.now, FIRST_PAUSE);
+            let is_distant = window.is_distant();
+            self.pause(window.now, if is_distant { FIRST_DISTANT_PAUSE } else { FIRST_PAUSE });
             let (was, is) = (megabytes(trial.rate_before), megabytes(rate));
             let reason = format!("{} brought {is}/s instead of {was}/s", self.count);
             self.change_count(trial.before, reason);
@@ -355,6 +400,7 @@ mod tests {
                 blocked: Duration::ZERO,
                 is_starved: false,
                 started: 1,
+                latency: Duration::ZERO,
                 left: 1 << 40,
             };
             Self { growth: ConnectionGrowth::default(), window }
@@ -376,8 +422,12 @@ mod tests {
     fn connections_double_while_the_rate_grows() {
         let mut scene = Scene::new();
         let counts: Vec<_> = (0..10).map(|_| scene.pass(1, |count| ONE * count as u64)).collect();
-        assert_eq!(counts, [1, 2, 2, 4, 4, 8, 8, 8, 8, 8]);
-        assert_eq!(scene.growth.reason(), "the rate grew from 80.0 MB/s to 160.0 MB/s");
+        assert_eq!(counts, [1, 2, 2, 4, 4, 8, 8, 16, 16, 16]);
+        assert_eq!(scene.growth.reason(), "the rate grew from 160.0 MB/s to 320.0 MB/s");
+        // Sixteen only where each of them brings nearly as much as the first one.
+        let mut scene = Scene::new();
+        let worthwhile = |count: usize| ONE * 14_u64.pow(count.ilog2()) / 10_u64.pow(count.ilog2());
+        assert_eq!(scene.pass(40, worthwhile), 8);
     }
 
     #[test]
@@ -406,10 +456,10 @@ mod tests {
         assert_eq!(scene.pass(100, |_| 50_000_000), 1);
         // Connections are given back when the data path becomes slower.
         let mut scene = Scene::new();
-        assert_eq!(scene.pass(8, |count| ONE * count as u64), 8);
+        assert_eq!(scene.pass(10, |count| ONE * count as u64), 16);
         scene.window.blocked = WINDOW * 3 / 5;
-        assert_eq!(scene.pass(10, |_| ONE), 4);
-        assert_eq!(scene.pass(20, |_| ONE), 1);
+        assert_eq!(scene.pass(10, |_| ONE), 8);
+        assert_eq!(scene.pass(30, |_| ONE), 1);
     }
 
     #[test]

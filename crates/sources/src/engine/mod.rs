@@ -122,11 +122,9 @@ impl ConnectionOutlet {
         self.gauge.as_ref().map_or(end, |gauge| end.min(gauge.limit()))
     }
 
-    /// Records that `bytes` have arrived. Called before they are sent.
-    pub(crate) fn record_received(&self, bytes: u64) {
-        if let Some(gauge) = &self.gauge {
-            gauge.record_received(bytes);
-        }
+    /// Records that the next `bytes` have arrived. Returns how many of them have to be sent.
+    pub(crate) fn accept(&self, bytes: usize) -> usize {
+        self.gauge.as_ref().map_or(bytes, |gauge| gauge.accept(bytes))
     }
 
     /// True if the transfer can do without this connection. Then the first failure of a request is

@@ -3,6 +3,7 @@
 use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use datapath::buffer::CHUNK_BYTES;
 use datapath::error::SourceErrorKind;
@@ -11,6 +12,12 @@ use tokio::sync::Notify;
 use super::gauge::{ConnectionGauge, ReceivedCounts};
 use super::pump::BridgePump;
 use super::{ConnectionOutlet, RemoteObject};
+
+/// Least number of bytes of which another connection takes half: fewer soon arrive.
+const MIN_SPLIT_BYTES: u64 = 512 << 10;
+
+/// Halves begin at a multiple of this, so that chunks stay whole.
+const SPLIT_ALIGNMENT: u64 = CHUNK_BYTES as u64;
 
 /// A range of the object that one request reads.
 pub(super) struct QueuedSegment {
@@ -47,6 +54,22 @@ impl QueuedPiece {
     }
 }
 
+impl QueuedSegment {
+    /// Takes the second half of the segment from the request that reads it, if that would still
+    /// need more than `patience`.
+    pub(super) fn split_off(&mut self, patience: Duration) -> Option<Range<u64>> {
+        let attempt = self.attempt.as_ref().filter(|attempt| attempt.outcome.get().is_none())?;
+        let (gauge, end) = (&attempt.gauge, self.range.end);
+        let position = gauge.received().end;
+        let left = end.saturating_sub(position);
+        if left < MIN_SPLIT_BYTES || gauge.time_left() < patience {
+            return None;
+        }
+        self.range.end = gauge.move_limit((position + left / 2).next_multiple_of(SPLIT_ALIGNMENT));
+        Some(self.range.end..end).filter(|half| !half.is_empty())
+    }
+}
+
 impl SegmentAttempt {
     /// Returns why the request failed, if that has not been settled yet.
     pub(super) fn failure(&self) -> Option<SourceErrorKind> {
@@ -60,7 +83,7 @@ impl SegmentAttempt {
         counts: &Arc<ReceivedCounts>,
         ended: &Arc<Notify>,
     ) -> Self {
-        let gauge = Arc::new(ConnectionGauge::new(counts, range.start, true));
+        let gauge = Arc::new(ConnectionGauge::new(counts, range.clone(), true));
         let outcome = Arc::new(OnceLock::new());
         // The whole segment has room, so that it can arrive before its turn.
         let budget = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);

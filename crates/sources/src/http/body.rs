@@ -92,10 +92,10 @@ impl HttpObject {
             };
             // The first response may extend beyond the range, so take only the part within the
             // range.
-            let left = outlet.end_before(range.end).saturating_sub(position);
+            let left = range.end.saturating_sub(position);
             let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+            let wanted = outlet.accept(wanted);
             position += wanted as u64;
-            outlet.record_received(wanted as u64);
             packing.push(&chunk[..wanted]).await.map_err(|_| stopped_error())?;
         }
         packing.flush().await.map_err(|_| stopped_error())
