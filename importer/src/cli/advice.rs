@@ -65,7 +65,8 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
 /// Returns true if `text` already contains advice: it asks a question, or mentions an option or a
 /// program.
 fn has_advice(text: &str) -> bool {
-    text.ends_with('?') || ["? ", "--", "`qemu-img", "`cdi-"].iter().any(|part| text.contains(part))
+    let parts = ["? ", "--", "`qemu-img", "`cdi-", "Start the import again"];
+    text.ends_with('?') || parts.iter().any(|part| text.contains(part))
 }
 
 fn source_advice(error: &SourceError) -> Option<String> {
