@@ -7,8 +7,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use diskimage::{CompressedClusters, Error as ImageError, Format, GuestOrderMap, GuestRange};
 
-use super::blocks::BlockOutlet;
 use crate::disk::{Inflater, Writer};
+use crate::encode::blocks::BlockOutlet;
 use crate::error::{Error, SourceError};
 use crate::format::MappedImage;
 use crate::input::TransferInput;

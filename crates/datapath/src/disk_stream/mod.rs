@@ -2,15 +2,14 @@
 //! [`transfer_image`](crate::transfer_image) writes clusters at their offsets as they arrive; a
 //! stream has no offsets, so the clusters of an image are read in the order of the disk.
 
-mod blocks;
 mod in_order;
 mod scratch_disk;
 
 use diskimage::Format;
 
-use self::blocks::BlockOutlet;
 use crate::archive;
 use crate::decode;
+use crate::encode::blocks::BlockOutlet;
 use crate::encode::outlet::{OutletClosedError, PieceOutlet};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::{ImageFacts, RouteTaken};

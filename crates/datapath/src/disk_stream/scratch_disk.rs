@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::blocks::BlockOutlet;
 use crate::buffer::CHUNK_BYTES;
 use crate::disk::{Disk, with_writer};
+use crate::encode::blocks::BlockOutlet;
 use crate::error::{Error, SourceError, SourceErrorKind, TargetError};
 use crate::facts::ImageFacts;
 use crate::format::PreparedImage;

@@ -4,14 +4,17 @@
 //! A stream consists of pieces, which several threads can encode at once. Each thread has a
 //! [`PieceEncoder`], and the encoded pieces are put back in order.
 
+pub mod blocks;
 mod flow;
 pub mod outgoing;
 pub mod outlet;
 mod piece;
+pub mod qcow2;
 mod snappy;
 pub(crate) mod zstd;
 
 use bytes::Bytes;
+use diskimage::qcow2::Qcow2Compression;
 
 pub use self::piece::{EncodedBlock, PIECE_BYTES, VolumePiece};
 use crate::zeros::ZEROS;
@@ -28,6 +31,9 @@ pub enum Encoding {
     /// Zstd frames for a file that is kept: data is always compressed, and better than for a
     /// network. The same pieces always give the same bytes.
     ZstdFile,
+    /// Clusters of a qcow2 image. The pieces must come from a [`blocks::BlockOutlet`], and
+    /// [`qcow2::append_piece`] turns what is encoded into an image.
+    Qcow2(Qcow2Compression),
 }
 
 impl Encoding {
@@ -38,13 +44,22 @@ impl Encoding {
             Self::Plain => ZEROS.len() as u64,
             Self::Snappy => snappy::ZEROS_AT_ONCE,
             Self::Zstd | Self::ZstdFile => zstd::ZEROS_AT_ONCE,
+            Self::Qcow2(_) => u64::MAX,
+        }
+    }
+
+    /// Returns the size of the blocks into which a disk is cut, at most [`PIECE_BYTES`].
+    const fn block_bytes(self) -> usize {
+        match self {
+            Self::Plain | Self::Snappy | Self::Zstd | Self::ZstdFile => PIECE_BYTES,
+            Self::Qcow2(_) => qcow2::BLOCK_BYTES,
         }
     }
 
     /// Returns the bytes at the beginning of the stream, before the first piece.
     pub fn stream_header(self) -> Bytes {
         match self {
-            Self::Plain | Self::Zstd | Self::ZstdFile => Bytes::new(),
+            Self::Plain | Self::Zstd | Self::ZstdFile | Self::Qcow2(_) => Bytes::new(),
             Self::Snappy => snappy::stream_identifier(),
         }
     }
@@ -56,6 +71,9 @@ impl Encoding {
             Self::Snappy => PieceEncoder::Snappy(Box::default()),
             Self::Zstd => PieceEncoder::Zstd(Box::new(zstd::Encoder::for_network())),
             Self::ZstdFile => PieceEncoder::Zstd(Box::new(zstd::Encoder::for_file())),
+            Self::Qcow2(compression) => {
+                PieceEncoder::Qcow2(Box::new(qcow2::ClusterEncoder::new(compression)))
+            }
         }
     }
 }
@@ -68,6 +86,8 @@ pub enum PieceEncoder {
     Snappy(Box<snappy::SnappyEncoder>),
     /// Encodes pieces as zstd frames.
     Zstd(Box<zstd::Encoder>),
+    /// Encodes pieces as clusters of a qcow2 image.
+    Qcow2(Box<qcow2::ClusterEncoder>),
 }
 
 impl PieceEncoder {
@@ -75,7 +95,7 @@ impl PieceEncoder {
     fn always_compresses(&self) -> bool {
         match self {
             Self::Plain => false,
-            Self::Snappy(_) => true,
+            Self::Snappy(_) | Self::Qcow2(_) => true,
             Self::Zstd(encoder) => encoder.always_compresses,
         }
     }
@@ -89,6 +109,7 @@ impl PieceEncoder {
             }
             (Self::Snappy(encoder), piece) => vec![encoder.encode_piece(&piece)],
             (Self::Zstd(encoder), piece) => encoder.encode_piece(piece, squeeze),
+            (Self::Qcow2(encoder), piece) => encoder.encode_piece(piece),
         }
     }
 }

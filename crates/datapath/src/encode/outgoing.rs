@@ -142,11 +142,14 @@ enum PieceSlot<E> {
     Failed(E),
 }
 
-struct EncodedPiece {
-    blocks: Vec<EncodedBlock>,
+/// A piece after it was encoded.
+pub struct EncodedPiece {
+    /// The encoded bytes.
+    pub blocks: Vec<EncodedBlock>,
     /// Number of bytes of the volume that the blocks encode.
-    length: u64,
-    kind: PieceKind,
+    pub length: u64,
+    /// The way the piece is encoded.
+    pub kind: PieceKind,
 }
 
 /// A piece to be encoded, and the channel for the result.
@@ -226,6 +229,24 @@ impl<E: Send + 'static> EncodedStream<E> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
+        self.poll_timed(context, Self::poll_encoded)
+    }
+
+    /// Returns the next piece as a whole, or `None` at the end. For encodings whose pieces are not
+    /// simply joined; must not be mixed with [`EncodedStream::poll_part`].
+    pub fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<EncodedPiece, IncompleteStreamError>>> {
+        self.poll_timed(context, Self::poll_next_piece)
+    }
+
+    /// Polls with `poll`, and records what the stream waited for since the last call.
+    fn poll_timed<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        poll: impl FnOnce(&mut Self, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
         if let Some((part, since)) = self.waiting.take() {
             let waited = since.elapsed();
             self.tally.observer.record_limit(part, waited);
@@ -233,7 +254,7 @@ impl<E: Send + 'static> EncodedStream<E> {
                 self.tally.observer.record_time(Stage::Target, waited);
             }
         }
-        let polled = self.poll_encoded(context);
+        let polled = poll(self, context);
         let awaited = match (&polled, &self.current) {
             // The consumer sends the part before it polls again.
             (Poll::Ready(_), _) => LimitingPart::Target,
@@ -258,6 +279,23 @@ impl<E: Send + 'static> EncodedStream<E> {
                 self.pace.add_bytes(bytes, &self.flow);
                 return Poll::Ready(Some(Ok(part)));
             }
+            match ready!(self.poll_next_piece(context)) {
+                Some(Ok(piece)) => {
+                    for block in piece.blocks {
+                        self.parts.extend([block.head, block.body]);
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn poll_next_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<EncodedPiece, IncompleteStreamError>>> {
+        loop {
             if self.is_ended {
                 self.tally.complete.store(true, Ordering::Release);
                 return Poll::Ready(None);
@@ -280,15 +318,18 @@ impl<E: Send + 'static> EncodedStream<E> {
             };
             self.current = None;
             match encoded {
-                Ok(encoded) => self.take_piece(encoded),
+                Ok(piece) => {
+                    self.count_piece(&piece);
+                    return Poll::Ready(Some(Ok(piece)));
+                }
                 // An encoder panicked.
                 Err(_) => return self.fail_stream(None),
             }
         }
     }
 
-    /// Queues the parts of an encoded piece, after it was logged and counted.
-    fn take_piece(&mut self, encoded: EncodedPiece) {
+    /// Logs and counts an encoded piece that is about to be returned.
+    fn count_piece(&mut self, encoded: &EncodedPiece) {
         self.flow.remove_waiting();
         let (stream_offset, offset) = self.next;
         if let Some(log) = &mut self.log {
@@ -301,12 +342,9 @@ impl<E: Send + 'static> EncodedStream<E> {
         if encoded.kind == PieceKind::Zeros {
             tally.add_bytes(ByteCount::Skipped, &tally.zero_bytes, encoded.length);
         }
-        for block in encoded.blocks {
-            self.parts.extend([block.head, block.body]);
-        }
     }
 
-    fn fail_stream(&self, error: Option<E>) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
+    fn fail_stream<T>(&self, error: Option<E>) -> Poll<Option<Result<T, IncompleteStreamError>>> {
         *self.tally.failure.lock() = error;
         // Set the flag after the failure is stored, so that whoever sees the flag finds the
         // failure.
@@ -335,7 +373,7 @@ fn read_all<E>(
         since = Instant::now();
         Ok(())
     };
-    let mut outlet = PieceOutlet::new(&mut sink, encoding.zeros_at_once());
+    let mut outlet = PieceOutlet::for_encoding(&mut sink, encoding);
     let last = match read(&mut outlet) {
         Ok(()) => PieceSlot::End,
         Err(error) => PieceSlot::Failed(error),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{PIECE_BYTES, VolumePiece};
+use super::{Encoding, PIECE_BYTES, VolumePiece};
 use crate::buffer::ChunkBuffer;
 
 /// Shorter runs of zeros, for example the padding of a tar, are treated like other bytes.
@@ -18,6 +18,7 @@ pub struct PieceOutlet<'s> {
     sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
     /// Limit on the zeros in one piece.
     zeros_at_once: u64,
+    block_bytes: usize,
     filling: Option<ChunkBuffer>,
     position: u64,
 }
@@ -29,7 +30,22 @@ impl<'s> PieceOutlet<'s> {
         sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
         zeros_at_once: u64,
     ) -> Self {
-        Self { sink, zeros_at_once, filling: None, position: 0 }
+        Self { sink, zeros_at_once, block_bytes: PIECE_BYTES, filling: None, position: 0 }
+    }
+
+    /// Creates an outlet for pieces that will be encoded.
+    pub(super) fn for_encoding(
+        sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
+        encoding: Encoding,
+    ) -> Self {
+        let block_bytes = encoding.block_bytes();
+        Self { block_bytes, ..Self::new(sink, encoding.zeros_at_once()) }
+    }
+
+    /// Returns the size of the blocks into which a [`BlockOutlet`](super::blocks::BlockOutlet)
+    /// cuts a disk.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.block_bytes
     }
 
     /// Returns the number of bytes that were appended so far.

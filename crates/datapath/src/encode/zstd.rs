@@ -22,7 +22,7 @@ const RUN_BYTES: usize = 16 << 10;
 const NETWORK_LEVEL: i32 = 1;
 
 /// The default level of the `zstd` program, to which the default of KubeVirt's export corresponds.
-const FILE_LEVEL: i32 = 3;
+pub(super) const FILE_LEVEL: i32 = 3;
 
 /// Encodes pieces as frames.
 pub struct Encoder {

@@ -28,7 +28,7 @@ const MAX_NAME: usize = 1023;
 const DIRTY: u64 = 1 << 0;
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;
-const COMPRESSION_TYPE: u64 = 1 << 3;
+pub(super) const COMPRESSION_TYPE: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE | EXTENDED_L2;
 /// Autoclear: the bitmaps are up to date. If it is not set, the bitmaps extension is ignored.

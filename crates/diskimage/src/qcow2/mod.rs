@@ -15,6 +15,7 @@ mod layout;
 mod map;
 mod refcounts;
 mod table;
+mod writer;
 mod zeros;
 
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use header::Qcow2Header;
+pub use writer::{ImageSink, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES};
 
 use self::layout::Qcow2Layout;
 use crate::Error;

@@ -1,19 +1,16 @@
 //! Cuts a disk into blocks at fixed offsets, so that equal disks give equal pieces.
 
+use super::outlet::{OutletClosedError, PieceOutlet};
 use crate::buffer::ChunkBuffer;
-use crate::encode::PIECE_BYTES;
-use crate::encode::outlet::{OutletClosedError, PieceOutlet};
 use crate::zeros::{ZEROS, is_known_zero, is_zero};
 
-/// Bytes of a block. A block of zeros becomes a part of a run of zeros; in other blocks zeros are
-/// data.
-const DISK_BLOCK_BYTES: usize = PIECE_BYTES;
-
-/// Passes a disk on in whole blocks.
-pub(super) struct BlockOutlet<'o, 's> {
+/// Passes a disk on in whole blocks. A block of zeros becomes a part of a run of zeros; in other
+/// blocks zeros are data.
+pub struct BlockOutlet<'o, 's> {
     outlet: &'o mut PieceOutlet<'s>,
+    block_bytes: usize,
     /// Size of the disk. Bytes beyond it are dropped.
-    pub(super) limit: u64,
+    pub limit: u64,
     /// Bytes of the disk that were appended.
     position: u64,
     /// The block at the position, once it holds data.
@@ -26,12 +23,21 @@ pub(super) struct BlockOutlet<'o, 's> {
 }
 
 impl<'o, 's> BlockOutlet<'o, 's> {
-    pub(super) fn new(outlet: &'o mut PieceOutlet<'s>) -> Self {
-        Self { outlet, limit: u64::MAX, position: 0, filling: None, leading_zeros: 0, zeros: 0 }
+    /// Creates an outlet whose blocks have the size that the encoding of `outlet` needs.
+    pub fn new(outlet: &'o mut PieceOutlet<'s>) -> Self {
+        Self {
+            block_bytes: outlet.block_bytes(),
+            outlet,
+            limit: u64::MAX,
+            position: 0,
+            filling: None,
+            leading_zeros: 0,
+            zeros: 0,
+        }
     }
 
     /// Returns the number of bytes that were appended.
-    pub(super) fn position(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.position
     }
 
@@ -40,7 +46,7 @@ impl<'o, 's> BlockOutlet<'o, 's> {
     }
 
     /// Appends the next bytes of the disk.
-    pub(super) fn append_data(&mut self, bytes: &[u8]) -> Result<(), OutletClosedError> {
+    pub fn append_data(&mut self, bytes: &[u8]) -> Result<(), OutletClosedError> {
         if is_known_zero(bytes) {
             return self.append_zeros(bytes.len() as u64);
         }
@@ -50,7 +56,7 @@ impl<'o, 's> BlockOutlet<'o, 's> {
 
     fn copy_bytes(&mut self, mut bytes: &[u8]) -> Result<(), OutletClosedError> {
         while !bytes.is_empty() {
-            let room = DISK_BLOCK_BYTES - self.filled_bytes();
+            let room = self.block_bytes - self.filled_bytes();
             let (mut now, later) = bytes.split_at(room.min(bytes.len()));
             self.position += now.len() as u64;
             let filling = self.filling.get_or_insert_with(|| {
@@ -59,7 +65,7 @@ impl<'o, 's> BlockOutlet<'o, 's> {
                 block
             });
             filling.fill_from(&mut now);
-            if self.filled_bytes() == DISK_BLOCK_BYTES {
+            if self.filled_bytes() == self.block_bytes {
                 self.end_block()?;
             }
             bytes = later;
@@ -68,10 +74,10 @@ impl<'o, 's> BlockOutlet<'o, 's> {
     }
 
     /// Appends `count` zeros.
-    pub(super) fn append_zeros(&mut self, count: u64) -> Result<(), OutletClosedError> {
+    pub fn append_zeros(&mut self, count: u64) -> Result<(), OutletClosedError> {
         let mut left = count.min(self.limit.saturating_sub(self.position));
         if self.filling.is_some() {
-            let room = DISK_BLOCK_BYTES - self.filled_bytes();
+            let room = self.block_bytes - self.filled_bytes();
             let now = usize::try_from(left).unwrap_or(usize::MAX).min(room);
             self.copy_bytes(&ZEROS[..now])?;
             left -= now as u64;
@@ -79,7 +85,7 @@ impl<'o, 's> BlockOutlet<'o, 's> {
         if self.filling.is_none() {
             self.position += left;
             let waiting = left + self.leading_zeros as u64;
-            let rest = waiting % DISK_BLOCK_BYTES as u64;
+            let rest = waiting % self.block_bytes as u64;
             self.zeros += waiting - rest;
             self.leading_zeros = usize::try_from(rest).unwrap_or(0);
         }
@@ -100,7 +106,7 @@ impl<'o, 's> BlockOutlet<'o, 's> {
     }
 
     /// Passes on everything that was appended. The last block may be short.
-    pub(super) fn finish(mut self) -> Result<(), OutletClosedError> {
+    pub fn finish(mut self) -> Result<(), OutletClosedError> {
         self.end_block()?;
         self.outlet.append_zeros(self.zeros + self.leading_zeros as u64)?;
         self.outlet.flush()
@@ -112,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encode::VolumePiece;
+    use crate::encode::{PIECE_BYTES, VolumePiece};
 
     /// Returns the pieces of a disk that is appended in `parts`; `true` appends zeros as a hole.
     fn pieces_of(disk: &[u8], cuts: &[(usize, bool)]) -> Vec<(bool, Vec<u8>)> {
@@ -160,7 +166,7 @@ mod tests {
             prop_assert!(pieces == pieces_of(&disk, &[(disk.len(), false)]));
             let joined: Vec<u8> = pieces.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
             prop_assert!(joined == disk);
-            let is_whole = |(_, bytes): &(bool, Vec<u8>)| bytes.len() == DISK_BLOCK_BYTES;
+            let is_whole = |(_, bytes): &(bool, Vec<u8>)| bytes.len() == PIECE_BYTES;
             let data: Vec<_> = pieces.iter().filter(|(is_hole, _)| !is_hole).collect();
             prop_assert!(data.iter().rev().skip(1).all(|piece| is_whole(piece)));
         }

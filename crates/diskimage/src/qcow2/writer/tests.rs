@@ -1,0 +1,243 @@
+//! Images are written into memory, read back by our own parser on both routes, and checked.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use proptest::prelude::*;
+
+use super::*;
+use crate::qcow2::testing::{one_pass, ranged};
+use crate::tables::TableConsumer;
+use crate::{Findings, Image, ImageChecker, ImageMemoryLimit};
+
+const CLUSTER: usize = 64 << 10;
+
+/// A file that stores only what was written. Writing a byte twice is an error.
+#[derive(Default)]
+struct SparseFile(BTreeMap<u64, Bytes>);
+
+impl ImageSink for SparseFile {
+    type Error = Error;
+
+    fn write_at(&mut self, host: Host, bytes: Bytes) -> Result<(), Error> {
+        let end = host.0 + bytes.len() as u64;
+        let before = self.0.range(..end).next_back();
+        let is_free = before.is_none_or(|(at, bytes)| at + bytes.len() as u64 <= host.0);
+        assert!(is_free && !bytes.is_empty(), "{host:#x}");
+        self.0.insert(host.0, bytes);
+        Ok(())
+    }
+}
+
+impl SparseFile {
+    fn read(&self, start: u64, length: u64) -> Vec<u8> {
+        let mut read = vec![0; usize::try_from(length).unwrap()];
+        let first = self.0.range(..=start).next_back().map_or(0, |(at, _)| *at);
+        for (at, bytes) in self.0.range(first..start + length) {
+            for (index, byte) in bytes.iter().enumerate() {
+                let position = at + index as u64;
+                if (start..start + length).contains(&position) {
+                    read[usize::try_from(position - start).unwrap()] = *byte;
+                }
+            }
+        }
+        read
+    }
+
+    fn check(&self, file_bytes: u64) -> Findings {
+        let head = Image::open(Format::Qcow2, &self.read(0, WRITTEN_CLUSTER_BYTES)).unwrap();
+        let mut checker = ImageChecker::new(head, file_bytes, ImageMemoryLimit(u64::MAX));
+        loop {
+            let tables = checker.next_tables().unwrap();
+            if tables.is_empty() {
+                return checker.finish_check();
+            }
+            for table in tables {
+                let range = table.host_range();
+                checker
+                    .add_table(&table, &self.read(range.start.0, range.end - range.start))
+                    .unwrap();
+            }
+        }
+    }
+}
+
+/// A part of a disk.
+#[derive(Debug, Clone)]
+enum DiskPart {
+    Zeros(u8),
+    Stored(u8, u8),
+    /// A cluster that is compressed: the number of bytes that are not zero.
+    Compressed(u16),
+}
+
+impl DiskPart {
+    /// Returns the bytes of the disk.
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Zeros(count) => vec![0; usize::from(*count) * CLUSTER],
+            Self::Stored(byte, count) => vec![*byte; usize::from(*count) * CLUSTER],
+            Self::Compressed(length) => {
+                let mut state = u32::from(*length) + 1;
+                let mut random = || {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    state.to_be_bytes()[0]
+                };
+                let mut cluster: Vec<u8> = (0..*length).map(|_| random()).collect();
+                cluster.resize(CLUSTER, 0);
+                cluster
+            }
+        }
+    }
+
+    fn append(&self, writer: &mut Qcow2Writer, file: &mut SparseFile) {
+        match self {
+            Self::Zeros(_) => writer.append_zeros(self.bytes().len() as u64),
+            Self::Stored(..) => writer.append_stored(self.bytes().into(), file).unwrap(),
+            Self::Compressed(_) => {
+                let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+                encoder.write_all(&self.bytes()).unwrap();
+                writer.append_compressed(encoder.finish().unwrap().into(), file).unwrap();
+            }
+        }
+    }
+}
+
+fn part() -> impl Strategy<Value = DiskPart> {
+    prop_oneof![
+        (0u8..5).prop_map(DiskPart::Zeros),
+        (1u8..=255, 0u8..4).prop_map(|(byte, count)| DiskPart::Stored(byte, count)),
+        (0u16..60_000).prop_map(DiskPart::Compressed),
+        (0u16..200).prop_map(DiskPart::Compressed),
+    ]
+}
+
+/// Returns the file, its length, and the disk, whose last `cut` bytes are left out.
+fn write(parts: &[DiskPart], cut: usize, is_known: bool) -> (SparseFile, u64, Vec<u8>) {
+    let mut disk: Vec<u8> = parts.iter().flat_map(DiskPart::bytes).collect();
+    disk.truncate(disk.len().saturating_sub(cut));
+    let size = disk.len() as u64;
+    let mut file = SparseFile::default();
+    let mut writer =
+        Qcow2Writer::new(Qcow2Compression::Zlib, is_known.then_some(size), &mut file).unwrap();
+    for part in parts {
+        part.append(&mut writer, &mut file);
+    }
+    let length = writer.finish(size, &mut file).unwrap();
+    disk.resize(disk.len().next_multiple_of(512), 0);
+    (file, length, disk)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_disk_is_read_back_and_its_image_is_clean(
+        parts in prop::collection::vec(part(), 0..24),
+        cut in 0usize..CLUSTER,
+        is_known in any::<bool>(),
+        chunk in 1000usize..300_000,
+    ) {
+        let (file, length, mut disk) = write(&parts, cut, is_known);
+        let image = file.read(0, length);
+        // What the last cluster holds beyond the end of the disk is not read.
+        let read = ranged(&image, chunk).unwrap();
+        disk.truncate(read.disk.len());
+        prop_assert!(read.disk.len() == disk.len() && compare(&read.disk, &disk, cut));
+        prop_assert!(compare(&one_pass(&image, chunk).unwrap().disk, &disk, cut));
+        let findings = file.check(length);
+        prop_assert_eq!((findings.errors, findings.leaked_clusters), (vec![], 0));
+    }
+}
+
+/// Compares two disks. In the last sector, bytes beyond the end of the disk may differ.
+fn compare(read: &[u8], disk: &[u8], cut: usize) -> bool {
+    let sure = disk.len() - if cut.is_multiple_of(512) { 0 } else { 512.min(disk.len()) };
+    read.len() == disk.len() && read[..sure] == disk[..sure]
+}
+
+#[test]
+fn a_disk_of_known_size_is_read_in_one_pass_without_waiting_clusters() {
+    let parts = [DiskPart::Stored(7, 9), DiskPart::Zeros(3), DiskPart::Stored(8, 2)];
+    for (is_known, is_parked) in [(true, false), (false, true)] {
+        let (file, length, disk) = write(&parts, 0, is_known);
+        let read = one_pass(&file.read(0, length), 100_000).unwrap();
+        assert!(read.disk == disk);
+        assert_eq!(read.most_parked > 0, is_parked, "{}", read.most_parked);
+    }
+}
+
+#[test]
+fn an_image_with_several_refcount_blocks_is_clean() {
+    for is_known in [false, true] {
+        let clusters = Bytes::from(vec![5; 64 * CLUSTER]);
+        // 5 GiB of data in two parts, with 3 TiB of zeros between them.
+        let disk_bytes = (3 << 40) + (5 << 30);
+        let mut file = SparseFile::default();
+        let expected = is_known.then_some(disk_bytes);
+        let mut writer = Qcow2Writer::new(Qcow2Compression::Zstd, expected, &mut file).unwrap();
+        for number in 0..5 * 256 {
+            if number == 500 {
+                writer.append_zeros(3 << 40);
+            }
+            // Compressed clusters continue over the borders of tables and blocks.
+            for _ in 0..number % 5 {
+                let compressed = Bytes::from(vec![6; 40_000]);
+                writer.append_compressed(compressed, &mut file).unwrap();
+            }
+            let rest = 64 - number % 5;
+            writer.append_stored(clusters.slice(..rest * CLUSTER), &mut file).unwrap();
+        }
+        assert_eq!(writer.position(), disk_bytes);
+        let length = writer.finish(disk_bytes, &mut file).unwrap();
+        assert!(length < (5 << 30) + (4 << 20), "{length}");
+        let findings = file.check(length);
+        assert_eq!((findings.errors, findings.leaked_clusters), (vec![], 0));
+    }
+}
+
+#[test]
+fn disks_that_qemu_cannot_map_are_refused() {
+    let largest = MAX_L1_ENTRIES * L2_SPAN_BYTES;
+    let mut file = SparseFile::default();
+    let create = |size, file: &mut SparseFile| {
+        Qcow2Writer::new(Qcow2Compression::None, Some(size), file).map(drop)
+    };
+    create(largest, &mut file).unwrap();
+    assert!(matches!(create(largest + 1, &mut file), Err(Error::L1TooBig { .. })));
+    let mut writer = Qcow2Writer::new(Qcow2Compression::None, None, &mut file).unwrap();
+    writer.append_zeros(largest);
+    let cluster = Bytes::from(vec![1; CLUSTER]);
+    assert!(matches!(writer.append_stored(cluster, &mut file), Err(Error::L1TooBig { .. })));
+}
+
+#[test]
+fn a_caller_that_breaks_the_rules_gets_an_error() {
+    let cluster = Bytes::from(vec![1; CLUSTER]);
+    let mut file = SparseFile::default();
+    let mut writer = Qcow2Writer::new(Qcow2Compression::Zlib, Some(1 << 20), &mut file).unwrap();
+    for length in [0, CLUSTER] {
+        writer.append_compressed(cluster.slice(..length), &mut file).unwrap_err();
+    }
+    writer.append_stored(cluster.slice(1..), &mut file).unwrap_err();
+    writer.append_zeros(5);
+    writer.append_stored(cluster.clone(), &mut file).unwrap_err();
+    writer.append_compressed(cluster.slice(1..), &mut file).unwrap_err();
+    writer.finish((1 << 20) + 1, &mut file).unwrap_err();
+
+    let mut file = SparseFile::default();
+    let mut writer = Qcow2Writer::new(Qcow2Compression::None, None, &mut file).unwrap();
+    writer.append_stored(cluster, &mut file).unwrap();
+    writer.append_zeros(1);
+    assert!(writer.finish(CLUSTER as u64, &mut file).unwrap_err().to_string().contains("65537"));
+}
+
+#[test]
+fn names_of_compressions_are_parsed() {
+    for compression in Qcow2Compression::ALL {
+        assert_eq!(compression.to_string().parse(), Ok(compression));
+    }
+    assert_eq!("lz4".parse::<Qcow2Compression>(), Err("use none, zlib, zstd".to_owned()));
+}
