@@ -39,8 +39,7 @@ pub struct MeterReadings {
 }
 
 impl MeterReadings {
-    /// Returns readings without a meter, for tests of the times that are reported to `observer`.
-    #[cfg(test)]
+    /// Returns readings without a meter, which only report to `observer`.
     pub(crate) fn reporting_to(observer: Arc<dyn Observer>) -> Self {
         Self {
             content_type: None,

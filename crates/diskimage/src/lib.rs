@@ -27,6 +27,7 @@
 //!   to them.
 //!
 //! [`ImageChecker`] checks the consistency of an image without converting it.
+//! [`qcow2::Qcow2Writer`] is the other direction: it writes a disk as an image.
 //!
 //! Each format is a module of its own that implements the trait [`layout::ImageLayout`]. Offsets on
 //! the guest's disk and offsets in the image are two types, [`Guest`] and [`Host`].

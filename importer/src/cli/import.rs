@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::disk::{self, DiskOptions};
+use datapath::disk_stream::write_qcow2;
 use datapath::options::{self, ReadOptions, WriteOptions};
 use datapath::source::Source;
 use datapath::transfer::{self, TransferReport};
@@ -12,7 +13,7 @@ use program::command_line::FailedCommand;
 use program::progress::{BinaryBytes, ProgressDisplay, bytes_per_second};
 use volume::limits::TransferLimits;
 
-use super::args::{ContentArgs, ConvertArgs, ImportArgs, RouteOption, WriteArgs};
+use super::args::{ContentArgs, ConvertArgs, ImportArgs, OutputFormat, RouteOption, WriteArgs};
 use super::event::ImportEvent;
 use super::failure::{ImporterCommandError, of_source};
 use super::job;
@@ -63,16 +64,49 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
         );
         return Err(ImporterCommandError::Usage(what));
     }
+    let format = arguments.output_format.unwrap_or(OutputFormat::of_name(&arguments.target));
+    let compression = arguments.compression;
+    if format == OutputFormat::Qcow2 {
+        refuse_raw_options(&arguments.target, &arguments.write)?;
+    } else if compression.is_some() {
+        let what =
+            "--compression is for qcow2: name the target FILE.qcow2, or pass --output-format qcow2";
+        return Err(ImporterCommandError::Usage(what.to_owned()));
+    }
     run_job(ImportJob {
         verb: "converted",
         work: Box::new(move |context, target, reading, writing| {
             let opened = context.open_local(&image)?;
-            transfer_source(&*opened, &arguments.content, target, reading, writing)
+            if format == OutputFormat::Raw {
+                return transfer_source(&*opened, &arguments.content, target, reading, writing);
+            }
+            let name = opened.name();
+            tracing::info!(source = name, length = opened.total_bytes(), "opened the source");
+            let kind = arguments.content.payload_kind();
+            let compression = compression.unwrap_or_default();
+            let written = write_qcow2(opened, kind, compression, target, reading, writing);
+            written.map_err(of_source(|| name))
         }),
         limits: arguments.limits,
         target: arguments.target,
         write: arguments.write,
     })
+}
+
+/// Fails for options and targets that only a raw disk can have.
+fn refuse_raw_options(target: &Path, arguments: &WriteArgs) -> Result<(), ImporterCommandError> {
+    let options = [(arguments.size.is_some(), "--size"), (arguments.preallocate, "--preallocate")];
+    if let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) {
+        let what = format!("{option} is for raw disks: pass --output-format raw, or leave it out");
+        return Err(ImporterCommandError::Usage(what));
+    }
+    if disk::is_block_device(target) {
+        let target = target.display();
+        let what =
+            format!("{target} is a block device, but qcow2 is written to a file: name a file");
+        return Err(ImporterCommandError::Usage(what));
+    }
+    Ok(())
 }
 
 fn transfer_source(

@@ -14,5 +14,6 @@ mod oracle;
 mod pack;
 mod qcow2_matrix;
 mod terminal;
+mod to_qcow2;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

@@ -178,22 +178,39 @@ fn a_slow_pipe_stays_below_the_bound() {
 
 /// Imports with a delay on every write, compares the disk, and returns the peak of memory.
 fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
-    let writes = "pwrite64,pwritev,pwritev2";
-    let trace = format!("trace={writes}");
-    let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
-    let program = Program::new(BINARY)
-        .under(
-            "strace",
-            ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject],
-        )
-        .timeout(Duration::from_secs(240))
-        .arg("import");
+    let program = write_slowly("import");
     let program =
         if case.ranged { program.arg(object) } else { program.arg("-").stdin_file(object) };
     let finished = program.arg(target).run();
     finished.assert_success("import");
     disk::assert_same(target, raw, DISK_BYTES, "import");
     finished.peak_rss_bytes.or_fail("the peak of a finished program")
+}
+
+/// Returns the program with a delay on every write.
+fn write_slowly(command: &str) -> Program {
+    let writes = "pwrite64,pwritev,pwritev2";
+    let trace = format!("trace={writes}");
+    let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
+    let options = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+    let program = Program::new(BINARY).under("strace", options);
+    program.timeout(Duration::from_secs(240)).arg(command)
+}
+
+#[test]
+fn a_disk_that_becomes_qcow2_stays_below_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, target) = (folder.path().join("disk.raw"), folder.path().join("disk.qcow2"));
+    make_raw(&raw);
+    for compression in ["none", "zlib", "zstd"] {
+        let options = ["--threads", "8", "--force", "--compression", compression];
+        let finished = write_slowly("convert").args(options).arg(&raw).arg(&target).run();
+        finished.assert_success(compression);
+        let compare = ["compare", "-f", "raw", "-F", "qcow2"].map(AsRef::as_ref);
+        tools::run("qemu-img", compare.into_iter().chain([raw.as_os_str(), target.as_os_str()]));
+        let peak = finished.peak_rss_bytes.unwrap();
+        assert!(peak <= PEAK_RSS_BYTES, "{compression}: a peak of {peak} bytes of memory");
+    }
 }
 
 #[test]

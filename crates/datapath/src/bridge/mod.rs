@@ -265,7 +265,7 @@ impl Drop for BridgeReceiver {
 
 /// Runs a future on this thread. The future must not need a reactor (only queues and tokens).
 /// Unlike `Handle::block_on`, this needs no runtime on the reading side.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct ThreadWaker(Thread);
     impl Wake for ThreadWaker {
         fn wake(self: Arc<Self>) {

@@ -28,14 +28,14 @@ const REQUEST_GAP_BYTES: u64 = 64 << 10;
 /// Maximum number of clusters in one request. Limits the list for images with tiny clusters.
 const REQUEST_CLUSTERS: usize = 4096;
 
-/// Passes the data of `mapped` to `blocks`.
+/// Passes the data of `mapped` to `blocks`. Returns the number of source bytes that were read.
 pub(super) fn pass_mapped(
     mapped: MappedImage,
     source: &dyn Source,
     input: &mut TransferInput,
     reading: &ReadOptions,
     blocks: &mut BlockOutlet<'_, '_>,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let facts = mapped.facts.clone();
     let map = mapped.into_guest_order()?;
     blocks.limit = facts.virtual_size;
@@ -45,6 +45,8 @@ pub(super) fn pass_mapped(
         image_bytes,
         request_bytes: request_bytes(reading.speed_limit),
         read_bytes: 0,
+        passed_bytes: 0,
+        total_bytes: map.guest_ranges().map(|range| range.stored_bytes).sum(),
         format: facts.format,
         clusters: facts.clusters,
         inflater: Inflater::new(),
@@ -64,7 +66,8 @@ pub(super) fn pass_mapped(
         }
         group.push(range);
     }
-    reader.pass_group(&map, &group)
+    reader.pass_group(&map, &group)?;
+    Ok(reader.read_bytes)
 }
 
 /// Returns the size of a large request. A [`MinSpeedCheck`] counts a slow request as one pause, so
@@ -96,6 +99,10 @@ struct OrderedReader<'r, 'o, 's> {
     image_bytes: u64,
     request_bytes: u64,
     read_bytes: u64,
+    /// Bytes of the image that hold data, so far and in total. Unlike the bytes that are read, they
+    /// have a known total.
+    passed_bytes: u64,
+    total_bytes: u64,
     format: Format,
     clusters: Option<CompressedClusters>,
     inflater: Inflater,
@@ -149,7 +156,8 @@ impl OrderedReader<'_, '_, '_> {
             self.readings.pass_over(began.elapsed());
         }
         self.read_bytes += end - start;
-        self.reading.observer.source_position(self.read_bytes, None);
+        self.passed_bytes += group.iter().map(|range| range.stored_bytes).sum::<u64>();
+        self.reading.observer.source_position(self.passed_bytes, Some(self.total_bytes));
         for range in group {
             let host = self.host_range(range);
             let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);

@@ -3,10 +3,12 @@
 //! stream has no offsets, so the clusters of an image are read in the order of the disk.
 
 mod in_order;
+mod qcow2;
 mod scratch_disk;
 
 use diskimage::Format;
 
+pub use self::qcow2::write_qcow2;
 use crate::archive;
 use crate::decode;
 use crate::encode::blocks::BlockOutlet;
@@ -27,6 +29,8 @@ pub struct StreamedDisk {
     pub facts: ImageFacts,
     /// Bytes of the disk.
     pub virtual_size: u64,
+    /// Source bytes that were read.
+    pub source_bytes: u64,
     /// The digest of the whole source, if one was requested.
     pub checksum: Option<String>,
 }
@@ -68,6 +72,7 @@ pub fn stream_disk(
     check_possible(facts.virtual_size.unwrap_or(0))?;
 
     let mut blocks = BlockOutlet::new(outlet);
+    let mut source_bytes = None;
     match image {
         PreparedImage::Raw { virtual_size, ending } => {
             let limit = virtual_size.filter(|_| ending == raw::EndingKind::Footer);
@@ -79,9 +84,9 @@ pub fn stream_disk(
             (facts.format, facts.virtual_size) = (copied.format, Some(copied.virtual_size));
         }
         PreparedImage::Mapped(mapped) if facts.route == RouteTaken::Ranged => {
-            readings.time_stage(Stage::Format, || {
+            source_bytes = Some(readings.time_stage(Stage::Format, || {
                 in_order::pass_mapped(mapped, source, &mut input, reading, &mut blocks)
-            })?;
+            })?);
         }
         // A chain is never opened here. If it were, its disk could be streamed in the same way.
         PreparedImage::Mapped(_) | PreparedImage::Chain(_) => {
@@ -99,7 +104,8 @@ pub fn stream_disk(
     let checksum = input.finish_reading()?;
     blocks.finish()?;
     reading.check_stop()?;
-    Ok(StreamedDisk { facts, virtual_size, checksum })
+    let source_bytes = source_bytes.unwrap_or_else(|| readings.position());
+    Ok(StreamedDisk { facts, virtual_size, source_bytes, checksum })
 }
 
 /// Returns an error for a disk above [`MAX_STREAMED_BYTES`]. A target on a disk is limited by its

@@ -16,8 +16,12 @@ pub(crate) mod zstd;
 use bytes::Bytes;
 use diskimage::qcow2::Qcow2Compression;
 
-pub use self::piece::{EncodedBlock, PIECE_BYTES, VolumePiece};
+pub use self::piece::{EncodedBlock, EncodedPiece, PIECE_BYTES, VolumePiece};
 use crate::zeros::ZEROS;
+
+/// Maximum number of threads that compress a file. Each takes up to 2 MiB, and the process must stay
+/// below 64 MiB.
+pub const MAX_FILE_ENCODERS: usize = 8;
 
 /// The encoding of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

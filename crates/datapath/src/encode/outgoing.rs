@@ -12,6 +12,7 @@
 //! pieces of a quarter of a MiB.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::flow::{FlowState, SendRateMeter};
 use super::outlet::{OutletClosedError, PieceOutlet};
-use super::{EncodedBlock, Encoding, VolumePiece};
+pub use super::piece::PieceKind;
+use super::piece::{EncodedBlock, EncodedPiece};
+use super::{Encoding, VolumePiece};
+use crate::bridge::block_on;
 use crate::error::ThreadStartError;
 use crate::observe::{ByteCount, LimitingPart, NoObserver, Observer, Stage};
 
@@ -102,17 +106,6 @@ impl<E> SendStats<E> {
     }
 }
 
-/// The way a piece is encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PieceKind {
-    /// Zeros, which are counted and not read.
-    Zeros,
-    /// Uncompressed data.
-    Stored,
-    /// Data that is compressed, unless that saves too little.
-    Squeezed,
-}
-
 /// A piece of the stream, reported when it is about to be returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedPiece {
@@ -140,16 +133,6 @@ enum PieceSlot<E> {
     Piece(oneshot::Receiver<EncodedPiece>),
     End,
     Failed(E),
-}
-
-/// A piece after it was encoded.
-pub struct EncodedPiece {
-    /// The encoded bytes.
-    pub blocks: Vec<EncodedBlock>,
-    /// Number of bytes of the volume that the blocks encode.
-    pub length: u64,
-    /// The way the piece is encoded.
-    pub kind: PieceKind,
 }
 
 /// A piece to be encoded, and the channel for the result.
@@ -239,6 +222,11 @@ impl<E: Send + 'static> EncodedStream<E> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<EncodedPiece, IncompleteStreamError>>> {
         self.poll_timed(context, Self::poll_next_piece)
+    }
+
+    /// Waits for the next piece, on a thread that may block.
+    pub fn wait_for_piece(&mut self) -> Option<Result<EncodedPiece, IncompleteStreamError>> {
+        block_on(poll_fn(|context| self.poll_piece(context)))
     }
 
     /// Polls with `poll`, and records what the stream waited for since the last call.

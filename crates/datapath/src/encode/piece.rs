@@ -43,3 +43,24 @@ impl EncodedBlock {
         (self.head.len() + self.body.len()) as u64
     }
 }
+
+/// The way a piece is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PieceKind {
+    /// Zeros, which are counted and not read.
+    Zeros,
+    /// Uncompressed data.
+    Stored,
+    /// Data that is compressed, unless that saves too little.
+    Squeezed,
+}
+
+/// A piece after it was encoded.
+pub struct EncodedPiece {
+    /// The encoded bytes.
+    pub blocks: Vec<EncodedBlock>,
+    /// Number of bytes of the volume that the blocks encode.
+    pub length: u64,
+    /// The way the piece is encoded.
+    pub kind: PieceKind,
+}

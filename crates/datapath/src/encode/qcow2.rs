@@ -12,9 +12,9 @@ use diskimage::qcow2::{ImageSink, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER
 use flate2::{Compress, Compression, FlushCompress, Status};
 use zstd::bulk::Compressor;
 
-use super::outgoing::{EncodedPiece, PieceKind};
+use super::piece::PieceKind;
 use super::zstd::FILE_LEVEL;
-use super::{EncodedBlock, PIECE_BYTES, VolumePiece};
+use super::{EncodedBlock, EncodedPiece, PIECE_BYTES, VolumePiece};
 use crate::zeros::is_zero;
 
 #[allow(clippy::cast_possible_truncation, reason = "64 KiB")]
@@ -156,7 +156,7 @@ mod tests {
         for compression in Qcow2Compression::ALL {
             let blocks = encode(compression, bytes.clone());
             if compression == Qcow2Compression::None {
-                assert_eq!(blocks, [bytes.clone()]);
+                assert!(blocks.len() == 1 && blocks[0] == bytes);
                 continue;
             }
             let [stored, compressed] = &blocks[..] else { panic!("{} blocks", blocks.len()) };
@@ -172,24 +172,22 @@ mod tests {
     fn the_last_cluster_is_padded() {
         for compression in Qcow2Compression::ALL {
             let blocks = encode(compression, [cluster(CLUSTER_BYTES), vec![1; 1000]].concat());
-            let [stored, last] = &blocks[..] else { panic!("{} blocks", blocks.len()) };
-            assert_eq!(stored.len(), CLUSTER_BYTES);
-            assert!((last.len() == CLUSTER_BYTES) == (compression == Qcow2Compression::None));
+            if compression == Qcow2Compression::None {
+                assert_eq!(blocks.concat().len(), 2 * CLUSTER_BYTES);
+            } else {
+                assert!(blocks[0].len() == CLUSTER_BYTES && blocks[1].len() < 1000);
+            }
         }
     }
 
     #[test]
     fn deflate_stays_within_the_window_of_qemu() {
-        for distance in [4000, 5000, 20_000] {
-            let bytes = cluster(distance);
+        for distance in [3000, 5000, 20_000] {
+            // Four bits of each byte are random, so all of them can be compressed.
+            let bytes: Vec<u8> = cluster(distance).iter().map(|byte| byte & 15).collect();
             let blocks = encode(Qcow2Compression::Zlib, bytes.clone());
             let [compressed] = &blocks[..] else { panic!("one cluster") };
-            if distance < 4096 {
-                assert!(compressed.len() < 8000);
-            }
-            if compressed.len() == CLUSTER_BYTES {
-                continue;
-            }
+            assert!((compressed.len() < 8000) == (distance == 3000), "{}", compressed.len());
             let window = Qcow2Compression::DEFLATE_WINDOW_BITS;
             let mut inflated = vec![0; CLUSTER_BYTES];
             Decompress::new_with_window_bits(false, window)

@@ -45,6 +45,7 @@ pub(super) const CONVERT_EXAMPLES: &str = "\
 Examples:
   cdi-importer convert vm.vmdk vm.img
   cdi-importer convert --preallocate vm.vhdx /dev/vg0/vm1
+  cdi-importer convert --compression zstd /dev/vg0/vm1 vm.qcow2
   xz -dc disk.vdi.xz | cdi-importer convert - disk.img";
 
 pub(super) const CHECK_EXAMPLES: &str = "\

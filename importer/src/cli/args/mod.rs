@@ -7,9 +7,11 @@ mod source_options;
 mod write;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use diskimage::qcow2::Qcow2Compression;
 use program::command_line::LogArgs;
 use sources::vddk::RUN_WITH_PARENT;
 use volume::limits::TransferLimits;
@@ -54,7 +56,7 @@ pub enum ImporterCommand {
     /// Write an image to a file or block device as a raw disk
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ImportArgs>),
-    /// Convert an image on this machine to a raw disk: `import` without the network options
+    /// Convert an image on this machine to a raw disk or to qcow2
     #[command(after_help = CONVERT_EXAMPLES)]
     Convert(Box<ConvertArgs>),
     /// Unpack a tar archive, compressed or not, into a directory
@@ -115,9 +117,39 @@ pub struct ConvertArgs {
     #[command(flatten, next_help_heading = "Source")]
     pub limits: TransferLimits,
 
+    /// Write the disk in this format [default: qcow2 for a name that ends in .qcow2, otherwise raw]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Target")]
+    pub output_format: Option<OutputFormat>,
+
+    /// Compress the clusters of a qcow2 image [default: none]
+    #[arg(long, value_name = "CODEC", value_parser = compression_parser(), help_heading = "Target")]
+    pub compression: Option<Qcow2Compression>,
+
     /// Options for writing.
     #[command(flatten)]
     pub write: WriteArgs,
+}
+
+/// Values of `--output-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// The bytes of the disk
+    Raw,
+    /// A qcow2 image, in a new file
+    Qcow2,
+}
+
+impl OutputFormat {
+    /// Returns the format that the name of `target` asks for.
+    pub(super) fn of_name(target: &Path) -> Self {
+        let extension = target.extension().unwrap_or_default();
+        if extension.eq_ignore_ascii_case("qcow2") { Self::Qcow2 } else { Self::Raw }
+    }
+}
+
+fn compression_parser() -> impl TypedValueParser<Value = Qcow2Compression> {
+    let names = Qcow2Compression::ALL.map(Qcow2Compression::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Qcow2Compression>())
 }
 
 /// Arguments of `check`.

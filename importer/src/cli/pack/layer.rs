@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use datapath::Error;
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use datapath::disk_stream::stream_disk;
-use datapath::encode::Encoding;
 use datapath::encode::outgoing::{EncodedStream, SendStats};
+use datapath::encode::{Encoding, MAX_FILE_ENCODERS};
 use datapath::observe::ByteCount;
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::Source;
@@ -15,9 +15,6 @@ use datapath::source::Source;
 use super::super::failure::ImporterCommandError;
 use super::super::open::JobContext;
 use super::LayoutWriter;
-
-/// Maximum number of compressing threads. Each takes 2 MiB, and the process must stay below 64 MiB.
-const MAX_ENCODERS: usize = 8;
 
 /// Bytes of the layer that are hashed and written together, because a frame of zeros has only a few
 /// bytes.
@@ -42,7 +39,7 @@ pub(super) fn write_layer(
     layout: &mut dyn LayoutWriter,
     context: &JobContext,
 ) -> Result<WrittenLayer, ImporterCommandError> {
-    let encoders = writing.workers.min(NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1));
+    let encoders = writing.workers.min(NonZeroUsize::MIN.saturating_add(MAX_FILE_ENCODERS - 1));
     let (disk_bytes, stats) = (Arc::new(OnceLock::new()), Arc::new(SendStats::<Error>::default()));
     let size = Arc::clone(&disk_bytes);
     let mut stream = EncodedStream::start(

@@ -9,7 +9,7 @@ use crate::offsets::Host;
 /// log2 of the width of a refcount in bits: 16 bits, QEMU's default.
 pub(super) const REFCOUNT_ORDER: u32 = 4;
 /// Refcounts in a block, which fills a cluster. A block counts 2 GiB of the image.
-const BLOCK_COUNTS: u64 = WRITTEN_CLUSTER_BYTES * 8 >> REFCOUNT_ORDER;
+const BLOCK_COUNTS: u64 = (WRITTEN_CLUSTER_BYTES * 8) >> REFCOUNT_ORDER;
 
 /// The allocated part of an image.
 pub(super) struct ClusterAllocator {
