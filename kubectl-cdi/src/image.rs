@@ -7,9 +7,10 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use datapath::digest::{Checksum, ChecksumMismatchError};
 use datapath::encode::PIECE_BYTES;
 use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
-use datapath::error::{DecodeError, errno_text};
+use datapath::error::{DecodeError, ThreadStartError, errno_text};
 use datapath::inspect::{Inspection, inspect_image, measure_image};
 use datapath::local::{LocalExtent, LocalFile};
 use datapath::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
@@ -19,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use sources::file::FileSource;
 use sources::scheme::find_scheme;
 use tokio_util::sync::CancellationToken;
+
+use crate::content_check::ContentCheck;
 
 /// Identifies a file and its state. If two identities are equal, the file is the same and
 /// unchanged, so that another process can resume its upload.
@@ -38,6 +41,8 @@ pub(crate) struct ImageFile {
     pub(crate) identity: FileIdentity,
     /// The result of the inspection, or `None` for an archive.
     facts: Option<Inspection>,
+    /// The check of the content, if the user gave a checksum.
+    check: Option<ContentCheck>,
 }
 
 /// Reasons why a file cannot be uploaded.
@@ -63,6 +68,10 @@ pub(crate) enum ImageFileError {
     Useless { path: PathBuf, reason: String },
     #[error("{} was changed while it was sent: upload it again", .0.display())]
     Changed(PathBuf),
+    #[error("{}: {mismatch}; fetch it again, or check --checksum", path.display())]
+    Checksum { path: PathBuf, mismatch: ChecksumMismatchError },
+    #[error(transparent)]
+    Thread(#[from] ThreadStartError),
     /// The consumer of the stream was dropped.
     #[error("the upload was stopped")]
     Gone(#[from] OutletClosedError),
@@ -108,7 +117,7 @@ impl ImageFile {
             // The server reports all other defects of an archive.
             return match facts.ok().and_then(|facts| non_archive(&file, &facts)) {
                 Some(what) => Err(ImageFileError::NotArchive { path: path.to_owned(), what }),
-                None => Ok(Self { file, identity, facts: None }),
+                None => Ok(Self { file, identity, facts: None, check: None }),
             };
         }
         let facts = facts.map_err(|error| ImageFileError::Useless {
@@ -117,8 +126,13 @@ impl ImageFile {
         })?;
         match facts.refused {
             Some(reason) => Err(ImageFileError::Useless { path: path.to_owned(), reason }),
-            None => Ok(Self { file, identity, facts: Some(facts) }),
+            None => Ok(Self { file, identity, facts: Some(facts), check: None }),
         }
+    }
+
+    /// Compares the content of the file with `expected` while it is read.
+    pub(crate) fn with_checksum(self, expected: Option<Checksum>) -> Result<Self, ImageFileError> {
+        Ok(Self { check: expected.map(ContentCheck::start).transpose()?, ..self })
     }
 
     /// Returns the size of the disk in bytes, if it is known without reading the whole image.
@@ -175,16 +189,20 @@ impl ImageFile {
         outlet: &mut PieceOutlet<'_>,
     ) -> Result<(), ImageFileError> {
         let unreadable = |error| self.unreadable_error(error);
-        let local = self.file.try_clone().and_then(LocalFile::new).map_err(unreadable)?;
+        let local = self.local_file()?;
         let mut reader = local.chunk_reader(PIECE_BYTES);
         reader.skip_to(kept.in_image(offset));
         loop {
             // This is the number of bytes until the kept part begins; after the kept part there is
             // no limit.
-            let left = kept.bytes_left(reader.position());
+            let position = reader.position();
+            let left = kept.bytes_left(position);
             let Some(part) = reader.next_part().map_err(unreadable)? else {
                 break;
             };
+            if let Some(check) = &self.check {
+                check.add_extent(position, &part);
+            }
             let length = match part {
                 LocalExtent::Hole(bytes) => {
                     outlet.append_zeros(bytes.min(left))?;
@@ -202,7 +220,32 @@ impl ImageFile {
             }
         }
         outlet.flush()?;
-        self.check_unchanged()
+        self.check_unchanged()?;
+        match &self.check {
+            // The stream fails here, so that a request that contains the whole image fails too.
+            Some(check) if check.has_hashed(self.identity.bytes) => self.verify_checksum(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns true if the user gave a checksum.
+    pub(crate) fn has_checksum(&self) -> bool {
+        self.check.is_some()
+    }
+
+    /// Fails if the content does not have the expected checksum. This reads the parts of the file
+    /// that no stream contained, which may take long.
+    pub(crate) fn verify_checksum(&self) -> Result<(), ImageFileError> {
+        let Some(check) = &self.check else { return Ok(()) };
+        let verified = check.finish(&self.local_file()?);
+        let verified = verified.map_err(|error| self.unreadable_error(error))?;
+        let path = || self.identity.path.clone();
+        verified.map_err(|mismatch| ImageFileError::Checksum { path: path(), mismatch })
+    }
+
+    fn local_file(&self) -> Result<LocalFile, ImageFileError> {
+        let local = self.file.try_clone().and_then(LocalFile::new);
+        local.map_err(|error| self.unreadable_error(error))
     }
 
     /// Fails if the file's size or modification time has changed since it was opened.

@@ -12,6 +12,7 @@
 
 mod cli;
 pub mod cluster;
+mod content_check;
 mod image;
 mod remote;
 mod send;

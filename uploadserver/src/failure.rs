@@ -120,6 +120,7 @@ fn error_status(error: &Error) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use datapath::digest::ChecksumMismatchError;
     use datapath::error::{SourceError, TargetError};
 
     use super::*;
@@ -209,7 +210,8 @@ mod tests {
     #[test]
     fn a_wrong_checksum_is_a_bad_request_and_a_stop_an_internal_error() {
         let mismatch =
-            Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+            ChecksumMismatchError { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        let mismatch = Error::from(mismatch);
         assert_eq!(UploadError::from_error(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
         let clone = FailedStep { dir: Some(Path::new("/data")), is_clone: true, ..DOING };
         let stopped = UploadError::from_error(&Error::Stopped, clone);

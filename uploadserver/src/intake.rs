@@ -237,7 +237,8 @@ impl ReceivedBody {
                     stated.algorithm()
                 ))
             })?;
-        stated.verify(&digest.finish_digest()).map_err(|error| wrong(error.to_string()))
+        let verified = stated.verify(&digest.finish_digest());
+        verified.map_err(|mismatch| wrong(datapath::Error::from(mismatch).to_string()))
     }
 }
 

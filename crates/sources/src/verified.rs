@@ -4,8 +4,8 @@
 //! a body is skipped, and it is read to its end before the disk becomes complete.
 
 use bytes::Bytes;
-use datapath::digest::{Checksum, HashingThread};
-use datapath::error::{Error, SourceError, SourceErrorKind};
+use datapath::digest::{Checksum, ChecksumMismatchError, HashingThread};
+use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::SourceBody;
 
 use crate::error::invalid_error;
@@ -35,14 +35,14 @@ impl VerifiedBody {
             return Ok(());
         };
         match self.expected.verify(&hashing.finish_digest()) {
-            Err(Error::Checksum { expected, calculated }) => {
+            Err(ChecksumMismatchError { expected, calculated }) => {
                 let message = format!(
                     "{}: the received bytes have {calculated}, the source announced {expected}",
                     self.what
                 );
                 Err(SourceError::new(SourceErrorKind::Digest, message))
             }
-            _ => Ok(()),
+            Ok(()) => Ok(()),
         }
     }
 }

@@ -243,6 +243,7 @@ mod tests {
     use std::path::Path;
 
     use datapath::Error;
+    use datapath::digest::ChecksumMismatchError;
     use datapath::error::{DecodeError, FormatError, SourceError, TargetError, TargetRefusedError};
     use rustix::io::Errno;
 
@@ -275,7 +276,7 @@ mod tests {
             (source(SourceErrorKind::Invalid), ["source", "invalid"]),
             (source(SourceErrorKind::Io), ["source", "io"]),
             (
-                Error::Checksum { expected: String::new(), calculated: String::new() },
+                ChecksumMismatchError { expected: String::new(), calculated: String::new() }.into(),
                 ["source", "checksum"],
             ),
             (DecodeError::Truncated { codec, offset: 1 }.into(), ["decode", "truncated"]),

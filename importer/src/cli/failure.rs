@@ -125,6 +125,7 @@ impl From<SourceError> for ImporterCommandError {
 mod tests {
     use std::io;
 
+    use datapath::digest::ChecksumMismatchError;
     use datapath::error::{DecodeError, FormatError, TargetError};
 
     use super::*;
@@ -137,7 +138,8 @@ mod tests {
     #[test]
     fn every_kind_of_failure_has_its_documented_code() {
         let checksum =
-            Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+            ChecksumMismatchError { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        let checksum = Error::from(checksum);
         let too_large = FormatError::TooLarge { virtual_size: 2, available: 1 };
         let not_found = SourceError::new(SourceErrorKind::Status(404), "no");
         for (failure, code) in [

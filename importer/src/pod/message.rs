@@ -82,12 +82,15 @@ impl PodImportError {
 
 #[cfg(test)]
 mod tests {
+    use datapath::digest::ChecksumMismatchError;
+
     use super::*;
 
     #[test]
     fn a_wrong_checksum_is_final_and_a_stop_is_not_a_data_error() {
         let wrong =
-            Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+            ChecksumMismatchError { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        let wrong = Error::from(wrong);
         let PodImportError::Final(text) =
             PodImportError::from_transfer(&wrong, TransferPhase::Transfer, ProductKind::Disk)
         else {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use datapath::digest::Checksum;
 use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 use url::Url;
@@ -17,6 +18,9 @@ Examples:
   # Upload into an existing claim, through a port-forward
   kubectl cdi upload disk.raw pvc/disk1 --no-create \\
       --uploadproxy-url https://localhost:8443 --insecure
+
+  # Verify the image's checksum before the disk is complete
+  kubectl cdi upload fedora.qcow2 dv/fedora --checksum sha256:9f86d0…0a08
 
   # Show what would be created
   kubectl cdi upload disk.raw dv/disk1 --storage-class fast --dry-run client";
@@ -90,6 +94,10 @@ pub(super) struct UploadArgs {
     /// Upload a tar, whose files are unpacked into the volume
     #[arg(long)]
     pub(super) archive: bool,
+
+    /// Fail unless the image file has this hash: md5, sha1, sha256 or sha512
+    #[arg(long, value_name = "ALG:HEX", help_heading = "Upload")]
+    pub(super) checksum: Option<Checksum>,
 
     /// URL of the upload proxy [default: from CDI's configuration]
     #[arg(long, value_name = "URL", help_heading = "Upload")]
@@ -268,11 +276,11 @@ pub(super) struct VolumeArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) preference: Option<String>,
 
-    /// Print the object as YAML instead of creating it
+    /// Print the object instead of creating it
     #[arg(long, value_name = "WHERE", value_enum, conflicts_with = "no_create")]
     pub(super) dry_run: Option<DryRun>,
 
-    /// Output format of --dry-run; only yaml is supported
+    /// Output format of --dry-run [default: yaml]
     #[arg(short, long, value_name = "FORM", value_enum, requires = "dry_run")]
     pub(super) output: Option<ManifestFormat>,
 }
@@ -280,9 +288,10 @@ pub(super) struct VolumeArgs {
 /// Values of `--dry-run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DryRun {
-    /// Do not create anything; only the filesystem overhead is read from the cluster, if it can be
-    /// reached
+    /// Contact no cluster; the size assumes CDI's default filesystem overhead
     Client,
+    /// Read the filesystem overhead from the cluster, and let it validate the object
+    Server,
 }
 
 /// Values of `-o` with `--dry-run`.
@@ -290,6 +299,8 @@ pub(super) enum DryRun {
 pub(super) enum ManifestFormat {
     /// YAML
     Yaml,
+    /// JSON
+    Json,
 }
 
 /// Values of `--encoding`.
@@ -320,6 +331,11 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
+    /// Returns the value of `--namespace`.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// Returns the options that were given, as text for a command that is printed for the user.
     pub(super) fn to_words(&self) -> String {
         let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());

@@ -80,6 +80,8 @@ impl FailedCommand for PluginCommandError {
                 ImageFileError::Useless { .. }
                 | ImageFileError::NotArchive { .. }
                 | ImageFileError::Refused(_) => ExitReason::Image,
+                ImageFileError::Checksum { .. } => ExitReason::Checksum,
+                ImageFileError::Thread(_) => ExitReason::Internal,
             },
             Self::Send(UploadSendError::Refused(_)) => ExitReason::Image,
             Self::Send(UploadSendError::TooSmall(_)) => ExitReason::NoSpace,

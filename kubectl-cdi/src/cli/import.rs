@@ -7,9 +7,10 @@ use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
 
 use super::args::ClusterImportArgs;
+use super::dry_run::DryRunVolume;
 use super::failure::PluginCommandError;
 use super::view::{UploadEvent, UploadView};
-use super::{PROGRAM, dry_run_file_system, print_manifest, size_for, under_signals, wanted_volume};
+use super::{PROGRAM, size_for, under_signals, wanted_volume};
 use crate::cluster::size::FileSystem;
 use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
 use crate::remote;
@@ -64,10 +65,10 @@ async fn import_volume(
         let checked: Result<Checksum, _> = checksum.parse();
         checked.map_err(|error| PluginCommandError::Usage(format!("--checksum: {error}")))?;
     }
-    let class = volume.storage_class.as_deref();
-    if volume.dry_run.is_some() {
-        let file_system = async || dry_run_file_system(&arguments.cluster, class).await;
-        print_manifest(&planned_volume(&arguments, source, &view, file_system).await?)?;
+    if let Some(dry_run) = DryRunVolume::begin(volume, &arguments.cluster).await? {
+        let file_system = async || dry_run.file_system().await;
+        let wanted = planned_volume(&arguments, source, &view, file_system).await?;
+        dry_run.print_manifest(&wanted).await?;
         return Ok(None);
     }
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
@@ -75,6 +76,7 @@ async fn import_volume(
         cluster.find_existing(target).await?;
     } else {
         let config = cluster.cdi_config().await?;
+        let class = volume.storage_class.as_deref();
         let file_system = async || cluster.file_system(&config, class).await;
         cluster
             .create_volume(&planned_volume(&arguments, source, &view, file_system).await?)

@@ -1,6 +1,7 @@
 //! The commands: one module each, and the helpers that they share.
 
 mod args;
+mod dry_run;
 mod failure;
 mod import;
 mod status;
@@ -12,21 +13,18 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use datapath::memory::{MemoryBudget, PROCESS_BYTES};
 use program::cgroup;
 use program::command_line::{self, CompletionLine};
 use program::signal::ShutdownRequest;
 use program::start;
-use tokio::time::timeout;
 
-use self::args::{ClusterArgs, PluginCli, PluginCommand, VolumeArgs};
+use self::args::{PluginCli, PluginCommand, VolumeArgs};
 use self::failure::PluginCommandError;
 use crate::cluster::size::{FileSystem, request_bytes};
-use crate::cluster::volume::{build_manifest, to_yaml};
 use crate::cluster::{
-    Cluster, ClusterError, ClusterOptions, ContentSource, VolumeMode, VolumeTarget, WantedVolume,
+    Cluster, ClusterOptions, ContentSource, VolumeMode, VolumeTarget, WantedVolume,
 };
 
 /// Program name at the beginning of error messages.
@@ -34,10 +32,6 @@ const PROGRAM: &str = "kubectl-cdi";
 
 /// Name of the program that kubectl runs to complete the arguments of `kubectl cdi`.
 const NAME_FOR_KUBECTL: &str = "kubectl_complete-cdi";
-
-/// Time limit for the cluster's response during a dry run, which can also succeed without a
-/// response.
-const DRY_RUN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the command in `arguments`, which do not include the program name. `name` is the path by
 /// which the program was called.
@@ -121,27 +115,6 @@ async fn size_for(
     request_bytes(target.kind(), disk_bytes, mode, file_system)
 }
 
-/// Returns the properties of file systems in the storage class `class`, for a dry run. If the
-/// cluster does not answer within [`DRY_RUN_PATIENCE`], CDI's defaults are returned.
-async fn dry_run_file_system(arguments: &ClusterArgs, class: Option<&str>) -> FileSystem {
-    let asking = async {
-        let cluster = Cluster::connect(&arguments.clone().into()).await?;
-        let config = cluster.cdi_config().await?;
-        Ok::<_, ClusterError>(cluster.file_system(&config, class).await)
-    };
-    let reason = match timeout(DRY_RUN_PATIENCE, asking).await {
-        Ok(Ok(file_system)) => return file_system,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("the cluster does not answer within {} s", DRY_RUN_PATIENCE.as_secs()),
-    };
-    let file_system = FileSystem::default();
-    let percent = file_system.overhead * 100.0;
-    tracing::warn!(
-        "the size assumes CDI's default filesystem overhead of {percent} %, because {reason}"
-    );
-    file_system
-}
-
 /// Builds the description of a volume of `size_bytes` from the flags.
 fn wanted_volume(
     target: &VolumeTarget,
@@ -163,13 +136,6 @@ fn wanted_volume(
         instancetype: arguments.instancetype.clone(),
         preference: arguments.preference.clone(),
     }
-}
-
-/// Prints the volume's manifest as YAML, for a dry run.
-fn print_manifest(wanted: &WantedVolume) -> Result<(), PluginCommandError> {
-    let text = to_yaml(&build_manifest(wanted))
-        .map_err(|error| PluginCommandError::Output(error.to_string()))?;
-    print_text(&text)
 }
 
 #[cfg(test)]

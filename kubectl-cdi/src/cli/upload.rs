@@ -16,18 +16,16 @@ use program::threads;
 use tokio_util::sync::CancellationToken;
 
 use super::args::{EncodingOption, UploadArgs};
+use super::dry_run::DryRunVolume;
 use super::failure::PluginCommandError;
 use super::view::{UploadEvent, UploadView};
-use super::{
-    PROGRAM, dry_run_file_system, print_manifest, shell_word, size_for, under_signals,
-    wanted_volume,
-};
+use super::{PROGRAM, shell_word, size_for, under_signals, wanted_volume};
 use crate::cluster::size::{FileSystem, check_fits};
 use crate::cluster::{
     CdiConfig, Cluster, ClusterError, ContentSource, ObjectUid, TargetObjects, VolumeTarget,
     WantedVolume,
 };
-use crate::image::ImageFile;
+use crate::image::{ImageFile, ImageFileError};
 use crate::send::{
     CompletedUpload, LockedFile, ProxyClient, ProxyTrust, TokenCache, UploadSendError, UploadTask,
 };
@@ -101,13 +99,15 @@ async fn upload_image(
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
     // The image is opened on a blocking thread, because reading the tables of a large image takes
     // a while and signals must be handled meanwhile.
-    let opened = threads::run_blocking(move || ImageFile::open(&path, is_archive)).await;
+    let checksum = arguments.checksum.clone();
+    let opening = move || ImageFile::open(&path, is_archive)?.with_checksum(checksum);
+    let opened = threads::run_blocking(opening).await;
     let image = Arc::new(opened.map_err(|error| PluginCommandError::Internal(error.to_string()))??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
-    if arguments.volume.dry_run.is_some() {
-        let class = arguments.volume.storage_class.as_deref();
-        let file_system = async || dry_run_file_system(&arguments.cluster, class).await;
-        print_manifest(&planned_volume(&arguments, &image, &view, file_system).await?)?;
+    if let Some(dry_run) = DryRunVolume::begin(&arguments.volume, &arguments.cluster).await? {
+        let planning =
+            planned_volume(&arguments, &image, &view, async || dry_run.file_system().await);
+        dry_run.print_manifest(&planning.await?).await?;
         return Ok(None);
     }
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
@@ -120,7 +120,11 @@ async fn upload_image(
         // A retry with the same image and volume would only be rejected again.
         let is_final = matches!(
             failed,
-            PluginCommandError::Send(UploadSendError::Refused(_) | UploadSendError::TooSmall(_))
+            PluginCommandError::Send(
+                UploadSendError::Refused(_)
+                    | UploadSendError::TooSmall(_)
+                    | UploadSendError::Image(ImageFileError::Checksum { .. })
+            )
         );
         clean_up(&cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0)
             .await;

@@ -143,6 +143,20 @@ impl Cluster {
         self.ask_for(RbacVerb::Create, resource, name, Some(object)).await
     }
 
+    /// Lets the server validate an object like one that is created, without storing it.
+    pub(crate) async fn validate_object(
+        &self,
+        resource: ResourceKind,
+        name: &str,
+        object: &Value,
+    ) -> Result<(), ClusterError> {
+        let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
+        let query = "dryRun=All";
+        let answer =
+            self.send_query(RbacVerb::Create, resource, name, query, Some(object), &mut memory);
+        answer.await.map(drop)
+    }
+
     /// Deletes the object with this name, if its UID is still the given one.
     pub(crate) async fn delete_object(
         &self,

@@ -151,6 +151,12 @@ impl Cluster {
         Ok(uid)
     }
 
+    /// Lets the API server validate the volume without creating it.
+    pub async fn validate_volume(&self, wanted: &WantedVolume) -> Result<(), ClusterError> {
+        let (target, manifest) = (&wanted.target, build_manifest(wanted));
+        self.validate_object(target.kind().resource_kind(), target.name(), &manifest).await
+    }
+
     /// Removes a volume that [`create_volume`](Self::create_volume) has created. Fails if another
     /// object with the same name has replaced it.
     pub async fn remove_volume(

@@ -191,6 +191,7 @@ impl UploadTask<'_> {
             }
         }
         self.image.check_unchanged()?;
+        self.verify_checksum().await.map_err(|trouble| self.send_error(trouble))?;
         let stream_bytes = {
             let ledger = ledger.lock();
             ledger.stream_position() + ledger.saved_bytes()
@@ -330,10 +331,24 @@ impl UploadTask<'_> {
                 "the server has {taken} bytes of {total}"
             )));
         }
+        self.verify_checksum().await?;
         self.watch.set_wait_reason("the upload server is checking the disk and writing the rest");
         // Asked for again: sending may have taken longer than a token is valid.
         let token = self.tokens.current_token().await?;
         protocol::finish_upload(proxy, &token, location, total, &checksum).await
+    }
+
+    /// Fails if the image does not have the checksum that the user gave. After a resumed upload,
+    /// this reads the part that an earlier process has sent.
+    async fn verify_checksum(&self) -> Result<(), UploadRequestError> {
+        if !self.image.has_checksum() {
+            return Ok(());
+        }
+        self.watch.set_wait_reason("verifying the checksum of the image");
+        let image = Arc::clone(self.image);
+        let verified = threads::run_blocking(move || image.verify_checksum()).await;
+        let verified = verified.map_err(|error| UploadRequestError::Ended(error.to_string()))?;
+        verified.map_err(|error| UploadRequestError::Image(Box::new(error)))
     }
 
     /// Waits for the response to a stream, and fails if nothing moves for [`STALL`]. If the image

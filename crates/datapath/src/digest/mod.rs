@@ -12,7 +12,6 @@ use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha512};
 
 pub use self::hashing::HashingThread;
-use crate::error::Error;
 
 /// The supported digest algorithms: the hash functions that CDI's `checksum` field may contain,
 /// and the checksums that object stores announce.
@@ -126,13 +125,23 @@ impl Checksum {
     }
 
     /// Compares with `calculated`, the result of [`RunningDigest::finish_digest`].
-    pub fn verify(&self, calculated: &str) -> Result<(), Error> {
+    pub fn verify(&self, calculated: &str) -> Result<(), ChecksumMismatchError> {
         let expected = self.to_string();
         if expected == calculated {
             return Ok(());
         }
-        Err(Error::Checksum { expected, calculated: calculated.to_owned() })
+        Err(ChecksumMismatchError { expected, calculated: calculated.to_owned() })
     }
+}
+
+/// The error for bytes whose digest is not the expected one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("checksum mismatch: expected {expected}, calculated {calculated}")]
+pub struct ChecksumMismatchError {
+    /// The requested digest, as `algorithm:hex`.
+    pub expected: String,
+    /// The digest of the received bytes, as `algorithm:hex`.
+    pub calculated: String,
 }
 
 /// Returns the beginning of `text` for error messages, with unprintable characters escaped. The
@@ -229,6 +238,7 @@ impl RunningDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     /// The hashes of `abc` from RFC 1321 §A.5 and the examples to FIPS 180-4.
     const ABC: [&str; 4] = [
@@ -287,7 +297,7 @@ mod tests {
         let checksum: Checksum = ABC[0].parse().unwrap();
         let calculated = RunningDigest::new(DigestAlgorithm::Md5).finish_digest();
         assert_eq!(
-            checksum.verify(&calculated).unwrap_err().to_string(),
+            Error::from(checksum.verify(&calculated).unwrap_err()).to_string(),
             "checksum validation failed: checksum mismatch: expected md5:900150983cd24fb0d6963f7d28e17f72, \
              calculated md5:d41d8cd98f00b204e9800998ecf8427e"
         );

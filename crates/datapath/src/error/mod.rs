@@ -14,6 +14,7 @@ pub use self::decode::DecodeError;
 pub use self::disk::{TargetError, TargetRefusedError, errno_text};
 pub use self::format::{FormatError, TextPayload};
 pub use self::source::{SourceError, SourceErrorKind};
+use crate::digest::ChecksumMismatchError;
 use crate::observe::Stage;
 
 /// Returns the kinds of errors that can occur in `stage`: a fixed set for the metric label `kind`.
@@ -51,15 +52,8 @@ pub enum Error {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// All bytes arrived, but their checksum is not the one that the user requested.
-    #[error(
-        "checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}"
-    )]
-    Checksum {
-        /// The requested digest, as `algorithm:hex`.
-        expected: String,
-        /// The digest of the received bytes, as `algorithm:hex`.
-        calculated: String,
-    },
+    #[error("checksum validation failed: {0}")]
+    Checksum(#[from] ChecksumMismatchError),
     /// Not a single thread could be started for a part of the work.
     #[error(transparent)]
     Thread(#[from] ThreadStartError),

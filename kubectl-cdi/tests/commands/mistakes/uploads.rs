@@ -37,16 +37,18 @@ fn mistakes_on_the_command_line_are_explained() {
             2: "'--timeout <TIME>'", "invalid value 'soon'", "with s, m or h";
         "upload {files}/raw dv/x --timeout 5d" =>
             2: "'--timeout <TIME>'", "invalid value '5d'", "with s, m or h";
-        "upload {files}/raw dv/x --dry-run server" =>
-            2: "'--dry-run <WHERE>'", "invalid value 'server'", "client";
+        "upload {files}/raw dv/x --dry-run cluster" =>
+            2: "'--dry-run <WHERE>'", "invalid value 'cluster'", "client, server";
         "upload {files}/raw dv/x --dry-run" =>
             2: "'--dry-run <WHERE>'", "none was supplied", "client";
         "upload {files}/raw dv/x --dry-run client --no-create" =>
             2: "'--dry-run <WHERE>'", "cannot be used with", "'--no-create'";
         "upload {files}/raw dv/x -o yaml" =>
             2: "required arguments", "not provided", "--dry-run";
-        "upload {files}/raw dv/x --dry-run client -o json" =>
-            2: "'--output <FORM>'", "invalid value 'json'", "yaml";
+        "upload {files}/raw dv/x --dry-run client -o table" =>
+            2: "'--output <FORM>'", "invalid value 'table'", "yaml, json";
+        "upload {files}/raw dv/x --checksum md5:00" =>
+            2: "'--checksum <ALG:HEX>'", "invalid md5 hash length", "expected 32 hex characters, got 2";
         "upload {files}/raw dv/x -q -v" =>
             2: "'--quiet'", "cannot be used with", "'--verbose";
         "status never-was" =>

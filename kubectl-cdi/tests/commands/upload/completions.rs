@@ -33,7 +33,7 @@ fn shells_and_kubectl_complete_the_names_of_volumes() {
         (&["import", "--kubeconfig", config, "--namespace=completed", url, "dv/"], &["dv/fedora"]),
         (&["st"], &["status"]),
         (&["upload", "--dr"], &["--dry-run"]),
-        (&["upload", "a.raw", "--dry-run", ""], &["client"]),
+        (&["upload", "a.raw", "--dry-run", ""], &["client", "server"]),
         (&["upload", "Cargo"], &["Cargo.toml"]),
     ] {
         assert_completion(BINARY, words, expected);
@@ -41,7 +41,7 @@ fn shells_and_kubectl_complete_the_names_of_volumes() {
     // Readline completes what follows the equals sign.
     assert_eq!(
         Shell::Bash.candidates(Path::new(BINARY), &["upload", "a.raw", "--dry-run="]),
-        ["client"]
+        ["client", "server"]
     );
 
     // kubectl runs a program of this name with the words after `kubectl cdi`.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -15,13 +16,20 @@ use crate::upload::{PATIENCE, Scene, api, is_thrifty, last_event};
 const MIB: u64 = 1 << 20;
 
 impl Scene {
-    fn wait_until_sent(&self, mark: u64) {
+    pub(super) fn wait_until_sent(&self, mark: u64) {
         let begun = Instant::now();
         while self.wire.sent() < mark {
             assert!(begun.elapsed() < PATIENCE, "{} of {mark} bytes", self.wire.sent());
             sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Returns the checksum of an image, as `--checksum` takes it.
+fn checksum(algorithm: DigestAlgorithm, content: &[u8]) -> String {
+    let mut digest = RunningDigest::new(algorithm);
+    digest.update(content);
+    digest.finish_digest()
 }
 
 /// Longer than client and servers allow a connection to be silent.
@@ -70,7 +78,9 @@ fn another_process_resumes_a_killed_or_stopped_upload() {
             finished.assert_failure(code, &command);
         }
     }
-    let running = scene.upload(&image).start();
+    // The last process has to read again what the others have sent.
+    let checksum = checksum(DigestAlgorithm::Sha512, &content);
+    let running = scene.upload(&image).args(["--checksum", &checksum]).start();
     let wire = scene.wire.total();
     let finished = scene.finish(running, &content);
     let event = last_event(&finished);
@@ -158,4 +168,21 @@ fn without_support_for_resuming_the_image_is_sent_in_one_request() {
     let sentence =
         "uploads cannot be resumed here: the upload proxy or the upload server does not support it";
     assert_eq!(finished.stderr.matches(sentence).count(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn a_checksum_covers_an_image_that_is_sent_in_one_request() {
+    let scene = Scene::with(|pod| pod.env("CDI_UPLOAD_RESUME_SECONDS", "0"));
+    let content = disk::content(9, 64 * MIB);
+    let image = scene.image(&content);
+    let wrong = checksum(DigestAlgorithm::Md5, &content[1..]);
+    let finished = scene.upload(&image).args(["--checksum", &wrong]).run();
+    finished.assert_failure(6, &format!("checksum mismatch: expected {wrong}, calculated md5:"));
+    assert!(!scene.pod.disk().exists());
+    // The second stream begins with bytes that are hashed already.
+    let right = checksum(DigestAlgorithm::Md5, &content);
+    let running = scene.upload(&image).args(["--checksum", &right]).start();
+    scene.wait_until_sent(scene.wire.sent() + 8 * MIB);
+    scene.wire.cut();
+    scene.finish(running, &content);
 }

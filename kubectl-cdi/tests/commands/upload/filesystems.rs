@@ -37,7 +37,7 @@ const XFS_MIN_BYTES: u64 = 300 * MIB;
 fn requested(image: &Path, target: &str, class: &str) -> u64 {
     let finished = Program::new(BINARY)
         .args(["upload", &image.to_string_lossy(), target])
-        .args(["--dry-run", "client", "--storage-class", class])
+        .args(["--dry-run", "server", "--storage-class", class])
         .args(["--namespace", NAMESPACE, "--kubeconfig"])
         .arg(api().cluster.administrator())
         .run();

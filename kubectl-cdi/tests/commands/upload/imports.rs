@@ -25,7 +25,7 @@ fn import(url: &str) -> Finished {
 
 fn import_into(url: &str, volume_mode: &str) -> Finished {
     Program::new(BINARY)
-        .args(["import", url, "dv/imported", "--dry-run", "client", "-o", "yaml"])
+        .args(["import", url, "dv/imported", "--dry-run", "server", "-o", "yaml"])
         .args(["--volume-mode", volume_mode])
         .args(["--namespace", NAMESPACE, "--kubeconfig"])
         .arg(api().cluster.administrator())

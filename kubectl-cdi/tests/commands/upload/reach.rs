@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::adversary::{Adversary, Reply};
 use testkit::certs::Authority;
@@ -70,20 +70,22 @@ fn a_dry_run_needs_no_cluster() {
             assert!(finished.stdout.contains("- ReadWriteMany"), "{}", finished.stdout);
         }
     }
-    for (kubeconfig, reason) in [("config", "cannot be reached"), ("none", "cannot find a cluster")]
-    {
-        let line = format!(
-            "upload IMAGE dv/shown --dry-run client --kubeconfig {}",
-            laptop.path(kubeconfig).display()
-        );
-        let finished = laptop.run(&line);
+    for kubeconfig in ["config", "none"] {
+        let kubeconfig = laptop.path(kubeconfig).display().to_string();
+        let line = format!("upload IMAGE dv/shown -n vms --kubeconfig {kubeconfig} --dry-run");
+        let finished = laptop.run(&format!("{line}=client -o json"));
         finished.assert_success("a dry run");
-        assert!(finished.stdout.contains("storage: 11Mi"), "{}", finished.stdout);
-        let warning = "the size assumes CDI's default filesystem overhead of 6 %, because ";
-        let said = &finished.stderr;
-        assert!(said.contains(warning) && said.contains(reason), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let shown: Value = serde_json::from_str(&finished.stdout).or_fail(&finished.stdout);
+        assert_eq!(shown["metadata"], json!({"name": "shown", "namespace": "vms"}));
+        let size = &shown["spec"]["storage"]["resources"]["requests"]["storage"];
+        assert_eq!(size, "11Mi", "{shown}");
+        let warning = "the size assumes CDI's default filesystem overhead of 6 %; --dry-run server";
+        assert!(finished.stderr.contains(warning), "{}", finished.stderr);
+        assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+        let code = if kubeconfig.ends_with("none") { 2 } else { 7 };
+        assert_eq!(laptop.run(&format!("{line}=server")).code(), code);
     }
+    laptop.run("upload IMAGE dv/a -n A_B --dry-run client").assert_failure(2, "\"A_B\"");
     laptop
         .run("upload IMAGE dv/a --no-create --dry-run client")
         .assert_failure(2, "cannot be used with");

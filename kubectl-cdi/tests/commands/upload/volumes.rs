@@ -178,24 +178,43 @@ fn a_missing_volume_is_not_reported_as_deleted() {
 fn a_dry_run_shows_the_volume_and_does_not_create_it() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 3 << 20));
-    let words = [
-        "upload",
-        &image.to_string_lossy(),
-        "dv/shown",
-        "--dry-run",
-        "client",
-        "--volume-mode",
-        "Block",
-        "-o",
-        "yaml",
-    ];
-    let finished = scene.program(&words).run();
-    finished.assert_success("a dry run");
-    for line in ["kind: DataVolume", "name: shown", "storage: 3Mi", "upload: {}"] {
-        assert!(finished.stdout.contains(line), "{}", finished.stdout);
+    for place in ["--dry-run=client", "--dry-run=server"] {
+        let image = image.to_string_lossy();
+        let words = ["upload", &image, "dv/shown", place, "--volume-mode", "Block", "-o", "yaml"];
+        let finished = scene.program(&words).run();
+        finished.assert_success("a dry run");
+        for line in ["kind: DataVolume", "name: shown", "storage: 3Mi", "upload: {}"] {
+            assert!(finished.stdout.contains(line), "{}", finished.stdout);
+        }
+        let words = ["status", "dv/shown"];
+        scene.program(&words).run().assert_failure(7, "dv/shown not found");
+        // Only the server knows that this claim exists already.
+        let target = format!("pvc/{}", scene.claim);
+        let finished = scene.program(&["upload", &image, &target, place]).run();
+        match place.ends_with("client") {
+            true => finished.assert_success("a dry run"),
+            false => finished.assert_failure(7, "already exists"),
+        }
     }
-    let words = ["status", "dv/shown"];
-    scene.program(&words).run().assert_failure(7, "dv/shown not found");
+}
+
+#[test]
+fn an_image_with_another_checksum_is_not_uploaded() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(12, 8 << 20));
+    let other = format!("sha256:{}", "0".repeat(64));
+    let url = scene.wire.url();
+    let target = format!("dv/{}", scene.claim);
+    let words = ["upload", &image.to_string_lossy(), &target, "--uploadproxy-url", &url];
+    let program = scene.program(&words).arg("--cacert").arg(scene.proxy.path("front-ca.crt"));
+    let finished = program.args(["--checksum", &other]).run();
+    finished.assert_failure(6, &format!("checksum mismatch: expected {other}, calculated sha256:"));
+    assert!(finished.stderr.contains("; fetch it again, or check --checksum"));
+    let removed = format!("{target}, which was created for this upload, was deleted");
+    assert!(finished.stderr.contains(&removed), "{}", finished.stderr);
+    // The server has not completed the disk, whose first MiB is written last.
+    let disk = std::fs::read(scene.pod.disk()).unwrap_or_default();
+    assert!(disk.iter().take(1 << 20).all(|byte| *byte == 0), "the disk is complete");
 }
 
 #[test]

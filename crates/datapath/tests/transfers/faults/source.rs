@@ -3,7 +3,7 @@
 use std::fmt;
 
 use datapath::Error;
-use datapath::digest::{DigestAlgorithm, RunningDigest};
+use datapath::digest::{ChecksumMismatchError, DigestAlgorithm, RunningDigest};
 use datapath::options::ReadOptions;
 use testkit::cases::check_all;
 use testkit::images::{Content, Spec};
@@ -77,10 +77,10 @@ fn a_wrong_checksum_leaves_nothing() {
             let target = file(&folder.path().join("disk"));
             let source = Memory { ranged, ..Memory::new(object.bytes.clone()) };
             let error = transfer_reading(&source, &target, &expecting(&wrong)).unwrap_err();
-            let Error::Checksum { expected, calculated } = error else {
-                panic!("{}: {error}", object.name)
-            };
-            assert_eq!((expected, calculated), (wrong.clone(), sha256(object)));
+            let Error::Checksum(mismatch) = error else { panic!("{}: {error}", object.name) };
+            let expected =
+                ChecksumMismatchError { expected: wrong.clone(), calculated: sha256(object) };
+            assert_eq!(mismatch, expected);
             assert!(!target.path.exists());
         }
     }
