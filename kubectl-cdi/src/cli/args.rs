@@ -269,12 +269,20 @@ pub(super) struct VolumeArgs {
     pub(super) force_bind: bool,
 
     /// Default instance type of VMs with this disk
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, alias = "default-instancetype", value_name = "NAME")]
     pub(super) instancetype: Option<String>,
 
+    /// Scope of --instancetype [default: cluster]
+    #[arg(long, value_name = "SCOPE", value_enum, requires = "instancetype")]
+    pub(super) instancetype_scope: Option<ObjectScope>,
+
     /// Default preference of VMs with this disk
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, alias = "default-preference", value_name = "NAME")]
     pub(super) preference: Option<String>,
+
+    /// Scope of --preference [default: cluster]
+    #[arg(long, value_name = "SCOPE", value_enum, requires = "preference")]
+    pub(super) preference_scope: Option<ObjectScope>,
 
     /// Print the object instead of creating it
     #[arg(long, value_name = "WHERE", value_enum, conflicts_with = "no_create")]
@@ -283,6 +291,15 @@ pub(super) struct VolumeArgs {
     /// Output format of --dry-run [default: yaml]
     #[arg(short, long, value_name = "FORM", value_enum, requires = "dry_run")]
     pub(super) output: Option<ManifestFormat>,
+}
+
+/// Values of `--instancetype-scope` and `--preference-scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ObjectScope {
+    /// VirtualMachineClusterInstancetype, VirtualMachineClusterPreference
+    Cluster,
+    /// VirtualMachineInstancetype, VirtualMachinePreference
+    Namespace,
 }
 
 /// Values of `--dry-run`.

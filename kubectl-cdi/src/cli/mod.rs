@@ -20,7 +20,7 @@ use program::command_line::{self, CompletionLine};
 use program::signal::ShutdownRequest;
 use program::start;
 
-use self::args::{PluginCli, PluginCommand, VolumeArgs};
+use self::args::{ObjectScope, PluginCli, PluginCommand, VolumeArgs};
 use self::failure::PluginCommandError;
 use crate::cluster::size::{FileSystem, request_bytes};
 use crate::cluster::{
@@ -39,7 +39,7 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     // Disk images and API server responses share the memory that the cgroup allows.
     let allowed = cgroup::memory_bytes().unwrap_or(PROCESS_BYTES);
     MemoryBudget::limit_process(allowed.min(PROCESS_BYTES));
-    let is_asked_by_kubectl = Path::new(name).file_name() == Some(OsStr::new(NAME_FOR_KUBECTL));
+    let is_asked_by_kubectl = Path::new(name).file_stem() == Some(OsStr::new(NAME_FOR_KUBECTL));
     let prefix = is_asked_by_kubectl.then(|| OsString::from(command_line::COMPLETE));
     let arguments: Vec<OsString> = prefix.into_iter().chain(arguments.iter().cloned()).collect();
     command_line::main_with_values(PROGRAM, &arguments, list_targets, |cli: PluginCli| {
@@ -92,9 +92,12 @@ fn print_text(text: &str) -> Result<(), PluginCommandError> {
 
 /// Quotes an argument for a shell, if it needs quotes. Used for commands that are printed.
 fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
+    let plain = if cfg!(windows) { r"-_./:=@,+\" } else { "-_./:=@,+%" };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || plain.contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
+        // Understood by cmd and PowerShell. No path contains a double quote.
+        false if cfg!(windows) => format!("\"{word}\""),
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
@@ -134,7 +137,15 @@ fn wanted_volume(
         archive,
         force_bind: arguments.force_bind,
         instancetype: arguments.instancetype.clone(),
+        instancetype_kind: arguments.instancetype_scope.map(|scope| match scope {
+            ObjectScope::Cluster => "VirtualMachineClusterInstancetype",
+            ObjectScope::Namespace => "VirtualMachineInstancetype",
+        }),
         preference: arguments.preference.clone(),
+        preference_kind: arguments.preference_scope.map(|scope| match scope {
+            ObjectScope::Cluster => "VirtualMachineClusterPreference",
+            ObjectScope::Namespace => "VirtualMachinePreference",
+        }),
     }
 }
 

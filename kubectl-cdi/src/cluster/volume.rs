@@ -47,18 +47,23 @@ pub struct WantedVolume {
     pub force_bind: bool,
     /// The default instance type of VMs with this disk.
     pub instancetype: Option<String>,
+    /// The kind of the instance type; `None` leaves it to KubeVirt.
+    pub instancetype_kind: Option<&'static str>,
     /// The default preference of VMs with this disk.
     pub preference: Option<String>,
+    /// The kind of the preference; `None` leaves it to KubeVirt.
+    pub preference_kind: Option<&'static str>,
 }
 
 /// Builds the DataVolume or the claim as JSON.
 pub fn build_manifest(wanted: &WantedVolume) -> Value {
     let mut metadata = json!({"name": wanted.target.name()});
-    let labels = [
-        ("instancetype.kubevirt.io/default-instancetype", &wanted.instancetype),
-        ("instancetype.kubevirt.io/default-preference", &wanted.preference),
-    ];
-    let labels = object_of(labels.map(|(name, value)| (name, value.as_deref())));
+    let labels = object_of([
+        ("instancetype.kubevirt.io/default-instancetype", wanted.instancetype.as_deref()),
+        ("instancetype.kubevirt.io/default-instancetype-kind", wanted.instancetype_kind),
+        ("instancetype.kubevirt.io/default-preference", wanted.preference.as_deref()),
+        ("instancetype.kubevirt.io/default-preference-kind", wanted.preference_kind),
+    ]);
     let immediate = wanted.force_bind.then_some("true");
     let mut annotations = with_prefix(object_of([("storage.bind.immediate.requested", immediate)]));
     let mut storage =
@@ -184,7 +189,9 @@ mod tests {
             archive: false,
             force_bind: false,
             instancetype: None,
+            instancetype_kind: None,
             preference: None,
+            preference_kind: None,
         }
     }
 
@@ -198,6 +205,7 @@ mod tests {
             force_bind: true,
             instancetype: Some("u1.small".to_owned()),
             preference: Some("fedora".to_owned()),
+            preference_kind: Some("VirtualMachinePreference"),
             ..wanted(target)
         }
     }
@@ -219,6 +227,7 @@ mod tests {
                 "labels": {
                     "instancetype.kubevirt.io/default-instancetype": "u1.small",
                     "instancetype.kubevirt.io/default-preference": "fedora",
+                    "instancetype.kubevirt.io/default-preference-kind": "VirtualMachinePreference",
                 },
                 "annotations": {"cdi.kubevirt.io/storage.bind.immediate.requested": "true"},
             },

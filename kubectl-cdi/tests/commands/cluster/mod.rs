@@ -62,6 +62,8 @@ fn wanted(text: &str) -> WantedVolume {
         archive: false,
         force_bind: false,
         instancetype: None,
+        instancetype_kind: None,
         preference: None,
+        preference_kind: None,
     }
 }
