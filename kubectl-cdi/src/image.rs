@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use datapath::digest::{Checksum, ChecksumMismatchError};
@@ -12,7 +11,7 @@ use datapath::encode::PIECE_BYTES;
 use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
 use datapath::error::{DecodeError, ThreadStartError, errno_text};
 use datapath::inspect::{Inspection, inspect_image, measure_image};
-use datapath::local::{LocalExtent, LocalFile};
+use datapath::local::{LocalExtent, LocalFile, read_exact_at};
 use datapath::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
 use datapath::options::{PayloadKind, ReadOptions};
 use diskimage::Format;
@@ -22,17 +21,7 @@ use sources::scheme::find_scheme;
 use tokio_util::sync::CancellationToken;
 
 use crate::content_check::ContentCheck;
-
-/// Identifies a file and its state. If two identities are equal, the file is the same and
-/// unchanged, so that another process can resume its upload.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileIdentity {
-    pub(crate) path: PathBuf,
-    pub(crate) bytes: u64,
-    /// Time of the last modification in nanoseconds since 1970.
-    pub(crate) changed: i64,
-    pub(crate) inode: u64,
-}
+use crate::file_identity::{FileIdentity, full_path};
 
 /// An opened disk image or tar archive.
 #[derive(Debug)]
@@ -99,7 +88,7 @@ impl ImageFile {
             Some(address) => ImageFileError::Address(address.to_owned()),
             None => ImageFileError::Unreadable { path: path.to_owned(), error },
         };
-        let absolute = fs::canonicalize(path).map_err(unreadable)?;
+        let absolute = full_path(path).map_err(unreadable)?;
         // The type is checked before opening, because opening a pipe blocks until another process
         // writes to it.
         if !fs::metadata(&absolute).map_err(unreadable)?.is_file() {
@@ -109,7 +98,7 @@ impl ImageFile {
         if !file.metadata().map_err(unreadable)?.is_file() {
             return Err(ImageFileError::NoFile(path.to_owned()));
         }
-        let identity = file_identity(absolute, &file).map_err(unreadable)?;
+        let identity = FileIdentity::new(absolute, &file).map_err(unreadable)?;
         let source = FileSource::open(&identity.path, CancellationToken::new())
             .map_err(datapath::Error::from)?;
         let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default());
@@ -250,7 +239,7 @@ impl ImageFile {
 
     /// Fails if the file's size or modification time has changed since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<(), ImageFileError> {
-        match file_identity(self.identity.path.clone(), &self.file) {
+        match FileIdentity::new(self.identity.path.clone(), &self.file) {
             Ok(now) if now == self.identity => Ok(()),
             _ => Err(ImageFileError::Changed(self.identity.path.clone())),
         }
@@ -308,7 +297,7 @@ fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
         return Some(format!("an image in {} format", facts.format));
     }
     let mut header = [0; TAR_HEADER_BYTES];
-    let is_plain = facts.layers.is_empty() && file.read_exact_at(&mut header, 0).is_ok();
+    let is_plain = facts.layers.is_empty() && read_exact_at(file, &mut header, 0).is_ok();
     (is_plain && !is_tar_header(&header)).then(|| "a raw disk, or another kind of file".to_owned())
 }
 
@@ -328,17 +317,6 @@ fn is_tar_header(header: &[u8; TAR_HEADER_BYTES]) -> bool {
         .map(|(at, byte)| u32::from(if TAR_CHECKSUM.contains(&at) { b' ' } else { *byte }))
         .sum();
     stored == Ok(sum) || header.iter().all(|byte| *byte == 0)
-}
-
-fn file_identity(path: PathBuf, file: &File) -> io::Result<FileIdentity> {
-    let metadata = file.metadata()?;
-    let changed = metadata.mtime().saturating_mul(1_000_000_000);
-    Ok(FileIdentity {
-        path,
-        bytes: metadata.len(),
-        changed: changed.saturating_add(metadata.mtime_nsec()),
-        inode: metadata.ino(),
-    })
 }
 
 #[cfg(test)]

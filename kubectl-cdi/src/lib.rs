@@ -13,6 +13,7 @@
 mod cli;
 pub mod cluster;
 mod content_check;
+mod file_identity;
 mod image;
 mod remote;
 mod send;

@@ -11,7 +11,7 @@
 use std::alloc::{Layout, handle_alloc_error};
 
 use bytes::Bytes;
-use memmap2::{Advice, MmapMut, MmapOptions};
+use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
 
 use crate::memory::HeldMemory;
@@ -55,7 +55,8 @@ fn map_chunk() -> MmapMut {
         handle_alloc_error(Layout::new::<[u8; CHUNK_BYTES]>());
     };
     // Huge pages are only an optimisation, and some kernels do not support them.
-    memory.advise(Advice::HugePage).ok();
+    #[cfg(target_os = "linux")]
+    memory.advise(memmap2::Advice::HugePage).ok();
     memory
 }
 

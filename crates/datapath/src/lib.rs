@@ -72,9 +72,11 @@ mod queue;
 #[cfg(feature = "targets")]
 pub mod restore;
 pub mod source;
+#[cfg_attr(not(target_os = "linux"), path = "storage_unknown.rs")]
 pub mod storage;
 #[cfg(feature = "targets")]
 pub mod transfer;
+#[cfg(feature = "targets")]
 mod unnamed_file;
 pub mod zeros;
 

@@ -13,9 +13,7 @@ use crate::cgroup::{self, CgroupController};
 /// Returns the number of CPUs that the scheduler allows, or the cgroup's quota rounded up,
 /// whichever is smaller; at least 1.
 pub fn usable_count() -> usize {
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .ok()
-        .and_then(|cpus| usize::try_from(cpus.count()).ok())
+    let allowed = affinity_count()
         .filter(|&count| count > 0)
         // This fallback is needed if the system has more CPUs than the kernel's fixed-size set can
         // hold.
@@ -25,6 +23,18 @@ pub fn usable_count() -> usize {
         Some(limit) => allowed.min(limit).max(1),
         None => allowed,
     }
+}
+
+/// Returns the number of CPUs on which the scheduler may run this thread.
+#[cfg(target_os = "linux")]
+fn affinity_count() -> Option<usize> {
+    let cpus = rustix::thread::sched_getaffinity(None).ok()?;
+    usize::try_from(cpus.count()).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn affinity_count() -> Option<usize> {
+    None
 }
 
 /// The CPU quota of a cgroup as a number of CPUs, rounded up.

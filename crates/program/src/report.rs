@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -144,11 +143,11 @@ fn without_middle(line: &str) -> String {
 fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
     // The file is written in place: the kubelet mounts this very file, so it cannot be replaced by
     // another one.
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
         .open(path)
         .and_then(|mut file| file.write_all(line.as_bytes()))
         .map_err(|source| ReportError::Write { path: path.to_owned(), source })

@@ -7,7 +7,6 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use tokio::signal::unix::{self, SignalKind};
 use tokio_util::sync::CancellationToken;
 
 /// A signal that asks the process to end.
@@ -64,19 +63,13 @@ impl ShutdownRequest {
 /// by default. Neither does SIGXFSZ: a write beyond the file size limit (RLIMIT_FSIZE) fails with
 /// an error instead.
 pub fn watch_signals() -> io::Result<ShutdownRequest> {
-    // The handler stays installed after its stream is dropped.
-    drop(unix::signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
-    let mut terminate = unix::signal(SignalKind::terminate())?;
-    let mut interrupt = unix::signal(SignalKind::interrupt())?;
+    let mut signals = SignalStreams::install()?;
     let shutdown =
         ShutdownRequest { token: CancellationToken::new(), first: Arc::new(OnceLock::new()) };
     let seen = shutdown.clone();
     tokio::spawn(async move {
         loop {
-            let signal = tokio::select! {
-                _ = terminate.recv() => StopSignal::Terminate,
-                _ = interrupt.recv() => StopSignal::Interrupt,
-            };
+            let signal = signals.next_signal().await;
             if seen.first.set(signal).is_err() {
                 tracing::warn!("second signal {}: ending without clean-up", signal.name());
                 std::process::exit(signal.exit_code().into());
@@ -86,4 +79,68 @@ pub fn watch_signals() -> io::Result<ShutdownRequest> {
         }
     });
     Ok(shutdown)
+}
+
+/// The signals that arrive.
+#[cfg(unix)]
+struct SignalStreams {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl SignalStreams {
+    fn install() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        // The handler stays installed after its stream is dropped.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next_signal(&mut self) -> StopSignal {
+        tokio::select! {
+            _ = self.terminate.recv() => StopSignal::Terminate,
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
+        }
+    }
+}
+
+/// The console's events: Ctrl-C and Ctrl-Break interrupt; a closed window, a logoff and a shutdown
+/// terminate. Windows ends the process some seconds after those three.
+#[cfg(windows)]
+struct SignalStreams {
+    ctrl_c: tokio::signal::windows::CtrlC,
+    ctrl_break: tokio::signal::windows::CtrlBreak,
+    close: tokio::signal::windows::CtrlClose,
+    logoff: tokio::signal::windows::CtrlLogoff,
+    shutdown: tokio::signal::windows::CtrlShutdown,
+}
+
+#[cfg(windows)]
+impl SignalStreams {
+    fn install() -> io::Result<Self> {
+        use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close, ctrl_logoff, ctrl_shutdown};
+
+        Ok(Self {
+            ctrl_c: ctrl_c()?,
+            ctrl_break: ctrl_break()?,
+            close: ctrl_close()?,
+            logoff: ctrl_logoff()?,
+            shutdown: ctrl_shutdown()?,
+        })
+    }
+
+    async fn next_signal(&mut self) -> StopSignal {
+        tokio::select! {
+            _ = self.ctrl_c.recv() => StopSignal::Interrupt,
+            _ = self.ctrl_break.recv() => StopSignal::Interrupt,
+            _ = self.close.recv() => StopSignal::Terminate,
+            _ = self.logoff.recv() => StopSignal::Terminate,
+            _ = self.shutdown.recv() => StopSignal::Terminate,
+        }
+    }
 }

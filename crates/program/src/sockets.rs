@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -31,12 +31,13 @@ static LOOKUPS: Semaphore = Semaphore::const_new(64);
 /// probes detect a peer that has disappeared (half-open connection, RFC 9293 §3.5.1) after two
 /// minutes; without them it would never be detected.
 pub fn prepare_socket(stream: &TcpStream) {
-    let set = || {
-        sockopt::set_tcp_nodelay(stream, true)?;
-        sockopt::set_socket_keepalive(stream, true)?;
-        sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
-        sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
-        sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)
+    let set = || -> io::Result<()> {
+        let probes = TcpKeepalive::new()
+            .with_time(KEEPALIVE_IDLE)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_COUNT);
+        stream.set_nodelay(true)?;
+        SockRef::from(stream).set_tcp_keepalive(&probes)
     };
     if let Err(error) = set() {
         tracing::debug!(%error, "a socket keeps its default options");
@@ -79,15 +80,18 @@ pub async fn resolve_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> 
 /// answer, or could not. The standard library passes on only the C library's texts (glibc's and
 /// musl's, gai_strerror(3)), which are never translated because no locale is set.
 pub fn is_unknown_host(error: &io::Error) -> bool {
-    const UNKNOWN: [&str; 5] = [
+    const UNKNOWN: &[&str] = &[
         "Name or service not known",
         "No address associated with hostname",
         "nodename nor servname provided",
         "Name does not resolve",
         "Name has no usable address",
+        // Windows (WSAHOST_NOT_FOUND, WSANO_DATA). The numbers do not depend on the language.
+        "(os error 11001)",
+        "(os error 11004)",
     ];
     let text = error.to_string();
-    text.starts_with("failed to lookup address information: ")
+    (text.starts_with("failed to lookup address information: ") || cfg!(windows))
         && UNKNOWN.iter().any(|unknown| text.contains(unknown))
 }
 

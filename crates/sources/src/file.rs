@@ -3,8 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +10,7 @@ use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
 use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::local::{LocalExtent, LocalFile, LocalReader};
+use datapath::local::{LocalExtent, LocalFile, LocalReader, is_block_device};
 use datapath::source::{Source, SourceBody};
 use datapath::storage::StorageLocation;
 use datapath::zeros::ZEROS;
@@ -20,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::check_range;
 use crate::error::{invalid_error, io_error};
-use crate::pipe::PipeBody;
+use crate::pipe::{PipeBody, open_stdin};
 use crate::scheme::find_scheme;
 use crate::verified::VerifiedBody;
 
@@ -52,7 +50,7 @@ impl FileSource {
             if kind.is_dir() {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory));
             }
-            Ok(if kind.is_file() || kind.is_block_device() {
+            Ok(if kind.is_file() || is_block_device(kind) {
                 FileKind::Local(Arc::new(LocalFile::new(file)?))
             } else {
                 FileKind::Pipe(Arc::new(file))
@@ -81,11 +79,8 @@ impl FileSource {
     /// Opens standard input. Its length is treated as unknown, whatever it is connected to.
     fn open_stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();
-        let fd = io::stdin()
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|error| io_error("open", &name, &error))?;
-        let kind = FileKind::Pipe(Arc::new(fd.into()));
+        let file = open_stdin().map_err(|error| io_error("open", &name, &error))?;
+        let kind = FileKind::Pipe(Arc::new(file));
         Ok(Self { name, kind, stop, expected: None })
     }
 }
@@ -135,7 +130,7 @@ impl Source for FileSource {
 
     fn storage_location(&self) -> Option<StorageLocation> {
         match &self.kind {
-            FileKind::Local(local) => StorageLocation::from_file(&**local),
+            FileKind::Local(local) => StorageLocation::from_file(local.as_file()),
             FileKind::Pipe(pipe) => StorageLocation::from_file(pipe),
         }
     }

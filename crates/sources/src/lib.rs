@@ -15,9 +15,15 @@
 //!  pod ──────────► SourceLocation ────────┴─► open_source(place, network) ─► Source
 //! ```
 //!
+//! Windows lacks `place`, `nbd` and `vddk`, which `kubectl-cdi` does not need.
+//!
 //! [`place`] lists all kinds of sources. [`network`] holds the settings for reaching servers.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(unix),
+    allow(dead_code, unused_imports, reason = "what only `place` and programs for Linux use")
+)]
 
 mod address;
 pub mod backup_map;
@@ -31,10 +37,12 @@ pub mod glance;
 pub mod http;
 pub mod imageio;
 mod messages;
+#[cfg(unix)]
 pub mod nbd;
 pub mod network;
 pub mod objects;
 mod pipe;
+#[cfg(unix)]
 pub mod place;
 pub mod pod;
 pub mod policy;
@@ -44,6 +52,7 @@ pub mod registry;
 mod retry;
 pub mod s3;
 pub mod scheme;
+#[cfg(unix)]
 pub mod vddk;
 pub mod verified;
 mod xml;
@@ -52,5 +61,6 @@ pub use checkpoints::Checkpoints;
 pub use credentials::BasicCredentials;
 pub use engine::ObjectRegions;
 pub use network::Network;
+#[cfg(unix)]
 pub use place::{OpenedSource, SourceInfo, SourceLocation, SourceOptions, open_source};
 pub use retry::RetryPolicy;

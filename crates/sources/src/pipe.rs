@@ -10,8 +10,6 @@ use datapath::bridge::{PACK_WAIT, REST_WAIT};
 use datapath::buffer::ChunkBuffer;
 use datapath::error::SourceError;
 use datapath::source::SourceBody;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::stopped_error;
@@ -19,6 +17,40 @@ use crate::error::{invalid_error, io_error};
 
 /// Longest wait for a silent pipe before the stop token is checked again.
 const PIPE_WAIT: Duration = Duration::from_millis(100);
+
+/// Opens standard input, whatever it is connected to.
+#[cfg(unix)]
+pub(crate) fn open_stdin() -> io::Result<File> {
+    use std::os::fd::AsFd;
+
+    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+}
+
+/// Waits for at most `wait`. Returns true if `file` contains bytes or is at its end.
+#[cfg(unix)]
+fn has_input(file: &File, wait: Duration) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
+
+    let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&wait)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Fails: `kubectl-cdi`, the only program for Windows, reads no pipes.
+#[cfg(not(unix))]
+pub(crate) fn open_stdin() -> io::Result<File> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+/// Fails, see [`open_stdin`].
+#[cfg(not(unix))]
+fn has_input(_: &File, _: Duration) -> io::Result<bool> {
+    Err(ErrorKind::Unsupported.into())
+}
 
 /// The body of a pipe, or of another file that cannot be read at an offset.
 pub(crate) struct PipeBody {
@@ -39,12 +71,7 @@ impl PipeBody {
         if self.stop.is_cancelled() {
             return Err(stopped_error());
         }
-        let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
-        match rustix::event::poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], Some(&wait)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(self.read_error(&errno.into())),
-        }
+        has_input(&self.file, wait).map_err(|error| self.read_error(&error))
     }
 
     fn read_error(&self, error: &io::Error) -> SourceError {

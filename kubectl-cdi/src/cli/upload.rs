@@ -305,11 +305,15 @@ fn proxy_client(
     Ok(ProxyClient::new(&url, &trust)?)
 }
 
-/// Returns the user's directory for state files (XDG Base Directory Specification 0.8).
+/// Returns the user's directory for state files (XDG Base Directory Specification 0.8; on Windows
+/// the local data of applications).
 fn state_folder() -> Option<PathBuf> {
-    let named = ProcessEnv.get("XDG_STATE_HOME").map(PathBuf::from);
-    let named = named.filter(|path| path.is_absolute());
-    named.or_else(|| Some(PathBuf::from(ProcessEnv.get("HOME")?).join(".local/state")))
+    let named = |name: &str| ProcessEnv.get(name).map(PathBuf::from);
+    let given = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    given.or_else(|| match cfg!(windows) {
+        true => named("LOCALAPPDATA").filter(|path| path.is_absolute()),
+        false => named("HOME").map(|home| home.join(".local/state")),
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 
 use crc_fast::CrcAlgorithm;
 use datapath::encode::outgoing::{PassedPiece, PieceKind};
@@ -16,7 +16,8 @@ use datapath::marks::HELD_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::location::UploadLocation;
-use crate::image::{FileIdentity, KeptPrefix};
+use crate::file_identity::FileIdentity;
+use crate::image::KeptPrefix;
 
 /// Maximum number of records in memory, enough for a GiB of the image. The server lags behind only
 /// by the bytes in flight, which are a few MiB.
@@ -140,8 +141,8 @@ impl PieceLedger {
             kept,
         };
         let line = serde_json::to_string(&upload).unwrap_or_default() + "\n";
-        self.file = self.file.take().filter(|mut file| {
-            let written = file.set_len(0).and_then(|()| file.write_all(line.as_bytes()));
+        self.file = self.file.take().filter(|file| {
+            let written = file.set_len(0).and_then(|()| append_line(file, &line));
             written.inspect_err(|error| cannot_be_continued(error)).is_ok()
         });
     }
@@ -175,9 +176,8 @@ impl PieceLedger {
     pub(crate) fn note_piece(&mut self, passed: PassedPiece) {
         let record = LedgerRecord { passed, crc: self.crc.get_state() };
         self.push_record(record);
-        if let Some(file) = &mut self.file
-            && file
-                .write_all(record.to_line().as_bytes())
+        if let Some(file) = &self.file
+            && append_line(file, &record.to_line())
                 .inspect_err(|error| cannot_be_continued(error))
                 .is_err()
         {
@@ -268,6 +268,12 @@ impl PieceLedger {
     pub(crate) fn checksum_header(&self) -> String {
         format!("{CHECKSUM_NAME}:{:016x}", self.crc.finalize())
     }
+}
+
+/// Writes a line at the end of the file.
+fn append_line(mut file: &File, line: &str) -> io::Result<()> {
+    file.seek(SeekFrom::End(0))?;
+    file.write_all(line.as_bytes())
 }
 
 pub(super) fn cannot_be_continued(why: impl Display) {

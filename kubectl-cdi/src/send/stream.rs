@@ -2,7 +2,6 @@
 //! reached.
 
 use std::collections::VecDeque;
-use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,6 +12,7 @@ use datapath::encode::outgoing::{
 };
 use datapath::encode::{Encoding, VolumePiece};
 use datapath::error::ThreadStartError;
+use datapath::local::read_exact_at;
 use hyper::body::{Body, Frame};
 use parking_lot::Mutex;
 
@@ -98,7 +98,7 @@ fn encode_again(
         PieceKind::Stored | PieceKind::Squeezed => {
             let mut bytes = vec![0; usize::try_from(passed.length).ok()?];
             let offset = kept.in_image(passed.offset);
-            image.file.read_exact_at(&mut bytes, offset).ok()?;
+            read_exact_at(&image.file, &mut bytes, offset).ok()?;
             VolumePiece::Data(bytes.into())
         }
     };
@@ -185,7 +185,7 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
-    use crate::image::FileIdentity;
+    use crate::file_identity::FileIdentity;
 
     /// Returns the next bytes of a stream; `None` at its end, or if a newer stream has replaced
     /// it.

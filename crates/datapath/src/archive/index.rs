@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 
@@ -10,6 +9,7 @@ use super::entries::{TarEntryKind, TarReader};
 use super::header::BLOCK_BYTES;
 use crate::chunks::ChunkStream;
 use crate::error::{ArchiveErrorKind, Error, SourceError, SourceErrorKind, errno_text};
+use crate::local::read_at;
 
 /// Bytes per read: enough for a header and the pax header that may come before it.
 const READ_BYTES: usize = 4096;
@@ -82,7 +82,7 @@ impl ChunkStream for FileChunks {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let mut bytes = vec![0; READ_BYTES];
         let read = loop {
-            match self.file.read_at(&mut bytes, self.at) {
+            match read_at(&self.file, &mut bytes, self.at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other.map_err(|error| read_error(&error))?,
             }
@@ -101,6 +101,7 @@ fn read_error(error: &io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::read_exact_at;
 
     #[test]
     fn index_finds_files_with_long_names_in_gnu_and_pax_archives() {
@@ -132,7 +133,7 @@ mod tests {
                 [("blobs/first".to_owned(), 1_000_000), (format!("blobs/{long}"), 4)]
             );
             let mut text = [0; 4];
-            archive.read_exact_at(&mut text, places[1].offset).unwrap();
+            read_exact_at(&archive, &mut text, places[1].offset).unwrap();
             assert_eq!(&text, b"long");
         }
     }

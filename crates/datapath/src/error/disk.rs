@@ -107,10 +107,10 @@ impl TargetError {
 
     /// True for ENOSPC, EDQUOT and EFBIG, where a larger volume would help.
     pub fn is_no_space(&self) -> bool {
-        use rustix::io::Errno;
+        use std::io::ErrorKind;
         let leaving = self.source.get_ref().and_then(|error| error.downcast_ref());
-        let errno = leaving.map_or(&self.source, |Leaving { cause, .. }| cause).raw_os_error();
-        [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].iter().any(|e| errno == Some(e.raw_os_error()))
+        let kind = leaving.map_or(&self.source, |Leaving { cause, .. }| cause).kind();
+        matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
     }
 }
 
@@ -129,6 +129,8 @@ pub fn errno_text(error: &std::io::Error) -> String {
     let Some((words, _)) = text.split_once(" (os error ") else {
         return text;
     };
+    // Windows ends its sentences with a full stop.
+    let words = words.trim_end_matches('.');
     let mut chars = words.chars();
     match chars.next() {
         // "Is a directory" → "is a directory", but "RPC …" and similar words keep their capitals.

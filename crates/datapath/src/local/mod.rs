@@ -5,22 +5,19 @@
 //! page cache, which cannot help with bytes that are read only once.
 
 mod ahead;
-mod holes;
+#[cfg_attr(not(unix), path = "windows.rs")]
+mod unix;
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{Advice, OFlags};
-use rustix::io::Errno;
 
 use self::ahead::ReadAhead;
-pub use self::holes::next_data;
+pub use self::unix::{is_block_device, next_data, read_at};
 use crate::buffer::{ChunkBuffer, PAGE};
 
 /// Smaller holes are read like data, because finding each of them would cost more than reading
@@ -48,10 +45,9 @@ pub enum LocalExtent {
 impl LocalFile {
     /// Takes over a file or device that is open for reading. Its size is determined now.
     pub fn new(mut file: File) -> io::Result<Self> {
-        let is_device = file.metadata()?.file_type().is_block_device();
+        let is_device = is_block_device(file.metadata()?.file_type());
         let size = file.seek(SeekFrom::End(0))?;
-        // The advice is only an optimisation, so errors are ignored.
-        rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
+        unix::advise_sequential(&file);
         Ok(Self {
             direct: is_device.then(|| open_direct(&file)).flatten(),
             file: Arc::new(file),
@@ -78,7 +74,7 @@ impl LocalFile {
     pub fn read_range(&self, range: Range<u64>) -> io::Result<Bytes> {
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, range.start)?;
+        read_exact_at(&self.file, &mut bytes, range.start)?;
         Ok(bytes.into())
     }
 
@@ -97,20 +93,27 @@ impl LocalFile {
     }
 }
 
-impl AsFd for LocalFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+/// Fills `bytes` with the bytes of `file` at `offset`. The position of the open file does not
+/// matter.
+pub fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match read_at(file, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                bytes = bytes.get_mut(read..).unwrap_or_default();
+                offset += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(())
 }
 
-/// Opens the device behind `file` for reading past the page cache, if it supports that. It is
-/// opened through the descriptor, because the path may lead elsewhere by now.
+/// Opens the device behind `file` for reading past the page cache, if it supports that.
 fn open_direct(file: &File) -> Option<Arc<File>> {
-    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let direct = OpenOptions::new().read(true).custom_flags(flags).open(same);
     // Some devices accept the flag but reject the read, so try one.
-    let direct = direct.and_then(|direct| {
+    let direct = unix::open_direct(file).and_then(|direct| {
         read_chunks(&direct, 0..PAGE as u64, PAGE as u64)?;
         Ok(Arc::new(direct))
     });
@@ -223,14 +226,14 @@ fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<V
             })
             .filter(|room| !room.is_empty())
             .collect();
-        match rustix::io::preadv(file, &mut rooms, position) {
+        match unix::read_vectored_at(file, &mut rooms, position) {
             Ok(0) => break,
             Ok(read) => {
                 position += read as u64;
                 mark_filled(&mut chunks, read as u64);
             }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     let chunks = chunks.into_iter().map(|(chunk, _)| chunk.freeze());

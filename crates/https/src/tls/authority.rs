@@ -3,7 +3,6 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -131,7 +130,14 @@ fn write_file(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+        // Files in a user's profile are private on Windows.
+        #[cfg(not(unix))]
+        let _ = mode;
+        let mut file = options.open(path)?;
         file.write_all(text.as_bytes())
     };
     write().map_err(|source| TlsError::Write { path: path.to_owned(), source })

@@ -1,10 +1,8 @@
 //! Loads the certificates that a client trusts.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use program::limited::read_limited;
@@ -119,7 +117,7 @@ fn list_files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
 }
 
 fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_some_and(|name: &OsStr| name.as_bytes().starts_with(b"."))
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {

@@ -9,8 +9,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::fs::{Access, access};
-
 use crate::quantity;
 
 /// The default of a server's `--listen`, which is reachable only from this machine.
@@ -48,8 +46,12 @@ pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
     if !metadata.is_dir() {
         return Err("it is not a directory: choose one".to_owned());
     }
-    access(&path, Access::WRITE_OK | Access::EXEC_OK)
-        .map_err(|errno| io::Error::from(errno).to_string())?;
+    #[cfg(unix)]
+    {
+        use rustix::fs::{Access, access};
+        access(&path, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|errno| io::Error::from(errno).to_string())?;
+    }
     Ok(path)
 }
 

@@ -29,7 +29,7 @@ pub(super) fn encode_text() -> String {
     add("cdi_workers_build_info", "gauge", "The running version.", &labels, Some("1".to_owned()));
     let stat = fs::read_to_string("/proc/self/stat").ok();
     let fields: Vec<u64> = stat.as_deref().map(stat_fields).unwrap_or_default();
-    let ticks_per_second = rustix::param::clock_ticks_per_second();
+    let SystemParameters { ticks_per_second, page_bytes, max_files } = system_parameters();
     let seconds = |ticks: u64| ticks as f64 / ticks_per_second as f64;
     let cpu = fields
         .get(USER_TICKS)
@@ -37,8 +37,7 @@ pub(super) fn encode_text() -> String {
         .map(|(user, system)| seconds(user + system));
     let help = "CPU time that the process has used.";
     add("process_cpu_seconds_total", "counter", help, "", cpu.map(|cpu| cpu.to_string()));
-    let resident =
-        fields.get(RESIDENT_PAGES).map(|pages| pages * rustix::param::page_size() as u64);
+    let resident = fields.get(RESIDENT_PAGES).map(|pages| pages * page_bytes);
     let help = "Resident memory of the process.";
     add(
         "process_resident_memory_bytes",
@@ -59,10 +58,32 @@ pub(super) fn encode_text() -> String {
         "",
         open.map(|count| count.to_string()),
     );
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let help = "Maximum number of open file descriptors.";
-    add("process_max_fds", "gauge", help, "", limit.map(|limit| limit.to_string()));
+    add("process_max_fds", "gauge", help, "", max_files.map(|limit| limit.to_string()));
     text
+}
+
+/// Numbers that the system states once.
+#[derive(Default)]
+struct SystemParameters {
+    ticks_per_second: u64,
+    page_bytes: u64,
+    max_files: Option<u64>,
+}
+
+#[cfg(unix)]
+fn system_parameters() -> SystemParameters {
+    SystemParameters {
+        ticks_per_second: rustix::param::clock_ticks_per_second(),
+        page_bytes: rustix::param::page_size() as u64,
+        max_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
+    }
+}
+
+/// Nothing needs the numbers without `/proc`.
+#[cfg(not(unix))]
+fn system_parameters() -> SystemParameters {
+    SystemParameters::default()
 }
 
 /// Returns the numbers after the process name, which may itself contain spaces and parentheses.

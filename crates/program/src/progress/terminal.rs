@@ -58,12 +58,24 @@ fn erase(is_shown: &mut bool) {
 
 /// True if stderr is a terminal that can erase lines.
 pub(super) fn can_draw() -> bool {
-    io::stderr().is_terminal()
-        && ProcessEnv.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+    io::stderr().is_terminal() && understands_escapes()
+}
+
+#[cfg(unix)]
+fn understands_escapes() -> bool {
+    ProcessEnv.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// Switches escape sequences on in the console, which knows them since Windows 10. Few programs
+/// set `TERM` there.
+#[cfg(windows)]
+fn understands_escapes() -> bool {
+    ProcessEnv.get("TERM").is_none_or(|term| term != "dumb")
+        && anstyle_query::windows::enable_ansi_colors().unwrap_or(false)
 }
 
 /// Returns the current width in columns of the terminal at stderr.
 pub(super) fn terminal_columns() -> usize {
-    let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+    let columns = terminal_size::terminal_size_of(io::stderr()).map_or(0, |size| size.0.0);
     usize::from(if columns == 0 { USUAL_COLUMNS } else { columns })
 }

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
 use datapath::archive;
 use datapath::buffer::ChunkBuffer;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use datapath::local::read_at;
 use datapath::source::SourceBody;
 use datapath::storage::StorageLocation;
 use tokio_util::sync::CancellationToken;
@@ -180,7 +180,7 @@ impl SourceBody for FilePart {
         let read = loop {
             // Read by offset: the descriptor is a duplicate, and all files of an archive share its
             // position.
-            match self.file.read_at(&mut room[..wanted], self.offset) {
+            match read_at(&self.file, &mut room[..wanted], self.offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other.map_err(|error| open_error(&self.path, &error))?,
             }

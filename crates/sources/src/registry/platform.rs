@@ -119,8 +119,12 @@ fn own_variant(architecture: &str) -> Option<&'static str> {
     match architecture {
         "arm64" => Some("v8"),
         "arm" => {
+            #[cfg(unix)]
             let name = rustix::system::uname();
+            #[cfg(unix)]
             let machine = name.machine().to_string_lossy();
+            #[cfg(not(unix))]
+            let machine = "";
             let known = [
                 ("aarch64", "v8"),
                 ("armv8", "v8"),
