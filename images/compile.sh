@@ -2,8 +2,8 @@
 # Compiles and packs programs for images and releases reproducibly: the same sources give the same
 # bytes. To be sourced by scripts that have sourced ci/steps.sh and may have set `target`.
 
-# `target` may be another machine's: aarch64-unknown-linux-gnu or s390x-unknown-linux-gnu. Debian's
-# cross compilers are then used.
+# `target` may be another machine's: aarch64-unknown-linux-gnu, s390x-unknown-linux-gnu or, for
+# kubectl-cdi, x86_64-pc-windows-gnu. Debian's cross compilers are then used.
 native=$(rustc --print host-tuple)
 target=${target:-$native}
 export CARGO_BUILD_TARGET=$target
@@ -14,6 +14,7 @@ static_name=${static_name//-/_}
 cross=''
 if [ "$target" != "$native" ]; then
     cross=${target/-unknown/}-
+    case $target in *-windows-gnu) cross=${target%%-*}-w64-mingw32- ;; esac
     export "CARGO_TARGET_${static_name}_LINKER=${cross}gcc" "CC_${target//-/_}=${cross}gcc"
 fi
 # arm64 kernels use pages of 4, 16 or 64 KiB. jemalloc aborts if they are larger than those it was
@@ -25,13 +26,17 @@ case $target in
     x86_64-unknown-linux-gnu) architecture=amd64 ;;
     aarch64-unknown-linux-gnu) architecture=arm64 ;;
     s390x-unknown-linux-gnu) architecture=s390x ;;
+    x86_64-pc-windows-gnu) architecture=windows ;;
     *)
         echo "$target: nothing can be built for it yet" >&2
         exit 2
         ;;
 esac
 compiler=(gcc libc6-dev)
-[ -z "$cross" ] || compiler=("gcc-$(tr _ - <<<"${cross%-}")" "libc6-dev-$architecture-cross")
+case $target,$cross in
+    *-windows-gnu,*) compiler=(gcc-mingw-w64-x86-64) ;;
+    *,?*) compiler=("gcc-$(tr _ - <<<"${cross%-}")" "libc6-dev-$architecture-cross") ;;
+esac
 
 . images/debian.sh
 
@@ -111,7 +116,12 @@ compile() {
         export CDI_WORKERS_COMMIT
         same_everywhere
         [ -z "$small" ] || compile_with_musl "$profile" "$small"
-        [ -z "$cross" ] || link_with_glibc
+        case $target in
+            "$native") ;;
+            # Otherwise the linker writes the time into the program.
+            *-windows-gnu) declare -gx "CARGO_TARGET_${static_name}_RUSTFLAGS+= -C link-arg=-Wl,--no-insert-timestamp" ;;
+            *) link_with_glibc ;;
+        esac
     fi
     cargo build --locked --profile "$profile" "${chosen[@]}"
 }

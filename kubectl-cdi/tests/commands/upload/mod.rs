@@ -10,6 +10,7 @@ mod outputs;
 mod reach;
 mod refused;
 mod volumes;
+mod windows;
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
