@@ -185,11 +185,7 @@ mod tests {
                 4,
                 "the decoder read 18.00 MiB/s of the source; the target could take at least 900.00 MiB/s",
             ),
-            (
-                [1, 1, 8],
-                0,
-                "the target took 90.00 MiB/s; the source and the decoder were faster",
-            ),
+            ([1, 1, 8], 0, "the target took 90.00 MiB/s; the source and the decoder were faster"),
         ] {
             assert_eq!(explain(limits, 1000, connections).as_deref(), Some(sentence));
         }

@@ -302,8 +302,7 @@ impl ConnectionGrowth {
     fn begin_trial(&mut self, window: &RateWindow) {
         let rate = self.steady.rate();
         let least = MIN_LEFT.max(WINDOW * window.needed() * 2);
-        let is_soon_over =
-            window.left < MIN_LEFT_BYTES.max(rate.saturating_mul(least.as_secs()));
+        let is_soon_over = window.left < MIN_LEFT_BYTES.max(rate.saturating_mul(least.as_secs()));
         let is_paused = self.paused_until.is_some_and(|until| window.now < until);
         let is_fast = rate >= FAST_RATE;
         if self.count >= self.most || is_fast || self.is_given_up || is_paused || is_soon_over {
