@@ -41,6 +41,7 @@ pub mod buffer;
 pub mod changes;
 #[cfg(feature = "targets")]
 pub mod check;
+pub mod checkpoints;
 pub mod chunks;
 mod codec;
 mod cursor;

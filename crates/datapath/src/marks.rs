@@ -27,7 +27,7 @@ pub const MARK_BYTES: u64 = 1 << 20;
 
 /// The checksum of marks. A CRC is enough: it detects damage, and protection against forgery is
 /// not needed because a client may write arbitrary data anyway.
-const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
+pub(crate) const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// A checksum of the part of a disk between its first [`HELD_BYTES`] and `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub fn marks_of(
 }
 
 /// Splits a part into its first `length` bytes and the rest.
-fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
+pub(crate) fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
     match part {
         LocalExtent::Hole(bytes) => {
             let first = bytes.min(length);
@@ -132,7 +132,7 @@ fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
 }
 
 /// Adds a part to the checksum and returns the length of the part.
-fn update_crc(crc: &mut Digest, part: &LocalExtent) -> u64 {
+pub(crate) fn update_crc(crc: &mut Digest, part: &LocalExtent) -> u64 {
     match part {
         LocalExtent::Data(bytes) => {
             crc.update(bytes);

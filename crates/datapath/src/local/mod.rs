@@ -34,7 +34,7 @@ pub struct LocalFile {
 }
 
 /// The next part of a file or device.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalExtent {
     /// This number of zero bytes, which were not read.
     Hole(u64),
