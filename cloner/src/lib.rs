@@ -20,4 +20,5 @@ mod client;
 mod clone;
 mod estimate;
 pub mod pod;
+mod serve;
 mod source;

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use datapath::encode::Encoding;
+use program::cdi::READER_PORT;
 use program::command_line::LogArgs;
+use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 
 use crate::clone::EncodingChoice;
@@ -26,6 +28,12 @@ Examples:
 
   # Write the plain tar archive
   cdi-cloner pack /var/lib/vm1 --encoding plain | tar -tv";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  # Serve a volume to a client on the same machine
+  cdi-cloner serve /dev/vg0/vm1 --port 8100
+  curl http://127.0.0.1:8100/disk/0 | zstd -d > vm1.raw";
 
 /// Sends a volume to the upload server that fills its copy.
 ///
@@ -50,6 +58,9 @@ pub(super) enum ClonerCommand {
     /// Write the stream that `clone` would send to standard output
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
+    /// Serve a disk on the loopback address: the pod of `kubectl cdi download`
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +103,25 @@ pub(super) struct PackArgs {
     /// Encode the output in this way
     #[arg(long, value_enum, default_value = "snappy", help_heading = "Stream")]
     pub(super) encoding: FileEncoding,
+
+    /// The verbosity.
+    #[command(flatten)]
+    pub(super) log: LogArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// The disk: a block device, or a file with a raw disk
+    #[arg(value_name = "DISK", value_hint = ValueHint::FilePath)]
+    pub(super) disk: PathBuf,
+
+    /// Port on 127.0.0.1; 0 chooses a free one
+    #[arg(long, default_value_t = READER_PORT)]
+    pub(super) port: u16,
+
+    /// End if no client is active for this long, or 10 s after one has received the whole disk
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub(super) idle: DurationValue,
 
     /// The verbosity.
     #[command(flatten)]

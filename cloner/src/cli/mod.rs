@@ -21,12 +21,13 @@ use program::start;
 use program::threads;
 use tokio::runtime::Handle;
 
-use self::args::{CloneArgs, ClonerCli, ClonerCommand, PackArgs, VolumeSourceArgs};
+use self::args::{CloneArgs, ClonerCli, ClonerCommand, PackArgs, ServeArgs, VolumeSourceArgs};
 use self::failure::ClonerCommandError;
 use self::progress::{CloneEvent, CloneTimes, CloneView};
 use crate::client::{ClientIdentity, SetupError, UploadClient};
 use crate::clone::{self, encoder_threads};
 use crate::estimate::{self, SizeKind};
+use crate::serve::{self, ServeError};
 use crate::source::Tally;
 use crate::source::VolumeSource;
 use datapath::encode::outgoing::EncodedStream;
@@ -50,6 +51,16 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
                 // handled meanwhile.
                 let packed = threads::run_blocking(move || pack_volume(&arguments)).await;
                 packed.map_err(|error| ClonerCommandError::Internal(error.to_string()))?
+            })
+        }
+        ClonerCommand::Serve(arguments) => {
+            arguments.log.begin_logging(PROGRAM);
+            under_signals(async {
+                let ServeArgs { disk, port, idle, .. } = &arguments;
+                serve::serve_volume(disk, *port, idle.0).await.map_err(|error| match error {
+                    ServeError::Source(_) => ClonerCommandError::Source(error.to_string()),
+                    _ => ClonerCommandError::Server(error.to_string()),
+                })
             })
         }
     })

@@ -19,7 +19,7 @@ pub(crate) struct DeviceSource {
 }
 
 impl DeviceSource {
-    pub(super) fn open(path: &Path) -> Result<Self, VolumeReadError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, VolumeReadError> {
         let fail = |action| move |errno| VolumeReadError::from_errno(action, path, errno);
         // Without `NONBLOCK`, opening a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -48,16 +48,34 @@ impl DeviceSource {
         StorageLocation::from_file(&self.local)
     }
 
-    pub(super) fn read_into(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
+    /// Returns the open disk.
+    pub(crate) fn as_local(&self) -> &LocalFile {
+        &self.local
+    }
+
+    /// Creates the error for a read that failed.
+    pub(crate) fn read_error(&self, source: io::Error) -> VolumeReadError {
+        io_error("read", &self.path, source)
+    }
+
+    /// Reads the disk from `offset` to its end into `outlet`. Calls `seen` with each part before
+    /// the part is passed on.
+    pub(crate) fn read_from(
+        &self,
+        offset: u64,
+        outlet: &mut PieceOutlet<'_>,
+        mut seen: impl FnMut(&LocalExtent),
+    ) -> Result<(), VolumeReadError> {
         let mut reader = self.local.chunk_reader(PIECE_BYTES);
-        loop {
-            let part = reader.next_part();
-            match part.map_err(|source| io_error("read", &self.path, source))? {
-                Some(LocalExtent::Hole(bytes)) => outlet.append_zeros(bytes)?,
-                Some(LocalExtent::Data(bytes)) => outlet.append_piece(bytes)?,
-                None => break,
+        reader.skip_to(offset);
+        while let Some(part) = reader.next_part().map_err(|source| self.read_error(source))? {
+            seen(&part);
+            match part {
+                LocalExtent::Hole(bytes) => outlet.append_zeros(bytes)?,
+                LocalExtent::Data(bytes) => outlet.append_piece(bytes)?,
             }
         }
+        outlet.flush()?;
         // Holes are not read, so a file that was truncated may look like one that ends with a
         // hole.
         let end = self.local.size_now();

@@ -17,7 +17,7 @@ use datapath::error::errno_text;
 use datapath::storage::StorageLocation;
 use rustix::io::Errno;
 
-use self::device::DeviceSource;
+pub(crate) use self::device::DeviceSource;
 use self::tree::DirectorySource;
 
 /// Reasons why a volume cannot be read.
@@ -90,7 +90,7 @@ impl VolumeSource {
     /// Reads the whole volume into `outlet`.
     pub(crate) fn read_into(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
         match self {
-            Self::Device(device) => device.read_into(outlet)?,
+            Self::Device(device) => device.read_from(0, outlet, |_| ())?,
             Self::Files(tree) => tree.read_into(outlet)?,
         }
         Ok(outlet.flush()?)

@@ -5,7 +5,7 @@ use testkit::shells::assert_completion;
 #[test]
 fn shells_complete_subcommands_options_and_values() {
     for (words, expected) in [
-        (&[""][..], &["clone", "completions", "help", "man", "pack"][..]),
+        (&[""][..], &["clone", "completions", "help", "man", "pack", "serve"][..]),
         (&["clone", "--ca"], &["--ca"]),
         (&["clone", "--encoding", ""], &["auto", "snappy", "zstd"]),
         (&["pack", "--encoding", ""], &["plain", "snappy", "zstd"]),

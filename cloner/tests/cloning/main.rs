@@ -4,6 +4,7 @@ mod cli;
 mod clone;
 mod contract;
 mod mistakes;
+mod serve;
 mod streams;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");

@@ -73,6 +73,21 @@ pub const CHECKSUM_HEADER: &str = "x-cdi-checksum";
 /// It is part of the response that completes the upload.
 pub const RESULT_HEADER: &str = "x-cdi-result";
 
+/// Ours, not CDI's: default port of `cdi-cloner serve`.
+pub const READER_PORT: u16 = 8100;
+
+/// Ours, not CDI's: path prefix of a `cdi-cloner serve` pod, followed by an offset. The response is
+/// a stream of zstd frames with the disk from that offset to its end.
+pub const SERVED_DISK: &str = "/disk/";
+
+/// Ours, not CDI's: path prefix of a `cdi-cloner serve` pod, followed by an offset. The response
+/// lists checksums of the disk before that offset, one per line
+/// (`datapath::checkpoints::DiskCheckpoint`), the last one at the offset.
+pub const SERVED_CHECKPOINTS: &str = "/checkpoints/";
+
+/// Ours, not CDI's: response header of a `cdi-cloner serve` pod with the size of the disk in bytes.
+pub const DISK_BYTES_HEADER: &str = "x-cdi-disk-bytes";
+
 /// Returns the id of the resumable upload at `path`. Only letters, digits, `-` and `_` are
 /// accepted, so that a client cannot choose an id that leads to another path.
 pub fn resumable_id(path: &str) -> Option<&str> {

@@ -1,0 +1,76 @@
+//! Remembers the checksums of a disk's prefixes, so that each part of the disk is read as rarely
+//! as possible.
+
+use std::collections::BTreeMap;
+
+use datapath::checkpoints::{DiskCheckpoint, DiskCrc};
+use parking_lot::Mutex;
+
+use crate::source::{DeviceSource, VolumeReadError};
+
+/// The known checkpoints of a disk.
+#[derive(Default)]
+pub(super) struct CheckpointTable(Mutex<KnownCheckpoints>);
+
+#[derive(Default)]
+struct KnownCheckpoints {
+    /// The checkpoints at multiples of [`datapath::checkpoints::CHECKPOINT_BYTES`].
+    regular: BTreeMap<u64, DiskCheckpoint>,
+    /// The last one at another offset. Clients ask for the offset first, and then read from it.
+    last: Option<DiskCheckpoint>,
+}
+
+impl CheckpointTable {
+    /// Adds a checkpoint at a multiple of the distance.
+    pub(super) fn add_regular(&self, checkpoint: DiskCheckpoint) {
+        self.0.lock().regular.insert(checkpoint.end_offset(), checkpoint);
+    }
+
+    /// Adds a checkpoint at any offset.
+    pub(super) fn add_last(&self, checkpoint: DiskCheckpoint) {
+        self.0.lock().last = Some(checkpoint);
+    }
+
+    /// Returns the checksum of the longest known prefix that ends at or before `end`, and the
+    /// regular checkpoints up to there.
+    fn nearest(&self, end: u64) -> (DiskCrc, Vec<DiskCheckpoint>) {
+        let known = self.0.lock();
+        let regular: Vec<_> = known.regular.range(..=end).map(|(_, known)| *known).collect();
+        let last = known.last.filter(|last| last.end_offset() <= end);
+        let nearest = last.into_iter().chain(regular.last().copied());
+        let nearest = nearest.max_by_key(|checkpoint| checkpoint.end_offset());
+        (nearest.map(DiskCrc::resume_at).unwrap_or_default(), regular)
+    }
+
+    /// Returns the checksum of the first `end` bytes of `disk`, which are read as far as they are
+    /// not known. Calls `passed` with each checkpoint, the last one at `end`, and stops early if
+    /// it returns false.
+    pub(super) fn read_until(
+        &self,
+        disk: &DeviceSource,
+        end: u64,
+        mut passed: impl FnMut(DiskCheckpoint) -> bool,
+    ) -> Result<DiskCrc, VolumeReadError> {
+        let (mut crc, regular) = self.nearest(end);
+        let mut last = None;
+        let mut passed = |checkpoint: DiskCheckpoint| {
+            // The end may be a multiple of the distance, and is then listed once.
+            last.replace(checkpoint.end_offset()) == Some(checkpoint.end_offset())
+                || passed(checkpoint)
+        };
+        let mut is_wanted = regular.into_iter().all(&mut passed);
+        if is_wanted {
+            let reading = crc.read_until(disk.as_local(), end, |checkpoint| {
+                self.add_regular(checkpoint);
+                is_wanted = passed(checkpoint);
+                is_wanted
+            });
+            reading.map_err(|source| disk.read_error(source))?;
+        }
+        if is_wanted {
+            self.add_last(crc.checkpoint());
+            passed(crc.checkpoint());
+        }
+        Ok(crc)
+    }
+}
