@@ -142,9 +142,21 @@ impl Cluster {
     /// Like [`define`](Self::define), with this schema.
     #[track_caller]
     pub(super) fn define_with(&self, kind: &str, scope: &str, schema: &Value) {
+        self.define_in(("cdi.kubevirt.io", "v1beta1"), kind, scope, schema);
+    }
+
+    /// Like [`define_with`](Self::define_with), in this API group and version.
+    #[track_caller]
+    pub(super) fn define_in(
+        &self,
+        (group, version): (&str, &str),
+        kind: &str,
+        scope: &str,
+        schema: &Value,
+    ) {
         let singular = kind.to_lowercase();
         let plural = format!("{singular}s");
-        let name = format!("{plural}.cdi.kubevirt.io");
+        let name = format!("{plural}.{group}");
         self.apply(
             &format!("{CRDS}/{name}"),
             &json!({
@@ -152,11 +164,11 @@ impl Cluster {
                 "kind": "CustomResourceDefinition",
                 "metadata": {"name": name},
                 "spec": {
-                    "group": "cdi.kubevirt.io",
+                    "group": group,
                     "scope": scope,
                     "names": {"kind": kind, "plural": plural, "singular": singular},
                     "versions": [{
-                        "name": "v1beta1",
+                        "name": version,
                         "served": true,
                         "storage": true,
                         "schema": {"openAPIV3Schema": schema},
@@ -164,7 +176,7 @@ impl Cluster {
                 },
             }),
         );
-        let collection = format!("/apis/cdi.kubevirt.io/v1beta1/{plural}");
+        let collection = format!("/apis/{group}/{version}/{plural}");
         self.wait_for(&format!("{plural} are served"), || {
             self.get_as(ADMIN_TOKEN, &collection).status == 200
         });

@@ -16,6 +16,13 @@ impl Cluster {
         self.define_with("DataVolume", "Namespaced", &open(json!({"spec": spec})));
     }
 
+    /// Defines KubeVirt's kind VirtualMachine.
+    #[track_caller]
+    pub fn install_machines(&self) {
+        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        self.define_in(("kubevirt.io", "v1"), "VirtualMachine", "Namespaced", &any);
+    }
+
     /// Makes a DataVolume with this source, such as `{"upload": {}}`.
     #[track_caller]
     pub fn create_data_volume(&self, namespace: &str, name: &str, source: &Value) {
