@@ -1,11 +1,12 @@
-//! `kubectl-cdi`: a kubectl plugin that uploads disk images from the user's machine into volumes
-//! of a cluster with CDI, and starts imports of remote images.
+//! `kubectl-cdi`: a kubectl plugin that copies disk images from the user's machine into volumes of
+//! a cluster with CDI and back, and starts imports of remote images.
 //!
 //! ```text
 //!  cli ─► image     the local file: its format, and the size of its disk
 //!      ├► remote    the size of the disk in an image at a URL
 //!      ├► cluster   DataVolumes, claims, tokens, and what CDI is waiting for
-//!      └► send      the upload: resumable, without zeros, compressed if the network is slow
+//!      ├► send      the upload: resumable, without zeros, compressed if the network is slow
+//!      └► receive   the download, in the same way
 //! ```
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod cluster;
 mod content_check;
 mod file_identity;
 mod image;
+mod receive;
 mod remote;
 mod send;
 

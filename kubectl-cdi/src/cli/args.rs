@@ -8,6 +8,7 @@ use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 use url::Url;
 
+use super::download::{DOWNLOAD_EXAMPLES, DownloadArgs};
 use crate::cluster::{ClusterOptions, VolumeMode, VolumeTarget, parse_access_mode};
 
 const UPLOAD_EXAMPLES: &str = "\
@@ -54,7 +55,7 @@ Examples:
   # Print the command that uploads
   kubectl cdi token dv/fedora -o curl";
 
-/// Uploads and imports disk images into volumes of a Kubernetes cluster with KubeVirt CDI.
+/// Copies disk images into volumes of a Kubernetes cluster with KubeVirt CDI, and back.
 ///
 /// Found in PATH, it is a plugin of kubectl: `kubectl cdi`. It needs no kubectl, only a kubeconfig.
 #[derive(Debug, Parser)]
@@ -70,6 +71,9 @@ pub(super) enum PluginCommand {
     /// Upload an image from this machine
     #[command(after_help = UPLOAD_EXAMPLES)]
     Upload(Box<UploadArgs>),
+    /// Download the disk of a volume to this machine
+    #[command(after_help = DOWNLOAD_EXAMPLES)]
+    Download(Box<DownloadArgs>),
     /// Let the cluster fetch an image
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ClusterImportArgs>),

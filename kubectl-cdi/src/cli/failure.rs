@@ -7,6 +7,7 @@ use program::start::ProcessStartError;
 
 use crate::cluster::{ClusterError, ImportError};
 use crate::image::ImageFileError;
+use crate::receive::DownloadError;
 use crate::remote::DiskSizeError;
 use crate::send::{ProxySetupError, UploadSendError};
 
@@ -27,6 +28,8 @@ pub(super) enum PluginCommandError {
     Proxy(#[from] ProxySetupError),
     #[error(transparent)]
     Send(#[from] UploadSendError),
+    #[error(transparent)]
+    Download(#[from] DownloadError),
     #[error("cannot write to stdout: {0}")]
     Output(String),
     #[error("stopped by {}{}", signal.name(), advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}")))]
@@ -71,6 +74,7 @@ impl FailedCommand for PluginCommandError {
             Self::Cluster(error) | Self::Send(UploadSendError::Cluster(error)) => {
                 error.exit_reason()
             }
+            Self::Download(error) => error.exit_reason(),
             Self::Image(error) | Self::Send(UploadSendError::Image(error)) => match error {
                 ImageFileError::StandardInput | ImageFileError::Address(_) => ExitReason::Usage,
                 ImageFileError::Unreadable { .. }

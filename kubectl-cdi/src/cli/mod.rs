@@ -1,6 +1,7 @@
 //! The commands: one module each, and the helpers that they share.
 
 mod args;
+mod download;
 mod dry_run;
 mod failure;
 mod import;
@@ -45,6 +46,7 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     command_line::main_with_values(PROGRAM, &arguments, list_targets, |cli: PluginCli| {
         match cli.command {
             PluginCommand::Upload(own) => upload::run_upload(*own, &arguments),
+            PluginCommand::Download(own) => download::run_download(&own),
             PluginCommand::Import(own) => import::run_import(*own),
             PluginCommand::Status(own) => run_quietly(status::print_status(own)),
             PluginCommand::Token(own) => run_quietly(token::print_token(own)),

@@ -149,7 +149,7 @@ impl TargetObjects {
             || self.of_claim("storage.upload.target").is_some()
     }
 
-    fn is_archive(&self) -> bool {
+    pub(crate) fn is_archive(&self) -> bool {
         let volume = self.data_volume.as_ref();
         let content = volume.and_then(|volume| text_at(volume, "/spec/contentType"));
         content.or_else(|| self.of_claim("storage.contentType")) == Some("archive")

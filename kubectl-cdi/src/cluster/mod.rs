@@ -9,6 +9,7 @@
 //!  follow ─► wait       follows an import; waits for CDI and reports its reason to wait
 //!  wait   ─► look       reads the current objects; `final_reason` lists permanent failures
 //!  status ─► look       makes the table of volumes, with rates
+//!  claim, reader        find the claim of a download, and run the pod that reads it
 //!  config, token        find the address of the upload proxy, and request tokens that it accepts
 //!  ask    ─► api_query  sends every request and builds the error for a refusal; `resource` lists
 //!     │                 the kinds of objects
@@ -17,6 +18,7 @@
 
 mod api_query;
 mod ask;
+mod claim;
 pub mod config;
 pub mod destination;
 pub mod error;
@@ -31,6 +33,7 @@ pub mod names;
 mod object;
 mod pods;
 mod rate;
+mod reader;
 mod resource;
 pub mod size;
 pub mod status;
@@ -48,6 +51,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use program::env::{NamedStrings, ProcessEnv};
 
+pub use claim::{ClaimReadError, DownloadSource, ReadableClaim};
 pub use config::CdiConfig;
 pub use destination::{VolumeTarget, VolumeTargetKind};
 pub use error::ClusterError;
@@ -56,6 +60,7 @@ pub use import_progress::ImportProgress;
 pub use look::TargetObjects;
 pub use mode::{VolumeMode, parse_access_mode};
 pub(crate) use object::printable_line;
+pub use reader::{ReaderPod, ReaderState};
 pub use status::StatusRow;
 pub use token::UploadToken;
 pub use uid::ObjectUid;

@@ -23,6 +23,14 @@ impl ResourceKind {
     pub(crate) const CLAIMS: Self = Self::new_namespaced("pvc", "", "v1", "persistentvolumeclaims");
     pub(crate) const PODS: Self = Self::new_namespaced("pod", "", "v1", "pods");
     pub(crate) const EVENTS: Self = Self::new_namespaced("event", "", "v1", "events");
+    pub(crate) const MACHINES: Self =
+        Self::new_namespaced("vm", "kubevirt.io", "v1", "virtualmachines");
+    pub(crate) const NAMESPACES: Self =
+        Self { is_namespaced: false, ..Self::new_namespaced("namespace", "", "v1", "namespaces") };
+    pub(crate) const REVIEWS: Self = Self {
+        is_namespaced: false,
+        ..Self::new_namespaced("review", "authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+    };
     pub(crate) const TOKENS: Self =
         Self::new_namespaced("token", "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests");
     pub(crate) const CDI_CONFIGS: Self = Self {

@@ -33,7 +33,7 @@ use self::ledger::PieceLedger;
 use self::location::UploadLocation;
 pub(crate) use self::place::{ClaimBusyError, LockedFile};
 use self::protocol::{BegunUpload, UploadRequestError};
-use self::stall_timer::StallTimer;
+pub(crate) use self::stall_timer::{StallTimer, StalledError};
 use self::stream::{Tally, UploadBody};
 pub(crate) use self::tokens::TokenCache;
 pub(crate) use self::watch::UploadWatch;
@@ -41,7 +41,7 @@ use crate::cluster::ClusterError;
 use crate::image::{ImageFile, ImageFileError, KeptPrefix};
 
 /// Time without activity after which a connection is considered dead.
-const STALL: Duration = Duration::from_secs(60);
+pub(crate) const STALL: Duration = Duration::from_secs(60);
 
 /// Maximum number of uploads that one run begins. If its pod is restarted, the server forgets an
 /// upload, and a new one is begun.
@@ -122,7 +122,7 @@ impl UploadTask<'_> {
     /// Sends the image and waits until the disk is complete.
     pub(crate) async fn run(&self) -> Result<CompletedUpload, UploadSendError> {
         if self.is_archive {
-            return self.in_one_request(&mut StallTimer::new(self)).await;
+            return self.in_one_request(&mut self.stall_timer()).await;
         }
         let file = self.place.and_then(|place| place.clone_file().ok());
         let ledger = Arc::new(Mutex::new(PieceLedger::new(file)));
@@ -147,7 +147,7 @@ impl UploadTask<'_> {
         &self,
         ledger: &Arc<Mutex<PieceLedger>>,
     ) -> Result<CompletedUpload, UploadSendError> {
-        let mut patience = StallTimer::new(self);
+        let mut patience = self.stall_timer();
         let mut session = self.left_behind(ledger);
         let mut beginnings = 0;
         loop {
@@ -170,7 +170,7 @@ impl UploadTask<'_> {
             match ended {
                 Ok(()) => break,
                 Err(UploadRequestError::Passing(words)) => {
-                    patience.wait_before_retry(words).await?
+                    self.wait_before_retry(&mut patience, words).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 // The earlier process was told why its upload ended. Here that is not an error: a
@@ -200,6 +200,24 @@ impl UploadTask<'_> {
             stream_bytes,
             again: self.watch.handed_over().saturating_sub(stream_bytes),
             is_resumable: true,
+        })
+    }
+
+    fn stall_timer(&self) -> StallTimer<'_> {
+        StallTimer::new(self.patience, self.watch)
+    }
+
+    /// Waits before the next attempt. Fails if there was no progress for too long.
+    async fn wait_before_retry(
+        &self,
+        patience: &mut StallTimer<'_>,
+        words: String,
+    ) -> Result<(), UploadSendError> {
+        let waited = patience.wait_before_retry(words, self.proxy.was_reached()).await;
+        waited.map_err(|StalledError { seconds, words }| UploadSendError::Unreachable {
+            url: self.proxy.display_url().to_owned(),
+            seconds,
+            words,
         })
     }
 

@@ -38,7 +38,7 @@ impl UploadTask<'_> {
                     });
                 }
                 Err(UploadRequestError::Passing(words)) => {
-                    patience.wait_before_retry(words).await?
+                    self.wait_before_retry(patience, words).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 Err(trouble) => return Err(self.send_error(trouble)),

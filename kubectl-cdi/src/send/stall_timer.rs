@@ -1,43 +1,41 @@
-//! Retries for an upload that makes no progress.
+//! Retries for a transfer that makes no progress.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::connection::ProxyClient;
 use super::watch::UploadWatch;
-use super::{UploadSendError, UploadTask};
 
-/// Time limit for a proxy that was never reached. It is short, because such a proxy is more likely
-/// to be unreachable from here in general than to be interrupted at this moment.
+/// Time limit for a server that was never reached. It is short, because such a server is more
+/// likely to be unreachable from here in general than to be interrupted at this moment.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
 
 /// The first and the longest pause between attempts. Each pause is twice as long as the previous
 /// one.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// The retry policy for an upload that makes no progress: how long it pauses, and when it gives
+/// The retry policy for a transfer that makes no progress: how long it pauses, and when it gives
 /// up.
-pub(super) struct StallTimer<'a> {
+pub(crate) struct StallTimer<'a> {
     limit: Duration,
-    proxy: &'a ProxyClient,
     watch: &'a UploadWatch,
     since: Instant,
     pause: Duration,
     most: u64,
 }
 
+/// The error for a transfer that made no progress within its time limit.
+pub(crate) struct StalledError {
+    pub(crate) seconds: u64,
+    /// The cause of the last failed attempt.
+    pub(crate) words: String,
+}
+
 impl<'a> StallTimer<'a> {
-    pub(super) fn new(sending: &UploadTask<'a>) -> Self {
-        Self {
-            limit: sending.patience,
-            proxy: sending.proxy,
-            watch: sending.watch,
-            since: Instant::now(),
-            pause: FIRST_PAUSE,
-            most: 0,
-        }
+    /// Creates a timer that gives up after `limit` without progress.
+    pub(crate) fn new(limit: Duration, watch: &'a UploadWatch) -> Self {
+        Self { limit, watch, since: Instant::now(), pause: FIRST_PAUSE, most: 0 }
     }
 
     /// Prepares for a new upload, whose bytes are counted from 0.
@@ -45,31 +43,34 @@ impl<'a> StallTimer<'a> {
         self.most = 0;
     }
 
-    /// Records that the server has `bytes` bytes. If this is a new maximum, the time limit and the
-    /// pauses start again.
-    pub(super) fn note_progress(&mut self, bytes: u64) {
-        if bytes > self.most {
+    /// Records that the receiver has `bytes` bytes. If this is a new maximum, the time limit and
+    /// the pauses start again, and the method returns true.
+    pub(crate) fn note_progress(&mut self, bytes: u64) -> bool {
+        let is_more = bytes > self.most;
+        if is_more {
             self.most = bytes;
             self.since = Instant::now();
             self.pause = FIRST_PAUSE;
         }
+        is_more
     }
 
-    /// Waits before the next attempt. Fails if the time limit has been reached.
-    pub(super) async fn wait_before_retry(&mut self, words: String) -> Result<(), UploadSendError> {
-        let limit = match self.proxy.was_reached() {
+    /// Waits before the next attempt. Fails if the time limit has been reached; it is shorter if
+    /// the server was never reached.
+    pub(crate) async fn wait_before_retry(
+        &mut self,
+        words: String,
+        was_reached: bool,
+    ) -> Result<(), StalledError> {
+        let limit = match was_reached {
             true => self.limit,
             false => self.limit.min(FIRST_CONTACT),
         };
         if self.since.elapsed() >= limit {
-            return Err(UploadSendError::Unreachable {
-                url: self.proxy.display_url().to_owned(),
-                seconds: limit.as_secs(),
-                words,
-            });
+            return Err(StalledError { seconds: limit.as_secs(), words });
         }
-        tracing::info!("resuming the upload shortly: {words}");
-        // The pause is random, so that many clients that lost the same proxy do not all return at
+        tracing::info!("retrying shortly: {words}");
+        // The pause is random, so that many clients that lost the same server do not all return at
         // once.
         let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.watch.begin_retry(words, pause);

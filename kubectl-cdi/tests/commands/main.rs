@@ -1,6 +1,7 @@
 //! The client: requests to a real cluster, whole uploads, and hostile clusters.
 
 mod cluster;
+mod download;
 mod hostile;
 mod mistakes;
 mod upload;

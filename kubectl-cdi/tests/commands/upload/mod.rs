@@ -176,7 +176,7 @@ fn is_thrifty() -> bool {
 }
 
 /// Returns the last event of `--progress json`.
-fn last_event(finished: &Finished) -> serde_json::Value {
+pub(crate) fn last_event(finished: &Finished) -> serde_json::Value {
     let line = finished.stdout.lines().last().or_fail("an event");
     serde_json::from_str(line).or_fail(line)
 }

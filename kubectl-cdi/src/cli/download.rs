@@ -1,0 +1,263 @@
+//! The command `kubectl cdi download`: copies the disk of a volume to this machine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::{Args, ValueEnum, ValueHint};
+use program::command_line::FailedCommand;
+use program::command_line::values::DurationValue;
+use program::progress::{
+    BinaryBytes, JobMoment, ProgressArgs, ProgressDisplay, ProgressMode, WaitEvent, WaitState,
+    WatchedJob, emit_event,
+};
+use program::start;
+use serde::Serialize;
+
+use super::PROGRAM;
+use super::args::ClusterArgs;
+use super::failure::PluginCommandError;
+use crate::cluster::{Cluster, DownloadSource};
+use crate::receive::{DiskFormat, DownloadTask, LocalDisk, ReaderSlot};
+use crate::send::UploadWatch;
+
+pub(super) const DOWNLOAD_EXAMPLES: &str = "\
+Examples:
+  # Download the disk of a claim; the same command resumes it
+  kubectl cdi download pvc/disk1 disk1.raw
+
+  # Download the only disk of a virtual machine, compressed
+  kubectl cdi download vm/fedora fedora.raw.zst
+
+  # Write the disk to a pipe
+  kubectl cdi download dv/fedora - | ssh host 'cat > fedora.raw'";
+
+/// The image of the pod that reads a volume, unless the builder of this program names another one.
+const CLONER_IMAGE: &str = match option_env!("CDI_CLONER_IMAGE") {
+    Some(image) => image,
+    None => concat!("registry.example.org/cdi-workers/cdi-cloner:v", env!("CARGO_PKG_VERSION")),
+};
+
+#[derive(Debug, Args)]
+pub(super) struct DownloadArgs {
+    /// The disk: `pvc/NAME`, `dv/NAME`, or `vm/NAME` for the only disk of a virtual machine
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::Other)]
+    source: DownloadSource,
+
+    /// The new file; `-` writes to stdout
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+
+    /// Format of the file [default: raw.zst if FILE ends in .zst, otherwise raw]
+    #[arg(long, value_enum, help_heading = "Download")]
+    format: Option<DownloadFormat>,
+
+    /// Read a disk that is in use; the copy may be inconsistent
+    #[arg(long, help_heading = "Download")]
+    force: bool,
+
+    /// Image with cdi-cloner for the pod that reads the volume
+    #[arg(long, value_name = "IMAGE", default_value = CLONER_IMAGE, help_heading = "Download")]
+    image: String,
+
+    /// Retry an interrupted download for this long
+    #[arg(long, value_name = "TIME", default_value = "1h", help_heading = "Download")]
+    timeout: DurationValue,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
+    #[command(flatten)]
+    shown: ProgressArgs,
+}
+
+/// Values of `download --format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DownloadFormat {
+    /// The bytes of the disk, with holes instead of zeros
+    Raw,
+    /// The bytes of the disk, compressed with zstd
+    #[value(name = "raw.zst")]
+    RawZstd,
+}
+
+/// An event line of `--progress json`, documented in `docs/use/kubectl-cdi.md`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum DownloadEvent {
+    /// Emitted once a second.
+    Progress {
+        disk_bytes: u64,
+        disk_total: u64,
+        received_bytes: u64,
+        waiting_for: Option<String>,
+        waiting: Option<WaitEvent>,
+    },
+    /// The last line of a successful download.
+    Done {
+        source: String,
+        disk_bytes: u64,
+        received_bytes: u64,
+        seconds: f64,
+        retries: u64,
+        warnings: Vec<String>,
+    },
+    /// The last line of a failed download.
+    Error { message: String, code: u8, retries: u64, warnings: Vec<String> },
+}
+
+/// The state of a download, shared between the download and the display.
+#[derive(Clone, Default)]
+struct DownloadView {
+    watch: Arc<UploadWatch>,
+    /// Size of the disk in bytes; 0 until it is known.
+    total: Arc<AtomicU64>,
+}
+
+impl WatchedJob for DownloadView {
+    fn done_bytes(&self) -> u64 {
+        self.watch.image_bytes()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
+    }
+
+    fn wait_state(&self) -> Option<WaitState> {
+        self.watch.wait_state()
+    }
+
+    fn plain_line(&self, _: &JobMoment) -> String {
+        let (done, total) = (self.done_bytes(), self.total_bytes().unwrap_or(0));
+        let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
+        let (done, total, received) =
+            (BinaryBytes(done), BinaryBytes(total), BinaryBytes(self.watch.handed_over()));
+        format!("{percent} %, {done} of {total}, {received} received")
+    }
+
+    fn emit_json(&mut self, moment: &JobMoment) {
+        emit_event(&DownloadEvent::Progress {
+            disk_bytes: self.done_bytes(),
+            disk_total: self.total_bytes().unwrap_or(0),
+            received_bytes: self.watch.handed_over(),
+            waiting_for: moment.wait.as_ref().map(|wait| wait.cause.clone()),
+            waiting: moment.wait.as_ref().map(|wait| wait.to_event(moment.now)),
+        });
+    }
+}
+
+pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommandError> {
+    let display =
+        ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
+    let view = DownloadView::default();
+    let started = Instant::now();
+    let result = display.run_watched(view.clone(), || download_disk(arguments, &view));
+    let (disk_bytes, received) = (view.total.load(Ordering::Relaxed), view.watch.handed_over());
+    match &result {
+        // The summary would become a part of the disk.
+        Ok(()) if arguments.file == Path::new("-") => {}
+        Ok(()) => {
+            let (seconds, source) = (started.elapsed().as_secs_f64(), arguments.source.to_string());
+            display.show_summary(
+                || {
+                    let (disk, stream) = (BinaryBytes(disk_bytes), BinaryBytes(received));
+                    let file = arguments.file.display();
+                    format!(
+                        "{disk} downloaded from {source} into {file} as {stream} in {seconds:.1} s"
+                    )
+                },
+                &DownloadEvent::Done {
+                    source: source.clone(),
+                    disk_bytes,
+                    received_bytes: received,
+                    seconds,
+                    retries: view.watch.retries(),
+                    warnings: display.warnings(),
+                },
+            );
+        }
+        Err(failed) => display.conclude_failed(&DownloadEvent::Error {
+            message: failed.to_string(),
+            code: failed.exit_reason().exit_code(),
+            retries: view.watch.retries(),
+            warnings: display.warnings(),
+        }),
+    }
+    result
+}
+
+/// Runs the download, and removes its pod however the download ends.
+fn download_disk(arguments: &DownloadArgs, view: &DownloadView) -> Result<(), PluginCommandError> {
+    let format = disk_format(&arguments.file, arguments.format)?;
+    if arguments.file == Path::new("-") && arguments.shown.progress == ProgressMode::Json {
+        let words = "--progress json writes to stdout, like the disk: choose a file, or plain";
+        return Err(PluginCommandError::Usage(words.to_owned()));
+    }
+    start::on_runtime(async |shutdown| {
+        let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
+        let disk = LocalDisk::open(&arguments.file, format)?;
+        let (is_file, identity) = (disk.is_file(), disk.identity());
+        let reader = ReaderSlot::default();
+        let task = DownloadTask {
+            cluster: &cluster,
+            source: &arguments.source,
+            download: &identity,
+            image: &arguments.image,
+            is_forced: arguments.force,
+            patience: arguments.timeout.0,
+            watch: &view.watch,
+            total: &view.total,
+            reader: &reader,
+        };
+        let result = tokio::select! {
+            result = task.run(disk) => result.map_err(PluginCommandError::from),
+            () = shutdown.cancel_token().cancelled() => {
+                let advice = is_file.then(|| "the same command resumes the download".to_owned());
+                Err(PluginCommandError::with_advice(&shutdown, advice))
+            }
+        };
+        reader.remove_pod(&cluster).await;
+        result
+    })
+}
+
+/// Returns the format of the file, by default according to its name.
+fn disk_format(
+    file: &Path,
+    given: Option<DownloadFormat>,
+) -> Result<DiskFormat, PluginCommandError> {
+    let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    match (given, extension.to_ascii_lowercase().as_str()) {
+        (Some(DownloadFormat::Raw), _) => Ok(DiskFormat::Raw),
+        (Some(DownloadFormat::RawZstd), _) | (None, "zst" | "zstd") => Ok(DiskFormat::RawZstd),
+        (None, "qcow2" | "vmdk" | "vhdx" | "vhd" | "vdi" | "gz" | "xz") => {
+            Err(PluginCommandError::Usage(format!(
+                "the format of {} is not supported: choose a name with .raw or .raw.zst, or give --format",
+                file.display()
+            )))
+        }
+        (None, _) => Ok(DiskFormat::Raw),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_file_tells_its_format() {
+        for (name, given, format) in [
+            ("a", None, DiskFormat::Raw),
+            ("a.img", None, DiskFormat::Raw),
+            ("-", None, DiskFormat::Raw),
+            ("a.raw.zst", None, DiskFormat::RawZstd),
+            ("a.zst", Some(DownloadFormat::Raw), DiskFormat::Raw),
+            ("-", Some(DownloadFormat::RawZstd), DiskFormat::RawZstd),
+        ] {
+            assert_eq!(disk_format(Path::new(name), given).unwrap(), format, "{name}");
+        }
+        let said = disk_format(Path::new("a.qcow2"), None).unwrap_err().to_string();
+        assert!(said.contains("a.qcow2 is not supported"), "{said}");
+    }
+}

@@ -1,0 +1,350 @@
+//! The claim that a download reads: found by the name of a volume or of a virtual machine, and
+//! checked for everything that would prevent reading it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use program::command_line::FailedCommand;
+use program::exit::ExitReason;
+use program::names::is_subdomain;
+use serde_json::Value;
+
+use super::Cluster;
+use super::destination::{VolumeTarget, VolumeTargetError, VolumeTargetKind};
+use super::error::ClusterError;
+use super::look::TargetObjects;
+use super::mode::VolumeMode;
+use super::object::{list_at, printable_line, text_at};
+use super::reader::{DOWNLOAD_LABEL, READER_LABEL, ReaderPod};
+use super::resource::ResourceKind;
+use super::uid::ObjectUid;
+
+/// Maximum number of pods or disks that a message lists.
+const MAX_LISTED: usize = 10;
+
+/// The source of a download, in the notation of users: `pvc/NAME`, `dv/NAME` or `vm/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DownloadSource {
+    /// A claim, or a DataVolume, whose claim has the same name.
+    Volume(VolumeTarget),
+    /// The only disk of the virtual machine with this name.
+    Machine(String),
+}
+
+impl FromStr for DownloadSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some(("vm" | "virtualmachine", name)) if is_subdomain(name) => {
+                Ok(Self::Machine(name.to_owned()))
+            }
+            Some(("vm" | "virtualmachine", name)) => {
+                Err(VolumeTargetError::Name(name.chars().take(64).collect()).to_string())
+            }
+            _ => text.parse().map(Self::Volume).map_err(|error| match error {
+                VolumeTargetError::Kind => "use pvc/NAME, dv/NAME or vm/NAME".to_owned(),
+                error @ VolumeTargetError::Name(_) => error.to_string(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for DownloadSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Volume(target) => write!(f, "{target}"),
+            Self::Machine(name) => write!(f, "vm/{name}"),
+        }
+    }
+}
+
+/// A claim that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadableClaim {
+    pub(crate) name: String,
+    pub(crate) uid: ObjectUid,
+    pub(crate) mode: VolumeMode,
+    /// The node to which the volume is attached, if it can be attached to one node only.
+    pub(crate) node: Option<String>,
+    /// Pods of the same download that an earlier process could not remove.
+    pub(crate) left_behind: Vec<ReaderPod>,
+}
+
+/// Reasons why a claim is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimReadError {
+    /// A request to the cluster failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Pods use the claim.
+    #[error(
+        "{target} is in use by {users}: stop it first, or give --force to read the disk while it changes, which can give an inconsistent copy"
+    )]
+    InUse {
+        /// The claim.
+        target: VolumeTarget,
+        /// The pods.
+        users: String,
+    },
+    /// A pod uses a claim that only one pod may use.
+    #[error(
+        "{target} is in use by {users}, and its access mode ReadWriteOncePod allows one pod only: stop that pod first"
+    )]
+    Exclusive {
+        /// The claim.
+        target: VolumeTarget,
+        /// The pod.
+        users: String,
+    },
+    /// The claim has no volume.
+    #[error(
+        "{target} is not bound to a volume (phase {phase}): there is nothing to read yet; look at: kubectl cdi status {target}"
+    )]
+    Unbound {
+        /// The claim.
+        target: VolumeTarget,
+        /// The phase of the claim.
+        phase: String,
+    },
+    /// CDI has not finished filling the volume.
+    #[error("{target} is not filled yet (phase {phase}); look at: kubectl cdi status {target}")]
+    Filling {
+        /// The volume.
+        target: VolumeTarget,
+        /// The phase of the DataVolume, or of the pod that fills the claim.
+        phase: String,
+    },
+    /// The volume contains files instead of a disk.
+    #[error("{0} contains the files of an archive, not a disk: only disks can be downloaded")]
+    Archive(VolumeTarget),
+    /// The virtual machine has no disk, or several.
+    #[error("vm/{machine} has {}: {advice}", match count { 0 => "no disk on a claim".to_owned(), n => format!("{n} disks") })]
+    Disks {
+        /// The virtual machine.
+        machine: String,
+        /// The number of disks.
+        count: usize,
+        /// The names of the disks, or what to do instead.
+        advice: String,
+    },
+    /// KubeVirt is not installed in the cluster.
+    #[error(
+        "KubeVirt is not installed in this cluster: give pvc/NAME or dv/NAME instead of a virtual machine"
+    )]
+    NoKubeVirt,
+}
+
+impl FailedCommand for ClaimReadError {
+    fn exit_reason(&self) -> ExitReason {
+        match self {
+            Self::Cluster(error) => error.exit_reason(),
+            Self::Disks { .. } => ExitReason::Usage,
+            _ => ExitReason::Source,
+        }
+    }
+}
+
+/// A pod that uses a claim and has not ended.
+struct ClaimUser {
+    /// The name of the pod and, if it runs one, of its virtual machine.
+    name: String,
+    node: Option<String>,
+    /// True if it is the pod of a download, which only reads.
+    is_reader: bool,
+}
+
+impl Cluster {
+    /// Finds the claim of `source`, and checks that it can be read. If `force` is true, it may be
+    /// in use. `download` identifies the download, whose own pods do not count.
+    pub async fn readable_claim(
+        &self,
+        source: &DownloadSource,
+        force: bool,
+        download: &str,
+    ) -> Result<ReadableClaim, ClaimReadError> {
+        let target = match source {
+            DownloadSource::Volume(target) => target.clone(),
+            DownloadSource::Machine(name) => self.disk_of_machine(name).await?,
+        };
+        let found = self.find_existing(&target).await?;
+        let Some(claim) = &found.claim else {
+            return Err(self.not_found(&target).into());
+        };
+        check_content(&found, claim, &target)?;
+        let modes: Vec<_> = list_at(claim, "/spec/accessModes").iter().collect();
+        let pods = self.list_objects(ResourceKind::PODS, None).await?;
+        let (own, others): (Vec<_>, Vec<_>) =
+            pods.iter().partition(|pod| pod["metadata"]["labels"][DOWNLOAD_LABEL] == download);
+        let users = others.into_iter().filter(|pod| uses_claim(pod, target.name()));
+        let users: Vec<_> = users.map(claim_user).collect();
+        let named = |filter: fn(&ClaimUser) -> bool| {
+            let names = users.iter().filter(|user| filter(user)).map(|user| user.name.as_str());
+            names.take(MAX_LISTED).collect::<Vec<_>>().join(", ")
+        };
+        let (all, writers) = (named(|_| true), named(|user| !user.is_reader));
+        if !all.is_empty() && modes.iter().any(|mode| **mode == "ReadWriteOncePod") {
+            return Err(ClaimReadError::Exclusive { target, users: all });
+        }
+        match (writers.is_empty(), force) {
+            (true, _) => {}
+            (false, false) => return Err(ClaimReadError::InUse { target, users: writers }),
+            (false, true) => tracing::warn!(
+                "{target} is in use by {writers}: the downloaded disk may be inconsistent"
+            ),
+        }
+        let is_shared =
+            modes.iter().any(|mode| **mode == "ReadWriteMany" || **mode == "ReadOnlyMany");
+        let node = users.into_iter().find_map(|user| user.node).filter(|_| !is_shared);
+        Ok(ReadableClaim {
+            name: target.name().to_owned(),
+            uid: ObjectUid::from_object(claim, &target)?,
+            mode: found.volume_mode().unwrap_or_default(),
+            node,
+            left_behind: own.into_iter().filter_map(ReaderPod::from_object).collect(),
+        })
+    }
+
+    /// Returns the claim of the only disk of a virtual machine.
+    async fn disk_of_machine(&self, name: &str) -> Result<VolumeTarget, ClaimReadError> {
+        let machine = match self.get_object(ResourceKind::MACHINES, name).await {
+            Ok(Some(machine)) => machine,
+            Ok(None) => {
+                return Err(ClaimReadError::Cluster(ClusterError::NotFound {
+                    object: format!("vm/{name}"),
+                    namespace: self.namespace().to_owned(),
+                }));
+            }
+            // An API server without KubeVirt answers without a Status object.
+            Err(ClusterError::NotKubernetes { .. }) => return Err(ClaimReadError::NoKubeVirt),
+            Err(error) => return Err(error.into()),
+        };
+        let disks = machine_disks(&machine);
+        match disks.as_slice() {
+            [disk] => Ok(disk.clone()),
+            disks => Err(ClaimReadError::Disks {
+                machine: name.to_owned(),
+                count: disks.len(),
+                advice: match disks.len() {
+                    0 => "give pvc/NAME or dv/NAME".to_owned(),
+                    _ => {
+                        let names = disks.iter().take(MAX_LISTED).map(ToString::to_string);
+                        format!("choose one: {}", names.collect::<Vec<_>>().join(", "))
+                    }
+                },
+            }),
+        }
+    }
+}
+
+/// Fails if the claim is not bound, not filled, or contains files.
+fn check_content(
+    found: &TargetObjects,
+    claim: &Value,
+    target: &VolumeTarget,
+) -> Result<(), ClaimReadError> {
+    found.check_not_deleted(target)?;
+    let phase = text_at(claim, "/status/phase").unwrap_or("Pending");
+    if phase != "Bound" {
+        let phase = printable_line(phase);
+        return Err(ClaimReadError::Unbound { target: target.clone(), phase });
+    }
+    let filling = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
+    if let Some(phase) = filling.filter(|_| !found.is_filled()) {
+        let phase = printable_line(phase);
+        return Err(ClaimReadError::Filling { target: target.clone(), phase });
+    }
+    match found.is_archive() {
+        true => Err(ClaimReadError::Archive(target.clone())),
+        false => Ok(()),
+    }
+}
+
+/// Returns true if a pod that has not ended mounts the claim.
+fn uses_claim(pod: &Value, claim: &str) -> bool {
+    let has_ended = matches!(text_at(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+    let mut volumes = list_at(pod, "/spec/volumes").iter();
+    !has_ended
+        && volumes.any(|volume| text_at(volume, "/persistentVolumeClaim/claimName") == Some(claim))
+}
+
+fn claim_user(pod: &Value) -> ClaimUser {
+    let name = printable_line(text_at(pod, "/metadata/name").unwrap_or_default());
+    let labels = &pod["metadata"]["labels"];
+    let (key, value) = READER_LABEL;
+    ClaimUser {
+        // KubeVirt sets this label on the pods of its virtual machines.
+        name: match labels["vm.kubevirt.io/name"].as_str() {
+            Some(machine) => format!("vm/{} (pod/{name})", printable_line(machine)),
+            None => format!("pod/{name}"),
+        },
+        node: text_at(pod, "/spec/nodeName").filter(|node| is_subdomain(node)).map(str::to_owned),
+        is_reader: labels[key] == value,
+    }
+}
+
+/// Returns the claims and DataVolumes that are disks of a virtual machine.
+fn machine_disks(machine: &Value) -> Vec<VolumeTarget> {
+    let volumes = list_at(machine, "/spec/template/spec/volumes").iter();
+    let disks = volumes.filter_map(|volume| {
+        let claim = text_at(volume, "/persistentVolumeClaim/claimName");
+        let named = claim
+            .map(|name| (VolumeTargetKind::Claim, name))
+            .or_else(|| Some((VolumeTargetKind::DataVolume, text_at(volume, "/dataVolume/name")?)));
+        let (kind, name) = named?;
+        VolumeTarget::new(kind, name).ok()
+    });
+    disks.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_source_is_a_claim_a_data_volume_or_a_machine() {
+        for (text, shown) in
+            [("pvc/a", "pvc/a"), ("datavolume/a.b", "dv/a.b"), ("virtualmachine/a", "vm/a")]
+        {
+            assert_eq!(text.parse::<DownloadSource>().unwrap().to_string(), shown);
+        }
+        for text in ["", "a", "vmi/a", "vm/", "vm/../a", "vm/A", "dv/a?b"] {
+            assert!(text.parse::<DownloadSource>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_disks_with_valid_names_are_found_in_a_machine() {
+        let machine = json!({"spec": {"template": {"spec": {"volumes": [
+            {"name": "cloud-init", "cloudInitNoCloud": {}},
+            {"name": "root", "dataVolume": {"name": "root"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "bad", "persistentVolumeClaim": {"claimName": "../../secrets/x"}},
+        ]}}}});
+        let disks: Vec<_> = machine_disks(&machine).iter().map(ToString::to_string).collect();
+        assert_eq!(disks, ["dv/root", "pvc/data"]);
+        assert!(machine_disks(&Value::Null).is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_does_not_use_its_claims() {
+        let pod = |phase: &str| {
+            json!({
+                "metadata": {"name": "virt-launcher-a-x", "labels": {"vm.kubevirt.io/name": "a"}},
+                "spec": {"nodeName": "n1", "volumes": [{"persistentVolumeClaim": {"claimName": "disk"}}]},
+                "status": {"phase": phase},
+            })
+        };
+        for (phase, uses) in
+            [("Pending", true), ("Running", true), ("Succeeded", false), ("Failed", false)]
+        {
+            assert_eq!(uses_claim(&pod(phase), "disk"), uses, "{phase}");
+        }
+        assert!(!uses_claim(&pod("Running"), "other"));
+        let user = claim_user(&pod("Running"));
+        assert_eq!(user.name, "vm/a (pod/virt-launcher-a-x)");
+        assert_eq!((user.node.as_deref(), user.is_reader), (Some("n1"), false));
+    }
+}

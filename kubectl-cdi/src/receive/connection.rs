@@ -1,0 +1,256 @@
+//! Requests to the reader pod: HTTP/1.1 through a port-forward.
+//!
+//! The pod is not trusted: its image may be any, and whoever can write to the namespace can
+//! replace it. Sizes and lines are checked, and nothing that it sends becomes a name.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use datapath::checkpoints::{CHECKPOINT_BYTES, DiskCheckpoint};
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use kube::api::Portforwarder;
+use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_CHECKPOINTS, SERVED_DISK};
+use program::report::error_chain;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::error::{AttemptError, DownloadError};
+use crate::cluster::printable_line;
+use crate::send::{STALL, UploadWatch};
+
+/// Limit on the size of a disk: 1 PiB, which exceeds the size of any volume.
+const MAX_DISK_BYTES: u64 = 1 << 50;
+
+/// Maximum number of bytes that are read ahead of the decoder.
+const READ_BYTES: usize = 256 << 10;
+
+/// Limit on the message in a response.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
+
+/// Limit on a line with a checkpoint: 20 digits, a colon and 16 digits.
+const MAX_LINE_BYTES: usize = 64;
+
+/// Time limit for a message about a broken port-forward that may still arrive.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// A connection to the reader pod. It is closed when dropped.
+pub(super) struct ReaderConnection {
+    sender: SendRequest<Empty<Bytes>>,
+    forwarder: Portforwarder,
+    _connection: AbortOnDropHandle<()>,
+}
+
+impl Drop for ReaderConnection {
+    fn drop(&mut self) {
+        self.forwarder.abort();
+    }
+}
+
+impl ReaderConnection {
+    /// Starts HTTP on a forwarded port.
+    pub(super) async fn start(mut forwarder: Portforwarder) -> Result<Self, AttemptError> {
+        let stream = forwarder.take_stream(READER_PORT).ok_or_else(|| broken("no stream"))?;
+        let handshake =
+            http1::Builder::new().max_buf_size(READ_BYTES).handshake(TokioIo::new(stream));
+        let (sender, connection) = handshake.await.map_err(|error| broken(&error_chain(&error)))?;
+        let connection = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!("the connection failed: {}", error_chain(&error));
+            }
+        });
+        Ok(Self { sender, forwarder, _connection: AbortOnDropHandle::new(connection) })
+    }
+
+    /// Requests the size of the disk in bytes.
+    pub(super) async fn query_size(&mut self) -> Result<u64, AttemptError> {
+        let (size, response) = self.get(SERVED_CHECKPOINTS, 0).await?;
+        // The body has one line, and is read so that the connection can be used again.
+        read_message(response).await;
+        Ok(size)
+    }
+
+    /// Requests the checkpoints of the disk up to `end`, and returns the longest prefix of which
+    /// `known` returns the same checkpoint. Returns `None` if there is no such prefix.
+    pub(super) async fn query_equal_prefix(
+        &mut self,
+        end: u64,
+        size: u64,
+        watch: &UploadWatch,
+        known: impl Fn(u64) -> Option<DiskCheckpoint>,
+    ) -> Result<Option<DiskCheckpoint>, AttemptError> {
+        let mut body = self.get_of(SERVED_CHECKPOINTS, end, size).await?;
+        let (mut waiting, mut equal, mut last) = (Vec::new(), None, None);
+        while last.is_none_or(|last| last < end) {
+            let Some(part) = next_part(&mut body).await? else {
+                return Err(broken("the list of checkpoints ended early"));
+            };
+            watch.note_activity();
+            waiting.extend_from_slice(&part);
+            while let Some(length) = waiting.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = waiting.drain(..=length).collect();
+                let checkpoint = parse_line(&line, last, end)?;
+                last = Some(checkpoint.end_offset());
+                match known(checkpoint.end_offset()) {
+                    Some(own) if own != checkpoint => return Ok(equal),
+                    Some(_) => equal = Some(checkpoint),
+                    None => {}
+                }
+            }
+            if waiting.len() > MAX_LINE_BYTES {
+                return Err(protocol("a line of checkpoints that does not end"));
+            }
+        }
+        // The end of the body is read, so that the connection can be used again.
+        match next_part(&mut body).await? {
+            Some(_) => Err(protocol("too many checkpoints")),
+            None => Ok(equal),
+        }
+    }
+
+    /// Requests the disk from `offset` to its end, as a stream of zstd frames.
+    pub(super) async fn request_disk(
+        &mut self,
+        offset: u64,
+        size: u64,
+    ) -> Result<Incoming, AttemptError> {
+        self.get_of(SERVED_DISK, offset, size).await
+    }
+
+    /// Sends a request, and fails if the size of the disk is not the expected one any more.
+    async fn get_of(
+        &mut self,
+        path: &str,
+        offset: u64,
+        size: u64,
+    ) -> Result<Incoming, AttemptError> {
+        let (now, response) = self.get(path, offset).await?;
+        if now != size {
+            return Err(protocol(&format!(
+                "a disk of {now} bytes, although it had {size} bytes before"
+            )));
+        }
+        Ok(response.into_body())
+    }
+
+    async fn get(
+        &mut self,
+        path: &str,
+        offset: u64,
+    ) -> Result<(u64, Response<Incoming>), AttemptError> {
+        let request = Request::get(format!("{path}{offset}"))
+            .header(header::HOST, "localhost")
+            .body(Empty::new())
+            .map_err(|error| DownloadError::Internal(error.to_string()))?;
+        let response = match timeout(STALL, self.sender.send_request(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(broken(&self.failure_words(&error).await)),
+            Err(_) => return Err(silent()),
+        };
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::INTERNAL_SERVER_ERROR => {
+                let words = read_message(response).await;
+                return Err(AttemptError::Final(DownloadError::Unreadable(words)));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => return Err(broken(&read_message(response).await)),
+            status => return Err(protocol(&format!("the status {status}"))),
+        }
+        let size = response.headers().get(DISK_BYTES_HEADER);
+        let size = size.and_then(|value| value.to_str().ok()?.parse().ok());
+        match size.filter(|size| *size <= MAX_DISK_BYTES) {
+            Some(size) => Ok((size, response)),
+            None => Err(protocol("no valid size of the disk")),
+        }
+    }
+
+    /// Describes a failed request. The kubelet reports why it cannot reach the port.
+    async fn failure_words(&mut self, error: &hyper::Error) -> String {
+        let reported = match self.forwarder.take_error(READER_PORT) {
+            Some(reported) => timeout(LAST_WORDS, reported).await.ok().flatten(),
+            None => None,
+        };
+        reported.map_or_else(|| error_chain(error), |words| printable_line(&words))
+    }
+}
+
+/// Returns the next bytes of a body, or `None` at its end.
+pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, AttemptError> {
+    loop {
+        return match timeout(STALL, body.frame()).await {
+            Err(_) => Err(silent()),
+            Ok(None) => Ok(None),
+            Ok(Some(Err(error))) => Err(broken(&error_chain(&error))),
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(bytes) => Ok(Some(bytes)),
+                // Trailers have no meaning here.
+                Err(_) => continue,
+            },
+        };
+    }
+}
+
+fn parse_line(line: &[u8], last: Option<u64>, end: u64) -> Result<DiskCheckpoint, AttemptError> {
+    let text = str::from_utf8(line).unwrap_or_default().trim_end();
+    let checkpoint: DiskCheckpoint =
+        text.parse().map_err(|_| protocol("a malformed checkpoint"))?;
+    let at = checkpoint.end_offset();
+    // Otherwise the list could be endless.
+    let is_next = last.is_none_or(|last| at > last);
+    match is_next && at <= end && (at == end || at.is_multiple_of(CHECKPOINT_BYTES)) {
+        true => Ok(checkpoint),
+        false => Err(protocol(&format!("a checkpoint at the unexpected offset {at}"))),
+    }
+}
+
+async fn read_message(response: Response<Incoming>) -> String {
+    let mut body = response.into_body();
+    let mut message = Vec::new();
+    while let Ok(Some(part)) = next_part(&mut body).await {
+        message.extend_from_slice(&part);
+        if message.len() > MAX_MESSAGE_BYTES {
+            break;
+        }
+    }
+    printable_line(&String::from_utf8_lossy(&message))
+}
+
+fn broken(words: &str) -> AttemptError {
+    AttemptError::Passing(format!("the connection to the reader pod broke: {words}"))
+}
+
+fn silent() -> AttemptError {
+    AttemptError::Passing(format!("the reader pod is silent for {} s", STALL.as_secs()))
+}
+
+fn protocol(words: &str) -> AttemptError {
+    AttemptError::Final(DownloadError::Protocol(words.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_must_ascend_to_the_requested_offset() {
+        const MIB: u64 = 1 << 20;
+        let line = |at: u64| format!("{at}:0123456789abcdef\n").into_bytes();
+        let parse = |at: u64, last| parse_line(&line(at), last, 100 * MIB).is_ok();
+        assert!(parse(64 * MIB, None));
+        assert!(parse(100 * MIB, Some(64 * MIB)));
+        for (at, last) in [
+            (64 * MIB, Some(64 * MIB)),
+            (0, Some(64 * MIB)),
+            (63 * MIB, None),
+            (128 * MIB, Some(64 * MIB)),
+        ] {
+            assert!(!parse(at, last), "{at}");
+        }
+        for text in ["", "\n", "64\n", "\u{e9}\n"] {
+            assert!(parse_line(text.as_bytes(), None, 0).is_err(), "{text:?}");
+        }
+    }
+}

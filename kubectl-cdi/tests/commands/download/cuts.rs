@@ -1,0 +1,122 @@
+//! Downloads that are interrupted and resumed.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use rustix::process::Signal;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::random::Random;
+use testkit::tools;
+
+use super::{MIB, PATIENCE, Scene};
+use crate::upload::last_event;
+
+#[test]
+fn a_download_resumes_after_cuts_and_deleted_pods() {
+    let scene = Scene::new();
+    let content = disk::content(23, 384 * MIB);
+    scene.claim("Filesystem", &content);
+    let running = scene.download().timeout(2 * PATIENCE).start();
+    let mut random = Random::new(8);
+    for cut in 0..20 {
+        scene.wait_until_forwarded(scene.kubelet.forwarded() + random.below(12 * MIB));
+        if matches!(cut, 5 | 10 | 15) {
+            scene.kubelet.delete_pods();
+        }
+        scene.kubelet.cut();
+    }
+    let finished = running.wait();
+    finished.assert_success("the download");
+    scene.assert_complete(&content);
+    assert!(scene.kubelet.made().len() >= 4, "{}", scene.kubelet.made().len());
+    let event = last_event(&finished);
+    let received = event["received_bytes"].as_u64().or_fail("a number");
+    assert!(received < content.len() as u64 / 100 * 102, "{event}");
+    assert!(event["retries"].as_u64() >= Some(10), "{event}");
+}
+
+#[test]
+fn another_process_resumes_a_killed_or_stopped_download() {
+    let scene = Scene::new();
+    let content = disk::sparse_content(24, 512 * MIB, 2);
+    scene.claim("Block", &content);
+    let whole = content.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)).count();
+    for signal in [Signal::KILL, Signal::KILL, Signal::INT, Signal::KILL] {
+        let running = scene.download().start();
+        scene.wait_until_forwarded(scene.kubelet.forwarded() + 24 * MIB);
+        running.signal(signal);
+        let finished = running.wait();
+        assert!(!scene.path("copy").exists(), "an incomplete disk has got its name");
+        if signal == Signal::INT {
+            finished.assert_failure(130, "the same command resumes the download");
+            scene.assert_no_pods();
+        }
+    }
+    let running = scene.download().start();
+    let finished = running.wait();
+    finished.assert_success("the download");
+    assert!(finished.stderr.contains("resuming after "), "{}", finished.stderr);
+    scene.assert_complete(&content);
+    let (forwarded, whole) = (scene.kubelet.forwarded(), whole as u64 * 4096);
+    // What was in flight when the client was killed, in three sockets and their programs.
+    assert!(forwarded < whole + 5 * 16 * MIB, "{forwarded} of {whole}");
+}
+
+#[test]
+fn a_damaged_or_changed_prefix_is_downloaded_again() {
+    let scene = Scene::new();
+    let mut content = disk::content(25, 200 * MIB);
+    let volume = scene.claim("Filesystem", &content);
+    let stop = |mark| {
+        let running = scene.download().start();
+        scene.wait_until_forwarded(scene.kubelet.forwarded() + mark);
+        running.signal(Signal::INT);
+        running.wait()
+    };
+    stop(96 * MIB);
+    // The local disk loses a write after the first checkpoint.
+    let partial = fs::OpenOptions::new().write(true).open(scene.path("copy.partial"));
+    partial.or_fail("the partial file").write_all_at(b"damage", 70 * MIB).or_fail("a write");
+    let finished = stop(16 * MIB);
+    let sentence = format!("only {} of them are kept", 64 * MIB);
+    assert!(finished.stderr.contains(&sentence), "{}", finished.stderr);
+    // The volume changes before the first checkpoint.
+    content[..3].copy_from_slice(b"new");
+    let file = fs::OpenOptions::new().write(true).open(volume).or_fail("the volume");
+    file.write_all_at(b"new", 0).or_fail("a write");
+    let finished = scene.download().start().wait();
+    finished.assert_success("the download");
+    assert!(finished.stderr.contains("only 0 of them are kept"), "{}", finished.stderr);
+    scene.assert_complete(&content);
+}
+
+#[test]
+fn another_process_resumes_a_compressed_download() {
+    let scene = Scene::new();
+    let content = disk::content(28, 128 * MIB);
+    scene.claim("Filesystem", &content);
+    let running = scene.program("pvc/disk", "copy.zst").start();
+    scene.wait_until_forwarded(32 * MIB);
+    running.signal(Signal::KILL);
+    running.wait();
+    let finished = scene.program("pvc/disk", "copy.zst").start().wait();
+    finished.assert_success("the download");
+    assert!(finished.stderr.contains("resuming after "), "{}", finished.stderr);
+    let written = fs::read(scene.path("copy.zst")).or_fail("the copy");
+    assert!(tools::filter("zstd", ["-dcq"], &written) == content, "the copy differs");
+    scene.assert_no_pods();
+}
+
+#[test]
+fn a_pipe_survives_a_cut() {
+    let scene = Scene::new();
+    let content = disk::content(26, 64 * MIB);
+    scene.claim("Filesystem", &content);
+    let running = scene.download_to_pipe("raw").start();
+    scene.wait_until_forwarded(16 * MIB);
+    scene.kubelet.cut();
+    let finished = running.wait();
+    finished.assert_success("the download");
+    assert!(fs::read(scene.path("piped")).or_fail("the pipe") == content, "the pipe differs");
+}
