@@ -65,7 +65,7 @@ fn read(path: &Path) -> Vec<u8> {
 fn the_disk_is_served_from_any_offset_and_its_checkpoints_prove_it() {
     const MIB: usize = 1 << 20;
     let content = disk::sparse_content(3, 130 << 20, 4);
-    let served = Served::start(&content, "2s");
+    let served = Served::start(&content, "30s");
     for offset in [0, 1, 64 * MIB, 64 * MIB + 5000] {
         let (status, body) = served.get(&format!("/disk/{offset}"), &[]);
         assert_eq!(status, "200");

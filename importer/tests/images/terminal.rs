@@ -146,7 +146,7 @@ fn the_part_that_limits_an_import_is_named_at_the_end() {
     assert!(!source.starts_with('0') && source.contains(" s, decoder 0."), "{line}");
     let reason = finished.stderr.lines().find(|line| line.contains("the source gave "));
     let reason = reason.or_fail(&finished.stderr);
-    assert!(reason.contains(" KiB/s; the target could take at least "), "{reason}");
+    assert!(reason.contains(" KiB/s on 1 connection; the target could take at least "), "{reason}");
 
     let json = import(&server.url("/disk"), &target).args(["--force", "--progress", "json"]).run();
     let events: Vec<serde_json::Value> =
