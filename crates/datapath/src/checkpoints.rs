@@ -15,7 +15,7 @@ use crate::marks::{CRC, split_extent, update_crc};
 /// interruption, at most this part of the disk is read again.
 pub const CHECKPOINT_BYTES: u64 = 64 << 20;
 
-/// The state of the [`CRC`] after the first `end` bytes of a disk.
+/// The state of the CRC-64/NVME after the first `end` bytes of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskCheckpoint {
     end: u64,
