@@ -60,7 +60,7 @@ pub(super) enum ClonerCommand {
     Pack(PackArgs),
     /// Serve a disk on the loopback address: the pod of `kubectl cdi download`
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(ServeArgs),
+    Serve(ServeVolumeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -110,7 +110,7 @@ pub(super) struct PackArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ServeArgs {
+pub(super) struct ServeVolumeArgs {
     /// The disk: a block device, or a file with a raw disk
     #[arg(value_name = "DISK", value_hint = ValueHint::FilePath)]
     pub(super) disk: PathBuf,

@@ -21,7 +21,9 @@ use program::start;
 use program::threads;
 use tokio::runtime::Handle;
 
-use self::args::{CloneArgs, ClonerCli, ClonerCommand, PackArgs, ServeArgs, VolumeSourceArgs};
+use self::args::{
+    CloneArgs, ClonerCli, ClonerCommand, PackArgs, ServeVolumeArgs, VolumeSourceArgs,
+};
 use self::failure::ClonerCommandError;
 use self::progress::{CloneEvent, CloneTimes, CloneView};
 use crate::client::{ClientIdentity, SetupError, UploadClient};
@@ -56,7 +58,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
         ClonerCommand::Serve(arguments) => {
             arguments.log.begin_logging(PROGRAM);
             under_signals(async {
-                let ServeArgs { disk, port, idle, .. } = &arguments;
+                let ServeVolumeArgs { disk, port, idle, .. } = &arguments;
                 serve::serve_volume(disk, *port, idle.0).await.map_err(|error| match error {
                     ServeError::Source(_) => ClonerCommandError::Source(error.to_string()),
                     _ => ClonerCommandError::Server(error.to_string()),

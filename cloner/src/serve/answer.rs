@@ -23,11 +23,11 @@ const WAITING_LINES: usize = 16;
 
 /// The body of a response. Each part that the connection takes counts as activity of the client.
 pub(super) struct ServedBody {
-    content: ServedContent,
+    content: VolumeContent,
     volume: Arc<ServedVolume>,
 }
 
-enum ServedContent {
+enum VolumeContent {
     Text(Option<Bytes>),
     Lines(mpsc::Receiver<Result<DiskCheckpoint, VolumeReadError>>),
     Disk(Box<EncodedStream<VolumeReadError>>, Arc<Tally>),
@@ -46,7 +46,7 @@ pub(super) fn answer_request<B>(
         answer.headers_mut().insert(name, volume.disk.size().into());
         answer
     };
-    let text = |status, text: String| respond(status, ServedContent::Text(Some(text.into())));
+    let text = |status, text: String| respond(status, VolumeContent::Text(Some(text.into())));
     let path = request.uri().path();
     let offset_after = |prefix| path.strip_prefix(prefix).and_then(|text| text.parse().ok());
     let (offset, is_disk) = match (offset_after(SERVED_DISK), offset_after(SERVED_CHECKPOINTS)) {
@@ -74,7 +74,7 @@ pub(super) fn answer_request<B>(
 }
 
 /// Starts to read the disk from `offset` to its end.
-fn disk_content(volume: &Arc<ServedVolume>, offset: u64) -> Result<ServedContent, String> {
+fn disk_content(volume: &Arc<ServedVolume>, offset: u64) -> Result<VolumeContent, String> {
     let tally = Arc::new(Tally::default());
     let read = Arc::clone(volume);
     let stream = EncodedStream::start(
@@ -92,11 +92,11 @@ fn disk_content(volume: &Arc<ServedVolume>, offset: u64) -> Result<ServedContent
         Arc::clone(&tally),
     );
     let stream = stream.map_err(|error| error.to_string())?;
-    Ok(ServedContent::Disk(Box::new(stream), tally))
+    Ok(VolumeContent::Disk(Box::new(stream), tally))
 }
 
 /// Starts to list the checkpoints up to `end`.
-fn checkpoint_lines(volume: &Arc<ServedVolume>, end: u64) -> Result<ServedContent, String> {
+fn checkpoint_lines(volume: &Arc<ServedVolume>, end: u64) -> Result<VolumeContent, String> {
     let (lines, waiting) = mpsc::channel(WAITING_LINES);
     let volume = Arc::clone(volume);
     threads::start_thread(move || {
@@ -107,7 +107,7 @@ fn checkpoint_lines(volume: &Arc<ServedVolume>, end: u64) -> Result<ServedConten
         }
     })
     .map_err(|error| error.to_string())?;
-    Ok(ServedContent::Lines(waiting))
+    Ok(VolumeContent::Lines(waiting))
 }
 
 impl ServedBody {
@@ -130,8 +130,8 @@ impl Body for ServedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, IncompleteStreamError>>> {
         let part = match &mut self.content {
-            ServedContent::Text(text) => text.take().map(Ok),
-            ServedContent::Lines(lines) => match ready!(lines.poll_recv(context)) {
+            VolumeContent::Text(text) => text.take().map(Ok),
+            VolumeContent::Lines(lines) => match ready!(lines.poll_recv(context)) {
                 Some(Ok(checkpoint)) => {
                     if checkpoint.end_offset() == self.volume.disk.size() {
                         self.volume.activity.note_complete();
@@ -141,7 +141,7 @@ impl Body for ServedBody {
                 Some(Err(error)) => Some(Err(self.fail(Some(&error)))),
                 None => None,
             },
-            ServedContent::Disk(stream, tally) => match ready!(stream.poll_part(context)) {
+            VolumeContent::Disk(stream, tally) => match ready!(stream.poll_part(context)) {
                 Some(Err(_)) => {
                     let failure = tally.take_failure();
                     Some(Err(self.fail(failure.as_ref())))

@@ -13,7 +13,7 @@ use program::command_line::FailedCommand;
 use program::progress::{BinaryBytes, ProgressDisplay, bytes_per_second};
 use volume::limits::TransferLimits;
 
-use super::args::{ContentArgs, ConvertArgs, ImportArgs, OutputFormat, RouteOption, WriteArgs};
+use super::args::{ContentArgs, ConvertArgs, ConvertedFormat, ImportArgs, RouteOption, WriteArgs};
 use super::event::ImportEvent;
 use super::failure::{ImporterCommandError, of_source};
 use super::job;
@@ -64,9 +64,9 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
         );
         return Err(ImporterCommandError::Usage(what));
     }
-    let format = arguments.output_format.unwrap_or(OutputFormat::of_name(&arguments.target));
+    let format = arguments.output_format.unwrap_or(ConvertedFormat::of_name(&arguments.target));
     let compression = arguments.compression;
-    if format == OutputFormat::Qcow2 {
+    if format == ConvertedFormat::Qcow2 {
         refuse_raw_options(&arguments.target, &arguments.write)?;
     } else if compression.is_some() {
         let what =
@@ -77,7 +77,7 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
         verb: "converted",
         work: Box::new(move |context, target, reading, writing| {
             let opened = context.open_local(&image)?;
-            if format == OutputFormat::Raw {
+            if format == ConvertedFormat::Raw {
                 return transfer_source(&*opened, &arguments.content, target, reading, writing);
             }
             let name = opened.name();

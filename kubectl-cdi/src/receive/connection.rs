@@ -18,7 +18,7 @@ use program::report::error_chain;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::error::{AttemptError, DownloadError};
+use super::error::{DownloadAttemptError, DownloadError};
 use crate::cluster::printable_line;
 use crate::send::{STALL, UploadWatch};
 
@@ -52,7 +52,7 @@ impl Drop for ReaderConnection {
 
 impl ReaderConnection {
     /// Starts HTTP on a forwarded port.
-    pub(super) async fn start(mut forwarder: Portforwarder) -> Result<Self, AttemptError> {
+    pub(super) async fn start(mut forwarder: Portforwarder) -> Result<Self, DownloadAttemptError> {
         let stream = forwarder.take_stream(READER_PORT).ok_or_else(|| broken("no stream"))?;
         let handshake =
             http1::Builder::new().max_buf_size(READ_BYTES).handshake(TokioIo::new(stream));
@@ -66,7 +66,7 @@ impl ReaderConnection {
     }
 
     /// Requests the size of the disk in bytes.
-    pub(super) async fn query_size(&mut self) -> Result<u64, AttemptError> {
+    pub(super) async fn query_size(&mut self) -> Result<u64, DownloadAttemptError> {
         let (size, response) = self.get(SERVED_CHECKPOINTS, 0).await?;
         // The body has one line, and is read so that the connection can be used again.
         read_message(response).await;
@@ -81,7 +81,7 @@ impl ReaderConnection {
         size: u64,
         watch: &UploadWatch,
         known: impl Fn(u64) -> Option<DiskCheckpoint>,
-    ) -> Result<Option<DiskCheckpoint>, AttemptError> {
+    ) -> Result<Option<DiskCheckpoint>, DownloadAttemptError> {
         let mut body = self.get_of(SERVED_CHECKPOINTS, end, size).await?;
         let (mut waiting, mut equal, mut last) = (Vec::new(), None, None);
         while last.is_none_or(|last| last < end) {
@@ -116,7 +116,7 @@ impl ReaderConnection {
         &mut self,
         offset: u64,
         size: u64,
-    ) -> Result<Incoming, AttemptError> {
+    ) -> Result<Incoming, DownloadAttemptError> {
         self.get_of(SERVED_DISK, offset, size).await
     }
 
@@ -126,7 +126,7 @@ impl ReaderConnection {
         path: &str,
         offset: u64,
         size: u64,
-    ) -> Result<Incoming, AttemptError> {
+    ) -> Result<Incoming, DownloadAttemptError> {
         let (now, response) = self.get(path, offset).await?;
         if now != size {
             return Err(protocol(&format!(
@@ -140,7 +140,7 @@ impl ReaderConnection {
         &mut self,
         path: &str,
         offset: u64,
-    ) -> Result<(u64, Response<Incoming>), AttemptError> {
+    ) -> Result<(u64, Response<Incoming>), DownloadAttemptError> {
         let request = Request::get(format!("{path}{offset}"))
             .header(header::HOST, "localhost")
             .body(Empty::new())
@@ -154,7 +154,7 @@ impl ReaderConnection {
             StatusCode::OK => {}
             StatusCode::INTERNAL_SERVER_ERROR => {
                 let words = read_message(response).await;
-                return Err(AttemptError::Final(DownloadError::Unreadable(words)));
+                return Err(DownloadAttemptError::Final(DownloadError::Unreadable(words)));
             }
             StatusCode::SERVICE_UNAVAILABLE => return Err(broken(&read_message(response).await)),
             status => return Err(protocol(&format!("the status {status}"))),
@@ -178,7 +178,7 @@ impl ReaderConnection {
 }
 
 /// Returns the next bytes of a body, or `None` at its end.
-pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, AttemptError> {
+pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, DownloadAttemptError> {
     loop {
         return match timeout(STALL, body.frame()).await {
             Err(_) => Err(silent()),
@@ -193,7 +193,11 @@ pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, Atte
     }
 }
 
-fn parse_line(line: &[u8], last: Option<u64>, end: u64) -> Result<DiskCheckpoint, AttemptError> {
+fn parse_line(
+    line: &[u8],
+    last: Option<u64>,
+    end: u64,
+) -> Result<DiskCheckpoint, DownloadAttemptError> {
     let text = str::from_utf8(line).unwrap_or_default().trim_end();
     let checkpoint: DiskCheckpoint =
         text.parse().map_err(|_| protocol("a malformed checkpoint"))?;
@@ -218,16 +222,16 @@ async fn read_message(response: Response<Incoming>) -> String {
     printable_line(&String::from_utf8_lossy(&message))
 }
 
-fn broken(words: &str) -> AttemptError {
-    AttemptError::Passing(format!("the connection to the reader pod broke: {words}"))
+fn broken(words: &str) -> DownloadAttemptError {
+    DownloadAttemptError::Passing(format!("the connection to the reader pod broke: {words}"))
 }
 
-fn silent() -> AttemptError {
-    AttemptError::Passing(format!("the reader pod is silent for {} s", STALL.as_secs()))
+fn silent() -> DownloadAttemptError {
+    DownloadAttemptError::Passing(format!("the reader pod is silent for {} s", STALL.as_secs()))
 }
 
-fn protocol(words: &str) -> AttemptError {
-    AttemptError::Final(DownloadError::Protocol(words.to_owned()))
+fn protocol(words: &str) -> DownloadAttemptError {
+    DownloadAttemptError::Final(DownloadError::Protocol(words.to_owned()))
 }
 
 #[cfg(test)]

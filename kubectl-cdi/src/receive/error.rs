@@ -87,7 +87,7 @@ impl FailedCommand for DownloadError {
 
 /// The end of one attempt.
 #[derive(Debug)]
-pub(super) enum AttemptError {
+pub(super) enum DownloadAttemptError {
     /// Another attempt may succeed. Contains the cause.
     Passing(String),
     /// The disk in the volume differs from what this machine has. The next attempt begins where
@@ -96,7 +96,7 @@ pub(super) enum AttemptError {
     Final(DownloadError),
 }
 
-impl From<DownloadError> for AttemptError {
+impl From<DownloadError> for DownloadAttemptError {
     fn from(error: DownloadError) -> Self {
         match error {
             DownloadError::Claim(ClaimReadError::Cluster(error)) if error.may_pass() => {
@@ -107,7 +107,7 @@ impl From<DownloadError> for AttemptError {
     }
 }
 
-impl From<ClusterError> for AttemptError {
+impl From<ClusterError> for DownloadAttemptError {
     fn from(error: ClusterError) -> Self {
         DownloadError::from(error).into()
     }

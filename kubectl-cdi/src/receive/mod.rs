@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::ReaderConnection;
-use self::error::AttemptError;
+use self::error::DownloadAttemptError;
 pub(crate) use self::error::DownloadError;
 pub(crate) use self::local::{DiskFormat, LocalDisk};
 use crate::cluster::{Cluster, ClusterError, DownloadSource, ReaderPod, ReaderState};
@@ -120,12 +120,14 @@ impl DownloadTask<'_> {
             }
             match attempt {
                 Ok(()) => return Ok(()),
-                Err(AttemptError::Final(error)) => return Err(error),
-                Err(AttemptError::Differs) if state.changes < MAX_CHANGES => {
+                Err(DownloadAttemptError::Final(error)) => return Err(error),
+                Err(DownloadAttemptError::Differs) if state.changes < MAX_CHANGES => {
                     state.changes += 1;
                 }
-                Err(AttemptError::Differs) => return Err(DownloadError::Changing(state.changes)),
-                Err(AttemptError::Passing(words)) => {
+                Err(DownloadAttemptError::Differs) => {
+                    return Err(DownloadError::Changing(state.changes));
+                }
+                Err(DownloadAttemptError::Passing(words)) => {
                     let waited = patience.wait_before_retry(words, true).await;
                     waited.map_err(|StalledError { seconds, words }| DownloadError::Stalled {
                         seconds,
@@ -141,7 +143,7 @@ impl DownloadTask<'_> {
         &self,
         disk: &Arc<Mutex<LocalDisk>>,
         state: &mut DownloadState,
-    ) -> Result<(), AttemptError> {
+    ) -> Result<(), DownloadAttemptError> {
         let mut reader = self.connect(state).await?;
         let size = match state.size {
             Some(size) => size,
@@ -156,7 +158,7 @@ impl DownloadTask<'_> {
             let has = disk.lock().position();
             if has > size {
                 disk.lock().go_back_to(None)?;
-                return Err(AttemptError::Differs);
+                return Err(DownloadAttemptError::Differs);
             }
             // The empty prefix needs no checksum.
             if has > 0 {
@@ -178,7 +180,7 @@ impl DownloadTask<'_> {
         disk: &Mutex<LocalDisk>,
         has: u64,
         size: u64,
-    ) -> Result<(), AttemptError> {
+    ) -> Result<(), DownloadAttemptError> {
         self.watch.set_wait_reason("comparing the disk with the volume");
         let known = |end| disk.lock().checkpoint_at(end);
         let equal = reader.query_equal_prefix(has, size, self.watch, known).await?;
@@ -191,7 +193,7 @@ impl DownloadTask<'_> {
         );
         let position = disk.lock().go_back_to(equal)?;
         self.watch.set_position(position);
-        Err(AttemptError::Differs)
+        Err(DownloadAttemptError::Differs)
     }
 
     /// Reads the part of the disk that an earlier process has left.
@@ -211,7 +213,10 @@ impl DownloadTask<'_> {
     }
 
     /// Connects to the reader pod. Makes a pod if there is none.
-    async fn connect(&self, state: &mut DownloadState) -> Result<ReaderConnection, AttemptError> {
+    async fn connect(
+        &self,
+        state: &mut DownloadState,
+    ) -> Result<ReaderConnection, DownloadAttemptError> {
         let current = self.reader.0.lock().clone();
         if let Some(pod) = current {
             match self.cluster.reader_state(&pod).await? {
@@ -250,7 +255,7 @@ impl DownloadTask<'_> {
     }
 
     /// Waits until a pod runs, and connects to it.
-    async fn start(&self, pod: &ReaderPod) -> Result<ReaderConnection, AttemptError> {
+    async fn start(&self, pod: &ReaderPod) -> Result<ReaderConnection, DownloadAttemptError> {
         let (started, limit) = (Instant::now(), START_PATIENCE.min(self.patience));
         loop {
             let waiting = match self.cluster.reader_state(pod).await {
@@ -261,7 +266,9 @@ impl DownloadTask<'_> {
                 }
                 Ok(ReaderState::Ended(words)) => return Err(DownloadError::PodEnded(words).into()),
                 Ok(ReaderState::Gone) => {
-                    return Err(AttemptError::Passing("the reader pod was deleted".to_owned()));
+                    return Err(DownloadAttemptError::Passing(
+                        "the reader pod was deleted".to_owned(),
+                    ));
                 }
                 Err(error) if error.may_pass() => error.to_string(),
                 Err(error) => return Err(error.into()),
@@ -275,12 +282,12 @@ impl DownloadTask<'_> {
         }
     }
 
-    async fn forward(&self, pod: &ReaderPod) -> Result<ReaderConnection, AttemptError> {
+    async fn forward(&self, pod: &ReaderPod) -> Result<ReaderConnection, DownloadAttemptError> {
         match self.cluster.forward_port(pod).await {
             Ok(forwarder) => ReaderConnection::start(forwarder).await,
             // The pod was deleted in between.
             Err(error @ ClusterError::NotFound { .. }) => {
-                Err(AttemptError::Passing(error.to_string()))
+                Err(DownloadAttemptError::Passing(error.to_string()))
             }
             Err(error) => Err(error.into()),
         }

@@ -11,7 +11,7 @@ use program::threads;
 use tokio::sync::mpsc;
 
 use super::connection::next_part;
-use super::error::{AttemptError, DownloadError};
+use super::error::{DownloadAttemptError, DownloadError};
 use super::local::LocalDisk;
 use crate::send::UploadWatch;
 
@@ -34,7 +34,7 @@ pub(super) async fn receive_disk(
     disk: &Arc<Mutex<LocalDisk>>,
     size: u64,
     watch: &Arc<UploadWatch>,
-) -> Result<(), AttemptError> {
+) -> Result<(), DownloadAttemptError> {
     let (parts, waiting) = mpsc::channel(WAITING_PARTS);
     let (target, shown) = (Arc::clone(disk), Arc::clone(watch));
     let writing =
@@ -56,7 +56,7 @@ pub(super) async fn receive_disk(
     let written = writing.await.map_err(|error| DownloadError::Internal(error.to_string()))?;
     match (written, received) {
         // A full disk explains everything else.
-        (Err(AttemptError::Final(error)), _) => Err(AttemptError::Final(error)),
+        (Err(DownloadAttemptError::Final(error)), _) => Err(DownloadAttemptError::Final(error)),
         // A broken connection explains why the decoder misses the end of a frame.
         (_, Err(error)) => Err(error),
         (written, Ok(())) => written,
@@ -68,7 +68,7 @@ fn write_parts(
     disk: &mut LocalDisk,
     size: u64,
     watch: &UploadWatch,
-) -> Result<(), AttemptError> {
+) -> Result<(), DownloadAttemptError> {
     let limits = DecodeLimits::default();
     let mut decoder = Codec::Zstd.new_decoder(Box::new(ReceivedParts(waiting)), &limits);
     let ended = loop {
@@ -76,7 +76,7 @@ fn write_parts(
             Ok(Some(bytes)) => {
                 if bytes.len() as u64 > size - disk.position() {
                     let words = format!("more than the {size} bytes of the disk");
-                    break Err(AttemptError::Final(DownloadError::Protocol(words)));
+                    break Err(DownloadAttemptError::Final(DownloadError::Protocol(words)));
                 }
                 if let Err(error) = disk.append(bytes) {
                     break Err(error.into());
@@ -84,10 +84,10 @@ fn write_parts(
                 watch.set_position(disk.position());
             }
             Ok(None) if disk.position() < size => {
-                break Err(AttemptError::Passing("the stream ended early".to_owned()));
+                break Err(DownloadAttemptError::Passing("the stream ended early".to_owned()));
             }
             Ok(None) => break Ok(()),
-            Err(error) => break Err(AttemptError::Passing(error.to_string())),
+            Err(error) => break Err(DownloadAttemptError::Passing(error.to_string())),
         }
     };
     disk.settle()?;

@@ -19,7 +19,7 @@ use diskimage::qcow2::Qcow2Compression;
 pub use self::piece::{EncodedBlock, EncodedPiece, PIECE_BYTES, VolumePiece};
 use crate::zeros::ZEROS;
 
-/// Maximum number of threads that compress a file. Each takes up to 2 MiB, and the process must stay
+/// Maximum number of threads that compress a file. Each takes up to 2 MiB; the process must stay
 /// below 64 MiB.
 pub const MAX_FILE_ENCODERS: usize = 8;
 

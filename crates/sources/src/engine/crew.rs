@@ -1,7 +1,7 @@
 //! Reads over as many connections as make the transfer faster.
 //!
 //! ```text
-//!  one:      read_ranges ─► bridge ─► RemoteBody        (an open range, up to a limit if there are more)
+//!  one:      read_ranges ─► bridge ─► RemoteBody        (an open range; limited if there are more)
 //!  others:   read_ranges ─► bridge ─┐
 //!            read_ranges ─► bridge ─┴─ in order ─► bridge ─► RemoteBody
 //! ```

@@ -41,8 +41,8 @@ const MIN_LEFT_BYTES: u64 = 16 << 20;
 /// With less time left, no connection is added, for the same reason. At least two measurements.
 const MIN_LEFT: Duration = Duration::from_secs(1);
 
-/// Bytes per second from which on no connection is added. On loopback, a second one brought 584 MB/s
-/// instead of 786.
+/// Bytes per second from which on no connection is added. On loopback, a second one brought
+/// 584 MB/s instead of 786.
 const FAST_RATE: u64 = 500_000_000;
 
 /// Longest wait for the first bytes of a new connection. A server that serves one connection after
@@ -53,8 +53,8 @@ const START_LIMIT: Duration = Duration::from_secs(3);
 /// twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The same for a distant server, whose rates vary: with 0.1 % of the packets lost, a connection may
-/// send at twice or half its usual rate for seconds.
+/// The same for a distant server, whose rates vary: with 0.1 % of the packets lost, a connection
+/// may send at twice or half its usual rate for seconds.
 const FIRST_DISTANT_PAUSE: Duration = Duration::from_secs(5);
 
 /// Time until the first byte of a request from which on a server is distant.

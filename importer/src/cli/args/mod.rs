@@ -119,7 +119,7 @@ pub struct ConvertArgs {
 
     /// Write the disk in this format [default: qcow2 for a name that ends in .qcow2, otherwise raw]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Target")]
-    pub output_format: Option<OutputFormat>,
+    pub output_format: Option<ConvertedFormat>,
 
     /// Compress the clusters of a qcow2 image [default: none]
     #[arg(long, value_name = "CODEC", value_parser = compression_parser(), help_heading = "Target")]
@@ -132,14 +132,14 @@ pub struct ConvertArgs {
 
 /// Values of `--output-format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
+pub enum ConvertedFormat {
     /// The bytes of the disk
     Raw,
     /// A qcow2 image, in a new file
     Qcow2,
 }
 
-impl OutputFormat {
+impl ConvertedFormat {
     /// Returns the format that the name of `target` asks for.
     pub(super) fn of_name(target: &Path) -> Self {
         let extension = target.extension().unwrap_or_default();

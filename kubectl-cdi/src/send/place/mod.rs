@@ -11,7 +11,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use self::unix::PrivateFolder;
+use self::unix::LedgerFolder;
 use super::ledger::cannot_be_continued;
 use crate::cluster::ObjectUid;
 
@@ -21,7 +21,7 @@ const FOLDER: &str = "kubectl-cdi";
 /// A file that only one process can hold at a time.
 #[derive(Debug)]
 pub(crate) struct LockedFile {
-    folder: PrivateFolder,
+    folder: LedgerFolder,
     name: String,
     file: File,
 }
@@ -44,7 +44,7 @@ impl LockedFile {
             Ok(None)
         };
         let opened =
-            PrivateFolder::open(&folder).and_then(|folder| Ok((folder.open_file(&name)?, folder)));
+            LedgerFolder::open(&folder).and_then(|folder| Ok((folder.open_file(&name)?, folder)));
         let place = match opened {
             Ok((file, folder)) => Self { folder, name, file },
             Err(error) => return useless(error),

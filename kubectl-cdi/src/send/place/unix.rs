@@ -10,9 +10,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, open, openat, u
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct PrivateFolder(OwnedFd);
+pub(super) struct LedgerFolder(OwnedFd);
 
-impl PrivateFolder {
+impl LedgerFolder {
     /// Opens the directory, and creates it if it does not exist.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         // The XDG Base Directory Specification requires this mode for missing directories.

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 const OPEN_LINK: u32 = 0x0020_0000;
 
 #[derive(Debug)]
-pub(super) struct PrivateFolder(PathBuf);
+pub(super) struct LedgerFolder(PathBuf);
 
-impl PrivateFolder {
+impl LedgerFolder {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         match fs::symlink_metadata(path)?.is_dir() {
