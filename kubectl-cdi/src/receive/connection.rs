@@ -73,8 +73,8 @@ impl ReaderConnection {
         Ok(size)
     }
 
-    /// Requests the checkpoints of the disk up to `end`, and returns the longest prefix of which
-    /// `known` returns the same checkpoint. Returns `None` if there is no such prefix.
+    /// Requests the checkpoints of the disk up to `end`, and compares them with those that `known`
+    /// returns. Returns the last one that is equal, or `None` if the first one differs.
     pub(super) async fn query_equal_prefix(
         &mut self,
         end: u64,
@@ -90,9 +90,11 @@ impl ReaderConnection {
             };
             watch.note_activity();
             waiting.extend_from_slice(&part);
-            while let Some(length) = waiting.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = waiting.drain(..=length).collect();
-                let checkpoint = parse_line(&line, last, end)?;
+            let mut parsed = 0;
+            while let Some(length) = waiting[parsed..].iter().position(|byte| *byte == b'\n') {
+                let line = parsed..=parsed + length;
+                parsed += length + 1;
+                let checkpoint = parse_line(&waiting[line], last, end)?;
                 last = Some(checkpoint.end_offset());
                 match known(checkpoint.end_offset()) {
                     Some(own) if own != checkpoint => return Ok(equal),
@@ -100,6 +102,7 @@ impl ReaderConnection {
                     None => {}
                 }
             }
+            waiting.drain(..parsed);
             if waiting.len() > MAX_LINE_BYTES {
                 return Err(protocol("a line of checkpoints that does not end"));
             }

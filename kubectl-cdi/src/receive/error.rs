@@ -20,6 +20,10 @@ pub(crate) enum DownloadError {
     Busy(PathBuf),
     #[error("{} is not a regular file of its own: delete it, or choose another name", .0.display())]
     NoFile(PathBuf),
+    #[error(
+        "{} is not the beginning of this disk: delete it, or choose another name", .0.display()
+    )]
+    Unrelated(PathBuf),
     #[error("cannot {action} {}: {}", path.display(), errno_text(error))]
     Local { action: &'static str, path: PathBuf, error: io::Error },
     #[error("the volume cannot be read: {0}")]
@@ -76,9 +80,11 @@ impl FailedCommand for DownloadError {
             {
                 ExitReason::NoSpace
             }
-            Self::Exists(_) | Self::Busy(_) | Self::NoFile(_) | Self::Local { .. } => {
-                ExitReason::Target
-            }
+            Self::Exists(_)
+            | Self::Busy(_)
+            | Self::NoFile(_)
+            | Self::Unrelated(_)
+            | Self::Local { .. } => ExitReason::Target,
             Self::Internal(_) => ExitReason::Internal,
             _ => ExitReason::Source,
         }

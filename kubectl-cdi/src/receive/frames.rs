@@ -27,6 +27,15 @@ pub(super) fn complete_frames(file: &File) -> io::Result<u64> {
     Ok(complete)
 }
 
+/// Returns true if the file is empty, or if it begins like a frame.
+pub(super) fn may_begin(file: &File) -> io::Result<bool> {
+    let mut head = Vec::new();
+    let mut reader = file;
+    reader.rewind()?;
+    reader.take(MAGIC.len() as u64).read_to_end(&mut head)?;
+    Ok(MAGIC.starts_with(&head))
+}
+
 /// Returns the end of the frame at `start`, which may be after the end of the file. `None` if no
 /// frame begins there, or if one of its headers is incomplete.
 fn frame_end(reader: &mut BufReader<File>, start: u64) -> io::Result<Option<u64>> {

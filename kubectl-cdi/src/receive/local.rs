@@ -36,6 +36,9 @@ pub(crate) struct LocalDisk {
     checkpoints: Vec<DiskCheckpoint>,
     /// Zeros before the current position that are not written yet.
     zeros: u64,
+    /// True if an earlier process has left bytes, and none of them is known to be equal to the
+    /// volume. The file may then belong to another program.
+    is_unproven: bool,
 }
 
 impl LocalDisk {
@@ -55,6 +58,7 @@ impl LocalDisk {
             crc: DiskCrc::default(),
             checkpoints: Vec::new(),
             zeros: 0,
+            is_unproven: false,
         })
     }
 
@@ -105,7 +109,9 @@ impl LocalDisk {
             true => self.read_partial(is_wanted),
             false => self.read_frames(is_wanted),
         };
-        reading.map_err(|error| self.error("read", error))
+        reading.map_err(|error| self.error("read", error))?;
+        self.is_unproven = self.position() > 0;
+        Ok(())
     }
 
     fn read_partial(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<()> {
@@ -119,6 +125,9 @@ impl LocalDisk {
 
     fn read_frames(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<()> {
         let mut end = frames::complete_frames(&self.output)?;
+        if end == 0 && !frames::may_begin(&self.output)? {
+            return Err(io::Error::other("it is not an incomplete download: choose another name"));
+        }
         let mut decoded = frames::decode_frames(&self.output, end)?;
         let checkpoints = &mut self.checkpoints;
         while end > 0 {
@@ -142,6 +151,7 @@ impl LocalDisk {
 
     /// Appends the next bytes of the disk.
     pub(crate) fn append(&mut self, bytes: Bytes) -> Result<(), DownloadError> {
+        self.is_unproven = false;
         let part = as_extent(bytes);
         let written = match &part {
             LocalExtent::Hole(bytes) => {
@@ -232,6 +242,10 @@ impl LocalDisk {
         if !self.is_file() {
             return Err(DownloadError::Pipe(self.position()));
         }
+        if let Some(names) = self.names.as_ref().filter(|_| self.is_unproven && kept.is_none()) {
+            return Err(DownloadError::Unrelated(names.partial.clone()));
+        }
+        self.is_unproven = false;
         self.crc =
             kept.filter(|_| self.is_raw_file()).map_or_else(DiskCrc::default, DiskCrc::resume_at);
         self.zeros = 0;
@@ -251,7 +265,7 @@ impl LocalDisk {
             return Ok(());
         };
         names.check_absent()?;
-        let renamed = std::fs::rename(&names.partial, &names.complete);
+        let renamed = unix::rename_new(&self.output, &names.partial, &names.complete);
         renamed.map_err(|error| DownloadError::local("create", &names.complete, error))
     }
 
@@ -275,6 +289,7 @@ impl Drop for LocalDisk {
     fn drop(&mut self) {
         if let Some(names) = &self.names
             && self.output.metadata().is_ok_and(|metadata| metadata.len() == 0)
+            && unix::is_name_of(&names.partial, &self.output)
         {
             // The file is harmless if it cannot be removed.
             std::fs::remove_file(&names.partial).ok();
@@ -359,6 +374,30 @@ mod tests {
         disk.settle().unwrap();
         disk.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"equal\0\0\0");
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_neither_truncated_nor_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let partial = FileNames::new(&path).partial;
+        fs::write(&partial, "mine").unwrap();
+        let mut disk = open(&path, DiskFormat::RawZstd);
+        assert!(matches!(disk.read_left_behind(|| true), Err(DownloadError::Local { .. })));
+        drop(disk);
+        let mut disk = open(&path, DiskFormat::Raw);
+        disk.read_left_behind(|| true).unwrap();
+        assert!(matches!(disk.go_back_to(None), Err(DownloadError::Unrelated(_))));
+        assert_eq!(fs::read(&partial).unwrap(), b"mine");
+        // Another program replaces the file, and creates the complete one.
+        fs::remove_file(&partial).unwrap();
+        fs::write(&partial, "other").unwrap();
+        assert!(matches!(disk.finish(), Err(DownloadError::Local { .. })));
+        assert_eq!(fs::read(&partial).unwrap(), b"other");
+        fs::write(&path, "complete").unwrap();
+        let file = File::open(&partial).unwrap();
+        unix::rename_new(&file, &partial, &path).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"complete");
     }
 
     #[test]

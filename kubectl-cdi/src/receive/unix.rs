@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 /// Returns stdout without a buffer.
 pub(super) fn unbuffered_stdout() -> io::Result<File> {
@@ -25,6 +26,28 @@ pub(super) fn open_unlinked(path: &Path) -> io::Result<File> {
 /// Returns true if the file has no second name.
 pub(super) fn has_one_name(metadata: &Metadata) -> bool {
     metadata.nlink() == 1
+}
+
+/// Returns true if `path` is a name of `file`.
+pub(super) fn is_name_of(path: &Path, file: &File) -> bool {
+    match (path.symlink_metadata(), file.metadata()) {
+        (Ok(named), Ok(open)) => (named.dev(), named.ino()) == (open.dev(), open.ino()),
+        _ => false,
+    }
+}
+
+/// Renames `file` from `from` to `to`, which must not exist, and makes its name durable.
+pub(super) fn rename_new(file: &File, from: &Path, to: &Path) -> io::Result<()> {
+    if !is_name_of(from, file) {
+        return Err(io::Error::other("another program has replaced the incomplete file"));
+    }
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // NFS does not support the flag.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => std::fs::rename(from, to)?,
+        renamed => renamed?,
+    }
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Returns the name of this machine.
