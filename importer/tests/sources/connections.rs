@@ -51,8 +51,8 @@ fn a_server_that_limits_each_connection_is_read_over_many() {
 
 #[test]
 fn a_fixed_number_stays_and_sixteen_need_little_memory() {
-    for count in [1, 16] {
-        let script = Script { rate: Some(40 << 20), ..slow() };
+    for (count, rate) in [(1, Some(40 << 20)), (16, Some(40 << 20)), (16, None)] {
+        let script = Script { rate, ..slow() };
         let events = events_of(script, &["--connections", &count.to_string()]);
         assert!(open_connections(&events).into_iter().all(|open| open == count), "{events:?}");
     }

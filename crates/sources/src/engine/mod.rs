@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use datapath::bridge::{self, PackingSender};
+use datapath::buffer::CHUNK_BYTES;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::zeros::ZEROS;
 use parking_lot::Mutex;
@@ -61,6 +62,9 @@ pub(crate) trait RemoteObject: Send + Sync + 'static {
 
     /// Limit of the bytes that wait to be handed over in order, for all connections together.
     const AHEAD_BYTES: u64;
+
+    /// Bytes of a response that its network library holds before this module sees them.
+    const LIBRARY_BYTES: u64;
 
     /// Returns the settings for reaching the server.
     fn network(&self) -> &Network;
@@ -161,7 +165,7 @@ async fn read_all<R: RemoteObject>(
     let regions = remote.data_regions().filter(|_| is_ranged);
     match remote.object_len().filter(|_| is_ranged) {
         Some(end) if remote.connection_count() > 1 => {
-            let segment_bytes = bytes_of_lane(&*remote).clamp(1, MAX_SEGMENT_BYTES);
+            let segment_bytes = bytes_of_lane(&*remote);
             let pieces = ObjectPieces::new(regions, position..end, segment_bytes);
             read_in_turns(&remote, pieces, first, &outlet).await
         }
@@ -175,9 +179,11 @@ async fn read_all<R: RemoteObject>(
     }
 }
 
-/// Returns how many bytes each of several connections may read ahead.
+/// Returns how many bytes each of several connections may read ahead. Besides, it holds the last
+/// chunk of the segment before, and one that is being filled.
 fn bytes_of_lane<R: RemoteObject>(remote: &R) -> u64 {
-    R::AHEAD_BYTES / u64::try_from(remote.connection_count()).unwrap_or(u64::MAX)
+    let share = R::AHEAD_BYTES / u64::try_from(remote.connection_count()).unwrap_or(u64::MAX);
+    share.saturating_sub(2 * CHUNK_BYTES as u64).clamp(CHUNK_BYTES as u64, MAX_SEGMENT_BYTES)
 }
 
 /// Reads over one connection at a time. The zeros of holes are generated here, not requested.
@@ -210,7 +216,10 @@ async fn read_in_turns<R: RemoteObject>(
     outlet: &ConnectionOutlet,
 ) -> Result<(), SourceError> {
     let count = remote.connection_count();
-    let budget = usize::try_from(bytes_of_lane(&**remote)).unwrap_or(usize::MAX);
+    // A connection requests its next segment when the bridge has taken the last byte of the one
+    // before. Together with the bytes that the library holds, that is one segment in memory.
+    let budget = bytes_of_lane(&**remote).saturating_sub(R::LIBRARY_BYTES);
+    let budget = usize::try_from(budget).unwrap_or(usize::MAX).max(CHUNK_BYTES);
     let mut lanes: Vec<BridgePump> = (0..count)
         .map(|lane| {
             // Segments are assigned beforehand: bytes are handed over in order, so a faster

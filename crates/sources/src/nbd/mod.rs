@@ -114,6 +114,8 @@ impl RemoteObject for NbdExport {
 
     const AHEAD_BYTES: u64 = 8 << 20;
 
+    const LIBRARY_BYTES: u64 = 0;
+
     fn network(&self) -> &Network {
         &self.server.network
     }

@@ -21,6 +21,7 @@ impl RemoteObject for ExportSelection {
     type Connection = NbdConnection;
 
     const AHEAD_BYTES: u64 = NbdExport::AHEAD_BYTES;
+    const LIBRARY_BYTES: u64 = NbdExport::LIBRARY_BYTES;
 
     fn network(&self) -> &Network {
         self.export.network()
