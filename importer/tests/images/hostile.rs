@@ -113,7 +113,10 @@ fn every_header_field_survives_every_boundary_value() {
 #[test]
 fn every_kind_of_table_entry_survives_every_boundary_value() {
     let folder = fast_folder();
-    for (index, base) in bases(folder.path()).iter().enumerate() {
+    // The entries of the others are like those of these three.
+    let bases = bases(folder.path());
+    let bases = bases.iter().filter(|base| ["zlib", "extended", "snapshots"].contains(&base.name));
+    for (index, base) in bases.enumerate() {
         check_all(routes_in_turn(index, patch::table_entries(base)), |case| {
             check(base, case);
         });
@@ -124,7 +127,7 @@ fn every_kind_of_table_entry_survives_every_boundary_value() {
 fn noise_in_metadata_and_data_is_refused_or_read_as_by_qemu() {
     let folder = fast_folder();
     for (seed, base) in (0..).zip(&bases(folder.path())) {
-        let cases = patch::noise(base, seed, 60)
+        let cases = patch::noise(base, seed, 30)
             .into_iter()
             .map(|patch| Case { patch, routes: ROUTES.into() });
         check_all(cases, |case| check(base, case));
