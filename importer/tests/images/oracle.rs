@@ -127,7 +127,9 @@ fn a_qcow2_image_is_converted_under_any_compression() {
         let spec = Spec { compression, virtual_size: 12 << 20, ..Spec::new(Content::Sparse) };
         let image = spec.build(folder.path(), "image");
         let (qcow2, raw) = (std::fs::read(image.qcow2).unwrap(), std::fs::read(image.raw).unwrap());
-        for layers in single().chain(DOUBLE) {
+        // Two layers are the same work for each kind of cluster.
+        let double = DOUBLE.into_iter().filter(|_| compression == Compression::Plain);
+        for layers in single().chain(double) {
             cases.push(Case::new(&image.name, layers, &qcow2, &raw));
         }
     }
