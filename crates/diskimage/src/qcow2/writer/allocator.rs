@@ -12,6 +12,7 @@ pub(super) const REFCOUNT_ORDER: u32 = 4;
 const BLOCK_COUNTS: u64 = (WRITTEN_CLUSTER_BYTES * 8) >> REFCOUNT_ORDER;
 
 /// The allocated part of an image.
+#[derive(PartialEq)]
 pub(super) struct ClusterAllocator {
     /// Index of the first cluster that is not allocated.
     end: u64,
@@ -43,11 +44,41 @@ impl ClusterAllocator {
         for _ in 0..count {
             self.count_next(sink)?;
         }
+        self.reserve_block(sink)?;
+        Ok(host_of(first))
+    }
+
+    /// Allocates a cluster for the current refcount block, unless it already has one.
+    pub(super) fn reserve_block<S: ImageSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         if self.block_host.is_none() {
             self.block_host = Some(host_of(self.end));
             self.count_next(sink)?;
         }
-        Ok(host_of(first))
+        Ok(())
+    }
+
+    /// Allocates the cluster at `host`, if an earlier writer can have allocated it next. Otherwise
+    /// returns false. The earlier writer may have allocated several clusters at once, so the place
+    /// of the refcount block may remain unknown.
+    pub(super) fn allocate_at<S: ImageSink>(
+        &mut self,
+        host: Host,
+        sink: &mut S,
+    ) -> Result<bool, S::Error> {
+        if host == host_of(self.end + 1) {
+            self.reserve_block(sink)?;
+        }
+        let is_uncounted = self.block_host.is_none() && self.end.is_multiple_of(BLOCK_COUNTS);
+        if host != host_of(self.end) || is_uncounted {
+            return Ok(false);
+        }
+        self.count_next(sink)?;
+        Ok(true)
+    }
+
+    /// The length of the image so far, in bytes.
+    pub(super) fn image_bytes(&self) -> u64 {
+        self.end * WRITTEN_CLUSTER_BYTES
     }
 
     /// Allocates `length` bytes for a compressed cluster: behind the last one, which ends at
@@ -127,7 +158,7 @@ impl ClusterAllocator {
         };
         self.write_block(sink)?;
         sink.write_at(host, table_bytes(&self.table))?;
-        Ok((self.end * WRITTEN_CLUSTER_BYTES, (host, clusters)))
+        Ok((self.image_bytes(), (host, clusters)))
     }
 }
 

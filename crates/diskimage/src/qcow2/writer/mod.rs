@@ -7,19 +7,25 @@
 //! of each kind is in memory, and a reader can use the image in one pass. The header is written
 //! last: without it, the file is not an image.
 //!
+//! An interrupted image can be completed by another process: [`Qcow2Writer::flush_tables`] writes
+//! the known part of the tables, from which [`Qcow2Writer::replay`] makes an equal writer.
+//!
 //! The writer neither compresses nor does I/O: the caller passes compressed clusters, and an
 //! [`ImageSink`] receives every byte once.
 
 mod allocator;
+mod replay;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use bytes::Bytes;
 
 use self::allocator::{ClusterAllocator, most_table_clusters, table_bytes};
+pub use self::replay::ImageFile;
 use super::header::{COMPRESSION_TYPE, MAX_L1_ENTRIES};
 use super::table::{COMPRESSED, COPIED};
 use crate::offsets::Host;
@@ -45,8 +51,9 @@ pub trait ImageSink {
     /// The error type of the sink. Errors of the writer are converted into it.
     type Error: From<Error>;
 
-    /// Writes `bytes` at `host`. No byte of the image is written twice. Most calls continue the
-    /// last one; tables are written at lower offsets.
+    /// Writes `bytes` at `host`. No byte of the image is written twice, unless the caller uses
+    /// [`Qcow2Writer::flush_tables`]. Most calls continue the last one; tables are written at lower
+    /// offsets.
     fn write_at(&mut self, host: Host, bytes: Bytes) -> Result<(), Self::Error>;
 }
 
@@ -106,8 +113,10 @@ pub struct Qcow2Writer {
     allocator: ClusterAllocator,
     /// Place that is reserved for the L1 table, if the size is known.
     l1_host: Option<Host>,
-    /// The L1 table, up to its last entry that is not zero.
+    /// The L1 table, up to the last entry that was needed.
     l1: Vec<u64>,
+    /// Number of L1 entries that are already written.
+    flushed_l1: usize,
     /// The L2 table that is being filled, and its index in the L1 table.
     l2: Option<(u64, L2Table)>,
     /// Where the next compressed cluster begins, if it continues the last one.
@@ -117,6 +126,17 @@ pub struct Qcow2Writer {
 struct L2Table {
     host: Host,
     entries: Vec<u64>,
+    /// Number of entries that are already written.
+    flushed: usize,
+}
+
+impl L2Table {
+    /// Writes the entries before `end`, except those that are already written.
+    fn flush<S: ImageSink>(&mut self, end: u64, sink: &mut S) -> Result<(), S::Error> {
+        let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.entries.len());
+        let start = std::mem::replace(&mut self.flushed, end);
+        write_entries(self.host, &self.entries, start..end, sink)
+    }
 }
 
 impl Qcow2Writer {
@@ -146,6 +166,7 @@ impl Qcow2Writer {
             allocator,
             l1_host: expected_bytes.map(|_| l1_host),
             l1: Vec::new(),
+            flushed_l1: 0,
             l2: None,
             packed_end: None,
         })
@@ -214,13 +235,15 @@ impl Qcow2Writer {
         let index = self.position / L2_SPAN_BYTES;
         if self.l2.as_ref().is_none_or(|(open, _)| *open != index) {
             self.close_l2(sink)?;
-            let length = usize::try_from(index + 1).unwrap_or(usize::MAX);
-            check_l1(index + 1)?;
+            self.resize_l1(index + 1)?;
             let host = self.allocator.allocate(1, sink)?;
-            self.l1.resize(length, 0);
-            self.l1[length - 1] = COPIED | host.0;
+            if let Some(last) = self.l1.last_mut() {
+                *last = COPIED | host.0;
+            }
+            // The entry may have been written while the disk had only zeros there.
+            self.flushed_l1 = self.flushed_l1.min(self.l1.len() - 1);
             let entries = vec![0; usize::try_from(L2_ENTRIES).unwrap_or(0)];
-            self.l2 = Some((index, L2Table { host, entries }));
+            self.l2 = Some((index, L2Table { host, entries, flushed: 0 }));
         }
         Ok(self.position / WRITTEN_CLUSTER_BYTES % L2_ENTRIES)
     }
@@ -234,9 +257,40 @@ impl Qcow2Writer {
 
     fn close_l2<S: ImageSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         match self.l2.take() {
-            Some((_, table)) => sink.write_at(table.host, table_bytes(&table.entries)),
+            Some((_, mut table)) => table.flush(L2_ENTRIES, sink),
             None => Ok(()),
         }
+    }
+
+    /// Returns the length of the image so far, in bytes.
+    pub fn image_bytes(&self) -> u64 {
+        self.allocator.image_bytes()
+    }
+
+    /// Writes the entries of the L1 table and the L2 table that are known and not written yet, so
+    /// that [`Qcow2Writer::replay`] finds everything that was appended. The size of the disk must
+    /// be known.
+    pub fn flush_tables<S: ImageSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        let l1_host = self.known_l1()?;
+        if let Some((index, table)) = &mut self.l2 {
+            let mapped = self.position.saturating_sub(*index * L2_SPAN_BYTES);
+            table.flush(mapped / WRITTEN_CLUSTER_BYTES, sink)?;
+        }
+        // An earlier attempt may have written entries where the disk has only zeros now.
+        self.resize_l1(self.position.div_ceil(L2_SPAN_BYTES))?;
+        let start = std::mem::replace(&mut self.flushed_l1, self.l1.len());
+        write_entries(l1_host, &self.l1, start..self.l1.len(), sink)
+    }
+
+    /// Returns the place of the L1 table, or an error if it is not reserved.
+    fn known_l1(&self) -> Result<Host, Error> {
+        self.l1_host.ok_or_else(|| misuse("resume without a size", self.position))
+    }
+
+    fn resize_l1(&mut self, entries: u64) -> Result<(), Error> {
+        check_l1(entries)?;
+        self.l1.resize(usize::try_from(entries).unwrap_or(usize::MAX), 0);
+        Ok(())
     }
 
     /// Writes the remaining tables and, last, the header of an image of a disk of `disk_bytes`
@@ -258,10 +312,10 @@ impl Qcow2Writer {
             Some(host) => host,
             None => self.allocator.allocate(table_clusters(entries), sink)?,
         };
+        // See `flush_tables`.
+        self.resize_l1(entries)?;
         let (file_bytes, refcount_table) = self.allocator.finish(sink)?;
-        if !self.l1.is_empty() {
-            sink.write_at(l1_host, table_bytes(&self.l1))?;
-        }
+        write_entries(l1_host, &self.l1, self.flushed_l1..self.l1.len(), sink)?;
         let (table_host, table_clusters) = refcount_table;
         let mut header = Vec::with_capacity(HEADER_BYTES as usize);
         let is_zstd = self.compression == Qcow2Compression::Zstd;
@@ -312,6 +366,21 @@ fn check_l1(entries: u64) -> Result<(), Error> {
 /// Returns the number of clusters that a table with so many entries takes.
 const fn table_clusters(entries: u64) -> u64 {
     (entries * 8).div_ceil(WRITTEN_CLUSTER_BYTES)
+}
+
+/// Writes some entries of the table at `host`.
+fn write_entries<S: ImageSink>(
+    host: Host,
+    entries: &[u64],
+    range: Range<usize>,
+    sink: &mut S,
+) -> Result<(), S::Error> {
+    match entries.get(range.clone()) {
+        Some(entries) if !entries.is_empty() => {
+            sink.write_at(host + range.start as u64 * 8, table_bytes(entries))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The error for a caller that breaks the rules of [`Qcow2Writer`].

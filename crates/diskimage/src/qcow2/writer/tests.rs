@@ -1,9 +1,10 @@
 //! Images are written into memory, read back by our own parser on both routes, and checked.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 
 use flate2::Compression;
+use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use proptest::prelude::*;
 
@@ -47,20 +48,86 @@ impl SparseFile {
     }
 
     fn check(&self, file_bytes: u64) -> Findings {
-        let head = Image::open(Format::Qcow2, &self.read(0, WRITTEN_CLUSTER_BYTES)).unwrap();
-        let mut checker = ImageChecker::new(head, file_bytes, ImageMemoryLimit(u64::MAX));
-        loop {
-            let tables = checker.next_tables().unwrap();
-            if tables.is_empty() {
-                return checker.finish_check();
-            }
-            for table in tables {
-                let range = table.host_range();
-                checker
-                    .add_table(&table, &self.read(range.start.0, range.end - range.start))
-                    .unwrap();
-            }
+        check(file_bytes, |start, length| self.read(start, length))
+    }
+}
+
+fn check(file_bytes: u64, read: impl Fn(u64, u64) -> Vec<u8>) -> Findings {
+    let head = Image::open(Format::Qcow2, &read(0, WRITTEN_CLUSTER_BYTES)).unwrap();
+    let mut checker = ImageChecker::new(head, file_bytes, ImageMemoryLimit(u64::MAX));
+    loop {
+        let tables = checker.next_tables().unwrap();
+        if tables.is_empty() {
+            return checker.finish_check();
         }
+        for table in tables {
+            let range = table.host_range();
+            checker.add_table(&table, &read(range.start.0, range.end - range.start)).unwrap();
+        }
+    }
+}
+
+/// An image that ignores writes.
+struct Unchanged<'a>(&'a mut SparseFile);
+
+impl ImageSink for Unchanged<'_> {
+    type Error = Error;
+
+    fn write_at(&mut self, _: Host, _: Bytes) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl ImageFile for Unchanged<'_> {
+    fn read_at(&mut self, host: Host, bytes: &mut [u8]) -> Result<(), Error> {
+        bytes.copy_from_slice(&self.0.read(host.0, bytes.len() as u64));
+        Ok(())
+    }
+}
+
+/// A file in memory that can be written again.
+#[derive(Default)]
+struct MemoryFile(Vec<u8>);
+
+impl ImageSink for MemoryFile {
+    type Error = Error;
+
+    fn write_at(&mut self, host: Host, bytes: Bytes) -> Result<(), Error> {
+        let start = usize::try_from(host.0).unwrap();
+        self.0.resize(self.0.len().max(start + bytes.len()), 0);
+        self.0[start..start + bytes.len()].copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl ImageFile for MemoryFile {
+    fn read_at(&mut self, host: Host, bytes: &mut [u8]) -> Result<(), Error> {
+        let start = usize::try_from(host.0).unwrap();
+        let read = start.checked_add(bytes.len()).and_then(|end| self.0.get(start..end));
+        bytes.copy_from_slice(read.ok_or_else(|| misuse("read", host.0))?);
+        Ok(())
+    }
+}
+
+impl MemoryFile {
+    /// Replays the image up to `end`, and cuts it there. Returns the data of the disk.
+    fn replay(&mut self, size: u64, end: u64) -> Result<(Qcow2Writer, Vec<u8>), Error> {
+        let mut disk = vec![0; usize::try_from(end).unwrap()];
+        let compression = Qcow2Compression::Zlib;
+        let mut writer = Qcow2Writer::new(compression, Some(size), &mut Self::default())?;
+        writer.replay(end, self, |file, range| {
+            let at = usize::try_from(range.guest.0).unwrap();
+            let host = usize::try_from(range.host.0).unwrap();
+            let stored = &file.0[host..file.0.len().min(host + range.stored_bytes as usize)];
+            let cluster = &mut disk[at..at + CLUSTER];
+            match range.is_compressed {
+                true => DeflateDecoder::new(stored).read_exact(cluster).unwrap(),
+                false => cluster.copy_from_slice(stored),
+            }
+            Ok(())
+        })?;
+        self.0.truncate(usize::try_from(writer.image_bytes()).unwrap());
+        Ok((writer, disk))
     }
 }
 
@@ -92,7 +159,7 @@ impl DiskPart {
         }
     }
 
-    fn append(&self, writer: &mut Qcow2Writer, file: &mut SparseFile) {
+    fn append(&self, writer: &mut Qcow2Writer, file: &mut impl ImageSink<Error = Error>) {
         match self {
             Self::Zeros(_) => writer.append_zeros(self.bytes().len() as u64),
             Self::Stored(..) => writer.append_stored(self.bytes().into(), file).unwrap(),
@@ -150,6 +217,79 @@ proptest! {
         let findings = file.check(length);
         prop_assert_eq!((findings.errors, findings.leaked_clusters), (vec![], 0));
     }
+
+    #[test]
+    fn an_interrupted_image_is_completed(
+        parts in prop::collection::vec((part(), any::<bool>(), 0u64..6), 1..24),
+    ) {
+        const SIZE: u64 = 8 << 20;
+        let (mut file, mut disk, mut flushed) = (MemoryFile::default(), Vec::new(), 0);
+        let create = |file: &mut MemoryFile| {
+            Qcow2Writer::new(Qcow2Compression::Zlib, Some(SIZE), file).unwrap()
+        };
+        let mut writer = create(&mut file);
+        for (part, is_flushed, kept) in parts {
+            part.append(&mut writer, &mut file);
+            disk.extend(part.bytes());
+            if is_flushed {
+                writer.flush_tables(&mut file).unwrap();
+                flushed = writer.position();
+            }
+            if kept < 3 {
+                // Everything since the last flush is lost, and perhaps more.
+                let end = flushed.saturating_sub(kept * WRITTEN_CLUSTER_BYTES);
+                disk.truncate(usize::try_from(end).unwrap());
+                let replayed;
+                (writer, replayed) = file.replay(SIZE, end).unwrap();
+                prop_assert!(replayed == disk);
+                writer.flush_tables(&mut file).unwrap();
+                flushed = end;
+            }
+        }
+        let length = writer.finish(SIZE, &mut file).unwrap();
+        file.0.resize(usize::try_from(length).unwrap(), 0);
+        let read = one_pass(&file.0, 100_000).unwrap().disk;
+        prop_assert!(read[..disk.len()] == disk && read[disk.len()..].iter().all(|byte| *byte == 0));
+        let findings = check(length, |start, length| {
+            let end = usize::try_from(start + length).unwrap().min(file.0.len());
+            let mut bytes = file.0[usize::try_from(start).unwrap()..end].to_vec();
+            bytes.resize(usize::try_from(length).unwrap(), 0);
+            bytes
+        });
+        prop_assert_eq!((findings.errors, findings.leaked_clusters), (vec![], 0));
+    }
+
+    #[test]
+    fn damaged_tables_of_an_interrupted_image_are_refused(
+        parts in prop::collection::vec(part(), 1..8),
+        at in any::<prop::sample::Index>(),
+        value in 1u8..,
+    ) {
+        const SIZE: u64 = 8 << 20;
+        let mut file = MemoryFile::default();
+        let mut writer =
+            Qcow2Writer::new(Qcow2Compression::Zlib, Some(SIZE), &mut file).unwrap();
+        DiskPart::Stored(1, 1).append(&mut writer, &mut file);
+        for part in &parts {
+            part.append(&mut writer, &mut file);
+        }
+        writer.flush_tables(&mut file).unwrap();
+        let end = writer.position();
+        // The L1 table has the second cluster, and the L2 table the fifth one: before it are the
+        // refcount table and its block.
+        let l2 = usize::try_from(writer.l2.as_ref().unwrap().1.host.0).unwrap();
+        let entries = usize::try_from(end).unwrap() / CLUSTER;
+        let at = at.index(8 + 8 * entries);
+        let at = if at < 8 { CLUSTER + at } else { l2 + at - 8 };
+        let length = file.0.len();
+        file.0[at] ^= value;
+        let mut writer =
+            Qcow2Writer::new(Qcow2Compression::Zlib, Some(SIZE), &mut MemoryFile::default()).unwrap();
+        // A cluster that lacks its entry reads as zeros, which its checksum shows.
+        if writer.replay(end, &mut file, |_, _| Ok(())).is_ok() {
+            prop_assert!(writer.image_bytes() <= length as u64 + 2 * WRITTEN_CLUSTER_BYTES);
+        }
+    }
 }
 
 /// Compares two disks. In the last sector, bytes beyond the end of the disk may differ.
@@ -189,6 +329,14 @@ fn an_image_with_several_refcount_blocks_is_clean() {
             }
             let rest = 64 - number % 5;
             writer.append_stored(clusters.slice(..rest * CLUSTER), &mut file).unwrap();
+            if is_known && number % 250 == 249 {
+                writer.flush_tables(&mut file).unwrap();
+                let mut unchanged = Unchanged(&mut file);
+                let mut replayed =
+                    Qcow2Writer::new(Qcow2Compression::Zstd, expected, &mut unchanged).unwrap();
+                replayed.replay(writer.position(), &mut unchanged, |_, _| Ok(())).unwrap();
+                assert!(replayed.allocator == writer.allocator && replayed.l1 == writer.l1);
+            }
         }
         assert_eq!(writer.position(), disk_bytes);
         let length = writer.finish(disk_bytes, &mut file).unwrap();
