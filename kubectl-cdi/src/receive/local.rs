@@ -13,8 +13,9 @@ use datapath::local::{LocalExtent, LocalFile};
 use datapath::zeros::{ZEROS, data_runs, is_zero};
 
 use super::error::DownloadError;
+use super::frames::{self, FrameReader};
 use super::names::FileNames;
-use super::{frames, unix};
+use super::unix;
 
 /// The format of the written disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,9 @@ pub(crate) struct LocalDisk {
     /// True if an earlier process has left bytes, and none of them is known to be equal to the
     /// volume. The file may then belong to another program.
     is_unproven: bool,
+    /// The end of the last complete frame that an earlier process has left. The file is cut there
+    /// only when its frames are known to be equal to the volume.
+    cut_at: Option<u64>,
 }
 
 impl LocalDisk {
@@ -59,6 +63,7 @@ impl LocalDisk {
             checkpoints: Vec::new(),
             zeros: 0,
             is_unproven: false,
+            cut_at: None,
         })
     }
 
@@ -124,34 +129,51 @@ impl LocalDisk {
     }
 
     fn read_frames(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<()> {
-        let mut end = frames::complete_frames(&self.output)?;
+        let mut frames = FrameReader::new(&self.output)?;
+        let mut end = 0;
+        while let Some(frame) = frames.next_frame()? {
+            if !is_wanted() {
+                return Ok(());
+            }
+            let length = frame.len() as u64;
+            let (before, known) = (self.crc.clone(), self.checkpoints.len());
+            if self.read_frame(frame).is_err() {
+                // The file is damaged from here on, or contains something else.
+                self.crc = before;
+                self.checkpoints.truncate(known);
+                break;
+            }
+            end += length;
+        }
         if end == 0 && !frames::may_begin(&self.output)? {
             return Err(io::Error::other("it is not an incomplete download: choose another name"));
         }
-        let mut decoded = frames::decode_frames(&self.output, end)?;
-        let checkpoints = &mut self.checkpoints;
-        while end > 0 {
-            match decoded.next_chunk() {
-                _ if !is_wanted() => return Ok(()),
-                Ok(Some(bytes)) => {
-                    self.crc.add_part(as_extent(bytes), |checkpoint| checkpoints.push(checkpoint));
-                }
-                Ok(None) => break,
-                // The file is damaged, or contains something else.
-                Err(_) => {
-                    checkpoints.clear();
-                    self.crc = DiskCrc::default();
-                    end = 0;
-                }
-            }
-        }
+        self.cut_at = Some(end);
+        Ok(())
+    }
+
+    /// Removes what follows the last complete frame of an earlier process.
+    fn cut_incomplete(&mut self) -> io::Result<()> {
+        let Some(end) = self.cut_at.take() else {
+            return Ok(());
+        };
         self.output.set_len(end)?;
         self.output.seek(SeekFrom::Start(end)).map(drop)
+    }
+
+    fn read_frame(&mut self, frame: Bytes) -> Result<(), datapath::error::Error> {
+        let mut decoded = frames::decode_frame(frame);
+        let checkpoints = &mut self.checkpoints;
+        while let Some(bytes) = decoded.next_chunk()? {
+            self.crc.add_part(as_extent(bytes), |checkpoint| checkpoints.push(checkpoint));
+        }
+        Ok(())
     }
 
     /// Appends the next bytes of the disk.
     pub(crate) fn append(&mut self, bytes: Bytes) -> Result<(), DownloadError> {
         self.is_unproven = false;
+        self.cut_incomplete().map_err(|error| self.error("truncate", error))?;
         let part = as_extent(bytes);
         let written = match &part {
             LocalExtent::Hole(bytes) => {
@@ -246,6 +268,7 @@ impl LocalDisk {
             return Err(DownloadError::Unrelated(names.partial.clone()));
         }
         self.is_unproven = false;
+        self.cut_at = None;
         self.crc =
             kept.filter(|_| self.is_raw_file()).map_or_else(DiskCrc::default, DiskCrc::resume_at);
         self.zeros = 0;
@@ -258,6 +281,7 @@ impl LocalDisk {
 
     /// Writes the complete disk to the storage, and gives the file its name.
     pub(crate) fn finish(&mut self) -> Result<(), DownloadError> {
+        self.cut_incomplete().map_err(|error| self.error("truncate", error))?;
         if self.is_file() {
             self.output.sync_all().map_err(|error| self.error("write", error))?;
         }
