@@ -1,26 +1,21 @@
 //! The command `kubectl cdi download`: copies the disk of a volume to this machine.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum, ValueHint};
 use program::command_line::FailedCommand;
 use program::command_line::values::DurationValue;
-use program::progress::{
-    BinaryBytes, JobMoment, ProgressArgs, ProgressDisplay, ProgressMode, WaitEvent, WaitState,
-    WatchedJob, emit_event,
-};
+use program::progress::{BinaryBytes, ProgressArgs, ProgressDisplay, ProgressMode};
 use program::start;
-use serde::Serialize;
 
 use super::PROGRAM;
 use super::args::ClusterArgs;
 use super::failure::PluginCommandError;
+use super::view::{VolumeJobEvent, VolumeJobView};
 use crate::cluster::{Cluster, DownloadSource};
 use crate::receive::{DiskFormat, DownloadTask, LocalDisk, ReaderSlot};
-use crate::send::UploadWatch;
 
 pub(super) const DOWNLOAD_EXAMPLES: &str = "\
 Examples:
@@ -82,75 +77,10 @@ enum DownloadFormat {
     RawZstd,
 }
 
-/// An event line of `--progress json`, documented in `docs/use/kubectl-cdi.md`.
-#[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum DownloadEvent {
-    /// Emitted once a second.
-    Progress {
-        disk_bytes: u64,
-        disk_total: u64,
-        received_bytes: u64,
-        waiting_for: Option<String>,
-        waiting: Option<WaitEvent>,
-    },
-    /// The last line of a successful download.
-    Done {
-        source: String,
-        disk_bytes: u64,
-        received_bytes: u64,
-        seconds: f64,
-        retries: u64,
-        warnings: Vec<String>,
-    },
-    /// The last line of a failed download.
-    Error { message: String, code: u8, retries: u64, warnings: Vec<String> },
-}
-
-/// The state of a download, shared between the download and the display.
-#[derive(Clone, Default)]
-struct DownloadView {
-    watch: Arc<UploadWatch>,
-    /// Size of the disk in bytes; 0 until it is known.
-    total: Arc<AtomicU64>,
-}
-
-impl WatchedJob for DownloadView {
-    fn done_bytes(&self) -> u64 {
-        self.watch.image_bytes()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
-    }
-
-    fn wait_state(&self) -> Option<WaitState> {
-        self.watch.wait_state()
-    }
-
-    fn plain_line(&self, _: &JobMoment) -> String {
-        let (done, total) = (self.done_bytes(), self.total_bytes().unwrap_or(0));
-        let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
-        let (done, total, received) =
-            (BinaryBytes(done), BinaryBytes(total), BinaryBytes(self.watch.handed_over()));
-        format!("{percent} %, {done} of {total}, {received} received")
-    }
-
-    fn emit_json(&mut self, moment: &JobMoment) {
-        emit_event(&DownloadEvent::Progress {
-            disk_bytes: self.done_bytes(),
-            disk_total: self.total_bytes().unwrap_or(0),
-            received_bytes: self.watch.handed_over(),
-            waiting_for: moment.wait.as_ref().map(|wait| wait.cause.clone()),
-            waiting: moment.wait.as_ref().map(|wait| wait.to_event(moment.now)),
-        });
-    }
-}
-
 pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommandError> {
     let display =
         ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
-    let view = DownloadView::default();
+    let view = VolumeJobView::of_download();
     let started = Instant::now();
     let result = display.run_watched(view.clone(), || download_disk(arguments, &view));
     let (disk_bytes, received) = (view.total.load(Ordering::Relaxed), view.watch.handed_over());
@@ -167,7 +97,7 @@ pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommand
                         "{disk} downloaded from {source} into {file} as {stream} in {seconds:.1} s"
                     )
                 },
-                &DownloadEvent::Done {
+                &VolumeJobEvent::Downloaded {
                     source: source.clone(),
                     disk_bytes,
                     received_bytes: received,
@@ -177,7 +107,7 @@ pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommand
                 },
             );
         }
-        Err(failed) => display.conclude_failed(&DownloadEvent::Error {
+        Err(failed) => display.conclude_failed(&VolumeJobEvent::Error {
             message: failed.to_string(),
             code: failed.exit_reason().exit_code(),
             retries: view.watch.retries(),
@@ -188,7 +118,7 @@ pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommand
 }
 
 /// Runs the download, and removes its pod however the download ends.
-fn download_disk(arguments: &DownloadArgs, view: &DownloadView) -> Result<(), PluginCommandError> {
+fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), PluginCommandError> {
     let format = disk_format(&arguments.file, arguments.format)?;
     if arguments.file == Path::new("-") && arguments.shown.progress == ProgressMode::Json {
         let words = "--progress json writes to stdout, like the disk: choose a file, or plain";

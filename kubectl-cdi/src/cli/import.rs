@@ -9,7 +9,7 @@ use program::progress::ProgressDisplay;
 use super::args::ClusterImportArgs;
 use super::dry_run::DryRunVolume;
 use super::failure::PluginCommandError;
-use super::view::{UploadEvent, UploadView};
+use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{PROGRAM, size_for, under_signals, wanted_volume};
 use crate::cluster::size::FileSystem;
 use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
@@ -18,7 +18,7 @@ use crate::remote;
 pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginCommandError> {
     let display =
         ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
-    let view = UploadView::default();
+    let view = VolumeJobView::default();
     let target = arguments.target.to_string();
     let look = format!("kubectl cdi status {target}{}", arguments.cluster.to_words());
     let importing = import_volume(arguments, view.clone());
@@ -34,10 +34,10 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     match &result {
         Ok(None) => {}
         Ok(Some(summary)) => {
-            let event = UploadEvent::Imported { target: &target, warnings: display.warnings() };
+            let event = VolumeJobEvent::Imported { target: &target, warnings: display.warnings() };
             display.show_summary(|| summary.clone(), &event)
         }
-        Err(failed) => display.conclude_failed(&UploadEvent::Error {
+        Err(failed) => display.conclude_failed(&VolumeJobEvent::Error {
             message: failed.to_string(),
             code: failed.exit_reason().exit_code(),
             retries: 0,
@@ -51,7 +51,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
 /// the manifest.
 async fn import_volume(
     arguments: ClusterImportArgs,
-    view: UploadView,
+    view: VolumeJobView,
 ) -> Result<Option<String>, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     let source = ClusterImport {
@@ -98,7 +98,7 @@ async fn import_volume(
 async fn planned_volume(
     arguments: &ClusterImportArgs,
     source: ClusterImport,
-    view: &UploadView,
+    view: &VolumeJobView,
     file_system: impl AsyncFnOnce() -> FileSystem,
 ) -> Result<WantedVolume, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::args::{EncodingOption, UploadArgs};
 use super::dry_run::DryRunVolume;
 use super::failure::PluginCommandError;
-use super::view::{UploadEvent, UploadView};
+use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{PROGRAM, shell_word, size_for, under_signals, wanted_volume};
 use crate::cluster::size::{FileSystem, check_fits};
 use crate::cluster::{
@@ -36,7 +36,7 @@ pub(super) fn run_upload(
 ) -> Result<(), PluginCommandError> {
     let display =
         ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
-    let view = UploadView::default();
+    let view = VolumeJobView::default();
     let started = Instant::now();
     let target = arguments.target.to_string();
     let uploading = upload_image(arguments, view.clone());
@@ -58,7 +58,7 @@ pub(super) fn run_upload(
                     let (image, stream) = (BinaryBytes(image), BinaryBytes(sent.stream_bytes));
                     format!("{image} uploaded into {target} as {stream} in {seconds:.1} s")
                 },
-                &UploadEvent::Done {
+                &VolumeJobEvent::Done {
                     target: target.clone(),
                     image_bytes: image,
                     sent_bytes: sent.stream_bytes,
@@ -70,7 +70,7 @@ pub(super) fn run_upload(
                 },
             );
         }
-        Err(failed) => display.conclude_failed(&UploadEvent::Error {
+        Err(failed) => display.conclude_failed(&VolumeJobEvent::Error {
             message: failed.to_string(),
             code: failed.exit_reason().exit_code(),
             retries: view.watch.retries(),
@@ -94,7 +94,7 @@ fn continuation_command(words: &[OsString]) -> String {
 /// Runs the upload. Returns `None` for a dry run, which has already printed the manifest.
 async fn upload_image(
     arguments: UploadArgs,
-    view: UploadView,
+    view: VolumeJobView,
 ) -> Result<Option<CompletedUpload>, PluginCommandError> {
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
     // The image is opened on a blocking thread, because reading the tables of a large image takes
@@ -153,7 +153,7 @@ async fn fill_volume(
     cluster: &Cluster,
     proxy: &ProxyClient,
     image: &Arc<ImageFile>,
-    view: &UploadView,
+    view: &VolumeJobView,
 ) -> Result<CompletedUpload, PluginCommandError> {
     let (target, patience) = (&arguments.target, arguments.timeout.0);
     let watch = &view.watch;
@@ -199,7 +199,7 @@ async fn prepare_volume(
     config: &CdiConfig,
     arguments: &UploadArgs,
     image: &Arc<ImageFile>,
-    view: &UploadView,
+    view: &VolumeJobView,
     proxy: &ProxyClient,
 ) -> Result<Option<ObjectUid>, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
@@ -222,7 +222,7 @@ async fn prepare_volume(
 async fn planned_volume(
     arguments: &UploadArgs,
     image: &Arc<ImageFile>,
-    view: &UploadView,
+    view: &VolumeJobView,
     file_system: impl AsyncFnOnce() -> FileSystem,
 ) -> Result<WantedVolume, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
@@ -254,7 +254,7 @@ async fn planned_volume(
 /// waiting.
 async fn measure_disk(
     image: &Arc<ImageFile>,
-    view: &UploadView,
+    view: &VolumeJobView,
 ) -> Result<u64, PluginCommandError> {
     view.watch.set_wait_reason("reading the whole image to find the disk size");
     let stop = CancellationToken::new();

@@ -1,4 +1,5 @@
-//! The progress of an upload or an import, for the progress display and for JSON events.
+//! The progress of an upload, an import or a download, for the progress display and for JSON
+//! events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,12 +13,21 @@ use crate::send::UploadWatch;
 /// An event line of `--progress json`, documented in `docs/use/kubectl-cdi.md`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum UploadEvent<'a> {
+pub(super) enum VolumeJobEvent<'a> {
     /// Emitted once a second.
     Progress {
         image_bytes: u64,
         image_total: u64,
         sent_bytes: u64,
+        waiting_for: Option<String>,
+        waiting: Option<WaitEvent>,
+    },
+    /// Emitted once a second by a download.
+    #[serde(rename = "progress")]
+    Receiving {
+        disk_bytes: u64,
+        disk_total: u64,
+        received_bytes: u64,
         waiting_for: Option<String>,
         waiting: Option<WaitEvent>,
     },
@@ -34,21 +44,37 @@ pub(super) enum UploadEvent<'a> {
     },
     /// The last line of a successful import.
     Imported { target: &'a str, warnings: Vec<String> },
-    /// The last line of a failed upload or import.
+    /// The last line of a successful download.
+    #[serde(rename = "done")]
+    Downloaded {
+        source: String,
+        disk_bytes: u64,
+        received_bytes: u64,
+        seconds: f64,
+        retries: u64,
+        warnings: Vec<String>,
+    },
+    /// The last line of a failed job.
     Error { message: String, code: u8, retries: u64, warnings: Vec<String> },
 }
 
 /// The state of a job, shared between the job and the display.
 #[derive(Clone, Default)]
-pub(super) struct UploadView {
+pub(super) struct VolumeJobView {
     pub(super) watch: Arc<UploadWatch>,
-    /// Size in bytes of the image or, for an import, of the disk; 0 until it is known.
+    /// Size in bytes of the image or, for an import or a download, of the disk; 0 until it is known.
     pub(super) total: Arc<AtomicU64>,
     /// True as soon as a volume exists that can be filled.
     pub(super) has_volume: Arc<AtomicBool>,
+    is_download: bool,
 }
 
-impl UploadView {
+impl VolumeJobView {
+    /// Creates the view of a download. The default is for the other jobs.
+    pub(super) fn of_download() -> Self {
+        Self { is_download: true, ..Self::default() }
+    }
+
     /// Updates the displayed progress of an import: the bytes of the disk, and a sentence.
     pub(super) fn show_import(&self, progress: &ImportProgress) {
         self.total.store(progress.disk_bytes.unwrap_or(0), Ordering::Relaxed);
@@ -57,7 +83,7 @@ impl UploadView {
     }
 }
 
-impl WatchedJob for UploadView {
+impl WatchedJob for VolumeJobView {
     fn done_bytes(&self) -> u64 {
         self.watch.image_bytes()
     }
@@ -73,18 +99,32 @@ impl WatchedJob for UploadView {
     fn plain_line(&self, _: &JobMoment) -> String {
         let (done, total) = (self.done_bytes(), self.total_bytes().unwrap_or(0));
         let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
-        let (done, total, sent) =
+        let (done, total, passed) =
             (BinaryBytes(done), BinaryBytes(total), BinaryBytes(self.watch.handed_over()));
-        format!("{percent} %, {done} of {total}, {sent} sent")
+        let verb = if self.is_download { "received" } else { "sent" };
+        format!("{percent} %, {done} of {total}, {passed} {verb}")
     }
 
     fn emit_json(&mut self, moment: &JobMoment) {
-        emit_event(&UploadEvent::Progress {
-            image_bytes: self.done_bytes(),
-            image_total: self.total_bytes().unwrap_or(0),
-            sent_bytes: self.watch.handed_over(),
-            waiting_for: moment.wait.as_ref().map(|wait| wait.cause.clone()),
-            waiting: moment.wait.as_ref().map(|wait| wait.to_event(moment.now)),
+        let (done, total) = (self.done_bytes(), self.total_bytes().unwrap_or(0));
+        let passed = self.watch.handed_over();
+        let waiting_for = moment.wait.as_ref().map(|wait| wait.cause.clone());
+        let waiting = moment.wait.as_ref().map(|wait| wait.to_event(moment.now));
+        emit_event(&match self.is_download {
+            false => VolumeJobEvent::Progress {
+                image_bytes: done,
+                image_total: total,
+                sent_bytes: passed,
+                waiting_for,
+                waiting,
+            },
+            true => VolumeJobEvent::Receiving {
+                disk_bytes: done,
+                disk_total: total,
+                received_bytes: passed,
+                waiting_for,
+                waiting,
+            },
         });
     }
 }
