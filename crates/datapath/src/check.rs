@@ -7,9 +7,9 @@ use diskimage::{
 
 use crate::archive;
 use crate::decode;
-use crate::disk::Inflater;
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::format::{ImageHead, fetch_map, fetch_tables, open_mapped, pass_mapped, ranged_length};
+use crate::inflate::Inflater;
 use crate::meter::Meter;
 use crate::options::{PayloadKind, ReadOptions};
 use crate::source::Source;
@@ -95,7 +95,7 @@ impl InflatingSink {
         Self {
             clusters,
             virtual_size,
-            inflater: Inflater::new(),
+            inflater: Inflater::default(),
             cluster: vec![0; usize::try_from(size).unwrap_or(0)],
             count: 0,
         }

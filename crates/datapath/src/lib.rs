@@ -57,6 +57,7 @@ pub mod encode;
 pub mod error;
 pub mod facts;
 pub mod format;
+pub mod inflate;
 mod input;
 pub mod inspect;
 pub mod local;

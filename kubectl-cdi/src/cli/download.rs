@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
+use diskimage::qcow2::Qcow2Compression;
 use program::command_line::FailedCommand;
 use program::command_line::values::DurationValue;
 use program::progress::{BinaryBytes, ProgressArgs, ProgressDisplay, ProgressMode};
@@ -25,6 +27,9 @@ Examples:
   # Download the only disk of a virtual machine, compressed
   kubectl cdi download vm/fedora fedora.raw.zst
 
+  # Download a disk as a qcow2 image
+  kubectl cdi download dv/fedora fedora.qcow2
+
   # Write the disk to a pipe
   kubectl cdi download dv/fedora - | ssh host 'cat > fedora.raw'";
 
@@ -44,9 +49,13 @@ pub(super) struct DownloadArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 
-    /// Format of the file [default: raw.zst if FILE ends in .zst, otherwise raw]
+    /// Format of the file [default: qcow2 or raw.zst if FILE ends in .qcow2 or .zst, otherwise raw]
     #[arg(long, value_enum, help_heading = "Download")]
     format: Option<DownloadFormat>,
+
+    /// Compress the clusters of a qcow2 image [default: none]
+    #[arg(long, value_name = "CODEC", value_parser = compression_parser(), help_heading = "Download")]
+    compression: Option<Qcow2Compression>,
 
     /// Read a disk that is in use; the copy may be inconsistent
     #[arg(long, help_heading = "Download")]
@@ -75,6 +84,13 @@ enum DownloadFormat {
     /// The bytes of the disk, compressed with zstd
     #[value(name = "raw.zst")]
     RawZstd,
+    /// A qcow2 image
+    Qcow2,
+}
+
+fn compression_parser() -> impl TypedValueParser<Value = Qcow2Compression> {
+    let names = Qcow2Compression::ALL.map(Qcow2Compression::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Qcow2Compression>())
 }
 
 pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommandError> {
@@ -119,7 +135,7 @@ pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommand
 
 /// Runs the download, and removes its pod however the download ends.
 fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), PluginCommandError> {
-    let format = disk_format(&arguments.file, arguments.format)?;
+    let format = disk_format(&arguments.file, arguments.format, arguments.compression)?;
     if arguments.file == Path::new("-") && arguments.shown.progress == ProgressMode::Json {
         let words = "--progress json writes to stdout, like the disk: choose a file, or plain";
         return Err(PluginCommandError::Usage(words.to_owned()));
@@ -156,19 +172,35 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
 fn disk_format(
     file: &Path,
     given: Option<DownloadFormat>,
+    compression: Option<Qcow2Compression>,
 ) -> Result<DiskFormat, PluginCommandError> {
     let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    match (given, extension.to_ascii_lowercase().as_str()) {
-        (Some(DownloadFormat::Raw), _) => Ok(DiskFormat::Raw),
-        (Some(DownloadFormat::RawZstd), _) | (None, "zst" | "zstd") => Ok(DiskFormat::RawZstd),
-        (None, "qcow2" | "vmdk" | "vhdx" | "vhd" | "vdi" | "gz" | "xz") => {
-            Err(PluginCommandError::Usage(format!(
-                "the format of {} is not supported: choose a name with .raw or .raw.zst, or give --format",
+    let format = match (given, extension.to_ascii_lowercase().as_str()) {
+        (Some(format), _) => format,
+        (None, "zst" | "zstd") => DownloadFormat::RawZstd,
+        (None, "qcow2") => DownloadFormat::Qcow2,
+        (None, "vmdk" | "vhdx" | "vhd" | "vdi" | "gz" | "xz") => {
+            return Err(PluginCommandError::Usage(format!(
+                "the format of {} is not supported: choose a name with .raw, .raw.zst or .qcow2, or give --format",
                 file.display()
-            )))
+            )));
         }
-        (None, _) => Ok(DiskFormat::Raw),
-    }
+        (None, _) => DownloadFormat::Raw,
+    };
+    let refused = match (format, compression) {
+        (DownloadFormat::Qcow2, _) if file == Path::new("-") => {
+            "a pipe cannot be a qcow2 image: choose a file, or another --format"
+        }
+        (DownloadFormat::Raw | DownloadFormat::RawZstd, Some(_)) => {
+            "--compression is for qcow2: choose a name with .qcow2, or give --format qcow2"
+        }
+        (DownloadFormat::Raw, None) => return Ok(DiskFormat::Raw),
+        (DownloadFormat::RawZstd, None) => return Ok(DiskFormat::RawZstd),
+        (DownloadFormat::Qcow2, _) => {
+            return Ok(DiskFormat::Qcow2(compression.unwrap_or_default()));
+        }
+    };
+    Err(PluginCommandError::Usage(refused.to_owned()))
 }
 
 #[cfg(test)]
@@ -177,6 +209,7 @@ mod tests {
 
     #[test]
     fn the_name_of_the_file_tells_its_format() {
+        let qcow2 = DiskFormat::Qcow2(Qcow2Compression::None);
         for (name, given, format) in [
             ("a", None, DiskFormat::Raw),
             ("a.img", None, DiskFormat::Raw),
@@ -184,10 +217,21 @@ mod tests {
             ("a.raw.zst", None, DiskFormat::RawZstd),
             ("a.zst", Some(DownloadFormat::Raw), DiskFormat::Raw),
             ("-", Some(DownloadFormat::RawZstd), DiskFormat::RawZstd),
+            ("a.QCOW2", None, qcow2),
+            ("a", Some(DownloadFormat::Qcow2), qcow2),
         ] {
-            assert_eq!(disk_format(Path::new(name), given).unwrap(), format, "{name}");
+            assert_eq!(disk_format(Path::new(name), given, None).unwrap(), format, "{name}");
         }
-        let said = disk_format(Path::new("a.qcow2"), None).unwrap_err().to_string();
-        assert!(said.contains("a.qcow2 is not supported"), "{said}");
+        let zstd = Some(Qcow2Compression::Zstd);
+        let format = disk_format(Path::new("a.qcow2"), None, zstd).unwrap();
+        assert_eq!(format, DiskFormat::Qcow2(Qcow2Compression::Zstd));
+        for (name, given, compression, sentence) in [
+            ("a.vmdk", None, None, "a.vmdk is not supported"),
+            ("a.raw", None, zstd, "--compression is for qcow2"),
+            ("-", Some(DownloadFormat::Qcow2), None, "a pipe cannot be a qcow2 image"),
+        ] {
+            let said = disk_format(Path::new(name), given, compression).unwrap_err().to_string();
+            assert!(said.contains(sentence), "{said}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use crate::cluster::printable_line;
 use crate::send::{STALL, UploadWatch};
 
 /// Limit on the size of a disk: 1 PiB, which exceeds the size of any volume.
-const MAX_DISK_BYTES: u64 = 1 << 50;
+pub(super) const MAX_DISK_BYTES: u64 = 1 << 50;
 
 /// Maximum number of bytes that are read ahead of the decoder.
 const READ_BYTES: usize = 256 << 10;

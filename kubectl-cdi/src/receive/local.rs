@@ -11,10 +11,12 @@ use datapath::chunks::ChunkStream;
 use datapath::encode::{Encoding, PIECE_BYTES, PieceEncoder, VolumePiece};
 use datapath::local::{LocalExtent, LocalFile};
 use datapath::zeros::{ZEROS, data_runs, is_zero};
+use diskimage::qcow2::Qcow2Compression;
 
 use super::error::DownloadError;
 use super::frames::{self, FrameReader};
 use super::names::FileNames;
+use super::qcow2::Qcow2File;
 use super::unix;
 
 /// The format of the written disk.
@@ -24,6 +26,15 @@ pub(crate) enum DiskFormat {
     Raw,
     /// The bytes of the disk, compressed as zstd frames.
     RawZstd,
+    /// A qcow2 image.
+    Qcow2(Qcow2Compression),
+}
+
+/// The state of the format that is written.
+enum DiskBody {
+    Raw,
+    RawZstd(PieceEncoder),
+    Qcow2(Box<Qcow2File>),
 }
 
 /// A disk that is written from its first byte to its last.
@@ -31,7 +42,7 @@ pub(crate) struct LocalDisk {
     output: File,
     /// The names of the file; `None` for a pipe.
     names: Option<FileNames>,
-    encoder: Option<PieceEncoder>,
+    body: DiskBody,
     crc: DiskCrc,
     /// The checkpoints up to the current position, in ascending order.
     checkpoints: Vec<DiskCheckpoint>,
@@ -55,10 +66,19 @@ impl LocalDisk {
             let names = FileNames::new(path);
             (names.open_partial()?, Some(names))
         };
+        let body = match format {
+            DiskFormat::Raw => DiskBody::Raw,
+            DiskFormat::RawZstd => DiskBody::RawZstd(Encoding::ZstdFile.new_encoder()),
+            DiskFormat::Qcow2(compression) => {
+                let image = output.try_clone();
+                let image = image.map_err(|error| DownloadError::local("open", path, error))?;
+                DiskBody::Qcow2(Box::new(Qcow2File::new(image, compression)))
+            }
+        };
         Ok(Self {
             output,
             names,
-            encoder: (format == DiskFormat::RawZstd).then(|| Encoding::ZstdFile.new_encoder()),
+            body,
             crc: DiskCrc::default(),
             checkpoints: Vec::new(),
             zeros: 0,
@@ -110,9 +130,16 @@ impl LocalDisk {
         if !self.is_file() {
             return Ok(());
         }
-        let reading = match self.is_raw_file() {
-            true => self.read_partial(is_wanted),
-            false => self.read_frames(is_wanted),
+        let reading = match &mut self.body {
+            DiskBody::Raw => self.read_partial(is_wanted),
+            DiskBody::RawZstd(_) => self.read_frames(is_wanted),
+            DiskBody::Qcow2(image) => {
+                let (crc, checkpoints) = (&mut self.crc, &mut self.checkpoints);
+                image.read_left_behind(|part| {
+                    crc.add_part(part, |checkpoint| checkpoints.push(checkpoint));
+                    is_wanted()
+                })
+            }
         };
         reading.map_err(|error| self.error("read", error))?;
         self.is_unproven = self.position() > 0;
@@ -170,17 +197,35 @@ impl LocalDisk {
         Ok(())
     }
 
+    /// Prepares the file for a disk of `size` bytes, before anything is appended.
+    pub(crate) fn begin(&mut self, size: u64) -> Result<(), DownloadError> {
+        let DiskBody::Qcow2(image) = &self.body else {
+            return Ok(());
+        };
+        match image.disk_bytes() {
+            Some(before) if before == size => return Ok(()),
+            // The tables before the data are made for one size.
+            Some(_) => drop(self.go_back_to(None)?),
+            None => {}
+        }
+        match &mut self.body {
+            DiskBody::Qcow2(image) => image.begin(size).map_err(|error| self.error("write", error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends the next bytes of the disk.
     pub(crate) fn append(&mut self, bytes: Bytes) -> Result<(), DownloadError> {
         self.is_unproven = false;
         self.cut_incomplete().map_err(|error| self.error("truncate", error))?;
         let part = as_extent(bytes);
-        let written = match &part {
-            LocalExtent::Hole(bytes) => {
+        let written = match (&mut self.body, &part) {
+            (DiskBody::Qcow2(image), part) => image.append(part),
+            (_, LocalExtent::Hole(bytes)) => {
                 self.zeros += bytes;
                 Ok(())
             }
-            LocalExtent::Data(bytes) => {
+            (_, LocalExtent::Data(bytes)) => {
                 let piece = bytes.clone();
                 self.write_zeros().and_then(|()| self.write_data(piece))
             }
@@ -192,7 +237,7 @@ impl LocalDisk {
     }
 
     fn write_data(&mut self, mut bytes: Bytes) -> io::Result<()> {
-        if self.encoder.is_some() {
+        if matches!(self.body, DiskBody::RawZstd(_)) {
             while !bytes.is_empty() {
                 let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
                 self.write_piece(VolumePiece::Data(piece))?;
@@ -211,8 +256,10 @@ impl LocalDisk {
     }
 
     fn write_piece(&mut self, piece: VolumePiece) -> io::Result<()> {
-        let blocks = self.encoder.as_mut().map(|encoder| encoder.encode_piece(piece, true));
-        for block in blocks.into_iter().flatten() {
+        let DiskBody::RawZstd(encoder) = &mut self.body else {
+            return Ok(());
+        };
+        for block in encoder.encode_piece(piece, true) {
             self.output.write_all(&block.head)?;
             self.output.write_all(&block.body)?;
         }
@@ -227,16 +274,16 @@ impl LocalDisk {
             return Ok(());
         }
         while left > 0 {
-            let now = match &self.encoder {
-                Some(_) => left.min(Encoding::ZstdFile.zeros_at_once()),
-                None => left.min(ZEROS.len() as u64),
-            };
+            let is_zstd = matches!(self.body, DiskBody::RawZstd(_));
+            let most =
+                if is_zstd { Encoding::ZstdFile.zeros_at_once() } else { ZEROS.len() as u64 };
+            let now = left.min(most);
             left -= now;
-            match &self.encoder {
-                Some(_) => self.write_piece(VolumePiece::Zeros(now))?,
-                None => self.write_data(Bytes::from_static(
-                    &ZEROS[..usize::try_from(now).unwrap_or(ZEROS.len())],
-                ))?,
+            if is_zstd {
+                self.write_piece(VolumePiece::Zeros(now))?;
+            } else {
+                let length = usize::try_from(now).unwrap_or(ZEROS.len());
+                self.write_data(Bytes::from_static(&ZEROS[..length]))?;
             }
         }
         Ok(())
@@ -244,15 +291,17 @@ impl LocalDisk {
 
     /// Writes everything that was appended, at the end of an attempt.
     pub(crate) fn settle(&mut self) -> Result<(), DownloadError> {
-        let settled = self.write_zeros().and_then(|()| match self.is_raw_file() {
-            true => self.output.set_len(self.position()),
-            false => self.output.flush(),
+        let end = self.position();
+        let settled = self.write_zeros().and_then(|()| match &mut self.body {
+            DiskBody::Raw if self.names.is_some() => self.output.set_len(end),
+            DiskBody::Raw | DiskBody::RawZstd(_) => self.output.flush(),
+            DiskBody::Qcow2(image) => image.settle(),
         });
         settled.map_err(|error| self.error("write", error))
     }
 
     fn is_raw_file(&self) -> bool {
-        self.is_file() && self.encoder.is_none()
+        self.is_file() && matches!(self.body, DiskBody::Raw)
     }
 
     /// Removes everything after `kept`, or everything at all if the format does not allow more.
@@ -269,19 +318,30 @@ impl LocalDisk {
         }
         self.is_unproven = false;
         self.cut_at = None;
-        self.crc =
-            kept.filter(|_| self.is_raw_file()).map_or_else(DiskCrc::default, DiskCrc::resume_at);
+        let wanted = kept.map_or(0, DiskCheckpoint::end_offset);
+        let cut = match &mut self.body {
+            DiskBody::Raw => Ok(wanted),
+            DiskBody::RawZstd(_) => Ok(0),
+            DiskBody::Qcow2(image) => image.go_back_to(wanted),
+        };
+        let end = cut.map_err(|error| self.error("truncate", error))?;
+        self.crc = kept.filter(|_| end > 0).map_or_else(DiskCrc::default, DiskCrc::resume_at);
         self.zeros = 0;
-        let end = self.position();
         self.checkpoints.retain(|known| known.end_offset() <= end);
-        let cut = self.output.set_len(end).and_then(|()| self.output.seek(SeekFrom::Start(end)));
-        cut.map_err(|error| self.error("truncate", error))?;
+        if !matches!(self.body, DiskBody::Qcow2(_)) {
+            let cut =
+                self.output.set_len(end).and_then(|()| self.output.seek(SeekFrom::Start(end)));
+            cut.map_err(|error| self.error("truncate", error))?;
+        }
         Ok(end)
     }
 
     /// Writes the complete disk to the storage, and gives the file its name.
     pub(crate) fn finish(&mut self) -> Result<(), DownloadError> {
         self.cut_incomplete().map_err(|error| self.error("truncate", error))?;
+        if let DiskBody::Qcow2(image) = &mut self.body {
+            image.finish().map_err(|error| self.error("write", error))?;
+        }
         if self.is_file() {
             self.output.sync_all().map_err(|error| self.error("write", error))?;
         }
@@ -311,6 +371,9 @@ fn as_extent(bytes: Bytes) -> LocalExtent {
 impl Drop for LocalDisk {
     /// Removes an incomplete file that contains nothing.
     fn drop(&mut self) {
+        if matches!(&self.body, DiskBody::Qcow2(image) if image.is_empty()) {
+            self.output.set_len(0).ok();
+        }
         if let Some(names) = &self.names
             && self.output.metadata().is_ok_and(|metadata| metadata.len() == 0)
             && unix::is_name_of(&names.partial, &self.output)
@@ -322,126 +385,4 @@ impl Drop for LocalDisk {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use proptest::prelude::*;
-    use testkit::tools;
-
-    use super::*;
-
-    fn open(path: &Path, format: DiskFormat) -> LocalDisk {
-        LocalDisk::open(path, format).unwrap()
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
-
-        #[test]
-        fn the_file_contains_the_disk_whatever_the_parts_and_the_interruptions(
-            parts in prop::collection::vec((any::<bool>(), 1_usize..700_000, any::<bool>()), 1..12),
-            is_zstd in any::<bool>(),
-        ) {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("disk");
-            let partial = FileNames::new(&path).partial;
-            let format = if is_zstd { DiskFormat::RawZstd } else { DiskFormat::Raw };
-            let mut disk = open(&path, format);
-            let mut expected = Vec::new();
-            for (is_data, length, is_interrupted) in parts {
-                let start = expected.len();
-                let mut bytes = vec![0; length];
-                if is_data {
-                    bytes = testkit::disk::content(start as u64, length as u64);
-                    bytes[length / 3..length / 2].fill(0);
-                }
-                expected.extend_from_slice(&bytes);
-                disk.append(bytes.into()).unwrap();
-                if is_interrupted {
-                    disk.settle().unwrap();
-                    let before = disk.crc.checkpoint();
-                    drop(disk);
-                    if is_zstd {
-                        // Killed processes leave incomplete frames.
-                        let mut file = fs::OpenOptions::new().append(true).open(&partial).unwrap();
-                        file.write_all(&[0x28, 0xB5, 0x2F, 0xFD, 0, 56, 1, 2]).unwrap();
-                    }
-                    disk = open(&path, format);
-                    disk.read_left_behind(|| true).unwrap();
-                    prop_assert_eq!(disk.crc.checkpoint(), before);
-                }
-            }
-            disk.settle().unwrap();
-            disk.finish().unwrap();
-            let mut written = fs::read(&path).unwrap();
-            if is_zstd {
-                written = tools::filter("zstd", ["-dcq"], &written);
-            }
-            prop_assert!(written == expected);
-            prop_assert!(!partial.exists());
-        }
-    }
-
-    #[test]
-    fn a_disk_that_differs_is_written_again_from_a_checkpoint() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        let mut disk = open(&path, DiskFormat::Raw);
-        disk.append(Bytes::from_static(b"equal")).unwrap();
-        let kept = disk.checkpoint_at(5).unwrap();
-        disk.append(Bytes::from_static(b"different")).unwrap();
-        disk.settle().unwrap();
-        assert_eq!(disk.checkpoint_at(7), None);
-        assert_eq!(disk.go_back_to(Some(kept)).unwrap(), 5);
-        disk.append(Bytes::from_static(b"\0\0\0")).unwrap();
-        disk.settle().unwrap();
-        disk.finish().unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"equal\0\0\0");
-    }
-
-    #[test]
-    fn a_file_of_another_program_is_neither_truncated_nor_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        let partial = FileNames::new(&path).partial;
-        fs::write(&partial, "mine").unwrap();
-        let mut disk = open(&path, DiskFormat::RawZstd);
-        assert!(matches!(disk.read_left_behind(|| true), Err(DownloadError::Local { .. })));
-        drop(disk);
-        let mut disk = open(&path, DiskFormat::Raw);
-        disk.read_left_behind(|| true).unwrap();
-        assert!(matches!(disk.go_back_to(None), Err(DownloadError::Unrelated(_))));
-        assert_eq!(fs::read(&partial).unwrap(), b"mine");
-        // Another program replaces the file, and creates the complete one.
-        fs::remove_file(&partial).unwrap();
-        fs::write(&partial, "other").unwrap();
-        assert!(matches!(disk.finish(), Err(DownloadError::Local { .. })));
-        assert_eq!(fs::read(&partial).unwrap(), b"other");
-        fs::write(&path, "complete").unwrap();
-        let file = File::open(&partial).unwrap();
-        unix::rename_new(&file, &partial, &path).unwrap_err();
-        assert_eq!(fs::read(&path).unwrap(), b"complete");
-    }
-
-    #[test]
-    fn existing_files_links_and_locked_files_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let refused = |name: &str| LocalDisk::open(&path(name), DiskFormat::Raw).err().unwrap();
-        fs::write(path("mine"), "mine").unwrap();
-        assert!(matches!(refused("mine"), DownloadError::Exists(_)));
-        symlink("mine", path("link")).unwrap();
-        assert!(matches!(refused("link"), DownloadError::Exists(_)));
-        symlink(path("mine"), path("a.partial")).unwrap();
-        assert!(matches!(refused("a"), DownloadError::Local { .. }));
-        fs::hard_link(path("mine"), path("b.partial")).unwrap();
-        assert!(matches!(refused("b"), DownloadError::NoFile(_)));
-        fs::create_dir(path("c.partial")).unwrap();
-        assert!(matches!(refused("c"), DownloadError::Local { .. }));
-        let _held = open(&path("d"), DiskFormat::Raw);
-        assert!(matches!(refused("d"), DownloadError::Busy(_)));
-        assert!(matches!(refused("none/e"), DownloadError::Local { .. }));
-        assert_eq!(fs::read(path("mine")).unwrap(), b"mine");
-    }
-}
+mod tests;

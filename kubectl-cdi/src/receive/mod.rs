@@ -15,6 +15,7 @@ mod error;
 mod frames;
 mod local;
 mod names;
+mod qcow2;
 mod stream;
 #[cfg_attr(not(unix), path = "windows.rs")]
 mod unix;
@@ -154,6 +155,7 @@ impl DownloadTask<'_> {
             }
         };
         state.was_reached = true;
+        disk.lock().begin(size)?;
         loop {
             let has = disk.lock().position();
             if has > size {

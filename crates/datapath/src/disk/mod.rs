@@ -13,7 +13,6 @@ mod blank;
 mod coverage;
 mod direct;
 mod handle;
-mod inflate;
 mod kind;
 mod open;
 mod options;
@@ -36,6 +35,4 @@ pub use self::{
     verified_prefix::VerifiedPrefix,
     writer::{Writer, with_writer},
 };
-pub(crate) use self::{
-    inflate::Inflater, pacer::FlushPacer, place::refuse_source, writer::with_timed_writer,
-};
+pub(crate) use self::{pacer::FlushPacer, place::refuse_source, writer::with_timed_writer};

@@ -18,11 +18,11 @@ use tracing::Span;
 use super::batch::{BATCH_BYTES, BatchCollector, DiskSegment, SegmentContent, WriteBatch};
 use super::coverage::Coverage;
 use super::handle::Disk;
-use super::inflate::Inflater;
 use super::slices::sub_slices;
 use super::zeroing::ZeroingFrontier;
 use crate::buffer::{AlignedBuffer, PAGE};
 use crate::error::{Error, TargetError, ThreadStartError};
+use crate::inflate::Inflater;
 use crate::marks::HELD_BYTES;
 use crate::meter::MeterReadings;
 use crate::observe::Stage;
@@ -255,7 +255,8 @@ impl Writer<'_> {
 impl WriterState<'_> {
     /// The loop of a writing thread: takes batches and writes them until the queue is closed.
     fn run_worker(&self) {
-        let mut worker = WriteWorker { shared: self, inflater: Inflater::new(), inflated: None };
+        let mut worker =
+            WriteWorker { shared: self, inflater: Inflater::default(), inflated: None };
         while let Some((batch, bytes)) = self.queue.pop() {
             // Catch panics: a panic must neither leave the feeder waiting forever nor look like
             // success.

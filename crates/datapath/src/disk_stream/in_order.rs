@@ -7,10 +7,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use diskimage::{CompressedClusters, Error as ImageError, Format, GuestOrderMap, GuestRange};
 
-use crate::disk::{Inflater, Writer};
+use crate::disk::Writer;
 use crate::encode::blocks::BlockOutlet;
 use crate::error::{Error, SourceError};
 use crate::format::MappedImage;
+use crate::inflate::Inflater;
 use crate::input::TransferInput;
 use crate::meter::{MeterReadings, RateLimiter, map_source_error};
 use crate::min_speed::{MinSpeedCheck, SpeedLimit};
@@ -49,7 +50,7 @@ pub(super) fn pass_mapped(
         total_bytes: map.guest_ranges().map(|range| range.stored_bytes).sum(),
         format: facts.format,
         clusters: facts.clusters,
-        inflater: Inflater::new(),
+        inflater: Inflater::default(),
         cluster: Vec::new(),
         pace: reading.limit_rate.map(RateLimiter::new),
         floor: reading.speed_limit.map(MinSpeedCheck::new),

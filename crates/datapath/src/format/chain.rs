@@ -6,9 +6,10 @@ use diskimage::{
 };
 
 use crate::chunks::ChunkStream;
-use crate::disk::{Inflater, Writer};
+use crate::disk::Writer;
 use crate::error::Error;
 use crate::facts::{ImageFacts, RouteTaken};
+use crate::inflate::Inflater;
 use crate::input::TransferInput;
 
 /// One image of a chain.
@@ -59,7 +60,7 @@ impl MappedChain {
         mut tick: impl FnMut(&Writer<'_>),
     ) -> Result<(), Error> {
         let Self { stream, clipped, files, .. } = self;
-        let mut sink = ChainSink { writer, clipped, start: Host(0), inflater: Inflater::new() };
+        let mut sink = ChainSink { writer, clipped, start: Host(0), inflater: Inflater::default() };
         while let Some(needed) = stream.next_needed() {
             let position = Host(input.skip_towards(needed.0)?);
             if position > stream.position() {

@@ -104,6 +104,18 @@ impl Scene {
         testkit::wait::until(Duration::from_secs(10), complaint, || self.kubelet.pods().is_empty());
     }
 
+    /// Returns the disk in the complete file `name`.
+    fn decode(&self, name: &str) -> Vec<u8> {
+        let path = self.path(name);
+        if !name.ends_with("qcow2") {
+            return tools::filter("zstd", ["-dcq"], &fs::read(path).or_fail(name));
+        }
+        tools::run("qemu-img", ["check".as_ref(), path.as_os_str()]);
+        let raw = self.path("raw");
+        assert!(tools::qemu_converts("qcow2", &path, &raw), "{name}");
+        fs::read(raw).or_fail("the raw disk")
+    }
+
     /// Checks that `copy` is complete, and that nothing else is left.
     #[track_caller]
     fn assert_complete(&self, expected: &[u8]) {
@@ -167,11 +179,15 @@ fn a_disk_is_written_compressed_or_to_a_pipe() {
     let content = disk::sparse_content(22, 64 * MIB, 4);
     scene.claim("Filesystem", &content);
     scene.program("pvc/disk", "copy.raw.zst").start().wait().assert_success("a file");
+    scene.program("pvc/disk", "copy.qcow2").start().wait().assert_success("an image");
+    let zlib = ["--format", "qcow2", "--compression", "zlib"];
+    let finished = scene.program("pvc/disk", "zlib-qcow2").args(zlib).start().wait();
+    finished.assert_success("a compressed image");
     scene.download_to_pipe("raw.zst").start().wait().assert_success("a compressed pipe");
-    for name in ["copy.raw.zst", "piped"] {
-        let written = fs::read(scene.path(name)).or_fail(name);
-        assert!(written.len() < content.len() / 4, "{name}: {}", written.len());
-        assert!(tools::filter("zstd", ["-dcq"], &written) == content, "{name} differs");
+    for (name, most) in [("copy.raw.zst", 4), ("piped", 4), ("copy.qcow2", 2), ("zlib-qcow2", 4)] {
+        let written = fs::metadata(scene.path(name)).or_fail(name).len();
+        assert!(written < content.len() as u64 / most, "{name}: {written}");
+        assert!(scene.decode(name) == content, "{name} differs");
     }
     scene.download_to_pipe("raw").start().wait().assert_success("a pipe");
     assert!(fs::read(scene.path("piped")).or_fail("the pipe") == content, "the pipe differs");
@@ -185,5 +201,7 @@ fn empty_and_tiny_disks_are_downloaded() {
         scene.claim("Filesystem", content);
         scene.download().start().wait().assert_success("a tiny disk");
         scene.assert_complete(content);
+        scene.program("pvc/disk", "copy.qcow2").start().wait().assert_success("a tiny image");
+        assert!(scene.decode("copy.qcow2").starts_with(content));
     }
 }

@@ -92,8 +92,8 @@ fn volumes_without_a_readable_disk_are_refused() {
     scene.refuse("disk", 2, "use pvc/NAME, dv/NAME or vm/NAME");
     fs::write(scene.path("mine"), "mine").unwrap();
     scene.program("pvc/none", "mine").start().wait().assert_failure(7, "mine already exists");
-    let finished = scene.program("pvc/none", "copy.qcow2").start().wait();
-    finished.assert_failure(2, "copy.qcow2 is not supported");
+    let finished = scene.program("pvc/none", "copy.vmdk").start().wait();
+    finished.assert_failure(2, "copy.vmdk is not supported");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_volume_without_a_disk_image_is_reported_by_its_pod() {
 }
 
 #[test]
-fn a_machine_is_its_only_disk() {
+fn a_machine_is_its_only_disk_and_a_data_volume_its_claim() {
     cluster().install_machines();
     let scene = Scene::new();
     scene.claim("Filesystem", b"disk");
@@ -134,6 +134,13 @@ fn a_machine_is_its_only_disk() {
     scene.refuse("vm/two", 2, "vm/two has 2 disks: choose one: pvc/disk, dv/data");
     scene.refuse("vm/diskless", 2, "vm/diskless has no disk on a claim");
     scene.program("vm/one", "copy").start().wait().assert_success("a machine with one disk");
+    scene.assert_complete(b"disk");
+    fs::remove_file(scene.path("copy")).unwrap();
+    cluster().create_data_volume(&scene.namespace, "disk", &json!({"upload": {}}));
+    let refused = "dv/disk is not filled yet";
+    scene.program("dv/disk", "copy").start().wait().assert_failure(3, refused);
+    cluster().set_data_volume_status(&scene.namespace, "disk", &json!({"phase": "Succeeded"}));
+    scene.program("dv/disk", "copy").start().wait().assert_success("a DataVolume");
     scene.assert_complete(b"disk");
 }
 

@@ -118,7 +118,8 @@ impl MemoryFile {
         writer.replay(end, self, |file, range| {
             let at = usize::try_from(range.guest.0).unwrap();
             let host = usize::try_from(range.host.0).unwrap();
-            let stored = &file.0[host..file.0.len().min(host + range.stored_bytes as usize)];
+            let end = usize::try_from(range.host.0 + range.stored_bytes).unwrap();
+            let stored = &file.0[host..end.min(file.0.len())];
             let cluster = &mut disk[at..at + CLUSTER];
             match range.is_compressed {
                 true => DeflateDecoder::new(stored).read_exact(cluster).unwrap(),

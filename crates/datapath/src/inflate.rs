@@ -8,20 +8,22 @@ use diskimage::{ClusterCompression, CompressedClusters, Error as ImageError, Gue
 use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
-/// Decoders of one worker thread. Their state is reused from cluster to cluster.
-pub(crate) struct Inflater {
+/// Decoders for one thread. Their state is reused from cluster to cluster.
+pub struct Inflater {
     deflate: libdeflater::Decompressor,
     zstd: DCtx<'static>,
 }
 
-impl Inflater {
-    pub(crate) fn new() -> Self {
+impl Default for Inflater {
+    fn default() -> Self {
         Self { deflate: libdeflater::Decompressor::new(), zstd: DCtx::create() }
     }
+}
 
+impl Inflater {
     /// Inflates the cluster at `guest` from `stored` to `output`, which has the size of a cluster.
     /// Only the first `needed` bytes lie on the disk.
-    pub(crate) fn inflate_cluster(
+    pub fn inflate_cluster(
         &mut self,
         clusters: CompressedClusters,
         guest: Guest,
@@ -156,7 +158,7 @@ mod tests {
         deflate.extend([0xaa; 300]);
         zlib.extend([0xaa; 300]);
         zstd.extend([0xaa; 300]);
-        let mut inflater = Inflater::new();
+        let mut inflater = Inflater::default();
         let cases = [
             (ClusterCompression::Deflate, deflate),
             (ClusterCompression::Zlib, zlib),
@@ -173,7 +175,7 @@ mod tests {
     fn a_full_cluster_is_enough_even_if_the_stream_continues() {
         let data = vec![7u8; 70_000];
         let mut output = vec![0; 65_536];
-        Inflater::new()
+        Inflater::default()
             .inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536)
             .unwrap();
         assert!(output == data[..65_536]);
@@ -183,7 +185,7 @@ mod tests {
     fn the_last_grain_may_be_short() {
         let data = [7; 1536];
         let mut output = vec![0; 65_536];
-        Inflater::new()
+        Inflater::default()
             .inflate(ClusterCompression::Zlib, &zlib(&data), &mut output, data.len())
             .unwrap();
         assert!(output.starts_with(&data));
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn short_and_corrupt_streams_are_errors() {
-        let mut inflater = Inflater::new();
+        let mut inflater = Inflater::default();
         let mut output = vec![0; 65_536];
         let data = vec![7u8; 60_000];
         let mut wrong_checksum = zlib(&[7; 65_536]);

@@ -1,0 +1,279 @@
+//! Disks that are written in parts, by processes that are killed.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+
+use datapath::checkpoints::CHECKPOINT_BYTES;
+use proptest::prelude::*;
+use testkit::tools;
+
+use super::*;
+
+fn open(path: &Path, format: DiskFormat) -> LocalDisk {
+    // A program that another test starts has the locked file from `fork` to `exec`.
+    loop {
+        match LocalDisk::open(path, format) {
+            Err(DownloadError::Busy(_)) => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+const FORMATS: [DiskFormat; 5] = [
+    DiskFormat::Raw,
+    DiskFormat::RawZstd,
+    DiskFormat::Qcow2(Qcow2Compression::None),
+    DiskFormat::Qcow2(Qcow2Compression::Zlib),
+    DiskFormat::Qcow2(Qcow2Compression::Zstd),
+];
+
+/// Returns the disk in the complete file `path`.
+fn read_disk(path: &Path, format: DiskFormat) -> Vec<u8> {
+    match format {
+        DiskFormat::Raw => fs::read(path).unwrap(),
+        DiskFormat::RawZstd => tools::filter("zstd", ["-dcq"], &fs::read(path).unwrap()),
+        DiskFormat::Qcow2(_) => {
+            tools::run("qemu-img", ["check".as_ref(), path.as_os_str()]);
+            let raw = path.with_extension("converted");
+            assert!(tools::qemu_converts("qcow2", path, &raw));
+            fs::read(raw).unwrap()
+        }
+    }
+}
+
+fn append(disk: &mut LocalDisk, bytes: &[u8]) {
+    disk.append(Bytes::copy_from_slice(bytes)).unwrap();
+}
+
+fn crc_of(bytes: &[u8]) -> DiskCheckpoint {
+    let mut crc = DiskCrc::default();
+    crc.add_part(LocalExtent::Data(Bytes::copy_from_slice(bytes)), |_| ());
+    crc.checkpoint()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_file_contains_the_disk_whatever_the_parts_and_the_interruptions(
+        parts in prop::collection::vec((any::<bool>(), 1_usize..700_000, 0..4), 1..12),
+        format in prop::sample::select(&FORMATS[..]),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let partial = FileNames::new(&path).partial;
+        let size = parts.iter().map(|(_, length, _)| *length as u64).sum();
+        let mut disk = open(&path, format);
+        disk.begin(size).unwrap();
+        let mut expected = Vec::new();
+        for (is_data, length, interruption) in parts {
+            let start = expected.len();
+            let mut bytes = vec![0; length];
+            if is_data {
+                bytes = testkit::disk::content(start as u64, length as u64);
+                bytes[length / 3..length / 2].fill(0);
+            }
+            expected.extend_from_slice(&bytes);
+            append(&mut disk, &bytes);
+            if interruption > 1 {
+                continue;
+            }
+            let is_settled = interruption == 0;
+            if is_settled {
+                disk.settle().unwrap();
+            }
+            drop(disk);
+            if format == DiskFormat::RawZstd && partial.exists() {
+                // Killed processes leave incomplete frames.
+                let mut file = fs::OpenOptions::new().append(true).open(&partial).unwrap();
+                file.write_all(&[0x28, 0xB5, 0x2F, 0xFD, 0, 56, 1, 2]).unwrap();
+            }
+            disk = open(&path, format);
+            disk.read_left_behind(|| true).unwrap();
+            disk.begin(size).unwrap();
+            let position = usize::try_from(disk.position()).unwrap();
+            if is_settled {
+                // A qcow2 image contains only whole clusters before its end.
+                let lost = expected.len() - position;
+                let is_qcow2 = matches!(format, DiskFormat::Qcow2(_));
+                prop_assert!(lost == 0 || is_qcow2 && lost < 64 << 10, "{lost}");
+            }
+            append(&mut disk, &expected[position..]);
+            prop_assert_eq!(disk.crc.checkpoint(), crc_of(&expected));
+        }
+        disk.settle().unwrap();
+        disk.finish().unwrap();
+        let mut written = read_disk(&path, format);
+        prop_assert!(written[expected.len()..].iter().all(|byte| *byte == 0));
+        prop_assert!(written.len() - expected.len() < 512);
+        written.truncate(expected.len());
+        prop_assert!(written == expected);
+        prop_assert!(!partial.exists());
+    }
+}
+
+#[test]
+fn everything_before_the_damage_is_kept() {
+    let size = 24 << 20;
+    let content = testkit::disk::sparse_content(3, size, 2);
+    for format in &FORMATS[1..] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let partial = FileNames::new(&path).partial;
+        let mut disk = open(&path, *format);
+        disk.begin(size).unwrap();
+        for part in content.chunks(250_000) {
+            append(&mut disk, part);
+        }
+        disk.settle().unwrap();
+        drop(disk);
+        let file = fs::OpenOptions::new().write(true).open(&partial).unwrap();
+        let length = file.metadata().unwrap().len();
+        let (damaged_at, damage) = match format {
+            // The end of the L2 table, which follows the header, the L1 table, the table of
+            // references and their first block.
+            DiskFormat::Qcow2(Qcow2Compression::None) => ((4 << 16) + 8 * 300, 800),
+            // At least one whole frame or cluster, whose header shows the damage.
+            _ => (length / 4 * 3, 300_000),
+        };
+        let read_again = || {
+            let mut disk = open(&path, *format);
+            disk.read_left_behind(|| true).unwrap();
+            let position = usize::try_from(disk.position()).unwrap();
+            assert_eq!(disk.crc.checkpoint(), crc_of(&content[..position]));
+            disk.begin(size).unwrap();
+            (disk, position)
+        };
+        let before = read_again().1;
+        file.write_all_at(&vec![0xFF; damage], damaged_at).unwrap();
+        let (mut disk, position) = read_again();
+        assert!(position > before / 2 && position < before, "{format:?}: {position}");
+        // Another attempt replaces the damaged part.
+        append(&mut disk, &content[position..]);
+        disk.settle().unwrap();
+        disk.finish().unwrap();
+        assert!(read_disk(&path, *format) == content, "{format:?}");
+    }
+}
+
+#[test]
+fn an_image_is_written_again_from_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let format = DiskFormat::Qcow2(Qcow2Compression::Zlib);
+    let size = 2 * CHECKPOINT_BYTES + 4096;
+    let mut expected = vec![0; usize::try_from(size).unwrap()];
+    expected[70 << 20..72 << 20].copy_from_slice(&testkit::disk::content(4, 2 << 20));
+    let mut disk = open(&path, format);
+    disk.begin(size).unwrap();
+    let mut other = expected.clone();
+    let checkpoint = usize::try_from(CHECKPOINT_BYTES).unwrap();
+    other[checkpoint..].fill(7);
+    append(&mut disk, &other);
+    disk.settle().unwrap();
+    let kept = disk.checkpoint_at(CHECKPOINT_BYTES);
+    assert_eq!(disk.go_back_to(kept).unwrap(), CHECKPOINT_BYTES);
+    append(&mut disk, &expected[checkpoint..]);
+    disk.settle().unwrap();
+    disk.finish().unwrap();
+    assert!(read_disk(&path, format) == expected);
+}
+
+#[test]
+fn a_disk_that_differs_is_written_again_from_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let mut disk = open(&path, DiskFormat::Raw);
+    disk.append(Bytes::from_static(b"equal")).unwrap();
+    let kept = disk.checkpoint_at(5).unwrap();
+    disk.append(Bytes::from_static(b"different")).unwrap();
+    disk.settle().unwrap();
+    assert_eq!(disk.checkpoint_at(7), None);
+    assert_eq!(disk.go_back_to(Some(kept)).unwrap(), 5);
+    disk.append(Bytes::from_static(b"\0\0\0")).unwrap();
+    disk.settle().unwrap();
+    disk.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"equal\0\0\0");
+}
+
+#[test]
+fn a_file_of_another_program_is_neither_truncated_nor_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let partial = FileNames::new(&path).partial;
+    fs::write(&partial, "mine").unwrap();
+    let mut disk = open(&path, DiskFormat::RawZstd);
+    assert!(matches!(disk.read_left_behind(|| true), Err(DownloadError::Local { .. })));
+    drop(disk);
+    let mut disk = open(&path, DiskFormat::Raw);
+    disk.read_left_behind(|| true).unwrap();
+    assert!(matches!(disk.go_back_to(None), Err(DownloadError::Unrelated(_))));
+    assert_eq!(fs::read(&partial).unwrap(), b"mine");
+    drop(disk);
+    // The frames of another program may be large, or follow each other.
+    let large = tools::filter("zstd", ["-c1"], &testkit::disk::content(5, 4 << 20));
+    let small = tools::filter("zstd", ["-c1"], b"mine");
+    for foreign in [large.clone(), [small, large].concat()] {
+        fs::write(&partial, &foreign).unwrap();
+        let mut disk = open(&path, DiskFormat::RawZstd);
+        if disk.read_left_behind(|| true).is_ok() {
+            assert!(matches!(disk.go_back_to(None), Err(DownloadError::Unrelated(_))));
+        }
+        drop(disk);
+        assert!(fs::read(&partial).unwrap() == foreign);
+    }
+    let image = |compression| open(&path, DiskFormat::Qcow2(compression));
+    let refused = |mut disk: LocalDisk| disk.read_left_behind(|| true).unwrap_err().to_string();
+    for foreign in [&b"mine"[..], &[0; 4096], b"QFI\xfb\0\0\0\x03 and the rest of an image"] {
+        fs::write(&partial, foreign).unwrap();
+        let said = refused(image(Qcow2Compression::None));
+        assert!(said.contains("not an incomplete download"), "{said}");
+        assert_eq!(fs::read(&partial).unwrap(), foreign);
+    }
+    fs::remove_file(&partial).unwrap();
+    let mut disk = image(Qcow2Compression::Zstd);
+    disk.begin(1 << 20).unwrap();
+    append(&mut disk, &[1; 1 << 20]);
+    disk.settle().unwrap();
+    drop(disk);
+    let said = refused(image(Qcow2Compression::Zlib));
+    assert!(said.contains("begun with --compression zstd: give the same"), "{said}");
+    assert!(!tools::qemu_converts("qcow2", &partial, &folder.path().join("raw")));
+    // The volume has another size, and nothing shows that the file belongs to it.
+    let mut disk = image(Qcow2Compression::Zstd);
+    disk.read_left_behind(|| true).unwrap();
+    assert!(matches!(disk.begin(2 << 20), Err(DownloadError::Unrelated(_))));
+    drop(disk);
+    fs::write(&partial, "mine").unwrap();
+    let mut disk = open(&path, DiskFormat::Raw);
+    // Another program replaces the file, and creates the complete one.
+    fs::remove_file(&partial).unwrap();
+    fs::write(&partial, "other").unwrap();
+    assert!(matches!(disk.finish(), Err(DownloadError::Local { .. })));
+    assert_eq!(fs::read(&partial).unwrap(), b"other");
+    fs::write(&path, "complete").unwrap();
+    let file = File::open(&partial).unwrap();
+    unix::rename_new(&file, &partial, &path).unwrap_err();
+    assert_eq!(fs::read(&path).unwrap(), b"complete");
+}
+
+#[test]
+fn existing_files_links_and_locked_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let refused = |name: &str| LocalDisk::open(&path(name), DiskFormat::Raw).err().unwrap();
+    fs::write(path("mine"), "mine").unwrap();
+    assert!(matches!(refused("mine"), DownloadError::Exists(_)));
+    symlink("mine", path("link")).unwrap();
+    assert!(matches!(refused("link"), DownloadError::Exists(_)));
+    symlink(path("mine"), path("a.partial")).unwrap();
+    assert!(matches!(refused("a"), DownloadError::Local { .. }));
+    fs::hard_link(path("mine"), path("b.partial")).unwrap();
+    assert!(matches!(refused("b"), DownloadError::NoFile(_)));
+    fs::create_dir(path("c.partial")).unwrap();
+    assert!(matches!(refused("c"), DownloadError::Local { .. }));
+    let _held = open(&path("d"), DiskFormat::Raw);
+    assert!(matches!(refused("d"), DownloadError::Busy(_)));
+    assert!(matches!(refused("none/e"), DownloadError::Local { .. }));
+    assert_eq!(fs::read(path("mine")).unwrap(), b"mine");
+}
