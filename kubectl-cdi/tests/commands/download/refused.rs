@@ -137,10 +137,12 @@ fn a_machine_is_its_only_disk_and_a_data_volume_its_claim() {
     scene.assert_complete(b"disk");
     fs::remove_file(scene.path("copy")).unwrap();
     cluster().create_data_volume(&scene.namespace, "disk", &json!({"upload": {}}));
-    let refused = "dv/disk is not filled yet";
-    scene.program("dv/disk", "copy").start().wait().assert_failure(3, refused);
-    cluster().set_data_volume_status(&scene.namespace, "disk", &json!({"phase": "Succeeded"}));
-    scene.program("dv/disk", "copy").start().wait().assert_success("a DataVolume");
+    let phase = |phase| {
+        cluster().set_data_volume_status(&scene.namespace, "disk", &json!({"phase": phase}));
+        scene.program("dv/disk", "copy").start().wait()
+    };
+    phase("UploadReady").assert_failure(3, "dv/disk is not filled yet (phase UploadReady)");
+    phase("Succeeded").assert_success("a DataVolume");
     scene.assert_complete(b"disk");
 }
 

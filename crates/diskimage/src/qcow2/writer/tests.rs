@@ -36,12 +36,14 @@ impl SparseFile {
     fn read(&self, start: u64, length: u64) -> Vec<u8> {
         let mut read = vec![0; usize::try_from(length).unwrap()];
         let first = self.0.range(..=start).next_back().map_or(0, |(at, _)| *at);
-        for (at, bytes) in self.0.range(first..start + length) {
-            for (index, byte) in bytes.iter().enumerate() {
-                let position = at + index as u64;
-                if (start..start + length).contains(&position) {
-                    read[usize::try_from(position - start).unwrap()] = *byte;
-                }
+        let end = start + length;
+        for (at, bytes) in self.0.range(first..end) {
+            let (from, to) = (start.max(*at), end.min(at + bytes.len() as u64));
+            let range = |origin| {
+                usize::try_from(from - origin).unwrap()..usize::try_from(to - origin).unwrap()
+            };
+            if from < to {
+                read[range(start)].copy_from_slice(&bytes[range(*at)]);
             }
         }
         read
