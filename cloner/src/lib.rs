@@ -18,6 +18,7 @@
 pub mod cli;
 mod client;
 mod clone;
+mod confine;
 mod estimate;
 pub mod pod;
 mod serve;

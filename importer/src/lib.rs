@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod confine;
 pub mod pod;
 pub mod populator;
 mod watch;

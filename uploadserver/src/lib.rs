@@ -23,6 +23,7 @@ mod answer;
 mod checksum;
 pub mod cli;
 mod config;
+mod confine;
 mod failure;
 mod figures;
 mod form;

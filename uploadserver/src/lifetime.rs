@@ -58,6 +58,8 @@ pub(crate) async fn run(
         );
     }
     let socket = listener::bind(&config.address, config.port).await?;
+    // The server only accepts connections from now on.
+    sandbox::close_network();
     if let Ok(address) = socket.local_addr() {
         tracing::info!("Running server on {address}");
         ready(address);

@@ -29,6 +29,15 @@ pub(crate) fn give_back() {
     tracing::debug!("{} bytes of memory are left of the upload", limits::left_bytes());
 }
 
+/// Runs `work` while the allocator has no thread of its own. Landlock restricts only threads that
+/// start later.
+pub(crate) fn without_background_thread<T>(work: impl FnOnce() -> T) -> T {
+    background_thread::write(false).ok();
+    let done = work();
+    background_thread::write(true).ok();
+    done
+}
+
 fn give_back_pages() {
     let count = arenas::narenas::read().unwrap_or(0);
     for number in 0..count {

@@ -8,6 +8,7 @@ use program::cdi::READER_PORT;
 use program::command_line::LogArgs;
 use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
+use sandbox::SandboxArgs;
 
 use crate::clone::EncodingChoice;
 
@@ -45,6 +46,10 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "cdi-cloner")]
 pub(super) struct ClonerCli {
+    /// The sandbox.
+    #[command(flatten)]
+    pub(super) sandbox: SandboxArgs,
+
     /// The command.
     #[command(subcommand)]
     pub(super) command: ClonerCommand,

@@ -5,6 +5,7 @@ use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::{ShutdownRequest, StopSignal};
 use program::start::ProcessStartError;
+use sandbox::SandboxError;
 
 use crate::clone::CloneError;
 
@@ -23,6 +24,8 @@ pub(super) enum ClonerCommandError {
     Signalled(StopSignal),
     #[error(transparent)]
     Start(#[from] ProcessStartError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     #[error("{0}")]
     Internal(String),
 }
@@ -36,7 +39,9 @@ impl ClonerCommandError {
 impl FailedCommand for ClonerCommandError {
     fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Output(_) | Self::Start(_) => ExitReason::Internal,
+            Self::Internal(_) | Self::Output(_) | Self::Start(_) | Self::Sandbox(_) => {
+                ExitReason::Internal
+            }
             Self::Usage(_) => ExitReason::Usage,
             Self::Source(_) => ExitReason::Source,
             // The server is the target of a clone.

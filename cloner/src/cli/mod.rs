@@ -16,9 +16,11 @@ use std::time::Instant;
 
 use datapath::storage::StorageLocation;
 use program::command_line::{self, FailedCommand};
+use program::env::ProcessEnv;
 use program::progress::{BinaryBytes, ProgressDisplay};
 use program::start;
 use program::threads;
+use sandbox::SandboxRules;
 use tokio::runtime::Handle;
 
 use self::args::{
@@ -28,6 +30,7 @@ use self::failure::ClonerCommandError;
 use self::progress::{CloneEvent, CloneTimes, CloneView};
 use crate::client::{ClientIdentity, SetupError, UploadClient};
 use crate::clone::{self, encoder_threads};
+use crate::confine;
 use crate::estimate::{self, SizeKind};
 use crate::serve::{self, ServeError};
 use crate::source::Tally;
@@ -44,7 +47,13 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
 
 /// Runs the command in `arguments` (without the program's name).
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(PROGRAM, arguments, |cli: ClonerCli| match cli.command {
+    command_line::main(PROGRAM, arguments, run)
+}
+
+fn run(cli: ClonerCli) -> Result<(), ClonerCommandError> {
+    // This comes before the threads, which Landlock would not restrict.
+    sandbox::enter(cli.sandbox.sandbox, command_rules(&cli.command))?;
+    match cli.command {
         ClonerCommand::Clone(arguments) => clone_volume(arguments),
         ClonerCommand::Pack(arguments) => {
             arguments.log.begin_logging(PROGRAM);
@@ -65,7 +74,26 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
                 })
             })
         }
-    })
+    }
+}
+
+/// Returns what `command` may open.
+fn command_rules(command: &ClonerCommand) -> SandboxRules {
+    let mut rules = SandboxRules::new(&ProcessEnv);
+    match command {
+        ClonerCommand::Clone(arguments) => {
+            rules.read(&arguments.source.source);
+            rules.read(&arguments.ca).read(&arguments.cert).read(&arguments.key);
+            confine::add_server(&mut rules, &arguments.url);
+        }
+        ClonerCommand::Pack(arguments) => {
+            rules.read(&arguments.source.source);
+        }
+        ClonerCommand::Serve(arguments) => {
+            rules.read(&arguments.disk).listen(arguments.port);
+        }
+    }
+    rules
 }
 
 /// Runs `job` until it ends or a signal arrives. No clean-up is necessary after a signal, because
@@ -73,6 +101,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 fn under_signals<T>(
     job: impl Future<Output = Result<T, ClonerCommandError>>,
 ) -> Result<T, ClonerCommandError> {
+    sandbox::log_applied();
     start::on_runtime(async |shutdown| {
         tokio::select! {
             result = job => result,

@@ -7,7 +7,9 @@ use program::env::{NamedStrings, go_bool};
 use program::flags::{FlagError, KlogFlags};
 use program::secret::Secret;
 
-use super::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
+use super::names::{
+    CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG, URL_VARIABLE,
+};
 use crate::client::ClientIdentity;
 
 /// The complete configuration of the pod.
@@ -71,7 +73,7 @@ impl Config {
             key: needed("CLIENT_KEY")?.into(),
             certificate: needed("CLIENT_CERT")?,
             authorities: needed("SERVER_CA_CERT")?,
-            url: needed("UPLOAD_URL")?,
+            url: needed(URL_VARIABLE)?,
             preallocation: optional(PREALLOCATION_VARIABLE)
                 .is_some_and(|value| go_bool(&value).unwrap_or(false)),
         })

@@ -24,9 +24,10 @@ use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics};
 
 use self::config::Config;
 pub use self::names::MODE_VARIABLE;
-use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG};
+use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG, URL_VARIABLE};
 use crate::client::UploadClient;
 use crate::clone::{self, CloneError, EncodingChoice};
+use crate::confine;
 use crate::source::Tally;
 use crate::source::VolumeSource;
 
@@ -67,7 +68,12 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    start::start_pod(PROGRAM, &FLAGS, &scripted, env, |flags, shutdown| run(flags, env, shutdown))
+    let confine = |flags: &KlogFlags| {
+        let url = env.get(URL_VARIABLE).unwrap_or_default();
+        confine::enter_pod(env, flags.own_value(MOUNT_FLAG), &url)
+    };
+    let run = |flags, shutdown| run(flags, env, shutdown);
+    start::start_prepared_pod(PROGRAM, &FLAGS, &scripted, env, confine, run)
 }
 
 fn print_line(line: &str) {

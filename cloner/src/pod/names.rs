@@ -5,6 +5,9 @@
 /// arguments, it runs as a pod.
 pub const MODE_VARIABLE: &str = "VOLUME_MODE";
 
+/// The URL of the upload server.
+pub(super) const URL_VARIABLE: &str = "UPLOAD_URL";
+
 /// True if the target's space is fully allocated, so that holes need not be preserved.
 pub(super) const PREALLOCATION_VARIABLE: &str = "PREALLOCATION";
 

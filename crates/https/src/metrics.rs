@@ -45,6 +45,15 @@ pub fn default_addresses() -> [SocketAddr; 2] {
     ]
 }
 
+/// Returns the port on which [`serve_metrics`] listens.
+pub fn metrics_port(env: &dyn NamedStrings) -> u16 {
+    test_address(env).map_or(PORT, |address| address.port())
+}
+
+fn test_address(env: &dyn NamedStrings) -> Option<SocketAddr> {
+    env.get(ADDRESS_VARIABLE)?.parse().ok()
+}
+
 /// Serves `registry` at the address that CDI's controllers expect, until `stop` is cancelled.
 pub async fn serve_metrics(
     env: &dyn NamedStrings,
@@ -52,8 +61,8 @@ pub async fn serve_metrics(
     stop: &CancellationToken,
 ) {
     let certificate = PodPaths::from_env(env).metrics_certs();
-    let other: Option<SocketAddr> = env.get(ADDRESS_VARIABLE).and_then(|text| text.parse().ok());
-    let addresses = other.map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
+    let addresses =
+        test_address(env).map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
     log_start(try_start(&addresses, registry, stop.clone(), Some(&certificate)).await);
 }
 

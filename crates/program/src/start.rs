@@ -31,6 +31,9 @@ pub enum ProcessStartError {
     /// The signal handlers cannot be installed.
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
+    /// A preparation of the program failed.
+    #[error("cannot start: {0}")]
+    Prepare(String),
     /// The main future on the runtime panicked.
     #[error(transparent)]
     Panicked(#[from] CaughtPanic),
@@ -44,6 +47,23 @@ pub fn start_pod<F>(
     own: &[OwnFlag],
     arguments: &[OsString],
     env: &dyn NamedStrings,
+    main: impl FnOnce(KlogFlags, ShutdownRequest) -> F,
+) -> ExitCode
+where
+    F: Future,
+    F::Output: Into<ExitCode>,
+{
+    start_prepared_pod(program, own, arguments, env, |_| Ok(()), main)
+}
+
+/// Like [`start_pod`], but calls `prepare` before, while the process has a single thread. If that
+/// fails, the error becomes the termination message.
+pub fn start_prepared_pod<F>(
+    program: &'static str,
+    own: &[OwnFlag],
+    arguments: &[OsString],
+    env: &dyn NamedStrings,
+    prepare: impl FnOnce(&KlogFlags) -> Result<(), String>,
     main: impl FnOnce(KlogFlags, ShutdownRequest) -> F,
 ) -> ExitCode
 where
@@ -71,8 +91,9 @@ where
     // The hook writes to the log, so it is installed after logging starts.
     panics::install_hook();
     crate::install_provider();
-    let ended =
-        on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()));
+    let ended = prepare(&flags).map_err(ProcessStartError::Prepare).and_then(|()| {
+        on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()))
+    });
     ended.unwrap_or_else(|error| {
         tracing::error!("{error}");
         let message =

@@ -205,6 +205,8 @@ pub enum Effect {
     Forever(i32),
     /// The call transfers half of what was requested.
     Short,
+    /// The thread makes so many attacks before the call (`testkit::attack`).
+    Attack(usize),
 }
 
 impl fmt::Display for Effect {
@@ -214,6 +216,7 @@ impl fmt::Display for Effect {
             Self::Once(errno) => write!(f, "once:{errno}"),
             Self::Forever(errno) => write!(f, "forever:{errno}"),
             Self::Short => f.write_str("short"),
+            Self::Attack(count) => write!(f, "attack:{count}"),
         }
     }
 }
@@ -231,6 +234,7 @@ impl FromStr for Effect {
         match word.split_once(':') {
             None if word == "none" => Ok(Self::None),
             None if word == "short" => Ok(Self::Short),
+            Some(("attack", count)) => count.parse().map(Self::Attack).map_err(|_| unknown()),
             Some((when, errno)) => match (when, errno.parse()) {
                 ("once", Ok(errno)) => Ok(Self::Once(errno)),
                 ("forever", Ok(errno)) => Ok(Self::Forever(errno)),
@@ -272,7 +276,7 @@ pub fn counted(program: Program, binary: &str, report: &Path) -> Program {
     wrap(program, binary, report, (0, Effect::None), &calls)
 }
 
-fn wrap(
+pub(crate) fn wrap(
     program: Program,
     binary: &str,
     report: &Path,

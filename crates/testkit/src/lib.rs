@@ -2,6 +2,8 @@
 //! and stop when they are dropped.
 
 pub mod adversary;
+#[cfg(target_arch = "x86_64")]
+pub mod attack;
 pub mod bombs;
 pub mod browser;
 pub mod cases;

@@ -9,6 +9,7 @@ use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::StopSignal;
 use program::start::ProcessStartError;
+use sandbox::SandboxError;
 
 use super::advice;
 
@@ -48,6 +49,12 @@ pub(super) fn of_source<E: Into<ImporterCommandError>>(
             ImporterCommandError::Transfer(error, Some(name()))
         }
         other => other,
+    }
+}
+
+impl From<SandboxError> for ImporterCommandError {
+    fn from(error: SandboxError) -> Self {
+        Self::Internal(error.to_string())
     }
 }
 

@@ -6,6 +6,7 @@ mod apply;
 pub mod args;
 mod check;
 mod child;
+mod confine;
 mod event;
 pub mod failure;
 mod import;
@@ -51,6 +52,10 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 
 fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {
     volume::limits::of_command(cli.memory);
+    // This comes before the threads, which Landlock would not restrict.
+    if let Some(rules) = confine::command_rules(&cli.command) {
+        sandbox::enter(cli.sandbox.sandbox, rules)?;
+    }
     match cli.command {
         ImporterCommand::Import(arguments) => import::run_import(*arguments),
         ImporterCommand::Convert(arguments) => import::run_convert(*arguments),
@@ -71,6 +76,7 @@ where
     T: Send + 'static,
     F: FnOnce(JobContext) -> Result<T, ImporterCommandError> + Send + 'static,
 {
+    sandbox::log_applied();
     start::on_runtime(async |shutdown| {
         let (handle, stop) = (Handle::current(), shutdown.cancel_token().clone());
         let context = JobContext { handle, stop, observer };

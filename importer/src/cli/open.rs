@@ -119,7 +119,10 @@ impl JobContext {
         if let SourceLocation::Http { headers, .. } = &mut place {
             *headers = self::read_headers(arguments)?;
         }
-        Ok((sources::open_source(&place, &Arc::new(network))?.source, place.kind()))
+        let opened = sources::open_source(&place, &Arc::new(network))?;
+        // VMware's helper program runs now, so this process need not start another one.
+        sandbox::enter_deferred()?;
+        Ok((opened.source, place.kind()))
     }
 
     fn open_network(

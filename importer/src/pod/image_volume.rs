@@ -21,9 +21,9 @@ use super::SOURCE_VARIABLE;
 use super::config::PULL_METHOD;
 
 /// Directory at which the image is mounted.
-const IMAGE_ROOT_DIR: &str = "IMPORTER_IMAGE_ROOT_DIR";
+pub(super) const IMAGE_ROOT_DIR: &str = "IMPORTER_IMAGE_ROOT_DIR";
 /// File with the environment of the image's containers.
-const ENV_FILE: &str = "IMPORTER_ENV_FILE";
+pub(super) const ENV_FILE: &str = "IMPORTER_ENV_FILE";
 
 /// Directory of the image that holds the disk.
 const DISK_FOLDER: &str = "disk";

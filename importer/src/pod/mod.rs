@@ -4,6 +4,7 @@
 //! → termination message.
 
 mod config;
+mod confine;
 mod image_volume;
 mod import;
 mod labels;
@@ -44,7 +45,10 @@ const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    start::start_pod(PROGRAM, &[], arguments, env, |_, shutdown| run_import(env, shutdown))
+    let confine = |_: &_| confine::enter_pod(env, confine::import_rules(env));
+    start::start_prepared_pod(PROGRAM, &[], arguments, env, confine, |_, shutdown| {
+        run_import(env, shutdown)
+    })
 }
 
 async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {

@@ -94,6 +94,10 @@ impl PodImport {
             headers.extend(read_secret_headers(&self.paths.extra_headers())?);
         }
         let OpenedSource { mut source, remarks } = sources::open_source(&place, &network)?;
+        // VMware's helper program runs now, so this process need not start another one. In mode
+        // `require`, such a pod has not begun.
+        sandbox::enter_deferred()
+            .map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
         let is_http = matches!(place, SourceLocation::Http { .. }) && !remote.is_node_pull;
         if is_http && remote.made == ProductKind::Disk {
             source = registry::open_layout(source, &remote.layout, remote.checksum.is_some())?;

@@ -14,7 +14,7 @@ use volume::limits::TransferLimits;
 
 use super::{Populator, openstack, ovirt};
 
-const VOLUME_PATH: &str = "volume-path";
+pub(super) const VOLUME_PATH: &str = "volume-path";
 const OWNER_UID: &str = "owner-uid";
 const PVC_SIZE: &str = "pvc-size";
 

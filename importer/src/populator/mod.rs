@@ -29,6 +29,7 @@ use volume::watch::PhaseTracker;
 
 use self::config::PopulatorConfig;
 use self::populate::{PopulateError, populate_volume};
+use crate::confine;
 use crate::watch::PodWatch;
 
 /// A populator; each is named after its program.
@@ -55,9 +56,15 @@ impl Populator {
         // The controller sets no verbosity, but upstream's log always shows the progress, so the
         // default level is 1.
         let arguments = [&[OsString::from("-v=1")], arguments].concat();
-        start::start_pod(self.program_name(), &flags, &arguments, env, |flags, shutdown| {
-            self.run(flags, env, shutdown)
-        })
+        let confine = |flags: &KlogFlags| {
+            let mut rules = confine::pod_rules(env);
+            if let Some(path) = flags.own_value(config::VOLUME_PATH) {
+                rules.write_disk(path);
+            }
+            confine::enter_pod(env, rules)
+        };
+        let run = |flags, shutdown| self.run(flags, env, shutdown);
+        start::start_prepared_pod(self.program_name(), &flags, &arguments, env, confine, run)
     }
 
     fn program_name(self) -> &'static str {

@@ -2,6 +2,7 @@
 //! when the importer is killed or a system call fails.
 
 mod backups;
+mod confined;
 mod faults;
 mod kill;
 mod ownership;

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use program::cdi::CLIENT_NAME;
 use program::command_line::values::{DurationValue, LISTEN, listen, writable_folder};
 use program::command_line::{ServerOutputArgs, TlsArgs};
+use sandbox::SandboxArgs;
 use volume::limits::TransferLimits;
 
 use crate::config::{RESUME, STALL};
@@ -40,6 +41,10 @@ Paths:
 #[derive(Debug, Parser)]
 #[command(name = "cdi-uploadserver")]
 pub(super) struct ServerCli {
+    /// The sandbox.
+    #[command(flatten)]
+    pub(super) sandbox: SandboxArgs,
+
     /// The command.
     #[command(subcommand)]
     pub(super) command: ServerCommand,

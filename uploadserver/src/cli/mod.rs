@@ -21,6 +21,6 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, |cli: ServerCli| match cli.command {
-        ServerCommand::Serve(arguments) => serve::run_serve(*arguments),
+        ServerCommand::Serve(arguments) => serve::run_serve(*arguments, cli.sandbox.sandbox),
     })
 }

@@ -9,16 +9,19 @@ use https::tls::{AuthorityFiles, ServerFiles, TlsError, TlsProfile};
 use program::cdi::{CURL, UPLOAD};
 use program::command_line::values::server_url;
 use program::command_line::{FailedCommand, print_error, print_stdout};
+use program::env::ProcessEnv;
 use program::exit::ExitReason;
 use program::progress::ProgressDisplay;
 use program::signal::StopSignal;
 use program::start::{self, ProcessStartError};
+use sandbox::{SandboxError, SandboxMode};
 use volume::DiskRequest;
 
 use super::PROGRAM;
 use super::args::ServeArgs;
 use crate::access::ClientAccess;
 use crate::config::{Config, UploadDestination};
+use crate::confine;
 use crate::lifetime::{self, ServerExit, ServerStartError};
 
 /// Name of the disk file in the directory.
@@ -40,6 +43,8 @@ pub(super) enum UploadServeError {
     Usage(&'static str),
     #[error(transparent)]
     Process(#[from] ProcessStartError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     #[error("{0}")]
     Broken(String),
     #[error("stopped by {}", .0.name())]
@@ -54,18 +59,20 @@ impl FailedCommand for UploadServeError {
                 ExitReason::Usage
             }
             Self::Target { .. } => ExitReason::Target,
-            Self::Start(ServerStartError::Listen(_)) | Self::Process(_) | Self::Broken(_) => {
-                ExitReason::Internal
-            }
+            Self::Start(ServerStartError::Listen(_))
+            | Self::Process(_)
+            | Self::Sandbox(_)
+            | Self::Broken(_) => ExitReason::Internal,
         }
     }
 }
 
-/// Serves uploads with the settings in `arguments`.
-pub(super) fn run_serve(arguments: ServeArgs) -> Result<(), UploadServeError> {
+/// Serves uploads with the settings in `arguments`. `mode` is the mode of the sandbox.
+pub(super) fn run_serve(arguments: ServeArgs, mode: SandboxMode) -> Result<(), UploadServeError> {
     let display = ProgressDisplay::for_server(PROGRAM, &arguments.output);
     let prints_address = arguments.print_address;
     let config = Config { display, ..build_config(arguments)? };
+    confine::enter_sandbox(mode, &config, None, &ProcessEnv)?;
     let hint = upload_hint(&config);
     let ready = move |address: SocketAddr| {
         // If stdout or stderr is closed, the server still serves uploads.

@@ -11,8 +11,10 @@ use program::exit::ExitReason;
 use program::paths::PodPaths;
 use program::report::{self, TerminationMessage};
 use program::signal::ShutdownRequest;
+use sandbox::SandboxMode;
 
 use self::config::ServerConfigError;
+use crate::confine;
 use crate::job::UploadSuccess;
 use crate::lifetime::{self, ServerExit};
 
@@ -24,7 +26,21 @@ const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the upload server of a pod with the klog flags `arguments` and the environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    program::start::start_pod(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
+    let run = |_, shutdown| run(env, shutdown);
+    program::start::start_prepared_pod(PROGRAM, &[], arguments, env, |_| enter_sandbox(env), run)
+}
+
+/// The error is the reason why the pod must not continue.
+fn enter_sandbox(env: &dyn NamedStrings) -> Result<(), String> {
+    let paths = PodPaths::from_env(env);
+    let Ok(config) = config::read_config(env, &paths) else {
+        // `run` reports the error, and exits.
+        return Ok(());
+    };
+    let log = paths.termination_log();
+    SandboxMode::of_pod(env)
+        .and_then(|mode| confine::enter_sandbox(mode, &config, Some(&log), env))
+        .map_err(|error| error.to_string())
 }
 
 async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {

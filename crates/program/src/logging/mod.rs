@@ -22,7 +22,7 @@ use crate::env::NamedStrings;
 
 /// Our crates, whose events are filtered by the verbosity. A test compares this list with the
 /// workspace.
-const OUR_CRATES: [&str; 19] = [
+const OUR_CRATES: [&str; 20] = [
     "benches",
     "cloner",
     "containerimage_server",
@@ -37,6 +37,7 @@ const OUR_CRATES: [&str; 19] = [
     "poller",
     "printable",
     "program",
+    "sandbox",
     "sources",
     "testkit",
     "uploadproxy",

@@ -23,7 +23,7 @@ mod tracer {
     use std::error::Error;
     use std::ffi::OsString;
     use std::os::unix::process::CommandExt;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::process::{Command, ExitCode};
 
     use nix::libc;
@@ -32,6 +32,7 @@ mod tracer {
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
     use nix::unistd::Pid;
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+    use testkit::attack;
     use testkit::failing::{self, Effect, STANDARD_OUTPUTS};
 
     type Failure = Box<dyn Error>;
@@ -72,9 +73,12 @@ mod tracer {
             effect: text(effect)?.parse()?,
             calls: numbers(calls)?,
             counts: BTreeMap::new(),
+            report: report.into(),
+            attacks: None,
         };
         let code = tracer.follow()?;
-        std::fs::write(Path::new(report), failing::report(&tracer.counts))?;
+        let text = tracer.attacks.unwrap_or_else(|| failing::report(&tracer.counts));
+        std::fs::write(Path::new(report), text)?;
         Ok(code)
     }
 
@@ -107,6 +111,9 @@ mod tracer {
         effect: Effect,
         calls: Vec<i64>,
         counts: BTreeMap<i64, u64>,
+        report: PathBuf,
+        /// What became of the attacks.
+        attacks: Option<String>,
     }
 
     impl Tracer {
@@ -169,6 +176,13 @@ mod tracer {
             let number: u64 = self.counts.values().sum();
             match self.effect {
                 Effect::None => return Ok(()),
+                Effect::Attack(count) => {
+                    if number == self.nth {
+                        let made = attack::make_attacks(thread, registers, &self.report, count)?;
+                        self.attacks = Some(made);
+                    }
+                    return Ok(());
+                }
                 Effect::Once(_) | Effect::Short if number != self.nth => return Ok(()),
                 Effect::Forever(_) if number < self.nth => return Ok(()),
                 Effect::Once(errno) | Effect::Forever(errno) => {

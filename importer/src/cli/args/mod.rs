@@ -13,6 +13,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use diskimage::qcow2::Qcow2Compression;
 use program::command_line::LogArgs;
+use sandbox::SandboxArgs;
 use sources::vddk::RUN_WITH_PARENT;
 use volume::limits::TransferLimits;
 use volume::limits::memory_limit;
@@ -44,6 +45,10 @@ pub struct ImporterCli {
     /// The limit of its memory.
     #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = memory_limit, help_heading = "Transfer")]
     pub memory: Option<u64>,
+
+    /// The sandbox.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
 
     /// The command.
     #[command(subcommand)]

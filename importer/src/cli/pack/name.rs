@@ -69,7 +69,7 @@ impl PackTarget {
         Ok(if transport == "oci" { Self::Directory(path, name) } else { Self::Archive(path, name) })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::cli) fn path(&self) -> &Path {
         match self {
             Self::Directory(path, _) | Self::Archive(path, _) => path,
         }

@@ -13,8 +13,8 @@ use volume::limits::TransferLimits;
 use volume::messages::ProductKind;
 use volume::watch::PhaseTracker;
 
-use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
-pub(super) use self::source::{PULL_METHOD, RemoteSource, SourceConfig};
+use self::source::{CHECKSUM, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
+pub(super) use self::source::{CONTENT_TYPE, PULL_METHOD, RemoteSource, SourceConfig};
 use super::SOURCE_VARIABLE;
 use super::image_volume::ImageVolume;
 use super::message::{PROCESS, connect_prefix};
@@ -28,8 +28,8 @@ const FILESYSTEM_OVERHEAD: &str = "FILESYSTEM_OVERHEAD";
 const OWNER_UID: &str = "OWNER_UID";
 /// Boolean; must be set.
 const PREALLOCATION: &str = "PREALLOCATION";
-const READY_FILE: &str = "IMPORTER_READY_FILE";
-const DONE_FILE: &str = "IMPORTER_DONE_FILE";
+pub(super) const READY_FILE: &str = "IMPORTER_READY_FILE";
+pub(super) const DONE_FILE: &str = "IMPORTER_DONE_FILE";
 /// `TRYNONE`: bypass the page cache where possible.
 const CACHE_MODE: &str = "CACHE_MODE";
 

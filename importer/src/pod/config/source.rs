@@ -20,7 +20,7 @@ use super::{IMAGE_SIZE, SOURCE_VARIABLE};
 /// URL of the object.
 pub(super) const ENDPOINT: &str = "IMPORTER_ENDPOINT";
 /// `kubevirt` (a disk image) or `archive` (a tar archive).
-pub(super) const CONTENT_TYPE: &str = "IMPORTER_CONTENTTYPE";
+pub(in crate::pod) const CONTENT_TYPE: &str = "IMPORTER_CONTENTTYPE";
 /// Prefix of variables that hold one header each, as `Name: value`.
 pub(super) const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
 /// Checksum of the whole object, as `algorithm:hex`.

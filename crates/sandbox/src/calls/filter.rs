@@ -1,0 +1,376 @@
+//! The list of allowed system calls, and the seccomp filter that is made from it.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
+
+use super::CallSet;
+
+/// fchmodat2(2) has the same number everywhere; libc lacks it for arm64.
+const FCHMODAT2: c_long = 452;
+
+/// Calls without conditions, with the reason for each group.
+const GROUPS: [(&str, &[c_long]); 10] = [
+    (
+        "memory (mmap and mprotect have conditions)",
+        &[libc::SYS_brk, libc::SYS_madvise, libc::SYS_mremap, libc::SYS_munmap],
+    ),
+    (
+        "threads of a transfer (clone has conditions), and their end",
+        &[
+            libc::SYS_exit,
+            libc::SYS_exit_group,
+            libc::SYS_futex,
+            libc::SYS_getcpu,
+            libc::SYS_getpid,
+            libc::SYS_gettid,
+            libc::SYS_rseq,
+            libc::SYS_sched_getaffinity,
+            libc::SYS_sched_yield,
+            libc::SYS_set_robust_list,
+        ],
+    ),
+    (
+        "signals: SIGTERM, SIGINT, and a stack for overflows",
+        &[
+            libc::SYS_restart_syscall,
+            libc::SYS_rt_sigaction,
+            libc::SYS_rt_sigprocmask,
+            libc::SYS_rt_sigreturn,
+            libc::SYS_sigaltstack,
+        ],
+    ),
+    (
+        "time and chance",
+        &[
+            libc::SYS_clock_getres,
+            libc::SYS_clock_gettime,
+            libc::SYS_clock_nanosleep,
+            libc::SYS_getrandom,
+            libc::SYS_nanosleep,
+        ],
+    ),
+    (
+        "waiting for descriptors",
+        &[
+            libc::SYS_epoll_create1,
+            libc::SYS_epoll_ctl,
+            libc::SYS_epoll_pwait,
+            libc::SYS_epoll_pwait2,
+            libc::SYS_eventfd2,
+            libc::SYS_pipe2,
+            libc::SYS_ppoll,
+        ],
+    ),
+    (
+        "reading and writing (ioctl has conditions)",
+        &[
+            libc::SYS_close,
+            libc::SYS_dup,
+            libc::SYS_dup3,
+            libc::SYS_fadvise64,
+            libc::SYS_fallocate,
+            libc::SYS_fcntl,
+            libc::SYS_fdatasync,
+            libc::SYS_flock,
+            libc::SYS_fsync,
+            libc::SYS_ftruncate,
+            libc::SYS_lseek,
+            libc::SYS_pread64,
+            libc::SYS_preadv,
+            libc::SYS_preadv2,
+            libc::SYS_pwrite64,
+            libc::SYS_pwritev,
+            libc::SYS_pwritev2,
+            libc::SYS_read,
+            libc::SYS_readv,
+            libc::SYS_sync_file_range,
+            libc::SYS_syncfs,
+            libc::SYS_write,
+            libc::SYS_writev,
+        ],
+    ),
+    (
+        "names and attributes of files, which Landlock limits to some directories",
+        &[
+            libc::SYS_faccessat,
+            libc::SYS_faccessat2,
+            libc::SYS_fchmod,
+            libc::SYS_fchmodat,
+            FCHMODAT2,
+            libc::SYS_fchown,
+            libc::SYS_fchownat,
+            libc::SYS_fstat,
+            libc::SYS_fstatfs,
+            libc::SYS_getcwd,
+            libc::SYS_getdents64,
+            libc::SYS_linkat,
+            libc::SYS_mkdirat,
+            libc::SYS_mknodat,
+            libc::SYS_newfstatat,
+            libc::SYS_openat,
+            libc::SYS_readlinkat,
+            libc::SYS_renameat,
+            libc::SYS_renameat2,
+            libc::SYS_statfs,
+            libc::SYS_statx,
+            libc::SYS_symlinkat,
+            libc::SYS_unlinkat,
+            libc::SYS_utimensat,
+        ],
+    ),
+    (
+        "facts about the process and the machine (prlimit64 has conditions)",
+        &[
+            libc::SYS_getegid,
+            libc::SYS_geteuid,
+            libc::SYS_getgid,
+            libc::SYS_getppid,
+            libc::SYS_getrusage,
+            libc::SYS_getuid,
+            libc::SYS_sysinfo,
+            libc::SYS_umask,
+            libc::SYS_uname,
+        ],
+    ),
+    (
+        "transfers over sockets that are open or were received (socketpair: signals in tokio)",
+        &[
+            libc::SYS_accept4,
+            libc::SYS_getpeername,
+            libc::SYS_getsockname,
+            libc::SYS_getsockopt,
+            libc::SYS_recvfrom,
+            libc::SYS_recvmsg,
+            libc::SYS_sendmsg,
+            libc::SYS_sendto,
+            libc::SYS_setsockopt,
+            libc::SYS_shutdown,
+        ],
+    ),
+    ("names that only this architecture has, for calls of the groups above", OLD_CALLS),
+];
+
+#[cfg(target_arch = "x86_64")]
+const OLD_CALLS: &[c_long] = &[
+    libc::SYS_access,
+    libc::SYS_chmod,
+    libc::SYS_epoll_wait,
+    libc::SYS_getdents,
+    libc::SYS_link,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_open,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_rmdir,
+    libc::SYS_stat,
+    libc::SYS_symlink,
+    libc::SYS_unlink,
+];
+#[cfg(target_arch = "aarch64")]
+const OLD_CALLS: &[c_long] = &[];
+
+/// New sockets (socket has conditions). `sendmmsg` sends two questions to a name server.
+const SOCKETS: [c_long; 4] =
+    [libc::SYS_bind, libc::SYS_connect, libc::SYS_listen, libc::SYS_sendmmsg];
+
+/// Waiting for a program that was started before, and ending it.
+const CHILDREN: [c_long; 5] = [
+    libc::SYS_kill,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+];
+
+/// Flags of clone(2) that make namespaces. CLONE_NEWTIME is not one of its flags.
+const NAMESPACES: i32 = libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWUTS;
+
+/// Requests for block devices and terminals (`linux/fs.h`, `asm-generic/ioctls.h`):
+/// BLKROGET, BLKGETSIZE64, BLKSSZGET, BLKIOMIN, BLKIOOPT, BLKPBSZGET, BLKDISCARDZEROES,
+/// BLKZEROOUT; TCGETS, TCGETS2, TIOCGWINSZ; FIONBIO and FIOCLEX.
+const REQUESTS: [u64; 13] = [
+    0x125e,
+    0x8008_1272,
+    0x1268,
+    0x1278,
+    0x1279,
+    0x127b,
+    0x127c,
+    0x127f,
+    0x5401,
+    0x802c_542a,
+    0x5413,
+    0x5421,
+    0x5451,
+];
+
+/// Operations of prctl(2): names of threads and of memory areas, and what seccompiler does before
+/// it adds a filter.
+const OPERATIONS: [i32; 3] = [libc::PR_SET_NAME, libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_VMA];
+
+type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
+
+fn architecture() -> TargetArch {
+    if cfg!(target_arch = "x86_64") { TargetArch::x86_64 } else { TargetArch::aarch64 }
+}
+
+/// The `argument`th argument, as far as `mask` covers it, equals `value`.
+fn masked(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, BackendError> {
+    let compared = SeccompCmpOp::MaskedEq(mask);
+    let length = SeccompCmpArgLen::Qword;
+    SeccompRule::new(vec![SeccompCondition::new(argument, length, compared, value)?])
+}
+
+/// The `argument`th argument, an int, equals `value`.
+fn equals(argument: u8, value: u64) -> Result<SeccompCondition, BackendError> {
+    let value = value & u64::from(u32::MAX);
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
+/// The `argument`th argument, an int, is one of `values`.
+fn one_of(
+    argument: u8,
+    values: impl IntoIterator<Item = u64>,
+) -> Result<Vec<SeccompRule>, BackendError> {
+    values.into_iter().map(|value| SeccompRule::new(vec![equals(argument, value)?])).collect()
+}
+
+fn bits(flags: i32) -> u64 {
+    u64::from(flags.cast_unsigned())
+}
+
+/// Returns all allowed calls, with their conditions.
+fn allowed_calls(set: CallSet) -> Result<Rules, BackendError> {
+    let groups = GROUPS.iter().flat_map(|(_, calls)| calls.iter().copied());
+    let mut rules: Rules = groups.map(|call| (call, Vec::new())).collect();
+    // No new machine code: neither memory that can be executed, nor a file that is mapped so.
+    let is_data = masked(2, bits(libc::PROT_EXEC), 0)?;
+    rules.insert(libc::SYS_mmap, vec![is_data.clone()]);
+    rules.insert(libc::SYS_mprotect, vec![is_data]);
+    // Threads of this process, but neither processes nor namespaces.
+    let thread = bits(libc::CLONE_THREAD);
+    rules.insert(libc::SYS_clone, vec![masked(0, bits(NAMESPACES) | thread, thread)?]);
+    // The second filter answers this call.
+    rules.insert(libc::SYS_clone3, Vec::new());
+    rules.insert(libc::SYS_prctl, one_of(0, OPERATIONS.map(bits))?);
+    // Another filter can only take rights away (`deny_sockets`).
+    let add = u64::from(libc::SECCOMP_SET_MODE_FILTER);
+    rules.insert(libc::SYS_seccomp, one_of(0, [add])?);
+    rules.insert(libc::SYS_ioctl, one_of(1, REQUESTS)?);
+    // Limits are read, but not changed: the new limit is a null pointer.
+    rules.insert(libc::SYS_prlimit64, vec![masked(2, u64::MAX, 0)?]);
+    // Only signals to this process, which aborts with one.
+    rules.insert(libc::SYS_tgkill, one_of(0, [u64::from(std::process::id())])?);
+    let unix = bits(libc::AF_UNIX);
+    rules.insert(libc::SYS_socketpair, one_of(0, [unix])?);
+    let mut sockets = one_of(0, set.unix.then_some(unix))?;
+    if set.network {
+        sockets.extend(one_of(0, [libc::AF_INET, libc::AF_INET6].map(bits))?);
+        // getaddrinfo(3) sorts addresses by the routes to them (rtnetlink(7)).
+        sockets.push(SeccompRule::new(vec![
+            equals(0, bits(libc::AF_NETLINK))?,
+            equals(2, bits(libc::NETLINK_ROUTE))?,
+        ])?);
+    }
+    if !sockets.is_empty() {
+        rules.extend(SOCKETS.map(|call| (call, Vec::new())));
+        rules.insert(libc::SYS_socket, sockets);
+    }
+    if set.children {
+        rules.extend(CHILDREN.map(|call| (call, Vec::new())));
+    }
+    Ok(rules)
+}
+
+/// Denies all calls but the allowed ones to all threads of this process.
+pub(crate) fn restrict_calls(set: CallSet) -> Result<String, String> {
+    let rules = allowed_calls(set).map_err(|error| error.to_string())?;
+    let count = rules.len();
+    let denied = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    install(rules, denied, SeccompAction::Allow)?;
+    // A filter cannot see the flags of clone3, which are in memory. With ENOSYS, libc uses clone
+    // instead (clone(2)).
+    let absent = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    install(clone3, SeccompAction::Allow, absent)?;
+    Ok(format!("{count} system calls"))
+}
+
+/// Denies new sockets and connections to all threads of this process.
+pub(crate) fn deny_sockets() -> Result<(), String> {
+    let denied = SOCKETS.into_iter().chain([libc::SYS_socket]);
+    let rules = denied.map(|call| (call, Vec::new())).collect();
+    install(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.cast_unsigned()))
+}
+
+fn install(rules: Rules, other: SeccompAction, matching: SeccompAction) -> Result<(), String> {
+    let filter = SeccompFilter::new(rules, other, matching, architecture());
+    let program = filter.and_then(BpfProgram::try_from).map_err(|error| error.to_string())?;
+    // TSYNC: tokio and the allocator may have started threads.
+    seccompiler::apply_filter_all_threads(&program).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_set_has_a_call_that_starts_or_inspects_programs() {
+        let all = CallSet { network: true, unix: true, children: true };
+        for set in [CallSet::default(), all] {
+            let rules = allowed_calls(set).unwrap();
+            for call in [
+                libc::SYS_execve,
+                libc::SYS_execveat,
+                libc::SYS_ptrace,
+                libc::SYS_process_vm_writev,
+                libc::SYS_mount,
+                libc::SYS_open_tree,
+                libc::SYS_unshare,
+                libc::SYS_setns,
+                libc::SYS_io_uring_setup,
+                libc::SYS_bpf,
+                libc::SYS_keyctl,
+                libc::SYS_userfaultfd,
+                libc::SYS_memfd_create,
+                libc::SYS_setuid,
+                libc::SYS_pidfd_getfd,
+            ] {
+                assert!(!rules.contains_key(&call), "{set:?} {call}");
+            }
+            // Without conditions, these would allow processes, other users' programs, code.
+            for call in [libc::SYS_clone, libc::SYS_prctl, libc::SYS_mmap, libc::SYS_ioctl] {
+                assert!(!rules[&call].is_empty(), "{set:?} {call}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_programs_with_a_network_make_sockets() {
+        let local = allowed_calls(CallSet::default()).unwrap();
+        let network = allowed_calls(CallSet { network: true, ..CallSet::default() }).unwrap();
+        for call in SOCKETS.into_iter().chain([libc::SYS_socket]) {
+            assert!(!local.contains_key(&call) && network.contains_key(&call), "{call}");
+        }
+    }
+
+    #[test]
+    fn each_call_is_listed_once() {
+        let count = GROUPS.iter().map(|(_, calls)| calls.len()).sum::<usize>();
+        let distinct = GROUPS.iter().flat_map(|(_, calls)| calls.iter());
+        assert_eq!(distinct.collect::<std::collections::BTreeSet<_>>().len(), count);
+    }
+}

@@ -1,0 +1,327 @@
+//! The files and TCP ports that a process may open, enforced by Landlock.
+//!
+//! Every program may open what its libraries need: the resolver's files, the system's certificate
+//! authorities, and facts about this process and its cgroup. A program adds its source, its target,
+//! its credentials and its ports.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
+    PathBeneath, PathFd, PathFdError, RestrictSelfAttr, RestrictionStatus, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
+};
+use program::env::NamedStrings;
+
+use crate::calls::CallSet;
+
+/// The newest version whose rights are requested; the tests run with it. An older kernel enforces
+/// those that it knows.
+const NEWEST: ABI = ABI::V7;
+
+/// The reason why the files of a process that starts another program are not restricted.
+pub(crate) const STARTS_PROGRAM: &str = "nbdkit and VMware's library need programs and files";
+
+/// Files and directories that every program may read; those that do not exist are left out.
+const SYSTEM: [&str; 37] = [
+    // Resolver (resolv.conf(5), gai.conf(5)); systemd and NetworkManager replace resolv.conf while
+    // programs run.
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/run/systemd/resolve",
+    "/run/NetworkManager/resolv.conf",
+    "/run/resolvconf/resolv.conf",
+    // Certificate authorities: the places in which rustls-native-certs looks (openssl-probe).
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cacert.pem",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/ca-certificates/extracted",
+    "/etc/certs",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+    "/usr/local/share/certs",
+    "/usr/local/etc/ssl",
+    "/usr/lib/ssl/certs",
+    "/usr/lib/ssl/cert.pem",
+    "/usr/share/pki",
+    "/usr/share/ssl/certs",
+    "/var/ssl/certs",
+    "/var/lib/ca-certificates",
+    "/opt/etc/ssl/certs",
+    // This process (descriptors, memory, cgroup), its limits, and the topology of block devices.
+    "/proc/self",
+    "/proc/uptime",
+    "/sys/fs/cgroup",
+    "/sys/dev/block",
+    "/sys/devices",
+    "/dev/urandom",
+];
+
+/// Variables that replace the system's certificate authorities.
+const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// The connections that a process may make over TCP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TcpConnections {
+    /// None: the source is on this machine.
+    #[default]
+    None,
+    /// Only to this port, and to name servers.
+    To(u16),
+    /// To every port: redirects and token services may lead to any.
+    Any,
+}
+
+/// The port of name servers (RFC 1035, §4.2).
+const DNS: u16 = 53;
+
+/// The files and ports that a process may still open.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxRules {
+    read: BTreeSet<PathBuf>,
+    /// Existing files and devices that are written.
+    write: BTreeSet<PathBuf>,
+    /// Directories in which files are created and removed.
+    create: BTreeSet<PathBuf>,
+    /// Directories whose whole content is written: the targets of archives.
+    trees: BTreeSet<PathBuf>,
+    listen: BTreeSet<u16>,
+    connections: TcpConnections,
+    calls: CallSet,
+    pub(crate) deferred: Option<&'static str>,
+}
+
+impl SandboxRules {
+    /// Returns rules for what every program needs. `env` may name other certificate authorities.
+    pub fn new(env: &dyn NamedStrings) -> Self {
+        let mut rules = Self::default();
+        rules.read.extend(SYSTEM.map(PathBuf::from));
+        let given = CERTIFICATE_VARIABLES.iter().filter_map(|name| env.get(name));
+        // Both may contain several paths, like PATH.
+        let given: Vec<String> = given.collect();
+        rules.read.extend(given.iter().flat_map(|paths| paths.split(':')).map(PathBuf::from));
+        rules
+    }
+
+    /// Allows reading a file or device, or everything in a directory.
+    pub fn read(&mut self, path: impl Into<PathBuf>) -> &mut Self {
+        self.read.insert(path.into());
+        self
+    }
+
+    /// Allows writing a disk to `path`: the device there, or a file that is created in its
+    /// directory. Landlock knows files only by directories before they exist.
+    pub fn write_disk(&mut self, path: impl AsRef<Path>) -> &mut Self {
+        let path = path.as_ref();
+        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            self.write.insert(path.to_owned());
+        } else {
+            self.create_in(parent_of(path));
+        }
+        self
+    }
+
+    /// Allows writing the file `path`, and creating it if it does not exist.
+    pub fn write_file(&mut self, path: impl AsRef<Path>) -> &mut Self {
+        let path = path.as_ref();
+        if path.exists() {
+            self.write.insert(path.to_owned());
+        } else {
+            self.create_in(parent_of(path));
+        }
+        self
+    }
+
+    /// Allows creating and removing files in `folder` and below it.
+    pub fn create_in(&mut self, folder: impl Into<PathBuf>) -> &mut Self {
+        self.create.insert(folder.into());
+        self
+    }
+
+    /// Allows everything that an archive may contain in `folder` and below it.
+    pub fn write_tree(&mut self, folder: impl Into<PathBuf>) -> &mut Self {
+        self.trees.insert(folder.into());
+        self
+    }
+
+    /// Allows listening on a TCP port; 0 is a port that the system chooses.
+    pub fn listen(&mut self, port: u16) -> &mut Self {
+        self.listen.insert(port);
+        self.calls.network = true;
+        self
+    }
+
+    /// Allows these connections, and looking up names.
+    pub fn connect(&mut self, connections: TcpConnections) -> &mut Self {
+        self.calls.network |= connections != TcpConnections::None;
+        self.connections = self.connections.max(connections);
+        self
+    }
+
+    /// Allows connecting to Unix sockets, which Landlock does not limit to a path.
+    pub fn connect_unix(&mut self) -> &mut Self {
+        self.calls.unix = true;
+        self
+    }
+
+    /// Allows starting one program before [`crate::enter_deferred`].
+    pub fn defer(&mut self) -> &mut Self {
+        self.deferred = Some(STARTS_PROGRAM);
+        self
+    }
+
+    pub(crate) fn calls(&self) -> CallSet {
+        self.calls
+    }
+}
+
+fn parent_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) => parent.to_owned(),
+        None => path.to_owned(),
+    }
+}
+
+/// Restricts this thread, and those that it starts, to `rules`. Returns what was applied, or the
+/// reason why nothing was.
+pub(crate) fn restrict_files(rules: SandboxRules) -> Result<String, String> {
+    let status = try_restrict(rules).map_err(|error| error.to_string())?;
+    let version = match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi,
+        LandlockStatus::NotEnabled => return Err("Landlock is disabled on this machine".to_owned()),
+        LandlockStatus::NotImplemented => {
+            return Err("the kernel or the container's seccomp profile lacks Landlock".to_owned());
+        }
+    };
+    let number = version as i32;
+    if status.ruleset == RulesetStatus::NotEnforced {
+        return Err(format!("Landlock ABI {number} cannot rename files between directories"));
+    }
+    let what = if version < ABI::V4 { "files" } else { "files and TCP ports" };
+    Ok(format!("{what} by Landlock ABI {number}"))
+}
+
+/// Reasons why a process cannot be restricted.
+#[derive(Debug, thiserror::Error)]
+enum RestrictError {
+    #[error(transparent)]
+    Ruleset(#[from] RulesetError),
+    #[error("cannot open {}: {cause}", path.display())]
+    Path { path: PathBuf, cause: io::Error },
+}
+
+/// Opens a path for a rule. `None` if nothing is there: then it cannot be opened later either,
+/// unless it is in a directory that another rule allows.
+fn open_path(path: &Path) -> Result<Option<PathFd>, RestrictError> {
+    match PathFd::new(path) {
+        Ok(descriptor) => Ok(Some(descriptor)),
+        Err(PathFdError::OpenCall { source, .. }) => match source.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied => {
+                Ok(None)
+            }
+            _ => Err(RestrictError::Path { path: path.to_owned(), cause: source }),
+        },
+        // No other kind exists.
+        Err(_) => Ok(None),
+    }
+}
+
+fn try_restrict(rules: SandboxRules) -> Result<RestrictionStatus, RestrictError> {
+    let (read, create, tree) = (read_rights(), create_rights(), tree_rights());
+    let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?;
+    if !rules.trees.is_empty() {
+        // Version 1 denies all renames between directories, which would make every archive fail.
+        ruleset = ruleset
+            .set_compatibility(CompatLevel::SoftRequirement)
+            .handle_access(AccessFs::Refer)?
+            .set_compatibility(CompatLevel::BestEffort);
+    }
+    ruleset = ruleset.handle_access(AccessNet::BindTcp)?.scope(Scope::from_all(NEWEST))?;
+    if rules.connections != TcpConnections::Any {
+        ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
+    }
+    let mut created = ruleset.create()?;
+    let granted = [
+        (rules.read, read),
+        (rules.write, create | AccessFs::IoctlDev),
+        (rules.create, create),
+        (rules.trees, tree),
+    ];
+    for (paths, rights) in granted {
+        for path in paths {
+            let Some(descriptor) = open_path(&path)? else { continue };
+            let is_folder = std::fs::metadata(&path).is_ok_and(|found| found.is_dir());
+            let rights = if is_folder { rights } else { rights & file_rights() };
+            created = created.add_rule(PathBeneath::new(descriptor, rights))?;
+        }
+    }
+    for port in rules.listen {
+        created = created.add_rule(NetPort::new(port, AccessNet::BindTcp))?;
+    }
+    if let TcpConnections::To(port) = rules.connections {
+        for port in [port, DNS] {
+            created = created.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
+        }
+    }
+    Ok(created.all_threads(true)?.restrict_self()?)
+}
+
+/// Rights of directories and files that are read. Devices need requests for their size.
+fn read_rights() -> BitFlags<AccessFs> {
+    make_bitflags!(AccessFs::{ReadFile | ReadDir | IoctlDev})
+}
+
+/// Rights of directories in which files are created.
+fn create_rights() -> BitFlags<AccessFs> {
+    make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile})
+}
+
+/// Rights of directories that receive an archive.
+fn tree_rights() -> BitFlags<AccessFs> {
+    create_rights() | make_bitflags!(AccessFs::{MakeDir | MakeSym | MakeFifo | RemoveDir | Refer})
+}
+
+/// Rights that a file can have; the others are about directories.
+fn file_rights() -> BitFlags<AccessFs> {
+    AccessFs::from_file(NEWEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_disk_needs_its_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk.img");
+        std::fs::write(&disk, "old").unwrap();
+        let mut rules = SandboxRules::default();
+        rules.write_disk(&disk).write_disk("disk.img").write_file(&disk);
+        let folders = BTreeSet::from([folder.path().to_owned(), PathBuf::from(".")]);
+        assert_eq!((rules.create, rules.write), (folders, BTreeSet::from([disk])));
+    }
+
+    #[test]
+    fn certificates_may_be_elsewhere() {
+        let env = std::collections::HashMap::from([(
+            "SSL_CERT_DIR".to_owned(),
+            "/a/certs:/b/certs".to_owned(),
+        )]);
+        let rules = SandboxRules::new(&env);
+        assert!(["/a/certs", "/b/certs"].iter().all(|path| rules.read.contains(Path::new(path))));
+    }
+}

@@ -1,0 +1,242 @@
+//! Takes rights from a process before it reads untrusted bytes: Landlock limits the files and TCP
+//! ports that it can open, and a seccomp filter limits its system calls.
+//!
+//! ```no_run
+//! use program::env::ProcessEnv;
+//! use sandbox::{SandboxMode, SandboxRules};
+//!
+//! let mut rules = SandboxRules::new(&ProcessEnv);
+//! rules.read("disk.qcow2").write_disk("disk.img");
+//! sandbox::enter(SandboxMode::On, rules)?;
+//! sandbox::log_applied();
+//! # Ok::<(), sandbox::SandboxError>(())
+//! ```
+//!
+//! A program calls [`enter`] in its main thread before it starts other threads: Landlock applies to
+//! the calling thread and to those that it starts later. (Linux 7.0 can restrict all threads, and
+//! is asked to.) The seccomp filter applies to all threads.
+//!
+//! The decoders run in the same process and address space as the network code, so an attacker who
+//! controls a decoder controls the whole process. The sandbox limits what that process can do. The
+//! rules therefore contain the files that a program opens later, and nothing else: see [`files`].
+//! The list of system calls is in [`calls`].
+
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod files;
+
+use std::fmt;
+
+use parking_lot::Mutex;
+use program::env::NamedStrings;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::set_no_new_privs;
+
+pub use files::{SandboxRules, TcpConnections};
+
+use calls::CallSet;
+
+/// The variable with the mode of a pod.
+pub const MODE_VARIABLE: &str = "CDI_WORKERS_SANDBOX";
+
+/// Limit of a core dump in bytes. With 0, the kernel would still send a dump to a program that
+/// `core_pattern` names; with 1 it does not (core(5), `do_coredump` in `fs/coredump.c`).
+const CORE_BYTES: u64 = 1;
+
+/// The option of every program that enters the sandbox.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct SandboxArgs {
+    /// Give up the rights that the command does not need: to other files, to start programs, to
+    /// most system calls
+    #[arg(long, global = true, value_name = "MODE", value_enum, default_value_t = SandboxMode::On,
+          help_heading = "Sandbox")]
+    pub sandbox: SandboxMode,
+}
+
+/// Modes of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum SandboxMode {
+    /// Keep all rights
+    Off,
+    /// Give up what the kernel lets it give up
+    #[default]
+    On,
+    /// Fail if the kernel cannot restrict both files and system calls
+    Require,
+}
+
+impl SandboxMode {
+    /// Reads the mode of a pod from [`MODE_VARIABLE`]. Without a value the mode is
+    /// [`SandboxMode::On`].
+    pub fn of_pod(env: &dyn NamedStrings) -> Result<Self, SandboxError> {
+        let text = env.get(MODE_VARIABLE).unwrap_or_default();
+        match text.as_str() {
+            "" => Ok(Self::default()),
+            text => clap::ValueEnum::from_str(text, false)
+                .map_err(|_| SandboxError::Mode(text.to_owned())),
+        }
+    }
+}
+
+/// Reasons why a process may not continue without a sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The variable has another value than the mode's.
+    #[error("{MODE_VARIABLE} is {0:?}: use off, on or require")]
+    Mode(String),
+    /// The mode is [`SandboxMode::Require`], and a part of the sandbox is not available.
+    #[error(
+        "the sandbox is required, but {0} are not restricted: {1}; use --sandbox on (in pods {MODE_VARIABLE}=on) to continue without"
+    )]
+    Unavailable(&'static str, String),
+}
+
+/// A part of the sandbox: its description, or the reason why it is missing.
+type AppliedPart = Result<String, String>;
+
+/// The sandbox of this process.
+struct AppliedSandbox {
+    files: AppliedPart,
+    calls: AppliedPart,
+}
+
+impl fmt::Display for AppliedSandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sandbox: ")?;
+        match &self.files {
+            Ok(files) => f.write_str(files)?,
+            Err(reason) => write!(f, "files not restricted ({reason})")?,
+        }
+        match &self.calls {
+            Ok(calls) => write!(f, ", {calls}")?,
+            Err(reason) => write!(f, ", system calls not restricted ({reason})")?,
+        }
+        f.write_str(", no new privileges, no core dumps")
+    }
+}
+
+/// The state of the sandbox.
+enum SandboxState {
+    /// Nothing is restricted.
+    Outside,
+    /// The process starts a program first, and [`enter_deferred`] restricts it.
+    Deferred(SandboxMode),
+    /// The process is restricted.
+    Inside(AppliedSandbox),
+}
+
+static STATE: Mutex<SandboxState> = Mutex::new(SandboxState::Outside);
+
+/// Restricts this process to `rules`, as far as the kernel can. Fails in [`SandboxMode::Require`]
+/// if it cannot; the process must then exit.
+///
+/// With [`SandboxRules::defer`], only new privileges and core dumps are ruled out now, and
+/// [`enter_deferred`] does the rest.
+pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), SandboxError> {
+    if mode == SandboxMode::Off {
+        return Ok(());
+    }
+    if let Some(reason) = rules.deferred
+        && mode == SandboxMode::Require
+    {
+        return Err(SandboxError::Unavailable("files", reason.to_owned()));
+    }
+    // Both only take rights away. If one fails, the rest is still worth having.
+    let limit = Rlimit { current: Some(CORE_BYTES), maximum: Some(CORE_BYTES) };
+    setrlimit(Resource::Core, limit).ok();
+    set_no_new_privs(true).ok();
+    if rules.deferred.is_some() {
+        *STATE.lock() = SandboxState::Deferred(mode);
+        return Ok(());
+    }
+    let calls = rules.calls();
+    apply(mode, files::restrict_files(rules), calls)
+}
+
+/// Restricts the system calls of a process that has started another program in the meantime. Does
+/// nothing unless [`enter`] deferred this.
+pub fn enter_deferred() -> Result<(), SandboxError> {
+    let mode = match *STATE.lock() {
+        SandboxState::Deferred(mode) => mode,
+        SandboxState::Outside | SandboxState::Inside(_) => return Ok(()),
+    };
+    // Landlock would also restrict that program if it were applied before its start, and is of
+    // little use in one of several threads afterwards.
+    let calls = CallSet { network: true, unix: true, children: true };
+    apply(mode, Err(files::STARTS_PROGRAM.to_owned()), calls)?;
+    log_applied();
+    Ok(())
+}
+
+fn apply(mode: SandboxMode, files: AppliedPart, set: CallSet) -> Result<(), SandboxError> {
+    let calls = calls::restrict_calls(set);
+    if mode == SandboxMode::Require {
+        for (what, part) in [("files", &files), ("system calls", &calls)] {
+            if let Err(reason) = part {
+                return Err(SandboxError::Unavailable(what, reason.clone()));
+            }
+        }
+    }
+    *STATE.lock() = SandboxState::Inside(AppliedSandbox { files, calls });
+    Ok(())
+}
+
+/// Logs what restricts this process. Called once the log has begun.
+pub fn log_applied() {
+    match &*STATE.lock() {
+        SandboxState::Inside(applied) => tracing::info!("{applied}"),
+        SandboxState::Outside => tracing::debug!("sandbox: off"),
+        SandboxState::Deferred(_) => {}
+    }
+}
+
+/// Takes the right to make sockets and to connect them from a server that has its listening
+/// socket. Does nothing outside the sandbox.
+pub fn close_network() {
+    if matches!(&*STATE.lock(), SandboxState::Inside(applied) if applied.calls.is_ok())
+        && let Err(reason) = calls::deny_sockets()
+    {
+        tracing::warn!("sandbox: new sockets are still possible: {reason}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn pods_choose_the_mode_by_a_variable() {
+        let mode = |value: &str| {
+            let env = HashMap::from([(MODE_VARIABLE.to_owned(), value.to_owned())]);
+            SandboxMode::of_pod(&env)
+        };
+        assert_eq!(SandboxMode::of_pod(&HashMap::new()).unwrap(), SandboxMode::On);
+        for (value, expected) in [
+            ("", SandboxMode::On),
+            ("on", SandboxMode::On),
+            ("off", SandboxMode::Off),
+            ("require", SandboxMode::Require),
+        ] {
+            assert_eq!(mode(value).unwrap(), expected);
+        }
+        for value in ["Off", "false", "0", " on"] {
+            let error = mode(value).unwrap_err().to_string();
+            assert!(error.contains(value) && error.contains("off, on or require"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_log_line_states_what_is_missing() {
+        let line = |files, calls| AppliedSandbox { files, calls }.to_string();
+        assert_eq!(
+            line(Ok("files by Landlock ABI 3".to_owned()), Ok("120 system calls".to_owned())),
+            "sandbox: files by Landlock ABI 3, 120 system calls, no new privileges, no core dumps"
+        );
+        let line = line(Err("no Landlock".to_owned()), Err("s390x".to_owned()));
+        assert!(line.contains("files not restricted (no Landlock)"), "{line}");
+        assert!(line.contains("system calls not restricted (s390x)"), "{line}");
+    }
+}

@@ -1,0 +1,161 @@
+//! The rules of the sandbox for each command.
+
+use std::path::Path;
+
+use program::env::ProcessEnv;
+use sandbox::{SandboxRules, TcpConnections};
+use sources::{SourceLocation, SourceOptions};
+
+use super::args::{ImporterCommand, SourceArgs, WriteArgs};
+use crate::confine::add_identities;
+
+/// Returns what `command` may open. `None` for a command that only starts another program.
+pub(super) fn command_rules(command: &ImporterCommand) -> Option<SandboxRules> {
+    let mut rules = SandboxRules::new(&ProcessEnv);
+    match command {
+        ImporterCommand::Import(arguments) => {
+            add_source(&mut rules, &arguments.source);
+            add_target(&mut rules, &arguments.target, &arguments.write);
+        }
+        ImporterCommand::Convert(arguments) => {
+            rules.read(&arguments.image);
+            add_target(&mut rules, &arguments.target, &arguments.write);
+        }
+        ImporterCommand::Unpack(arguments) => {
+            add_source(&mut rules, &arguments.source);
+            rules.write_tree(&arguments.dir);
+        }
+        ImporterCommand::Apply(arguments) => {
+            add_source(&mut rules, &arguments.source);
+            rules.write_disk(&arguments.target);
+            for map in &arguments.ranges {
+                rules.read(map);
+            }
+        }
+        ImporterCommand::Restore(arguments) => {
+            for backup in &arguments.backups {
+                rules.read(backup);
+            }
+            if let Some(manifest) = &arguments.manifest {
+                rules.read(manifest);
+            }
+            add_target(&mut rules, &arguments.target, &arguments.write);
+        }
+        ImporterCommand::Pack(arguments) => {
+            add_source(&mut rules, &arguments.source);
+            for (_, source) in &arguments.disks {
+                add_location(&mut rules, source);
+            }
+            if let Some(config) = &arguments.config {
+                rules.read(config);
+            }
+            if let Some(scratch) = &arguments.scratch {
+                rules.create_in(scratch);
+            }
+            // A layout is written beside its place, and then renamed.
+            rules.write_tree(datapath::disk::folder_of(arguments.target.path()));
+        }
+        ImporterCommand::Info(arguments) => add_source(&mut rules, &arguments.source),
+        ImporterCommand::Check(arguments) => add_source(&mut rules, &arguments.source),
+        ImporterCommand::RunWithParent(_) => return None,
+    }
+    Some(rules)
+}
+
+fn add_target(rules: &mut SandboxRules, target: &Path, write: &WriteArgs) {
+    rules.write_disk(target);
+    if let Some(scratch) = &write.scratch {
+        rules.create_in(scratch);
+    }
+}
+
+fn add_source(rules: &mut SandboxRules, arguments: &SourceArgs) {
+    add_location(rules, &arguments.source);
+    let files = [&arguments.password_file, &arguments.key_file, &arguments.ca_dir];
+    for file in files.into_iter().flatten().chain(&arguments.secret_header_files) {
+        rules.read(file);
+    }
+    add_identities(rules, &ProcessEnv);
+}
+
+/// Allows reading the source at the address `text`. An address that cannot be parsed counts as a
+/// server: the command fails later, with its message.
+fn add_location(rules: &mut SandboxRules, text: &str) {
+    match SourceLocation::parse(text, SourceOptions::default()) {
+        Ok(SourceLocation::File(path)) => {
+            rules.read(path);
+        }
+        Ok(place) if place.is_local() => {
+            // `oci:DIR`, or `oci:DIR:NAME`.
+            let path = text.split_once(':').map_or(text, |(_, path)| path);
+            rules.read(path);
+            for (end, _) in path.match_indices(':') {
+                rules.read(&path[..end]);
+            }
+        }
+        Ok(SourceLocation::Vddk(_)) => {
+            rules.defer();
+        }
+        Ok(SourceLocation::Nbd(uri)) if is_unix_address(&uri) => {
+            rules.connect_unix();
+        }
+        _ => {
+            rules.connect(TcpConnections::Any);
+        }
+    }
+}
+
+fn is_unix_address(uri: &str) -> bool {
+    uri.split_once("://").is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().ends_with("+unix"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::args::ImporterCli;
+
+    /// The debug text of the rules for a command line.
+    fn rules(words: &[&str]) -> String {
+        let words = ["cdi-importer"].iter().chain(words);
+        let cli = ImporterCli::try_parse_from(words).unwrap();
+        format!("{:?}", command_rules(&cli.command))
+    }
+
+    #[test]
+    fn only_sources_on_servers_need_a_network() {
+        for (source, needs) in [
+            ("/a/disk.qcow2", false),
+            ("-", false),
+            ("file:///a/disk.raw", false),
+            ("oci:/a/layout:v1", false),
+            ("oci-archive:/a/file.tar", false),
+            ("https://host/disk.raw", true),
+            ("docker://host/image", true),
+            ("glance+https://cloud/image", true),
+            ("nbd://host/export", true),
+            ("nbd+unix:///export?socket=/run/s", false),
+            ("nosuch://host/x", true),
+        ] {
+            let text = rules(&["import", source, "/b/disk.img"]);
+            assert_eq!(text.contains("connections: Any"), needs, "{source}: {text}");
+            let is_unix = source.starts_with("nbd+unix");
+            assert_eq!(text.contains("unix: true"), is_unix, "{source}: {text}");
+        }
+    }
+
+    #[test]
+    fn commands_read_their_source_and_write_to_their_target() {
+        let text = rules(&["unpack", "/a/files.tar", "/b"]);
+        assert!(text.contains("\"/a/files.tar\"") && text.contains("trees: {\"/b\"}"), "{text}");
+        let text = rules(&["import", "oci:/a/layout:v1", "/b/disk.img", "--scratch", "/tmp"]);
+        assert!(
+            text.contains("\"/a/layout\"") && text.contains("create: {\"/b\", \"/tmp\"}"),
+            "{text}"
+        );
+        assert!(rules(&["run-with-parent", "nbdkit"]).contains("None"));
+        let source = "vddk+https://host/?vm=uuid&disk=[store] a/b.vmdk";
+        assert!(rules(&["info", source]).contains("deferred: "), "{source}");
+    }
+}

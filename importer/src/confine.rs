@@ -1,0 +1,59 @@
+//! The files, ports and system calls that the importer keeps when it reads untrusted bytes.
+
+use std::path::{Path, PathBuf};
+
+use https::metrics;
+use program::env::NamedStrings;
+use program::paths::PodPaths;
+use sandbox::{SandboxMode, SandboxRules, TcpConnections};
+use sources::pod::CERT_DIR;
+
+/// Variables that name files with an identity. They are read when a request is signed, possibly
+/// again during the transfer, because their tokens expire.
+const IDENTITY_FILES: [&str; 3] = [
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+];
+
+/// The file in the home directory with an identity for Google Cloud Storage, without a variable
+/// (`gcloud auth application-default login`).
+const GOOGLE_IDENTITY: &str = ".config/gcloud/application_default_credentials.json";
+
+/// Allows reading the files with identities that `env` names.
+pub(crate) fn add_identities(rules: &mut SandboxRules, env: &dyn NamedStrings) {
+    for file in IDENTITY_FILES.iter().filter_map(|name| env.get(name)) {
+        rules.read(file);
+    }
+    if let Some(home) = env.get("HOME") {
+        rules.read(Path::new(&home).join(GOOGLE_IDENTITY));
+    }
+}
+
+/// Returns rules for what every pod of the importer needs besides its source and its target.
+pub(crate) fn pod_rules(env: &dyn NamedStrings) -> SandboxRules {
+    let paths = PodPaths::from_env(env);
+    let mut rules = SandboxRules::new(env);
+    for path in [
+        paths.proxy_certs(),
+        paths.trusted_certs(),
+        paths.metrics_certs(),
+        paths.extra_headers(),
+        env.get(CERT_DIR).map(PathBuf::from).unwrap_or_default(),
+    ] {
+        rules.read(path);
+    }
+    add_identities(&mut rules, env);
+    rules.write_file(paths.termination_log());
+    rules.listen(metrics::metrics_port(env)).connect(TcpConnections::Any);
+    rules
+}
+
+/// Restricts a pod to `rules`. The error is the reason why it must not continue.
+pub(crate) fn enter_pod(env: &dyn NamedStrings, rules: SandboxRules) -> Result<(), String> {
+    SandboxMode::of_pod(env)
+        .and_then(|mode| sandbox::enter(mode, rules))
+        .map_err(|error| error.to_string())?;
+    sandbox::log_applied();
+    Ok(())
+}

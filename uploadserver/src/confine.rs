@@ -1,0 +1,40 @@
+//! The files, ports and system calls that the server keeps.
+
+use std::path::Path;
+
+use datapath::disk;
+use program::env::NamedStrings;
+use sandbox::{SandboxError, SandboxMode, SandboxRules};
+
+use crate::config::Config;
+use crate::memory;
+
+/// Restricts the process, which has no other thread yet, to what a server with `config` opens.
+/// `termination_log` is the file with a pod's message.
+pub(crate) fn enter_sandbox(
+    mode: SandboxMode,
+    config: &Config,
+    termination_log: Option<&Path>,
+    env: &dyn NamedStrings,
+) -> Result<(), SandboxError> {
+    let mut rules = SandboxRules::new(env);
+    let tls = &config.tls;
+    for file in [Some(&tls.certificate), Some(&tls.key), tls.client_ca.as_ref()] {
+        rules.read(file.cloned().unwrap_or_default());
+    }
+    let destination = &config.destination;
+    rules.write_disk(&destination.disk);
+    if !disk::is_block_device(&destination.disk) {
+        rules.write_tree(&destination.dir);
+    }
+    if let Some(scratch) = &destination.scratch {
+        rules.create_in(scratch);
+    }
+    if let Some(file) = termination_log {
+        rules.write_file(file);
+    }
+    rules.listen(config.port);
+    memory::without_background_thread(|| sandbox::enter(mode, rules))?;
+    sandbox::log_applied();
+    Ok(())
+}
