@@ -8,7 +8,7 @@ use crate::signal::StopSignal;
 pub const HELP: &str = "\
 Exit codes:
   0  success                              5  no space, or too small a target
-  1  internal error, or another failure   6  the checksum does not match
+  1  internal error, or another failure   6  wrong checksum or signature
   2  wrong usage                          7  the target cannot be written
   3  the source cannot be read      128 + n  ended by signal n
   4  the image is corrupt or refused";
@@ -32,7 +32,7 @@ pub enum ExitReason {
     Image,
     /// The target has no space left or is too small.
     NoSpace,
-    /// The checksum does not match.
+    /// The checksum does not match, or the publisher's signature is missing or wrong.
     Checksum,
     /// The target cannot be written, or the target server rejected the request.
     Target,

@@ -47,6 +47,7 @@ pub mod place;
 pub mod pod;
 pub mod policy;
 pub mod proxy;
+pub mod publisher;
 pub mod ranges;
 pub mod registry;
 mod retry;

@@ -221,6 +221,8 @@ pub struct OpenedSource {
 pub enum SourceInfo {
     /// No additional information.
     None,
+    /// An object on a web server, which is at this URL after redirects.
+    Web(Url),
     /// A container image.
     Image {
         /// Environment variables of its containers, `NAME=value` each.
@@ -267,7 +269,9 @@ fn open_place(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSo
                 headers: headers.clone(),
                 ..HttpConfig::from_url(url.clone(), network)
             };
-            alone(Box::new(HttpSource::open(config)?))
+            let source = HttpSource::open(config)?;
+            let location = source.location();
+            OpenedSource::new(source, SourceInfo::Web(location))
         }
         SourceLocation::Object { store, url, options } => {
             alone(Box::new((store.open)(url, network, options)?))

@@ -16,7 +16,7 @@ use crate::wait;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Programs, and the Debian packages that contain them.
-const PACKAGES: [(&str, &str); 46] = [
+const PACKAGES: [(&str, &str); 47] = [
     ("addpart", "util-linux"),
     ("bash", "bash"),
     ("bsdtar", "libarchive-tools"),
@@ -34,6 +34,7 @@ const PACKAGES: [(&str, &str); 46] = [
     ("fish", "fish"),
     ("gcc", "gcc"),
     ("go", "golang-go"),
+    ("gpg", "gnupg"),
     ("gzip", "gzip"),
     ("htpasswd", "apache2-utils"),
     ("ip", "iproute2"),

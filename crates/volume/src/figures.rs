@@ -271,6 +271,7 @@ mod tests {
             (source(SourceErrorKind::Changed), ["source", "changed"]),
             (source(SourceErrorKind::Length), ["source", "length"]),
             (source(SourceErrorKind::Digest), ["source", "digest"]),
+            (source(SourceErrorKind::Signature), ["source", "signature"]),
             (source(SourceErrorKind::Stalled), ["source", "stalled"]),
             (source(SourceErrorKind::NotResumable), ["source", "not-resumable"]),
             (source(SourceErrorKind::Invalid), ["source", "invalid"]),

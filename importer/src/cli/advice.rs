@@ -40,9 +40,10 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
         Error::Source(error) => (error.plain_words().to_owned(), source_advice(error)),
         Error::Decode(error) => (decode_text(error), decode_advice(error)),
         Error::Format(error) => (format_text(error), format_advice(error)),
-        Error::Checksum(mismatch) => {
-            (mismatch.to_string(), Some("fetch it again, or check --checksum".to_owned()))
-        }
+        Error::Checksum(mismatch) => (
+            mismatch.to_string(),
+            Some("fetch it again, or check the expected checksum".to_owned()),
+        ),
         Error::Target(error) if error.source.kind() == ErrorKind::AlreadyExists => {
             (format!("{error}: pass --force to replace it"), None)
         }

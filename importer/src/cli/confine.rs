@@ -4,9 +4,10 @@ use std::path::Path;
 
 use program::env::ProcessEnv;
 use sandbox::{SandboxRules, TcpConnections};
+use sources::publisher::{is_url, signature_places};
 use sources::{SourceLocation, SourceOptions};
 
-use super::args::{ImporterCommand, SourceArgs, WriteArgs};
+use super::args::{EvidenceArgs, ImporterCommand, SourceArgs, WriteArgs};
 use crate::confine::add_identities;
 
 /// Returns what `command` may open. `None` for a command that only starts another program.
@@ -15,6 +16,7 @@ pub(super) fn command_rules(command: &ImporterCommand) -> Option<SandboxRules> {
     match command {
         ImporterCommand::Import(arguments) => {
             add_source(&mut rules, &arguments.source);
+            add_evidence(&mut rules, &arguments.evidence);
             add_target(&mut rules, &arguments.target, &arguments.write);
         }
         ImporterCommand::Convert(arguments) => {
@@ -71,11 +73,31 @@ fn add_target(rules: &mut SandboxRules, target: &Path, write: &WriteArgs) {
 
 fn add_source(rules: &mut SandboxRules, arguments: &SourceArgs) {
     add_location(rules, &arguments.source);
-    let files = [&arguments.password_file, &arguments.key_file, &arguments.ca_dir];
+    let files = [
+        &arguments.password_file,
+        &arguments.key_file,
+        &arguments.ca_dir,
+        &arguments.verify_key,
+    ];
     for file in files.into_iter().flatten().chain(&arguments.secret_header_files) {
         rules.read(file);
     }
     add_identities(rules, &ProcessEnv);
+}
+
+/// Allows reading what shows who published the image.
+fn add_evidence(rules: &mut SandboxRules, evidence: &EvidenceArgs) {
+    if let Some(keyring) = &evidence.keyring {
+        rules.read(keyring);
+    }
+    let list = evidence.verify_sums.iter();
+    let beside = list.clone().flat_map(|list| signature_places(list));
+    for place in list.chain(&evidence.signature).cloned().chain(beside) {
+        match is_url(&place) {
+            true => rules.connect(TcpConnections::Any),
+            false => rules.read(place),
+        };
+    }
 }
 
 /// Allows reading the source at the address `text`. An address that cannot be parsed counts as a
@@ -154,6 +176,11 @@ mod tests {
             text.contains("\"/a/layout\"") && text.contains("create: {\"/b\", \"/tmp\"}"),
             "{text}"
         );
+        let list = ["import", "/a/x", "/b/x", "--verify-sums", "/c/SUMS", "--keyring", "/d/keys"];
+        let text = rules(&list);
+        let files = ["/c/SUMS", "/c/SUMS.gpg", "/d/keys"];
+        assert!(files.iter().all(|file| text.contains(&format!("\"{file}\""))), "{text}");
+        assert!(rules(&["import", "/a", "/b/x", "--verify-sums", "https://h/S"]).contains("Any"));
         assert!(rules(&["run-with-parent", "nbdkit"]).contains("None"));
         let source = "vddk+https://host/?vm=uuid&disk=[store] a/b.vmdk";
         assert!(rules(&["info", source]).contains("deferred: "), "{source}");

@@ -65,6 +65,11 @@ impl FailedCommand for ImporterCommandError {
                 ExitReason::Internal
             }
             Self::Usage(_) => ExitReason::Usage,
+            Self::Transfer(Error::Source(source), _)
+                if source.kind() == SourceErrorKind::Signature =>
+            {
+                ExitReason::Checksum
+            }
             Self::Transfer(Error::Source(_), _) => ExitReason::Source,
             Self::Transfer(Error::Format(format), _) if format.is_too_large() => {
                 ExitReason::NoSpace
@@ -148,6 +153,7 @@ mod tests {
             ChecksumMismatchError { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
         let checksum = Error::from(checksum);
         let too_large = FormatError::TooLarge { virtual_size: 2, available: 1 };
+        let unsigned = SourceError::new(SourceErrorKind::Signature, "no");
         let not_found = SourceError::new(SourceErrorKind::Status(404), "no");
         for (failure, code) in [
             (ImporterCommandError::Internal(String::new()), 1),
@@ -157,6 +163,7 @@ mod tests {
             (Error::from(too_large).into(), 5),
             (target(rustix::io::Errno::NOSPC).into(), 5),
             (checksum.into(), 6),
+            (unsigned.into(), 6),
             (target(rustix::io::Errno::IO).into(), 7),
             (ImporterCommandError::Signalled(StopSignal::Interrupt), 130),
             (ImporterCommandError::Signalled(StopSignal::Terminate), 143),

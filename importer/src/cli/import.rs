@@ -15,6 +15,7 @@ use volume::limits::TransferLimits;
 
 use super::args::{ContentArgs, ConvertArgs, ConvertedFormat, ImportArgs, RouteOption, WriteArgs};
 use super::event::ImportEvent;
+use super::evidence;
 use super::failure::{ImporterCommandError, of_source};
 use super::job;
 use super::open::JobContext;
@@ -42,13 +43,13 @@ pub(super) struct ImportJob {
 }
 
 pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandError> {
-    let ImportArgs { source, target, write } = arguments;
+    let ImportArgs { source, evidence, target, write } = arguments;
     run_job(ImportJob {
         verb: "imported",
         limits: source.limits.clone(),
         work: Box::new(move |context, target, reading, writing| {
-            let opened = context.open_image(&source, reading.checksum.is_some())?;
-            transfer_source(&*opened, &source.content, target, reading, writing)
+            let (opened, reading) = evidence::open_image(context, &source, &evidence, reading)?;
+            transfer_source(&*opened, &source.content, target, &reading, writing)
         }),
         target,
         write,

@@ -8,6 +8,7 @@ mod check;
 mod child;
 mod confine;
 mod event;
+mod evidence;
 pub mod failure;
 mod import;
 mod info;

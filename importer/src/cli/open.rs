@@ -17,14 +17,19 @@ use sources::http::{ExtraHeader, parse_header};
 use sources::objects::{AddressingStyle, ObjectOptions};
 use sources::policy::{ExtraPermissions, ImportPolicy};
 use sources::proxy::ProxyConfig;
+use sources::publisher::DocumentReader;
 use sources::registry::{self, RegistryOptions};
 use sources::scheme::SourceKind;
 use sources::vddk::{VddkInstallation, VddkSourceOptions};
-use sources::{Checkpoints, Network, RetryPolicy, SourceLocation, SourceOptions};
+use sources::{
+    Checkpoints, Network, OpenedSource, RetryPolicy, SourceInfo, SourceLocation, SourceOptions,
+};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use super::args::{SourceArgs, check_options};
+use super::evidence;
 use super::failure::ImporterCommandError;
 use super::openstack;
 
@@ -55,13 +60,43 @@ impl JobContext {
         arguments: &SourceArgs,
         is_checked: bool,
     ) -> Result<Box<dyn Source>, ImporterCommandError> {
-        let (source, kind) = self.open_place(arguments, is_checked)?;
+        Ok(self.open_located_image(arguments, is_checked, is_checked)?.0)
+    }
+
+    /// Like [`JobContext::open_image`], and returns the URL at which redirects of a web server
+    /// ended. `will_be_checked` is true if the checksum is not known yet, but will be when the
+    /// image is read.
+    pub(super) fn open_located_image(
+        &self,
+        arguments: &SourceArgs,
+        is_checked: bool,
+        will_be_checked: bool,
+    ) -> Result<(Box<dyn Source>, Option<Url>), ImporterCommandError> {
+        let (OpenedSource { source, remarks }, kind) = self.open_place(arguments, is_checked)?;
+        let location = match remarks {
+            SourceInfo::Web(location) => Some(location),
+            _ => None,
+        };
         // With --format or --ova the content is known.
         let is_known = arguments.content.payload_kind() != PayloadKind::default();
         if kind != SourceKind::Http || is_known && arguments.layer.is_none() {
-            return Ok(source);
+            return Ok((source, location));
         }
-        Ok(registry::open_layout(source, &registry_options(arguments), is_checked)?)
+        let options = registry_options(arguments)?;
+        Ok((registry::open_layout(source, &options, will_be_checked)?, location))
+    }
+
+    /// Returns a reader for documents beside the image that `arguments` name.
+    pub(super) fn document_reader(
+        &self,
+        arguments: &SourceArgs,
+    ) -> Result<DocumentReader, ImporterCommandError> {
+        let network = self.open_network(arguments, read_credentials(arguments)?, false)?;
+        Ok(DocumentReader {
+            network: Arc::new(network),
+            image: Url::parse(&arguments.source).ok(),
+            headers: read_headers(arguments)?,
+        })
     }
 
     /// Opens any other source that `arguments` name.
@@ -74,7 +109,7 @@ impl JobContext {
             (_, SourceKind::Http) if arguments.layer.is_some() => Err(usage_error(
                 "this command does not support --layer for a web server; `import` does",
             )),
-            (source, _) => Ok(source),
+            (opened, _) => Ok(opened.source),
         }
     }
 
@@ -82,7 +117,7 @@ impl JobContext {
         &self,
         arguments: &SourceArgs,
         is_checked: bool,
-    ) -> Result<(Box<dyn Source>, SourceKind), ImporterCommandError> {
+    ) -> Result<(OpenedSource, SourceKind), ImporterCommandError> {
         let credentials = read_credentials(arguments)?;
         let particulars = SourceOptions {
             access: openstack::glance_access(
@@ -90,7 +125,7 @@ impl JobContext {
                 credentials.as_ref(),
                 arguments.ambient_identity,
             )?,
-            ..source_options(arguments)
+            ..source_options(arguments)?
         };
         let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(|error| {
             match error.to_string() {
@@ -107,7 +142,8 @@ impl JobContext {
             _ => usage_error(error),
         })?;
         if let SourceLocation::File(path) = &place {
-            return Ok((self.open_local(path)?, place.kind()));
+            let source = self.open_local(path)?;
+            return Ok((OpenedSource { source, remarks: SourceInfo::None }, place.kind()));
         }
         if matches!(place, SourceLocation::Vddk(_))
             && arguments.content.payload_kind() != PayloadKind::default()
@@ -122,7 +158,7 @@ impl JobContext {
         let opened = sources::open_source(&place, &Arc::new(network))?;
         // VMware's helper program runs now, so this process need not start another one.
         sandbox::enter_deferred()?;
-        Ok((opened.source, place.kind()))
+        Ok((opened, place.kind()))
     }
 
     fn open_network(
@@ -191,15 +227,15 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
 }
 
 /// Returns the options for sources of any kind; the address is separate.
-fn source_options(arguments: &SourceArgs) -> SourceOptions {
-    SourceOptions {
+fn source_options(arguments: &SourceArgs) -> Result<SourceOptions, ImporterCommandError> {
+    Ok(SourceOptions {
         objects: ObjectOptions {
             anonymous: arguments.anonymous,
             addressing: AddressingStyle::Bucket,
             region: arguments.region.clone(),
             key_file: arguments.key_file.clone(),
         },
-        registry: registry_options(arguments),
+        registry: registry_options(arguments)?,
         checkpoints: Checkpoints {
             current: arguments.checkpoint.clone(),
             previous: arguments.previous_checkpoint.clone(),
@@ -210,11 +246,15 @@ fn source_options(arguments: &SourceArgs) -> SourceOptions {
             installation: vddk_installation(arguments),
         },
         ..SourceOptions::default()
-    }
+    })
 }
 
-fn registry_options(arguments: &SourceArgs) -> RegistryOptions {
-    RegistryOptions { architecture: arguments.architecture.clone(), layer: arguments.layer.clone() }
+fn registry_options(arguments: &SourceArgs) -> Result<RegistryOptions, ImporterCommandError> {
+    Ok(RegistryOptions {
+        architecture: arguments.architecture.clone(),
+        layer: arguments.layer.clone(),
+        key: arguments.verify_key.as_deref().map(evidence::read_key).transpose()?,
+    })
 }
 
 /// Returns the paths of nbdkit and of VMware's library. By default these are the paths in CDI's

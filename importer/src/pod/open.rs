@@ -123,7 +123,7 @@ impl PodImport {
             labels::add_image_labels(&mut message, &image.read_variables());
         }
         match connected.remarks {
-            SourceInfo::None => {}
+            SourceInfo::None | SourceInfo::Web(_) => {}
             SourceInfo::Image { variables, digest } => {
                 labels::add_image_labels(&mut message, &variables);
                 imported.digest = Some(digest);

@@ -10,8 +10,10 @@ mod imageio;
 mod nbd;
 mod nginx;
 mod objects;
+mod openpgp;
 mod registry;
 mod secrets;
+mod sums;
 mod unreachable;
 mod vmware;
 

@@ -18,6 +18,8 @@ pub enum SourceErrorKind {
     Length,
     /// All bytes arrived, but they do not match the digest that the source itself announced.
     Digest,
+    /// The publisher's signature is missing, wrong or made with another key than the user trusts.
+    Signature,
     /// No byte arrived for longer than the limit.
     Stalled,
     /// Reading was interrupted, and the source cannot be resumed from the middle.
@@ -38,13 +40,14 @@ impl SourceErrorKind {
     /// Names of all kinds and, last, the name for a wrong checksum. A stop is left out because it
     /// does not count as an error.
     // `name` destructures this array, so it cannot return a name that is not listed here.
-    pub(super) const NAMES: [&'static str; 11] = [
+    pub(super) const NAMES: [&'static str; 12] = [
         "connect",
         "unknown-host",
         "status",
         "changed",
         "length",
         "digest",
+        "signature",
         "stalled",
         "not-resumable",
         "invalid",
@@ -61,6 +64,7 @@ impl SourceErrorKind {
             changed,
             length,
             digest,
+            signature,
             stalled,
             not_resumable,
             invalid,
@@ -74,6 +78,7 @@ impl SourceErrorKind {
             Self::Changed => changed,
             Self::Length => length,
             Self::Digest => digest,
+            Self::Signature => signature,
             Self::Stalled => stalled,
             Self::NotResumable => not_resumable,
             Self::Invalid => invalid,

@@ -53,6 +53,8 @@ pub struct HttpConfig {
     pub continuity: ContinuityProof,
     /// Name of the source in logs; with `None`, its URL is used.
     pub name: Option<String>,
+    /// False for a document beside an image, which may well be text.
+    pub is_image: bool,
     /// Ranges in which the object contains data, if they are known. If the server supports ranges,
     /// nothing else is requested.
     pub regions: Option<ObjectRegions>,
@@ -77,6 +79,7 @@ impl HttpConfig {
             dialect: None,
             continuity: ContinuityProof::default(),
             name: None,
+            is_image: true,
             regions: None,
         }
     }

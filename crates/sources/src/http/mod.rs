@@ -91,7 +91,7 @@ impl HttpSource {
         let (response, location) = network.block_on(send_first_request(&client))?;
         let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
         check_encoding(&identity)?;
-        warn_about(&response, &identity);
+        warn_about(&response, &identity, config.is_image);
         Ok(Self {
             object: Arc::new(HttpObject::new(config, client, identity, location)),
             name,
@@ -104,6 +104,11 @@ impl HttpSource {
     /// Returns the headers of the first response.
     pub fn response_headers(&self) -> &HeaderMap {
         &self.headers
+    }
+
+    /// Returns the URL at which the redirects ended.
+    pub fn location(&self) -> Url {
+        self.object.location()
     }
 
     /// Returns the content coding that the bytes still have; `None` for `identity`.
@@ -238,9 +243,9 @@ pub(crate) fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Optio
     headers.get(name)?.to_str().ok()
 }
 
-fn warn_about(response: &Response, identity: &ObjectIdentity) {
+fn warn_about(response: &Response, identity: &ObjectIdentity, is_image: bool) {
     let content_type = header_text(response.headers(), header::CONTENT_TYPE);
-    if let Some(content_type) = content_type.filter(|text| text.starts_with("text/")) {
+    if let Some(content_type) = content_type.filter(|text| is_image && text.starts_with("text/")) {
         tracing::warn!(
             "Unexpected content type '{content_type}'. Content might not be a KubeVirt image."
         );

@@ -59,6 +59,11 @@ impl HttpObject {
         }
     }
 
+    /// Returns the URL at which the redirects ended last time.
+    pub(super) fn location(&self) -> Url {
+        self.location.lock().clone()
+    }
+
     /// Returns the limits for retries and timeouts.
     pub(super) fn retry_policy(&self) -> &RetryPolicy {
         &self.client.network().patience

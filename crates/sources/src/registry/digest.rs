@@ -36,6 +36,20 @@ impl OciDigest {
         Err(SourceError::new(SourceErrorKind::Digest, message))
     }
 
+    /// Returns the algorithm and the hexadecimal digits.
+    pub(super) fn as_parts(&self) -> (&'static str, String) {
+        let text = self.to_string();
+        let hex = text.split_once(':').map(|(_, hex)| hex.to_owned()).unwrap_or_default();
+        (self.0.algorithm().name(), hex)
+    }
+
+    /// Returns the tag that stands for this digest (OCI distribution specification, "Referrers Tag
+    /// Schema"): at most 64 of its digits.
+    pub(super) fn to_tag(&self) -> String {
+        let (algorithm, hex) = self.as_parts();
+        format!("{algorithm}-{}", hex.get(..64).unwrap_or(&hex))
+    }
+
     /// Returns the path of the blob in an OCI layout.
     pub(super) fn blob_path(&self) -> String {
         format!("blobs/{}", self.to_string().replace(':', "/"))
@@ -79,6 +93,9 @@ mod tests {
         let text = digest.to_string();
         // An example of FIPS 180-4.
         assert_eq!(&text[..15], "sha256:ba7816bf");
+        assert_eq!(digest.to_tag(), text.replace(':', "-"));
+        let long = OciDigest::try_from(format!("sha512:{}", "0a".repeat(64))).unwrap();
+        assert_eq!(long.to_tag(), format!("sha512-{}", "0a".repeat(32)));
         assert_eq!(digest.blob_path(), text.replace("sha256:", "blobs/sha256/"));
         for other in [
             text.to_uppercase(),

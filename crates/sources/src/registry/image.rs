@@ -4,6 +4,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 
 use super::RegistryOptions;
 use super::choice::{DiskChoice, ImageManifest, check_rivals, layer_names, no_match_error};
+use super::cosign::verify_image;
 use super::digest::OciDigest;
 use super::manifest::{
     ImageConfig, ImageIndex, MAX_CONFIG_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
@@ -26,6 +27,8 @@ const MAX_SEARCHED: usize = 64;
 pub(super) struct RegistryImage {
     /// The digest of the manifest or index that the endpoint names.
     pub(super) digest: OciDigest,
+    /// The digest in the signature that was verified, if a key was given.
+    pub(super) signed: Option<OciDigest>,
     /// The part with the disk.
     pub(super) disk: DiskChoice,
     /// The configuration of the image; empty for an artifact and for a selected layer.
@@ -43,6 +46,7 @@ impl RegistryImage {
         // Taken before an image of an index is chosen, because pollers compare the digest of the
         // reference itself.
         let digest = served.digest.clone();
+        let mut chain = vec![digest.clone()];
         let architecture = options.architecture.as_deref();
         let mut selector = options.layer.as_ref();
         for _ in 0..=MAX_INDEXES {
@@ -55,12 +59,15 @@ impl RegistryImage {
                     // A selector that matched the image does not apply to its layers too.
                     selector = selector.filter(|wanted| !wanted.selects_image(&chosen));
                     served = store.read_manifest(&chosen).map_err(pull_error)?;
+                    chain.push(served.digest.clone());
                 }
                 ParsedManifest::Image { artifact_type, config, layers } => {
+                    let key = options.key.as_ref();
+                    let signed = key.map(|key| verify_image(store, key, &chain)).transpose()?;
                     let manifest = ImageManifest { artifact_type, config, layers };
                     let config = check_config(store, &manifest, options)?;
                     let disk = manifest.choose_disk(selector)?;
-                    return Ok(Self { digest, disk, config });
+                    return Ok(Self { digest, signed, disk, config });
                 }
             }
         }

@@ -147,6 +147,27 @@ impl ImageStore for OciLayout {
         read_manifest_blob(self, descriptor)
     }
 
+    /// Signatures in a layout have the names that are their tags in a registry.
+    fn read_tagged(&self, tag: &str) -> Result<Option<ServedManifest>, SourceError> {
+        let (_, images) = self.read_index()?;
+        let found = images.iter().find(|image| image.ref_name() == Some(tag));
+        found.map(|image| self.read_manifest(image)).transpose()
+    }
+
+    /// Tools list the artifacts that refer to an image beside it, some without their type.
+    fn read_referrers(
+        &self,
+        _digest: &OciDigest,
+        artifact_type: &str,
+    ) -> Result<Vec<OciDescriptor>, SourceError> {
+        let (_, mut images) = self.read_index()?;
+        images.retain(|image| {
+            image.artifact_type.as_deref().is_none_or(|kind| kind == artifact_type)
+                && image.platform.is_none()
+        });
+        Ok(images)
+    }
+
     fn storage_location(&self) -> Option<StorageLocation> {
         match &self.files {
             LayoutFiles::Archive(file, _) => StorageLocation::from_file(file),

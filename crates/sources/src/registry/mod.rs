@@ -9,7 +9,8 @@
 //!                          └─► tap: not a tar ─► the bytes of the layer, compressed or not
 //! ```
 //!
-//! The module `choice` decides from the manifest which layers are searched.
+//! The module `choice` decides from the manifest which layers are searched. With a publisher's key,
+//! `cosign` looks for a signature before the configuration and the layers are read.
 //!
 //! Everything that is read is verified with the digest from the reference, the index or the
 //! manifest. The end of the disk is reported only after its whole layer was verified. Nothing is
@@ -22,6 +23,7 @@
 mod annotations;
 mod challenge;
 mod choice;
+mod cosign;
 mod dialect;
 mod digest;
 mod image;
@@ -60,6 +62,7 @@ use self::remote::RemoteRegistry;
 use self::store::ImageStore;
 use crate::error::invalid_error;
 use crate::network::Network;
+use crate::publisher::PublisherKey;
 
 pub use self::choice::{ArtifactDisk, DISK_SIZE, KUBEVIRT_DISK, SeveralDisks};
 pub use self::manifest::{OCI_INDEX, OCI_MANIFEST, REF_NAME};
@@ -79,6 +82,8 @@ pub struct RegistryOptions {
     pub architecture: Option<String>,
     /// The layer that holds the disk, or the image of an index; `None` finds it.
     pub layer: Option<LayerSelector>,
+    /// The key that must have signed the image; `None` accepts any image.
+    pub key: Option<PublisherKey>,
 }
 
 /// The disk in a container image or artifact.
@@ -136,6 +141,28 @@ impl RegistrySource {
 pub fn resolve_digest(reference: &str, network: &Arc<Network>) -> Result<String, SourceError> {
     let store = open_store(reference, network)?;
     Ok(store.read_root().map_err(pull_error)?.digest.to_string())
+}
+
+/// Returns the reference, by its digest, of the image that `reference` names now and that `key` has
+/// signed. This is an index if the key has signed that, otherwise the image for this machine.
+pub fn pin_signed_image(
+    reference: &str,
+    network: &Arc<Network>,
+    key: &PublisherKey,
+) -> Result<String, SourceError> {
+    let store = open_store(reference, network)?;
+    let root = store.read_root().map_err(pull_error)?.digest;
+    let signed = match cosign::verify_image(&*store, key, std::slice::from_ref(&root)) {
+        Err(error) if error.kind() == SourceErrorKind::Signature => {
+            let options = RegistryOptions { key: Some(key.clone()), ..RegistryOptions::default() };
+            RegistryImage::open(&*store, &options)?.signed.ok_or(error)?
+        }
+        verified => verified?,
+    };
+    match ImageEndpoint::parse(reference)? {
+        ImageEndpoint::Registry(reference) => Ok(reference.pin_digest(signed)),
+        _ => Err(invalid_error(format!("{reference} is not in a registry"))),
+    }
 }
 
 /// Fails if `reference` is malformed.

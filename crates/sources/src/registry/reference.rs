@@ -144,6 +144,11 @@ impl ImageReference {
         Ok(Self { registry, repository, version })
     }
 
+    /// Returns the reference of the image with this digest in the same repository.
+    pub(super) fn pin_digest(self, digest: OciDigest) -> String {
+        format!("docker://{}", Self { version: ImageVersion::Digest(digest), ..self })
+    }
+
     /// Returns host and port of the API.
     pub(super) fn api_host(&self) -> &str {
         if self.registry == DOCKER_HUB.0 { DOCKER_HUB.1 } else { &self.registry }

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::{Source, SourceBody};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use super::digest::OciDigest;
-use super::manifest::{ACCEPTED, MAX_MANIFEST_BYTES, OciDescriptor, ServedManifest};
+use super::manifest::{
+    ACCEPTED, MAX_MANIFEST_BYTES, OCI_INDEX, OciDescriptor, ParsedManifest, ServedManifest,
+};
 use super::reference::{ImageReference, ImageVersion};
 use super::refusal::error_summary;
 use super::session::RegistrySession;
 use super::store::ImageStore;
 use super::{CONNECT_AGENT, USER_AGENT};
+use crate::error::invalid_error;
 use crate::http::{
     AgentResponse, ContinuityProof, ExtraHeader, HttpAgent, HttpConfig, HttpSource, accept_answer,
     header_text,
@@ -122,22 +126,9 @@ impl RemoteRegistry {
         let ImageReference { repository, .. } = &self.reference;
         let what =
             format!("reading manifest {version} in {}/{repository}", self.reference.api_host());
-        let accept = ACCEPTED.iter().map(|media_type| ExtraHeader {
-            name: header::ACCEPT,
-            value: HeaderValue::from_static(media_type),
-        });
         let is_checked = matches!(version, ImageVersion::Digest(_));
-        let source =
-            self.open_path(&what, &format!("manifests/{version}"), accept.collect(), is_checked)?;
-        let mut body = source.open_body()?;
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = body.next_chunk()? {
-            if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
-                let message = format!("{what}: it has more than {MAX_MANIFEST_BYTES} bytes");
-                return Err(SourceError::new(SourceErrorKind::Length, message));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
+        let path = format!("manifests/{version}");
+        let (source, bytes) = self.read_path(&what, &path, &ACCEPTED, is_checked)?;
         // For a tag this is the only digest that is not computed from the bytes themselves. A
         // registry need not send it.
         if let Some(announced) = announced_digest(source.response_headers()) {
@@ -148,11 +139,32 @@ impl RemoteRegistry {
             ImageVersion::Tag(_) => OciDigest::sha256_of(&bytes)?,
         };
         digest.verify_bytes(&bytes, &what)?;
-        Ok(ServedManifest {
-            digest,
-            media_type: source.content_type().map(media_type),
-            bytes: bytes.freeze(),
-        })
+        Ok(ServedManifest { digest, media_type: source.content_type().map(media_type), bytes })
+    }
+
+    /// Reads a document of these media types at a path below the repository.
+    fn read_path(
+        &self,
+        what: &str,
+        path: &str,
+        accepted: &[&'static str],
+        is_checked: bool,
+    ) -> Result<(HttpSource, Bytes), SourceError> {
+        let accept = accepted.iter().map(|media_type| ExtraHeader {
+            name: header::ACCEPT,
+            value: HeaderValue::from_static(media_type),
+        });
+        let source = self.open_path(what, path, accept.collect(), is_checked)?;
+        let mut body = source.open_body()?;
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = body.next_chunk()? {
+            if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
+                let message = format!("{what}: it has more than {MAX_MANIFEST_BYTES} bytes");
+                return Err(SourceError::new(SourceErrorKind::Length, message));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok((source, bytes.freeze()))
     }
 }
 
@@ -167,6 +179,34 @@ impl ImageStore for RemoteRegistry {
 
     fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
         self.manifest_of(&ImageVersion::Digest(descriptor.digest.clone()))
+    }
+
+    fn read_tagged(&self, tag: &str) -> Result<Option<ServedManifest>, SourceError> {
+        found(self.manifest_of(&ImageVersion::Tag(tag.to_owned())))
+    }
+
+    /// Asks the registry, or reads the index that clients maintain in registries that do not list
+    /// referrers (OCI distribution specification, "Unavailable Referrers API").
+    fn read_referrers(
+        &self,
+        digest: &OciDigest,
+        artifact_type: &str,
+    ) -> Result<Vec<OciDescriptor>, SourceError> {
+        let what = format!("listing the referrers of {digest}");
+        let kind = utf8_percent_encode(artifact_type, NON_ALPHANUMERIC);
+        let path = format!("referrers/{digest}?artifactType={kind}");
+        let served = match found(self.read_path(&what, &path, &[OCI_INDEX], false))? {
+            Some((_, bytes)) => ServedManifest { digest: digest.clone(), media_type: None, bytes },
+            None => match self.read_tagged(&digest.to_tag())? {
+                Some(served) => served,
+                None => return Ok(Vec::new()),
+            },
+        };
+        match ParsedManifest::parse(&served) {
+            Ok(ParsedManifest::Index(index)) => Ok(index.manifests),
+            Ok(ParsedManifest::Image { .. }) => Ok(Vec::new()),
+            Err(reason) => Err(invalid_error(format!("{what}: {reason}"))),
+        }
     }
 
     fn open_blob(&self, blob: &OciDescriptor) -> Result<Box<dyn SourceBody>, SourceError> {
@@ -215,6 +255,14 @@ async fn ping_registry(
         if let Some(answer) = accept_answer(greeted, &mut contact).await.map_err(worded)? {
             return Ok(answer);
         }
+    }
+}
+
+/// Returns `None` if the registry does not have what was asked for.
+fn found<T>(read: Result<T, SourceError>) -> Result<Option<T>, SourceError> {
+    match read {
+        Err(error) if error.kind() == SourceErrorKind::Status(404) => Ok(None),
+        read => read.map(Some),
     }
 }
 

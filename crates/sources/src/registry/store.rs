@@ -5,6 +5,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::SourceBody;
 use datapath::storage::StorageLocation;
 
+use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ServedManifest};
 use crate::verified::VerifiedBody;
 
@@ -18,6 +19,21 @@ pub(super) trait ImageStore: Send + Sync {
 
     /// Reads a manifest that an index names, and verifies its digest.
     fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError>;
+
+    /// Reads the manifest or index that `tag` names; `None` if there is none.
+    fn read_tagged(&self, _tag: &str) -> Result<Option<ServedManifest>, SourceError> {
+        Ok(None)
+    }
+
+    /// Lists artifacts that refer to the image `digest`, perhaps only artifacts of `artifact_type`
+    /// (OCI distribution specification, "Listing Referrers").
+    fn read_referrers(
+        &self,
+        _digest: &OciDigest,
+        _artifact_type: &str,
+    ) -> Result<Vec<OciDescriptor>, SourceError> {
+        Ok(Vec::new())
+    }
 
     /// Returns the location of all images, if it is one file of this machine.
     fn storage_location(&self) -> Option<StorageLocation> {

@@ -1,5 +1,6 @@
 //! The command line: subcommands, flags, their help and how their values are parsed.
 
+mod evidence;
 mod help;
 mod pack;
 mod source;
@@ -18,6 +19,7 @@ use sources::vddk::RUN_WITH_PARENT;
 use volume::limits::TransferLimits;
 use volume::limits::memory_limit;
 
+pub use self::evidence::EvidenceArgs;
 use self::help::{
     APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES,
     PACK_EXAMPLES, RESTORE_EXAMPLES, UNPACK_EXAMPLES,
@@ -93,6 +95,10 @@ pub struct ImportArgs {
     /// The source.
     #[command(flatten)]
     pub source: SourceArgs,
+
+    /// Evidence of its publisher.
+    #[command(flatten)]
+    pub evidence: EvidenceArgs,
 
     /// Target of the disk: a file that does not exist yet, or a block device (its content is lost)
     #[arg(value_hint = ValueHint::FilePath)]

@@ -64,6 +64,11 @@ pub struct SourceArgs {
     #[arg(long, value_name = "LAYER", help_heading = "Source")]
     pub layer: Option<LayerSelector>,
 
+    /// Refuse a container image unless this public key (PEM; ECDSA P-256, Ed25519 or RSA) has
+    /// signed it with cosign
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub verify_key: Option<PathBuf>,
+
     /// Allow sending a registry's password to the token service on this host, besides hosts in the
     /// registry's own domain; may be repeated
     #[arg(long = "token-service", value_name = "HOST", help_heading = "Source")]

@@ -37,7 +37,7 @@ const SERVERS: &[SourceKind] = &[
 ];
 
 /// The options that apply only to some kinds of source. All other options apply to every source.
-const OPTIONS: [SourceOption; 20] = [
+const OPTIONS: [SourceOption; 21] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
     option("--thumbprint", &[SourceKind::Vddk], |given| given.thumbprint.is_some()),
@@ -48,6 +48,7 @@ const OPTIONS: [SourceOption; 20] = [
     option("--ambient-identity", CLOUDS, |given| given.ambient_identity),
     option("--architecture", &[SourceKind::Registry], |given| given.architecture.is_some()),
     option("--layer", LAYOUTS, |given| given.layer.is_some()),
+    option("--verify-key", &[SourceKind::Registry], |given| given.verify_key.is_some()),
     option("--token-service", &[SourceKind::Registry], |given| !given.token_services.is_empty()),
     option("--header", &[SourceKind::Http], |given| !given.headers.is_empty()),
     option("--secret-header-file", &[SourceKind::Http], |given| {
@@ -133,6 +134,11 @@ mod tests {
                 "--architecture amd64",
                 SourceKind::Nbd,
                 "--architecture is for docker, oci and oci-archive sources, not for nbd",
+            ),
+            (
+                "--verify-key k",
+                SourceKind::Http,
+                "--verify-key is for docker, oci and oci-archive sources, not for http and https",
             ),
             (
                 "--insecure",

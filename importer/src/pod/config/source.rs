@@ -209,7 +209,11 @@ fn read_place(
 }
 
 fn read_registry_options(reader: &mut EnvReader<'_>) -> RegistryOptions {
-    RegistryOptions { architecture: reader.read_text(ARCHITECTURE), layer: read_layer(reader) }
+    RegistryOptions {
+        architecture: reader.read_text(ARCHITECTURE),
+        layer: read_layer(reader),
+        ..RegistryOptions::default()
+    }
 }
 
 /// Reads the selector of a layer. A variable that is rejected stops the pod.

@@ -7,4 +7,5 @@ mod disks;
 mod faults;
 mod layouts;
 mod scene;
+mod signatures;
 mod streams;

@@ -1,0 +1,30 @@
+//! Evidence of who published an image: public keys, and lists of checksums.
+//!
+//! Signatures of container images are found and checked by [`crate::registry`]. The bytes that are
+//! parsed here come from servers, so each has a limit before it is read into memory.
+
+mod document;
+mod evidence;
+mod key;
+mod name;
+mod openpgp;
+mod signed;
+mod sums;
+
+pub use self::document::{DocumentReader, is_url};
+pub use self::evidence::{
+    ListDemand, TrustedList, read_image_signature, read_key_file, read_keyring_file,
+    signature_places,
+};
+#[cfg(test)]
+pub(crate) use self::key::tests::key_pair as test_key_pair;
+pub use self::key::{PublisherKey, PublisherKeyError};
+pub use self::name::{location_name, require_name};
+pub use self::openpgp::{ExpectedSignature, Keyring, OpenPgpError};
+pub use self::signed::SignedSource;
+use datapath::error::{SourceError, SourceErrorKind};
+
+/// Creates the error for evidence that is missing or wrong. `message` is the whole sentence.
+pub(crate) fn signature_error(message: impl Into<String>) -> SourceError {
+    SourceError::new(SourceErrorKind::Signature, message)
+}

@@ -1,0 +1,93 @@
+//! ASCII armour (RFC 9580 §6.2). Its checksum is not verified, as the specification recommends:
+//! signatures detect every change.
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::OpenPgpError;
+
+/// Base64 with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Armour of signatures.
+pub(super) const SIGNATURE: &str = "PGP SIGNATURE";
+/// Armour of public keys.
+pub(super) const PUBLIC_KEY: &str = "PGP PUBLIC KEY BLOCK";
+
+/// Returns the packets in `bytes`, which are binary, or all blocks of armour of this kind. Text
+/// between blocks is ignored.
+pub(super) fn read_packets(bytes: &[u8], kind: &str) -> Result<Vec<u8>, OpenPgpError> {
+    // The first bit of a packet is set (RFC 9580 §4.2), and never that of ASCII.
+    if bytes.first().is_some_and(|first| first & 0x80 != 0) {
+        return Ok(bytes.to_vec());
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.lines().map(str::trim_end);
+    let (begin, end) = (format!("-----BEGIN {kind}-----"), format!("-----END {kind}-----"));
+    let mut packets = Vec::new();
+    while lines.any(|line| line == begin) {
+        // Headers end at an empty line.
+        let mut body = String::new();
+        let mut is_header = true;
+        let mut has_end = false;
+        for line in lines.by_ref() {
+            match line {
+                "" => is_header = false,
+                line if line == end => {
+                    has_end = true;
+                    break;
+                }
+                line if is_header && line.contains(": ") => {}
+                // The checksum.
+                line if line.starts_with('=') => {}
+                line => {
+                    is_header = false;
+                    body.push_str(line);
+                }
+            }
+        }
+        if !has_end {
+            return Err(OpenPgpError::Malformed("its armour has no end"));
+        }
+        let block = BASE64.decode(body);
+        packets.extend(block.map_err(|_| OpenPgpError::Malformed("its armour is not base64"))?);
+    }
+    Ok(packets)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn blocks_of_one_kind_are_joined() {
+        let block = |kind: &str, body: &str| {
+            format!("-----BEGIN {kind}-----\nVersion: x\n\n{body}\n-----END {kind}-----\r\n")
+        };
+        let other = block("PGP MESSAGE", "////");
+        let text = format!(
+            "about\n{}{other}{}",
+            block(SIGNATURE, "iVBO\nRw0K\n=abcd"),
+            block(SIGNATURE, "GgA=").replace('\n', "\r\n")
+        );
+        assert_eq!(read_packets(text.as_bytes(), SIGNATURE), Ok(b"\x89PNG\r\n\x1a\0".to_vec()));
+        assert_eq!(read_packets(b"", SIGNATURE), Ok(Vec::new()));
+        assert_eq!(read_packets(b"\x89PNG", SIGNATURE), Ok(b"\x89PNG".to_vec()));
+        for malformed in [&text[..text.len() - 9], &block(SIGNATURE, "a%b=")] {
+            assert!(read_packets(malformed.as_bytes(), SIGNATURE).is_err(), "{malformed}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_packets_or_an_error(text in "(-----(BEGIN|END) PGP SIGNATURE-----|\\PC{0,9}|\n){0,9}") {
+            read_packets(text.as_bytes(), SIGNATURE).ok();
+        }
+    }
+}
