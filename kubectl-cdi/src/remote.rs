@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONTACT_LIMIT: Duration = Duration::from_secs(3);
 
 /// URL prefix of a container image in a registry.
-const REGISTRY: &str = "docker://";
+pub(crate) const REGISTRY: &str = "docker://";
 
 /// Reasons why the size of a remote disk is not known.
 #[derive(Debug, thiserror::Error)]
@@ -89,19 +89,8 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
             "only http://, https:// and docker:// images can be inspected".to_owned(),
         ));
     }
-    let stop = CancellationToken::new();
-    // The guard stops the blocking thread however this function ends, even by the timeout.
-    let _guard = stop.clone().drop_guard();
-    let (url, handle) = (url.to_owned(), Handle::current());
-    let looking = threads::run_blocking(move || inspect_source(&url, handle, stop));
-    let looked = timeout(PATIENCE, looking).await;
-    let looked = looked.map_err(|_| {
-        DiskSizeError::Unknown(format!(
-            "the image was not inspected within {} s",
-            PATIENCE.as_secs()
-        ))
-    })?;
-    let facts = looked.map_err(|error| DiskSizeError::Internal(error.to_string()))??;
+    let url = url.to_owned();
+    let facts = within_patience(move |network| inspect_source(&url, &network)).await??;
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),
@@ -111,19 +100,37 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
     }
 }
 
-fn inspect_source(
-    url: &str,
-    handle: Handle,
-    stop: CancellationToken,
-) -> Result<Inspection, DiskSizeError> {
+/// Runs `work`, which reads from servers, on a thread of its own, for a limited time.
+pub(crate) async fn within_patience<T: Send + 'static>(
+    work: impl FnOnce(Arc<Network>) -> T + Send + 'static,
+) -> Result<T, DiskSizeError> {
+    let stop = CancellationToken::new();
+    // The guard stops the blocking thread however this function ends, even by the timeout.
+    let _guard = stop.clone().drop_guard();
+    let network = open_network(Handle::current(), stop)?;
+    let working = threads::run_blocking(move || work(network));
+    let worked = timeout(PATIENCE, working).await.map_err(|_| {
+        DiskSizeError::Unknown(format!(
+            "the image was not inspected within {} s",
+            PATIENCE.as_secs()
+        ))
+    })?;
+    worked.map_err(|error| DiskSizeError::Internal(error.to_string()))
+}
+
+fn open_network(handle: Handle, stop: CancellationToken) -> Result<Arc<Network>, DiskSizeError> {
     let tls = Arc::new(tls::client_config(TrustedRoots::from_system())?);
-    let mut network = Network::new(handle, stop.clone(), tls);
+    let mut network = Network::new(handle, stop, tls);
     network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
     network.patience.contact_limit = CONTACT_LIMIT;
-    let network = Arc::new(network);
+    Ok(Arc::new(network))
+}
+
+fn inspect_source(url: &str, network: &Arc<Network>) -> Result<Inspection, DiskSizeError> {
     let source: Box<dyn Source> = match url.starts_with(REGISTRY) {
-        true => Box::new(RegistrySource::open(url, &network, &RegistryOptions::default())?),
-        false => Box::new(HttpSource::open(HttpConfig::new(url, &network)?)?),
+        true => Box::new(RegistrySource::open(url, network, &RegistryOptions::default())?),
+        false => Box::new(HttpSource::open(HttpConfig::new(url, network)?)?),
     };
-    Ok(inspect_image(&*source, PayloadKind::default(), &ReadOptions::with_stop(stop))?)
+    let reading = ReadOptions::with_stop(network.stop.clone());
+    Ok(inspect_image(&*source, PayloadKind::default(), &reading)?)
 }

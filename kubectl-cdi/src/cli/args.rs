@@ -35,6 +35,10 @@ Examples:
   kubectl cdi import https://images.local/a.img dv/a --size 5Gi \\
       --checksum sha256:… --cert-configmap ca
 
+  # Import only what a publisher has signed
+  kubectl cdi import https://example.org/fedora.qcow2 dv/fedora \\
+      --verify-sums https://example.org/CHECKSUM --keyring fedora.gpg
+
   # Import from an S3-compatible server
   kubectl cdi import s3://images/a.img dv/a --size 5Gi \\
       --secret keys --endpoint http://minio.storage:9000";
@@ -160,6 +164,9 @@ pub(super) struct ClusterImportArgs {
     #[arg(long, help_heading = "Source")]
     pub(super) checksum: Option<String>,
 
+    #[command(flatten)]
+    pub(super) evidence: ClusterEvidenceArgs,
+
     /// Wait this long for the import
     #[arg(long, value_name = "TIME", default_value = "24h", help_heading = "Source")]
     pub(super) timeout: DurationValue,
@@ -176,6 +183,27 @@ pub(super) struct ClusterImportArgs {
 
     #[command(flatten)]
     pub(super) shown: ProgressArgs,
+}
+
+/// Evidence of an image's publisher. It is verified here, and the volume gets the checksum or
+/// digest, which CDI verifies.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ClusterEvidenceArgs {
+    /// Take the checksum from this list (SHA256SUMS, CHECKSUM), which this machine reads
+    #[arg(long, value_name = "URL|FILE", conflicts_with = "checksum", value_hint = ValueHint::AnyPath, help_heading = "Source")]
+    pub(super) verify_sums: Option<String>,
+
+    /// Fail unless a key of this file (OpenPGP) has signed the list
+    #[arg(long, value_name = "FILE", requires = "verify_sums", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub(super) keyring: Option<PathBuf>,
+
+    /// Detached signature of the list [default: the list with .gpg, .sign or .asc]
+    #[arg(long, value_name = "URL|FILE", requires = "keyring", value_hint = ValueHint::AnyPath, help_heading = "Source")]
+    pub(super) signature: Option<String>,
+
+    /// Import a container image by its digest, if this public key (PEM) has signed it with cosign
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    pub(super) verify_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ use program::signal::{ShutdownRequest, StopSignal};
 use program::start::ProcessStartError;
 
 use crate::cluster::{ClusterError, ImportError};
+use crate::evidence::EvidenceError;
 use crate::image::ImageFileError;
 use crate::receive::DownloadError;
 use crate::remote::DiskSizeError;
@@ -24,6 +25,8 @@ pub(super) enum PluginCommandError {
     Image(#[from] ImageFileError),
     #[error(transparent)]
     Size(#[from] DiskSizeError),
+    #[error(transparent)]
+    Evidence(#[from] EvidenceError),
     #[error(transparent)]
     Proxy(#[from] ProxySetupError),
     #[error(transparent)]
@@ -69,6 +72,7 @@ impl FailedCommand for PluginCommandError {
             | Self::Import(_)
             | Self::Proxy(_)
             | Self::Size(DiskSizeError::Unknown(_)) => ExitReason::Usage,
+            Self::Evidence(error) => error.exit_reason(),
             Self::Size(DiskSizeError::Refused(_)) => ExitReason::Image,
             Self::Size(DiskSizeError::NotFound(_)) => ExitReason::Source,
             Self::Cluster(error) | Self::Send(UploadSendError::Cluster(error)) => {

@@ -6,14 +6,14 @@ use datapath::digest::Checksum;
 use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
 
-use super::args::ClusterImportArgs;
+use super::args::{ClusterEvidenceArgs, ClusterImportArgs};
 use super::dry_run::DryRunVolume;
 use super::failure::PluginCommandError;
 use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{PROGRAM, size_for, under_signals, wanted_volume};
 use crate::cluster::size::FileSystem;
 use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
-use crate::remote;
+use crate::{evidence, remote};
 
 pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginCommandError> {
     let display =
@@ -53,6 +53,8 @@ async fn import_volume(
     arguments: ClusterImportArgs,
     view: VolumeJobView,
 ) -> Result<Option<String>, PluginCommandError> {
+    let asked = arguments.url.clone();
+    let arguments = pin_arguments(arguments, &view).await?;
     let (target, volume) = (&arguments.target, &arguments.volume);
     let source = ClusterImport {
         secret: arguments.secret.clone(),
@@ -91,7 +93,26 @@ async fn import_volume(
     cluster
         .follow_import(target, arguments.timeout.0, |progress| view.show_import(progress))
         .await?;
-    Ok(Some(format!("{} imported into {target}", arguments.url)))
+    Ok(Some(format!("{asked} imported into {target}")))
+}
+
+/// Replaces the URL and the checksum by what the evidence on the command line determines.
+async fn pin_arguments(
+    mut arguments: ClusterImportArgs,
+    view: &VolumeJobView,
+) -> Result<ClusterImportArgs, PluginCommandError> {
+    let ClusterEvidenceArgs { verify_sums, keyring, signature, verify_key } =
+        arguments.evidence.clone();
+    let url = arguments.url.clone();
+    if let Some(key) = verify_key {
+        view.watch.set_wait_reason("verifying the image's signature");
+        arguments.url = evidence::pin_image(url, key).await?;
+    } else if let Some(list) = verify_sums {
+        view.watch.set_wait_reason("verifying the list of checksums");
+        let checksum = evidence::find_checksum(url, list, keyring, signature).await?;
+        arguments.checksum = Some(checksum);
+    }
+    Ok(arguments)
 }
 
 /// Plans the volume. Without `--size`, the remote image is inspected to find the size of its disk.

@@ -7,6 +7,7 @@ mod failures;
 mod filesystems;
 mod imports;
 mod outputs;
+mod publishers;
 mod reach;
 mod refused;
 mod volumes;

@@ -1,0 +1,111 @@
+//! Evidence of publishers, which the client verifies: volumes get a checksum or a digest.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::certs::Authority;
+use testkit::docker_registry::{DockerRegistry, Setup};
+use testkit::fail::OrFail;
+use testkit::gateway::{Gateway, Plan};
+use testkit::origin::{Origin, Script};
+use testkit::process::{Finished, Program};
+use testkit::{disk, tools};
+
+use crate::BINARY;
+
+/// A folder for keys and lists, which also trusts an authority.
+struct Scene {
+    folder: TempDir,
+    authority: Authority,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let authority = Authority::new().or_fail("an authority");
+        std::fs::write(folder.path().join("roots"), authority.pem()).or_fail("roots");
+        Self { folder, authority }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.path(name), text).or_fail(name);
+        self.path(name).display().to_string()
+    }
+
+    fn import(&self, url: &str, options: &[&str]) -> Finished {
+        Program::new(BINARY)
+            .args(["import", url, "dv/x", "--dry-run", "client", "--size", "8Mi"])
+            .args(options)
+            .env("SSL_CERT_FILE", self.path("roots"))
+            .run()
+    }
+}
+
+#[test]
+fn a_list_becomes_the_checksum_of_the_volume() {
+    let scene = Scene::new();
+    let content = disk::content(3, 64 << 10);
+    std::fs::write(scene.path("disk.img"), &content).or_fail("an image");
+    let origin = Origin::start(Script::new(content)).or_fail("a server");
+    let url = origin.url("/disk.img");
+    let sum = tools::run("sha256sum", [scene.path("disk.img")]);
+    let digest = sum.split(' ').next().or_fail("a digest");
+    let list = scene.write("list", &format!("{digest}  disk.img\n"));
+    let finished = scene.import(&url, &["--verify-sums", &list]);
+    finished.assert_success("a dry run");
+    let line = format!("checksum: sha256:{digest}");
+    assert!(finished.stdout.contains(&line), "{}", finished.stdout);
+
+    let other = scene.write("other", &format!("{digest}  other.img\n"));
+    let weak = scene.write("weak", "d41d8cd98f00b204e9800998ecf8427e  disk.img\n");
+    let keyring = scene.write("keyring", "text");
+    for (url, options, code, text) in [
+        (url.as_str(), &["--verify-sums", &other][..], 6, "it does not list disk.img"),
+        (&url, &["--verify-sums", &weak], 6, "only with md5"),
+        (&url, &["--verify-sums", "none"], 2, "check --verify-sums"),
+        (&url, &["--verify-sums", &list, "--keyring", &keyring], 2, "it has no public key"),
+        (&url, &["--keyring", &keyring], 2, "--verify-sums"),
+        (&url, &["--verify-key", &keyring], 2, "--verify-key is only for docker://"),
+        ("docker://h/d", &["--verify-sums", &list], 2, "--verify-sums is only for http://"),
+        ("docker://h/d", &["--verify-key", &keyring], 2, "it has no public key in PEM"),
+    ] {
+        scene.import(url, options).assert_failure(code, text);
+    }
+}
+
+#[test]
+fn a_signed_container_image_is_pinned_by_its_digest() {
+    let scene = Scene::new();
+    let registry = DockerRegistry::start(Setup::default());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../importer/tests/sources/registry/cosign_layouts.py");
+    let words = [script, registry.address().to_string().into(), scene.path("")];
+    let pushed: Value = serde_json::from_str(&tools::run("python3", words)).or_fail("JSON");
+    let tls = scene.authority.server_config().or_fail("TLS");
+    let gateway = Gateway::start_tls(registry.address(), Plan::default(), tls).or_fail("a gateway");
+    let repository = format!("docker://{}/disks", gateway.address());
+    let key = scene.path("ecdsa.pub").display().to_string();
+    for (case, part) in [("bundle-ecdsa", "index"), ("simple-manifest", "manifest")] {
+        let finished = scene.import(&format!("{repository}:{case}"), &["--verify-key", &key]);
+        // An image for another machine than this one is not chosen.
+        if part == "manifest" && !cfg!(target_arch = "x86_64") {
+            continue;
+        }
+        finished.assert_success(case);
+        let digest = pushed[case][part].as_str().or_fail("a digest");
+        let line = format!("{repository}@{digest}");
+        assert!(finished.stdout.contains(&line), "{case}: {}", finished.stdout);
+    }
+    for (case, text) in [
+        ("bundle-other-key", "none of its 1 signature(s) is from this key"),
+        ("unsigned", "has no cosign signature"),
+    ] {
+        let finished = scene.import(&format!("{repository}:{case}"), &["--verify-key", &key]);
+        finished.assert_failure(6, text);
+    }
+}
