@@ -1,5 +1,5 @@
-//! What a user demands of an image's publisher: a list of checksums, perhaps signed, or a
-//! signature of the image itself.
+//! The evidence that a user demands of an image's publisher: a list of checksums, perhaps signed,
+//! or a signature of the image itself.
 
 use std::fs::File;
 use std::path::Path;

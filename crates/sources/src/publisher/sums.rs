@@ -172,7 +172,7 @@ mod tests {
                 format!("# Fedora\n# disk.img: 1 bytes\nSHA256 (disk.img) = {a}\n"),
                 format!("sha256:{a}"),
             ),
-            // The strongest one decides, and the same one twice is no contradiction.
+            // The strongest one decides, and the same one twice is not a contradiction.
             (
                 format!("{a}  disk.img\n{}  a/disk.img\n{long} *disk.img\n", a.to_uppercase()),
                 format!("sha512:{long}"),
@@ -228,7 +228,7 @@ mod tests {
             find_checksum(&text, &[&name]).ok();
         }
 
-        /// What coreutils writes is read back, whatever the name is.
+        /// Lines of coreutils are read back, whatever the name is.
         #[test]
         fn every_name_is_found_again(name in "[^/\0]{1,20}", form in 0..3) {
             let escaped =

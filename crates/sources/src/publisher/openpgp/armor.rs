@@ -21,7 +21,7 @@ pub(super) const PUBLIC_KEY: &str = "PGP PUBLIC KEY BLOCK";
 /// Returns the packets in `bytes`, which are binary, or all blocks of armour of this kind. Text
 /// between blocks is ignored.
 pub(super) fn read_packets(bytes: &[u8], kind: &str) -> Result<Vec<u8>, OpenPgpError> {
-    // The first bit of a packet is set (RFC 9580 §4.2), and never that of ASCII.
+    // The first bit of a packet is set (RFC 9580 §4.2), and the first bit of ASCII never is.
     if bytes.first().is_some_and(|first| first & 0x80 != 0) {
         return Ok(bytes.to_vec());
     }

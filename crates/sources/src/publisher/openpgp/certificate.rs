@@ -42,7 +42,7 @@ pub(super) struct Certificate {
     /// User IDs as they are hashed, each with the signatures after it.
     users: Vec<(Vec<u8>, Vec<PgpSignature>)>,
     subkeys: Vec<(PgpKey, Vec<PgpSignature>)>,
-    /// What the next signature of the file is about.
+    /// The part that the next signature of the file is about.
     part: CertificatePart,
 }
 
@@ -327,7 +327,7 @@ fn find_part<P: PartialEq>(
     Ok(parts.len() - 1)
 }
 
-/// True if `revocation` makes signatures of `time` invalid. Whoever stole a key can make older
+/// True if `revocation` makes signatures of `time` invalid. A thief of a key can make older
 /// ones, so a time only counts if the owner states that it was not stolen. A revocation that cannot
 /// be verified counts too.
 fn revokes(revocation: &PgpSignature, primary: &PgpKey, parts: &[&[u8]], time: u64) -> bool {

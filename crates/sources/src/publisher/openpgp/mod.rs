@@ -65,19 +65,19 @@ pub enum KeyFlaw {
     /// No valid signature of the key on itself states its purpose.
     #[error("has no valid signature of its owner")]
     Unowned,
-    /// It is a subkey that its primary key, or that does not itself confirm it.
+    /// The key is a subkey, and the primary key or the subkey does not confirm this.
     #[error("is not bound to its primary key")]
     Unbound,
-    /// Its purpose is another one.
+    /// The key has another purpose.
     #[error("is not meant for signatures")]
     Purpose,
     /// The signature is older than the key.
     #[error("did not exist when the signature was made")]
     Younger,
-    /// It had expired.
+    /// The key had expired.
     #[error("had expired when the signature was made")]
     Expired,
-    /// Its owner has revoked it.
+    /// The owner has revoked the key.
     #[error("is revoked")]
     Revoked,
 }

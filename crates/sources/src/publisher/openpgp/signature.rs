@@ -25,7 +25,7 @@ pub(super) const CERTIFICATION_REVOCATION: u8 = 0x30;
 /// A signature of version 4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PgpSignature {
-    /// What is signed.
+    /// The kind of content that is signed (RFC 9580 §5.2.1).
     pub(super) kind: u8,
     /// The number of the hash function, which may be unknown.
     hash: u8,

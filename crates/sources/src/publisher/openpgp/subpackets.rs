@@ -108,7 +108,7 @@ impl SignatureFacts {
                     self.issuers.extend(subpacket.0.last_chunk().copied());
                 }
             }
-            // An embedded signature has none itself.
+            // Only one level: an embedded signature does not contain another one.
             EMBEDDED_SIGNATURE if depth == 0 && self.embedded.is_none() => {
                 self.embedded = PgpSignature::read(subpacket.0, depth + 1).ok().map(Box::new);
             }

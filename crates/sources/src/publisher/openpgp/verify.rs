@@ -47,8 +47,8 @@ impl DetachedSignature {
         }
     }
 
-    /// Returns the signatures by keys of `keyring` that may sign. What is signed is not needed for
-    /// this, so an image is not fetched in vain.
+    /// Returns the signatures by keys of `keyring` that may sign. The signed content is not
+    /// needed for this, so an image is not fetched in vain.
     pub(crate) fn find_signers(
         &self,
         keyring: &Keyring,

@@ -34,7 +34,7 @@ const TAG_SUFFIX: &str = ".sig";
 enum SignatureFlaw {
     /// The key did not make it.
     WrongKey,
-    /// It cannot be read.
+    /// The signature cannot be read.
     Malformed(String),
     /// The key made it for something that is not this image.
     OtherImage(String),
