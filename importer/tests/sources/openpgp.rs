@@ -81,7 +81,7 @@ fn bad_signatures(publisher: &Publisher) {
         ("after-expiry", " had expired when the signature was made; look for a newer"),
         ("revoked", " is revoked; look for a newer"),
         ("after-retirement", " is revoked"),
-        ("damaged", "is refused: "),
+        ("damaged", "it does not match: "),
         ("cut", "it is truncated"),
     ] {
         let place = publisher.url(list);
@@ -91,7 +91,7 @@ fn bad_signatures(publisher: &Publisher) {
     for (signature, code, text) in [
         ("image-other.sig", 6, "which is not in the keyring"),
         ("image-of-other.sig", 6, "disk.img: the signature does not match: the image is damaged"),
-        ("sums", 6, "it is not made of OpenPGP packets"),
+        ("sums", 6, "it has no signature"),
         ("unsigned-empty", 6, "it has no signature"),
         ("none", 3, "404"),
     ] {

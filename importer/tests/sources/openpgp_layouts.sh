@@ -56,7 +56,7 @@ echo '# one more line' >>changed
 : >unsigned-empty
 cp sums unsigned
 detach damaged gpg 20240102T000000 --armor -u rsa
-sed -i '4s/^...../AAAAA/' damaged.gpg
+sed -i '6s/^...../AAAAA/' damaged.gpg
 detach cut gpg 20240102T000000 -u rsa
 truncate -s 100 cut.gpg
 

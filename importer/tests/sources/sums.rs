@@ -80,8 +80,10 @@ impl Publisher {
         let finished = self.import(source, options);
         finished.assert_failure(code, text);
         assert!(!self.path("target").exists(), "{text}: a target was left behind");
-        let lines = finished.stderr.lines().filter(|line| line.starts_with("cdi-importer: "));
-        assert_eq!(lines.count(), 1, "{}", finished.stderr);
+        let errors = ["cdi-importer: ", "error: "];
+        let is_error = |line: &&str| errors.iter().any(|start| line.starts_with(start));
+        let count = finished.stderr.lines().filter(is_error).count();
+        assert_eq!(count, 1, "{}", finished.stderr);
     }
 }
 
