@@ -48,9 +48,10 @@ const CORE_BYTES: u64 = 1;
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct SandboxArgs {
     /// Give up the rights that the command does not need: to other files, to start programs, to
-    /// most system calls
-    #[arg(long, global = true, value_name = "MODE", value_enum, default_value_t = SandboxMode::On,
-          help_heading = "Sandbox")]
+    /// most system calls; `require` fails if the kernel cannot do all of this
+    // With the help of each mode, clap would print the long form of every command's help.
+    #[arg(long, global = true, value_name = "off|on|require", value_enum,
+          default_value_t = SandboxMode::On, hide_possible_values = true, help_heading = "Sandbox")]
     pub sandbox: SandboxMode,
 }
 
