@@ -64,6 +64,15 @@ impl LoopDevice {
         }
     }
 
+    /// Makes the device larger: `bytes` in total.
+    pub fn grow(&mut self, bytes: u64) {
+        let backing = self.backing.as_deref().or_fail("a backing file");
+        let file = File::options().write(true).open(backing).or_fail(backing.display());
+        file.set_len(bytes).or_fail(backing.display());
+        tools::run("losetup", ["--set-capacity".as_ref(), self.device.as_os_str()]);
+        self.bytes = bytes;
+    }
+
     /// The backing file of the device, if the device owns one.
     pub fn backing(&self) -> Option<&Path> {
         self.backing.as_deref()
