@@ -62,7 +62,8 @@ pub(super) enum VolumeJobEvent<'a> {
 #[derive(Clone, Default)]
 pub(super) struct VolumeJobView {
     pub(super) watch: Arc<UploadWatch>,
-    /// Size in bytes of the image or, for an import or a download, of the disk; 0 until it is known.
+    /// Size in bytes of the image or, for an import or a download, of the disk; 0 until it is
+    /// known.
     pub(super) total: Arc<AtomicU64>,
     /// True as soon as a volume exists that can be filled.
     pub(super) has_volume: Arc<AtomicBool>,

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | text | `<hex>  <name>` | `sha256sum`; Debian, AlmaLinux, openSUSE |
 //! | binary | `<hex> *<name>` | `sha256sum --binary`; Ubuntu |
-//! | escaped | either, after a backslash; `\\`, `\n` and `\r` in the name | coreutils, for odd names |
+//! | escaped | either, after a backslash; `\\`, `\n`, `\r` in the name | coreutils, for odd names |
 //! | BSD | `SHA256 (<name>) = <hex>` | `sha256sum --tag`; Fedora, CentOS, Rocky |
 
 use std::borrow::Cow;

@@ -144,7 +144,7 @@ pub(super) const VALUES: &[UserMistake] = user_mistakes! {
     "import --checksum md5:zz345678901234567890123456789012 {files}/raw {target}" =>
         2: "'--checksum", "invalid byte 'z'", "hexadecimal";
     "import --checksum md5:00000000000000000000000000000000 {files}/raw {target}" =>
-        6: "{files}/raw", "checksum mismatch: expected md5:000", "check --checksum";
+        6: "{files}/raw", "checksum mismatch: expected md5:000", "check the expected checksum";
 };
 
 pub(super) const SECRETS: &[UserMistake] = user_mistakes! {

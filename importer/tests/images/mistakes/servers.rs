@@ -37,7 +37,7 @@ pub(super) const WEB_SERVERS: &[UserMistake] = user_mistakes! {
     "import http://{http}/damaged.gz {target}" =>
         4: "http://{http}/damaged.gz", "the gzip stream is corrupt", "fetch it again";
     "import --checksum md5:00000000000000000000000000000000 http://{http}/raw {target}" =>
-        6: "http://{http}/raw", "checksum mismatch", "check --checksum";
+        6: "http://{http}/raw", "checksum mismatch", "check the expected checksum";
     "import http://host:port/x {target}" =>
         2: "http://host:port/x", "invalid port number", "write https://HOST:PORT/PATH";
     "import htp://{http}/raw {target}" =>

@@ -190,8 +190,8 @@ impl Certificate {
         all.map(|subkey| CertificateKey { certificate: self, subkey })
     }
 
-    /// Returns the owner's newest statements about the primary key: the one about the key alone, and
-    /// the one about a user ID. A user ID counts with the newest signature on it, unless that
+    /// Returns the owner's newest statements about the primary key: the one about the key alone,
+    /// and the one about a user ID. A user ID counts with the newest signature on it, unless that
     /// revokes it.
     fn statements(&self, now: u64) -> Vec<&PgpSignature> {
         let primary = &self.primary;
