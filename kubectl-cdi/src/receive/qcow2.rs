@@ -17,7 +17,7 @@ use datapath::encode::{EncodedPiece, Encoding, PieceEncoder, VolumePiece};
 use datapath::inflate::Inflater;
 use datapath::local::{LocalExtent, read_exact_at};
 use diskimage::qcow2::{
-    ImageFile, ImageSink, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES,
+    ImageSink, IncompleteImage, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES,
 };
 use diskimage::{ClusterCompression, CompressedClusters, GuestRange, Host};
 
@@ -341,7 +341,7 @@ impl ImageSink for ImageOutput {
     }
 }
 
-impl ImageFile for ImageOutput {
+impl IncompleteImage for ImageOutput {
     fn read_at(&mut self, host: Host, bytes: &mut [u8]) -> Result<(), SinkError> {
         Ok(read_exact_at(&self.file, bytes, host.0)?)
     }

@@ -24,7 +24,9 @@ pub(crate) mod testing;
 mod tests;
 
 pub use header::Qcow2Header;
-pub use writer::{ImageFile, ImageSink, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES};
+pub use writer::{
+    ImageSink, IncompleteImage, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES,
+};
 
 use self::layout::Qcow2Layout;
 use crate::Error;

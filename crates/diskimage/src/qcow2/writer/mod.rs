@@ -25,7 +25,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 
 use self::allocator::{ClusterAllocator, most_table_clusters, table_bytes};
-pub use self::replay::ImageFile;
+pub use self::replay::IncompleteImage;
 use super::header::{COMPRESSION_TYPE, MAX_L1_ENTRIES};
 use super::table::{COMPRESSED, COPIED};
 use crate::offsets::Host;

@@ -13,7 +13,7 @@ use crate::stream::guest_order::GuestRange;
 use crate::{Error, Format};
 
 /// An incomplete image that can be read.
-pub trait ImageFile: ImageSink {
+pub trait IncompleteImage: ImageSink {
     /// Fills `bytes` from `host`. Fails if the image ends before that.
     fn read_at(&mut self, host: Host, bytes: &mut [u8]) -> Result<(), Self::Error>;
 }
@@ -27,7 +27,7 @@ impl Qcow2Writer {
     /// Everything in `image` may be damaged: the call fails unless each entry is what this writer
     /// would have written. Afterwards cut the image to [`Self::image_bytes`], because ranges that
     /// are not written must read as zeros.
-    pub fn replay<F: ImageFile>(
+    pub fn replay<F: IncompleteImage>(
         &mut self,
         end: u64,
         image: &mut F,
@@ -61,7 +61,7 @@ impl Qcow2Writer {
     }
 
     /// Repeats the L2 table to which `l1_entry` refers, for the disk before `until`.
-    fn replay_table<F: ImageFile>(
+    fn replay_table<F: IncompleteImage>(
         &mut self,
         l1_entry: u64,
         table: &[u8],
@@ -99,7 +99,7 @@ impl Qcow2Writer {
         Ok(())
     }
 
-    fn replay_stored<F: ImageFile>(
+    fn replay_stored<F: IncompleteImage>(
         &mut self,
         entry: u64,
         guest: Guest,
@@ -112,7 +112,7 @@ impl Qcow2Writer {
         Ok(GuestRange { guest, host, stored_bytes: WRITTEN_CLUSTER_BYTES, is_compressed: false })
     }
 
-    fn replay_compressed<F: ImageFile>(
+    fn replay_compressed<F: IncompleteImage>(
         &mut self,
         entry: u64,
         guest: Guest,

@@ -80,7 +80,7 @@ impl ImageSink for Unchanged<'_> {
     }
 }
 
-impl ImageFile for Unchanged<'_> {
+impl IncompleteImage for Unchanged<'_> {
     fn read_at(&mut self, host: Host, bytes: &mut [u8]) -> Result<(), Error> {
         bytes.copy_from_slice(&self.0.read(host.0, bytes.len() as u64));
         Ok(())
@@ -102,7 +102,7 @@ impl ImageSink for MemoryFile {
     }
 }
 
-impl ImageFile for MemoryFile {
+impl IncompleteImage for MemoryFile {
     fn read_at(&mut self, host: Host, bytes: &mut [u8]) -> Result<(), Error> {
         let start = usize::try_from(host.0).unwrap();
         let read = start.checked_add(bytes.len()).and_then(|end| self.0.get(start..end));
