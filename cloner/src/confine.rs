@@ -5,7 +5,7 @@ use std::path::Path;
 use https::metrics;
 use program::env::NamedStrings;
 use program::paths::PodPaths;
-use sandbox::{SandboxMode, SandboxRules, TcpConnections};
+use sandbox::{SandboxRules, TcpConnections};
 use url::Url;
 
 /// Allows connecting to the server of `url`. Nothing is allowed for a malformed URL, which is
@@ -30,9 +30,5 @@ pub(crate) fn enter_pod(
     }
     rules.listen(metrics::metrics_port(env));
     add_server(&mut rules, url);
-    SandboxMode::of_pod(env)
-        .and_then(|mode| sandbox::enter(mode, rules))
-        .map_err(|error| error.to_string())?;
-    sandbox::log_applied();
-    Ok(())
+    sandbox::enter_pod(env, rules).map_err(|error| error.to_string())
 }

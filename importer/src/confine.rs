@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use https::metrics;
 use program::env::NamedStrings;
 use program::paths::PodPaths;
-use sandbox::{SandboxMode, SandboxRules, TcpConnections};
+use sandbox::{SandboxRules, TcpConnections};
 use sources::pod::CERT_DIR;
 
 /// Variables that name files with an identity. They are read when a request is signed, possibly
@@ -51,9 +51,5 @@ pub(crate) fn pod_rules(env: &dyn NamedStrings) -> SandboxRules {
 
 /// Restricts a pod to `rules`. The error is the reason why it must not continue.
 pub(crate) fn enter_pod(env: &dyn NamedStrings, rules: SandboxRules) -> Result<(), String> {
-    SandboxMode::of_pod(env)
-        .and_then(|mode| sandbox::enter(mode, rules))
-        .map_err(|error| error.to_string())?;
-    sandbox::log_applied();
-    Ok(())
+    sandbox::enter_pod(env, rules).map_err(|error| error.to_string())
 }

@@ -155,6 +155,14 @@ pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), SandboxError>
     apply(mode, files::restrict_files(rules), calls)
 }
 
+/// Restricts a pod to `rules`, in the mode that `env` names, and logs what was applied. Like
+/// [`enter`], it must be called while the process has one thread.
+pub fn enter_pod(env: &dyn NamedStrings, rules: SandboxRules) -> Result<(), SandboxError> {
+    enter(SandboxMode::of_pod(env)?, rules)?;
+    log_applied();
+    Ok(())
+}
+
 /// Restricts the system calls of a process that has started another program in the meantime. Does
 /// nothing unless [`enter`] deferred this.
 pub fn enter_deferred() -> Result<(), SandboxError> {
