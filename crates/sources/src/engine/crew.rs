@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::gauge::{ConnectionGauge, ReceivedCounts};
-use super::growth::{ConnectionGrowth, RateWindow, WINDOW};
+use super::growth::{ConnectionGrowth, DISTANT_LATENCY, RateWindow, WINDOW};
 use super::regions::{ObjectPiece, ObjectPieces};
 use super::segment::{QueuedPiece, QueuedSegment, SegmentAttempt};
 use super::{ConnectionOutlet, MAX_SEGMENT_BYTES, RemoteObject, TO_THE_END};
@@ -336,8 +336,11 @@ impl<R: RemoteObject> SegmentCrew<R> {
             return;
         }
         let mut free = count.saturating_sub(self.working_connections());
-        let most =
-            (R::AHEAD_BYTES / u64::try_from(count).unwrap_or(u64::MAX)).clamp(1, MAX_SEGMENT_BYTES);
+        // With two segments for each connection, one that has finished need not wait for the first
+        // in order. A distant server takes a round trip for each, which is worse.
+        let segments = if self.counts.latency() < DISTANT_LATENCY { count * 2 } else { count };
+        let most = R::AHEAD_BYTES / u64::try_from(segments).unwrap_or(u64::MAX);
+        let most = most.clamp(1, MAX_SEGMENT_BYTES);
         let mut ahead = 0;
         for piece in &mut self.queue {
             let QueuedPiece::Data(segment) = piece else { continue };

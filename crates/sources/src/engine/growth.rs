@@ -58,7 +58,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(60);
 const FIRST_DISTANT_PAUSE: Duration = Duration::from_secs(5);
 
 /// Time until the first byte of a request from which on a server is distant.
-const DISTANT_LATENCY: Duration = Duration::from_millis(20);
+pub(super) const DISTANT_LATENCY: Duration = Duration::from_millis(20);
 
 /// First pause after a connection that broke before its first byte, or was too slow to bring it.
 /// Either may be chance.
