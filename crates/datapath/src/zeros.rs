@@ -1,12 +1,14 @@
 //! Finds runs of zeros in data, without copying it.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 /// Granularity of zero detection: the block size of common filesystems, and of `qemu-img -S 4k`.
 pub const ZERO_BLOCK: u64 = 4096;
 
 /// A shared block of zeros. Chunks that refer to it are known to be zero without reading them.
-pub static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+/// Allocated, because a constant would be 256 KiB in the file of every program.
+pub static ZEROS: LazyLock<Box<[u8]>> = LazyLock::new(|| vec![0; 256 << 10].into_boxed_slice());
 
 /// True if the bytes are part of [`ZEROS`]. Compares only the address.
 pub fn is_known_zero(bytes: &[u8]) -> bool {

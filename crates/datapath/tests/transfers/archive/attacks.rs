@@ -352,7 +352,7 @@ struct Endless(Option<Bytes>);
 
 impl ChunkStream for Endless {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        Ok(Some(self.0.take().unwrap_or(Bytes::from_static(&ZEROS))))
+        Ok(Some(self.0.take().unwrap_or_else(|| Bytes::from_static(&ZEROS))))
     }
 }
 
