@@ -13,7 +13,8 @@
 #   --output FOLDER    target/images by default
 #
 # Writes cdi-IMAGE-ARCH.oci.tar (for podman, skopeo, ctr) and cdi-IMAGE-ARCH.cdx.json (CycloneDX).
-# The same sources, toolchain and Debian packages give the same bytes. Needs cargo. On Debian,
+# CDI_WORKERS_SOURCE is the address of the sources, for a label. The same commit, toolchain and Debian
+# packages give the same bytes. Needs cargo. On Debian,
 # missing tools (buildah, a linker) are installed with apt-get, as root or with sudo; building
 # needs no root.
 set -euo pipefail
@@ -83,7 +84,7 @@ in_debian() { find "$work/debian" -path "*/bin/$1" -type f; }
 
 # add_package NAME: adds the licence of a package from which the image takes a file.
 add_package() {
-    install -D -m 644 "$work/debian/usr/share/doc/$1/copyright" "$root/usr/share/doc/$1/copyright"
+    install -D -m 644 "$work/debian/usr/share/doc/$1/copyright" "$root/licenses/$1"
     echo "$1" >>"$root.packages"
 }
 
@@ -141,10 +142,21 @@ lay_out() {
     done < <(contents "$image")
     # shellcheck disable=SC2046 # several names
     mapfile -t packages < <(packages_of $(contents "$image" | sed -n 's/^program //p'))
-    install -D -m 644 LICENSE "$root/usr/share/doc/cdi-workers/copyright"
-    images/licences "$target" "${packages[@]}" | gzip --no-name --best >"$root/usr/share/doc/cdi-workers/LICENCES.gz"
+    # Red Hat's preflight looks for this folder.
+    install -D -m 644 LICENSE "$root/licenses/LICENSE"
+    images/licences "$target" "${packages[@]}" | gzip --no-name --best >"$root/licenses/LICENCES.gz"
     chmod -R u=rwX,go=rX "$root"
     chmod 1777 "$root/tmp"
+}
+
+# labels IMAGE NAME VERSION: prints the image's labels: OCI's, and those that Red Hat's preflight
+# requires.
+labels() {
+    local text
+    text=$(sed -n '1s/^# //p' "images/$1/Containerfile")
+    printf 'org.opencontainers.image.%s\n' "title=$2" "version=$3" "revision=$(git describe --always --dirty --abbrev=40 --exclude '*')" \
+        "source=$source_url" licenses=Apache-2.0 "vendor=$vendor" "description=$text"
+    printf '%s\n' "name=$2" "version=$3" release=1 "vendor=$vendor" "summary=$text" "description=$text"
 }
 
 # mega BYTES: prints bytes as millions, with one decimal.
@@ -161,14 +173,12 @@ limit() {
 
 # pack IMAGE: makes the archive and the bill of materials of the image, and prints a line about it.
 pack() {
-    local image=$1 name=cdi-$1 archive=$output/cdi-$1-$architecture.oci.tar version size
+    local image=$1 name=cdi-$1 archive=$output/cdi-$1-$architecture.oci.tar version size labels
     version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
     mkdir -p "$output"
     # A fixed time stamp, so that the same content has the same digest.
-    buildah build --quiet --isolation chroot --arch "$architecture" --timestamp "${SOURCE_DATE_EPOCH:-0}" --format oci \
-        --label "org.opencontainers.image.title=$name" --label "org.opencontainers.image.version=$version" \
-        --label org.opencontainers.image.licenses=Apache-2.0 \
-        --label "org.opencontainers.image.description=$(sed -n '1s/^# //p' "images/$image/Containerfile")" \
+    mapfile -t labels < <(labels "$image" "$name" "$version")
+    buildah build --quiet --isolation chroot --arch "$architecture" --timestamp "${SOURCE_DATE_EPOCH:-0}" --format oci "${labels[@]/#/--label=}" \
         --tag "localhost/$name:$version" --file "images/$image/Containerfile" "$work/$image" >/dev/null
     # skopeo and buildah would write the current time into an archive, so tar makes it.
     rm -rf "$work/$image/layout" "$archive"

@@ -40,6 +40,10 @@ esac
 
 . images/debian.sh
 
+# Labels of images and the provenance of releases name these.
+# shellcheck disable=SC2034 # used by scripts that source this
+source_url=${CDI_WORKERS_SOURCE:-https://example.org/cdi-workers} vendor='cdi-workers maintainers'
+
 # The workspace package of each program.
 declare -A package=(
     [cdi-importer]=importer [cdi-uploadserver]=uploadserver [cdi-uploadproxy]=uploadproxy [cdi-cloner]=cloner [kubectl-cdi]=kubectl-cdi

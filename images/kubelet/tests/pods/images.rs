@@ -56,11 +56,12 @@ fn image_configurations_are_those_that_controllers_rely_on() {
         // a user.
         assert_eq!(config.get("User"), Some(&json!("1001")));
         let labels = config.get("Labels").or_fail("labels");
-        let label = |name: &str| {
-            labels.get(format!("org.opencontainers.image.{name}")).and_then(Value::as_str)
-        };
-        assert_eq!(label("title"), Some(image.name()));
-        assert_eq!(label("version"), Some(env!("CARGO_PKG_VERSION")));
+        let label = |name: &str| labels.get(name).and_then(Value::as_str);
+        for (prefix, title) in [("org.opencontainers.image.", "title"), ("", "name")] {
+            assert_eq!(label(&format!("{prefix}{title}")), Some(image.name()));
+            let version = label(&format!("{prefix}version"));
+            assert_eq!(version, Some(env!("CARGO_PKG_VERSION")));
+        }
         let bill =
             image.archive().with_file_name(format!("{}-{}.cdx.json", image.name(), architecture()));
         let bill = std::fs::read_to_string(&bill).or_fail(bill.display());
@@ -95,7 +96,7 @@ fn assert_has_what_cdi_runs(importer: Image) {
         x=$(ls -ln /usr/bin/cdi-importer); y=($x); echo ${y[0]} ${y[2]}
         head -c 100000 /dev/zero | md5sum | cut -d ' ' -f 1
         [ ! -e /scratch ] && [ ! -e /dev/cdi-block-volume ] && [ ! -e /data ]
-        [ -s /etc/ssl/certs/ca-certificates.crt ]
+        [ -s /etc/ssl/certs/ca-certificates.crt ] && [ -s /licenses/LICENSE ] && [ -s /licenses/LICENCES.gz ]
         echo $(id -u)";
     let ended = run(importer, Some(&["/bin/sh", "-c", script]), &[]);
     assert_eq!(
