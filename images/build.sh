@@ -13,10 +13,9 @@
 #   --output FOLDER    target/images by default
 #
 # Writes cdi-IMAGE-ARCH.oci.tar (for podman, skopeo, ctr) and cdi-IMAGE-ARCH.cdx.json (CycloneDX).
-# CDI_WORKERS_SOURCE is the address of the sources, for a label. The same commit, toolchain and Debian
-# packages give the same bytes. Needs cargo. On Debian,
-# missing tools (buildah, a linker) are installed with apt-get, as root or with sudo; building
-# needs no root.
+# CDI_WORKERS_SOURCE is the address of the sources, for a label. The same commit, toolchain and
+# Debian packages give the same bytes. Needs cargo. On Debian, missing tools (buildah, a linker) are
+# installed with apt-get, as root or with sudo; building needs no root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/steps.sh
@@ -111,7 +110,7 @@ lay_out() {
                 if grep --quiet INTERP <<<"$(readelf --program-headers --wide "$programs/$words")"; then
                     echo "images/build.sh: warning: $programs/$words is linked dynamically; compile as .cargo/config.toml says" >&2
                 fi
-                "${cross}strip" -o "$root/usr/bin/$words" "$programs/$words"
+                finish "$programs/$words" "$root/usr/bin/$words"
                 ;;
             scripts) for tool in $words; do install -m 755 "images/tools/$tool" "$root/usr/bin/$tool"; done ;;
             link) set -- $words && ln -s "$2" "$root/usr/bin/$1" ;;
@@ -184,7 +183,7 @@ pack() {
     rm -rf "$work/$image/layout" "$archive"
     buildah push --quiet "localhost/$name:$version" "oci:$work/$image/layout:$name:$version"
     same_tar "$archive" -C "$work/$image/layout" .
-    images/bill-of-materials --name "$name" --version "$version" --target "$target" --glibc "$(glibc_version)" --debian "$work/deb" ${nbdkit:+--debian "$nbdkit/packages"} \
+    images/bill-of-materials --name "$name" --version "$version" --target "$target" --libc "$(libc)" --debian "$work/deb" ${nbdkit:+--debian "$nbdkit/packages"} \
         --taken "$work/$image/root.packages" "${packages[@]}" >"$output/$name-$architecture.cdx.json"
     size=$(du --apparent-size --bytes --summarize "$work/$image/root" | cut --fields=1)
     printf '%-20s %s  %5s MB, compressed %5s MB\n' "$name" "$(skopeo inspect --format '{{.Digest}}' "oci-archive:$archive")" \

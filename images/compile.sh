@@ -54,8 +54,13 @@ declare -A package=(
 # lacks security fixes. The path is relative, because linker flags influence the names of symbols.
 glibc=target/glibc-$architecture
 
-glibc_version() {
-    if [ -n "$cross" ]; then dpkg-deb --field "$glibc"/libc6-dev_*.deb Version; else dpkg-query --show --showformat '${Version}' libc6-dev; fi
+# libc: prints Debian's source package of the C library that is linked, as NAME=VERSION.
+libc() {
+    case $architecture,$cross in
+        windows,*) dpkg-query --show --showformat 'mingw-w64=${Version}' mingw-w64-x86-64-dev ;;
+        *,?*) echo "glibc=$(dpkg-deb --field "$glibc"/libc6-dev_*.deb Version)" ;;
+        *) dpkg-query --show --showformat 'glibc=${Version}' libc6-dev ;;
+    esac
 }
 
 # link_with_glibc: downloads this glibc and makes the linker look there first.
@@ -130,6 +135,24 @@ compile() {
         case $target in x86_64-*-linux-*) declare -gx "CARGO_TARGET_${static_name}_RUSTFLAGS+= -C link-arg=-Wl,-z,pack-relative-relocs" ;; esac
     fi
     cargo build --locked --profile "$profile" "${chosen[@]}"
+}
+
+# finish PROGRAM OUTPUT: strips the program, and stores the crates that it is linked from where
+# scanners look for them: in the section of `cargo auditable`.
+finish() {
+    local name=${1##*/} crates=$2.crates address=()
+    images/bill-of-materials --audit-data --target "$target" "${package[${name%.exe}]}" >"$crates"
+    "${cross}strip" -o "$2" "$1"
+    case $target in *-windows-*) address=(--change-section-address ".dep-v0=$(end_of_sections "$2")") ;; esac
+    "${cross}objcopy" --remove-section .dep-v0 --add-section ".dep-v0=$crates" --set-section-flags .dep-v0=readonly,data "${address[@]}" "$2"
+    rm "$crates"
+}
+
+# end_of_sections PROGRAM: prints the next free page. Windows' loader accepts sections only without
+# gaps.
+end_of_sections() {
+    "${cross}objdump" --section-headers --wide "$1" | awk '$1 ~ /^[0-9]+$/ { print "0x" $4, "0x" $3 }' | tail -1 |
+        while read -r start bytes; do printf '%#x\n' $(((start + bytes + 0xfff) & ~0xfff)); done
 }
 
 # same_tar ARCHIVE ARGUMENT…: makes a tar archive that does not depend on the machine, its users or
