@@ -14,14 +14,21 @@ use datapath::local::read_at;
 use datapath::source::SourceBody;
 use datapath::storage::StorageLocation;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
+use super::cosign::SIGNATURE_TAG;
 use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest};
+use super::referrers::{ReferrersPage, read_tagged_referrers};
 use super::store::{ImageStore, read_manifest_blob};
 use crate::error::{invalid_error, stopped_error};
 
 /// The file that lists the images of a layout.
 pub(super) const INDEX: &str = "index.json";
+
+/// Prefix of the annotation `kind` by which `cosign save` distinguishes an `image` or `imageIndex`
+/// from its signatures (`sigs`) and attestations (`atts`). It gives them no names.
+const COSIGN_KINDS: &str = "dev.cosignproject.cosign/";
 
 /// A layout, and the image in it that is wanted.
 pub(super) struct OciLayout {
@@ -122,6 +129,10 @@ impl ImageStore for OciLayout {
 
     fn read_root(&self) -> Result<ServedManifest, SourceError> {
         let (index, mut images) = self.read_index()?;
+        images.retain(|image| {
+            let kind = image.annotation("kind").and_then(|kind| kind.strip_prefix(COSIGN_KINDS));
+            kind.is_none_or(|kind| kind.starts_with("image"))
+        });
         let names: Vec<_> =
             images.iter().filter_map(|image| image.ref_name().map(ToString::to_string)).collect();
         if let Some(name) = &self.image {
@@ -154,18 +165,23 @@ impl ImageStore for OciLayout {
         found.map(|image| self.read_manifest(image)).transpose()
     }
 
-    /// Tools list the artifacts that refer to an image beside it, some without their type.
+    /// Tools list the artifacts that refer to an image beside it, some without their type. Those
+    /// with the name of a signature are found by it.
     fn read_referrers(
         &self,
-        _digest: &OciDigest,
-        artifact_type: &str,
-    ) -> Result<Vec<OciDescriptor>, SourceError> {
+        digest: &OciDigest,
+        _artifact_type: &str,
+        _next: Option<Url>,
+    ) -> Result<ReferrersPage, SourceError> {
+        let mut page = read_tagged_referrers(self, digest)?;
         let (_, mut images) = self.read_index()?;
         images.retain(|image| {
-            image.artifact_type.as_deref().is_none_or(|kind| kind == artifact_type)
-                && image.platform.is_none()
+            image.platform.is_none()
+                && image.digest != *digest
+                && image.ref_name().is_none_or(|name| !name.ends_with(SIGNATURE_TAG))
         });
-        Ok(images)
+        page.entries.extend(images);
+        Ok(page)
     }
 
     fn storage_location(&self) -> Option<StorageLocation> {

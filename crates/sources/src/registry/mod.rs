@@ -34,6 +34,7 @@ mod manifest;
 mod messages;
 mod platform;
 mod reference;
+mod referrers;
 mod refusal;
 mod remote;
 mod selector;

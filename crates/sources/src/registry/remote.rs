@@ -15,6 +15,7 @@ use super::manifest::{
     ACCEPTED, MAX_MANIFEST_BYTES, OCI_INDEX, OciDescriptor, ParsedManifest, ServedManifest,
 };
 use super::reference::{ImageReference, ImageVersion};
+use super::referrers::{ReferrersPage, next_page, read_tagged_referrers};
 use super::refusal::error_summary;
 use super::session::RegistrySession;
 use super::store::ImageStore;
@@ -87,12 +88,18 @@ impl RemoteRegistry {
         })
     }
 
-    /// Sends a GET for a path below the repository. The registry may redirect to the server that
-    /// has its blobs. `is_checked` says that the digest is known and verified.
-    fn open_path(
+    /// Returns the URL of a path below the repository.
+    fn url_of(&self, path: &str) -> Result<Url, SourceError> {
+        let url = self.base.join(&format!("{}/{path}", self.reference.repository));
+        url.map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
+    }
+
+    /// Sends a GET for a URL of the registry. It may redirect to the server that has its blobs.
+    /// `is_checked` says that the digest is known and verified.
+    fn open_url(
         &self,
         what: &str,
-        path: &str,
+        url: Url,
         headers: Vec<ExtraHeader>,
         is_checked: bool,
     ) -> Result<HttpSource, SourceError> {
@@ -100,8 +107,6 @@ impl RemoteRegistry {
         // in CONNECT.
         let agent =
             ExtraHeader { name: header::USER_AGENT, value: HeaderValue::from_static(USER_AGENT) };
-        let url = self.base.join(&format!("{}/{path}", self.reference.repository));
-        let url = url.map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))?;
         let config = HttpConfig {
             user_agent: CONNECT_AGENT.to_owned(),
             headers: headers.into_iter().chain([agent]).collect(),
@@ -127,8 +132,8 @@ impl RemoteRegistry {
         let what =
             format!("reading manifest {version} in {}/{repository}", self.reference.api_host());
         let is_checked = matches!(version, ImageVersion::Digest(_));
-        let path = format!("manifests/{version}");
-        let (source, bytes) = self.read_path(&what, &path, &ACCEPTED, is_checked)?;
+        let url = self.url_of(&format!("manifests/{version}"))?;
+        let (source, bytes) = self.read_url(&what, url, &ACCEPTED, is_checked)?;
         // For a tag this is the only digest that is not computed from the bytes themselves. A
         // registry need not send it.
         if let Some(announced) = announced_digest(source.response_headers()) {
@@ -142,11 +147,11 @@ impl RemoteRegistry {
         Ok(ServedManifest { digest, media_type: source.content_type().map(media_type), bytes })
     }
 
-    /// Reads a document of these media types at a path below the repository.
-    fn read_path(
+    /// Reads a document of these media types.
+    fn read_url(
         &self,
         what: &str,
-        path: &str,
+        url: Url,
         accepted: &[&'static str],
         is_checked: bool,
     ) -> Result<(HttpSource, Bytes), SourceError> {
@@ -154,7 +159,7 @@ impl RemoteRegistry {
             name: header::ACCEPT,
             value: HeaderValue::from_static(media_type),
         });
-        let source = self.open_path(what, path, accept.collect(), is_checked)?;
+        let source = self.open_url(what, url, accept.collect(), is_checked)?;
         let mut body = source.open_body()?;
         let mut bytes = BytesMut::new();
         while let Some(chunk) = body.next_chunk()? {
@@ -182,36 +187,46 @@ impl ImageStore for RemoteRegistry {
     }
 
     fn read_tagged(&self, tag: &str) -> Result<Option<ServedManifest>, SourceError> {
-        found(self.manifest_of(&ImageVersion::Tag(tag.to_owned())))
+        match self.manifest_of(&ImageVersion::Tag(tag.to_owned())) {
+            Err(error) if error.kind() == SourceErrorKind::Status(404) => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// Asks the registry, or reads the index that clients maintain in registries that do not list
-    /// referrers (OCI distribution specification, "Unavailable Referrers API").
+    /// referrers.
     fn read_referrers(
         &self,
         digest: &OciDigest,
         artifact_type: &str,
-    ) -> Result<Vec<OciDescriptor>, SourceError> {
+        next: Option<Url>,
+    ) -> Result<ReferrersPage, SourceError> {
         let what = format!("listing the referrers of {digest}");
         let kind = utf8_percent_encode(artifact_type, NON_ALPHANUMERIC);
-        let path = format!("referrers/{digest}?artifactType={kind}");
-        let served = match found(self.read_path(&what, &path, &[OCI_INDEX], false))? {
-            Some((_, bytes)) => ServedManifest { digest: digest.clone(), media_type: None, bytes },
-            None => match self.read_tagged(&digest.to_tag())? {
-                Some(served) => served,
-                None => return Ok(Vec::new()),
-            },
+        let first = || self.url_of(&format!("referrers/{digest}?artifactType={kind}"));
+        let is_first = next.is_none();
+        let url = next.map_or_else(first, Ok)?;
+        let (source, bytes) = match self.read_url(&what, url.clone(), &[OCI_INDEX], false) {
+            Err(error) if is_first && error.kind() == SourceErrorKind::Status(404) => {
+                return read_tagged_referrers(self, digest);
+            }
+            read => read?,
         };
+        let served = ServedManifest { digest: digest.clone(), media_type: None, bytes };
         match ParsedManifest::parse(&served) {
-            Ok(ParsedManifest::Index(index)) => Ok(index.manifests),
-            Ok(ParsedManifest::Image { .. }) => Ok(Vec::new()),
+            Ok(ParsedManifest::Index(index)) => Ok(ReferrersPage {
+                entries: index.manifests,
+                next: next_page(&url, source.response_headers())?,
+            }),
+            Ok(ParsedManifest::Image { .. }) => Ok(ReferrersPage::default()),
             Err(reason) => Err(invalid_error(format!("{what}: {reason}"))),
         }
     }
 
     fn open_blob(&self, blob: &OciDescriptor) -> Result<Box<dyn SourceBody>, SourceError> {
         let what = format!("reading blob {}", blob.digest);
-        let source = self.open_path(&what, &format!("blobs/{}", blob.digest), Vec::new(), true)?;
+        let url = self.url_of(&format!("blobs/{}", blob.digest))?;
+        let source = self.open_url(&what, url, Vec::new(), true)?;
         match source.total_bytes() {
             Some(length) if length != blob.size => {
                 let message = format!(
@@ -255,14 +270,6 @@ async fn ping_registry(
         if let Some(answer) = accept_answer(greeted, &mut contact).await.map_err(worded)? {
             return Ok(answer);
         }
-    }
-}
-
-/// Returns `None` if the registry does not have what was asked for.
-fn found<T>(read: Result<T, SourceError>) -> Result<Option<T>, SourceError> {
-    match read {
-        Err(error) if error.kind() == SourceErrorKind::Status(404) => Ok(None),
-        read => read.map(Some),
     }
 }
 

@@ -4,9 +4,11 @@ use bytes::{Bytes, BytesMut};
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::SourceBody;
 use datapath::storage::StorageLocation;
+use url::Url;
 
 use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ServedManifest};
+use super::referrers::ReferrersPage;
 use crate::verified::VerifiedBody;
 
 /// A store that holds one image or several.
@@ -25,14 +27,15 @@ pub(super) trait ImageStore: Send + Sync {
         Ok(None)
     }
 
-    /// Lists artifacts that refer to the image `digest`, perhaps only artifacts of `artifact_type`
-    /// (OCI distribution specification, "Listing Referrers").
+    /// Reads a page of the list of artifacts that refer to the image `digest`, perhaps only
+    /// artifacts of `artifact_type`. `next` is from the page before, `None` reads the first page.
     fn read_referrers(
         &self,
         _digest: &OciDigest,
         _artifact_type: &str,
-    ) -> Result<Vec<OciDescriptor>, SourceError> {
-        Ok(Vec::new())
+        _next: Option<Url>,
+    ) -> Result<ReferrersPage, SourceError> {
+        Ok(ReferrersPage::default())
     }
 
     /// Returns the location of all images, if it is one file of this machine.

@@ -140,7 +140,7 @@ def bundle(key, data, kind=IN_TOTO, signatures=1, media_type=BUNDLE, encode=True
     return json.dumps({"mediaType": media_type, "verificationMaterial": material, "dsseEnvelope": envelope}).encode()
 
 
-def refer(digest, *documents, predicate=None, tag=None):
+def refer(digest, *documents, predicate=None, tag=None, subject=None, listed=BUNDLE):
     """Stores bundles, and the index that clients maintain where registries do not list referrers."""
     entries = []
     for document in documents:
@@ -149,10 +149,10 @@ def refer(digest, *documents, predicate=None, tag=None):
         annotations = {"dev.sigstore.bundle.content": "dsse-envelope"}
         if predicate:
             annotations["dev.sigstore.bundle.predicateType"] = predicate
-        subject = {"mediaType": INDEX, "digest": digest, "size": 1}
-        fields = {"artifactType": BUNDLE, "subject": subject, "annotations": annotations}
+        about = {"mediaType": INDEX, "digest": subject or digest, "size": 1}
+        fields = {"artifactType": BUNDLE, "subject": about, "annotations": annotations}
         entry = put_manifest(manifest(config, [layer], **fields))
-        entries.append({**entry, "artifactType": BUNDLE, "annotations": annotations})
+        entries.append({**entry, "artifactType": listed, "annotations": annotations})
     index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}
     if tag is None:
         put_manifest(index, digest.replace(":", "-"))
@@ -188,6 +188,7 @@ CASES = {
     "bundle-ed25519": lambda i, m: refer(i, bundle("ed25519", statement(i))),
     "bundle-manifest": lambda i, m: refer(m, bundle("ecdsa", statement(m))),
     "bundle-second": lambda i, m: refer(i, bundle("other", statement(i)), bundle("ecdsa", statement(i))),
+    "bundle-listed-empty": lambda i, m: refer(i, bundle("ecdsa", statement(i)), predicate=SIGN, listed=EMPTY),
     "bundle-api": lambda i, m: refer(i, bundle("ecdsa", statement(i)), tag=False),
     "bundle-other-key": lambda i, m: refer(i, bundle("other", statement(i))),
     "bundle-other-image": lambda i, m: refer(i, bundle("ecdsa", statement(NOWHERE))),
@@ -195,6 +196,7 @@ CASES = {
     "bundle-hidden": lambda i, m: refer(i, bundle("ecdsa", statement(i, VULNERABLE)), predicate=SIGN),
     "bundle-two": lambda i, m: refer(i, bundle("ecdsa", statement(i), signatures=2)),
     "bundle-old": lambda i, m: refer(i, bundle("ecdsa", statement(i), media_type="application/vnd.dev.sigstore.bundle+json;version=0.1")),
+    "bundle-other-subject": lambda i, m: refer(i, bundle("ecdsa", statement(i)), subject=NOWHERE),
     "bundle-text": lambda i, m: refer(i, bundle("ecdsa", statement(i), kind="text/plain")),
     "bundle-bare": lambda i, m: refer(i, bundle("ecdsa", statement(i), encode=False)),
     "bundle-cut": lambda i, m: refer(i, bundle("ecdsa", statement(i))[:-9]),

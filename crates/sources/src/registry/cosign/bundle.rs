@@ -18,6 +18,10 @@ pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+js
 /// Another spelling of the media type inside bundles.
 const OTHER_MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle+json;version=0.3";
 
+/// The type that lists for registries without referrers state for every artifact that cosign 3
+/// stores in them (sigstore/cosign#4641): that of its empty configuration.
+const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
+
 /// Annotation of the artifact with the type of the statement in its bundle.
 const PREDICATE_ANNOTATION: &str = "dev.sigstore.bundle.predicateType";
 
@@ -70,7 +74,8 @@ struct StatementSubject {
 
 /// True if the artifact of an index may hold a signature, and not another statement.
 pub(super) fn may_be_signature(entry: &OciDescriptor) -> bool {
-    let is_bundle = entry.artifact_type.as_deref().is_none_or(|kind| kind == MEDIA_TYPE);
+    let is_bundle =
+        entry.artifact_type.as_deref().is_none_or(|kind| [MEDIA_TYPE, EMPTY_TYPE].contains(&kind));
     let predicate = entry.annotation(PREDICATE_ANNOTATION);
     is_bundle && predicate.is_none_or(|predicate| predicate == SIGN_PREDICATE)
 }
@@ -233,6 +238,7 @@ mod tests {
             (Some(MEDIA_TYPE), Some(SIGN_PREDICATE), true),
             (Some(MEDIA_TYPE), None, true),
             (None, None, true),
+            (Some(EMPTY_TYPE), None, true),
             (Some(MEDIA_TYPE), Some("https://slsa.dev/provenance/v1"), false),
             (Some("application/spdx+json"), None, false),
         ] {

@@ -9,41 +9,36 @@
 //! does.
 
 mod bundle;
+mod flaw;
 mod simple;
 
 use datapath::error::{SourceError, SourceErrorKind};
 
+use self::flaw::SignatureFlaw;
 use super::digest::OciDigest;
 use super::manifest::{OciDescriptor, ParsedManifest, ServedManifest};
 use super::messages::pull_error;
+use super::referrers::{ReferrersPage, may_refer_to};
 use super::store::{ImageStore, read_document};
 use crate::publisher::{PublisherKey, signature_error};
 
 /// Maximum number of signatures of one image that are read, and of documents that may hold one.
 const MAX_SIGNATURES: usize = 64;
 
+/// Maximum number of pages that are read of the list of an image's referrers. Registries put 50 or
+/// more on a page.
+const MAX_PAGES: usize = 64;
+
 /// Maximum size of a document with a signature. Signatures with certificates and log entries have
 /// 10 to 20 KB.
 const MAX_SIGNATURE_BYTES: usize = 256 << 10;
 
 /// Suffix of the tag that names the signatures of an image (cosign, "Signature Spec").
-const TAG_SUFFIX: &str = ".sig";
+pub(super) const SIGNATURE_TAG: &str = ".sig";
 
-/// Why a signature does not count, the least informative first.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum SignatureFlaw {
-    /// The key did not make it.
-    WrongKey,
-    /// The signature cannot be read.
-    Malformed(String),
-    /// The key made it for something that is not this image.
-    OtherImage(String),
-}
-
-/// The signatures that were found, and the best reason why none of them counts.
+/// The best reason why none of the signatures that were found counts.
 #[derive(Debug, Default)]
 struct SignatureSearch {
-    count: usize,
     flaw: Option<SignatureFlaw>,
 }
 
@@ -74,42 +69,73 @@ impl SignatureSearch {
         digest: &OciDigest,
     ) -> Result<bool, SourceError> {
         let name = digest.to_tag();
-        let tagged = store.read_tagged(&format!("{name}{TAG_SUFFIX}")).map_err(pull_error)?;
-        let layers = tagged.map(|served| self.layers_of(&served)).unwrap_or_default();
-        for layer in layers.iter().filter(|layer| layer.media_type == simple::MEDIA_TYPE) {
-            let check = |payload: &[u8]| simple::check_signature(key, digest, layer, payload);
-            if self.reads_good(store, layer, check)? {
-                return Ok(true);
-            }
+        let tagged = store.read_tagged(&format!("{name}{SIGNATURE_TAG}")).map_err(pull_error)?;
+        if let Some(served) = tagged
+            && self.has_good_layer(store, key, digest, &served)?
+        {
+            return Ok(true);
         }
-        let referrers = store.read_referrers(digest, bundle::MEDIA_TYPE).map_err(pull_error)?;
-        let is_bundle = |entry: &&OciDescriptor| bundle::may_be_signature(entry);
-        for entry in referrers.iter().filter(is_bundle).take(MAX_SIGNATURES) {
-            // The registry may have removed it since, or may list one that it does not have.
-            let served = match store.read_manifest(entry) {
-                Err(error) if error.kind() == SourceErrorKind::Status(404) => continue,
-                read => read.map_err(pull_error)?,
-            };
-            let layers = self.layers_of(&served);
-            for layer in layers.iter().filter(|layer| layer.media_type == bundle::MEDIA_TYPE) {
-                let check = |document: &[u8]| bundle::check_signature(key, digest, document);
-                if self.reads_good(store, layer, check)? {
+        let (mut next, mut left) = (None, MAX_SIGNATURES);
+        for _ in 0..MAX_PAGES {
+            let page = store.read_referrers(digest, bundle::MEDIA_TYPE, next);
+            let ReferrersPage { entries, next: after } = page.map_err(pull_error)?;
+            for entry in entries.iter().filter(|entry| bundle::may_be_signature(entry)).take(left) {
+                left -= 1;
+                // The registry may have removed it since, or may list one that it does not have.
+                let served = match store.read_manifest(entry) {
+                    Err(error) if error.kind() == SourceErrorKind::Status(404) => continue,
+                    read => read.map_err(pull_error)?,
+                };
+                if self.has_good_layer(store, key, digest, &served)? {
                     return Ok(true);
                 }
+            }
+            next = match after {
+                Some(after) if left > 0 => Some(after),
+                _ => return Ok(false),
+            };
+        }
+        Err(signature_error(format!(
+            "{}: none of the first {MAX_PAGES} pages with signatures of {digest} has one from this key; check --verify-key, or ask the publisher to remove old ones",
+            store.image_name()
+        )))
+    }
+
+    /// Returns true if the manifest `served` has a layer by which the key signs `digest`.
+    fn has_good_layer(
+        &mut self,
+        store: &dyn ImageStore,
+        key: &PublisherKey,
+        digest: &OciDigest,
+        served: &ServedManifest,
+    ) -> Result<bool, SourceError> {
+        for layer in self.layers_of(served, digest) {
+            let is_good = match layer.media_type.as_str() {
+                simple::MEDIA_TYPE => self.reads_good(store, &layer, |payload| {
+                    simple::check_signature(key, digest, &layer, payload)
+                }),
+                bundle::MEDIA_TYPE => self.reads_good(store, &layer, |document| {
+                    bundle::check_signature(key, digest, document)
+                }),
+                _ => continue,
+            };
+            if is_good? {
+                return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Returns the layers of a manifest that holds signatures.
-    fn layers_of(&mut self, served: &ServedManifest) -> Vec<OciDescriptor> {
+    /// Returns the layers of a manifest that holds signatures, unless it says that they are for
+    /// another image.
+    fn layers_of(&mut self, served: &ServedManifest, digest: &OciDigest) -> Vec<OciDescriptor> {
         match ParsedManifest::parse(served) {
-            Ok(ParsedManifest::Image { mut layers, .. }) => {
+            Ok(ParsedManifest::Image { mut layers, .. }) if may_refer_to(served, digest) => {
                 layers.truncate(MAX_SIGNATURES);
                 layers
             }
             // A layout lists images beside their signatures.
-            Ok(ParsedManifest::Index(_)) => Vec::new(),
+            Ok(_) => Vec::new(),
             Err(reason) => {
                 self.record_flaw(SignatureFlaw::Malformed(reason));
                 Vec::new()
@@ -145,19 +171,17 @@ impl SignatureSearch {
     }
 
     fn record_flaw(&mut self, flaw: SignatureFlaw) {
-        self.count += 1;
         self.flaw = self.flaw.take().max(Some(flaw));
     }
 
     fn into_error(self, image: &str, chain: &[OciDigest]) -> SourceError {
-        let Self { count, flaw } = self;
         let digest = chain.first().map(ToString::to_string).unwrap_or_default();
-        signature_error(match flaw {
+        signature_error(match self.flaw {
             None => format!(
                 "{image} ({digest}) has no cosign signature; ask its publisher for a signed image, or leave out --verify-key"
             ),
             Some(SignatureFlaw::WrongKey) => format!(
-                "{image}: none of its {count} signature(s) is from this key; check --verify-key, or ask the publisher for the current key"
+                "{image}: none of its signatures is from this key; check --verify-key, or ask the publisher for the current key"
             ),
             Some(SignatureFlaw::Malformed(reason)) => format!(
                 "{image}: its signature is malformed: {reason}; ask the publisher to sign it again, or leave out --verify-key"
@@ -187,7 +211,10 @@ mod tests {
         let malformed = SignatureFlaw::Malformed("no base64".to_owned());
         let other = SignatureFlaw::OtherImage("another".to_owned());
         for (flaws, part) in [
-            (vec![SignatureFlaw::WrongKey, SignatureFlaw::WrongKey], "none of its 2 signature(s)"),
+            (
+                vec![SignatureFlaw::WrongKey, SignatureFlaw::WrongKey],
+                "none of its signatures is from",
+            ),
             (vec![malformed.clone(), SignatureFlaw::WrongKey], "is malformed: no base64;"),
             (vec![SignatureFlaw::WrongKey, other, malformed], "is for another, not for sha256:"),
         ] {
