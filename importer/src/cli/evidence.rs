@@ -1,13 +1,9 @@
 //! Evidence of an image's publisher that is given on a command line.
 
-use std::path::Path;
-
-use datapath::error::{SourceError, SourceErrorKind};
 use datapath::options::ReadOptions;
 use datapath::source::Source;
 use sources::publisher::{
-    ListDemand, PublisherKey, SignedSource, is_url, location_name, read_image_signature,
-    read_key_file, read_keyring_file, require_name,
+    ListDemand, SignedSource, location_name, read_image_signature, read_keyring_file, require_name,
 };
 
 use super::args::{EvidenceArgs, SourceArgs};
@@ -23,18 +19,16 @@ pub(super) fn open_image(
     reading: &ReadOptions,
 ) -> Result<(Box<dyn Source>, ReadOptions), ImporterCommandError> {
     let is_checked = reading.checksum.is_some();
-    let keyring = evidence.keyring.as_deref().map(read_keyring_file).transpose();
-    let keyring = keyring.map_err(|error| ImporterCommandError::Usage(error.to_string()))?;
+    let keyring = evidence.keyring.as_deref().map(read_keyring_file).transpose()?;
     match (&evidence.verify_sums, &evidence.signature, keyring) {
         (Some(place), signature, keyring) => {
             let (place, signature) = (place.clone(), signature.clone());
             open_listed(context, arguments, &ListDemand { place, keyring, signature }, reading)
         }
         (None, Some(place), Some(keyring)) => {
-            file_name(arguments, "--signature")?;
+            require_name(&arguments.source, "--signature")?;
             let reader = context.document_reader(arguments)?;
-            let signers = read_image_signature(&reader, place, &keyring)
-                .map_err(|error| document_error(error, "--signature", place))?;
+            let signers = read_image_signature(&reader, place, &keyring)?;
             let (source, _) = context.open_located_image(arguments, is_checked, true)?;
             Ok((Box::new(SignedSource::new(source, signers)), reading.clone()))
         }
@@ -53,9 +47,8 @@ fn open_listed(
     demand: &ListDemand,
     reading: &ReadOptions,
 ) -> Result<(Box<dyn Source>, ReadOptions), ImporterCommandError> {
-    let asked = file_name(arguments, "--verify-sums")?;
-    let list = demand.read(&context.document_reader(arguments)?);
-    let list = list.map_err(|error| document_error(error, "--verify-sums", &demand.place))?;
+    let asked = require_name(&arguments.source, "--verify-sums")?;
+    let list = demand.read(&context.document_reader(arguments)?)?;
     // If the name is listed, the checksum is known before the server can redirect to another
     // name, or to a connection without TLS.
     let is_known = list.find_asked(&asked)?.is_some() && list.is_protected;
@@ -63,28 +56,4 @@ fn open_listed(
     let served = location.as_ref().and_then(location_name);
     let checksum = list.find(&asked, served.as_deref().unwrap_or(&asked))?;
     Ok((source, ReadOptions { checksum: Some(checksum), ..reading.clone() }))
-}
-
-/// Returns the name of the image's file, which `option` needs.
-fn file_name(arguments: &SourceArgs, option: &str) -> Result<String, ImporterCommandError> {
-    require_name(&arguments.source, option)
-        .map_err(|error| ImporterCommandError::Usage(error.to_string()))
-}
-
-/// A file on this machine that cannot be read is a mistake on the command line.
-fn document_error(error: SourceError, option: &str, place: &str) -> ImporterCommandError {
-    match error.kind() {
-        SourceErrorKind::Io if !is_url(place) => {
-            ImporterCommandError::Usage(format!("{error}; check {option}"))
-        }
-        _ => error.into(),
-    }
-}
-
-/// Reads the file of `--verify-key`.
-pub(super) fn read_key(path: &Path) -> Result<PublisherKey, ImporterCommandError> {
-    read_key_file(path).map_err(|error| match error.kind() {
-        SourceErrorKind::Signature => error.into(),
-        _ => ImporterCommandError::Usage(error.to_string()),
-    })
 }

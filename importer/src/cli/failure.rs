@@ -10,6 +10,7 @@ use program::exit::ExitReason;
 use program::signal::StopSignal;
 use program::start::ProcessStartError;
 use sandbox::SandboxError;
+use sources::publisher::EvidenceError;
 
 use super::advice;
 
@@ -123,6 +124,15 @@ impl From<RestoreError> for ImporterCommandError {
         match (failed.error.into(), failed.file) {
             (Self::Transfer(error, None), file) => Self::Transfer(error, file),
             (other, _) => other,
+        }
+    }
+}
+
+impl From<EvidenceError> for ImporterCommandError {
+    fn from(error: EvidenceError) -> Self {
+        match error {
+            EvidenceError::Usage(text) => Self::Usage(text),
+            EvidenceError::Source(error) => error.into(),
         }
     }
 }

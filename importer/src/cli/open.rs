@@ -17,7 +17,7 @@ use sources::http::{ExtraHeader, parse_header};
 use sources::objects::{AddressingStyle, ObjectOptions};
 use sources::policy::{ExtraPermissions, ImportPolicy};
 use sources::proxy::ProxyConfig;
-use sources::publisher::DocumentReader;
+use sources::publisher::{DocumentReader, read_key_file};
 use sources::registry::{self, RegistryOptions};
 use sources::scheme::SourceKind;
 use sources::vddk::{VddkInstallation, VddkSourceOptions};
@@ -29,7 +29,6 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::args::{SourceArgs, check_options};
-use super::evidence;
 use super::failure::ImporterCommandError;
 use super::openstack;
 
@@ -253,7 +252,7 @@ fn registry_options(arguments: &SourceArgs) -> Result<RegistryOptions, ImporterC
     Ok(RegistryOptions {
         architecture: arguments.architecture.clone(),
         layer: arguments.layer.clone(),
-        key: arguments.verify_key.as_deref().map(evidence::read_key).transpose()?,
+        key: arguments.verify_key.as_deref().map(read_key_file).transpose()?,
     })
 }
 

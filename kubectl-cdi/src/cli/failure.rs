@@ -6,7 +6,7 @@ use program::signal::{ShutdownRequest, StopSignal};
 use program::start::ProcessStartError;
 
 use crate::cluster::{ClusterError, ImportError};
-use crate::evidence::EvidenceError;
+use crate::evidence::PinningError;
 use crate::image::ImageFileError;
 use crate::receive::DownloadError;
 use crate::remote::DiskSizeError;
@@ -26,7 +26,7 @@ pub(super) enum PluginCommandError {
     #[error(transparent)]
     Size(#[from] DiskSizeError),
     #[error(transparent)]
-    Evidence(#[from] EvidenceError),
+    Evidence(#[from] PinningError),
     #[error(transparent)]
     Proxy(#[from] ProxySetupError),
     #[error(transparent)]

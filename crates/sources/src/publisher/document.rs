@@ -1,16 +1,17 @@
 //! Small documents on a web server or on this machine: lists of checksums, signatures.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use datapath::source::Source;
 use program::limited::read_limited;
 use url::Url;
 
+use super::EvidenceError;
 use crate::address::url_origin;
-use crate::error::io_error;
 use crate::http::{ExtraHeader, HttpConfig, HttpSource};
 use crate::network::Network;
 
@@ -37,12 +38,23 @@ pub struct DocumentReader {
 
 impl DocumentReader {
     /// Reads the document at `place`, a URL or a path, which may have at most `limit` bytes.
-    pub(super) fn read(&self, place: &str, limit: u64) -> Result<Document, SourceError> {
-        if !is_url(place) {
-            let file = File::open(place).and_then(|file| read_limited(file, limit));
-            let bytes = file.map_err(|error| io_error("read", place, &error))?;
-            return Ok(Document { bytes, is_protected: true });
+    /// `option` names it.
+    pub(super) fn read(
+        &self,
+        option: &str,
+        place: &str,
+        limit: u64,
+    ) -> Result<Document, EvidenceError> {
+        match is_url(place) {
+            true => Ok(self.download(place, limit)?),
+            false => {
+                let bytes = read_file(option, Path::new(place), limit)?;
+                Ok(Document { bytes, is_protected: true })
+            }
         }
+    }
+
+    fn download(&self, place: &str, limit: u64) -> Result<Document, SourceError> {
         let source = HttpSource::open(self.config(place)?)?;
         let is_protected = source.location().scheme() == "https" && !has_scheme(place, "http");
         let mut bytes = BytesMut::new();
@@ -69,6 +81,14 @@ impl DocumentReader {
         config.is_image = false;
         Ok(config)
     }
+}
+
+/// Reads a file of at most `limit` bytes that `option` names.
+pub(super) fn read_file(option: &str, path: &Path, limit: u64) -> Result<Vec<u8>, EvidenceError> {
+    File::open(path).and_then(|file| read_limited(file, limit)).map_err(|error| {
+        let (path, reason) = (path.display(), errno_text(&error));
+        EvidenceError::Usage(format!("cannot read {path}: {reason}; check {option}"))
+    })
 }
 
 /// True if `place` is the URL of a web server.

@@ -1,23 +1,20 @@
 //! The evidence that a user demands of an image's publisher: a list of checksums, perhaps signed,
 //! or a signature of the image itself.
 
-use std::fs::File;
 use std::path::Path;
 
 use datapath::digest::Checksum;
-use datapath::error::{SourceError, SourceErrorKind, errno_text};
-use program::limited::read_limited;
+use datapath::error::{SourceError, SourceErrorKind};
 use url::Url;
 
-use super::document::{Document, DocumentReader, is_url};
+use super::document::{Document, DocumentReader, is_url, read_file};
 use super::key::{MAX_KEY_FILE_BYTES, PublisherKey, PublisherKeyError};
 use super::openpgp::{
     ClearSigned, DetachedSignature, ExpectedSignature, Keyring, MAX_KEYRING_BYTES,
     MAX_SIGNATURE_FILE_BYTES, OpenPgpError, is_clear_signed,
 };
-use super::signature_error;
 use super::sums::{ChecksumListError, MAX_SUMS_BYTES, find_checksum};
-use crate::error::invalid_error;
+use super::{EvidenceError, signature_error};
 use crate::http::redact_endpoint;
 
 /// Endings by which publishers name the signature of a list: Ubuntu, Debian, AlmaLinux.
@@ -48,16 +45,17 @@ pub struct TrustedList {
 
 impl ListDemand {
     /// Reads the list and verifies its signature.
-    pub fn read(&self, reader: &DocumentReader) -> Result<TrustedList, SourceError> {
+    pub fn read(&self, reader: &DocumentReader) -> Result<TrustedList, EvidenceError> {
         let Self { place, .. } = self;
-        let list = reader.read(place, MAX_SUMS_BYTES)?;
+        let list = reader.read("--verify-sums", place, MAX_SUMS_BYTES)?;
         let scheme = reader.image.as_ref().map_or("", Url::scheme);
         let is_secure = ["https", "s3", "gs"].contains(&scheme);
         let shown = shown_place(place);
         if !list.is_protected && is_secure && self.keyring.is_none() {
             return Err(signature_error(format!(
                 "{shown} came over plain HTTP, so anybody on the way can have changed it: use https for --verify-sums too, or --keyring"
-            )));
+            ))
+            .into());
         }
         let text = String::from_utf8_lossy(&list.bytes).into_owned();
         let clear = is_clear_signed(&text).then(|| ClearSigned::parse(&text)).transpose();
@@ -69,9 +67,7 @@ impl ListDemand {
                 }
                 (_, signature) => {
                     let (place, signature) = match signature {
-                        Some(place) => {
-                            (place.clone(), reader.read(place, MAX_SIGNATURE_FILE_BYTES)?)
-                        }
+                        Some(place) => (place.clone(), read_signature(reader, place)?),
                         None => self.find_signature(reader)?,
                     };
                     DetachedSignature::parse(&signature.bytes)
@@ -89,13 +85,13 @@ impl ListDemand {
     }
 
     /// Reads the signature that is stored beside the list.
-    fn find_signature(&self, reader: &DocumentReader) -> Result<(String, Document), SourceError> {
+    fn find_signature(&self, reader: &DocumentReader) -> Result<(String, Document), EvidenceError> {
         for place in signature_places(&self.place) {
             if !is_url(&place) && !Path::new(&place).exists() {
                 continue;
             }
-            match reader.read(&place, MAX_SIGNATURE_FILE_BYTES) {
-                Err(error) if matches!(error.kind(), SourceErrorKind::Status(status) if MISSING.contains(&status)) =>
+            match read_signature(reader, &place) {
+                Err(EvidenceError::Source(error)) if matches!(error.kind(), SourceErrorKind::Status(status) if MISSING.contains(&status)) =>
                     {}
                 read => return Ok((place, read?)),
             }
@@ -104,7 +100,8 @@ impl ListDemand {
             "{} is not signed: no signature beside it ({}); name it with --signature, or leave out --keyring",
             shown_place(&self.place),
             SIGNATURE_ENDINGS.join(", ")
-        )))
+        ))
+        .into())
     }
 }
 
@@ -145,41 +142,39 @@ pub fn read_image_signature(
     reader: &DocumentReader,
     place: &str,
     keyring: &Keyring,
-) -> Result<Vec<ExpectedSignature>, SourceError> {
-    let signature = reader.read(place, MAX_SIGNATURE_FILE_BYTES)?;
+) -> Result<Vec<ExpectedSignature>, EvidenceError> {
+    let signature = read_signature(reader, place)?;
     let signers = DetachedSignature::parse(&signature.bytes)
         .and_then(|signature| signature.find_signers(keyring));
-    signers.map_err(|error| refused(place, &error))
+    Ok(signers.map_err(|error| refused(place, &error))?)
+}
+
+fn read_signature(reader: &DocumentReader, place: &str) -> Result<Document, EvidenceError> {
+    reader.read("--signature", place, MAX_SIGNATURE_FILE_BYTES)
 }
 
 /// Reads the file of `--verify-key`. A key that is understood, but not supported, is an error of
-/// the kind [`SourceErrorKind::Signature`]; every other error is a mistake of the user.
-pub fn read_key_file(path: &Path) -> Result<PublisherKey, SourceError> {
+/// the kind [`SourceErrorKind::Signature`].
+pub fn read_key_file(path: &Path) -> Result<PublisherKey, EvidenceError> {
     let pem = read_file("--verify-key", path, MAX_KEY_FILE_BYTES)?;
     PublisherKey::from_pem(&pem).map_err(|error| {
         let sentence = format!("the key {} cannot be used: {error}", path.display());
         match error {
-            PublisherKeyError::NoKey => invalid_error(format!("{sentence}; check --verify-key")),
-            PublisherKeyError::Unsupported(_) => signature_error(sentence),
+            PublisherKeyError::NoKey => {
+                EvidenceError::Usage(format!("{sentence}; check --verify-key"))
+            }
+            PublisherKeyError::Unsupported(_) => signature_error(sentence).into(),
         }
     })
 }
 
-/// Reads the file of `--keyring`. Every error is a mistake of the user.
-pub fn read_keyring_file(path: &Path) -> Result<Keyring, SourceError> {
+/// Reads the file of `--keyring`.
+pub fn read_keyring_file(path: &Path) -> Result<Keyring, EvidenceError> {
     let bytes = read_file("--keyring", path, MAX_KEYRING_BYTES)?;
     Keyring::parse(&bytes).map_err(|error| {
         let path = path.display();
         let advice = "export the keys with `gpg --export`";
-        invalid_error(format!("the keyring {path} cannot be used: {error}; {advice}"))
-    })
-}
-
-/// Reads a small file that `option` names.
-fn read_file(option: &str, path: &Path, limit: u64) -> Result<Vec<u8>, SourceError> {
-    File::open(path).and_then(|file| read_limited(file, limit)).map_err(|error| {
-        let (path, reason) = (path.display(), errno_text(&error));
-        invalid_error(format!("cannot read {path}: {reason}; check {option}"))
+        EvidenceError::Usage(format!("the keyring {path} cannot be used: {error}; {advice}"))
     })
 }
 

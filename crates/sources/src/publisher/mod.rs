@@ -24,6 +24,17 @@ pub use self::openpgp::{ExpectedSignature, Keyring, OpenPgpError};
 pub use self::signed::SignedSource;
 use datapath::error::{SourceError, SourceErrorKind};
 
+/// Reasons why evidence does not show who published an image.
+#[derive(Debug, thiserror::Error)]
+pub enum EvidenceError {
+    /// An option, or a file on this machine that it names, cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// The evidence is missing or wrong, or its server cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
 /// Creates the error for evidence that is missing or wrong. `message` is the whole sentence.
 pub(crate) fn signature_error(message: impl Into<String>) -> SourceError {
     SourceError::new(SourceErrorKind::Signature, message)

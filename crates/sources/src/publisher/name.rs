@@ -1,18 +1,17 @@
 //! The name by which a publisher lists an image: the last segment of its address.
 
-use datapath::error::SourceError;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use crate::error::invalid_error;
+use super::EvidenceError;
 use crate::http::redact_endpoint;
 use crate::scheme::{SourceKind, find_scheme};
 
 /// Returns the name of the image at `address`, which `option` needs.
-pub fn require_name(address: &str, option: &str) -> Result<String, SourceError> {
+pub fn require_name(address: &str, option: &str) -> Result<String, EvidenceError> {
     image_name(address).ok_or_else(|| {
         let address = redact_endpoint(address);
-        invalid_error(format!(
+        EvidenceError::Usage(format!(
             "{option} is for an image with a file name, which {address} does not have: name a file, or use http(s), s3 or gs"
         ))
     })
