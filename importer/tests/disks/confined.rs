@@ -146,13 +146,47 @@ fn denied_calls(log: &Path) -> Vec<String> {
     denied.map(str::to_owned).collect()
 }
 
+/// Runs `program` under strace, which writes all calls to `log`.
+fn traced(program: Program, log: &Path) -> Program {
+    let words = ["-f", "-qq", "-o"].map(Into::into).into_iter().chain([log.into()]);
+    program.under::<std::ffi::OsString>("strace", words)
+}
+
 #[test]
-fn a_transfer_makes_only_allowed_calls() {
+fn an_import_makes_only_allowed_calls() {
     let scene = Scene::new();
     let log = scene.path("log");
-    let words =
-        ["-f", "-qq", "-o"].map(Into::into).into_iter().chain([log.clone().into_os_string()]);
-    scene.import("require").under("strace", words).run().assert_success("import");
+    traced(scene.import("require"), &log).run().assert_success("import");
+    assert_eq!(denied_calls(&log), Vec::<String>::new());
+}
+
+#[test]
+fn an_upload_makes_only_allowed_calls() {
+    let scene = Scene::new();
+    let log = scene.path("log");
+    let body = std::fs::read(scene.path("source/disk.xz")).or_fail("an image");
+    let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
+    let pod = pod.env("CDI_WORKERS_SANDBOX", "require");
+    let running = pod.serve(traced(pod.program(), &log));
+    running.post_last(UPLOAD, &body).assert_success("upload");
+    scene.assert_disk(&pod.disk());
+    assert_eq!(denied_calls(&log), Vec::<String>::new());
+}
+
+#[test]
+fn a_clone_makes_only_allowed_calls() {
+    let scene = Scene::new();
+    let log = scene.path("log");
+    let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
+    let running = pod.start();
+    let url = running.url(UPLOAD);
+    let cloner = beside(BINARY, "cdi-cloner");
+    let clone = ClonePod::new(&cloner, pod.authority(), pod.client(), &url)
+        .env("CDI_WORKERS_SANDBOX", "require")
+        .block(&scene.path("source/disk"));
+    traced(clone.program(), &log).run().assert_success("clone");
+    running.wait().assert_success("upload");
+    scene.assert_disk(&pod.disk());
     assert_eq!(denied_calls(&log), Vec::<String>::new());
 }
 
