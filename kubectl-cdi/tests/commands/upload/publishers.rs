@@ -8,6 +8,7 @@ use testkit::certs::Authority;
 use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::gateway::{Gateway, Plan};
+use testkit::nginx::Nginx;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
 use testkit::{disk, tools};
@@ -46,6 +47,11 @@ impl Scene {
     }
 }
 
+/// The path of a script that the importer's tests also use.
+fn importer_script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../importer/tests/sources").join(name)
+}
+
 #[test]
 fn a_list_becomes_the_checksum_of_the_volume() {
     let scene = Scene::new();
@@ -79,11 +85,60 @@ fn a_list_becomes_the_checksum_of_the_volume() {
 }
 
 #[test]
+fn a_list_that_gnupg_has_signed_becomes_the_checksum_of_the_volume() {
+    let scene = Scene::new();
+    let content = disk::content(4, 64 << 10);
+    for name in ["disk.img", "other.img"] {
+        std::fs::write(scene.path(name), &content).or_fail(name);
+    }
+    let sum = tools::run("sha256sum", [scene.path("disk.img")]);
+    let digest = sum.split(' ').next().or_fail("a digest");
+    scene.write("sums", &format!("{digest}  disk.img\n"));
+    let script = importer_script("openpgp_layouts.sh");
+    tools::find("gpg");
+    tools::run("bash", [script, scene.path("")]);
+    let root = scene.path("").display().to_string();
+    let nginx = Nginx::start(&scene.path(""), false, &format!("root {root};"));
+    let url = |name: &str| format!("http://{}/{name}", nginx.address());
+    let keyring = scene.path("trusted.gpg").display().to_string();
+    let signature = url("ubuntu.gpg");
+    let disk = url("disk.img");
+    for (list, more) in [
+        ("ubuntu", &[][..]),
+        ("alma", &[]),
+        ("fedora", &[]),
+        ("unsigned", &["--signature", &signature]),
+    ] {
+        let list = url(list);
+        let options = [&["--verify-sums", &list, "--keyring", &keyring], more].concat();
+        let finished = scene.import(&disk, &options);
+        finished.assert_success(&list);
+        let line = format!("checksum: sha256:{digest}");
+        assert!(finished.stdout.contains(&line), "{list}: {}", finished.stdout);
+    }
+    for (list, code, text) in [
+        ("unsigned", 6, "is not signed: no signature beside it"),
+        ("other", 6, "which is not in the keyring; check --keyring"),
+        ("changed", 6, "it does not match: what it signs has been changed"),
+        ("fedora-changed", 6, "it does not match: what it signs has been changed"),
+        ("revoked", 6, " is revoked; look for a newer"),
+        ("none", 3, "404"),
+    ] {
+        let finished = scene.import(&disk, &["--verify-sums", &url(list), "--keyring", &keyring]);
+        finished.assert_failure(code, text);
+        assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+        assert_eq!(finished.stdout, "");
+    }
+    let (list, none) = (url("ubuntu"), scene.path("none").display().to_string());
+    let options = ["--verify-sums", &list, "--keyring", &keyring, "--signature", &none];
+    scene.import(&disk, &options).assert_failure(2, "check --signature");
+}
+
+#[test]
 fn a_signed_container_image_is_pinned_by_its_digest() {
     let scene = Scene::new();
     let registry = DockerRegistry::start(Setup::default());
-    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../importer/tests/sources/registry/cosign_layouts.py");
+    let script = importer_script("registry/cosign_layouts.py");
     let words = [script, registry.address().to_string().into(), scene.path("")];
     let pushed: Value = serde_json::from_str(&tools::run("python3", words)).or_fail("JSON");
     let tls = scene.authority.server_config().or_fail("TLS");
