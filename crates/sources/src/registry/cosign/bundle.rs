@@ -18,8 +18,8 @@ pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+js
 /// Another spelling of the media type inside bundles.
 const OTHER_MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle+json;version=0.3";
 
-/// The type that lists for registries without referrers state for every artifact that cosign 3
-/// stores in them (sigstore/cosign#4641): that of its empty configuration.
+/// The type of the empty configuration of an artifact. In registries without a list of referrers,
+/// the list that cosign 3 maintains states it for every artifact (sigstore/cosign#4641).
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 
 /// Annotation of the artifact with the type of the statement in its bundle.
