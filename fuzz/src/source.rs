@@ -179,6 +179,47 @@ pub mod objects {
 pub mod registry {
     mod annotations;
     mod challenge;
+    /// Signatures of images.
+    pub mod cosign {
+        mod bundle;
+        mod flaw;
+        mod simple;
+
+        use self::flaw::SignatureFlaw;
+        use super::digest::OciDigest;
+        use super::manifest::OciDescriptor;
+        use crate::publisher::PublisherKey;
+
+        /// Returns whether `key` signs the image `digest` with a bundle.
+        pub fn signs_with_bundle(
+            key: &PublisherKey,
+            digest: &str,
+            document: &[u8],
+        ) -> Result<bool, String> {
+            let digest = OciDigest::try_from(digest.to_owned())?;
+            bundle::check_signature(key, &digest, document).map_err(flaw_text)
+        }
+
+        /// Returns whether `key` signs the image `digest` with a payload, a layer with this descriptor.
+        pub fn signs_with_payload(
+            key: &PublisherKey,
+            digest: &str,
+            descriptor: &[u8],
+            payload: &[u8],
+        ) -> Result<bool, String> {
+            let digest = OciDigest::try_from(digest.to_owned())?;
+            let layer: OciDescriptor =
+                serde_json::from_slice(descriptor).map_err(|error| error.to_string())?;
+            simple::check_signature(key, &digest, &layer, payload).map_err(flaw_text)
+        }
+
+        fn flaw_text(flaw: SignatureFlaw) -> String {
+            match flaw {
+                SignatureFlaw::WrongKey => "wrong key".to_owned(),
+                SignatureFlaw::Malformed(text) | SignatureFlaw::OtherImage(text) => text,
+            }
+        }
+    }
     mod digest;
     mod manifest;
     mod platform;

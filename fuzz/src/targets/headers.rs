@@ -2,18 +2,15 @@
 //! `Range`, `Content-Range`, and challenges of registries. Accepted values are stated in the
 //! header and lie within the object, and errors are printable messages.
 
-#![no_main]
-
+use crate::node_pull::wanted;
+use crate::source::http::content_range;
+use crate::source::registry::challenge;
+use crate::upload::resumable::{asked, marks};
+use crate::upload::{promise, promise_of_parts};
+use crate::{Pieces, Script, assert_sentence, serve};
 use datapath::digest::DigestAlgorithm;
 use datapath::marks::MAX_MARKS;
-use fuzz::node_pull::wanted;
-use fuzz::source::http::content_range;
-use fuzz::source::registry::challenge;
-use fuzz::upload::resumable::{asked, marks};
-use fuzz::upload::{promise, promise_of_parts};
-use fuzz::{Pieces, Script, assert_sentence, serve};
 use http::{HeaderMap, header};
-use libfuzzer_sys::fuzz_target;
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
@@ -92,7 +89,7 @@ fn check_ranges(headers: &HeaderMap) {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let Some((sizes, lines)) = data.split_first_chunk::<{ Pieces::CUTS }>() else {
         return;
     };
@@ -105,4 +102,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(realm.len() <= lines.len());
         }
     });
-});
+}

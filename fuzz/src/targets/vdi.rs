@@ -1,14 +1,11 @@
-//! Reads any VDI image in every way; see `fuzz::image`.
+//! Reads any VDI image in every way; see `crate::image`.
 
-#![no_main]
-
+use crate::{Pieces, image, spread};
 use diskimage::Format;
-use fuzz::{Pieces, image, spread};
-use libfuzzer_sys::fuzz_target;
 
 const MAX_IMAGE_BYTES: usize = 3 << 20;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let Some((sizes, records)) = data.split_first_chunk() else {
         return;
     };
@@ -16,4 +13,4 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     image::check(Format::Vdi, &Pieces::of(*sizes, image));
-});
+}

@@ -2,13 +2,10 @@
 //! same when it is written and parsed again, object names are safe as arguments, and errors are
 //! printable messages.
 
-#![no_main]
-
-use fuzz::assert_sentence;
-use fuzz::source::objects::store_error;
-use fuzz::source::{document, vddk};
+use crate::assert_sentence;
+use crate::source::objects::store_error;
+use crate::source::{document, vddk};
 use http::StatusCode;
-use libfuzzer_sys::fuzz_target;
 
 /// Size of the disk whose changed areas are parsed.
 const DISK_BYTES: u64 = 1 << 40;
@@ -21,7 +18,7 @@ fn is_object(name: &str) -> bool {
         && name.len() <= 128
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     match document(data) {
         Ok(written) => assert_eq!(document(written.as_bytes()).as_ref(), Ok(&written)),
         Err(sentence) => assert_sentence(&sentence),
@@ -40,4 +37,4 @@ fuzz_target!(|data: &[u8]| {
     if let Some((sentence, _)) = store_error(data) {
         assert_sentence(&sentence);
     }
-});
+}

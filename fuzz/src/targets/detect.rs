@@ -1,13 +1,10 @@
 //! Detects the format of any image head: the result is a format or two candidates. A parsed qcow2
 //! header satisfies its limits, and errors are printable messages.
 
-#![no_main]
-
 use diskimage::qcow2::Qcow2Header;
 use diskimage::{DETECT_BYTES, Format};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let format = Format::detect(data);
     assert_eq!(
         format,
@@ -36,4 +33,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(sentence.len() < 20_000, "an error message of {} bytes", sentence.len());
         }
     }
-});
+}

@@ -1,12 +1,9 @@
 //! Parses any form: its file is the same however its bytes arrive, and ends where the boundary is.
 
-#![no_main]
-
 use std::cell::RefCell;
 
-use fuzz::upload::form::file;
-use fuzz::{Pieces, Script, assert_sentence, serve};
-use libfuzzer_sys::fuzz_target;
+use crate::upload::form::file;
+use crate::{Pieces, Script, assert_sentence, serve};
 
 /// Returns the file, or the error, of each request in these bytes.
 fn files(pieces: Pieces) -> Vec<Result<Vec<u8>, String>> {
@@ -18,7 +15,7 @@ fn files(pieces: Pieces) -> Vec<Result<Vec<u8>, String>> {
     files.into_inner()
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let Some((sizes, form)) = data.split_first_chunk::<{ Pieces::CUTS }>() else {
         return;
     };
@@ -49,4 +46,4 @@ fuzz_target!(|data: &[u8]| {
         good(&whole),
         "the result depends on how the bytes arrive: {in_pieces:?}, {whole:?}"
     );
-});
+}

@@ -1,12 +1,11 @@
 //! Sends any object through the whole data path, with and without ranges. The result is a disk
 //! that fits, or an error and no file. If both ways succeed, the disks are equal.
 
-#![no_main]
-
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use crate::Pieces;
 use bytes::Bytes;
 use datapath::decode::DecodeLimits;
 use datapath::disk;
@@ -15,8 +14,6 @@ use datapath::memory::MemoryBudget;
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::{Source, SourceBody};
 use datapath::transfer::transfer_image;
-use fuzz::Pieces;
-use libfuzzer_sys::fuzz_target;
 
 /// Space on the target. This limit also stops bombs.
 const AVAILABLE: u64 = 1 << 20;
@@ -113,9 +110,9 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let Some(pieces) = Pieces::new(data) else { return };
     if let (Some(ranged), Some(passed)) = (import(&pieces, true), import(&pieces, false)) {
         assert!(ranged == passed, "reading with and without ranges gives different disks");
     }
-});
+}

@@ -1,7 +1,5 @@
 //! Decodes any bytes, in chunks of any size: decoding ends, in bounded memory and without a panic.
 
-#![no_main]
-
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
@@ -9,7 +7,6 @@ use datapath::Error;
 use datapath::chunks::ChunkStream;
 use datapath::decode::{self, DecodeLimits};
 use datapath::memory::MemoryBudget;
-use libfuzzer_sys::fuzz_target;
 
 /// Amount of output after which a stream counts as endless; a full target would stop it too.
 const ENOUGH_BYTES: usize = 8 << 20;
@@ -29,7 +26,7 @@ impl ChunkStream for Pieces {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let Some((size, packed)) = data.split_first() else {
         return;
     };
@@ -44,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(decoded.layers.len() <= decode::MAX_LAYERS);
         read(decoded.stream);
     }
-});
+}
 
 fn read(mut stream: impl ChunkStream) {
     let mut bytes = 0;

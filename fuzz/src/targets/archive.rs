@@ -2,14 +2,13 @@
 //! becomes a disk or fails without a trace. The same bytes are also decoded as a framed snappy
 //! stream.
 
-#![no_main]
-
 use std::fs;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use crate::Pieces;
 use bytes::Bytes;
 use datapath::archive::{self, unpack_archive};
 use datapath::decode::Codec;
@@ -18,8 +17,6 @@ use datapath::error::SourceError;
 use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::{Source, SourceBody};
 use datapath::transfer::transfer_image;
-use fuzz::Pieces;
-use libfuzzer_sys::fuzz_target;
 
 /// Space on the target. This limit also stops bombs.
 const AVAILABLE: u64 = 1 << 20;
@@ -140,7 +137,7 @@ fn framed(tar: &[u8]) -> Vec<u8> {
     encoder.into_inner().expect("memory")
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let Some((cuts, bytes)) = data.split_first_chunk::<4>() else {
         return;
     };
@@ -149,4 +146,4 @@ fuzz_target!(|data: &[u8]| {
     run_unpack(&cut(&tar));
     run_transfer(&cut(&framed(&tar)), PayloadKind::CloneOfFiles);
     run_transfer(&cut(bytes), PayloadKind::RAW);
-});
+}

@@ -2,14 +2,11 @@
 //! digests become paths of blobs only, extents follow each other, checksums occur in the manifest,
 //! and errors are printable messages.
 
-#![no_main]
-
+use crate::assert_sentence;
+use crate::source::imageio::extents;
+use crate::source::registry::{configuration, manifest, refusal};
 use datapath::archive::fuzzing::ovf_checksums;
 use datapath::error::{SourceError, SourceErrorKind};
-use fuzz::assert_sentence;
-use fuzz::source::imageio::extents;
-use fuzz::source::registry::{configuration, manifest, refusal};
-use libfuzzer_sys::fuzz_target;
 
 const MEDIA_TYPES: [Option<&str>; 2] =
     [None, Some("application/vnd.docker.distribution.manifest.list.v2+json")];
@@ -35,7 +32,7 @@ fn assert_reason(reason: String) {
     assert_sentence(&SourceError::new(SourceErrorKind::Invalid, reason).to_string());
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     for media_type in MEDIA_TYPES {
         match manifest(data, media_type, "arm64") {
             Ok(paths) => assert!(paths.iter().all(|path| is_path_of_blob(path)), "{paths:?}"),
@@ -67,4 +64,4 @@ fuzz_target!(|data: &[u8]| {
         }
         Err(sentence) => assert_sentence(&sentence),
     }
-});
+}

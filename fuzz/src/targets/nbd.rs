@@ -2,13 +2,10 @@
 //! how the bytes arrive, lies within the requested ranges, and is complete or an error. Handshake
 //! messages respect their limits.
 
-#![no_main]
-
 use std::ops::Range;
 
-use fuzz::source::nbd::{Reply, ask, handshake};
-use fuzz::{Pieces, Script, assert_sentence, runtime};
-use libfuzzer_sys::fuzz_target;
+use crate::source::nbd::{Reply, ask, handshake};
+use crate::{Pieces, Script, assert_sentence, runtime};
 
 /// The requested ranges. If block status is supported, it is requested first, so the reads have
 /// the cookies 2 and 3, otherwise 1 and 2.
@@ -49,7 +46,7 @@ fn check(replies: &[Reply], is_complete: bool) {
     assert!(!is_complete || refusals > 0 || bytes == STATUS.end, "bytes are missing");
 }
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let Some((kind, input)) = data.split_first() else {
         return;
     };
@@ -67,4 +64,4 @@ fuzz_target!(|data: &[u8]| {
     for sentence in handshake(pieces.rest()) {
         assert_sentence(&sentence);
     }
-});
+}

@@ -1,0 +1,102 @@
+//! Parses any evidence of a publisher: keys, keyrings, OpenPGP signatures, lists of checksums, cosign
+//! signatures. What is accepted is in the evidence, and errors are printable messages. Half of all
+//! signatures count as good; see `crate::signatures`.
+
+use crate::assert_sentence;
+use crate::publisher::{Keyring, PublisherKey, checksum, clear_signed, signer};
+use crate::source::registry::cosign::{signs_with_bundle, signs_with_payload};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use datapath::error::{SourceError, SourceErrorKind};
+use serde_json::Value;
+
+/// The name of the image in lists, and its digest in signatures of cosign.
+const NAME: &str = "disk.img";
+const HEX: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+/// A key that aws-lc would not accept, but the stand-in for aws-lc does.
+const KEY: &[u8] = b"-----BEGIN PUBLIC KEY-----
+MBkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDAgAE
+-----END PUBLIC KEY-----
+";
+
+/// The bytes that are signed: none of the others matters to the stand-in.
+const DOCUMENT: &[u8] = b"document";
+
+/// Checks a reason as a part of an error message.
+fn assert_reason(reason: String) {
+    assert_sentence(&SourceError::new(SourceErrorKind::Signature, reason).to_string());
+}
+
+fn is_fingerprint(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn check_openpgp(keyring: &Keyring, evidence: &[u8]) {
+    match signer(evidence, DOCUMENT, keyring) {
+        Ok(fingerprint) => assert!(is_fingerprint(&fingerprint), "{fingerprint}"),
+        Err(reason) => assert_reason(reason),
+    }
+    let document = String::from_utf8_lossy(evidence);
+    match clear_signed(&document, keyring) {
+        Some(Ok((text, fingerprint))) => {
+            assert!(is_fingerprint(&fingerprint), "{fingerprint}");
+            let signed = text.lines().all(|line| document.contains(line));
+            assert!(signed, "a line that is not a part of the document: {text:?}");
+        }
+        Some(Err(reason)) => assert_reason(reason),
+        None => {}
+    }
+}
+
+fn check_list(text: &str) {
+    match checksum(text, NAME) {
+        Ok(checksum) => {
+            let checksum = checksum.to_string();
+            let (_, hex) = checksum.split_once(':').expect("an algorithm and digits");
+            assert!(text.to_ascii_lowercase().contains(hex) && text.contains(NAME), "{checksum}");
+        }
+        Err(reason) => assert_reason(reason),
+    }
+}
+
+fn check_cosign(key: &PublisherKey, evidence: &[u8]) {
+    let digest = format!("sha256:{HEX}");
+    let has_digest = |document: &[u8]| {
+        serde_json::from_slice::<Value>(document)
+            .is_ok_and(|document| document.to_string().contains(HEX))
+    };
+    let bundle = signs_with_bundle(key, &digest, evidence);
+    if bundle == Ok(true) {
+        let bundle: Value = serde_json::from_slice(evidence).expect("a document that was read");
+        let payload = bundle["dsseEnvelope"]["payload"].as_str().expect("a payload");
+        assert!(has_digest(&STANDARD.decode(payload).expect("base64")), "{bundle}");
+    }
+    // The descriptor of the layer comes first.
+    let at = evidence.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+    let (descriptor, payload) = evidence.split_at(at);
+    let signed = signs_with_payload(key, &digest, descriptor, payload);
+    if signed == Ok(true) {
+        assert!(has_digest(payload), "{descriptor:?}");
+    }
+    for checked in [bundle, signed] {
+        checked.map_or_else(assert_reason, drop);
+    }
+}
+
+pub fn run(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else {
+        return;
+    };
+    let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+    let (keyring, evidence) = rest.split_at(length);
+    match Keyring::parse(keyring) {
+        Ok(keyring) => check_openpgp(&keyring, evidence),
+        Err(error) => assert_reason(error.to_string()),
+    }
+    check_list(&String::from_utf8_lossy(evidence));
+    if let Err(error) = PublisherKey::from_pem(evidence) {
+        assert_reason(error.to_string());
+    }
+    check_cosign(&PublisherKey::from_pem(KEY).expect("a key"), evidence);
+}
