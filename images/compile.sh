@@ -131,7 +131,7 @@ compile() {
             *-windows-gnu) declare -gx "CARGO_TARGET_${static_name}_RUSTFLAGS+= -C link-arg=-Wl,--no-insert-timestamp" ;;
             *) link_with_glibc ;;
         esac
-        # Takes 0.5 of kubectl-cdi's 16 MB. Debian's linker for arm64 and s390x does not know it.
+        # Makes kubectl-cdi 0.5 MB smaller. Debian's linker for arm64 and s390x does not know it.
         case $target in x86_64-*-linux-*) declare -gx "CARGO_TARGET_${static_name}_RUSTFLAGS+= -C link-arg=-Wl,-z,pack-relative-relocs" ;; esac
     fi
     cargo build --locked --profile "$profile" "${chosen[@]}"
