@@ -55,7 +55,10 @@ fn ten_cuts_in_a_row_cost_less_than_one_percent_of_the_object() {
         let origin = start(Script { faults, ..Script::new(body) });
         let folder = tempfile::tempdir().or_fail("a folder");
         let target = folder.path().join("disk.img");
-        importer(&origin.url("/object"), &target).run().assert_success("cut");
+        // On a busy machine, the reader would open another connection. The server then sends again
+        // what is on the way in the first: 6 MB measured.
+        let importer = importer(&origin.url("/object"), &target).args(["--connections", "1"]);
+        importer.run().assert_success("cut");
         disk::assert_same(&target, &object.raw, DISK_BYTES, "cut");
         let sent = origin.body_bytes();
         assert!(sent <= length + length / 100, "{sent} bytes sent for an object of {length}");
