@@ -1,6 +1,6 @@
 //! Parses any evidence of a publisher: keys, keyrings, OpenPGP signatures, lists of checksums, cosign
-//! signatures. What is accepted is in the evidence, and errors are printable messages. Half of all
-//! signatures count as good; see `crate::signatures`.
+//! signatures. Checks that an accepted checksum, text or digest occurs in the input, and that errors
+//! are printable. The stand-in for aws-lc accepts most signatures; see `crate::signatures`.
 
 use crate::assert_sentence;
 use crate::publisher::{Keyring, PublisherKey, checksum, clear_signed, signer};

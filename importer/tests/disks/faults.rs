@@ -55,8 +55,8 @@ fn ten_cuts_in_a_row_cost_less_than_one_percent_of_the_object() {
         let origin = start(Script { faults, ..Script::new(body) });
         let folder = tempfile::tempdir().or_fail("a folder");
         let target = folder.path().join("disk.img");
-        // On a busy machine, the reader would open another connection. The server then sends again
-        // what is on the way in the first: 6 MB measured.
+        // After slow cuts, the reader may open another connection. The server then sends again what
+        // is on the way in the first: 6 MB measured.
         let importer = importer(&origin.url("/object"), &target).args(["--connections", "1"]);
         importer.run().assert_success("cut");
         disk::assert_same(&target, &object.raw, DISK_BYTES, "cut");
