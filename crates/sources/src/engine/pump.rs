@@ -20,6 +20,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct BridgePump {
     pub(super) chunks: bridge::BridgeReceiver,
     task: JoinHandle<Result<(), SourceError>>,
+    stop: CancellationToken,
     _left: DropGuard,
 }
 
@@ -34,11 +35,10 @@ impl BridgePump {
     where
         F: Future<Output = Result<(), SourceError>> + Send + 'static,
     {
-        let stop = network.stop.clone();
-        let (sender, chunks) = bridge::channel(budget_bytes, &stop);
+        let (sender, chunks) = bridge::channel(budget_bytes, &network.stop);
         let pumping = pump(sender);
         let left = CancellationToken::new();
-        let owner_left = left.clone();
+        let (owner_left, stop) = (left.clone(), network.stop.clone());
         let reading = async move {
             // The task is not aborted at once: it notices by itself that its bridge is closed, and
             // gets time to disconnect cleanly.
@@ -53,14 +53,46 @@ impl BridgePump {
             }
         };
         let task = network.handle.spawn(reading.instrument(network.span.clone()));
-        Self { chunks, task, _left: left.drop_guard() }
+        Self { chunks, task, stop: network.stop.clone(), _left: left.drop_guard() }
     }
 
     /// Waits for the result of the task. Must be called once, when there are no more chunks.
     pub(super) async fn join_task(&mut self) -> Result<(), SourceError> {
-        (&mut self.task).await.unwrap_or_else(|error| {
+        let outcome = (&mut self.task).await.unwrap_or_else(|error| {
             let what = "the task that reads the source failed";
             Err(SourceError::with_context(SourceErrorKind::Io, what, error))
-        })
+        });
+        // A stop closes all bridges at once. Chunks are then lost although their task succeeded,
+        // and a task that reads from another's bridge takes that for a broken connection.
+        if self.stop.is_cancelled() { Err(stopped_error()) } else { outcome }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datapath::bridge::BridgeSender;
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn whatever_a_task_returns_after_a_stop_is_reported_as_the_stop() {
+        let runtime = Runtime::new().unwrap();
+        let tls = testkit::certs::distrustful_client_config().unwrap();
+        for outcome in [Ok(()), Err(SourceErrorKind::Io)] {
+            let stop = CancellationToken::new();
+            let network = Network::new(runtime.handle().clone(), stop.clone(), Arc::clone(&tls));
+            let task_stop = stop.clone();
+            let mut pump = BridgePump::start(&network, 1, |_sender: BridgeSender| async move {
+                // The task ends by itself: the stop comes while it is not waiting.
+                task_stop.cancel();
+                outcome.map_err(|kind| SourceError::new(kind, "a connection ended too early"))
+            });
+            assert!(pump.chunks.recv().is_none());
+            let error = runtime.block_on(pump.join_task()).unwrap_err();
+            assert_eq!(error.kind(), SourceErrorKind::Stopped);
+        }
     }
 }
