@@ -60,6 +60,7 @@ pub use script::Script;
 pub mod publisher {
     mod key;
     mod openpgp;
+    mod signer;
     mod sums;
 
     use datapath::digest::Checksum;
@@ -67,6 +68,7 @@ pub mod publisher {
     pub use self::key::PublisherKey;
     pub use self::openpgp::Keyring;
     use self::openpgp::{ClearSigned, DetachedSignature, is_clear_signed};
+    pub use self::signer::{ImageSigner, SignatureForm, SignedDocument};
 
     /// Returns the checksum of the image `name` in a list.
     pub fn checksum(list: &str, name: &str) -> Result<Checksum, String> {

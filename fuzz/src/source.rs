@@ -215,8 +215,9 @@ pub mod registry {
 
         fn flaw_text(flaw: SignatureFlaw) -> String {
             match flaw {
-                SignatureFlaw::WrongKey => "wrong key".to_owned(),
-                SignatureFlaw::Malformed(text) | SignatureFlaw::OtherImage(text) => text,
+                SignatureFlaw::OtherSigner(text)
+                | SignatureFlaw::Malformed(text)
+                | SignatureFlaw::OtherImage(text) => text,
             }
         }
     }

@@ -10,13 +10,23 @@ use program::exit::ExitReason;
 use sources::Network;
 use sources::http::{HttpConfig, HttpSource};
 use sources::publisher::{
-    DocumentReader, EvidenceError, ListDemand, is_url, location_name, read_key_file,
+    DocumentReader, EvidenceError, ImageSigner, ListDemand, is_url, location_name, read_key_file,
     read_keyring_file, require_name,
 };
 use sources::registry::pin_signed_image;
 use url::Url;
 
+use crate::keyless::{KeylessDemand, KeylessSigner};
 use crate::remote::{DiskSizeError, REGISTRY, within_patience};
+
+/// The signer that a container image must have.
+#[derive(Debug, Clone)]
+pub(crate) enum SignatureDemand {
+    /// The key in this file.
+    Key(PathBuf),
+    /// The identity in a certificate.
+    Keyless(KeylessDemand),
+}
 
 /// Reasons why an image is not known to be from its publisher.
 #[derive(Debug, thiserror::Error)]
@@ -66,14 +76,20 @@ impl PinningError {
     }
 }
 
-/// Returns the URL, by its digest, of the container image at `url`, which the key in the file `key`
-/// has signed.
-pub(crate) async fn pin_image(url: String, key: PathBuf) -> Result<String, PinningError> {
+/// Returns the URL, by its digest, of the container image at `url`, which the signer has signed.
+pub(crate) async fn pin_image(
+    url: String,
+    demand: SignatureDemand,
+) -> Result<String, PinningError> {
     if !url.starts_with(REGISTRY) {
-        return Err(usage_error(format!("--verify-key is only for {REGISTRY}")));
+        let options = "--verify-key and --certificate-identity are";
+        return Err(usage_error(format!("{options} only for {REGISTRY}")));
     }
-    let key = read_key_file(&key)?;
-    let pinned = within_patience(move |network| pin_signed_image(&url, &network, &key)).await?;
+    let signer: Box<dyn ImageSigner> = match demand {
+        SignatureDemand::Key(path) => Box::new(read_key_file(&path)?),
+        SignatureDemand::Keyless(demand) => Box::new(KeylessSigner::new(demand)?),
+    };
+    let pinned = within_patience(move |network| pin_signed_image(&url, &network, &*signer)).await?;
     Ok(pinned?)
 }
 

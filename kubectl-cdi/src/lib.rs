@@ -4,7 +4,7 @@
 //! ```text
 //!  cli ─► image     the local file: its format, and the size of its disk
 //!      ├► remote    the size of the disk in an image at a URL
-//!      ├► evidence  who published an image: its checksum or digest
+//!      ├► evidence  who published an image (also keyless): its checksum or digest
 //!      ├► cluster   DataVolumes, claims, tokens, and what CDI is waiting for
 //!      ├► send      the upload: resumable, without zeros, compressed if the network is slow
 //!      └► receive   the download, in the same way
@@ -18,6 +18,7 @@ mod content_check;
 mod evidence;
 mod file_identity;
 mod image;
+mod keyless;
 mod receive;
 mod remote;
 mod send;

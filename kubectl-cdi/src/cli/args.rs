@@ -13,6 +13,8 @@ use url::Url;
 pub(super) use self::volume::{DryRun, ManifestFormat, ObjectScope, VolumeArgs};
 use super::download::{DOWNLOAD_EXAMPLES, DownloadArgs};
 use crate::cluster::{ClusterOptions, VolumeTarget};
+use crate::evidence::SignatureDemand;
+use crate::keyless::{ExpectedIdentity, KeylessDemand};
 
 const UPLOAD_EXAMPLES: &str = "\
 Examples:
@@ -205,8 +207,48 @@ pub(super) struct ClusterEvidenceArgs {
     pub(super) signature: Option<String>,
 
     /// Import a container image by its digest, if this public key (PEM) has signed it with cosign
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    #[arg(long, value_name = "FILE", conflicts_with = "verify_sums", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub(super) verify_key: Option<PathBuf>,
+
+    #[command(flatten)]
+    keyless: KeylessArgs,
+}
+
+/// The identity whose keyless signature an image must have.
+#[derive(Debug, Clone, Args)]
+struct KeylessArgs {
+    /// Import a container image by its digest, if this identity (e-mail address or URL of a
+    /// workflow) has signed it with cosign and without a key
+    #[arg(long, value_name = "IDENTITY", group = "identity", requires_all = ["certificate_oidc_issuer", "trusted_root"], conflicts_with_all = ["verify_key", "verify_sums"], value_hint = ValueHint::Other, help_heading = "Source")]
+    certificate_identity: Option<String>,
+
+    /// The same, with a regular expression that matches whole identities
+    #[arg(long, value_name = "REGEX", group = "identity", requires_all = ["certificate_oidc_issuer", "trusted_root"], conflicts_with_all = ["verify_key", "verify_sums"], value_parser = ExpectedIdentity::parse_pattern, value_hint = ValueHint::Other, help_heading = "Source")]
+    certificate_identity_regexp: Option<ExpectedIdentity>,
+
+    /// URL of the OpenID Connect provider that has authenticated the identity
+    #[arg(long, value_name = "URL", requires = "identity", value_hint = ValueHint::Url, help_heading = "Source")]
+    certificate_oidc_issuer: Option<String>,
+
+    /// The keys of Sigstore's authorities and logs (`cosign trusted-root create`)
+    #[arg(long, value_name = "FILE", requires = "identity", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    trusted_root: Option<PathBuf>,
+}
+
+impl ClusterEvidenceArgs {
+    /// Returns who must have signed the container image.
+    pub(super) fn signature_demand(&self) -> Option<SignatureDemand> {
+        if let Some(key) = &self.verify_key {
+            return Some(SignatureDemand::Key(key.clone()));
+        }
+        let keyless = self.keyless.clone();
+        let exact = keyless.certificate_identity.map(ExpectedIdentity::Exact);
+        Some(SignatureDemand::Keyless(KeylessDemand {
+            identity: exact.or(keyless.certificate_identity_regexp)?,
+            issuer: keyless.certificate_oidc_issuer?,
+            trusted_root: keyless.trusted_root?,
+        }))
+    }
 }
 
 #[derive(Debug, Args)]

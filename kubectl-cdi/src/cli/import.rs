@@ -6,7 +6,7 @@ use datapath::digest::Checksum;
 use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
 
-use super::args::{ClusterEvidenceArgs, ClusterImportArgs};
+use super::args::ClusterImportArgs;
 use super::dry_run::DryRunVolume;
 use super::failure::PluginCommandError;
 use super::view::{VolumeJobEvent, VolumeJobView};
@@ -101,15 +101,15 @@ async fn pin_arguments(
     mut arguments: ClusterImportArgs,
     view: &VolumeJobView,
 ) -> Result<ClusterImportArgs, PluginCommandError> {
-    let ClusterEvidenceArgs { verify_sums, keyring, signature, verify_key } =
-        arguments.evidence.clone();
     let url = arguments.url.clone();
-    if let Some(key) = verify_key {
+    let evidence = arguments.evidence.clone();
+    if let Some(demand) = evidence.signature_demand() {
         view.watch.set_wait_reason("verifying the image's signature");
-        arguments.url = evidence::pin_image(url, key).await?;
-    } else if let Some(list) = verify_sums {
+        arguments.url = evidence::pin_image(url, demand).await?;
+    } else if let Some(list) = evidence.verify_sums {
         view.watch.set_wait_reason("verifying the list of checksums");
-        let checksum = evidence::find_checksum(url, list, keyring, signature).await?;
+        let checksum =
+            evidence::find_checksum(url, list, evidence.keyring, evidence.signature).await?;
         arguments.checksum = Some(checksum);
     }
     Ok(arguments)

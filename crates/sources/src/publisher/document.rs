@@ -84,7 +84,7 @@ impl DocumentReader {
 }
 
 /// Reads a file of at most `limit` bytes that `option` names.
-pub(super) fn read_file(option: &str, path: &Path, limit: u64) -> Result<Vec<u8>, EvidenceError> {
+pub fn read_file(option: &str, path: &Path, limit: u64) -> Result<Vec<u8>, EvidenceError> {
     File::open(path).and_then(|file| read_limited(file, limit)).map_err(|error| {
         let (path, reason) = (path.display(), errno_text(&error));
         EvidenceError::Usage(format!("cannot read {path}: {reason}; check {option}"))

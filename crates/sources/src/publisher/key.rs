@@ -7,6 +7,8 @@ use aws_lc_rs::signature::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{SubjectPublicKeyInfoDer, alg_id};
 
+use super::signer::{ImageSigner, SignedDocument};
+
 /// Largest PEM file with a key, in bytes. An RSA key of 8,192 bits needs 1,500.
 pub(super) const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
@@ -63,13 +65,36 @@ impl PublisherKey {
     }
 
     /// True if `signature` was made over `message` with the secret key.
-    pub(crate) fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
+    fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &dyn VerificationAlgorithm = match self.algorithm {
             KeyAlgorithm::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
             KeyAlgorithm::Ed25519 => &ED25519,
             KeyAlgorithm::Rsa => &RSA_PKCS1_2048_8192_SHA256,
         };
         UnparsedPublicKey::new(algorithm, &self.bits).verify(message, signature).is_ok()
+    }
+}
+
+/// Certificates and entries of transparency logs are not read: the key alone decides, which cosign
+/// calls `--insecure-ignore-tlog`.
+impl ImageSigner for PublisherKey {
+    fn name(&self) -> String {
+        "the given key".to_owned()
+    }
+
+    fn option(&self) -> &'static str {
+        "--verify-key"
+    }
+
+    fn advice(&self) -> &'static str {
+        "check --verify-key, or ask the publisher for the current key"
+    }
+
+    fn verify_signature(&self, document: &SignedDocument<'_>) -> Result<(), String> {
+        match self.has_signed(document.signed, document.signature) {
+            true => Ok(()),
+            false => Err("none of its signatures is from this key".to_owned()),
+        }
     }
 }
 

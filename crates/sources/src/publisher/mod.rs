@@ -9,9 +9,10 @@ mod key;
 mod name;
 mod openpgp;
 mod signed;
+mod signer;
 mod sums;
 
-pub use self::document::{DocumentReader, is_url};
+pub use self::document::{DocumentReader, is_url, read_file};
 pub use self::evidence::{
     ListDemand, TrustedList, read_image_signature, read_key_file, read_keyring_file,
     signature_places,
@@ -22,6 +23,7 @@ pub use self::key::{PublisherKey, PublisherKeyError};
 pub use self::name::{location_name, require_name};
 pub use self::openpgp::{ExpectedSignature, Keyring, OpenPgpError};
 pub use self::signed::SignedSource;
+pub use self::signer::{ImageSigner, SignatureForm, SignedDocument};
 use datapath::error::{SourceError, SourceErrorKind};
 
 /// Reasons why evidence does not show who published an image.

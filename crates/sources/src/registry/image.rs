@@ -14,6 +14,7 @@ use super::platform::{WantedPlatforms, go_architecture};
 use super::selector::LayerSelector;
 use super::store::{ImageStore, read_document};
 use crate::error::invalid_error;
+use crate::publisher::ImageSigner;
 
 /// Maximum depth of nested indexes. Tools create one level.
 const MAX_INDEXES: usize = 4;
@@ -27,7 +28,7 @@ const MAX_SEARCHED: usize = 64;
 pub(super) struct RegistryImage {
     /// The digest of the manifest or index that the endpoint names.
     pub(super) digest: OciDigest,
-    /// The digest in the signature that was verified, if a key was given.
+    /// The digest in the signature that was verified, if one was demanded.
     pub(super) signed: Option<OciDigest>,
     /// The part with the disk.
     pub(super) disk: DiskChoice,
@@ -37,10 +38,11 @@ pub(super) struct RegistryImage {
 
 impl RegistryImage {
     /// Chooses the image for the platform in `options`, or for this machine, and in it the part
-    /// with the disk.
+    /// with the disk. Fails unless `signer`, if given, has signed it.
     pub(super) fn open(
         store: &dyn ImageStore,
         options: &RegistryOptions,
+        signer: Option<&dyn ImageSigner>,
     ) -> Result<Self, SourceError> {
         let mut served = store.read_root().map_err(pull_error)?;
         // Taken before an image of an index is chosen, because pollers compare the digest of the
@@ -62,8 +64,8 @@ impl RegistryImage {
                     chain.push(served.digest.clone());
                 }
                 ParsedManifest::Image { artifact_type, config, layers } => {
-                    let key = options.key.as_ref();
-                    let signed = key.map(|key| verify_image(store, key, &chain)).transpose()?;
+                    let signed =
+                        signer.map(|signer| verify_image(store, signer, &chain)).transpose()?;
                     let manifest = ImageManifest { artifact_type, config, layers };
                     let config = check_config(store, &manifest, options)?;
                     let disk = manifest.choose_disk(selector)?;

@@ -9,8 +9,9 @@
 //!                          └─► tap: not a tar ─► the bytes of the layer, compressed or not
 //! ```
 //!
-//! The module `choice` decides from the manifest which layers are searched. With a publisher's key,
-//! `cosign` looks for a signature before the configuration and the layers are read.
+//! The module `choice` decides from the manifest which layers are searched. If a publisher must
+//! have signed the image, `cosign` looks for a signature before the configuration and the layers
+//! are read.
 //!
 //! Everything that is read is verified with the digest from the reference, the index or the
 //! manifest. The end of the disk is reported only after its whole layer was verified. Nothing is
@@ -63,7 +64,7 @@ use self::remote::RemoteRegistry;
 use self::store::ImageStore;
 use crate::error::invalid_error;
 use crate::network::Network;
-use crate::publisher::PublisherKey;
+use crate::publisher::{ImageSigner, PublisherKey};
 
 pub use self::choice::{ArtifactDisk, DISK_SIZE, KUBEVIRT_DISK, SeveralDisks};
 pub use self::manifest::{OCI_INDEX, OCI_MANIFEST, REF_NAME};
@@ -108,7 +109,8 @@ impl RegistrySource {
         options: &RegistryOptions,
     ) -> Result<Self, SourceError> {
         let store = open_store(reference, network)?;
-        let image = RegistryImage::open(&*store, options)?;
+        let signer = options.key.as_ref().map(|key| key as &dyn ImageSigner);
+        let image = RegistryImage::open(&*store, options, signer)?;
         let disk = open_disk(&*store, &image.disk)?;
         let opened =
             Self::from_disk(store.image_name(), image.digest.to_string(), &image.config, disk);
@@ -144,19 +146,19 @@ pub fn resolve_digest(reference: &str, network: &Arc<Network>) -> Result<String,
     Ok(store.read_root().map_err(pull_error)?.digest.to_string())
 }
 
-/// Returns the reference, by its digest, of the image that `reference` names now and that `key` has
-/// signed. This is an index if the key has signed that, otherwise the image for this machine.
+/// Returns the reference, by its digest, of the image that `reference` names now and that `signer`
+/// has signed. This is an index if that is signed, otherwise the image for this machine.
 pub fn pin_signed_image(
     reference: &str,
     network: &Arc<Network>,
-    key: &PublisherKey,
+    signer: &dyn ImageSigner,
 ) -> Result<String, SourceError> {
     let store = open_store(reference, network)?;
     let root = store.read_root().map_err(pull_error)?.digest;
-    let signed = match cosign::verify_image(&*store, key, std::slice::from_ref(&root)) {
+    let signed = match cosign::verify_image(&*store, signer, std::slice::from_ref(&root)) {
         Err(error) if error.kind() == SourceErrorKind::Signature => {
-            let options = RegistryOptions { key: Some(key.clone()), ..RegistryOptions::default() };
-            RegistryImage::open(&*store, &options)?.signed.ok_or(error)?
+            let options = RegistryOptions::default();
+            RegistryImage::open(&*store, &options, Some(signer))?.signed.ok_or(error)?
         }
         verified => verified?,
     };

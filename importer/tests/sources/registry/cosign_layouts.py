@@ -25,6 +25,7 @@ BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 SIGN = "https://sigstore.dev/cosign/sign/v1"
 IN_TOTO = "application/vnd.in-toto+json"
 EMPTY = "application/vnd.oci.empty.v1+json"
+P256 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
 
 connection = http.client.HTTPConnection(REGISTRY)
 
@@ -114,12 +115,12 @@ def payload(digest, kind="cosign container image signature"):
     return json.dumps({"critical": critical, "optional": None}).encode()
 
 
-def simple(digest, *signed):
+def simple(digest, *signed, **more):
     """Tags signatures of `digest`: pairs of a key and a payload, or of a signature and a payload."""
     layers = []
     for key, data in signed:
         text = base64.b64encode(sign(key, data)).decode() if isinstance(key, str) else key[0]
-        annotations = {"dev.cosignproject.cosign/signature": text}
+        annotations = {"dev.cosignproject.cosign/signature": text, **more}
         layers.append(put_blob(data, SIMPLE, annotations=annotations))
     config = put_blob(b'{"os":""}', "application/vnd.oci.image.config.v1+json")
     tag = digest.replace(":", "-") + ".sig"
@@ -159,12 +160,6 @@ def refer(digest, *documents, predicate=None, tag=None, subject=None, listed=BUN
     return index
 
 
-make_key("ecdsa", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
-make_key("other", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
-make_key("p384", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384")
-make_key("rsa", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048")
-make_key("ed25519", "-algorithm", "ED25519")
-
 NOWHERE = "sha256:" + "0" * 64
 VULNERABLE = "https://cosign.sigstore.dev/attestation/vuln/v1"
 FLIPPED = [base64.b64encode(b"\x30\x06\x02\x01\x01\x02\x01\x01").decode()]
@@ -203,9 +198,21 @@ CASES = {
     "unsigned": lambda i, m: None,
 }
 
-pushed = {}
-for name, add_signature in CASES.items():
-    index, image, layer = put_image(name)
-    referrers = add_signature(index, image)
-    pushed[name] = {"index": index, "manifest": image, "layer": layer, "referrers": referrers}
-print(json.dumps(pushed))
+
+def push_cases(cases):
+    """Pushes an image for each case, and what `cases` adds to it. Prints the digests as JSON."""
+    pushed = {}
+    for name, add_signature in cases.items():
+        index, image, layer = put_image(name)
+        referrers = add_signature(index, image)
+        pushed[name] = {"index": index, "manifest": image, "layer": layer, "referrers": referrers}
+    print(json.dumps(pushed))
+
+
+if __name__ == "__main__":
+    make_key("ecdsa", *P256)
+    make_key("other", *P256)
+    make_key("p384", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384")
+    make_key("rsa", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048")
+    make_key("ed25519", "-algorithm", "ED25519")
+    push_cases(CASES)

@@ -76,7 +76,12 @@ fn a_list_becomes_the_checksum_of_the_volume() {
         (&url, &["--verify-sums", "none"], 2, "check --verify-sums"),
         (&url, &["--verify-sums", &list, "--keyring", &keyring], 2, "it has no public key"),
         (&url, &["--keyring", &keyring], 2, "--verify-sums"),
-        (&url, &["--verify-key", &keyring], 2, "--verify-key is only for docker://"),
+        (
+            &url,
+            &["--verify-key", &keyring],
+            2,
+            "--verify-key and --certificate-identity are only for docker://",
+        ),
         ("docker://h/d", &["--verify-sums", &list], 2, "--verify-sums is only for http://"),
         ("docker://h/d", &["--verify-key", &keyring], 2, "it has no public key in PEM"),
     ] {
@@ -134,33 +139,146 @@ fn a_list_that_gnupg_has_signed_becomes_the_checksum_of_the_volume() {
     scene.import(&disk, &options).assert_failure(2, "check --signature");
 }
 
-#[test]
-fn a_signed_container_image_is_pinned_by_its_digest() {
-    let scene = Scene::new();
-    let registry = DockerRegistry::start(Setup::default());
-    let script = importer_script("registry/cosign_layouts.py");
-    let words = [script, registry.address().to_string().into(), scene.path("")];
-    let pushed: Value = serde_json::from_str(&tools::run("python3", words)).or_fail("JSON");
-    let tls = scene.authority.server_config().or_fail("TLS");
-    let gateway = Gateway::start_tls(registry.address(), Plan::default(), tls).or_fail("a gateway");
-    let repository = format!("docker://{}/disks", gateway.address());
-    let key = scene.path("ecdsa.pub").display().to_string();
-    for (case, part) in [("bundle-ecdsa", "index"), ("simple-manifest", "manifest")] {
-        let finished = scene.import(&format!("{repository}:{case}"), &["--verify-key", &key]);
+/// A registry with images that a script has signed.
+struct SignedImages {
+    scene: Scene,
+    repository: String,
+    pushed: Value,
+    _servers: (DockerRegistry, Gateway),
+}
+
+impl SignedImages {
+    fn start(script: &Path) -> Self {
+        let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+        let words = [script.into(), registry.address().to_string().into(), scene.path("")];
+        let pushed = serde_json::from_str(&tools::run("python3", words)).or_fail("JSON");
+        let tls = scene.authority.server_config().or_fail("TLS");
+        let gateway =
+            Gateway::start_tls(registry.address(), Plan::default(), tls).or_fail("a gateway");
+        let repository = format!("docker://{}/disks", gateway.address());
+        Self { scene, repository, pushed, _servers: (registry, gateway) }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.scene.path(name).display().to_string()
+    }
+
+    fn import(&self, case: &str, options: &[&str]) -> Finished {
+        self.scene.import(&format!("{}:{case}", self.repository), options)
+    }
+
+    /// Imports the image of `case` by the digest of `part`, which is signed.
+    fn assert_pinned(&self, case: &str, part: &str, options: &[&str]) {
         // An image for another machine than this one is not chosen.
         if part == "manifest" && !cfg!(target_arch = "x86_64") {
-            continue;
+            return;
         }
+        let finished = self.import(case, options);
         finished.assert_success(case);
-        let digest = pushed[case][part].as_str().or_fail("a digest");
-        let line = format!("{repository}@{digest}");
+        let digest = self.pushed[case][part].as_str().or_fail("a digest");
+        let line = format!("{}@{digest}", self.repository);
         assert!(finished.stdout.contains(&line), "{case}: {}", finished.stdout);
     }
+
+    fn assert_refused(&self, case: &str, options: &[&str], text: &str) {
+        let finished = self.import(case, options);
+        finished.assert_failure(6, text);
+        assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+        assert_eq!(finished.stdout, "");
+    }
+}
+
+#[test]
+fn a_signed_container_image_is_pinned_by_its_digest() {
+    let images = SignedImages::start(&importer_script("registry/cosign_layouts.py"));
+    let key = images.path("ecdsa.pub");
+    let options = ["--verify-key", &key];
+    images.assert_pinned("bundle-ecdsa", "index", &options);
+    images.assert_pinned("simple-manifest", "manifest", &options);
+    images.assert_refused("bundle-other-key", &options, "none of its signatures is from this key");
+    images.assert_refused("unsigned", &options, "has no cosign signature");
+}
+
+/// The identities in the script, and who has authenticated them.
+const WORKFLOW: &str = "https://forge.example.org/vm/.github/workflows/release.yml@refs/tags/v1";
+const EMAIL: &str = "release@example.org";
+const ISSUER: &str = "https://issuer.example.org";
+
+#[test]
+fn an_image_that_was_signed_without_a_key_is_pinned_by_its_digest() {
+    let script = "tests/commands/upload/keyless_layouts.py";
+    let images = SignedImages::start(&Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
+    let root = images.path("trusted_root.json");
+    let trust = ["--certificate-oidc-issuer", ISSUER, "--trusted-root", &root];
+    let of = |identity| [&["--certificate-identity", identity], &trust[..]].concat();
+    let matching = |pattern| [&["--certificate-identity-regexp", pattern], &trust[..]].concat();
+    let (workflow, email) = (of(WORKFLOW), of(EMAIL));
+    for (case, part, options) in [
+        ("bundle-workflow", "index", &workflow),
+        ("bundle-email", "index", &email),
+        ("bundle-manifest", "manifest", &workflow),
+        ("simple-workflow", "index", &workflow),
+        ("simple-email", "index", &email),
+        (
+            "bundle-workflow",
+            "index",
+            &matching("https://forge.example.org/vm/.*@refs/tags/v[0-9]+"),
+        ),
+    ] {
+        images.assert_pinned(case, part, options);
+    }
     for (case, text) in [
-        ("bundle-other-key", "none of its signatures is from this key"),
+        ("other-identity", "refs/tags/v10, not by https://forge.example.org/vm/"),
+        ("other-issuer", "was authenticated by https://other.example.org, not https://issuer."),
+        ("other-authority", "certificate chain validation failed: UnknownIssuer"),
+        ("other-purpose", "certificate chain validation failed: RequiredEkuNotFound"),
+        ("other-key", "DSSE signature verification failed"),
+        ("other-image", "artifact hash does not match any subject"),
+        ("other-entry", "DSSE payload hash mismatch"),
+        ("other-log", "No log key valid at integrated time"),
+        ("attestation", "has no cosign signature"),
+        ("no-certificate-log", "certificate is missing SCT extension"),
+        ("other-certificate-log", "SCT signature verification failed"),
+        ("too-late", "certificate chain validation failed: CertExpired"),
+        ("too-early", "certificate chain validation failed: CertNotValidYet"),
+        ("changed-time", "SET verification failed"),
+        ("changed-proof", "inclusion proof verification failed"),
+        ("no-proof", "inclusion proof"),
+        ("no-entry", "inclusion proof"),
+        ("key", "its signature is from a key, without a certificate"),
+        ("simple-no-certificate", "its signature is from a key, without a certificate"),
+        ("simple-no-entry", "its signature is from a key, without a certificate"),
+        ("simple-other-identity", "it was signed by release@example.orgx, not by"),
+        ("simple-other-image", "its signature is for sha256:0000"),
+        ("simple-too-late", "certificate chain validation failed: CertExpired"),
         ("unsigned", "has no cosign signature"),
     ] {
-        let finished = scene.import(&format!("{repository}:{case}"), &["--verify-key", &key]);
-        finished.assert_failure(6, text);
+        images.assert_refused(case, &workflow, text);
     }
+    let part_of_it = matching("https://forge.example.org/vm/");
+    images.assert_refused("bundle-workflow", &part_of_it, "it was signed by https://forge.");
+    usage_errors(&images, &trust);
+}
+
+fn usage_errors(images: &SignedImages, trust: &[&str]) {
+    let (key, root) = (images.path("signatures.pub"), images.path("trusted_root.json"));
+    let cut = images.path("cut.json");
+    let text = std::fs::read_to_string(&root).or_fail("a trusted root");
+    std::fs::write(&cut, &text[..text.len() / 2]).or_fail("a part of it");
+    let issuer = &trust[..2];
+    let identity = ["--certificate-identity", EMAIL];
+    for (options, text) in [
+        ([&identity, issuer].concat(), "--trusted-root <FILE>"),
+        ([&identity, &trust[2..]].concat(), "--certificate-oidc-issuer <URL>"),
+        (trust.to_vec(), "--certificate-identity"),
+        ([&identity, trust, &["--verify-key", &key]].concat(), "cannot be used with"),
+        ([&identity, issuer, &["--trusted-root", &cut]].concat(), "cosign trusted-root create"),
+        ([&identity, issuer, &["--trusted-root", &key]].concat(), "cosign trusted-root create"),
+        ([&identity, issuer, &["--trusted-root", "none"]].concat(), "check --trusted-root"),
+        ([&["--certificate-identity-regexp", "("], trust].concat(), "unclosed group"),
+    ] {
+        images.import("bundle-workflow", &options).assert_failure(2, text);
+    }
+    let finished = images.scene.import("https://h/d", &[&identity, trust].concat());
+    finished.assert_failure(2, "--certificate-identity are only for docker://");
 }

@@ -2,13 +2,15 @@
 //! `sigstore_bundle.proto`): a signed in-toto statement whose subject is the image.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use datapath::digest::DigestAlgorithm;
 use serde::Deserialize;
 
 use super::SignatureFlaw;
-use crate::publisher::PublisherKey;
+use crate::publisher::{ImageSigner, SignatureForm, SignedDocument};
 use crate::registry::digest::OciDigest;
 use crate::registry::manifest::OciDescriptor;
 
@@ -80,16 +82,18 @@ pub(super) fn may_be_signature(entry: &OciDescriptor) -> bool {
     is_bundle && predicate.is_none_or(|predicate| predicate == SIGN_PREDICATE)
 }
 
-/// Returns true if `key` has signed the statement in `document`, and it signs `digest`. Returns
+/// Returns true if `signer` has signed the statement in `document`, and it signs `digest`. Returns
 /// false for a statement of another type.
 pub(super) fn check_signature(
-    key: &PublisherKey,
+    signer: &dyn ImageSigner,
     digest: &OciDigest,
     document: &[u8],
 ) -> Result<bool, SignatureFlaw> {
     let malformed = |reason: String| SignatureFlaw::Malformed(reason);
-    let bundle: SigstoreBundle = serde_json::from_slice(document)
-        .map_err(|error| malformed(format!("the bundle cannot be read: {error}")))?;
+    let unreadable = |error: &dyn Display| malformed(format!("the bundle cannot be read: {error}"));
+    let document = str::from_utf8(document).map_err(|error| unreadable(&error))?;
+    let bundle: SigstoreBundle =
+        serde_json::from_str(document).map_err(|error| unreadable(&error))?;
     if ![MEDIA_TYPE, OTHER_MEDIA_TYPE].contains(&bundle.media_type.as_str()) {
         let found = bundle.media_type;
         return Err(malformed(format!("bundles of type {found:?} are not supported")));
@@ -105,9 +109,12 @@ pub(super) fn check_signature(
         STANDARD.decode(text).map_err(|_| malformed("the bundle has invalid base64".to_owned()))
     };
     let (payload, signature) = (decode(&payload)?, decode(&signature.sig)?);
-    if !key.has_signed(&signed_bytes(&payload_type, &payload), &signature) {
-        return Err(SignatureFlaw::WrongKey);
-    }
+    let (algorithm, hex) = digest.as_parts();
+    let image = (algorithm == DigestAlgorithm::Sha256.name()).then_some(hex.as_str());
+    let signed = signed_bytes(&payload_type, &payload);
+    let form = SignatureForm::Bundle { document, image };
+    let found = SignedDocument { signed: &signed, signature: &signature, form };
+    signer.verify_signature(&found).map_err(SignatureFlaw::OtherSigner)?;
     if payload_type != PAYLOAD_TYPE {
         return Err(SignatureFlaw::OtherImage(format!("a document of type {payload_type:?}")));
     }
@@ -120,7 +127,6 @@ pub(super) fn check_signature(
     if statement.predicate_type != SIGN_PREDICATE {
         return Ok(false);
     }
-    let (algorithm, hex) = digest.as_parts();
     let found = |subject: &StatementSubject| subject.digest.get(algorithm).cloned();
     let subjects: Vec<String> = statement.subject.iter().filter_map(found).collect();
     match subjects.contains(&hex) {
@@ -201,7 +207,7 @@ mod tests {
         }
         let mut changed = good.clone();
         changed["dsseEnvelope"]["payloadType"] = json!("text/plain");
-        assert_eq!(check(&changed), Err(SignatureFlaw::WrongKey));
+        assert!(matches!(check(&changed), Err(SignatureFlaw::OtherSigner(_))));
 
         // Statements that the key has signed.
         for (field, value, is_attestation) in [

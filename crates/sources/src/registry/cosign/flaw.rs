@@ -3,10 +3,10 @@
 /// Why a signature does not count, the least informative first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SignatureFlaw {
-    /// The key did not make it.
-    WrongKey,
+    /// The signer did not make it, for this reason.
+    OtherSigner(String),
     /// The signature cannot be read.
     Malformed(String),
-    /// The key made it for something that is not this image.
+    /// The signer made it for something that is not this image.
     OtherImage(String),
 }

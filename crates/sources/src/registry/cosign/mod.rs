@@ -1,9 +1,8 @@
-//! Signatures of container images by cosign, checked with a public key.
+//! Signatures of container images by cosign.
 //!
 //! cosign up to 2 stores a signature in a manifest with the tag `sha256-<digest>.sig`, one layer
-//! for each ([`simple`]). cosign 3 stores a bundle that refers to the image ([`bundle`]). Entries
-//! of transparency logs and certificates are not read: the key alone decides, which cosign calls
-//! `--insecure-ignore-tlog`.
+//! for each ([`simple`]). cosign 3 stores a bundle that refers to the image ([`bundle`]). The
+//! caller's [`ImageSigner`] decides whether a signature is its own; what it signs is checked here.
 //!
 //! A repository may hold signatures of others, so one that does not verify only matters if none
 //! does.
@@ -20,7 +19,7 @@ use super::manifest::{OciDescriptor, ParsedManifest, ServedManifest};
 use super::messages::pull_error;
 use super::referrers::{ReferrersPage, may_refer_to};
 use super::store::{ImageStore, read_document};
-use crate::publisher::{PublisherKey, signature_error};
+use crate::publisher::{ImageSigner, signature_error};
 
 /// Maximum number of signatures of one image that are read, and of documents that may hold one.
 const MAX_SIGNATURES: usize = 64;
@@ -42,36 +41,36 @@ struct SignatureSearch {
     flaw: Option<SignatureFlaw>,
 }
 
-/// Returns the first digest in `chain` that `key` has signed, or fails. The chain is the manifest
+/// Returns the first digest in `chain` that `signer` has signed, or fails. The chain is the manifest
 /// or index that the reference names, and each manifest that was chosen from the one before it. All
 /// of them were verified by the digest in the one before.
 pub(super) fn verify_image(
     store: &dyn ImageStore,
-    key: &PublisherKey,
+    signer: &dyn ImageSigner,
     chain: &[OciDigest],
 ) -> Result<OciDigest, SourceError> {
     let mut search = SignatureSearch::default();
     for digest in chain {
-        if search.find_signature(store, key, digest)? {
-            tracing::info!("the signature of {digest} is from the given key");
+        if search.find_signature(store, signer, digest)? {
+            tracing::info!("the signature of {digest} is from {}", signer.name());
             return Ok(digest.clone());
         }
     }
-    Err(search.into_error(&store.image_name(), chain))
+    Err(search.into_error(&store.image_name(), chain, signer))
 }
 
 impl SignatureSearch {
-    /// Returns true if the key has signed `digest`.
+    /// Returns true if the signer has signed `digest`.
     fn find_signature(
         &mut self,
         store: &dyn ImageStore,
-        key: &PublisherKey,
+        signer: &dyn ImageSigner,
         digest: &OciDigest,
     ) -> Result<bool, SourceError> {
         let name = digest.to_tag();
         let tagged = store.read_tagged(&format!("{name}{SIGNATURE_TAG}")).map_err(pull_error)?;
         if let Some(served) = tagged
-            && self.has_good_layer(store, key, digest, &served)?
+            && self.has_good_layer(store, signer, digest, &served)?
         {
             return Ok(true);
         }
@@ -86,7 +85,7 @@ impl SignatureSearch {
                     Err(error) if error.kind() == SourceErrorKind::Status(404) => continue,
                     read => read.map_err(pull_error)?,
                 };
-                if self.has_good_layer(store, key, digest, &served)? {
+                if self.has_good_layer(store, signer, digest, &served)? {
                     return Ok(true);
                 }
             }
@@ -96,26 +95,28 @@ impl SignatureSearch {
             };
         }
         Err(signature_error(format!(
-            "{}: none of the first {MAX_PAGES} pages with signatures of {digest} has one from this key; check --verify-key, or ask the publisher to remove old ones",
-            store.image_name()
+            "{}: none of the first {MAX_PAGES} pages with signatures of {digest} has one from {}; check {}, or ask the publisher to remove old ones",
+            store.image_name(),
+            signer.name(),
+            signer.option()
         )))
     }
 
-    /// Returns true if the manifest `served` has a layer by which the key signs `digest`.
+    /// Returns true if the manifest `served` has a layer by which the signer signs `digest`.
     fn has_good_layer(
         &mut self,
         store: &dyn ImageStore,
-        key: &PublisherKey,
+        signer: &dyn ImageSigner,
         digest: &OciDigest,
         served: &ServedManifest,
     ) -> Result<bool, SourceError> {
         for layer in self.layers_of(served, digest) {
             let is_good = match layer.media_type.as_str() {
                 simple::MEDIA_TYPE => self.reads_good(store, &layer, |payload| {
-                    simple::check_signature(key, digest, &layer, payload)
+                    simple::check_signature(signer, digest, &layer, payload)
                 }),
                 bundle::MEDIA_TYPE => self.reads_good(store, &layer, |document| {
-                    bundle::check_signature(key, digest, document)
+                    bundle::check_signature(signer, digest, document)
                 }),
                 _ => continue,
             };
@@ -174,20 +175,21 @@ impl SignatureSearch {
         self.flaw = self.flaw.take().max(Some(flaw));
     }
 
-    fn into_error(self, image: &str, chain: &[OciDigest]) -> SourceError {
+    fn into_error(self, image: &str, chain: &[OciDigest], signer: &dyn ImageSigner) -> SourceError {
         let digest = chain.first().map(ToString::to_string).unwrap_or_default();
+        let option = signer.option();
         signature_error(match self.flaw {
             None => format!(
-                "{image} ({digest}) has no cosign signature; ask its publisher for a signed image, or leave out --verify-key"
+                "{image} ({digest}) has no cosign signature; ask its publisher for a signed image, or leave out {option}"
             ),
-            Some(SignatureFlaw::WrongKey) => format!(
-                "{image}: none of its signatures is from this key; check --verify-key, or ask the publisher for the current key"
-            ),
+            Some(SignatureFlaw::OtherSigner(reason)) => {
+                format!("{image}: {reason}; {}", signer.advice())
+            }
             Some(SignatureFlaw::Malformed(reason)) => format!(
-                "{image}: its signature is malformed: {reason}; ask the publisher to sign it again, or leave out --verify-key"
+                "{image}: its signature is malformed: {reason}; ask the publisher to sign it again, or leave out {option}"
             ),
             Some(SignatureFlaw::OtherImage(other)) => format!(
-                "{image}: its signature is for {other}, not for {digest}; ask the publisher which image --verify-key should accept"
+                "{image}: its signature is for {other}, not for {digest}; ask the publisher which image {option} should accept"
             ),
         })
     }
@@ -200,23 +202,22 @@ mod tests {
     #[test]
     fn the_most_informative_flaw_is_reported() {
         let digest = OciDigest::sha256_of(b"").unwrap();
+        let (key, _) = crate::publisher::test_key_pair();
         let report = |flaws: &[SignatureFlaw]| {
             let mut search = SignatureSearch::default();
             flaws.iter().for_each(|flaw| search.record_flaw(flaw.clone()));
-            let error = search.into_error("i", std::slice::from_ref(&digest));
+            let error = search.into_error("i", std::slice::from_ref(&digest), &key);
             assert_eq!(error.kind(), SourceErrorKind::Signature);
             error.to_string()
         };
         assert!(report(&[]).contains("has no cosign signature"));
         let malformed = SignatureFlaw::Malformed("no base64".to_owned());
         let other = SignatureFlaw::OtherImage("another".to_owned());
+        let unknown = SignatureFlaw::OtherSigner("unknown".to_owned());
         for (flaws, part) in [
-            (
-                vec![SignatureFlaw::WrongKey, SignatureFlaw::WrongKey],
-                "none of its signatures is from",
-            ),
-            (vec![malformed.clone(), SignatureFlaw::WrongKey], "is malformed: no base64;"),
-            (vec![SignatureFlaw::WrongKey, other, malformed], "is for another, not for sha256:"),
+            (vec![unknown.clone(), unknown.clone()], "i: unknown; check --verify-key"),
+            (vec![malformed.clone(), unknown.clone()], "is malformed: no base64;"),
+            (vec![unknown, other, malformed], "is for another, not for sha256:"),
         ] {
             let sentence = report(&flaws);
             assert!(sentence.contains(part), "{sentence}");

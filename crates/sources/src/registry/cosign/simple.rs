@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::SignatureFlaw;
-use crate::publisher::PublisherKey;
+use crate::publisher::{ImageSigner, SignatureForm, SignedDocument};
 use crate::registry::digest::OciDigest;
 use crate::registry::manifest::OciDescriptor;
 
@@ -15,6 +15,11 @@ pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1
 
 /// Annotation of the layer with the signature over the payload, in base64.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+
+/// Annotations of the layer with the certificate and the log entry of a key that was made for this
+/// signature only.
+const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";
+const LOG_ENTRY: &str = "dev.sigstore.cosign/bundle";
 
 /// The type of payloads that sign an image.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
@@ -37,9 +42,9 @@ struct SignedImage {
     digest: String,
 }
 
-/// Returns true if `key` has signed `payload`, the content of `layer`, and it names `digest`.
+/// Returns true if `signer` has signed `payload`, the content of `layer`, and it names `digest`.
 pub(super) fn check_signature(
-    key: &PublisherKey,
+    signer: &dyn ImageSigner,
     digest: &OciDigest,
     layer: &OciDescriptor,
     payload: &[u8],
@@ -47,9 +52,12 @@ pub(super) fn check_signature(
     let malformed = |reason: &str| SignatureFlaw::Malformed(reason.to_owned());
     let signature = layer.annotation(SIGNATURE).ok_or_else(|| malformed("it is missing"))?;
     let signature = STANDARD.decode(signature).map_err(|_| malformed("it is not base64"))?;
-    if !key.has_signed(payload, &signature) {
-        return Err(SignatureFlaw::WrongKey);
-    }
+    let form = SignatureForm::Layer {
+        certificate: layer.annotation(CERTIFICATE),
+        log_entry: layer.annotation(LOG_ENTRY),
+    };
+    let document = SignedDocument { signed: payload, signature: &signature, form };
+    signer.verify_signature(&document).map_err(SignatureFlaw::OtherSigner)?;
     let payload: SimplePayload = serde_json::from_slice(payload)
         .map_err(|error| malformed(&format!("its payload cannot be read: {error}")))?;
     let SimplePayload { critical: CriticalPart { payload_type, image } } = payload;
@@ -106,7 +114,7 @@ mod tests {
             assert_eq!(checked, Err(SignatureFlaw::Malformed(flaw.to_owned())));
         }
         let unsigned = check_signature(&key, &digest, &layer(Some("AAAA")), good.as_bytes());
-        assert_eq!(unsigned, Err(SignatureFlaw::WrongKey));
+        assert!(matches!(unsigned, Err(SignatureFlaw::OtherSigner(_))));
     }
 
     proptest! {

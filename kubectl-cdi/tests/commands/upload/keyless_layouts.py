@@ -1,0 +1,283 @@
+"""Pushes images with keyless signatures as cosign 2 and 3 store them, good and bad, to a registry.
+
+keyless_layouts.py REGISTRY FOLDER: makes an instance of Sigstore in FOLDER, which is a certificate
+authority, a log of certificates and a log of signatures, with its trusted_root.json. Pushes each
+case below to the repository `disks`, with its name as the tag. Prints the digests as JSON.
+Nothing here shares code with the client: openssl signs, and the structures follow RFC 5280 (X.509),
+RFC 6962 (logs of certificates), and the documents of Fulcio and Rekor.
+"""
+
+import base64
+import datetime
+import hashlib
+import json
+import pathlib
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).parents[4] / "importer/tests/sources/registry"))
+import cosign_layouts as cosign  # noqa: E402
+
+ISSUER = "https://issuer.example.org"
+WORKFLOW = "https://forge.example.org/vm/.github/workflows/release.yml@refs/tags/v1"
+EMAIL = "release@example.org"
+
+# When the certificates were issued; they are valid for ten minutes, as Fulcio's are.
+ISSUED = int(time.time()) - 86400
+LIFETIME = 600
+
+SHA256_ECDSA = "1.2.840.10045.4.3.2"
+COMMON_NAME = "2.5.4.3"
+KEY_USAGE, SUBJECT_NAMES, CONSTRAINTS, PURPOSES = "2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.37"
+CODE_SIGNING, SERVER = "1.3.6.1.5.5.7.3.3", "1.3.6.1.5.5.7.3.1"
+TIMESTAMPS = "1.3.6.1.4.1.11129.2.4.2"
+FULCIO_ISSUER = "1.3.6.1.4.1.57264.1.8"
+
+
+def base64_of(data):
+    return base64.b64encode(data).decode()
+
+
+def der(tag, *parts):
+    content = b"".join(parts)
+    length = len(content)
+    if length < 128:
+        return bytes([tag, length]) + content
+    size = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes([tag, 128 + len(size)]) + size + content
+
+
+def sequence(*parts):
+    return der(0x30, *parts)
+
+
+def identifier(text):
+    first, second, *rest = map(int, text.split("."))
+    encoded = [first * 40 + second]
+    for number in rest:
+        groups = [number & 127]
+        while number := number >> 7:
+            groups.append(number & 127 | 128)
+        encoded += reversed(groups)
+    return der(6, bytes(encoded))
+
+
+def extension(name, value, critical=False):
+    return sequence(identifier(name), der(1, b"\xff") if critical else b"", der(4, value))
+
+
+def name_of(text):
+    return sequence(*[der(0x31, sequence(identifier(COMMON_NAME), der(12, text.encode())))] if text else [])
+
+
+def time_of(seconds):
+    date = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return der(0x17, date.strftime("%y%m%d%H%M%SZ").encode())
+
+
+def public_key(key):
+    return cosign.openssl("pkey", "-in", cosign.FOLDER / f"{key}.pem", "-pubout", "-outform", "DER")
+
+
+def log_id(key):
+    return hashlib.sha256(public_key(key)).digest()
+
+
+def to_sign(key, subject, authority, begin, lifetime, extensions):
+    algorithm = sequence(identifier(SHA256_ECDSA))
+    validity = sequence(time_of(begin), time_of(begin + lifetime))
+    return sequence(
+        der(0xA0, der(2, b"\x02")), der(2, b"\x01"), algorithm, name_of(authority), validity,
+        name_of(subject), public_key(key), der(0xA3, sequence(*extensions)),
+    )
+
+
+def signed(authority, body):
+    signature = der(3, b"\x00", cosign.sign(authority, body))
+    return sequence(body, sequence(identifier(SHA256_ECDSA)), signature)
+
+
+def certify_authority(key):
+    extensions = [extension(CONSTRAINTS, sequence(der(1, b"\xff")), True), extension(KEY_USAGE, der(3, b"\x02\x04"), True)]
+    return signed(key, to_sign(key, key, key, ISSUED - 86400, 10 * 86400, extensions))
+
+
+def certificate_timestamp(log, authority, body):
+    """The promise of a log of certificates (RFC 6962 §3.2 and §3.3)."""
+    moment = (ISSUED * 1000).to_bytes(8, "big")
+    issuer = hashlib.sha256(public_key(authority)).digest()
+    message = b"\x00\x00" + moment + b"\x00\x01" + issuer + len(body).to_bytes(3, "big") + body + b"\x00\x00"
+    signature = cosign.sign(log, message)
+    promise = b"\x00" + log_id(log) + moment + b"\x00\x00\x04\x03" + len(signature).to_bytes(2, "big") + signature
+    promises = len(promise).to_bytes(2, "big") + promise
+    return der(4, len(promises).to_bytes(2, "big") + promises)
+
+
+def certify(key, identity=WORKFLOW, issuer=ISSUER, authority="authority", log="certificates", purpose=CODE_SIGNING):
+    """Makes a key, and the certificate of its owner."""
+    cosign.make_key(key, *cosign.P256)
+    name = der(0x86 if "://" in identity else 0x81, identity.encode())
+    extensions = [
+        extension(KEY_USAGE, der(3, b"\x07\x80"), True),
+        extension(PURPOSES, sequence(identifier(purpose))),
+        extension(SUBJECT_NAMES, sequence(name), True),
+        extension(FULCIO_ISSUER, der(12, issuer.encode())),
+    ]
+    body = to_sign(key, "", authority, ISSUED, LIFETIME, extensions)
+    if log:
+        extensions.append(extension(TIMESTAMPS, certificate_timestamp(log, authority, body)))
+        body = to_sign(key, "", authority, ISSUED, LIFETIME, extensions)
+    return signed(authority, body)
+
+
+def pem(certificate):
+    text = base64.encodebytes(certificate).decode()
+    return f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n"
+
+
+def canonical(document):
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def hash_of(data):
+    return {"algorithm": "sha256", "value": hashlib.sha256(data).hexdigest()}
+
+
+def promise(log, body, seconds):
+    """A log's promise to add an entry."""
+    entry = {"body": base64_of(body), "integratedTime": seconds, "logID": log_id(log).hex(), "logIndex": 7}
+    return cosign.sign(log, canonical(entry)), entry
+
+
+def proof(log, body):
+    """The proof that the first of two entries is in a log (RFC 6962 §2.1), and the log's head."""
+    leaf, other = (hashlib.sha256(b"\x00" + data).digest() for data in (body, b"another entry"))
+    root = hashlib.sha256(b"\x01" + leaf + other).digest()
+    note = f"log.example.org\n2\n{base64_of(root)}\n"
+    signature = base64_of(log_id(log)[:4] + cosign.sign(log, note.encode()))
+    return {
+        "logIndex": "0", "rootHash": base64_of(root), "treeSize": "2", "hashes": [base64_of(other)],
+        "checkpoint": {"envelope": f"{note}\n— log.example.org {signature}\n"},
+    }
+
+
+def bundle(key, statement, certificate, log="signatures", seconds=ISSUED + 30, entry_for=None, change=lambda document: None):
+    document = json.loads(cosign.bundle(key, statement))
+    text = document["dsseEnvelope"]["signatures"][0]["sig"]
+    body = canonical({
+        "apiVersion": "0.0.1", "kind": "dsse", "spec": {
+            "envelopeHash": hash_of(b""), "payloadHash": hash_of(entry_for or statement),
+            "signatures": [{"signature": text, "verifier": base64_of(pem(certificate).encode())}],
+        },
+    })
+    timestamp, _ = promise(log, body, seconds)
+    entry = {
+        "logIndex": "7", "logId": {"keyId": base64_of(log_id(log))}, "kindVersion": {"kind": "dsse", "version": "0.0.1"},
+        "integratedTime": str(seconds), "inclusionPromise": {"signedEntryTimestamp": base64_of(timestamp)},
+        "inclusionProof": proof(log, body), "canonicalizedBody": base64_of(body),
+    }
+    document["verificationMaterial"] = {"certificate": {"rawBytes": base64_of(certificate)}, "tlogEntries": [entry]}
+    change(document)
+    return json.dumps(document).encode()
+
+
+def entry_of(document):
+    return document["verificationMaterial"]["tlogEntries"][0]
+
+
+def without_proof(document):
+    del entry_of(document)["inclusionProof"]
+
+
+def without_entry(document):
+    document["verificationMaterial"]["tlogEntries"] = []
+
+
+def with_earlier_time(document):
+    entry_of(document)["integratedTime"] = str(ISSUED + 29)
+
+
+def with_other_root(document):
+    entry_of(document)["inclusionProof"]["hashes"] = [base64_of(b"0" * 32)]
+
+
+def refer(digest, case, statement=None, key=None, **options):
+    """Adds a bundle whose certificate and log entry have these peculiarities."""
+    own = {name: options.pop(name) for name in ("identity", "issuer", "authority", "purpose") if name in options}
+    if "certificate_log" in options:
+        own["log"] = options.pop("certificate_log")
+    certificate = certify(case, **own)
+    cosign.refer(digest, bundle(key or case, statement or cosign.statement(digest), certificate, **options))
+
+
+def simple(digest, case, parts=("certificate", "bundle"), payload=None, seconds=ISSUED + 30, identity=WORKFLOW):
+    """Adds a signature as cosign 2 does, with these parts."""
+    certificate, payload = pem(certify(case, identity)), payload or cosign.payload(digest)
+    signature = base64_of(cosign.sign(case, payload))
+    public = {"content": base64_of(certificate.encode())}
+    spec = {"data": {"hash": hash_of(payload)}, "signature": {"content": signature, "publicKey": public}}
+    body = canonical({"apiVersion": "0.0.1", "kind": "hashedrekord", "spec": spec})
+    timestamp, entry = promise("signatures", body, seconds)
+    found = {
+        "certificate": certificate,
+        "bundle": json.dumps({"SignedEntryTimestamp": base64_of(timestamp), "Payload": entry}),
+    }
+    more = {f"dev.sigstore.cosign/{part}": found[part] for part in parts}
+    cosign.simple(digest, ([signature], payload), **more)
+
+
+CASES = {
+    "bundle-workflow": lambda i, m: refer(i, "bundle-workflow"),
+    "bundle-email": lambda i, m: refer(i, "bundle-email", identity=EMAIL),
+    "bundle-manifest": lambda i, m: refer(m, "bundle-manifest"),
+    "simple-workflow": lambda i, m: simple(i, "simple-workflow"),
+    "simple-email": lambda i, m: simple(i, "simple-email", identity=EMAIL),
+    "other-identity": lambda i, m: refer(i, "other-identity", identity=WORKFLOW + "0"),
+    "other-issuer": lambda i, m: refer(i, "other-issuer", issuer="https://other.example.org"),
+    "other-authority": lambda i, m: refer(i, "other-authority", authority="foreign"),
+    "other-purpose": lambda i, m: refer(i, "other-purpose", purpose=SERVER),
+    "other-key": lambda i, m: refer(i, "other-key", key="foreign"),
+    "other-image": lambda i, m: refer(i, "other-image", cosign.statement(cosign.NOWHERE)),
+    "other-entry": lambda i, m: refer(i, "other-entry", entry_for=b"{}"),
+    "other-log": lambda i, m: refer(i, "other-log", log="foreign"),
+    "attestation": lambda i, m: refer(i, "attestation", cosign.statement(i, cosign.VULNERABLE)),
+    "no-certificate-log": lambda i, m: refer(i, "no-certificate-log", certificate_log=None),
+    "other-certificate-log": lambda i, m: refer(i, "other-certificate-log", certificate_log="foreign"),
+    "too-late": lambda i, m: refer(i, "too-late", seconds=ISSUED + LIFETIME + 1),
+    "too-early": lambda i, m: refer(i, "too-early", seconds=ISSUED - 1),
+    "changed-time": lambda i, m: refer(i, "changed-time", change=with_earlier_time),
+    "changed-proof": lambda i, m: refer(i, "changed-proof", change=with_other_root),
+    "no-proof": lambda i, m: refer(i, "no-proof", change=without_proof),
+    "no-entry": lambda i, m: refer(i, "no-entry", change=without_entry),
+    "key": lambda i, m: cosign.refer(i, cosign.bundle("foreign", cosign.statement(i))),
+    "simple-no-certificate": lambda i, m: simple(i, "simple-no-certificate", parts=["bundle"]),
+    "simple-no-entry": lambda i, m: simple(i, "simple-no-entry", parts=["certificate"]),
+    "simple-other-identity": lambda i, m: simple(i, "simple-other-identity", identity=EMAIL + "x"),
+    "simple-other-image": lambda i, m: simple(i, "simple-other-image", payload=cosign.payload(cosign.NOWHERE)),
+    "simple-too-late": lambda i, m: simple(i, "simple-too-late", seconds=ISSUED + LIFETIME + 1),
+    "unsigned": lambda i, m: None,
+}
+
+
+def log_of(key):
+    begin = datetime.datetime.fromtimestamp(ISSUED - 86400, datetime.timezone.utc)
+    window = {"start": begin.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    about = {"rawBytes": base64_of(public_key(key)), "keyDetails": "PKIX_ECDSA_P256_SHA_256", "validFor": window}
+    identity = {"keyId": base64_of(log_id(key))}
+    return {"baseUrl": f"https://{key}.example.org", "hashAlgorithm": "SHA2_256", "publicKey": about, "logId": identity}
+
+
+def trusted_root():
+    certificates = [{"rawBytes": base64_of(certify_authority("authority"))}]
+    authority = {"subject": {"commonName": "authority"}, "uri": "https://authority.example.org", "certChain": {"certificates": certificates}}
+    return {
+        "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
+        "tlogs": [log_of("signatures")], "certificateAuthorities": [authority], "ctlogs": [log_of("certificates")],
+    }
+
+
+for name in ("authority", "certificates", "signatures", "foreign"):
+    cosign.make_key(name, *cosign.P256)
+(cosign.FOLDER / "trusted_root.json").write_text(json.dumps(trusted_root()))
+cosign.push_cases(CASES)
