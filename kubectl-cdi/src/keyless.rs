@@ -1,6 +1,6 @@
-//! Keyless signatures by cosign: a key is made for each signature, and a certificate tells whose it
-//! was. Certificate, transparency log and time are checked by `sigstore-verify`, against a trusted
-//! root that the user chose; nothing is fetched.
+//! Keyless signatures by cosign: a key is made for each signature, and a certificate states whose
+//! it was. The crate `sigstore-verify` checks certificate, transparency log and time, against a
+//! trusted root that the user chose. Nothing is fetched.
 //!
 //! The file of a trusted root contains no secret, but whoever can change it decides what is
 //! accepted.
@@ -32,12 +32,12 @@ const MAX_REASON_CHARS: usize = 300;
 /// Reason for a signature that the owner of a lasting key made.
 const NO_CERTIFICATE: &str = "its signature is from a key, without a certificate";
 
-/// Who must have signed an image, as the command line states it.
+/// The identity that must have signed an image, as the command line states it.
 #[derive(Debug, Clone)]
 pub(crate) struct KeylessDemand {
     /// The identity in the certificate.
     pub(crate) identity: ExpectedIdentity,
-    /// Who has authenticated that identity: the URL of an OpenID Connect provider.
+    /// The URL of the OpenID Connect provider that has authenticated it.
     pub(crate) issuer: String,
     /// The file with the keys of certificate authorities and logs (Sigstore's
     /// `trusted_root.json`).
@@ -189,8 +189,8 @@ fn read_trusted_root(path: &Path) -> Result<Verifier, EvidenceError> {
     Verifier::new(&root).map_err(|error| unusable(&error))
 }
 
-/// Makes a bundle of a signature by cosign up to 2. Version 0.1 of bundles allows a log's promise
-/// instead of its proof, which is all that cosign stored.
+/// Makes a bundle of a signature by cosign up to 2, which stores no proof that the entry is in the
+/// log, only the log's signature. Bundles of version 0.1 may lack the proof.
 fn layer_bundle(signature: &[u8], certificate: &str, log_entry: &str) -> Result<Bundle, String> {
     let certificate = DerCertificate::from_pem(certificate).map_err(|error| refusal(&error))?;
     let entry: StoredLogEntry = serde_json::from_str(log_entry).map_err(|error| refusal(&error))?;

@@ -1,4 +1,4 @@
-//! Who must have signed a container image.
+//! The signer that a container image must have.
 
 /// A signed document that was found for an image.
 #[derive(Debug, Clone, Copy)]
@@ -7,11 +7,11 @@ pub struct SignedDocument<'a> {
     pub signed: &'a [u8],
     /// The signature.
     pub signature: &'a [u8],
-    /// What was stored with it.
+    /// The place of the signature, with the parts that identify the signer.
     pub form: SignatureForm<'a>,
 }
 
-/// How a signature is stored, with the parts that show whose it is.
+/// A way in which signatures are stored, with the parts that identify the signer.
 #[derive(Debug, Clone, Copy)]
 pub enum SignatureForm<'a> {
     /// A layer by cosign up to 2, with the texts of its annotations.

@@ -41,9 +41,9 @@ struct SignatureSearch {
     flaw: Option<SignatureFlaw>,
 }
 
-/// Returns the first digest in `chain` that `signer` has signed, or fails. The chain is the manifest
-/// or index that the reference names, and each manifest that was chosen from the one before it. All
-/// of them were verified by the digest in the one before.
+/// Returns the first digest in `chain` that `signer` has signed, or fails. The chain is the
+/// manifest or index that the reference names, and each manifest that was chosen from the one
+/// before it. All of them were verified by the digest in the one before.
 pub(super) fn verify_image(
     store: &dyn ImageStore,
     signer: &dyn ImageSigner,
