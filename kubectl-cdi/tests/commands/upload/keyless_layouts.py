@@ -1,10 +1,10 @@
 """Pushes images with keyless signatures as cosign 2 and 3 store them, good and bad, to a registry.
 
 keyless_layouts.py REGISTRY FOLDER: makes an instance of Sigstore in FOLDER, which is a certificate
-authority, a log of certificates and a log of signatures, with its trusted_root.json. Pushes each
-case below to the repository `disks`, with its name as the tag. Prints the digests as JSON.
+authority, a log of certificates, a log of signatures and a clock, with its trusted_root.json. Pushes
+each case below to the repository `disks`, with its name as the tag. Prints the digests as JSON.
 Nothing here shares code with the client: openssl signs, and the structures follow RFC 5280 (X.509),
-RFC 6962 (logs of certificates), and the documents of Fulcio and Rekor.
+RFC 6962 (logs of certificates), and the documents of Fulcio and Rekor (both generations).
 """
 
 import base64
@@ -23,14 +23,15 @@ ISSUER = "https://issuer.example.org"
 WORKFLOW = "https://forge.example.org/vm/.github/workflows/release.yml@refs/tags/v1"
 EMAIL = "release@example.org"
 
-# When the certificates were issued; they are valid for ten minutes, as Fulcio's are.
-ISSUED = int(time.time()) - 86400
+# When most certificates were issued; they are valid for ten minutes, as Fulcio's are.
+NOW = int(time.time())
+ISSUED = NOW - 86400
 LIFETIME = 600
 
 SHA256_ECDSA = "1.2.840.10045.4.3.2"
 COMMON_NAME = "2.5.4.3"
 KEY_USAGE, SUBJECT_NAMES, CONSTRAINTS, PURPOSES = "2.5.29.15", "2.5.29.17", "2.5.29.19", "2.5.29.37"
-CODE_SIGNING, SERVER = "1.3.6.1.5.5.7.3.3", "1.3.6.1.5.5.7.3.1"
+CODE_SIGNING, SERVER, CLOCK = "1.3.6.1.5.5.7.3.3", "1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.8"
 TIMESTAMPS = "1.3.6.1.4.1.11129.2.4.2"
 FULCIO_ISSUER = "1.3.6.1.4.1.57264.1.8"
 
@@ -84,11 +85,11 @@ def log_id(key):
     return hashlib.sha256(public_key(key)).digest()
 
 
-def to_sign(key, subject, authority, begin, lifetime, extensions):
+def to_sign(key, subject, authority, begin, lifetime, extensions, serial=b"\x01"):
     algorithm = sequence(identifier(SHA256_ECDSA))
     validity = sequence(time_of(begin), time_of(begin + lifetime))
     return sequence(
-        der(0xA0, der(2, b"\x02")), der(2, b"\x01"), algorithm, name_of(authority), validity,
+        der(0xA0, der(2, b"\x02")), der(2, serial), algorithm, name_of(authority), validity,
         name_of(subject), public_key(key), der(0xA3, sequence(*extensions)),
     )
 
@@ -114,7 +115,7 @@ def certificate_timestamp(log, authority, body):
     return der(4, len(promises).to_bytes(2, "big") + promises)
 
 
-def certify(key, identity=WORKFLOW, issuer=ISSUER, authority="authority", log="certificates", purpose=CODE_SIGNING):
+def certify(key, identity=WORKFLOW, issuer=ISSUER, authority="authority", log="certificates", purpose=CODE_SIGNING, begin=ISSUED):
     """Makes a key, and the certificate of its owner."""
     cosign.make_key(key, *cosign.P256)
     name = der(0x86 if "://" in identity else 0x81, identity.encode())
@@ -124,11 +125,39 @@ def certify(key, identity=WORKFLOW, issuer=ISSUER, authority="authority", log="c
         extension(SUBJECT_NAMES, sequence(name), True),
         extension(FULCIO_ISSUER, der(12, issuer.encode())),
     ]
-    body = to_sign(key, "", authority, ISSUED, LIFETIME, extensions)
+    body = to_sign(key, "", authority, begin, LIFETIME, extensions)
     if log:
         extensions.append(extension(TIMESTAMPS, certificate_timestamp(log, authority, body)))
-        body = to_sign(key, "", authority, ISSUED, LIFETIME, extensions)
+        body = to_sign(key, "", authority, begin, LIFETIME, extensions)
     return signed(authority, body)
+
+
+def certify_clock():
+    purpose = extension(PURPOSES, sequence(identifier(CLOCK)), True)
+    extensions = [extension(KEY_USAGE, der(3, b"\x07\x80"), True), purpose]
+    return signed("times", to_sign("clock", "clock", "times", ISSUED, 10 * 86400, extensions, b"\x02"))
+
+
+def time_stamp(data):
+    """The current time, signed together with `data` (RFC 3161)."""
+    paths = [cosign.FOLDER / f"clock.{name}" for name in ("data", "query", "crt", "conf")]
+    settings = f"""
+[tsa]
+default_tsa = clock
+[clock]
+serial = {cosign.FOLDER}/clock.serial
+default_policy = 1.2.3.4
+digests = sha256
+signer_digest = sha256
+ess_cert_id_alg = sha256
+"""
+    contents = (data, b"", pem(CERTIFICATES["clock"]).encode(), settings.encode())
+    for path, content in zip(paths, contents):
+        path.write_bytes(content)
+    data, query, certificate, settings = paths
+    query.write_bytes(cosign.openssl("ts", "-query", "-data", data, "-sha256", "-cert"))
+    key = cosign.FOLDER / "clock.pem"
+    return cosign.openssl("ts", "-reply", "-config", settings, "-queryfile", query, "-signer", certificate, "-inkey", key)
 
 
 def pem(certificate):
@@ -182,6 +211,36 @@ def bundle(key, statement, certificate, log="signatures", seconds=ISSUED + 30, e
     return json.dumps(document).encode()
 
 
+def second_bundle(key, statement, certificate, stamped=True, change=lambda document: None):
+    """A bundle with an entry of the second generation of logs, which state no time."""
+    document = json.loads(cosign.bundle(key, statement))
+    signature = document["dsseEnvelope"]["signatures"][0]["sig"]
+    data = f"DSSEv1 {len(cosign.IN_TOTO)} {cosign.IN_TOTO} {len(statement)} ".encode() + statement
+    raw = {"rawBytes": base64_of(certificate)}
+    verifier = {"keyDetails": "PKIX_ECDSA_P256_SHA_256", "x509Certificate": raw}
+    digest = {"algorithm": "SHA2_256", "digest": base64_of(hashlib.sha256(data).digest())}
+    spec = {"hashedRekordV002": {"data": digest, "signature": {"content": signature, "verifier": verifier}}}
+    body = canonical({"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": spec})
+    entry = {
+        "logIndex": "0", "logId": {"keyId": base64_of(log_id("signatures"))}, "kindVersion": {"kind": "hashedrekord", "version": "0.0.2"},
+        "inclusionProof": proof("signatures", body), "canonicalizedBody": base64_of(body),
+    }
+    material = {"certificate": raw, "tlogEntries": [entry]}
+    if stamped:
+        text = base64.b64decode(signature) if stamped is True else stamped
+        stamp = {"signedTimestamp": base64_of(time_stamp(text))}
+        material["timestampVerificationData"] = {"rfc3161Timestamps": [stamp]}
+    document["verificationMaterial"] = material
+    change(document)
+    return json.dumps(document).encode()
+
+
+def second(digest, case, begin=NOW - 60, **options):
+    """Adds a bundle as cosign makes it with logs of the second generation."""
+    certificate = certify(case, begin=begin)
+    cosign.refer(digest, second_bundle(case, cosign.statement(digest), certificate, **options))
+
+
 def entry_of(document):
     return document["verificationMaterial"]["tlogEntries"][0]
 
@@ -231,6 +290,7 @@ CASES = {
     "bundle-workflow": lambda i, m: refer(i, "bundle-workflow"),
     "bundle-email": lambda i, m: refer(i, "bundle-email", identity=EMAIL),
     "bundle-manifest": lambda i, m: refer(m, "bundle-manifest"),
+    "second-workflow": lambda i, m: second(i, "second-workflow"),
     "simple-workflow": lambda i, m: simple(i, "simple-workflow"),
     "simple-email": lambda i, m: simple(i, "simple-email", identity=EMAIL),
     "other-identity": lambda i, m: refer(i, "other-identity", identity=WORKFLOW + "0"),
@@ -250,6 +310,10 @@ CASES = {
     "changed-proof": lambda i, m: refer(i, "changed-proof", change=with_other_root),
     "no-proof": lambda i, m: refer(i, "no-proof", change=without_proof),
     "no-entry": lambda i, m: refer(i, "no-entry", change=without_entry),
+    "second-no-time": lambda i, m: second(i, "second-no-time", stamped=False),
+    "second-other-time": lambda i, m: second(i, "second-other-time", stamped=b"another signature"),
+    "second-too-late": lambda i, m: second(i, "second-too-late", begin=ISSUED),
+    "second-changed-proof": lambda i, m: second(i, "second-changed-proof", change=with_other_root),
     "key": lambda i, m: cosign.refer(i, cosign.bundle("foreign", cosign.statement(i))),
     "simple-no-certificate": lambda i, m: simple(i, "simple-no-certificate", parts=["bundle"]),
     "simple-no-entry": lambda i, m: simple(i, "simple-no-entry", parts=["certificate"]),
@@ -269,15 +333,20 @@ def log_of(key):
 
 
 def trusted_root():
-    certificates = [{"rawBytes": base64_of(certify_authority("authority"))}]
-    authority = {"subject": {"commonName": "authority"}, "uri": "https://authority.example.org", "certChain": {"certificates": certificates}}
+    def authority(name, *names):
+        chain = {"certificates": [{"rawBytes": base64_of(CERTIFICATES[each])} for each in names]}
+        return {"subject": {"commonName": name}, "uri": f"https://{name}.example.org", "certChain": chain}
+
     return {
         "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
-        "tlogs": [log_of("signatures")], "certificateAuthorities": [authority], "ctlogs": [log_of("certificates")],
+        "tlogs": [log_of("signatures")], "certificateAuthorities": [authority("authority", "authority")],
+        "timestampAuthorities": [authority("times", "clock", "times")], "ctlogs": [log_of("certificates")],
     }
 
 
-for name in ("authority", "certificates", "signatures", "foreign"):
+for name in ("authority", "certificates", "signatures", "times", "clock", "foreign"):
     cosign.make_key(name, *cosign.P256)
+CERTIFICATES = {name: certify_authority(name) for name in ("authority", "times")}
+CERTIFICATES["clock"] = certify_clock()
 (cosign.FOLDER / "trusted_root.json").write_text(json.dumps(trusted_root()))
 cosign.push_cases(CASES)

@@ -217,6 +217,7 @@ fn an_image_that_was_signed_without_a_key_is_pinned_by_its_digest() {
         ("bundle-workflow", "index", &workflow),
         ("bundle-email", "index", &email),
         ("bundle-manifest", "manifest", &workflow),
+        ("second-workflow", "index", &workflow),
         ("simple-workflow", "index", &workflow),
         ("simple-email", "index", &email),
         (
@@ -245,6 +246,10 @@ fn an_image_that_was_signed_without_a_key_is_pinned_by_its_digest() {
         ("changed-proof", "inclusion proof verification failed"),
         ("no-proof", "inclusion proof"),
         ("no-entry", "inclusion proof"),
+        ("second-no-time", "no verified timestamp"),
+        ("second-other-time", "invalid RFC 3161 timestamp"),
+        ("second-too-late", "certificate chain validation failed: CertExpired"),
+        ("second-changed-proof", "inclusion proof verification failed"),
         ("key", "its signature is from a key, without a certificate"),
         ("simple-no-certificate", "its signature is from a key, without a certificate"),
         ("simple-no-entry", "its signature is from a key, without a certificate"),
