@@ -22,7 +22,7 @@ fn a_download_resumes_after_cuts_deleted_pods_and_killed_clients() {
     let mut random = Random::new(8);
     let mut kept = 0;
     for cut in 0..20 {
-        scene.wait_until_forwarded(scene.kubelet.forwarded() + random.below(12 * MIB));
+        scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + random.below(12 * MIB));
         if matches!(cut, 5 | 10 | 15) {
             scene.kubelet.delete_pods();
         }
@@ -54,7 +54,7 @@ fn another_process_resumes_a_killed_or_stopped_download() {
     let whole = content.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)).count();
     for signal in [Signal::KILL, Signal::KILL, Signal::INT, Signal::KILL] {
         let running = scene.download().start();
-        scene.wait_until_forwarded(scene.kubelet.forwarded() + 24 * MIB);
+        scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + 24 * MIB);
         running.signal(signal);
         let finished = running.wait();
         assert!(!scene.path("copy").exists(), "an incomplete disk has got its name");
@@ -80,7 +80,7 @@ fn a_damaged_part_is_downloaded_again_and_an_unrelated_file_kept() {
     let volume = scene.claim("Filesystem", &content);
     let stop = |mark| {
         let running = scene.download().start();
-        scene.wait_until_forwarded(scene.kubelet.forwarded() + mark);
+        scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + mark);
         running.signal(Signal::INT);
         running.wait()
     };
@@ -114,9 +114,9 @@ fn another_process_resumes_a_compressed_download_or_an_image() {
     {
         for _ in 0..2 {
             let running = scene.program("pvc/disk", name).args(arguments).start();
-            scene.wait_until_forwarded(scene.kubelet.forwarded() + 16 * MIB);
+            scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + 16 * MIB);
             scene.kubelet.cut();
-            scene.wait_until_forwarded(scene.kubelet.forwarded() + 8 * MIB);
+            scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + 8 * MIB);
             running.signal(Signal::KILL);
             running.wait();
         }
@@ -136,7 +136,7 @@ fn a_pipe_survives_a_cut() {
     let content = disk::content(26, 64 * MIB);
     scene.claim("Filesystem", &content);
     let running = scene.download_to_pipe("raw").start();
-    scene.wait_until_forwarded(16 * MIB);
+    scene.wait_until_forwarded(&running, 16 * MIB);
     scene.kubelet.cut();
     let finished = running.wait();
     finished.assert_success("the download");

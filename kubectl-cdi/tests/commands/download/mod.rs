@@ -16,7 +16,7 @@ use testkit::cluster::Cluster;
 use testkit::cluster::kubelet::Kubelet;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::process::Program;
+use testkit::process::{Program, Running};
 use testkit::tools;
 use testkit::upload_proxy::beside;
 
@@ -89,10 +89,12 @@ impl Scene {
             .timeout(PATIENCE)
     }
 
-    fn wait_until_forwarded(&self, mark: u64) {
+    fn wait_until_forwarded(&self, running: &Running, mark: u64) {
         let begun = Instant::now();
         while self.kubelet.forwarded() < mark {
-            assert!(begun.elapsed() < PATIENCE, "{} of {mark}", self.kubelet.forwarded());
+            let forwarded = self.kubelet.forwarded();
+            let is_late = begun.elapsed() >= PATIENCE;
+            assert!(!is_late, "{forwarded} of {mark}: {}", running.stderr_so_far());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
