@@ -84,8 +84,11 @@ impl ExpectedIdentity {
     /// Parses a regular expression, which has to match whole identities: a part of one could be
     /// chosen by anybody.
     pub(crate) fn parse_pattern(text: &str) -> Result<Self, String> {
-        let whole = format!("^(?:{text})$");
-        Regex::new(&whole).map(Self::Pattern).map_err(|error| error.to_string())
+        // By itself first: parentheses that do not match could end the group around it.
+        Regex::new(text)
+            .and_then(|_| Regex::new(&format!("^(?:{text})$")))
+            .map(Self::Pattern)
+            .map_err(|error| error.to_string())
     }
 
     fn matches(&self, identity: &str) -> bool {
@@ -124,11 +127,13 @@ impl KeylessSigner {
             }
             Err(error) => return Err(refusal(&error)),
         };
-        let found = verified.identity().map(|identity| identity.as_str()).unwrap_or_default();
-        if self.identity.matches(found) {
-            return Ok(());
+        match verified.identity().map(|identity| identity.as_str()) {
+            Some(found) if self.identity.matches(found) => Ok(()),
+            Some(found) => {
+                Err(format!("it was signed by {}, not by {}", shown(found), self.identity))
+            }
+            None => Err("its certificate states no identity".to_owned()),
         }
-        Err(format!("it was signed by {}, not by {}", shown(found), self.identity))
     }
 }
 
@@ -239,7 +244,10 @@ mod tests {
         }
         let exact = ExpectedIdentity::Exact("a".to_owned());
         assert!(exact.matches("a") && !exact.matches("aa") && !exact.matches(""));
-        assert!(ExpectedIdentity::parse_pattern("(").is_err());
+        assert!(ExpectedIdentity::parse_pattern(r"\w+\d").unwrap().matches("v1"));
+        for malformed in ["(", "a)|(?:b"] {
+            assert!(ExpectedIdentity::parse_pattern(malformed).is_err(), "{malformed}");
+        }
     }
 
     proptest! {

@@ -122,7 +122,7 @@ def certify(key, identity=WORKFLOW, issuer=ISSUER, authority="authority", log="c
     extensions = [
         extension(KEY_USAGE, der(3, b"\x07\x80"), True),
         extension(PURPOSES, sequence(identifier(purpose))),
-        extension(SUBJECT_NAMES, sequence(name), True),
+        *([extension(SUBJECT_NAMES, sequence(name), True)] if identity else []),
         extension(FULCIO_ISSUER, der(12, issuer.encode())),
     ]
     body = to_sign(key, "", authority, begin, LIFETIME, extensions)
@@ -294,6 +294,7 @@ CASES = {
     "simple-workflow": lambda i, m: simple(i, "simple-workflow"),
     "simple-email": lambda i, m: simple(i, "simple-email", identity=EMAIL),
     "other-identity": lambda i, m: refer(i, "other-identity", identity=WORKFLOW + "0"),
+    "no-identity": lambda i, m: refer(i, "no-identity", identity=""),
     "other-issuer": lambda i, m: refer(i, "other-issuer", issuer="https://other.example.org"),
     "other-authority": lambda i, m: refer(i, "other-authority", authority="foreign"),
     "other-purpose": lambda i, m: refer(i, "other-purpose", purpose=SERVER),

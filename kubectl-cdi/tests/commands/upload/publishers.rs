@@ -260,6 +260,7 @@ fn an_image_that_was_signed_without_a_key_is_pinned_by_its_digest() {
     ] {
         images.assert_refused(case, &workflow, text);
     }
+    images.assert_refused("no-identity", &matching(".*"), "its certificate states no identity");
     let part_of_it = matching("https://forge.example.org/vm/");
     images.assert_refused("bundle-workflow", &part_of_it, "it was signed by https://forge.");
     usage_errors(&images, &trust);
