@@ -313,7 +313,7 @@ impl Running {
 
     /// True if the program has ended. It is not reaped, because its entry in `/proc` is still
     /// needed.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         rustix::process::waitid(WaitId::Pid(self.pid()), options).or_fail(&self.name).is_some()
     }

@@ -89,12 +89,13 @@ impl Scene {
             .timeout(PATIENCE)
     }
 
+    /// Waits until `mark` bytes were forwarded. Fails the test if the program ends first.
     fn wait_until_forwarded(&self, running: &Running, mark: u64) {
         let begun = Instant::now();
         while self.kubelet.forwarded() < mark {
             let forwarded = self.kubelet.forwarded();
-            let is_late = begun.elapsed() >= PATIENCE;
-            assert!(!is_late, "{forwarded} of {mark}: {}", running.stderr_so_far());
+            let is_over = running.has_ended() || begun.elapsed() >= PATIENCE;
+            assert!(!is_over, "{forwarded} of {mark}: {}", running.stderr_so_far());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
