@@ -22,6 +22,7 @@ pub mod signatures;
 pub mod source;
 pub mod spread;
 mod targets;
+pub mod transfers;
 pub mod upload;
 
 // The linked files expect these names at the root of their crate.
