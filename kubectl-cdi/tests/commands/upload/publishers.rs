@@ -129,7 +129,9 @@ fn a_list_that_gnupg_has_signed_becomes_the_checksum_of_the_volume() {
         ("revoked", 6, " is revoked; look for a newer"),
         ("none", 3, "404"),
     ] {
-        let finished = scene.import(&disk, &["--verify-sums", &url(list), "--keyring", &keyring]);
+        // Without the lines about progress, which appear after a second.
+        let options = ["--verify-sums", &url(list), "--keyring", &keyring, "--quiet"];
+        let finished = scene.import(&disk, &options);
         finished.assert_failure(code, text);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
         assert_eq!(finished.stdout, "");
@@ -181,7 +183,8 @@ impl SignedImages {
     }
 
     fn assert_refused(&self, case: &str, options: &[&str], text: &str) {
-        let finished = self.import(case, options);
+        // Without progress, as above.
+        let finished = self.import(case, &[options, &["--quiet"]].concat());
         finished.assert_failure(6, text);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
         assert_eq!(finished.stdout, "");
