@@ -114,7 +114,7 @@ fn describe_end(
     let Some(length) = ranged_length(source, input).filter(|_| ending != EndingKind::Disk) else {
         return Ok(());
     };
-    match ending.disk_size_ahead(source, length) {
+    match ending.disk_size_ahead(source, input, length) {
         Ok(Some(virtual_size)) => {
             found.format = Format::Vhd;
             found.virtual_size = Some(virtual_size);

@@ -131,5 +131,5 @@ fn look_ahead(
         return Ok(None);
     }
     let length = ranged_length(source, input);
-    length.map_or(Ok(None), |length| ending.disk_size_ahead(source, length))
+    length.map_or(Ok(None), |length| ending.disk_size_ahead(source, input, length))
 }

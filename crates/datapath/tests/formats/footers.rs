@@ -1,6 +1,7 @@
 //! Raw disks with a footer behind them: fixed VHD images, and disks that only look like them.
 
 use crate::common::{Memory, fast_folder, file, noise};
+use bytes::Bytes;
 use datapath::inspect::measure_image;
 use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
 use datapath::transfer::TransferReport;
@@ -40,15 +41,13 @@ fn import(
 /// Imports by both routes and in chunks of several sizes, to files with room for `available`
 /// bytes.
 fn import_both(image: &[u8], options: &Options, available: u64) -> Vec<(TransferReport, Vec<u8>)> {
-    let sources = [Memory::ranged(image.to_vec()), Memory::new(image.to_vec())];
-    sources
+    let image = Bytes::copy_from_slice(image);
+    let sizes = [vec![100_000], vec![4096], vec![5000, 1, 511]];
+    [true, false]
         .into_iter()
-        .flat_map(|source| {
-            [vec![100_000], vec![4096], vec![5000, 1, 511]].map(|chunks| Memory {
-                bytes: source.bytes.clone(),
-                chunks,
-                ..source
-            })
+        .flat_map(|ranged| {
+            let of_size = |chunks| Memory { ranged, chunks, ..Memory::new(image.clone()) };
+            sizes.clone().map(of_size)
         })
         .map(|source| import(&source, options, available).unwrap())
         .collect()

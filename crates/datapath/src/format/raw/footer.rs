@@ -3,6 +3,7 @@
 use diskimage::{Error as ImageError, Format, Host, TRAILER_BYTES, TrailerKind, vhd};
 
 use crate::error::{Error, FormatError};
+use crate::input::TransferInput;
 use crate::source::Source;
 
 /// Raw disks consist of whole sectors. A partial last sector is filled with zeros, as qemu-img
@@ -36,12 +37,18 @@ impl EndingKind {
     }
 
     /// Like [`EndingKind::disk_size`], but before the stream is read. The source must support
-    /// ranges and be `length` bytes long.
-    pub fn disk_size_ahead(self, source: &dyn Source, length: u64) -> Result<Option<u64>, Error> {
+    /// ranges and be `length` bytes long; `input` is its stream.
+    pub(crate) fn disk_size_ahead(
+        self,
+        source: &dyn Source,
+        input: &mut TransferInput,
+        length: u64,
+    ) -> Result<Option<u64>, Error> {
         let Some(start) = length.checked_sub(TRAILER_BYTES as u64) else {
             return Ok(None);
         };
         let bytes = source.read_range(start..length)?;
+        input.fetched_ahead(start, &bytes)?;
         let last = bytes.first_chunk().ok_or_else(|| {
             FormatError::from(ImageError::Truncated {
                 what: "the last sector",

@@ -6,6 +6,7 @@ use datapath::Error;
 use datapath::digest::{ChecksumMismatchError, DigestAlgorithm, RunningDigest};
 use datapath::options::ReadOptions;
 use testkit::cases::check_all;
+use testkit::images::vhd::{Footer, fixed};
 use testkit::images::{Content, Spec};
 
 use crate::common::objects::{Object, objects};
@@ -125,30 +126,46 @@ fn with_read_all_a_failure_behind_the_image_is_an_error() {
     assert!(behind > 0, "every source was read to its end even without `read_all`");
 }
 
+/// Imports the `honest` image, and then from a source that returns other bytes, `ahead`, when they
+/// are read by range. The checksum is that of the honest image both times.
+#[track_caller]
+fn assert_detected(honest: Vec<u8>, ahead: Vec<u8>) {
+    let folder = fast_folder();
+    let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
+    digest.update(&honest);
+    let options = expecting(&digest.finish_digest());
+    let target = file(&folder.path().join("disk"));
+    let honest = Memory::ranged(honest);
+    transfer_reading(&honest, &target, &options).unwrap();
+    std::fs::remove_file(&target.path).unwrap();
+    let source = Memory { ahead: Some(ahead.into()), ..honest };
+    let error = transfer_reading(&source, &target, &options).unwrap_err();
+    assert!(error.to_string().contains("differ between two reads"), "{error}");
+    assert!(!target.path.exists());
+}
+
 /// The digest covers the stream, so a table that is read separately must not send data elsewhere.
 #[test]
 fn tables_that_differ_from_the_stream_are_detected() {
     let folder = fast_folder();
     let spec = Spec { resized_to: Some(2 << 30), ..Spec::new(Content::Dense) };
-    let image = spec.build(folder.path(), "resized");
-    let bytes = std::fs::read(&image.qcow2).unwrap();
+    let bytes = std::fs::read(spec.build(folder.path(), "resized").qcow2).unwrap();
     // qcow2.rst, "Header": bytes 40-47 are the offset of the L1 table, which moved to the end.
     let l1 = usize::try_from(u64::from_be_bytes(bytes[40..48].try_into().unwrap())).unwrap();
     assert!(l1 > 20 << 20, "the L1 table is at {l1:#x}");
-    let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
-    digest.update(&bytes);
-    let options = ReadOptions {
-        checksum: Some(digest.finish_digest().parse().unwrap()),
-        ..ReadOptions::default()
-    };
-    let target = file(&folder.path().join("disk"));
-    let honest = Memory::ranged(bytes);
-    transfer_reading(&honest, &target, &options).unwrap();
-    std::fs::remove_file(&target.path).unwrap();
     // The lowest bit of an L1 entry has no meaning, so only the comparison of the two reads can
     // find the change.
-    let source = Memory { wrong_ahead: Some(l1 + 7), ..honest };
-    let error = transfer_reading(&source, &target, &options).unwrap_err();
-    assert!(error.to_string().contains("differ between two reads"), "{error}");
-    assert!(!target.path.exists());
+    let mut ahead = bytes.clone();
+    ahead[l1 + 7] ^= 1;
+    assert_detected(bytes, ahead);
+}
+
+/// A footer that is read separately decides how much of the stream belongs to the disk.
+#[test]
+fn a_footer_that_differs_from_the_stream_is_detected() {
+    let disk = testkit::disk::content(1, 4 << 20);
+    let honest = Footer::fixed(disk.len() as u64);
+    // Virtual PC's disks are as large as their geometry.
+    let small = Footer { creator: *b"vpc ", geometry: (1, 4, 17), ..honest.clone() };
+    assert_detected(fixed(&disk, &honest), fixed(&disk, &small));
 }
