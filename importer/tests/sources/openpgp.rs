@@ -2,10 +2,15 @@
 
 use std::path::Path;
 
+use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::tools;
 
 use crate::sums::Publisher;
+
+/// Size of a disk whose image, in clusters of 4 KiB, has tables behind its first MiB. They are
+/// fetched by range, before the data.
+const LARGE_BYTES: u64 = 6 << 20;
 
 /// One test, because GnuPG needs a second for the keys.
 #[test]
@@ -13,6 +18,10 @@ fn images_are_imported_only_if_a_key_of_the_keyring_has_signed_them() {
     let publisher = Publisher::start();
     let names = &["disk.img", "other.img"][..];
     publisher.write("sums", &publisher.sums("sha256sum", &[], names));
+    let options = ["convert", "-O", "qcow2", "-o", "cluster_size=4k"].map(Into::into);
+    let images = ["large.raw", "large.qcow2"].map(|name| publisher.path(name));
+    std::fs::write(&images[0], disk::content(9, LARGE_BYTES)).or_fail("the disk");
+    tools::run("qemu-img", options.into_iter().chain(images));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sources/openpgp_layouts.sh");
     tools::find("gpg");
     tools::run("bash", [script, publisher.path("")]);
@@ -22,6 +31,7 @@ fn images_are_imported_only_if_a_key_of_the_keyring_has_signed_them() {
     }
     good_signatures(&publisher);
     bad_signatures(&publisher);
+    signed_qcow2(&publisher);
 }
 
 fn good_signatures(publisher: &Publisher) {
@@ -111,4 +121,36 @@ fn bad_signatures(publisher: &Publisher) {
     ] {
         publisher.assert_refused(source, options, 2, text);
     }
+}
+
+/// The tables of an image decide where its data goes, and they are read before the signature is
+/// verified.
+fn signed_qcow2(publisher: &Publisher) {
+    let [keyring, signature, raw] = ["trusted.gpg", "large.sig", "large.raw"]
+        .map(|name| publisher.path(name).display().to_string());
+    let options = ["--signature", &signature, "--keyring", &keyring];
+    let finished = publisher.import(&publisher.url("large.qcow2"), &options);
+    finished.assert_success("a signed qcow2 image");
+    assert!(finished.stdout.contains("qcow2 (ranged)"), "{}", finished.stdout);
+    disk::assert_same(&publisher.path("target"), Path::new(&raw), LARGE_BYTES, "qcow2");
+
+    // The same image, except that what comes by range says that a cluster has no data.
+    let image = publisher.path("large.qcow2");
+    let mut bytes = std::fs::read(&image).or_fail("the image");
+    // qcow2.rst: the header has the offset of the L1 table at byte 40, and the tables have entries
+    // of 8 bytes, in which bits 9 to 55 are an offset.
+    let table = |bytes: &[u8], at: usize| {
+        let entry = bytes[at..].first_chunk().or_fail("an entry");
+        usize::try_from(u64::from_be_bytes(*entry) & 0x00ff_ffff_ffff_fe00).or_fail("an offset")
+    };
+    let l1 = table(&bytes, 40);
+    let l2 = table(&bytes, l1 + 16);
+    assert!(l2 > 1 << 20, "the third L2 table is at {l2:#x}");
+    bytes[l2..l2 + 8].fill(0);
+    let changed = publisher.path("changed.qcow2");
+    std::fs::write(&changed, bytes).or_fail("the changed image");
+    let [image, changed] = [image, changed].map(|path| path.display().to_string());
+    tools::run("touch", ["--reference", &image, &changed]);
+    let url = publisher.url("two/large.qcow2");
+    publisher.assert_refused(&url, &options, 3, "of the image differ between two reads");
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# openpgp_layouts.sh FOLDER: signs FOLDER/sums and FOLDER/disk.img with GnuPG, as publishers do, and
-# as they should not. Writes the keyrings trusted.gpg and rsa.asc.
+# openpgp_layouts.sh FOLDER: signs sums, disk.img and, if it exists, large.qcow2 in FOLDER with GnuPG,
+# as publishers do, and as they should not. Writes the keyrings trusted.gpg and rsa.asc.
 set -euo pipefail
 cd "$1"
 export GNUPGHOME=$1/gnupg
@@ -76,6 +76,7 @@ run --import retired.rev
 
 run --output image.sig -u ed25519 --detach-sign disk.img
 run --armor --output image.asc -u rsa --detach-sign disk.img
+[ ! -e large.qcow2 ] || run --output large.sig -u rsa --detach-sign large.qcow2
 run --output image-other.sig -u other --detach-sign disk.img
 run --output image-of-other.sig -u rsa --detach-sign other.img
 

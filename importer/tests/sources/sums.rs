@@ -17,7 +17,9 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Serves `disk.img`, the same as `old.img`, another one as `other.img`, and a compressed one.
+    /// Serves `disk.img`, another one as `other.img`, and a compressed one; and by the name
+    /// `two/large.qcow2` two images, if they were written: `changed.qcow2` by range, and otherwise
+    /// `large.qcow2`.
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         let content = disk::content(7, 256 << 10);
@@ -32,6 +34,10 @@ impl Publisher {
             "root {root}; default_type application/octet-stream;
              location = /latest.img {{ return 302 /disk.img; }}
              location = /moved/disk.img {{ return 302 /other.img; }}
+             location = /two/large.qcow2 {{
+                 if ($http_range) {{ rewrite ^ /changed.qcow2 last; }}
+                 rewrite ^ /large.qcow2 last;
+             }}
              location = /sums/moved {{ return 302 /latest; }}"
         );
         let nginx = Nginx::start(folder.path(), false, &directives);
