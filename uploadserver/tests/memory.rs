@@ -29,8 +29,8 @@ const PEAK_RSS_BYTES: u64 = 64 << 20;
 
 /// The disk: each [`STRIDE_BYTES`] of it begin with [`ISLAND_BYTES`] of data, followed by zeros.
 /// That is 288 MiB of data in all.
-const DISK_BYTES: u64 = 8 << 30;
-const STRIDE_BYTES: usize = 128 << 20;
+const DISK_BYTES: u64 = 2 << 30;
+const STRIDE_BYTES: usize = 32 << 20;
 const ISLAND_BYTES: u64 = 9 << 19;
 
 /// Delay of every write of the server, so that the target is slower than the client.
