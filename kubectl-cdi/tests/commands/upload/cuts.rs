@@ -128,7 +128,7 @@ fn another_process_resumes_with_another_pod() {
     let content = disk::sparse_content(10, 256 * MIB, 4);
     let image = scene.image(&content);
     let running = scene.upload(&image).start();
-    scene.wait_until_sent(48 * MIB);
+    scene.wait_until_sent(24 * MIB);
     running.signal(Signal::KILL);
     running.wait();
     scene.restart_pod();
