@@ -94,8 +94,8 @@ impl Vmdk {
     /// Returns the disk.
     pub fn disk(&self) -> Vec<u8> {
         let grain_bytes = to_usize(self.grain_sectors) * SECTOR;
-        let mut disk: Vec<u8> =
-            self.grains.iter().flat_map(|grain| grain.content(grain_bytes)).collect();
+        let grains: Vec<_> = self.grains.iter().map(|grain| grain.content(grain_bytes)).collect();
+        let mut disk = grains.concat();
         disk.truncate(to_usize(self.capacity()) * SECTOR);
         disk
     }
@@ -156,12 +156,11 @@ impl Grain {
     fn content(&self, length: usize) -> Vec<u8> {
         match self {
             Self::Hole | Self::Zeroed => vec![0; length],
-            Self::Data(byte) => (0..=u8::MAX)
-                .cycle()
-                .step_by(7)
-                .map(|step| step.wrapping_add(*byte))
-                .take(length)
-                .collect(),
+            Self::Data(byte) => {
+                let step = |index: u8| index.wrapping_mul(7).wrapping_add(*byte);
+                let pattern: Vec<u8> = (0..=u8::MAX).map(step).collect();
+                pattern.repeat(length / pattern.len())
+            }
         }
     }
 }
