@@ -32,7 +32,8 @@ pub trait Source: Send + Sync {
     fn is_ranged(&self) -> bool;
 
     /// True if the body verifies a digest of the whole object at its end. Then no byte is skipped,
-    /// and the body is read to its end even if the image does not need that.
+    /// the body is read to its end even if the image does not need that, and bytes that were read
+    /// by range are compared with it.
     fn has_own_digest(&self) -> bool {
         false
     }
