@@ -26,7 +26,7 @@ const NEWEST: ABI = ABI::V7;
 pub(crate) const STARTS_PROGRAM: &str = "nbdkit and VMware's library need programs and files";
 
 /// Files and directories that every program may read; those that do not exist are left out.
-const SYSTEM: [&str; 37] = [
+const SYSTEM: [&str; 38] = [
     // Resolver (resolv.conf(5), gai.conf(5)); systemd and NetworkManager replace resolv.conf while
     // programs run.
     "/etc/resolv.conf",
@@ -68,6 +68,9 @@ const SYSTEM: [&str; 37] = [
     "/sys/dev/block",
     "/sys/devices",
     "/dev/urandom",
+    // How the kernel accounts for memory. glibc's malloc reads it when it shrinks the heap of a
+    // thread (check_may_shrink_heap).
+    "/proc/sys/vm/overcommit_memory",
 ];
 
 /// Variables that replace the system's certificate authorities.

@@ -146,9 +146,14 @@ fn denied_calls(log: &Path) -> Vec<String> {
     denied.map(str::to_owned).collect()
 }
 
-/// Runs `program` under strace, which writes all calls to `log`.
+/// Runs `program` under strace, which writes all calls to `log`. glibc gives back memory as soon
+/// as it can: otherwise only some runs make the calls for that.
 fn traced(program: Program, log: &Path) -> Program {
     let words = ["-f", "-qq", "-o"].map(Into::into).into_iter().chain([log.into()]);
+    let program = program
+        .env("MALLOC_TRIM_THRESHOLD_", "0")
+        .env("MALLOC_TOP_PAD_", "0")
+        .env("MALLOC_MMAP_THRESHOLD_", (32 << 20).to_string());
     program.under::<std::ffi::OsString>("strace", words)
 }
 
