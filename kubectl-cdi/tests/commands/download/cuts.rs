@@ -76,7 +76,8 @@ fn another_process_resumes_a_killed_or_stopped_download() {
 #[test]
 fn a_damaged_part_is_downloaded_again_and_an_unrelated_file_kept() {
     let scene = Scene::new();
-    let mut content = disk::content(25, 200 * MIB);
+    // Over a slow network, all of it is compressed, to 121 MiB.
+    let mut content = disk::content(25, 288 * MIB);
     let volume = scene.claim("Filesystem", &content);
     let stop = |mark| {
         let running = scene.download().start();
@@ -107,16 +108,17 @@ fn a_damaged_part_is_downloaded_again_and_an_unrelated_file_kept() {
 #[test]
 fn another_process_resumes_a_compressed_download_or_an_image() {
     let scene = Scene::new();
-    let content = disk::sparse_content(28, 128 * MIB, 2);
+    // Over a slow network, all of it is compressed, to 54 MiB.
+    let content = disk::sparse_content(28, 256 * MIB, 2);
     scene.claim("Filesystem", &content);
     for (name, arguments) in
         [("copy.zst", &[][..]), ("copy.qcow2", &[]), ("zstd.qcow2", &["--compression", "zstd"])]
     {
         for _ in 0..2 {
             let running = scene.program("pvc/disk", name).args(arguments).start();
-            scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + 16 * MIB);
+            scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + 12 * MIB);
             scene.kubelet.cut();
-            scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + 8 * MIB);
+            scene.wait_until_forwarded(&running, scene.kubelet.forwarded() + 6 * MIB);
             running.signal(Signal::KILL);
             running.wait();
         }
