@@ -228,14 +228,15 @@ enum RestrictError {
 }
 
 /// Opens a path for a rule. `None` if nothing is there: then it cannot be opened later either,
-/// unless it is in a directory that another rule allows.
-fn open_path(path: &Path) -> Result<Option<PathFd>, RestrictError> {
+/// unless it is in a directory that another rule allows. The same is true for a file to read
+/// (`is_read`) that this user may not open. A target without a rule would stay closed even if a
+/// later attempt had the right.
+fn open_path(path: &Path, is_read: bool) -> Result<Option<PathFd>, RestrictError> {
     match PathFd::new(path) {
         Ok(descriptor) => Ok(Some(descriptor)),
         Err(PathFdError::OpenCall { source, .. }) => match source.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied => {
-                Ok(None)
-            }
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
+            ErrorKind::PermissionDenied if is_read => Ok(None),
             _ => Err(RestrictError::Path { path: path.to_owned(), cause: source }),
         },
         // No other kind exists.
@@ -266,7 +267,7 @@ fn try_restrict(rules: SandboxRules) -> Result<RestrictionStatus, RestrictError>
     ];
     for (paths, rights) in granted {
         for path in paths {
-            let Some(descriptor) = open_path(&path)? else { continue };
+            let Some(descriptor) = open_path(&path, rights == read)? else { continue };
             let is_folder = std::fs::metadata(&path).is_ok_and(|found| found.is_dir());
             let rights = if is_folder { rights } else { rights & file_rights() };
             created = created.add_rule(PathBeneath::new(descriptor, rights))?;
