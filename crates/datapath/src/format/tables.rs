@@ -9,7 +9,6 @@ use diskimage::{Host, Image, MapBuilder, TableConsumer, TableRange};
 use crate::error::{Error, FormatError};
 use crate::input::TransferInput;
 use crate::memory::{MemoryBudget, MemoryGrant};
-use crate::observe::Stage;
 use crate::source::Source;
 
 /// Bytes of the image's head that are kept while the map is fetched. In images from qemu-img they
@@ -76,11 +75,7 @@ impl<'a> MetadataReader<'a> {
             return Ok(self.head.slice(start..end));
         }
         self.memory.resize(range.end - range.start).map_err(FormatError::Tables)?;
-        let readings = self.input.readings();
-        let (start, end) = (self.start + range.start, self.start + range.end);
-        let bytes = readings.time_stage(Stage::Source, || self.source.read_range(start..end))?;
-        self.input.fetched_ahead(start, &bytes)?;
-        Ok(bytes)
+        self.input.read_ahead(self.source, self.start + range.start..self.start + range.end)
     }
 
     /// Fetches all tables that a map or a check asks for.

@@ -2,6 +2,7 @@
 
 mod ahead;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -186,15 +187,21 @@ impl TransferInput {
         }
     }
 
-    /// Records the bytes that were fetched from `start` on, if a digest will cover the whole
-    /// stream.
-    pub(crate) fn fetched_ahead(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
+    /// Reads a range of `source`, whose stream this is, before the stream reaches it. If the stream
+    /// has a digest, the bytes are compared when it reaches them: the digest covers no other reads.
+    pub(crate) fn read_ahead(
+        &mut self,
+        source: &dyn Source,
+        range: Range<u64>,
+    ) -> Result<Bytes, Error> {
+        let start = range.start;
+        let bytes = self.readings.time_stage(Stage::Source, || source.read_range(range))?;
         if let InputStream::Direct { stream, ahead, .. } = &mut self.bytes
             && stream.inner_mut().must_read_all()
         {
-            ahead.add_range(start, bytes)?;
+            ahead.add_range(start, &bytes)?;
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Skips to `offset` of the image if the source supports that. Otherwise nothing happens.

@@ -47,8 +47,7 @@ impl EndingKind {
         let Some(start) = length.checked_sub(TRAILER_BYTES as u64) else {
             return Ok(None);
         };
-        let bytes = source.read_range(start..length)?;
-        input.fetched_ahead(start, &bytes)?;
+        let bytes = input.read_ahead(source, start..length)?;
         let last = bytes.first_chunk().ok_or_else(|| {
             FormatError::from(ImageError::Truncated {
                 what: "the last sector",
