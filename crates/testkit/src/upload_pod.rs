@@ -249,13 +249,7 @@ impl Server {
     /// bytes.
     #[track_caller]
     pub fn begin_upload(&self, path: &str, total: usize, part: &[u8]) -> Connection {
-        let mut connection = self.connect();
-        let request = Request::post(path).length(total).header("Expect", "100-continue");
-        connection.begin(&request).or_fail("send the head");
-        let interim = connection.response().or_fail("an answer");
-        assert_eq!(interim.status, 100, "the upload was not taken on: {interim:?}");
-        connection.send(part).or_fail("send a part of the body");
-        connection
+        begin_upload_over(self.connect(), path, total, part)
     }
 
     /// Waits until `/v1beta1/status` reports that no upload is in progress. Fails the test after
@@ -349,4 +343,20 @@ impl Drop for Server {
             running.signal(Signal::KILL);
         }
     }
+}
+
+/// Like [`Server::begin_upload`], over this connection.
+#[track_caller]
+pub fn begin_upload_over(
+    mut connection: Connection,
+    path: &str,
+    total: usize,
+    part: &[u8],
+) -> Connection {
+    let request = Request::post(path).length(total).header("Expect", "100-continue");
+    connection.begin(&request).or_fail("send the head");
+    let interim = connection.response().or_fail("an answer");
+    assert_eq!(interim.status, 100, "the upload was not taken on: {interim:?}");
+    connection.send(part).or_fail("send a part of the body");
+    connection
 }
