@@ -235,11 +235,11 @@ fn a_file_may_be_dropped(browser: BrowserKind) {
 fn an_expired_token_is_asked_for_again(browser: BrowserKind) {
     let scene = Scene::throttled(browser, 4 * MIB);
     let relay = Relay::start(scene.front.address());
-    let image = scene.image(96 * MIB);
+    let image = scene.image(160 * MIB);
     scene.choose(&relay.url(), &image);
     let mut claims = tokens::claims(PVC, NAMESPACE);
-    // Long enough for a browser on a busy machine, but shorter than the upload.
-    let expiry = tokens::now() + 15;
+    // Long enough for a browser on a busy machine, but shorter than the upload, which takes 40 s.
+    let expiry = tokens::now() + 28;
     claims["exp"] = json!(expiry - LEEWAY);
     scene.submit(&scene.proxy.key().sign("PS256", &claims));
     // More than the network buffers, so the proxy has accepted the token.
