@@ -39,9 +39,8 @@ impl ClonerCommandError {
 impl FailedCommand for ClonerCommandError {
     fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Output(_) | Self::Start(_) | Self::Sandbox(_) => {
-                ExitReason::Internal
-            }
+            Self::Internal(_) | Self::Output(_) | Self::Start(_) => ExitReason::Internal,
+            Self::Sandbox(error) => error.exit_reason(),
             Self::Usage(_) => ExitReason::Usage,
             Self::Source(_) => ExitReason::Source,
             // The server is the target of a clone.

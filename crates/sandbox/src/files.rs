@@ -5,7 +5,7 @@
 //! its credentials and its ports.
 
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use landlock::{
 use program::env::NamedStrings;
 
 use crate::calls::CallSet;
+use crate::{AppliedPart, SandboxError};
 
 /// The newest version whose rights are requested; the tests run with it. An older kernel enforces
 /// those that it knows.
@@ -199,10 +200,17 @@ fn parent_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Restricts this thread, and those that it starts, to `rules`. Returns what was applied, or the
-/// reason why nothing was.
-pub(crate) fn restrict_files(rules: SandboxRules) -> Result<String, String> {
-    let status = try_restrict(rules).map_err(|error| error.to_string())?;
+/// Restricts this thread, and those that it starts, to `rules`, as far as the kernel can. Fails if
+/// a target cannot be opened.
+pub(crate) fn restrict_files(rules: SandboxRules) -> Result<AppliedPart, SandboxError> {
+    match try_restrict(rules) {
+        Ok(status) => Ok(describe_status(&status)),
+        Err(RestrictError::Ruleset(error)) => Ok(Err(error.to_string())),
+        Err(RestrictError::Target(error)) => Err(error),
+    }
+}
+
+fn describe_status(status: &RestrictionStatus) -> AppliedPart {
     let version = match status.landlock {
         LandlockStatus::Available { effective_abi, .. } => effective_abi,
         LandlockStatus::NotEnabled => return Err("Landlock is disabled on this machine".to_owned()),
@@ -223,21 +231,22 @@ pub(crate) fn restrict_files(rules: SandboxRules) -> Result<String, String> {
 enum RestrictError {
     #[error(transparent)]
     Ruleset(#[from] RulesetError),
-    #[error("cannot open {}: {cause}", path.display())]
-    Path { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Target(#[from] SandboxError),
 }
 
 /// Opens a path for a rule. `None` if nothing is there: then it cannot be opened later either,
 /// unless it is in a directory that another rule allows. The same is true for a file to read
-/// (`is_read`) that this user may not open. A target without a rule would stay closed even if a
-/// later attempt had the right.
-fn open_path(path: &Path, is_read: bool) -> Result<Option<PathFd>, RestrictError> {
+/// (`is_read`) that cannot be opened; whoever needs it reports the error. A target without a rule
+/// would stay closed even if a later attempt had the right, and an upload server would refuse
+/// every upload.
+fn open_path(path: &Path, is_read: bool) -> Result<Option<PathFd>, SandboxError> {
     match PathFd::new(path) {
         Ok(descriptor) => Ok(Some(descriptor)),
+        Err(_) if is_read => Ok(None),
         Err(PathFdError::OpenCall { source, .. }) => match source.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
-            ErrorKind::PermissionDenied if is_read => Ok(None),
-            _ => Err(RestrictError::Path { path: path.to_owned(), cause: source }),
+            _ => Err(SandboxError::Target { path: path.to_owned(), cause: source }),
         },
         // No other kind exists.
         Err(_) => Ok(None),

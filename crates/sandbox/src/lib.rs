@@ -26,10 +26,12 @@
 pub mod calls;
 pub mod files;
 
-use std::fmt;
+use std::path::PathBuf;
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 use program::env::NamedStrings;
+use program::exit::ExitReason;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::set_no_new_privs;
 
@@ -91,6 +93,24 @@ pub enum SandboxError {
         "the sandbox is required, but {0} are not restricted: {1}; use --sandbox on (in pods {MODE_VARIABLE}=on) to continue without"
     )]
     Unavailable(&'static str, String),
+    /// The rule for a target cannot be made.
+    #[error("cannot open {}, which must be writable: {cause}", path.display())]
+    Target {
+        /// The target, or its directory.
+        path: PathBuf,
+        /// The error of the kernel.
+        cause: io::Error,
+    },
+}
+
+impl SandboxError {
+    /// Returns the reason why a command ends after this error.
+    pub fn exit_reason(&self) -> ExitReason {
+        match self {
+            Self::Target { .. } => ExitReason::Target,
+            Self::Mode(_) | Self::Unavailable(..) => ExitReason::Internal,
+        }
+    }
 }
 
 /// A part of the sandbox: its description, or the reason why it is missing.
@@ -130,7 +150,7 @@ enum SandboxState {
 static STATE: Mutex<SandboxState> = Mutex::new(SandboxState::Outside);
 
 /// Restricts this process to `rules`, as far as the kernel can. Fails in [`SandboxMode::Require`]
-/// if it cannot; the process must then exit.
+/// if it cannot, and in each mode if a target cannot be opened; the process must then exit.
 ///
 /// With [`SandboxRules::defer`], only new privileges and core dumps are ruled out now, and
 /// [`enter_deferred`] does the rest.
@@ -152,7 +172,7 @@ pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), SandboxError>
         return Ok(());
     }
     let calls = rules.calls();
-    apply(mode, files::restrict_files(rules), calls)
+    apply(mode, files::restrict_files(rules)?, calls)
 }
 
 /// Restricts a pod to `rules`, in the mode that `env` names, and logs what was applied. Like

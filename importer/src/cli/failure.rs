@@ -26,6 +26,8 @@ pub enum ImporterCommandError {
     /// A bug, or the failure of a basic system operation, such as starting a thread or writing to
     /// stdout.
     Internal(String),
+    /// The process may not continue without the sandbox.
+    Sandbox(SandboxError),
     /// A signal ended the command.
     Signalled(StopSignal),
 }
@@ -36,7 +38,7 @@ impl ImporterCommandError {
         match self {
             Self::Transfer(error, _) => error.stage().map(|stage| stage.name()),
             Self::Damaged(..) => Some("format"),
-            Self::Usage(_) | Self::Internal(_) | Self::Signalled(_) => None,
+            Self::Usage(_) | Self::Internal(_) | Self::Sandbox(_) | Self::Signalled(_) => None,
         }
     }
 }
@@ -55,7 +57,7 @@ pub(super) fn of_source<E: Into<ImporterCommandError>>(
 
 impl From<SandboxError> for ImporterCommandError {
     fn from(error: SandboxError) -> Self {
-        Self::Internal(error.to_string())
+        Self::Sandbox(error)
     }
 }
 
@@ -65,6 +67,7 @@ impl FailedCommand for ImporterCommandError {
             Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped, _) => {
                 ExitReason::Internal
             }
+            Self::Sandbox(error) => error.exit_reason(),
             Self::Usage(_) => ExitReason::Usage,
             Self::Transfer(Error::Source(source), _)
                 if source.kind() == SourceErrorKind::Signature =>
@@ -91,6 +94,7 @@ impl fmt::Display for ImporterCommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Usage(text) | Self::Internal(text) => text.clone(),
+            Self::Sandbox(error) => error.to_string(),
             Self::Damaged(count, name) => format!(
                 "{name}: the image has {count} error(s): repair a copy with `qemu-img check -r all`, or restore it from a backup"
             ),

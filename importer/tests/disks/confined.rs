@@ -2,6 +2,7 @@
 //! says what was applied, and a transfer makes only the listed system calls.
 #![cfg(target_arch = "x86_64")]
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -193,6 +194,21 @@ fn a_clone_makes_only_allowed_calls() {
     running.wait().assert_success("upload");
     scene.assert_disk(&pod.disk());
     assert_eq!(denied_calls(&log), Vec::<String>::new());
+}
+
+#[test]
+fn a_target_that_cannot_be_opened_ends_the_program() {
+    let scene = Scene::new();
+    let target = scene.path("target");
+    for (mode, error) in [("on", "EACCES"), ("on", "EIO"), ("require", "EACCES")] {
+        // Only the first attempt fails. Without the rules the import would succeed.
+        let fault = format!("inject=openat:error={error}:when=1");
+        let words = ["-f", "-qq", "-o", "/dev/null", "-e", &fault, "-P"].map(OsString::from);
+        let words = words.into_iter().chain([target.clone().into()]);
+        let finished = scene.import(mode).under("strace", words).run();
+        finished.assert_failure(7, &format!("cannot open {}, which", target.display()));
+        assert!(!scene.path("target/disk.img").exists(), "{mode} after {error}");
+    }
 }
 
 #[test]

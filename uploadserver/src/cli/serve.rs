@@ -59,10 +59,10 @@ impl FailedCommand for UploadServeError {
                 ExitReason::Usage
             }
             Self::Target { .. } => ExitReason::Target,
-            Self::Start(ServerStartError::Listen(_))
-            | Self::Process(_)
-            | Self::Sandbox(_)
-            | Self::Broken(_) => ExitReason::Internal,
+            Self::Start(ServerStartError::Listen(_)) | Self::Process(_) | Self::Broken(_) => {
+                ExitReason::Internal
+            }
+            Self::Sandbox(error) => error.exit_reason(),
         }
     }
 }
