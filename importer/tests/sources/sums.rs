@@ -83,7 +83,8 @@ impl Publisher {
 
     #[track_caller]
     pub(crate) fn assert_refused(&self, source: &str, options: &[&str], code: i32, text: &str) {
-        let finished = self.import(source, options);
+        // Without the lines about progress, which appear after a second.
+        let finished = self.import(source, &[options, &["--progress", "none"]].concat());
         finished.assert_failure(code, text);
         assert!(!self.path("target").exists(), "{text}: a target was left behind");
         let errors = ["cdi-importer: ", "error: "];

@@ -60,7 +60,9 @@ impl SignedImages {
     }
 
     fn assert_refused(&self, reference: &str, key: &Path, code: i32, text: &str) {
-        let program = self.scene.import(reference).arg("--verify-key").arg(key);
+        // Without the lines about progress, which appear after a second.
+        let program = self.scene.import(reference).args(["--progress", "none"]);
+        let program = program.arg("--verify-key").arg(key);
         let finished = self.scene.assert_refused(program, code, text);
         let lines = finished.stderr.lines().filter(|line| line.starts_with("cdi-importer: "));
         assert_eq!(lines.count(), 1, "{}", finished.stderr);

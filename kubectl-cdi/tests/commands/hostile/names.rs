@@ -30,7 +30,8 @@ fn a_uid_is_never_used_as_a_path() {
         cluster.claim["metadata"]["uid"] = json!(uid);
         let laptop = Laptop::new(cluster);
         let before = laptop.files();
-        let finished = laptop.upload("5s").run();
+        // Without the lines about progress, which appear after a second.
+        let finished = laptop.upload("5s").arg("--quiet").run();
         assert!(laptop.files() == before, "something was changed");
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         finished.assert_failure(7, " as the uid of pvc/disk: expected 1 to 64 letters");

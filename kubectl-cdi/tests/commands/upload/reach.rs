@@ -97,8 +97,8 @@ fn a_cluster_that_does_not_run_is_reported_in_one_line() {
     for line in [
         "status",
         "token dv/a",
-        "upload IMAGE dv/a",
-        "import https://example.org/a dv/a --size 1Gi",
+        "upload IMAGE dv/a --quiet",
+        "import https://example.org/a dv/a --size 1Gi --quiet",
     ] {
         let finished = laptop.run(line);
         finished.assert_failure(7, " cannot be reached: Connection refused");
