@@ -23,8 +23,8 @@ const FILES: u64 = 8192;
 /// New connections per second, as observed from a single address.
 const PER_SECOND: u32 = 6000;
 
-/// Attempts of a client to connect in a storm, after the first of each of ten uploads. On two quiet
-/// processors none is needed; beside compilers that use both, three in a row failed.
+/// Attempts of a client to connect in a storm, after the first of each of ten uploads. Two quiet
+/// processors seldom need one; beside compilers that used both, three in a row failed.
 const RETRIES: u32 = 20;
 
 /// The time that a client waits before it tries again.
