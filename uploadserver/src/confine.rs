@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use datapath::disk;
 use program::env::NamedStrings;
 use sandbox::{SandboxError, SandboxMode, SandboxRules};
 
@@ -23,10 +22,7 @@ pub(crate) fn enter_sandbox(
         rules.read(file.cloned().unwrap_or_default());
     }
     let destination = &config.destination;
-    rules.write_disk(&destination.disk);
-    if !disk::is_block_device(&destination.disk) {
-        rules.write_tree(&destination.dir);
-    }
+    rules.write_disk_or_tree(&destination.disk, &destination.dir);
     if let Some(scratch) = &destination.scratch {
         rules.create_in(scratch);
     }

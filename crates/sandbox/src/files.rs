@@ -5,8 +5,7 @@
 //! its credentials and its ports.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -15,6 +14,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
 use program::env::NamedStrings;
+use rustix::fs::{FileType, fstat};
 
 use crate::calls::CallSet;
 use crate::{AppliedPart, SandboxError};
@@ -92,12 +92,31 @@ pub enum TcpConnections {
 /// The port of name servers (RFC 1035, §4.2).
 const DNS: u16 = 53;
 
+/// A target whose rule depends on what it is when the rules are enforced.
+#[derive(Debug, Clone)]
+struct TargetRule {
+    path: PathBuf,
+    /// True for what is written in place: a device for a disk, every file for other targets.
+    in_place: fn(FileType) -> bool,
+    /// The directory in which anything else is created, and the rights there.
+    folder: (PathBuf, BitFlags<AccessFs>),
+}
+
+impl TargetRule {
+    fn for_disk(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            in_place: |kind| kind == FileType::BlockDevice,
+            folder: (parent_of(path), create_rights()),
+        }
+    }
+}
+
 /// The files and ports that a process may still open.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxRules {
     read: BTreeSet<PathBuf>,
-    /// Existing files and devices that are written.
-    write: BTreeSet<PathBuf>,
+    targets: Vec<TargetRule>,
     /// Directories in which files are created and removed.
     create: BTreeSet<PathBuf>,
     /// Directories whose whole content is written: the targets of archives.
@@ -129,23 +148,22 @@ impl SandboxRules {
     /// Allows writing a disk to `path`: the device there, or a file that is created in its
     /// directory. Landlock knows files only by directories before they exist.
     pub fn write_disk(&mut self, path: impl AsRef<Path>) -> &mut Self {
-        let path = path.as_ref();
-        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-            self.write.insert(path.to_owned());
-        } else {
-            self.create_in(parent_of(path));
-        }
+        self.targets.push(TargetRule::for_disk(path.as_ref()));
+        self
+    }
+
+    /// Allows writing a disk to `path` and, unless a device is there, an archive to `folder`.
+    pub fn write_disk_or_tree(&mut self, path: &Path, folder: &Path) -> &mut Self {
+        let tree =
+            TargetRule { folder: (folder.to_owned(), tree_rights()), ..TargetRule::for_disk(path) };
+        self.targets.extend([TargetRule::for_disk(path), tree]);
         self
     }
 
     /// Allows writing the file `path`, and creating it if it does not exist.
     pub fn write_file(&mut self, path: impl AsRef<Path>) -> &mut Self {
-        let path = path.as_ref();
-        if path.exists() {
-            self.write.insert(path.to_owned());
-        } else {
-            self.create_in(parent_of(path));
-        }
+        let target = TargetRule { in_place: |_| true, ..TargetRule::for_disk(path.as_ref()) };
+        self.targets.push(target);
         self
     }
 
@@ -190,6 +208,34 @@ impl SandboxRules {
     pub(crate) fn calls(&self) -> CallSet {
         self.calls
     }
+
+    /// Opens what exists. Fails if a target cannot be opened: without a rule it would stay closed
+    /// even if a later attempt had the right, and an upload server would refuse every upload.
+    fn open_paths(&self) -> Result<Vec<OpenedPath>, SandboxError> {
+        let mut opened = Vec::new();
+        for path in &self.read {
+            // The reader of a file that cannot be opened reports the error.
+            opened.extend(OpenedPath::open(path, read_rights()).ok().flatten());
+        }
+        let open = |path: &Path, rights| {
+            OpenedPath::open(path, rights)
+                .map_err(|cause| SandboxError::Target { path: path.to_owned(), cause })
+        };
+        for target in &self.targets {
+            let found = open(&target.path, create_rights() | AccessFs::IoctlDev)?;
+            let (folder, rights) = &target.folder;
+            opened.extend(match found.filter(|found| (target.in_place)(found.kind)) {
+                Some(found) => Some(found),
+                None => open(folder, *rights)?,
+            });
+        }
+        for (folders, rights) in [(&self.create, create_rights()), (&self.trees, tree_rights())] {
+            for folder in folders {
+                opened.extend(open(folder, rights)?);
+            }
+        }
+        Ok(opened)
+    }
 }
 
 fn parent_of(path: &Path) -> PathBuf {
@@ -200,14 +246,42 @@ fn parent_of(path: &Path) -> PathBuf {
     }
 }
 
+/// A file or directory that a rule is about.
+#[derive(Debug)]
+struct OpenedPath {
+    descriptor: PathFd,
+    kind: FileType,
+    rights: BitFlags<AccessFs>,
+}
+
+impl OpenedPath {
+    /// Opens `path`, to which the process keeps `rights`. `None` if nothing is there: then it
+    /// cannot be opened later either, unless it is in a directory that another rule allows.
+    fn open(path: &Path, rights: BitFlags<AccessFs>) -> io::Result<Option<Self>> {
+        let descriptor = match PathFd::new(path) {
+            Ok(descriptor) => descriptor,
+            Err(PathFdError::OpenCall { source, .. }) => match source.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => return Ok(None),
+                _ => return Err(source),
+            },
+            // No other kind exists.
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        // The kernel refuses a rule that gives a file the rights of a directory.
+        let kind = FileType::from_raw_mode(fstat(&descriptor)?.st_mode);
+        let rights = if kind == FileType::Directory { rights } else { rights & file_rights() };
+        Ok(Some(Self { descriptor, kind, rights }))
+    }
+}
+
 /// Restricts this thread, and those that it starts, to `rules`, as far as the kernel can. Fails if
 /// a target cannot be opened.
 pub(crate) fn restrict_files(rules: SandboxRules) -> Result<AppliedPart, SandboxError> {
-    match try_restrict(rules) {
-        Ok(status) => Ok(describe_status(&status)),
-        Err(RestrictError::Ruleset(error)) => Ok(Err(error.to_string())),
-        Err(RestrictError::Target(error)) => Err(error),
-    }
+    let paths = rules.open_paths()?;
+    Ok(match try_restrict(paths, rules) {
+        Ok(status) => describe_status(&status),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
 fn describe_status(status: &RestrictionStatus) -> AppliedPart {
@@ -226,37 +300,12 @@ fn describe_status(status: &RestrictionStatus) -> AppliedPart {
     Ok(format!("{what} by Landlock ABI {number}"))
 }
 
-/// Reasons why a process cannot be restricted.
-#[derive(Debug, thiserror::Error)]
-enum RestrictError {
-    #[error(transparent)]
-    Ruleset(#[from] RulesetError),
-    #[error(transparent)]
-    Target(#[from] SandboxError),
-}
-
-/// Opens a path for a rule. `None` if nothing is there: then it cannot be opened later either,
-/// unless it is in a directory that another rule allows. The same is true for a file to read
-/// (`is_read`) that cannot be opened; whoever needs it reports the error. A target without a rule
-/// would stay closed even if a later attempt had the right, and an upload server would refuse
-/// every upload.
-fn open_path(path: &Path, is_read: bool) -> Result<Option<PathFd>, SandboxError> {
-    match PathFd::new(path) {
-        Ok(descriptor) => Ok(Some(descriptor)),
-        Err(_) if is_read => Ok(None),
-        Err(PathFdError::OpenCall { source, .. }) => match source.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
-            _ => Err(SandboxError::Target { path: path.to_owned(), cause: source }),
-        },
-        // No other kind exists.
-        Err(_) => Ok(None),
-    }
-}
-
-fn try_restrict(rules: SandboxRules) -> Result<RestrictionStatus, RestrictError> {
-    let (read, create, tree) = (read_rights(), create_rights(), tree_rights());
+fn try_restrict(
+    paths: Vec<OpenedPath>,
+    rules: SandboxRules,
+) -> Result<RestrictionStatus, RulesetError> {
     let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?;
-    if !rules.trees.is_empty() {
+    if paths.iter().any(|path| path.rights.contains(AccessFs::Refer)) {
         // Version 1 denies all renames between directories, which would make every archive fail.
         ruleset = ruleset
             .set_compatibility(CompatLevel::SoftRequirement)
@@ -268,19 +317,8 @@ fn try_restrict(rules: SandboxRules) -> Result<RestrictionStatus, RestrictError>
         ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
     }
     let mut created = ruleset.create()?;
-    let granted = [
-        (rules.read, read),
-        (rules.write, create | AccessFs::IoctlDev),
-        (rules.create, create),
-        (rules.trees, tree),
-    ];
-    for (paths, rights) in granted {
-        for path in paths {
-            let Some(descriptor) = open_path(&path, rights == read)? else { continue };
-            let is_folder = std::fs::metadata(&path).is_ok_and(|found| found.is_dir());
-            let rights = if is_folder { rights } else { rights & file_rights() };
-            created = created.add_rule(PathBeneath::new(descriptor, rights))?;
-        }
+    for path in paths {
+        created = created.add_rule(PathBeneath::new(path.descriptor, path.rights))?;
     }
     for port in rules.listen {
         created = created.add_rule(NetPort::new(port, AccessNet::BindTcp))?;
@@ -290,7 +328,7 @@ fn try_restrict(rules: SandboxRules) -> Result<RestrictionStatus, RestrictError>
             created = created.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
         }
     }
-    Ok(created.all_threads(true)?.restrict_self()?)
+    created.all_threads(true)?.restrict_self()
 }
 
 /// Rights of directories and files that are read. Devices need requests for their size.
@@ -315,17 +353,40 @@ fn file_rights() -> BitFlags<AccessFs> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
     use super::*;
+
+    /// Opens what `rules` allow, and returns each path with its rights.
+    fn opened(rules: &SandboxRules) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+        let opened = rules.open_paths().unwrap();
+        let place = |path: &OpenedPath| {
+            let number = path.descriptor.as_fd().as_raw_fd();
+            std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap()
+        };
+        opened.iter().map(|path| (place(path), path.rights)).collect()
+    }
 
     #[test]
     fn a_new_disk_needs_its_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = folder.path().join("disk.img");
-        std::fs::write(&disk, "old").unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let disk = folder.join("disk.img");
+        let folder_at = |rights| (folder.clone(), rights);
         let mut rules = SandboxRules::default();
-        rules.write_disk(&disk).write_disk("disk.img").write_file(&disk);
-        let folders = BTreeSet::from([folder.path().to_owned(), PathBuf::from(".")]);
-        assert_eq!((rules.create, rules.write), (folders, BTreeSet::from([disk])));
+        rules.write_disk(&disk).write_file(&disk).write_disk_or_tree(&disk, &folder);
+        // Until the file exists, it is created in its directory.
+        let created = [create_rights(), create_rights(), create_rights(), tree_rights()];
+        assert_eq!(opened(&rules), created.map(folder_at));
+        // A disk in a file is replaced, so the directory is needed even if the file exists.
+        std::fs::write(&disk, "old").unwrap();
+        let mut expected = created.map(folder_at);
+        expected[1] = (disk, (create_rights() | AccessFs::IoctlDev) & file_rights());
+        assert_eq!(opened(&rules), expected);
+        // A directory that does not exist has no rule.
+        let mut rules = SandboxRules::default();
+        rules.write_disk(folder.join("missing/disk.img")).write_disk("new.img");
+        assert_eq!(opened(&rules), [(std::env::current_dir().unwrap(), create_rights())]);
     }
 
     #[test]

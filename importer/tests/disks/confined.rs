@@ -200,14 +200,16 @@ fn a_clone_makes_only_allowed_calls() {
 fn a_target_that_cannot_be_opened_ends_the_program() {
     let scene = Scene::new();
     let target = scene.path("target");
-    for (mode, error) in [("on", "EACCES"), ("on", "EIO"), ("require", "EACCES")] {
+    // The second fault hides what is there, and so which rights the process keeps.
+    let faults = [("on", "openat", "EACCES"), ("on", "fstat", "EIO"), ("require", "openat", "EIO")];
+    for (mode, call, error) in faults {
         // Only the first attempt fails. Without the rules the import would succeed.
-        let fault = format!("inject=openat:error={error}:when=1");
+        let fault = format!("inject={call}:error={error}:when=1");
         let words = ["-f", "-qq", "-o", "/dev/null", "-e", &fault, "-P"].map(OsString::from);
         let words = words.into_iter().chain([target.clone().into()]);
         let finished = scene.import(mode).under("strace", words).run();
         finished.assert_failure(7, &format!("cannot open {}, which", target.display()));
-        assert!(!scene.path("target/disk.img").exists(), "{mode} after {error}");
+        assert!(!scene.path("target/disk.img").exists(), "{mode}: {call} {error}");
     }
 }
 
