@@ -1,4 +1,5 @@
-//! Files that gzip shrinks, over a network that is slower than gzip.
+//! Files that gzip shrinks, over a network that is slower than gzip even if other tests take the
+//! processors: gzip once fell below 2 MiB/s.
 
 use testkit::browser::BrowserKind;
 use testkit::disk;
@@ -11,7 +12,7 @@ const MIB: u64 = 1 << 20;
 test_in_browsers!(zeros_are_not_sent, a_compressed_upload_resumes_after_a_cut_and_a_reload);
 
 fn zeros_are_not_sent(browser: BrowserKind) {
-    let scene = Scene::throttled(browser, 2 * MIB);
+    let scene = Scene::throttled(browser, MIB);
     let relay = Relay::start(scene.front.address());
     let content = disk::sparse_content(1, 80 * MIB, 16);
     let image = scene.image_of(&content);
@@ -34,17 +35,17 @@ fn zeros_are_not_sent(browser: BrowserKind) {
 
 /// Both happen in the middle of a gzip member.
 fn a_compressed_upload_resumes_after_a_cut_and_a_reload(browser: BrowserKind) {
-    let scene = Scene::throttled(browser, 2 * MIB);
+    let scene = Scene::throttled(browser, MIB);
     let relay = Relay::start(scene.front.address());
-    let image = scene.image_of(&disk::content(1, 64 * MIB));
+    let image = scene.image_of(&disk::content(1, 48 * MIB));
     scene.upload(&relay.url(), &scene.token(), &image);
-    // 27 of 64 MiB, still in the first member of 32 MiB: the next member begins here, and after the
+    // 27 of 48 MiB, still in the first member of 32 MiB: the next member begins here, and after the
     // reload only this member is sent again.
-    scene.wait_for_progress(0.42);
+    scene.wait_for_progress(0.56);
     relay.cut();
     let words = scene.browser.wait_for_text("#status", "continuing at", PATIENCE);
     assert!(!words.contains(" 0 %"), "{words}");
-    scene.wait_for_progress(0.65);
+    scene.wait_for_progress(0.85);
     let (before, again) = scene.resume_after_crash(&relay, &image);
     assert!(
         again < before,
