@@ -96,19 +96,16 @@ const DNS: u16 = 53;
 #[derive(Debug, Clone)]
 struct TargetRule {
     path: PathBuf,
-    /// True for what is written in place: a device for a disk, every file for other targets.
-    in_place: fn(FileType) -> bool,
-    /// The directory in which anything else is created, and the rights there.
-    folder: (PathBuf, BitFlags<AccessFs>),
+    /// True if a file is replaced and only a device is written in place, as for disks.
+    is_disk: bool,
+    /// The directories in which anything else is created, and the rights there.
+    folders: Vec<(PathBuf, BitFlags<AccessFs>)>,
 }
 
 impl TargetRule {
-    fn for_disk(path: &Path) -> Self {
-        Self {
-            path: path.to_owned(),
-            in_place: |kind| kind == FileType::BlockDevice,
-            folder: (parent_of(path), create_rights()),
-        }
+    fn new(path: &Path, is_disk: bool) -> Self {
+        let folders = vec![(parent_of(path), create_rights())];
+        Self { path: path.to_owned(), is_disk, folders }
     }
 }
 
@@ -148,22 +145,21 @@ impl SandboxRules {
     /// Allows writing a disk to `path`: the device there, or a file that is created in its
     /// directory. Landlock knows files only by directories before they exist.
     pub fn write_disk(&mut self, path: impl AsRef<Path>) -> &mut Self {
-        self.targets.push(TargetRule::for_disk(path.as_ref()));
+        self.targets.push(TargetRule::new(path.as_ref(), true));
         self
     }
 
     /// Allows writing a disk to `path` and, unless a device is there, an archive to `folder`.
     pub fn write_disk_or_tree(&mut self, path: &Path, folder: &Path) -> &mut Self {
-        let tree =
-            TargetRule { folder: (folder.to_owned(), tree_rights()), ..TargetRule::for_disk(path) };
-        self.targets.extend([TargetRule::for_disk(path), tree]);
+        let mut target = TargetRule::new(path, true);
+        target.folders.push((folder.to_owned(), tree_rights()));
+        self.targets.push(target);
         self
     }
 
     /// Allows writing the file `path`, and creating it if it does not exist.
     pub fn write_file(&mut self, path: impl AsRef<Path>) -> &mut Self {
-        let target = TargetRule { in_place: |_| true, ..TargetRule::for_disk(path.as_ref()) };
-        self.targets.push(target);
+        self.targets.push(TargetRule::new(path.as_ref(), false));
         self
     }
 
@@ -223,11 +219,15 @@ impl SandboxRules {
         };
         for target in &self.targets {
             let found = open(&target.path, create_rights() | AccessFs::IoctlDev)?;
-            let (folder, rights) = &target.folder;
-            opened.extend(match found.filter(|found| (target.in_place)(found.kind)) {
-                Some(found) => Some(found),
-                None => open(folder, *rights)?,
-            });
+            let in_place =
+                |found: &OpenedPath| !target.is_disk || found.kind == FileType::BlockDevice;
+            if let Some(found) = found.filter(in_place) {
+                opened.push(found);
+                continue;
+            }
+            for (folder, rights) in &target.folders {
+                opened.extend(open(folder, *rights)?);
+            }
         }
         for (folders, rights) in [(&self.create, create_rights()), (&self.trees, tree_rights())] {
             for folder in folders {
