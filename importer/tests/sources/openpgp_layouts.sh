@@ -7,12 +7,13 @@ export GNUPGHOME=$1/gnupg
 mkdir -m 700 "$GNUPGHOME"
 trap 'gpgconf --kill all; rm -r "$GNUPGHOME"' EXIT
 
-# at TIME ARGUMENT…: GnuPG with this clock.
+# at TIME ARGUMENT…: GnuPG with a clock that stands still (!) at this time. If it ran, a key that takes
+# more than a second to make would be newer than the signatures it makes next.
 at() {
     local time=$1
     shift
     gpg --batch --quiet --no-tty --yes --no-permission-warning --pinentry-mode loopback --passphrase '' \
-        --faked-system-time "$time" "$@"
+        --faked-system-time "$time!" "$@"
 }
 # The same, at the time of most keys.
 run() { at 20240101T000000 "$@"; }
@@ -70,7 +71,7 @@ run --output fedora-other -u other --clear-sign sums
 at 20200601T000000 --quick-set-expire "$(fingerprint expired)" 1y
 sed 's/^:-/-/' "$GNUPGHOME/openpgp-revocs.d/$(fingerprint revoked).rev" | run --import
 # Retired in 2021, which older signatures survive.
-printf 'y\n3\n\ny\n' | gpg --no-tty --quiet --faked-system-time 20210101T000000 --pinentry-mode loopback \
+printf 'y\n3\n\ny\n' | gpg --no-tty --quiet --faked-system-time 20210101T000000! --pinentry-mode loopback \
     --passphrase '' --command-fd 0 --output retired.rev --gen-revoke retired 2>/dev/null
 run --import retired.rev
 
