@@ -1,7 +1,6 @@
 //! `openstack-populator` with the real Keystone and Glance.
 
 use testkit::gateway::{Fault, Gateway, Plan};
-use testkit::images::{Content, Spec};
 use testkit::openstack::real::{Cloud, DOMAIN, PASSWORD, REGION, USER};
 
 use super::pod::{Pod, assert_fills_device, dense, images};
@@ -118,10 +117,7 @@ fn an_image_that_does_not_match_its_hash_is_refused() {
 #[test]
 fn a_broken_download_resumes_where_it_broke() {
     let folder = tempfile::tempdir().unwrap();
-    // With less than 16 MiB left, no connection is added. Each that is added leaves bytes of the
-    // first one unread: up to 4 MiB, which would be counted.
-    let image = Spec { virtual_size: 12 << 20, ..Spec::new(Content::Dense) };
-    let image = image.build(folder.path(), "short");
+    let image = dense(folder.path());
     let raw = std::fs::read(&image.raw).unwrap();
     let (cloud, length) = (Cloud::get(), raw.len() as u64);
     let id = cloud.add_image("raw", &raw);

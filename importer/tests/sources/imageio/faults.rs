@@ -23,7 +23,11 @@ fn five_cuts_in_a_row_cost_less_than_one_percent() {
             faults: (0..CUTS).map(|n| Fault::CutAt(first + n * STEP_BYTES)).collect(),
             ..raw_disk(raw.clone())
         });
-        place.import_equals(&engine, &raw);
+        // On a slow machine, the reader may open another connection between two cuts. The server
+        // then sends again what is on the way in the first.
+        let importer = place.import(&engine).args(["--connections", "1"]);
+        importer.run().assert_success("five cuts");
+        place.assert_disk(&raw);
         let sent = engine.body_bytes();
         assert!(
             sent <= DISK_BYTES + DISK_BYTES / 100,
