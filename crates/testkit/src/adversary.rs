@@ -15,7 +15,7 @@ use crate::fail::OrFail;
 use crate::serving::{self, ScriptedServer};
 use crate::wire::{self, Request, Stream};
 
-/// Longest request body that is read.
+/// Longest part of a request's body that the test sees.
 const BODY_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// A response.
@@ -144,14 +144,21 @@ async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
     let mut stream = serving::accept(shared.tls.as_ref(), tcp).await?;
     while let Some(request) = Request::read(&mut *stream).await? {
         let length = request.header("content-length").and_then(|length| length.parse().ok());
+        let length: u64 = length.unwrap_or(0);
         let mut body = Vec::new();
-        (&mut *stream)
-            .take(length.unwrap_or(0).min(BODY_LIMIT_BYTES))
-            .read_to_end(&mut body)
-            .await?;
+        (&mut *stream).take(length.min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
         let body = String::from_utf8_lossy(&body).into_owned();
         let reply = (shared.answer)(&request, &body);
+        let is_chunked = request.header("transfer-encoding").is_some();
+        let is_unread = is_chunked || length > BODY_LIMIT_BYTES;
         shared.record(request, body);
+        if is_unread {
+            write(&mut *stream, reply.with("Connection", "close")).await?;
+            // To close a connection with unread bytes would reset it, and a client that still
+            // sends might lose the response (RFC 9112 §9.6).
+            tokio::io::copy(&mut *stream, &mut tokio::io::sink()).await?;
+            break;
+        }
         write(&mut *stream, reply).await?;
     }
     Ok(())
