@@ -8,14 +8,16 @@ const { PassThrough } = require("node:stream");
 const [folder, endpoint, token, path, deferred] = process.argv.slice(2);
 const tus = createRequire(`${folder}/package.json`)("tus-js-client");
 
-// A stream whose length the client cannot know.
+// A stream whose length the client cannot know. If the length were a multiple of the chunk size,
+// tus-js-client would wait for ever for the end of the stream.
+const chunkSize = 1_000_000;
 const content = deferred ? createReadStream(path).pipe(new PassThrough()) : createReadStream(path);
 
 const upload = new tus.Upload(content, {
   endpoint,
   headers: { Authorization: token },
   retryDelays: Array(20).fill(500),
-  ...(deferred ? { uploadLengthDeferred: true, chunkSize: 1 << 20 } : { uploadSize: statSync(path).size }),
+  ...(deferred ? { uploadLengthDeferred: true, chunkSize } : { uploadSize: statSync(path).size }),
   onAfterResponse: (request, response) => {
     if (request.getMethod() === "HEAD") {
       console.log(`goes on at ${response.getHeader("Upload-Offset")}`);
