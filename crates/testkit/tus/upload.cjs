@@ -8,9 +8,10 @@ const { PassThrough } = require("node:stream");
 const [folder, endpoint, token, path, deferred] = process.argv.slice(2);
 const tus = createRequire(`${folder}/package.json`)("tus-js-client");
 
-// A stream whose length the client cannot know. If the length were a multiple of the chunk size,
-// tus-js-client would wait for ever for the end of the stream.
+// If the length of a stream were a multiple of this, tus-js-client would wait for ever for its end.
 const chunkSize = 1_000_000;
+
+// A stream whose length the client cannot know.
 const content = deferred ? createReadStream(path).pipe(new PassThrough()) : createReadStream(path);
 
 const upload = new tus.Upload(content, {
