@@ -115,7 +115,7 @@ impl UploadClient {
             Some(query) => format!("{}?{query}", url.path()),
             None => url.path().to_owned(),
         };
-        let is_zstd = encoding == Encoding::Zstd;
+        let is_zstd = matches!(encoding, Encoding::Zstd(_));
         let body = CloneBody { stream, digest: is_zstd.then(|| RunningDigest::new(CHECKSUM)) };
         let request = self.0.build_request(Method::POST, &path, body);
         let mut request = request.map_err(describe_error)?;

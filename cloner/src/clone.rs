@@ -3,10 +3,11 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use datapath::encode::Encoding;
+use datapath::encode::{CompressionRule, Encoding};
 use datapath::error::ThreadStartError;
 use datapath::observe::Stage;
 use http::StatusCode;
+use program::env::{ProcessEnv, is_pace_fixed};
 
 use crate::client::{ServerResponse, UploadClient};
 use crate::source::Tally;
@@ -76,6 +77,11 @@ pub(crate) enum EncodingChoice {
     Fixed(Encoding),
 }
 
+/// Returns the encoding of zstd for a network.
+pub(crate) fn zstd_for_network() -> Encoding {
+    Encoding::Zstd(CompressionRule::new(is_pace_fixed(&ProcessEnv)))
+}
+
 /// Sends `source` to the server of `client`, and returns the encoding used. Succeeds only if the
 /// whole volume was sent and the server answered with a 2xx status.
 pub(crate) async fn send_volume(
@@ -86,7 +92,7 @@ pub(crate) async fn send_volume(
 ) -> Result<Encoding, CloneError> {
     let encoding = match choice {
         EncodingChoice::Fixed(encoding) => encoding,
-        EncodingChoice::Auto if client.takes_zstd().await => Encoding::Zstd,
+        EncodingChoice::Auto if client.takes_zstd().await => zstd_for_network(),
         EncodingChoice::Auto => Encoding::Snappy,
     };
     let content_type = source.content_type();

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use datapath::encode::Encoding;
+use datapath::encode::{CompressionRule, Encoding};
 use program::cdi::READER_PORT;
 use program::command_line::LogArgs;
 use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 use sandbox::SandboxArgs;
 
-use crate::clone::EncodingChoice;
+use crate::clone::{EncodingChoice, zstd_for_network};
 
 const CLONE_EXAMPLES: &str = "\
 Examples:
@@ -160,7 +160,7 @@ impl From<WireEncoding> for EncodingChoice {
         match encoding {
             WireEncoding::Auto => Self::Auto,
             WireEncoding::Snappy => Self::Fixed(Encoding::Snappy),
-            WireEncoding::Zstd => Self::Fixed(Encoding::Zstd),
+            WireEncoding::Zstd => Self::Fixed(zstd_for_network()),
         }
     }
 }
@@ -180,7 +180,7 @@ impl From<FileEncoding> for Encoding {
     fn from(encoding: FileEncoding) -> Self {
         match encoding {
             FileEncoding::Snappy => Self::Snappy,
-            FileEncoding::Zstd => Self::Zstd,
+            FileEncoding::Zstd => Self::Zstd(CompressionRule::IfSlow),
             FileEncoding::Plain => Self::Plain,
         }
     }

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use datapath::checkpoints::DiskCheckpoint;
-use datapath::encode::Encoding;
 use datapath::encode::outgoing::{EncodedStream, IncompleteStreamError};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Frame};
@@ -15,7 +14,7 @@ use program::threads;
 use tokio::sync::mpsc;
 
 use super::ServedVolume;
-use crate::clone::encoder_threads;
+use crate::clone::{encoder_threads, zstd_for_network};
 use crate::source::{Tally, VolumeReadError};
 
 /// Number of checkpoints that wait for the connection.
@@ -87,7 +86,7 @@ fn disk_content(volume: &Arc<ServedVolume>, offset: u64) -> Result<VolumeContent
             checkpoints.add_last(crc.checkpoint());
             Ok(())
         },
-        Encoding::Zstd,
+        zstd_for_network(),
         encoder_threads(),
         Arc::clone(&tally),
     );

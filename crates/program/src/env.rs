@@ -20,6 +20,16 @@ pub trait NamedStrings {
 /// Prefix of variables that only tests set.
 const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
+/// Set by tests that are not about measured rates.
+pub const FIXED_PACE_VARIABLE: &str = "CDI_WORKERS_TEST_FIXED_PACE";
+
+/// Returns true if nothing may be decided by a rate that was measured: a body is read over one
+/// connection, and what may be compressed for the network is compressed. On a slow machine, a test
+/// would otherwise see other decisions.
+pub fn is_pace_fixed(env: &dyn NamedStrings) -> bool {
+    env.get(FIXED_PACE_VARIABLE).is_some()
+}
+
 /// The environment of this process. Bytes that are not UTF-8 become U+FFFD; Kubernetes cannot set
 /// such values.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,13 +1,14 @@
 //! Network settings from the environment variables of a CDI pod. They are the same for every
 //! source and for every program of the pod.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::error::SourceError;
 use https::tls::{self, TlsError};
-use program::env::{EnvReader, NamedStrings};
+use program::env::{EnvReader, NamedStrings, is_pace_fixed};
 use program::paths::PodPaths;
 use program::secret::Secret;
 use rustls::ClientConfig;
@@ -49,7 +50,13 @@ pub struct PodNetwork {
     pub insecure: bool,
     proxy: ProxyConfig,
     policy: ImportPolicy,
+    connections: Option<NonZeroUsize>,
     patience: RetryPolicy,
+}
+
+/// Returns one connection if the pace is fixed, and otherwise lets their number grow.
+pub fn fixed_connections(env: &dyn NamedStrings) -> Option<NonZeroUsize> {
+    is_pace_fixed(env).then_some(NonZeroUsize::MIN)
 }
 
 impl PodNetwork {
@@ -65,6 +72,7 @@ impl PodNetwork {
             insecure,
             proxy: ProxyConfig::from_env(|name| env.get(name))?,
             policy: ImportPolicy::for_pod(env, !insecure),
+            connections: fixed_connections(env),
             patience: RetryPolicy::default(),
         })
     }
@@ -116,6 +124,7 @@ impl PodNetwork {
             insecure: self.insecure,
             proxy: self.proxy,
             policy: self.policy,
+            connections: self.connections,
             patience: self.patience,
             ..Network::new(handle, stop, Arc::new(tls))
         }

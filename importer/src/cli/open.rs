@@ -15,6 +15,7 @@ use sources::BasicCredentials;
 use sources::file::FileSource;
 use sources::http::{ExtraHeader, parse_header};
 use sources::objects::{AddressingStyle, ObjectOptions};
+use sources::pod::fixed_connections;
 use sources::policy::{ExtraPermissions, ImportPolicy};
 use sources::proxy::ProxyConfig;
 use sources::publisher::{DocumentReader, read_key_file};
@@ -193,7 +194,7 @@ impl JobContext {
             credentials,
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
-            connections: arguments.connections.0,
+            connections: arguments.connections.0.or_else(|| fixed_connections(&ProcessEnv)),
             patience: retry_policy(arguments),
             // Without certificate verification, no host can be trusted to belong to a cloud
             // provider. An identity found on this machine is then sent only with

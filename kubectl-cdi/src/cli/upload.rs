@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use datapath::encode::Encoding;
+use datapath::encode::{CompressionRule, Encoding};
 use datapath::error::errno_text;
 use program::command_line::FailedCommand;
-use program::env::{NamedStrings, ProcessEnv};
+use program::env::{NamedStrings, ProcessEnv, is_pace_fixed};
 use program::progress::{BinaryBytes, ProgressDisplay};
 use program::threads;
 use tokio_util::sync::CancellationToken;
@@ -175,11 +175,12 @@ async fn fill_volume(
     };
     let tokens = TokenCache::new(cluster.clone(), target.name());
     let is_encoded = arguments.encoding == EncodingOption::Auto && image.is_plain();
+    let rule = CompressionRule::new(is_pace_fixed(&ProcessEnv));
     let sending = UploadTask {
         proxy,
         tokens: &tokens,
         image,
-        encoding: if is_encoded { Encoding::Zstd } else { Encoding::Plain },
+        encoding: if is_encoded { Encoding::Zstd(rule) } else { Encoding::Plain },
         place: place.as_ref(),
         is_archive: arguments.archive,
         patience,

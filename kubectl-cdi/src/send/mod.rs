@@ -233,7 +233,7 @@ impl UploadTask<'_> {
     }
 
     fn is_encoded(&self) -> bool {
-        self.encoding == Encoding::Zstd
+        matches!(self.encoding, Encoding::Zstd(_))
     }
 
     /// Begins an upload; returns `None` if the server does not support resumable uploads.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::BINARY;
 use datapath::digest::{DigestAlgorithm, RunningDigest};
-use datapath::encode::{Encoding, PIECE_BYTES, VolumePiece};
+use datapath::encode::{CompressionRule, Encoding, PIECE_BYTES, VolumePiece};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::framing::chunked;
@@ -67,6 +67,7 @@ fn sparse_disk() -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn a_device_is_cloned_to_a_device_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let content = sparse_disk();
@@ -97,6 +98,7 @@ fn a_device_is_cloned_to_a_file_with_holes() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_device_with_the_bytes_of_an_image_is_not_converted() {
     let folder = tempfile::tempdir().unwrap();
     let qcow2 = folder.path().join("image.qcow2");
@@ -180,6 +182,7 @@ fn an_empty_volume_is_cloned_to_an_empty_volume() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn the_disk_of_a_volume_is_cloned_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
@@ -199,6 +202,7 @@ fn the_disk_of_a_volume_is_cloned_to_a_device() {
 
 /// Upstream takes the first file whose name resembles that of the disk.
 #[test]
+#[ignore = "root: loop devices"]
 fn a_file_that_resembles_the_disk_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
@@ -214,6 +218,7 @@ fn a_file_that_resembles_the_disk_is_refused() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn a_volume_without_a_disk_is_not_cloned_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();
@@ -281,7 +286,7 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
 
 /// Returns `bytes` in zstd, with every other piece compressed.
 fn in_zstd(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = Encoding::Zstd.new_encoder();
+    let mut encoder = Encoding::Zstd(CompressionRule::IfSlow).new_encoder();
     let mut stream = Vec::new();
     for (index, part) in bytes.chunks(PIECE_BYTES).enumerate() {
         let piece = VolumePiece::Data(part.to_vec().into());
@@ -387,6 +392,7 @@ fn a_clone_in_zstd_must_have_a_checksum() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn a_clone_in_zstd_is_written_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let source = tempfile::tempdir().unwrap();

@@ -23,6 +23,22 @@ use crate::zeros::ZEROS;
 /// below 64 MiB.
 pub const MAX_FILE_ENCODERS: usize = 8;
 
+/// When data is compressed for a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompressionRule {
+    /// While the network is slower than reading and encoding.
+    IfSlow,
+    /// Always. The same pieces always give the same bytes.
+    Always,
+}
+
+impl CompressionRule {
+    /// Returns the rule for a process that may decide by the rates that it measures, or may not.
+    pub fn new(is_pace_fixed: bool) -> Self {
+        if is_pace_fixed { Self::Always } else { Self::IfSlow }
+    }
+}
+
 /// The encoding of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
@@ -31,7 +47,7 @@ pub enum Encoding {
     /// The snappy framing format, which CDI uses.
     Snappy,
     /// Zstd frames, which every program with zstd support can read.
-    Zstd,
+    Zstd(CompressionRule),
     /// Zstd frames for a file that is kept: data is always compressed, and better than for a
     /// network. The same pieces always give the same bytes.
     ZstdFile,
@@ -47,7 +63,7 @@ impl Encoding {
         match self {
             Self::Plain => ZEROS.len() as u64,
             Self::Snappy => snappy::ZEROS_AT_ONCE,
-            Self::Zstd | Self::ZstdFile => zstd::ZEROS_AT_ONCE,
+            Self::Zstd(_) | Self::ZstdFile => zstd::ZEROS_AT_ONCE,
             Self::Qcow2(_) => u64::MAX,
         }
     }
@@ -55,7 +71,7 @@ impl Encoding {
     /// Returns the size of the blocks into which a disk is cut, at most [`PIECE_BYTES`].
     const fn block_bytes(self) -> usize {
         match self {
-            Self::Plain | Self::Snappy | Self::Zstd | Self::ZstdFile => PIECE_BYTES,
+            Self::Plain | Self::Snappy | Self::Zstd(_) | Self::ZstdFile => PIECE_BYTES,
             Self::Qcow2(_) => qcow2::BLOCK_BYTES,
         }
     }
@@ -63,7 +79,7 @@ impl Encoding {
     /// Returns the bytes at the beginning of the stream, before the first piece.
     pub fn stream_header(self) -> Bytes {
         match self {
-            Self::Plain | Self::Zstd | Self::ZstdFile | Self::Qcow2(_) => Bytes::new(),
+            Self::Plain | Self::Zstd(_) | Self::ZstdFile | Self::Qcow2(_) => Bytes::new(),
             Self::Snappy => snappy::stream_identifier(),
         }
     }
@@ -73,7 +89,7 @@ impl Encoding {
         match self {
             Self::Plain => PieceEncoder::Plain,
             Self::Snappy => PieceEncoder::Snappy(Box::default()),
-            Self::Zstd => PieceEncoder::Zstd(Box::new(zstd::Encoder::for_network())),
+            Self::Zstd(rule) => PieceEncoder::Zstd(Box::new(zstd::Encoder::for_network(rule))),
             Self::ZstdFile => PieceEncoder::Zstd(Box::new(zstd::Encoder::for_file())),
             Self::Qcow2(compression) => {
                 PieceEncoder::Qcow2(Box::new(qcow2::ClusterEncoder::new(compression)))

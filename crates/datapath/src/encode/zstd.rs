@@ -7,6 +7,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use zstd::bulk::Compressor;
 
+use super::CompressionRule;
 use super::piece::{EncodedBlock, VolumePiece};
 use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE, ZERO_BLOCKS};
 use crate::zeros::is_zero;
@@ -40,11 +41,11 @@ pub struct Encoder {
 impl Encoder {
     /// For a network, whose ends decompress as well: a small saving would cost more time there than
     /// it gains.
-    pub(super) fn for_network() -> Self {
+    pub(super) fn for_network(rule: CompressionRule) -> Self {
         Self {
             level: NETWORK_LEVEL,
             least_saving: 8,
-            always_compresses: false,
+            always_compresses: rule == CompressionRule::Always,
             zstd: None,
             scratch: Vec::new(),
         }
@@ -52,7 +53,8 @@ impl Encoder {
 
     /// For a file, which is stored and sent many times.
     pub(super) fn for_file() -> Self {
-        Self { level: FILE_LEVEL, least_saving: 64, always_compresses: true, ..Self::for_network() }
+        let network = Self::for_network(CompressionRule::Always);
+        Self { level: FILE_LEVEL, least_saving: 64, ..network }
     }
 
     pub(super) fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
@@ -153,6 +155,8 @@ mod tests {
     use super::*;
     use crate::encode::{Encoding, PIECE_BYTES, VolumePiece};
 
+    const NETWORK: Encoding = Encoding::Zstd(CompressionRule::IfSlow);
+
     fn data(seed: u8, length: usize, zeros_from: usize) -> Bytes {
         let mut bytes: Vec<u8> = (0..length)
             .map(|at| u8::try_from((at * 31 + usize::from(seed) * 7 + at / 300) % 251).unwrap())
@@ -177,7 +181,7 @@ mod tests {
         fn zstd_decodes_the_stream_from_any_piece_on(
             pieces in prop::collection::vec((piece(), any::<bool>()), 1..8),
             from in any::<prop::sample::Index>(),
-            encoding in prop::sample::select(vec![Encoding::Zstd, Encoding::ZstdFile]),
+            encoding in prop::sample::select(vec![NETWORK, Encoding::ZstdFile]),
         ) {
             let mut used = encoding.new_encoder();
             let from = from.index(pieces.len());
@@ -205,13 +209,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_file_is_compressed_without_being_asked_to() {
+    fn data_for_a_network_is_compressed_only_when_asked_unless_the_rule_is_always() {
         let encode = |encoding: Encoding, squeeze| {
             let piece = VolumePiece::Data(data(1, PIECE_BYTES, PIECE_BYTES));
             encoding.new_encoder().encode_piece(piece, squeeze)
         };
+        let always = Encoding::Zstd(CompressionRule::Always);
         assert_eq!(encode(Encoding::ZstdFile, false), encode(Encoding::ZstdFile, true));
-        assert_ne!(encode(Encoding::Zstd, false), encode(Encoding::Zstd, true));
+        assert_ne!(encode(NETWORK, false), encode(NETWORK, true));
+        assert_eq!(encode(always, false), encode(NETWORK, true));
     }
 
     #[test]

@@ -55,6 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
+    #[ignore = "tools: qemu-img, zstd"]
     fn the_file_contains_the_disk_whatever_the_parts_and_the_interruptions(
         parts in prop::collection::vec((any::<bool>(), 1_usize..700_000, 0..4), 1..12),
         format in prop::sample::select(&FORMATS[..]),
@@ -113,6 +114,7 @@ proptest! {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, zstd"]
 fn everything_before_the_damage_is_kept() {
     let size = 24 << 20;
     let content = testkit::disk::sparse_content(3, size, 2);
@@ -157,6 +159,7 @@ fn everything_before_the_damage_is_kept() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_image_is_written_again_from_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
@@ -197,6 +200,7 @@ fn a_disk_that_differs_is_written_again_from_a_checkpoint() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, zstd"]
 fn a_file_of_another_program_is_neither_truncated_nor_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");

@@ -49,6 +49,7 @@ fn small() -> [(Vec<u8>, Vec<u8>); 2] {
 }
 
 #[test]
+#[ignore = "slow: 7 s of CPU time"]
 fn blocks_of_all_sizes_are_read() {
     let data = sample(3_000_000);
     for size in [1000, 4096, 99_991, CHUNK_BYTES, 1 << 20] {
@@ -106,6 +107,7 @@ fn filters_and_dictionaries_of_all_kinds_are_read() {
 }
 
 #[test]
+#[ignore = "slow: waits 5 s"]
 fn a_changed_byte_in_any_block_is_detected() {
     for (packed, data) in small() {
         for place in 0..packed.len() {

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::encode::{Encoding, PIECE_BYTES, VolumePiece};
+use crate::encode::{PIECE_BYTES, VolumePiece};
 
 const ENCODINGS: [(Encoding, Codec); 2] =
-    [(Encoding::Zstd, Codec::Zstd), (Encoding::Snappy, Codec::Snappy)];
+    [(NETWORK, Codec::Zstd), (Encoding::Snappy, Codec::Snappy)];
 
 /// Returns a stream of `pieces`. The pieces with `true` are compressed.
 fn encode(encoding: Encoding, pieces: &[(VolumePiece, bool)]) -> Vec<u8> {
@@ -70,10 +70,8 @@ fn a_volume_is_restored_however_its_stream_is_split() {
 #[test]
 fn device_data_is_aligned_in_memory_as_on_the_disk() {
     let pieces = [data(sample(PIECE_BYTES), true), data(sample(PIECE_BYTES), false)];
-    let mut decoder = Codec::Zstd.new_decoder(
-        self::pieces(&encode(Encoding::Zstd, &pieces), &[5000]),
-        &DecodeLimits::default(),
-    );
+    let mut decoder = Codec::Zstd
+        .new_decoder(self::pieces(&encode(NETWORK, &pieces), &[5000]), &DecodeLimits::default());
     let mut offset = 0;
     while let Some(chunk) = decoder.next_chunk().unwrap() {
         assert_eq!(chunk.as_ptr().addr() % 4096, offset % 4096);

@@ -18,10 +18,14 @@ use bytes::Bytes;
 use super::{Codec, DecodeLimits};
 use crate::buffer::CHUNK_BYTES;
 use crate::chunks::ChunkStream;
+use crate::encode::{CompressionRule, Encoding};
 use crate::error::{DecodeError, Error};
 
 /// The codecs that are recognised by content.
 const CODECS: [Codec; 4] = [Codec::Gzip, Codec::Xz, Codec::Zstd, Codec::Bzip2];
+
+/// The encoding of zstd that programs use by default.
+const NETWORK: Encoding = Encoding::Zstd(CompressionRule::IfSlow);
 
 /// A source that returns `bytes` in chunks of the given sizes, which are repeated in turn.
 struct Pieces {

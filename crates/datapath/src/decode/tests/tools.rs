@@ -24,6 +24,7 @@ pub(super) fn run(command: &str, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "slow: 3 s of CPU time"]
 fn the_output_of_command_line_tools_is_read() {
     let data = sample(1_000_003);
     for (codec, command) in [

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE};
-use crate::encode::{Encoding, VolumePiece};
+use crate::encode::VolumePiece;
 
 /// Returns a zstd block of `length` times `byte`.
 fn block(kind: u32, byte: u8, length: usize, is_last: bool) -> Vec<u8> {
@@ -28,8 +28,8 @@ fn frame(blocks: &[(u32, u8, usize)]) -> Vec<u8> {
 
 #[test]
 fn a_terabyte_of_zeros_is_counted() {
-    let zeros = Encoding::Zstd.zeros_at_once();
-    let blocks = Encoding::Zstd.new_encoder().encode_piece(VolumePiece::Zeros(zeros), false);
+    let zeros = NETWORK.zeros_at_once();
+    let blocks = NETWORK.new_encoder().encode_piece(VolumePiece::Zeros(zeros), false);
     let frame = [&blocks[0].head[..], &blocks[0].body].concat();
     let frames = usize::try_from((1 << 40) / zeros).unwrap();
     let mut decoder = Codec::Zstd
