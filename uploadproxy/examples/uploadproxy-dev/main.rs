@@ -14,14 +14,14 @@ use std::process::ExitCode;
 
 use program::command_line::{self, FailedCommand};
 use program::exit::ExitReason;
-use tikv_jemallocator::Jemalloc;
 
 use self::args::{Cli, Command};
 
 /// The allocator of `cdi-uploadproxy`, because tests and benchmarks measure the memory of this
 /// program in its place.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
-static MEMORY: Jemalloc = Jemalloc;
+static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The program's name, with which error lines begin.
 const PROGRAM: &str = "uploadproxy-dev";
