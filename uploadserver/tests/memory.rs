@@ -16,9 +16,11 @@ use testkit::fail::OrFail;
 use testkit::framing::{self, Part};
 use testkit::https::Request;
 use testkit::process;
+use testkit::process::Program;
 use testkit::random::Random;
 use testkit::tmpfs::Tmpfs;
 use testkit::upload_pod::{Server, UploadPod};
+use testkit::upload_proxy::beside;
 use testkit::{disk, tools};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadserver");
@@ -99,6 +101,7 @@ fn upload(server: &Server, path: &str, object: &Path) -> Duration {
 }
 
 #[test]
+#[ignore = "alone: measures memory"]
 fn an_upload_to_a_slow_target_stays_below_the_memory_limit() {
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");
@@ -140,6 +143,7 @@ fn an_upload_to_a_slow_target_stays_below_the_memory_limit() {
 }
 
 #[test]
+#[ignore = "alone: measures memory"]
 fn a_raw_disk_of_a_gibibyte_stays_below_the_memory_limit() {
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");
@@ -159,6 +163,7 @@ fn a_raw_disk_of_a_gibibyte_stays_below_the_memory_limit() {
 }
 
 #[test]
+#[ignore = "alone: measures memory"]
 fn small_files_that_expand_do_not_exhaust_the_memory() {
     const LIMIT: u64 = 256 << 20;
     let pod = UploadPod::new(BINARY);
@@ -208,6 +213,7 @@ fn send(server: &Server, way: &str, body: &[u8]) -> u16 {
 }
 
 #[test]
+#[ignore = "alone: measures memory"]
 fn an_upload_releases_its_memory() {
     const UPLOADS: u64 = 20;
     check_all([64, 128, 256], |mib: &u64| {
@@ -244,6 +250,30 @@ fn an_upload_releases_its_memory() {
 }
 
 #[test]
+#[ignore = "alone: measures memory"]
+fn both_ends_of_a_clone_stay_below_the_bound() {
+    let pod = UploadPod::new(BINARY);
+    let source = pod.path("source.img");
+    make_raw(&source);
+    let server = pod.serve(pod.program().measured());
+    let cloner = Program::new(beside(BINARY, "cdi-cloner")).arg("clone").arg(&source);
+    let cloner = cloner.arg(server.url("/v1beta1/upload"));
+    let cloner = [("--ca", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")]
+        .into_iter()
+        .fold(cloner, |cloner, (option, file)| cloner.arg(option).arg(pod.tls(file)));
+    let sent = cloner.measured().run();
+    sent.assert_success("clone");
+    let received = server.wait();
+    received.assert_success("upload");
+    disk::assert_same(&pod.disk(), &source, DISK_BYTES, "clone");
+    for finished in [sent, received] {
+        let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
+        assert!(peak <= process::PEAK_RSS_BYTES, "{}: {peak} bytes of memory", finished.name);
+    }
+}
+
+#[test]
+#[ignore = "alone: measures memory"]
 fn the_answer_comes_within_a_second_of_the_last_byte() {
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");

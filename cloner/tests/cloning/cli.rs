@@ -3,6 +3,7 @@
 use testkit::shells::assert_completion;
 
 #[test]
+#[ignore = "server: fish, zsh"]
 fn shells_complete_subcommands_options_and_values() {
     for (words, expected) in [
         (&[""][..], &["clone", "completions", "help", "man", "pack", "serve"][..]),

@@ -7,11 +7,13 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::mistake::MistakeScene;
 use testkit::nginx::Nginx;
+use testkit::process::Program;
 use testkit::upload_pod::UploadPod;
 use testkit::upload_proxy::beside;
-use testkit::user_mistakes;
 
 use crate::BINARY;
+
+const SNAPSHOTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cloning");
 
 /// Writes certificates and keys, and files that are neither.
 fn write_files(folder: &Path, authority: &Authority) {
@@ -35,6 +37,7 @@ fn write_files(folder: &Path, authority: &Authority) {
 }
 
 #[test]
+#[ignore = "server: nginx"]
 fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let authority = Authority::new().or_fail("an authority");
@@ -50,7 +53,7 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
     let (http, https) = (start("http"), start("https"));
     let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
     let upload_server = pod.start();
-    let scene = MistakeScene::new(BINARY)
+    let scene = MistakeScene::new(BINARY, SNAPSHOTS)
         .phrase("tls", "--ca {files}/ca.crt --cert {files}/client.crt --key {files}/client.key")
         .word("files", folder.path().display())
         .word("closed", "127.0.0.1:1")
@@ -58,70 +61,50 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
         .word("https", https.address())
         .word("server", upload_server.address())
         .word("pod", pod.path("tls").display());
-    scene.check(user_mistakes! {
-        "frobnicate" =>
-            2: "'frobnicate'", "unrecognized", "subcommand";
-        "clone" =>
-            2: "required arguments", "not provided", "<SOURCE> <URL>";
-        "clone {files}/raw" =>
-            2: "required arguments", "not provided", "<URL>";
-        "clone {files}/raw https://{closed}/v1beta1/upload" =>
-            2: "required arguments", "not provided", "--ca <FILE> --cert <FILE> --key <FILE>";
-        "clone {files}/raw https://{closed}/v1beta1/upload {tls} --encoding gzip" =>
-            2: "'--encoding <ENCODING>'", "invalid value 'gzip'", "auto, snappy, zstd";
-        "clone {files}/raw https://{closed}/v1beta1/upload {tls} --progress fancy" =>
-            2: "'--progress <PROGRESS>'", "invalid value 'fancy'", "auto, bar, plain, json, none";
-        "clone {files}/raw https://{closed}/v1beta1/upload {tls} -q -v" =>
-            2: "'--quiet'", "cannot be used with", "'--verbose";
-        "-v clone {files}/raw https://{closed}/v1beta1/upload" =>
-            2: "'-v'", "unexpected argument", "options of a subcommand follow its name";
-        "clone {files}/nope https://{closed}/v1beta1/upload {tls}" =>
-            3: "{files}/nope", "no such file or directory", "a block device, a file or a directory";
-        "clone {files}/socket https://{closed}/v1beta1/upload {tls}" =>
-            3: "{files}/socket", "no such device or address", "a block device, a file or a directory";
-        "clone {files}/raw http://{closed}/v1beta1/upload {tls}" =>
-            2: "\"http://{closed}/v1beta1/upload\"", "is not the https URL of an upload server", "write https://HOST:PORT/v1beta1/upload";
-        "clone {files}/raw {closed} {tls}" =>
-            2: "\"{closed}\"", "is not the https URL of an upload server", "write https://HOST:PORT/v1beta1/upload";
-        "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/nope --cert {files}/client.crt --key {files}/client.key" =>
-            2: "{files}/nope", "no such file", "check --ca";
-        "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/directory --cert {files}/client.crt --key {files}/client.key" =>
-            2: "{files}/directory", "is a directory", "check --ca";
-        "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/raw --cert {files}/client.crt --key {files}/client.key" =>
-            2: "the CA certificates of the server", "no certificate found", "check --ca";
-        "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/nope --key {files}/client.key" =>
-            2: "{files}/nope", "no such file", "check --ca, --cert and --key";
-        "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/raw --key {files}/client.key" =>
-            2: "TLS", "no certificates", "check --cert and --key";
-        "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/raw" =>
-            2: "the key of the client certificate", "cannot be used", "check --cert and --key";
-        "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/stranger.key" =>
-            2: "the certificate and the key", "do not match", "check --cert and --key";
-        "clone {files}/raw https://{closed}/v1beta1/upload {tls}" =>
-            7: "https://{closed}/v1beta1/upload", "cannot connect: connection refused", "is the server running?";
-        "clone {files}/raw https://no-such-host.invalid/v1beta1/upload {tls}" =>
-            7: "https://no-such-host.invalid", "no such host", "is the address right";
-        "clone {files}/raw https://{http}/v1beta1/upload {tls}" =>
-            7: "https://{http}/v1beta1/upload", "it does not speak TLS", "is it the port of an upload server?";
-        "clone {files}/raw https://{https}/v1beta1/upload --ca {files}/other-ca.crt --cert {files}/client.crt --key {files}/client.key" =>
-            7: "https://{https}/v1beta1/upload", "its certificate is not signed by", "check --ca";
-        "clone {files}/raw https://{https}/v1beta1/upload {tls}" =>
-            7: "https://{https}/v1beta1/upload", "status code 404;", "the path of an upload server is /v1beta1/upload";
-        "clone {files}/raw https://{server}/v1beta1/upload --ca {pod}/ca.crt --cert {files}/stranger.crt --key {files}/stranger.key" =>
-            7: "https://{server}/v1beta1/upload", "the server ended the connection", "Check --cert and --key";
-        "clone {files}/raw https://{server}/wrong/path --ca {pod}/ca.crt --cert {pod}/client.crt --key {pod}/client.key" =>
-            7: "https://{server}/wrong/path", "status code 404", "the path of an upload server is /v1beta1/upload";
-        "pack" =>
-            2: "required arguments", "not provided", "<SOURCE>";
-        "pack {files}/nope" =>
-            3: "{files}/nope", "no such file or directory", "a block device, a file or a directory";
-        "pack {files}/socket" =>
-            3: "{files}/socket", "no such device or address", "a block device, a file or a directory";
-        "pack {files}/raw --encoding gzip" =>
-            2: "'--encoding <ENCODING>'", "invalid value 'gzip'", "snappy, zstd, plain";
-        "pack {files}/raw -q" =>
-            2: "'-q'", "unexpected", "argument";
-        "completions tcsh" =>
-            2: "'tcsh'", "invalid value", "bash, elvish, fish, powershell, zsh";
-    });
+    // Its error is one of several: the server's alert races with the first bytes that are sent.
+    let [cert, key] = ["stranger.crt", "stranger.key"].map(|name| folder.path().join(name));
+    let stranger = Program::new(BINARY)
+        .arg("clone")
+        .arg(folder.path().join("raw"))
+        .arg(upload_server.url("/v1beta1/upload"))
+        .arg("--ca")
+        .arg(pod.tls("ca.crt"))
+        .arg("--cert")
+        .arg(cert)
+        .arg("--key")
+        .arg(key);
+    stranger.run().assert_failure(7, "does it accept this client? Check --cert and --key");
+    scene.check("mistakes", &[
+    "frobnicate",
+    "clone",
+    "clone {files}/raw",
+    "clone {files}/raw https://{closed}/v1beta1/upload",
+    "clone {files}/raw https://{closed}/v1beta1/upload {tls} --encoding gzip",
+    "clone {files}/raw https://{closed}/v1beta1/upload {tls} --progress fancy",
+    "clone {files}/raw https://{closed}/v1beta1/upload {tls} -q -v",
+    "-v clone {files}/raw https://{closed}/v1beta1/upload",
+    "clone {files}/nope https://{closed}/v1beta1/upload {tls}",
+    "clone {files}/socket https://{closed}/v1beta1/upload {tls}",
+    "clone {files}/raw http://{closed}/v1beta1/upload {tls}",
+    "clone {files}/raw {closed} {tls}",
+    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/nope --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/directory --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/raw --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/nope --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/raw --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/raw",
+    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/stranger.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload {tls}",
+    "clone {files}/raw https://no-such-host.invalid/v1beta1/upload {tls}",
+    "clone {files}/raw https://{http}/v1beta1/upload {tls}",
+    "clone {files}/raw https://{https}/v1beta1/upload --ca {files}/other-ca.crt --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{https}/v1beta1/upload {tls}",
+    "clone {files}/raw https://{server}/wrong/path --ca {pod}/ca.crt --cert {pod}/client.crt --key {pod}/client.key",
+    "pack",
+    "pack {files}/nope",
+    "pack {files}/socket",
+    "pack {files}/raw --encoding gzip",
+    "pack {files}/raw -q",
+    "completions tcsh",
+]);
 }

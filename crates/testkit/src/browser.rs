@@ -3,7 +3,6 @@
 
 use std::io;
 use std::process::Child;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -15,10 +14,6 @@ use crate::wait;
 
 mod chromium;
 mod firefox;
-
-/// Time limit for a browser to start listening, and for each command. The first command starts
-/// Chromium.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The key under which WebDriver returns an element's identifier (WebDriver §12, "web element
 /// identifier").
@@ -83,22 +78,17 @@ impl Browser {
     /// Polls `probe` until it returns something. After `patience` the test fails with `what` and
     /// the page's text.
     #[track_caller]
-    pub fn wait_for<T>(
-        &self,
-        what: &str,
-        patience: Duration,
-        mut probe: impl FnMut(&Self) -> Option<T>,
-    ) -> T {
+    pub fn wait_for<T>(&self, what: &str, mut probe: impl FnMut(&Self) -> Option<T>) -> T {
         let page = || self.find("body").text();
         let complaint = || format!("{what}. The page says:\n{}\n{:?}", page(), self.log());
-        wait::find(patience, complaint, || probe(self))
+        wait::find(complaint, || probe(self))
     }
 
     /// Waits until the text of the element contains `needle`, and returns the text.
     #[track_caller]
-    pub fn wait_for_text(&self, css: &str, needle: &str, patience: Duration) -> String {
+    pub fn wait_for_text(&self, css: &str, needle: &str) -> String {
         let element = self.find(css);
-        self.wait_for(&format!("{needle:?} in {css}"), patience, |_| {
+        self.wait_for(&format!("{needle:?} in {css}"), |_| {
             Some(element.text()).filter(|text| text.contains(needle))
         })
     }
@@ -185,11 +175,13 @@ mod tests {
     use super::*;
 
     #[test]
+    #[ignore = "server: Chromium"]
     fn a_page_can_be_read_and_operated_in_chromium() {
         read_and_operate(BrowserKind::Chromium);
     }
 
     #[test]
+    #[ignore = "server: Firefox"]
     fn a_page_can_be_read_and_operated_in_firefox() {
         read_and_operate(BrowserKind::Firefox);
     }
@@ -203,8 +195,7 @@ mod tests {
         );
         let field = browser.find("#in");
         field.send_keys("x");
-        let patience = Duration::from_secs(10);
-        assert_eq!(browser.wait_for_text("#out", "x", patience), "x");
+        assert_eq!(browser.wait_for_text("#out", "x"), "x");
         assert!(browser.log().iter().any(|line| line.contains("typed")));
         field.clear();
         assert_eq!(field.property("value"), "");

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use crate::fail::OrFail;
+use crate::jobs::TestPrograms;
 
 /// Number of failures shown: a broken stage fails hundreds of cases for the same reason.
 const SHOWN: usize = 12;
@@ -31,7 +32,9 @@ pub fn check_all_by<C: Display + Send>(
     let cases = Mutex::new(cases.into_iter());
     let failures = Mutex::new(Vec::new());
     let next = || cases.lock().ok().or_fail("the list of cases").next();
+    let programs = TestPrograms::of_this_thread();
     let work = || {
+        programs.adopt();
         while let Some(case) = next() {
             if let Err(reason) = catch_unwind(AssertUnwindSafe(|| check(&case))) {
                 let reason = format!("{case}: {}", sentence(reason.as_ref()));

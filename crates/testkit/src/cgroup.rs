@@ -284,6 +284,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "root: rights of root"]
     fn a_program_that_needs_more_than_the_limit_is_killed() {
         let group = MemoryCgroup::new(LIMIT);
         let held =
@@ -297,6 +298,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "root: loop devices"]
     fn dirty_pages_are_counted_while_a_slow_disk_writes_them() {
         let folder = tempfile::tempdir().unwrap();
         let disk = crate::loopdev::LoopDevice::new(folder.path(), 8 << 20, 512);

@@ -23,6 +23,7 @@ pub mod golang;
 pub mod hello;
 pub mod https;
 pub mod images;
+mod jobs;
 pub mod kube_api;
 pub mod loopdev;
 pub mod mistake;

@@ -5,16 +5,12 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::fail::OrFail;
 use crate::tools;
 use crate::wait;
-
-/// Time limit for a server to start listening.
-const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running server on a Unix socket. It is killed when dropped.
 pub struct NbdServer {
@@ -53,7 +49,6 @@ impl NbdServer {
             .or_fail("start the NBD server");
         let mut server = Self { child, folder };
         wait::until(
-            START_LIMIT,
             || "the NBD server does not listen",
             || {
                 let ended = server.child.try_wait().or_fail("look at the NBD server");
@@ -109,7 +104,6 @@ impl TcpNbdServer {
             .spawn()
             .or_fail("start qemu-nbd");
         wait::until(
-            START_LIMIT,
             || "qemu-nbd does not listen",
             || {
                 let ended = child.try_wait().or_fail("look at qemu-nbd");

@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::fail::OrFail;
+use crate::wait::PATIENCE;
 
 /// A pipe that a thread of its own reads to the end.
 pub(crate) struct Output {
@@ -56,18 +57,18 @@ impl Output {
     }
 
     /// Waits for a line that contains `needle` and returns it. Fails the test if the output ends
-    /// first or after `patience`.
+    /// first or the line does not appear.
     #[track_caller]
-    pub(crate) fn wait_for(&self, needle: &str, patience: Duration) -> String {
-        self.wait_for_or_end(needle, patience)
+    pub(crate) fn wait_for(&self, needle: &str) -> String {
+        self.wait_for_or_end(needle)
             .or_fail(format!("{needle:?} was not printed:\n{}", self.so_far()))
     }
 
     /// Waits for a line that contains `needle` and returns it, or `None` if the output ends first.
-    /// Fails the test after `patience`.
+    /// Fails the test if neither happens.
     #[track_caller]
-    pub(crate) fn wait_for_or_end(&self, needle: &str, patience: Duration) -> Option<String> {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn wait_for_or_end(&self, needle: &str) -> Option<String> {
+        let deadline = Instant::now() + PATIENCE;
         let mut so_far = self.printed.lock();
         loop {
             let line = so_far.line_with(needle);

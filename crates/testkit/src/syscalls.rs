@@ -1,6 +1,7 @@
 //! Records with strace which files a program creates or opens for writing, and which addresses it
 //! connects to.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -28,17 +29,17 @@ pub fn watched_connecting(program: Program, log: &Path) -> Program {
 
 /// Returns the calls in `log` that went to a network address other than the `expected` ones.
 pub fn strangers(log: &Path, expected: &[SocketAddr]) -> Vec<String> {
-    let calls = std::fs::read_to_string(log).or_fail("the log of strace");
-    assert!(calls.contains("execve("), "strace saw no call at all");
+    let calls = calls_in(log);
+    assert!(calls.iter().any(|call| call.contains("execve(")), "strace saw no call at all");
     let expected = expected.iter().map(|address| format!("sin_port=htons({})", address.port()));
     let expected: Vec<String> = expected.collect();
-    let is_strange = |call: &&str| {
+    let is_strange = |call: &String| {
         // Calls on connected sockets name no address, and Unix and netlink sockets do not reach a
         // network.
         call.contains("sa_family=AF_INET")
             && !(call.contains("\"127.0.0.1\"") && expected.iter().any(|port| call.contains(port)))
     };
-    calls.lines().filter(is_strange).map(str::to_owned).collect()
+    calls.into_iter().filter(is_strange).collect()
 }
 
 fn traced(program: Program, calls: &str, log: &Path) -> Program {
@@ -50,10 +51,33 @@ fn traced(program: Program, calls: &str, log: &Path) -> Program {
 
 /// Returns the calls in `log` that created a file or opened one for writing.
 pub fn created(log: &Path) -> Vec<String> {
-    let calls = std::fs::read_to_string(log).or_fail("the log of strace");
-    assert!(calls.contains("openat("), "strace saw no call at all");
-    let writing = calls.lines().filter(|call| writes(call));
-    writing.map(str::to_owned).collect()
+    let calls = calls_in(log);
+    assert!(calls.iter().any(|call| call.contains("openat(")), "strace saw no call at all");
+    calls.into_iter().filter(|call| writes(call)).collect()
+}
+
+fn calls_in(log: &Path) -> Vec<String> {
+    whole_calls(&std::fs::read_to_string(log).or_fail("the log of strace"))
+}
+
+/// Returns the calls in strace's output, each in one line. If another thread makes a call
+/// meanwhile, strace prints the beginning and the end of a call in lines of their own.
+fn whole_calls(output: &str) -> Vec<String> {
+    let mut begun = BTreeMap::new();
+    let mut calls = Vec::new();
+    for line in output.lines() {
+        let thread = line.split(' ').next().unwrap_or_default();
+        if let Some(beginning) = line.strip_suffix(" <unfinished ...>") {
+            begun.insert(thread, beginning);
+        } else if let Some((_, end)) = line.split_once(" resumed>") {
+            calls.push(format!("{}{end}", begun.remove(thread).unwrap_or_default()));
+        } else {
+            calls.push(line.to_owned());
+        }
+    }
+    // The process ended during these calls.
+    calls.extend(begun.into_values().map(str::to_owned));
+    calls
 }
 
 /// Returns whether the call concerns the file `path`, by name or by descriptor.
@@ -77,6 +101,13 @@ fn writes(call: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_in_two_lines_is_one() {
+        let output =
+            "1 open(\"a\" <unfinished ...>\n2 open(\"b\") = 4\n1 <... open resumed>) = 3</a>\n";
+        assert_eq!(whole_calls(output), ["2 open(\"b\") = 4", "1 open(\"a\") = 3</a>"]);
+    }
 
     #[test]
     fn calls_that_write_are_told_from_harmless_ones() {

@@ -4,16 +4,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
 use crate::fail::OrFail;
 use crate::wait;
-
-/// Time limit for something to appear on the screen.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A terminal. [`crate::process::Program::start_on`] runs a program on it.
 pub struct Terminal {
@@ -52,9 +48,7 @@ impl Terminal {
         let before = self.lock().history.len();
         (&self.controller).write_all(b"\x03").or_fail("keys");
         let complaint = || format!("no echo:\n{}", self.screen());
-        wait::until(PATIENCE, complaint, || {
-            self.lock().history[before..].windows(2).any(|two| two == b"^C")
-        });
+        wait::until(complaint, || self.lock().history[before..].windows(2).any(|two| two == b"^C"));
     }
 
     /// The visible lines, without empty lines at the end.
@@ -71,7 +65,7 @@ impl Terminal {
     #[track_caller]
     pub fn wait_for(&self, needle: &str) -> String {
         let complaint = || format!("{needle:?} is not to be seen:\n{}", self.screen());
-        wait::find(PATIENCE, complaint, || Some(self.screen()).filter(|text| text.contains(needle)))
+        wait::find(complaint, || Some(self.screen()).filter(|text| text.contains(needle)))
     }
 
     /// Opens the programs' side of the terminal.

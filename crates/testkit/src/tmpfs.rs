@@ -64,6 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[ignore = "root: mounts"]
     fn a_filled_file_system_has_no_space_until_the_filling_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let tmpfs = Tmpfs::on(folder.path(), 1 << 20);

@@ -7,13 +7,9 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use crate::fail::OrFail;
 use crate::wait;
-
-/// Time limit for other programs to close their files in a file system that is to be unmounted.
-const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Programs, and the Debian packages that contain them.
 const PACKAGES: [(&str, &str); 47] = [
@@ -164,7 +160,7 @@ pub fn unmount(folder: &Path) {
         output.status.success()
     };
     let complaint = || format!("{} is still mounted", folder.display());
-    wait::until(UNMOUNT_LIMIT, complaint, unmounted);
+    wait::until(complaint, unmounted);
 }
 
 /// Returns whether `qemu-img convert -O raw` accepts `image` of this `format`. The result is

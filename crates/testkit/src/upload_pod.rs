@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use rustls::ClientConfig;
@@ -22,9 +21,6 @@ pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 
 /// The text before the address in the log line of a listening server.
 const LISTENING: &str = "Running server on ";
-
-/// Time limit for the server to report that an upload has begun or failed.
-const STATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pod that has not started yet.
 pub struct UploadPod {
@@ -287,7 +283,7 @@ impl Server {
         let mut connection = self.connect();
         let last = RefCell::new(String::new());
         let complaint = || format!("{wanted} in the status {}\n{}", last.borrow(), self.log());
-        wait::until(STATE_PATIENCE, complaint, || {
+        wait::until(complaint, || {
             let status = connection.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
             let status = status.or_fail("the status").text();
             let is_so = is_so(&status);

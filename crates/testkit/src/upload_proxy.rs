@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -23,9 +22,6 @@ pub const NAMESPACE: &str = "default";
 
 /// The upload proxy for use without a cluster, an example in the package `uploadproxy`.
 const DEVELOPMENT: &str = "uploadproxy-dev";
-
-/// Time limit of a proxy: longer than any test.
-const LIFETIME: Duration = Duration::from_secs(300);
 
 /// A proxy that has not started yet.
 pub struct UploadProxy {
@@ -190,7 +186,7 @@ impl UploadProxy {
     /// Starts `program` and waits until it listens.
     pub fn serve(&self, program: Program) -> Server {
         let config = self.front.client_config().or_fail("TLS");
-        Server::start(program.timeout(LIFETIME), config)
+        Server::start(program, config)
     }
 }
 

@@ -65,6 +65,7 @@ impl Scene {
 }
 
 #[test]
+#[ignore = "tools: xz"]
 fn an_attacker_in_the_importer_is_stopped() {
     let scene = Scene::new();
     let report = scene.path("attack/report");
@@ -83,6 +84,7 @@ fn an_attacker_in_the_importer_is_stopped() {
 }
 
 #[test]
+#[ignore = "tools: xz"]
 fn without_the_sandbox_the_same_attacks_succeed() {
     let scene = Scene::new();
     let report = scene.path("attack/report");
@@ -95,6 +97,7 @@ fn without_the_sandbox_the_same_attacks_succeed() {
 }
 
 #[test]
+#[ignore = "tools: xz"]
 fn an_attacker_in_the_upload_server_is_stopped() {
     let scene = Scene::new();
     let report = scene.path("attack/report");
@@ -116,6 +119,7 @@ fn an_attacker_in_the_upload_server_is_stopped() {
 }
 
 #[test]
+#[ignore = "tools: xz"]
 fn an_attacker_in_the_cloner_is_stopped() {
     let scene = Scene::new();
     let report = scene.path("attack/report");
@@ -159,6 +163,7 @@ fn traced(program: Program, log: &Path) -> Program {
 }
 
 #[test]
+#[ignore = "tools: strace, xz"]
 fn an_import_makes_only_allowed_calls() {
     let scene = Scene::new();
     let log = scene.path("log");
@@ -167,6 +172,7 @@ fn an_import_makes_only_allowed_calls() {
 }
 
 #[test]
+#[ignore = "tools: strace, xz"]
 fn an_upload_makes_only_allowed_calls() {
     let scene = Scene::new();
     let log = scene.path("log");
@@ -180,6 +186,7 @@ fn an_upload_makes_only_allowed_calls() {
 }
 
 #[test]
+#[ignore = "tools: strace, xz"]
 fn a_clone_makes_only_allowed_calls() {
     let scene = Scene::new();
     let log = scene.path("log");
@@ -197,6 +204,7 @@ fn a_clone_makes_only_allowed_calls() {
 }
 
 #[test]
+#[ignore = "tools: strace, xz"]
 fn a_target_that_cannot_be_opened_ends_the_program() {
     let scene = Scene::new();
     let target = scene.path("target");
@@ -214,6 +222,7 @@ fn a_target_that_cannot_be_opened_ends_the_program() {
 }
 
 #[test]
+#[ignore = "tools: strace, xz"]
 fn a_kernel_without_landlock_is_reported() {
     let scene = Scene::new();
     // strace answers the call as such a kernel does.

@@ -24,6 +24,7 @@ fn check(name: &str, folder: &Path, expected: &Image, program: impl FnOnce(Progr
 }
 
 #[test]
+#[ignore = "slow: waits 10 s"]
 fn nothing_is_written_besides_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

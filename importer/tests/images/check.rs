@@ -58,6 +58,7 @@ fn scene(compression: Compression) -> Scene {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn sound_images_have_no_errors() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let mut specs: Vec<Spec> = [
@@ -95,6 +96,7 @@ fn sound_images_have_no_errors() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_reference_whose_refcount_is_0_is_found() {
     let scene = scene(Compression::Plain);
     // A refcount has 16 bits, so that this is that of cluster 6, which has data.
@@ -108,6 +110,7 @@ fn a_reference_whose_refcount_is_0_is_found() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_refcount_without_a_reference_is_a_leak_but_not_an_error() {
     let scene = scene(Compression::Plain);
     put(&scene.image, scene.l2, &[0; 8]);
@@ -118,6 +121,7 @@ fn a_refcount_without_a_reference_is_a_leak_but_not_an_error() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn two_references_to_one_cluster_are_found() {
     let scene = scene(Compression::Plain);
     let first = be64(&scene.image, scene.l2);
@@ -130,6 +134,7 @@ fn two_references_to_one_cluster_are_found() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_reference_to_a_table_as_data_is_found() {
     let scene = scene(Compression::Plain);
     put(&scene.image, scene.l2, &(scene.l2 | 1 << 63).to_be_bytes());
@@ -140,6 +145,7 @@ fn a_reference_to_a_table_as_data_is_found() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_reference_beyond_the_end_is_found() {
     let scene = scene(Compression::Plain);
     put(&scene.image, scene.l2, &(1u64 << 63 | 1 << 40).to_be_bytes());
@@ -150,6 +156,7 @@ fn a_reference_beyond_the_end_is_found() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn damage_that_conversions_ignore_is_found_as_by_qemu() {
     // A zero cluster beyond the end; reserved bits of an L1 entry; a dirty image with low counts.
     type Damage = fn(&Scene);
@@ -193,6 +200,7 @@ fn clusters_with_several_counted_references_are_sound() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_damaged_cluster_is_found_when_data_are_read() {
     let scene = scene(Compression::Zlib);
     // "Compressed Clusters Descriptor": with clusters of 64 KiB the low 54 bits are the offset.
@@ -205,6 +213,7 @@ fn a_damaged_cluster_is_found_when_data_are_read() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn raw_disks_and_pipes_cannot_be_checked() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let raw = folder.path().join("disk.raw");

@@ -21,6 +21,7 @@ fn image(folder: &Path) -> Image {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_file_and_standard_input_become_the_disk() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
@@ -62,6 +63,7 @@ fn holes_are_not_read() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_existing_disk_is_replaced_only_when_asked() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
@@ -78,6 +80,7 @@ fn an_existing_disk_is_replaced_only_when_asked() {
 
 /// `--format` does not make an image what it is not; only `raw` takes any content.
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_requested_format_must_match_unless_it_is_raw() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
@@ -119,6 +122,7 @@ fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn the_disk_of_an_appliance_is_imported_when_asked_and_verified() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());

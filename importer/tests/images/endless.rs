@@ -12,11 +12,8 @@ use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
 use testkit::{disk, tools};
 
-/// Longest run of a case. Most take seconds; empty gzip members are the slowest.
-const TIME: Duration = Duration::from_secs(100);
-
 fn import(source: &str, target: &Path) -> Program {
-    Program::new(crate::BINARY).args(["import", source]).arg(target).timeout(TIME)
+    Program::new(crate::BINARY).args(["import", source]).arg(target)
 }
 
 /// Sends `first`, and then `then` repeatedly until the importer stops reading.
@@ -52,6 +49,7 @@ impl fmt::Display for Case {
 }
 
 #[test]
+#[ignore = "tools: bzip2, xz, zstd"]
 fn endless_streams_that_decode_to_nothing_are_refused() {
     let packed = |program: &str, bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
     let skippable = b"\x50\x2A\x4D\x18\x04\0\0\0void".to_vec();
@@ -69,6 +67,7 @@ fn endless_streams_that_decode_to_nothing_are_refused() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn endless_data_after_an_image_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
@@ -84,6 +83,7 @@ fn endless_data_after_an_image_is_refused() {
 }
 
 #[test]
+#[ignore = "slow: waits 15 s"]
 fn a_source_below_the_speed_limit_is_given_up() {
     let origin =
         Origin::start(Script { rate: Some(20_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();

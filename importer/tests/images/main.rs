@@ -1,7 +1,6 @@
 //! Imports of images, sound and malicious: each becomes the disk that qemu-img makes, or is
 //! refused. Also the command line.
 
-mod attacks;
 mod check;
 mod cli;
 mod convert;

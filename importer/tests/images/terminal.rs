@@ -27,6 +27,7 @@ fn slow(folder: &Path, rate: &str) -> Program {
 }
 
 #[test]
+#[ignore = "slow: waits 5 s"]
 fn the_bar_fits_its_terminal_and_leaves_only_the_summary() {
     for columns in [80, 60, 40] {
         let folder = folder();
@@ -55,9 +56,9 @@ fn the_bar_follows_a_resize_and_ctrl_c_leaves_one_sentence() {
     terminal.wait_for(" of 3.00 MiB");
     terminal.resize(40);
     let narrow = || terminal.screen().chars().count() < 40;
-    testkit::wait::until(std::time::Duration::from_secs(10), || terminal.screen(), narrow);
+    testkit::wait::until(|| terminal.screen(), narrow);
     terminal.resize(70);
-    testkit::wait::until(std::time::Duration::from_secs(10), || terminal.screen(), || !narrow());
+    testkit::wait::until(|| terminal.screen(), || !narrow());
     // The echo of Ctrl-C on the terminal; the signal itself is sent separately.
     terminal.type_interrupt();
     running.signal(Signal::INT);
@@ -91,6 +92,7 @@ fn busy_server() -> Origin {
 }
 
 #[test]
+#[ignore = "slow: waits 9 s"]
 fn a_wait_says_why_and_when_the_next_attempt_comes() {
     const CAUSE: &str = "HTTP 503 Service Unavailable";
     let folder = folder();
@@ -134,6 +136,7 @@ fn a_wait_says_why_and_when_the_next_attempt_comes() {
 }
 
 #[test]
+#[ignore = "slow: waits 4 s"]
 fn the_part_that_limits_an_import_is_named_at_the_end() {
     let folder = folder();
     let script = Script { rate: Some(MIB / 2), ..Script::new(disk::content(1, MIB)) };
@@ -223,6 +226,7 @@ fn warnings_stand_out_on_a_terminal_and_are_counted_in_json() {
 }
 
 #[test]
+#[ignore = "slow: waits 7 s"]
 fn each_v_logs_more_and_never_a_secret() {
     let folder = folder();
     let redirects = [("/latest".to_owned(), vec!["/disk?signature=hidden".to_owned()])].into();

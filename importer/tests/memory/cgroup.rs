@@ -109,6 +109,7 @@ const LARGE_ZSTD: fn(&Path, &Path) =
 static DISK: Mutex<()> = Mutex::new(());
 
 #[test]
+#[ignore = "alone: measures memory"]
 fn every_kind_of_image_fits_into_96_mib() {
     let _disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
     use Way::{FromFile, OverHttp, OverHttpToSlowTarget};
@@ -151,11 +152,8 @@ fn forget(path: &Path) {
 
 /// Imports in a cgroup with the limit, and asserts that the memory suffices.
 fn check(case: &Case, way: Way, object: &Path, target: &Path) {
-    let importer = Program::new(crate::BINARY).timeout(Duration::from_secs(120)).args([
-        "import",
-        "--threads",
-        case.threads,
-    ]);
+    let importer =
+        Program::new(crate::BINARY).measured().args(["import", "--threads", case.threads]);
     let group = MemoryCgroup::new(LIMIT_BYTES);
     let serve = || {
         let bytes = std::fs::read(object).or_fail(object.display());
@@ -201,6 +199,7 @@ const DISK_TIME: Duration = Duration::from_secs(DISK_BYTES / SLOW_DISK_BYTES_PER
 const MOST_DIRTY_BYTES: u64 = 2 * (32 << 20) + 8 * (1 << 20);
 
 #[test]
+#[ignore = "alone: measures memory"]
 fn dirty_pages_do_not_pile_up_in_front_of_a_slow_disk() {
     let _disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();

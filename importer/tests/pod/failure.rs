@@ -35,6 +35,7 @@ fn a_source_that_cannot_be_opened_has_upstreams_message() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn impossible_sizes_are_refused_as_too_large() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
@@ -71,6 +72,7 @@ fn impossible_sizes_are_refused_as_too_large() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn the_message_escapes_deceptive_characters_of_names() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
@@ -89,6 +91,7 @@ fn the_message_escapes_deceptive_characters_of_names() {
 }
 
 #[test]
+#[ignore = "slow: waits 5 s"]
 fn a_bad_environment_is_refused_with_upstreams_messages() {
     for (env, message) in [
         (("IMPORTER_SOURCE", "glance"), "Unknown data source: glance"),
@@ -153,6 +156,7 @@ fn short_header(bytes: usize) -> String {
 }
 
 #[test]
+#[ignore = "tools: zstd"]
 fn bad_images_are_reported_by_the_step_that_fails() {
     let gzip = testkit::tools::filter("gzip", ["-c"], &disk::content(5, MIB));
     let half = gzip.get(..gzip.len() / 2).or_fail("half").to_vec();
@@ -205,6 +209,7 @@ fn bad_images_are_reported_by_the_step_that_fails() {
 }
 
 #[test]
+#[ignore = "slow: waits 4 s"]
 fn a_source_below_the_speed_limit_is_given_up() {
     let origin = serve(Script { rate: Some(20_000), ..Script::new(disk::content(1, MIB)) });
     let env = [("CDI_WORKERS_SPEED_LIMIT", "100000"), ("CDI_WORKERS_SPEED_TIME", "4")];
@@ -225,6 +230,7 @@ fn a_listing_of_a_folder_is_not_an_archive() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let file = folder.path().join("image.qcow2");
@@ -243,6 +249,7 @@ fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
 /// Upstream's test 2253 serves such a file as a corrupt qcow2: the header of a monolithicSparse
 /// VMDK with an enormous capacity, in grains of 3456 sectors.
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_vmdk_with_an_enormous_directory_is_refused_in_the_words_of_qemu() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let file = folder.path().join("image.vmdk");

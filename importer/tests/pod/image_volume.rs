@@ -32,6 +32,7 @@ fn assert_refused(pod: &Pod, cause: &str) {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn the_disk_of_an_image_volume_is_converted_and_the_environment_becomes_labels() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }

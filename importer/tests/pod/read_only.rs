@@ -43,6 +43,7 @@ fn run(pod: &Pod) -> Finished {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn images_arrive_where_nothing_but_the_volume_can_be_written() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }
@@ -66,6 +67,7 @@ fn images_arrive_where_nothing_but_the_volume_can_be_written() {
 }
 
 #[test]
+#[ignore = "server: vcsim"]
 fn the_socket_of_nbdkit_finds_a_place_in_memory() {
     let vsphere = Vsphere::start();
     let machine = &vsphere.machines()[0];

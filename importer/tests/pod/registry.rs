@@ -25,6 +25,7 @@ fn pod(reference: &str, architecture: &str) -> Pod {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn the_disk_and_the_labels_of_an_image_arrive() {
     let registry = DockerRegistry::start(Setup::default());
     let content = disk::content(1, MIB);
@@ -59,6 +60,7 @@ fn labels_from(env: Vec<&'static str>) -> (serde_json::Map<String, serde_json::V
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn labels_that_kubernetes_would_refuse_are_dropped_with_a_warning() {
     let (labels, log) = labels_from(vec![
         "KUBEVIRT_IO_X=a=B",
@@ -80,6 +82,7 @@ fn labels_that_kubernetes_would_refuse_are_dropped_with_a_warning() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn labels_that_do_not_fit_into_the_message_are_dropped_from_the_last_on() {
     let variable = |number: u32| format!("KUBEVIRT_IO_LABEL_{number:02}={}", "v".repeat(60));
     let env = (0..60).map(|number| &*variable(number).leak()).collect();
@@ -95,6 +98,7 @@ fn labels_that_do_not_fit_into_the_message_are_dropped_from_the_last_on() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn failed_pulls_have_upstreams_messages() {
     let registry = DockerRegistry::start(Setup::default());
     let images = ["amd64", "arm64"].map(|architecture| Image {
@@ -119,6 +123,7 @@ fn failed_pulls_have_upstreams_messages() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     let issuer = TokenIssuer::new();
     let service = serve(Script::new(issuer.grant("a/b")));
@@ -142,6 +147,7 @@ fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn a_corrupted_layer_is_reported_as_a_failed_pull() {
     let registry = DockerRegistry::start(Setup::default());
     let images = [Image::of_disk(&disk::content(1, 4 * MIB), Compression::None)];
@@ -182,6 +188,7 @@ const ANNOTATION_KEY: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY";
 const ANNOTATION_VALUE: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE";
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn a_layer_is_selected_by_digest_or_annotation() {
     let (registry, disks) = exported_machine();
     let reference = registry.reference("vm:1");
@@ -216,6 +223,7 @@ fn a_layer_is_selected_by_digest_or_annotation() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn a_layer_by_digest_needs_no_platform_and_brings_no_labels() {
     let registry = DockerRegistry::start(Setup::default());
     let content = disk::content(1, MIB);
@@ -270,6 +278,7 @@ fn digest_of(bytes: &[u8]) -> String {
 }
 
 #[test]
+#[ignore = "tools: zstd"]
 fn an_export_on_a_web_server_is_imported() {
     let content = disk::content(1, MIB);
     let folder = tempfile::tempdir().or_fail("a folder");

@@ -58,6 +58,7 @@ fn wait_for(scrape: impl Fn() -> Option<String>, series: &str) -> String {
 }
 
 #[test]
+#[ignore = "slow: waits 4 s"]
 fn retries_are_counted_from_the_first_request_on_and_time_per_stage() {
     let origin = serve(Script {
         rate: Some(MIB),
@@ -106,6 +107,7 @@ fn early_pod() -> (Pod, Relay) {
 }
 
 #[test]
+#[ignore = "slow: waits 7 s"]
 fn a_pod_that_starts_before_its_server_succeeds_and_says_what_it_waits_for() {
     let (pod, relay) = early_pod();
     let running = pod.program().start();
@@ -201,7 +203,7 @@ fn sigterm_stops_an_import_and_leaves_no_disk() {
     let origin = serve(Script { rate: Some(200 << 10), ..Script::new(disk::content(5, 3 * MIB)) });
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let running = pod.program().start();
-    wait::until(Duration::from_secs(10), || "no disk", || pod.disk().exists());
+    wait::until(|| "no disk", || pod.disk().exists());
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), 143, "{}", finished.stderr);

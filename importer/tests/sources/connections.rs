@@ -5,7 +5,7 @@ use std::path::Path;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::{Fault, Origin, Ranges, Script};
-use testkit::process::{PEAK_RSS_BYTES, Program};
+use testkit::process::Program;
 use testkit::tools;
 
 /// Rate of each connection in bytes per second.
@@ -18,17 +18,16 @@ fn import(origin: &Origin, folder: &Path) -> Program {
     Program::new(crate::BINARY).args(["import", "--force", &source]).arg(folder.join("disk.img"))
 }
 
-/// Imports the object of `script`. Asserts that it arrives, and returns the events.
+/// Imports the object of `script`, over a number of connections that adapts if there are no
+/// options. Asserts that it arrives, and returns the events.
 fn events_of(script: Script, options: &[&str]) -> Vec<serde_json::Value> {
     let object = script.object.body.clone();
     let folder = tempfile::tempdir().or_fail("a folder");
     let origin = Origin::start(script).or_fail("a server");
     let program = import(&origin, folder.path()).args(["--progress", "json", "-v"]).args(options);
-    let finished = program.run();
+    let finished = if options.is_empty() { program.adaptive() } else { program }.run();
     finished.assert_success("import");
     assert!(std::fs::read(folder.path().join("disk.img")).or_fail("the disk") == object);
-    let peak = finished.peak_rss_bytes.or_fail("the memory");
-    assert!(peak <= PEAK_RSS_BYTES, "{options:?}: {peak} bytes of memory");
     finished.stdout.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect()
 }
 
@@ -42,6 +41,7 @@ fn slow() -> Script {
 }
 
 #[test]
+#[ignore = "alone: the number of connections depends on their measured rates"]
 fn a_server_that_limits_each_connection_is_read_over_many() {
     let events = events_of(slow(), &[]);
     assert!(open_connections(&events).into_iter().max() >= Some(8), "{events:?}");
@@ -50,7 +50,8 @@ fn a_server_that_limits_each_connection_is_read_over_many() {
 }
 
 #[test]
-fn a_fixed_number_stays_and_sixteen_need_little_memory() {
+#[ignore = "slow: 2 s of CPU time"]
+fn a_fixed_number_of_connections_stays() {
     for (count, rate) in [(1, Some(40 << 20)), (16, Some(40 << 20)), (16, None)] {
         let script = Script { rate, ..slow() };
         let events = events_of(script, &["--connections", &count.to_string()]);
@@ -59,11 +60,11 @@ fn a_fixed_number_stays_and_sixteen_need_little_memory() {
 }
 
 #[test]
+#[ignore = "alone: the number of connections depends on their measured rates"]
 fn awkward_servers_are_read_over_few() {
     let busy = vec![Fault::Status(429, Some("30".to_owned())); 9];
     for (script, most) in [
-        // On a busy machine, one connection may seem slow at first, so that two are kept.
-        (Script { shared_rate: true, ..slow() }, 2),
+        (Script { shared_rate: true, ..slow() }, 1),
         (Script { ranges: Ranges::Claimed, ..slow() }, 1),
         (Script { faults: [vec![Fault::None], busy].concat(), ..slow() }, 1),
     ] {
@@ -76,6 +77,7 @@ fn awkward_servers_are_read_over_few() {
 }
 
 #[test]
+#[ignore = "slow: waits 10 s"]
 fn images_are_the_same_over_several_connections() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name);
@@ -97,7 +99,8 @@ fn images_are_the_same_over_several_connections() {
     for object in [qcow2, compressed] {
         let origin = Origin::start(Script { rate: Some(RATE), ..Script::new(object) });
         let origin = origin.or_fail("a server");
-        import(&origin, folder.path()).run().assert_success("import");
+        let program = import(&origin, folder.path()).args(["--connections", "4"]);
+        program.run().assert_success("import");
         assert!(std::fs::read(path("disk.img")).or_fail("the disk") == disk);
         assert!(origin.requests().len() > 5, "only {} requests", origin.requests().len());
     }

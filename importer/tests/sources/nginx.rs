@@ -77,6 +77,7 @@ impl Setup {
 }
 
 #[test]
+#[ignore = "server: nginx"]
 fn an_image_is_imported_over_tls_with_a_password() {
     let setup = Setup::new();
     for object in ["image.qcow2", "image.qcow2.xz", "image.raw"] {
@@ -88,6 +89,7 @@ fn an_image_is_imported_over_tls_with_a_password() {
 }
 
 #[test]
+#[ignore = "server: nginx"]
 fn a_wrong_password_is_reported_without_showing_it() {
     let setup = Setup::new();
     let finished = setup.import("image.qcow2", "wrong").args(setup.authorities()).run();
@@ -97,6 +99,7 @@ fn a_wrong_password_is_reported_without_showing_it() {
 }
 
 #[test]
+#[ignore = "server: nginx"]
 fn an_untrusted_authority_is_reported_without_retries() {
     let setup = Setup::new();
     let started = Instant::now();
@@ -107,6 +110,7 @@ fn an_untrusted_authority_is_reported_without_retries() {
 }
 
 #[test]
+#[ignore = "server: nginx"]
 fn a_missing_object_is_reported() {
     let setup = Setup::new();
     let finished = setup.import("missing", "password").args(setup.authorities()).run();

@@ -95,6 +95,7 @@ impl Publisher {
 }
 
 #[test]
+#[ignore = "server: nginx"]
 fn an_image_is_imported_if_it_has_the_listed_checksum() {
     let publisher = Publisher::start();
     let names = &["disk.img", "other.img", "disk.img.gz"][..];
@@ -137,6 +138,7 @@ fn an_image_is_imported_if_it_has_the_listed_checksum() {
 }
 
 #[test]
+#[ignore = "server: nginx"]
 fn an_image_is_refused_unless_the_list_determines_its_checksum() {
     let publisher = Publisher::start();
     let names = &["disk.img", "other.img"][..];

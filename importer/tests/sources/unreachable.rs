@@ -108,6 +108,7 @@ fn every_kind_of_source_names_its_server() {
 }
 
 #[test]
+#[ignore = "slow: waits 6 s"]
 fn the_pod_names_the_server_after_upstreams_message() {
     let (scene, gone) = (Scene::new(), nowhere());
     let (url, refused) = (format!("http://{gone}/bucket/disk"), refused(gone));

@@ -9,7 +9,6 @@ mod args;
 mod routes;
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::BINARY;
 use rustix::process::Signal;
@@ -140,10 +139,7 @@ fn dev_reuses_its_keys() {
 
 #[test]
 fn the_help_of_serve_shows_a_route() {
-    let help = Program::new(development(BINARY))
-        .args(["serve", "--help"])
-        .timeout(Duration::from_secs(10))
-        .run();
+    let help = Program::new(development(BINARY)).args(["serve", "--help"]).run();
     assert!(help.stdout.contains("[[route]]") && help.stdout.contains("--limit-rate"), "{help:?}");
 }
 
@@ -166,6 +162,7 @@ fn the_released_program_has_no_development_commands() {
 }
 
 #[test]
+#[ignore = "server: fish, zsh"]
 fn shells_complete_the_commands_of_the_program() {
     assert_completion(BINARY, &[""], &["completions", "help", "man"]);
     assert_completion(BINARY, &["completions", "--h"], &["--help"]);

@@ -32,6 +32,7 @@ const HANDSHAKE_BYTES: u64 = 8 << 10;
 const PER_SECOND: u32 = 6000;
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn ten_thousand_silent_connections_do_not_delay_an_upload() {
     allow_files(FILES);
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
@@ -75,6 +76,7 @@ fn listeners() -> (Scripted, [SocketAddr; 2]) {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn incomplete_handshakes_hold_little_memory_and_release_it() {
     allow_files(FILES);
     let (front, addresses) = listeners();
@@ -98,6 +100,7 @@ fn incomplete_handshakes_hold_little_memory_and_release_it() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn an_incomplete_handshake_holds_less_than_eight_kibibytes() {
     let (front, [address, _]) = listeners();
     let [_, long, short, part, _] =
@@ -117,6 +120,7 @@ fn an_incomplete_handshake_holds_less_than_eight_kibibytes() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn incomplete_heads_hold_little_memory() {
     const CLIENTS: u64 = 300;
     // Without a token, because it comes at the end of a head.
@@ -136,17 +140,14 @@ fn incomplete_heads_hold_little_memory() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn uploads_succeed_in_a_storm_of_connections() {
     allow_files(FILES);
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     // From another address, from the client's own address, and from many.
     for sources in [vec![source(0)], vec![Ipv4Addr::LOCALHOST], (0..250).map(source).collect()] {
         let storm = Storm::start(front.server.address(), sources, PER_SECOND);
-        wait::until(
-            Duration::from_secs(60),
-            || "no storm",
-            || storm.connections() >= u64::from(PER_SECOND),
-        );
+        wait::until(|| "no storm", || storm.connections() >= u64::from(PER_SECOND));
         for _ in 0..10 {
             time_upload(&front);
         }
@@ -154,6 +155,7 @@ fn uploads_succeed_in_a_storm_of_connections() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn silent_connections_do_not_block_the_metrics() {
     let (_front, [_, address]) = listeners();
     let mut crowd = Crowd::new();

@@ -27,10 +27,11 @@ fn begin(front: &Scripted, content: &[u8]) -> Connection {
 /// Waits until new connections are refused.
 fn wait_until_refused(front: &Scripted) {
     let is_refused = || TcpStream::connect(front.server.address()).is_err();
-    wait::until(Duration::from_secs(5), || "new connections are still accepted", is_refused);
+    wait::until(|| "new connections are still accepted", is_refused);
 }
 
 #[test]
+#[ignore = "slow: waits 4 s"]
 fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "done")]);
     // A connection that waits for its next request is closed at once.

@@ -21,7 +21,7 @@ fn value<'a>(line: &'a str, name: &str) -> &'a str {
 /// Returns the lines of uploads once there are `count` of them.
 fn lines(front: &Scripted, count: usize) -> Vec<String> {
     let complaint = || format!("{count} lines of uploads in\n{}", front.server.log());
-    let lines = wait::find(Duration::from_secs(5), complaint, || {
+    let lines = wait::find(complaint, || {
         let log = front.server.log();
         let lines = log.lines().filter(|line| line.contains("upload pvc="));
         let lines: Vec<_> = lines.map(str::to_owned).collect();

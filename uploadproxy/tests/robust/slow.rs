@@ -24,6 +24,7 @@ fn front() -> Scripted {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn silent_clients_do_not_delay_an_upload() {
     let front = front();
     let address = front.server.address();
@@ -52,6 +53,7 @@ fn silent_clients_do_not_delay_an_upload() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn an_incomplete_handshake_or_header_is_ended() {
     let front = front();
     let started = Instant::now();
@@ -90,6 +92,7 @@ fn an_incomplete_handshake_or_header_is_ended() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn a_body_may_take_any_time() {
     let front = front();
     let mut connection = front.server.connect();

@@ -183,6 +183,7 @@ impl Running {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn a_stalled_upload_holds_little_memory() {
     const UPLOADS: usize = 200;
     let front = Scripted::start_for(BINARY, PVCS, vec![Script::status(200, "")]);
@@ -201,6 +202,7 @@ fn a_stalled_upload_holds_little_memory() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn a_thousand_stalled_uploads_do_not_exceed_the_memory_limit() {
     const UPLOADS: usize = 1000;
     for (limit, least) in [(128 << 20, 40), (64 << 20, 12)] {
@@ -253,11 +255,7 @@ fn a_thousand_stalled_uploads_do_not_exceed_the_memory_limit() {
         let Scripted { server, proxy, upstream, .. } = front;
         drop((fates, more, uploads, persistent, upstream));
         let stays = || memory(server.id(), "RssAnon").saturating_sub(fresh);
-        wait::until(
-            Duration::from_secs(20),
-            || format!("limit {limit}: {} bytes stay", stays()),
-            || stays() < STAYS_BYTES,
-        );
+        wait::until(|| format!("limit {limit}: {} bytes stay", stays()), || stays() < STAYS_BYTES);
         println!("limit {limit}: {} bytes stay", stays());
         let request = Request::post(PATH).header("Authorization", &proxy.bearer(PVC));
         let next = server.exchange(&request, b"x");

@@ -70,6 +70,7 @@ async fn upload(
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn a_thousand_uploads_share_the_rate_and_release_their_memory() {
     let front = Scripted::start_for(BINARY, PVCS, vec![Script::status(200, "")]);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -91,11 +92,7 @@ fn a_thousand_uploads_share_the_rate_and_release_their_memory() {
     }
     let started = Instant::now();
     let begun = || arrived(&front.upstream).iter().filter(|bytes| **bytes > 0).count();
-    wait::until(
-        Duration::from_secs(60),
-        || format!("{} have begun", begun()),
-        || begun() >= UPLOADS,
-    );
+    wait::until(|| format!("{} have begun", begun()), || begun() >= UPLOADS);
     println!("{UPLOADS} uploads have begun within {:?}", started.elapsed());
 
     let before = (arrived(&front.upstream), cpu(front.server.id()));
@@ -133,10 +130,6 @@ fn a_thousand_uploads_share_the_rate_and_release_their_memory() {
 
     runtime.shutdown_background();
     let stays = || memory(front.server.id(), "RssAnon").saturating_sub(fresh);
-    wait::until(
-        Duration::from_secs(20),
-        || format!("{} bytes stay", stays()),
-        || stays() < STAYS_BYTES,
-    );
+    wait::until(|| format!("{} bytes stay", stays()), || stays() < STAYS_BYTES);
     println!("{} bytes stay", stays());
 }

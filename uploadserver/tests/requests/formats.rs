@@ -13,6 +13,7 @@ use testkit::upload_pod::UploadPod;
 const DISK_BYTES: u64 = (5 << 20) + 3 * 512;
 
 #[test]
+#[ignore = "root: loop devices"]
 fn every_format_gives_the_disk_that_qemu_img_reads() {
     check_all(SUBFORMATS, |subformat| {
         let folder = tempfile::tempdir().or_fail("a folder");

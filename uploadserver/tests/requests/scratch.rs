@@ -31,6 +31,7 @@ fn check(name: &str, request: &Request, body: &[u8], raw: &Path, length: u64) {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io, strace, xz"]
 fn nothing_is_written_besides_the_target() {
     let folder = tempfile::tempdir().unwrap();
     for content in [Content::Sparse, Content::Snapshots, Content::RandomOrder] {

@@ -47,10 +47,11 @@ fn slow_to_sync(pod: &UploadPod, seconds: u64) -> Server {
         "-e",
         &inject,
     ];
-    pod.serve(pod.program().under("strace", options).timeout(Duration::from_secs(120)))
+    pod.serve(pod.program().under("strace", options))
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn a_client_that_waits_for_its_answer_is_not_closed_in_favour_of_others() {
     allow_files(FILES);
     let content = disk::content(1, 4 << 20);
@@ -95,6 +96,7 @@ fn tar(content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn uploads_succeed_in_a_storm_of_connections() {
     allow_files(FILES);
     let folder = tempfile::tempdir().unwrap();
@@ -113,11 +115,7 @@ fn uploads_succeed_in_a_storm_of_connections() {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
         let storm = Storm::start(server.address(), sources, PER_SECOND);
-        wait::until(
-            Duration::from_secs(60),
-            || "no storm",
-            || storm.connections() >= u64::from(PER_SECOND) / 10,
-        );
+        wait::until(|| "no storm", || storm.connections() >= u64::from(PER_SECOND) / 10);
         let connection = loop {
             match server.try_connect() {
                 Ok(connection) => break connection,
@@ -135,6 +133,7 @@ fn uploads_succeed_in_a_storm_of_connections() {
 }
 
 #[test]
+#[ignore = "alone: measures times or memory under load"]
 fn incomplete_handshakes_hold_little_memory() {
     allow_files(FILES);
     let pod = UploadPod::new(BINARY);

@@ -83,6 +83,7 @@ fn finish(server: Server, image: &Image, target: &Path) {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_hundred_broken_bodies_leave_a_working_server() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
@@ -103,6 +104,7 @@ fn a_hundred_broken_bodies_leave_a_working_server() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn broken_bodies_leave_a_device_without_the_beginning_of_a_disk() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
@@ -125,6 +127,7 @@ fn broken_bodies_leave_a_device_without_the_beginning_of_a_disk() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn reset_http_2_streams_leave_a_working_server() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());

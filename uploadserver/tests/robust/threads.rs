@@ -54,6 +54,7 @@ fn few_threads(request: &Request, body: &[u8], success: u16) -> (UploadPod, Pids
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn an_image_without_a_thread_is_refused_and_the_next_one_accepted() {
     let content = disk::content(1, 1 << 20);
     for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
@@ -64,6 +65,7 @@ fn an_image_without_a_thread_is_refused_and_the_next_one_accepted() {
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn a_resumable_upload_without_a_thread_is_refused_and_the_next_one_accepted() {
     let content = disk::content(1, 1 << 20);
     let request = Request::post("/v1beta1/upload-resumable")

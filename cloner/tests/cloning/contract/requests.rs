@@ -42,6 +42,7 @@ fn upstreams_server_gets_the_requests_of_upstreams_cloner() {
 }
 
 #[test]
+#[ignore = "slow: waits 6 s"]
 fn an_odd_answer_about_encodings_does_not_fail_the_clone() {
     let odd = "HTTP/1.1 200 OK\r\nx-cdi-workers-clone: frames-1\r\nContent-Length: 0\r\n\r\n";
     let failed = "HTTP/1.1 500 No\r\nx-cdi-workers-clone: zstd\r\nContent-Length: 0\r\n\r\n";

@@ -26,9 +26,8 @@ fn progress_can_be_scraped_during_a_stall_and_a_signal_ends_the_clone() {
     let running = pod.program().start();
     running.wait_for_line("Set header to");
     let complaint = || format!("no progress: {}", pod.scrape());
-    let percent = wait::find(Duration::from_secs(20), complaint, || {
-        controller_reads(&pod.scrape()).filter(|percent| *percent > 0.0)
-    });
+    let percent =
+        wait::find(complaint, || controller_reads(&pod.scrape()).filter(|percent| *percent > 0.0));
     assert!(percent < 90.0, "{percent}");
     let signalled = Instant::now();
     running.signal(Signal::TERM);
@@ -40,6 +39,7 @@ fn progress_can_be_scraped_during_a_stall_and_a_signal_ends_the_clone() {
 }
 
 #[test]
+#[ignore = "slow: waits 5 s"]
 fn a_clone_without_an_owner_works_and_exports_no_progress() {
     let scene = Scene::of_cdi(Script::stop(Reads::Part(MIB), Then::Hang));
     scene.fill(64);

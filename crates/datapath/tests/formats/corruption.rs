@@ -161,21 +161,25 @@ fn check_format(format: &str) {
 }
 
 #[test]
+#[ignore = "slow: 3 s of CPU time"]
 fn a_damaged_vdi_fails_or_reads_as_in_qemu() {
     check_format("vdi");
 }
 
 #[test]
+#[ignore = "slow: 10 s of CPU time"]
 fn a_damaged_vmdk_fails_or_reads_as_in_qemu() {
     check_format("vmdk");
 }
 
 #[test]
+#[ignore = "slow: 2 s of CPU time"]
 fn a_damaged_vhd_fails_or_reads_as_in_qemu() {
     check_format("vpc");
 }
 
 #[test]
+#[ignore = "slow: 8 s of CPU time"]
 fn a_damaged_vhdx_fails_or_reads_as_in_qemu() {
     check_format("vhdx");
 }

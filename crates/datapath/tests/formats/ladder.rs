@@ -29,6 +29,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+#[ignore = "slow: waits 8 s"]
 fn clusters_of_a_resized_image_wait_on_the_target() {
     for (convert, growth) in [
         (&[][..], "+600M"),

@@ -36,12 +36,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
+    #[ignore = "tools: qemu-img"]
     fn any_split_gives_the_same_disk(chunks in prop::collection::vec(chunk(), 1..20), ranged: bool) {
         check_all(samples().iter().map(|sample| Case { sample, chunks: chunks.clone(), ranged }), check);
     }
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_split_anywhere_in_the_metadata_changes_nothing() {
     for sample in samples() {
         let places = sample.metadata.iter().cloned().flatten().step_by(7);
@@ -55,6 +57,7 @@ fn a_split_anywhere_in_the_metadata_changes_nothing() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn single_bytes_give_the_same_disk() {
     let small = samples().iter().filter(|sample| sample.image.len() < 150 << 10);
     let cases = small.map(|sample| Case { sample, chunks: vec![1], ranged: false });

@@ -49,12 +49,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
+    #[ignore = "tools: bzip2, qemu-img, qemu-io, xz, zstd"]
     fn any_split_gives_the_same_disk(chunks in prop::collection::vec(chunk(), 1..40), ranged: bool) {
         check_all(objects().iter().map(|object| Case { object, chunks: chunks.clone(), ranged }), check);
     }
 }
 
 #[test]
+#[ignore = "slow: 8 s of CPU time"]
 fn single_bytes_give_the_same_disk() {
     check_all(
         objects().iter().map(|object| Case { object, chunks: vec![1], ranged: false }),
@@ -63,6 +65,7 @@ fn single_bytes_give_the_same_disk() {
 }
 
 #[test]
+#[ignore = "slow: 3 s of CPU time"]
 fn a_split_anywhere_in_the_head_changes_nothing() {
     // Magic numbers, the ends of the qcow2 headers of both versions, and the first sector, by
     // which a format is recognised.
@@ -78,6 +81,7 @@ fn a_split_anywhere_in_the_head_changes_nothing() {
 }
 
 #[test]
+#[ignore = "tools: bzip2, qemu-img, qemu-io, xz, zstd"]
 fn a_ranged_source_may_be_read_in_one_pass() {
     for object in objects() {
         let folder = fast_folder();

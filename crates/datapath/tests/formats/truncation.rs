@@ -97,6 +97,7 @@ fn check_objects(objects: &[Object], edge: usize) {
 }
 
 #[test]
+#[ignore = "tools: bzip2, xz, zstd"]
 fn truncated_compressed_disks_are_refused() {
     let disk = Bytes::from(disk::sparse_content(3, 64 << 10, 3));
     let raw = Object { name: "a disk".into(), bytes: disk.clone(), disk };
@@ -104,21 +105,25 @@ fn truncated_compressed_disks_are_refused() {
 }
 
 #[test]
+#[ignore = "slow: 4 s of CPU time"]
 fn truncated_images_with_512_byte_clusters_are_refused() {
     check_cuts(512, 96 << 10);
 }
 
 #[test]
+#[ignore = "slow: 6 s of CPU time"]
 fn truncated_images_with_2_kib_clusters_are_refused() {
     check_cuts(2048, 128 << 10);
 }
 
 #[test]
+#[ignore = "slow: 4 s of CPU time"]
 fn truncated_images_with_16_kib_clusters_are_refused() {
     check_cuts(16384, 256 << 10);
 }
 
 #[test]
+#[ignore = "slow: 10 s of CPU time"]
 fn truncated_images_with_64_kib_clusters_are_refused() {
     check_cuts(65536, 512 << 10);
 }

@@ -111,6 +111,7 @@ fn large_holes_are_skipped_and_small_ones_are_read() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn a_device_is_read_correctly_with_direct_io() {
     let folder = tempfile::tempdir().unwrap();
     for (bytes, sector_size) in [(21 * MIB + 512, 512), (9 * MIB, 4096), (512, 512)] {

@@ -141,6 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
+    #[ignore = "slow: waits 8 s"]
     fn a_file_equals_the_model(plan in plan(), preallocate: bool, cache in cache()) {
         // On a real filesystem instead of in memory, to test direct I/O.
         let folder = tempfile::tempdir().unwrap();
@@ -150,6 +151,7 @@ proptest! {
     }
 
     #[test]
+    #[ignore = "slow: waits 8 s"]
     fn a_file_of_unknown_size_equals_the_model(plan in plan(), preallocate: bool, cache in cache()) {
         let folder = tempfile::tempdir().unwrap();
         let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
@@ -185,11 +187,13 @@ fn make_dirty(device: &LoopDevice) {
 }
 
 #[test]
+#[ignore = "slow: waits 4 s"]
 fn a_device_with_512_byte_sectors_equals_the_model() {
     check_device(512);
 }
 
 #[test]
+#[ignore = "slow: waits 4 s"]
 fn a_device_with_4096_byte_sectors_equals_the_model() {
     check_device(4096);
 }

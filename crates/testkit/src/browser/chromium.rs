@@ -14,10 +14,10 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{BrowserProcess, BrowserSession, PATIENCE, text};
+use super::{BrowserProcess, BrowserSession, text};
 use crate::fail::OrFail;
 use crate::output::Output;
-use crate::tools;
+use crate::{tools, wait};
 
 /// The text before the port in the line that chromedriver prints once it listens.
 const LISTENING: &str = "started successfully on port ";
@@ -101,7 +101,7 @@ impl ChromiumSession {
     fn request(&self, method: &str, path: &str, body: &Value) -> io::Result<Value> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut connection = TcpStream::connect(self.address)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_read_timeout(Some(wait::PATIENCE))?;
         write!(
             connection,
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
@@ -186,7 +186,7 @@ fn start_driver() -> Option<(BrowserProcess, u16)> {
     let mut driver = BrowserProcess(process.or_fail("chromedriver"));
     let printed = driver.0.stdout.take().map(Output::collect);
     let printed = printed.or_fail("a piped standard output");
-    let Some(line) = printed.wait_for_or_end(LISTENING, PATIENCE) else {
+    let Some(line) = printed.wait_for_or_end(LISTENING) else {
         let said = printed.text();
         assert!(said.contains(NO_PORT), "chromedriver has ended: {said}");
         return None;

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{BrowserProcess, BrowserSession, PATIENCE, text};
+use super::{BrowserProcess, BrowserSession, text};
 use crate::fail::OrFail;
 use crate::{tools, wait};
 
@@ -67,12 +67,11 @@ impl FirefoxSession {
         let process = BrowserProcess(process.or_fail("firefox-esr"));
         let port = profile.path().join(PORT);
         let port: u16 = wait::find(
-            PATIENCE,
             || "Firefox listens".to_owned(),
             || std::fs::read_to_string(&port).ok()?.parse().ok(),
         );
         let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).or_fail("Marionette");
-        connection.set_read_timeout(Some(PATIENCE)).or_fail("a time limit");
+        connection.set_read_timeout(Some(wait::PATIENCE)).or_fail("a time limit");
         read_message(&connection).or_fail("a greeting of Marionette");
         let session = Self { connection, _process: process, _profile: profile };
         session.command("NewSession", &json!({ "acceptInsecureCerts": true })).or_fail("a session");

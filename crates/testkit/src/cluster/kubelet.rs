@@ -33,9 +33,6 @@ use crate::wire::{Request, write_head};
 /// Interval at which the pods of the namespace are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Longer than any test.
-const LIFETIME: Duration = Duration::from_secs(1800);
-
 /// RFC 6455 §1.3.
 const WEBSOCKET_GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -265,7 +262,7 @@ impl Node {
         words[path] = disk.display().to_string();
         let port = words.iter().position(|word| word == "--port").or_fail("a port");
         words[port + 1] = address.port().to_string();
-        let program = Program::new(&self.cloner).args(words.split_off(1)).timeout(LIFETIME);
+        let program = Program::new(&self.cloner).args(words.split_off(1));
         let process = PodProcess { running: Some(program.start()), address };
         lock(&self.pods).insert(name.to_owned(), process);
         self.set_status(name, "Running", &json!({"running": {}}));

@@ -16,7 +16,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,9 +26,6 @@ use crate::https::Response;
 use crate::wait;
 use client::Client;
 use servers::{Place, Server};
-
-/// Time limit for a written object to take effect in the API server.
-const EFFECT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Lifetime of a ServiceAccount's token: longer than any test.
 const TOKEN_SECONDS: u32 = 2 * 60 * 60;
@@ -187,7 +183,7 @@ impl Cluster {
     #[track_caller]
     fn wait_for(&self, what: &str, effect: impl Fn() -> bool) {
         let complaint = || format!("{what}\n{}", self.api().log());
-        wait::until(EFFECT_PATIENCE, complaint, effect);
+        wait::until(complaint, effect);
     }
 
     fn api(&self) -> MutexGuard<'_, Server> {

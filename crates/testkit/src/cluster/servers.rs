@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -10,10 +9,6 @@ use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::{ports, tools};
-
-/// Time limit for a server to become ready. On an idle machine etcd takes 1 s and the API server 5
-/// s.
-const START_PATIENCE: Duration = Duration::from_secs(90);
 
 /// The token of the cluster's administrator, whom RBAC allows everything.
 pub(super) const ADMIN_TOKEN: &str = "administrator-of-a-test";
@@ -27,8 +22,7 @@ impl Server {
     /// Starts `program` and waits until it is `ready`. Fails the test with the program's log if it
     /// ends early or takes too long.
     pub(crate) fn start(program: Program, ready: impl Fn() -> bool) -> Self {
-        let (_, running) =
-            lasting::start_server(program, START_PATIENCE, |_| ready().then_some(()));
+        let (_, running) = lasting::start_server(program, |_| ready().then_some(()));
         Self { running: Some(running) }
     }
 

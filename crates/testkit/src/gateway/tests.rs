@@ -116,7 +116,7 @@ fn bodies_of_requests_are_passed_on() {
     assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
     // The origin does not read bodies: it parses this one as the next request.
     let complaint = || format!("two requests: {:?}", origin.requests().len());
-    wait::until(Duration::from_secs(10), complaint, || origin.requests().len() >= 2);
+    wait::until(complaint, || origin.requests().len() >= 2);
     let methods: Vec<_> = origin.requests().into_iter().map(|r| r.request.method).collect();
     assert_eq!(methods, ["POST", "PUT"]);
 }

@@ -11,12 +11,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ProtocolVersion};
 
+use crate::wait;
+
 mod message;
 
 pub use message::{Request, Response};
-
-/// Time limit for a response, or for room to send.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes that are sent before the client checks for a response again.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -40,7 +39,7 @@ impl Connection {
 
     /// Performs the handshake over an existing connection to a server with this address.
     pub fn over(tcp: TcpStream, address: IpAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
-        Self::over_within(PATIENCE, tcp, address, config)
+        Self::over_within(wait::PATIENCE, tcp, address, config)
     }
 
     /// Like [`over`](Self::over), with another time limit for the handshake and for each response.
@@ -252,7 +251,7 @@ impl Connection {
     fn is_answered(&mut self) -> io::Result<bool> {
         while self.received.is_empty() && !self.ended {
             let mut fds = [PollFd::new(&self.tcp, PollFlags::IN | PollFlags::OUT)];
-            let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+            let patience = Timespec::try_from(wait::PATIENCE).map_err(io::Error::other)?;
             if poll(&mut fds, Some(&patience))? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }

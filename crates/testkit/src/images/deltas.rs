@@ -130,6 +130,7 @@ mod tests {
     use crate::images::Content;
 
     #[test]
+    #[ignore = "tools: qemu-img, qemu-io"]
     fn a_delta_keeps_zeroes_and_changes_parts_of_its_base() {
         let folder = tempfile::tempdir().unwrap();
         let spec = Spec {

@@ -314,6 +314,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "tools: qemu-img, qemu-io"]
     fn images_have_the_features_of_their_spec() {
         let folder = tempfile::tempdir().unwrap();
         let plain = Spec { virtual_size: (1 << 30) + 512, ..Spec::new(Content::Empty) };

@@ -2,14 +2,10 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
 
 use super::{ACCESS_KEY, Kind, SECRET_KEY};
 use crate::process::{Program, Running, lasting};
 use crate::{ports, tools};
-
-/// Time limit for a store to start listening. On an idle machine it takes a second.
-const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts the program of a store, which keeps its objects in `data` if it needs a folder.
 pub(super) fn start(kind: Kind, data: &Path) -> (SocketAddr, Running) {
@@ -28,6 +24,6 @@ pub(super) fn start(kind: Kind, data: &Path) -> (SocketAddr, Running) {
             .arg(data),
     };
     let listens = |_: &str| TcpStream::connect(address).ok();
-    let (_, running) = lasting::start_server(program, START_PATIENCE, listens);
+    let (_, running) = lasting::start_server(program, listens);
     (address, running)
 }

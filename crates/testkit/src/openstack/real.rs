@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -24,9 +23,6 @@ pub const DOMAIN: &str = "Default";
 
 /// The region whose image service is Glance itself.
 pub const REGION: &str = "RegionOne";
-
-/// Time limit for a service to start listening. On an idle machine it takes three seconds.
-const START_PATIENCE: Duration = Duration::from_secs(180);
 
 /// Both services. They run as long as this process.
 pub struct Cloud {
@@ -197,7 +193,7 @@ fn serve(installed: &Path, name: &str, folder: &Path) -> (String, Running) {
         let mut lines = log.lines();
         lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
     };
-    lasting::start_server(program, START_PATIENCE, url)
+    lasting::start_server(program, url)
 }
 
 /// Configures Keystone to use the databases in `folder`, a copy of the installed template.

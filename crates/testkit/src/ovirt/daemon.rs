@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -17,9 +16,6 @@ use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::tools;
 use crate::wait;
-
-/// Time limit for the socket of a `qemu-nbd` to appear.
-const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time after which an unused ticket expires.
 const TICKET_SECONDS: u32 = 300;
@@ -112,7 +108,7 @@ impl Daemon {
             .arg(file);
         let running = lasting::start(program);
         self.programs.lock().ok().or_fail("the programs").push(Killed(Some(running)));
-        wait::until(SOCKET_PATIENCE, || "qemu-nbd does not listen", || socket.exists());
+        wait::until(|| "qemu-nbd does not listen", || socket.exists());
         socket
     }
 

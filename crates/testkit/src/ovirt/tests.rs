@@ -95,6 +95,7 @@ fn data_runs(extents: &str) -> Vec<(u64, u64)> {
 }
 
 #[test]
+#[ignore = "server: ovirt-imageio"]
 fn the_image_server_answers_as_the_real_one_does() {
     let contents = Contents { raw: sparse_text(1 << 20).into(), cow: Bytes::new() };
     let daemon =

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::fail::OrFail;
+
 /// The result of a program and the resources it used.
 #[derive(Debug)]
 pub struct Finished {
@@ -18,14 +20,20 @@ pub struct Finished {
     pub stderr: String,
     /// Time from start to end.
     pub wall: Duration,
-    /// Bytes that the program passed to `write` and similar calls: the target's data, and the few
-    /// of its log.
-    pub written_bytes: u64,
+    pub(super) written_bytes: Option<u64>,
     /// The largest resident set of the program, if it was [measured](super::Program::measured).
     pub peak_rss_bytes: Option<u64>,
 }
 
 impl Finished {
+    /// Bytes that the program passed to `write` and similar calls: the target's data, and the few
+    /// of its log. Fails the test unless it is run by root: the kernel tells it no other user once
+    /// the program has ended.
+    #[track_caller]
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.or_fail("this test needs root, for /proc/PID/io of an ended program")
+    }
+
     /// The exit code as a shell reports it: 128 + the signal's number if the program was killed.
     pub fn code(&self) -> i32 {
         self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal)).unwrap_or(-1)

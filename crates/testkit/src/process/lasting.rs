@@ -3,14 +3,10 @@
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
-use std::time::Duration;
 
 use super::{Program, Running};
 use crate::fail::OrFail;
 use crate::wait;
-
-/// A time limit that no test reaches.
-const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A program to start, and the channel to the caller that waits for it.
 type Order = (Program, Sender<Running>);
@@ -36,21 +32,17 @@ pub fn start(program: Program) -> Running {
         starter
     });
     let (waiting, started) = mpsc::channel();
-    let program = program.timeout(LIFE).under("setpriv", ["--pdeathsig", "KILL"]);
+    let program = program.beside_others().under("setpriv", ["--pdeathsig", "KILL"]);
     starter.send((program, waiting)).or_fail("the thread that starts programs");
     started.recv().or_fail("a program that lasts did not start")
 }
 
 /// Starts `program` and waits until `probe`, which gets the program's log, returns something.
-/// Fails the test with the log if the program ends first or takes longer than `patience`.
-pub fn start_server<T>(
-    program: Program,
-    patience: Duration,
-    mut probe: impl FnMut(&str) -> Option<T>,
-) -> (T, Running) {
+/// Fails the test with the log if the program ends first.
+pub fn start_server<T>(program: Program, mut probe: impl FnMut(&str) -> Option<T>) -> (T, Running) {
     let running = start(program);
     let complaint = || format!("a server is not ready:\n{}", running.stderr_so_far());
-    let found = wait::find(patience, complaint, || {
+    let found = wait::find(complaint, || {
         assert!(!running.has_ended(), "{}", complaint());
         probe(&running.stderr_so_far())
     });
@@ -88,6 +80,6 @@ mod tests {
         let pid = inner.stderr.split("lasting ").nth(1).or_fail(&inner.stderr).trim();
         let entry = PathBuf::from(format!("/proc/{pid}"));
         let complaint = || format!("{pid} still runs");
-        wait::until(Duration::from_secs(10), complaint, || !entry.exists());
+        wait::until(complaint, || !entry.exists());
     }
 }

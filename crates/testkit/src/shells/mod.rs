@@ -1,14 +1,10 @@
 //! Shell completion as users get it with the Tab key, through the script that a program prints.
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::fail::OrFail;
 use crate::process::Program;
 use crate::tools;
-
-/// Time limit for a shell to start and complete one word.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A shell with completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +47,6 @@ impl Shell {
             .args(line)
             .env("PATH", format!("{}:/usr/bin:/bin", folder.display()))
             .env("HOME", home.path())
-            .timeout(LIMIT)
             .run();
         finished.assert_success(shell);
         let word =

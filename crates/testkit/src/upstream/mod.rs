@@ -13,7 +13,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -28,9 +27,6 @@ use crate::wait;
 use body::Body;
 pub use script::{Reads, Says, Script, Then, answer};
 pub use seen::{End, Seen};
-
-/// Time limit of [`Upstream::wait_for`].
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest head that is read.
 const HEAD_LIMIT_BYTES: usize = 256 * 1024;
@@ -107,7 +103,7 @@ impl Upstream {
     #[track_caller]
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&[Arc<Seen>]) -> bool) -> Vec<Arc<Seen>> {
         let complaint = || format!("{what}: {:?}", self.seen());
-        wait::find(PATIENCE, complaint, || Some(self.seen()).filter(|seen| wanted(seen)))
+        wait::find(complaint, || Some(self.seen()).filter(|seen| wanted(seen)))
     }
 }
 

@@ -21,9 +21,6 @@ use crate::scrape;
 use crate::state::Terminated;
 use crate::volumes::{Mounted, Objects};
 
-/// Time limit for a container to end or to become ready.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// Additional pause after an unsuccessful check of a pod. Each check is a TLS handshake, which
 /// would disturb concurrent tests that measure time.
 const PAUSE: Duration = Duration::from_millis(40);
@@ -114,7 +111,7 @@ impl RunningPod<'_> {
     fn wait_for(&self, complaint: &str, mut done: impl FnMut(&Self) -> bool) {
         let logs = || self.containers.keys().map(|name| self.log(name)).collect::<String>();
         let complaint = || format!("the pod {complaint}: {}", logs());
-        wait::until(PATIENCE, complaint, || {
+        wait::until(complaint, || {
             let is_done = done(self);
             if !is_done {
                 std::thread::sleep(PAUSE);
@@ -148,7 +145,7 @@ impl RunningContainer {
         let everybody = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(message.path(), everybody).or_fail("a termination log");
         let words = command::run(&name, spec, container, sandbox, volumes, objects, message.path());
-        let program = Program::new(tools::find("podman")).args(words).timeout(PATIENCE);
+        let program = Program::new(tools::find("podman")).args(words);
         Self { name, process: program.start(), message }
     }
 

@@ -17,6 +17,7 @@ fn blank(preallocate: bool) -> [(&'static str, &'static str); 2] {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn a_blank_disk_is_all_zeros() {
     let network = Network::new();
     for preallocate in [false, true] {

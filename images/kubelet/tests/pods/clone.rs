@@ -121,6 +121,7 @@ fn sparse_disk() -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn files_are_cloned_to_files() {
     let source = source(false, &sparse_disk());
     for (bytes, preallocate) in
@@ -135,6 +136,7 @@ fn files_are_cloned_to_files() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn all_files_of_a_volume_are_cloned() {
     let source = Claim::filesystem(CLAIM_BYTES);
     let path = |name: &str| source.path().join(name);
@@ -155,6 +157,7 @@ fn all_files_of_a_volume_are_cloned() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn the_disk_of_a_folder_is_cloned_to_a_device() {
     let source = source(false, &sparse_disk());
     for preallocate in [false, true] {
@@ -175,6 +178,7 @@ fn a_device_is_cloned_to_a_device() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn a_device_is_cloned_to_a_file_of_its_size() {
     let mut content = sparse_disk();
     // Zeros replace the 0xFF of a new device, so that holes can be checked.
@@ -190,6 +194,7 @@ fn a_device_is_cloned_to_a_file_of_its_size() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn several_clones_of_one_source_run_at_once() {
     for block in [false, true] {
         let source = source(block, &sparse_disk());
@@ -209,6 +214,7 @@ fn several_clones_of_one_source_run_at_once() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn a_source_fails_with_its_upload_pod_and_succeeds_with_the_next() {
     let source = source(false, &disk::content(5, 24 * MIB));
     let target = Claim::filesystem(CLAIM_BYTES);
@@ -229,6 +235,7 @@ fn a_source_fails_with_its_upload_pod_and_succeeds_with_the_next() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn a_clone_reports_progress_to_scrapes() {
     let source = source(false, &disk::content(5, 24 * MIB));
     let network = Network::new();

@@ -54,6 +54,7 @@ impl Scene {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4, qemu-img"]
 fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
@@ -71,6 +72,7 @@ fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4, qemu-img, qemu-io"]
 fn a_disk_of_ovirt_is_imported_in_stages_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let bytes = 8 * MIB;

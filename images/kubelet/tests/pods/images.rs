@@ -204,6 +204,7 @@ fn write_programs(folder: &Path) {
 }
 
 #[test]
+#[ignore = "slow: 5 s of CPU time"]
 fn a_build_reports_images_above_their_limit_and_dynamically_linked_programs() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let programs = folder.path().join("release");

@@ -87,6 +87,7 @@ impl Node {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn the_identity_of_the_service_account_opens_amazons_store() {
     let node = Node::start();
     let ended = node.import(AMAZON, &[]);
@@ -109,6 +110,7 @@ fn the_identity_of_the_service_account_opens_amazons_store() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn the_token_goes_to_no_other_address_and_for_no_other_host() {
     let node = Node::start();
     let uri = "AWS_CONTAINER_CREDENTIALS_FULL_URI";

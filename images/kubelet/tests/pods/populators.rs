@@ -39,6 +39,7 @@ fn fill(
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn an_image_of_openstack_is_imported_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
@@ -75,6 +76,7 @@ fn an_image_of_openstack_is_imported_to_files_and_devices() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4, qemu-img"]
 fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());

@@ -15,6 +15,7 @@ use testkit::tools;
 use super::scene::{CLAIM_BYTES, SERVER, disk_image, with_claim};
 
 #[test]
+#[ignore = "tools: mkfs.ext4, qemu-img"]
 fn the_size_of_a_disk_is_detected() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
@@ -34,6 +35,7 @@ fn the_size_of_a_disk_is_detected() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes, docker-registry"]
 fn a_poller_records_the_digest_of_an_image_in_a_registry() {
     let cluster = Cluster::start();
     cluster.install_data_import_crons();

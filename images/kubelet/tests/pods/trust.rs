@@ -22,6 +22,7 @@ enum Mount {
 }
 
 #[test]
+#[ignore = "server: docker-registry, nginx"]
 fn servers_are_trusted_through_their_authority_wherever_it_is_mounted() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());

@@ -65,6 +65,7 @@ impl Upload {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4, qemu-img"]
 fn an_image_is_uploaded() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
@@ -91,6 +92,7 @@ fn an_image_is_uploaded() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4, qemu-img"]
 fn uploads_by_every_path_are_preallocated() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
@@ -108,6 +110,7 @@ fn uploads_by_every_path_are_preallocated() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4, qemu-img"]
 fn a_qcow2_may_have_exactly_the_requested_size() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
@@ -123,6 +126,7 @@ fn a_qcow2_may_have_exactly_the_requested_size() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn an_archive_of_files_is_uploaded() {
     let tar = oci::tar(&[("one.txt", b"1"), ("folder/two.txt", b"2")]);
     let claim = Claim::filesystem(CLAIM_BYTES);
@@ -132,6 +136,7 @@ fn an_archive_of_files_is_uploaded() {
 }
 
 #[test]
+#[ignore = "tools: mkfs.ext4"]
 fn strangers_and_disks_that_are_too_large_are_refused() {
     let claim = Claim::filesystem(CLAIM_BYTES);
     for (client, content, status, sentence) in [

@@ -145,6 +145,7 @@ fn with_read_only_root(container: &mut Container) {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_vmware_disk_is_imported_to_files_and_devices() {
     let (scene, vsphere) = Scene::with_simulator();
     let disk = disk_of(&vsphere.machines()[0]);
@@ -169,6 +170,7 @@ fn a_vmware_disk_is_imported_to_files_and_devices() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_vmware_server_is_verified_with_the_given_certificates() {
     let (scene, vsphere) = Scene::with_simulator();
     let disk = disk_of(&vsphere.machines()[0]);
@@ -198,6 +200,7 @@ fn a_vmware_server_is_verified_with_the_given_certificates() {
 
 /// Like CDI's own tests, whose side-car has no library and whose vSphere is VMware's simulator.
 #[test]
+#[ignore = "tools: qemu-img"]
 fn the_test_image_of_cdi_works_for_whole_disks_and_for_stages() {
     let folder = tempfile::tempdir().or_fail("a folder");
     disk_image(folder.path());

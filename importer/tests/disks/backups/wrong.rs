@@ -27,6 +27,7 @@ fn wrong_orders() -> Vec<Order> {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn wrong_orders_and_missing_links_are_refused() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 4);
@@ -56,6 +57,7 @@ fn wrong_orders_and_missing_links_are_refused() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_file_that_was_exchanged_is_found_by_its_digest() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 2);
@@ -68,6 +70,7 @@ fn a_file_that_was_exchanged_is_found_by_its_digest() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_smaller_disk_cannot_follow_a_larger_one() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 4);
@@ -78,6 +81,7 @@ fn a_smaller_disk_cannot_follow_a_larger_one() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn the_folders_of_kubevirt_show_the_order() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 2);
@@ -100,6 +104,7 @@ fn the_folders_of_kubevirt_show_the_order() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn one_dated_folder_does_not_show_the_order() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 2);
@@ -125,6 +130,7 @@ fn one_dated_folder_does_not_show_the_order() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn damaged_files_and_targets_that_are_sources_are_refused() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 2);

@@ -13,6 +13,7 @@ use crate::ownership::place::Place;
 const IN_USE: &str = "another import or upload is writing to it";
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn one_writer_at_a_time_changes_a_disk() {
     let place = Place::with_file();
     let spec = Spec {

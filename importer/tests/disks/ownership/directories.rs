@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
 
 use testkit::cases::check_all;
 use testkit::disk;
@@ -104,6 +103,7 @@ fn before() -> Files {
 }
 
 #[test]
+#[ignore = "slow: waits 11 s"]
 fn every_archive_is_unpacked_completely_or_not_at_all() {
     let archives: Vec<Archive> = (0..WRITERS).map(archive).collect();
     check_all((0..ROUNDS).map(Number), |number| {
@@ -208,9 +208,7 @@ impl Round<'_> {
         self.story.push("something else removes a file".to_owned());
         // The file appears a moment after its staging folder.
         let complaint = || format!("nothing is unpacked: {:?}", self.story);
-        wait::until(Duration::from_secs(20), complaint, || {
-            self.is_damaged || remove_unpacked(&self.place.data())
-        });
+        wait::until(complaint, || self.is_damaged || remove_unpacked(&self.place.data()));
         self.is_damaged = true;
     }
 
@@ -221,6 +219,7 @@ impl Round<'_> {
 
 /// strace kills the program at each rename in turn; all of its renames belong to the commit.
 #[test]
+#[ignore = "tools: strace"]
 fn a_kill_between_two_renames_loses_no_file_and_a_retry_completes_the_archive() {
     let archive = archive(0);
     let place = Place::with_file();

@@ -54,6 +54,7 @@ fn import_to_file(source: fn(&Image) -> &PathBuf) -> impl Fn(&Image, &Victim<'_>
 }
 
 #[test]
+#[ignore = "slow: 5 s of CPU time"]
 fn a_raw_disk_in_a_file_is_complete_or_hidden_whatever_fails() {
     let folder = fast_folder();
     let image = image(folder.path());
@@ -62,6 +63,7 @@ fn a_raw_disk_in_a_file_is_complete_or_hidden_whatever_fails() {
 }
 
 #[test]
+#[ignore = "slow: 7 s of CPU time"]
 fn an_image_in_a_file_is_complete_or_hidden_whatever_fails() {
     let folder = fast_folder();
     let image = image(folder.path());
@@ -114,11 +116,13 @@ fn import_to_device(name: &str, source: fn(&Image) -> &PathBuf) {
 }
 
 #[test]
+#[ignore = "slow: 7 s of CPU time"]
 fn a_raw_disk_on_a_device_is_complete_or_hidden_whatever_fails() {
     import_to_device("raw to device", |image| &image.raw);
 }
 
 #[test]
+#[ignore = "slow: 8 s of CPU time"]
 fn an_image_on_a_device_is_complete_or_hidden_whatever_fails() {
     import_to_device("qcow2 to device", |image| &image.qcow2);
 }
@@ -126,6 +130,7 @@ fn an_image_on_a_device_is_complete_or_hidden_whatever_fails() {
 /// A disk that is changed in place may be partly changed after a failure (SECURITY.md, "Not
 /// promised"), so that only a reported success is checked.
 #[test]
+#[ignore = "slow: 7 s of CPU time"]
 fn a_delta_is_complete_if_it_reports_success_whatever_fails() {
     let folder = fast_folder();
     let spec = Spec { virtual_size: DISK_BYTES, ..Spec::new(Content::Sparse) };

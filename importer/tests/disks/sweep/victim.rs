@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use testkit::cases::check_all;
 use testkit::fail::OrFail;
@@ -10,10 +10,6 @@ use testkit::failing::{self, Effect, Fault};
 use testkit::process::{Finished, Program};
 
 pub(crate) const IMPORTER: &str = crate::BINARY;
-
-/// Longest run, on a busy machine; the slowest program waits 10 s for its server
-/// (`program::job::POD_GRACE` and others).
-const DEADLINE: Duration = Duration::from_secs(40);
 
 /// The largest exit code of the table, below those of signals.
 const LAST_CODE: i32 = 7;
@@ -31,7 +27,7 @@ pub(crate) struct Victim<'v> {
 impl Victim<'_> {
     /// Returns `program` with the fault of this run.
     pub(crate) fn program(&self, program: Program) -> Program {
-        let program = program.timeout(DEADLINE);
+        let program = program;
         match &self.fault {
             Some(fault) => fault.in_program(program, IMPORTER, self.report),
             None => failing::counted(program, IMPORTER, self.report),

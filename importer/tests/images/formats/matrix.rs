@@ -136,11 +136,13 @@ macro_rules! matrices {
     ($($format:ident)*) => { $(
         mod $format {
             #[test]
+            #[ignore = "slow: 3 s of CPU time for each format"]
             fn every_content_by_every_route_is_identical_to_qemu_img() {
                 super::check_contents(stringify!($format));
             }
 
             #[test]
+            #[ignore = "root: loop devices"]
             fn every_subformat_in_every_compression_is_identical_on_files_and_devices() {
                 super::check_envelopes(stringify!($format));
             }

@@ -19,6 +19,7 @@ fn write_qcow2(image: &Path, backing: &str) {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn names_in_images_are_escaped_in_all_output() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let [qcow2, vmdk, vhdx, target] =

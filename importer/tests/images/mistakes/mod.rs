@@ -23,6 +23,8 @@ use testkit::{disk, tools};
 
 const MIB: u64 = 1 << 20;
 
+const SNAPSHOTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images/mistakes");
+
 const PASSWORD: &str = "hunter2";
 
 const PAGE: &[u8] =
@@ -61,34 +63,36 @@ struct Surroundings {
 
 /// One test for all tables, so that servers, mounts and devices are started once.
 #[test]
+#[ignore = "server: docker-registry, htpasswd, nginx"]
 fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
     let (surroundings, scene) = scene();
-    let tables = [
-        options::USAGE,
-        options::VALUES,
-        options::SECRETS,
-        options::EXCLUSIVE_OPTIONS,
-        options::STRAY_OPTIONS,
-        files::SOURCES,
-        files::FOREIGN_FILES,
-        files::TARGETS,
-        files::ARCHIVES,
-        damaged::DAMAGED_IMAGES,
-        servers::WEB_SERVERS,
-        servers::TLS,
-        servers::PROXIES,
-        servers::NBD_SERVERS,
-        stores::REGISTRIES,
-        stores::OBJECT_STORES,
-        stores::CLOUDS,
-    ];
-    scene.check(&tables.concat());
+    for (name, table) in [
+        ("usage", options::USAGE),
+        ("values", options::VALUES),
+        ("secrets", options::SECRETS),
+        ("exclusive-options", options::EXCLUSIVE_OPTIONS),
+        ("stray-options", options::STRAY_OPTIONS),
+        ("sources", files::SOURCES),
+        ("foreign-files", files::FOREIGN_FILES),
+        ("targets", files::TARGETS),
+        ("archives", files::ARCHIVES),
+        ("damaged-images", damaged::DAMAGED_IMAGES),
+        ("web-servers", servers::WEB_SERVERS),
+        ("tls", servers::TLS),
+        ("proxies", servers::PROXIES),
+        ("nbd-servers", servers::NBD_SERVERS),
+        ("registries", stores::REGISTRIES),
+        ("object-stores", stores::OBJECT_STORES),
+        ("clouds", stores::CLOUDS),
+    ] {
+        scene.check(name, table);
+    }
     drop(surroundings);
 }
 
 fn scene() -> (Surroundings, MistakeScene) {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let scene = MistakeScene::new(crate::BINARY)
+    let scene = MistakeScene::new(crate::BINARY, SNAPSHOTS)
         .secret(PASSWORD)
         .word("space", " ")
         .word("closed", "127.0.0.1:1");
@@ -204,6 +208,10 @@ fn write_images(folder: &Path) {
         std::fs::write(path(&format!("half-{name}")), &whole[..whole.len() / 2]).or_fail(name);
         let mut damaged = whole;
         damaged[64..1024].fill(0xEE);
+        if format == "vpc" {
+            // Seconds since 2000, which its checksum covers.
+            damaged[24..28].fill(0xEE);
+        }
         std::fs::write(path(&format!("damaged-{name}")), damaged).or_fail(name);
     }
     let create = |words: &[&str]| {

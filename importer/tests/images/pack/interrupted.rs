@@ -17,6 +17,7 @@ const ROUNDS: u64 = 40;
 const WINDOW: Duration = Duration::from_millis(300);
 
 #[test]
+#[ignore = "slow: waits 9 s"]
 fn a_killed_job_leaves_nothing_that_looks_complete() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let source = folder.path().join("raw");
@@ -57,6 +58,7 @@ fn a_killed_job_leaves_nothing_that_looks_complete() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_killed_job_leaves_no_scratch_file() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let scratch = folder.path().join("scratch");
@@ -77,7 +79,7 @@ fn a_killed_job_leaves_no_scratch_file() {
         entries
             .any(|entry| fs::read_link(entry.path()).is_ok_and(|file| file.starts_with(&scratch)))
     };
-    wait::until(Duration::from_secs(30), || "no scratch file is open", is_open);
+    wait::until(|| "no scratch file is open", is_open);
     running.signal(Signal::KILL);
     assert_eq!(running.wait().code(), 137);
     assert!(files_below(&scratch).is_empty());

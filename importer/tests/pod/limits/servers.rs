@@ -50,7 +50,7 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
         for most in 1..=MOST {
             let case = format!("{name} with {most} {limit}");
             let service = service();
-            let running = limit.wrap(service.program, most).timeout(PATIENCE * 3).start();
+            let running = limit.wrap(service.program, most).start();
             let Some(line) = running.wait_for_line_or_end(service.listening) else {
                 let finished = running.wait();
                 assert_told(&case, &finished);
@@ -111,6 +111,7 @@ fn ask(config: Arc<rustls::ClientConfig>, request: Request, body: Vec<u8>) -> As
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn upload_servers_serve_again_when_limits_are_lifted() {
     let content = disk::content(1, 1 << 20);
     sweep("upload server of a pod", || {
@@ -143,6 +144,7 @@ fn upload_servers_serve_again_when_limits_are_lifted() {
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn the_upload_proxy_serves_again_when_limits_are_lifted() {
     sweep("upload proxy", || {
         let proxy = UploadProxy::new(&beside(IMPORTER, "cdi-uploadproxy"));
@@ -167,6 +169,7 @@ fn the_upload_proxy_serves_again_when_limits_are_lifted() {
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn the_server_of_container_images_serves_again_when_limits_are_lifted() {
     sweep("server of container images", || {
         let folder = tempfile::tempdir().unwrap();

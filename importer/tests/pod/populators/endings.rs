@@ -1,7 +1,5 @@
 //! Populators that are stopped by signals: progress, what is left, and the next attempt.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use testkit::openstack::real::Cloud;
 use testkit::ovirt::{Engine, Script};
@@ -14,8 +12,6 @@ use super::{openstack, ovirt};
 const OPENSTACK: &str = "kubevirt_cdi_openstack_populator_progress_total";
 const OVIRT: &str = "kubevirt_cdi_ovirt_progress_total";
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Bytes per second of a download that takes some seconds.
 const SLOW: u64 = 8 << 20;
 
@@ -23,7 +19,7 @@ const SLOW: u64 = 8 << 20;
 fn start(pod: &Pod, series: &str) -> Running {
     let running = pod.program().start();
     let complaint = || format!("no progress: {}", running.stderr_so_far());
-    wait::until(PATIENCE, complaint, || pod.progress(series).is_some_and(|percent| percent > 33.0));
+    wait::until(complaint, || pod.progress(series).is_some_and(|percent| percent > 33.0));
     running
 }
 
@@ -48,6 +44,7 @@ fn stop(pod: &Pod, series: &str) {
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn the_openstack_populator_succeeds_after_it_was_stopped_or_killed() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
@@ -64,6 +61,7 @@ fn the_openstack_populator_succeeds_after_it_was_stopped_or_killed() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn the_ovirt_populator_succeeds_after_it_was_stopped_or_killed() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());

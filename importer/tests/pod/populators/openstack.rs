@@ -44,6 +44,7 @@ pub(crate) fn of_files(faults: Vec<Fault>) -> Plan {
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn every_image_on_every_target_is_what_qemu_img_makes_of_it() {
     let folder = tempfile::tempdir().unwrap();
     for (format, image, raw) in images(folder.path()) {
@@ -55,6 +56,7 @@ fn every_image_on_every_target_is_what_qemu_img_makes_of_it() {
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn tokens_and_application_credentials_work_like_passwords() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
@@ -77,6 +79,7 @@ fn tokens_and_application_credentials_work_like_passwords() {
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn refusals_of_the_cloud_are_reported_and_leave_no_disk() {
     let id = Cloud::get().add_image("raw", &[7; 4096]);
     let mut wrong = pod(&id, REGION);
@@ -90,6 +93,7 @@ fn refusals_of_the_cloud_are_reported_and_leave_no_disk() {
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn an_image_that_is_larger_than_the_claim_is_refused_with_both_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
@@ -105,6 +109,7 @@ fn an_image_that_is_larger_than_the_claim_is_refused_with_both_sizes() {
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn an_image_that_does_not_match_its_hash_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
@@ -115,6 +120,7 @@ fn an_image_that_does_not_match_its_hash_is_refused() {
 }
 
 #[test]
+#[ignore = "server: Keystone and Glance"]
 fn a_broken_download_resumes_where_it_broke() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());

@@ -27,6 +27,7 @@ pub(crate) fn holding(raw: impl Into<Bytes>) -> Script {
 }
 
 #[test]
+#[ignore = "server: ovirt-imageio"]
 fn every_image_on_every_target_is_what_qemu_img_makes_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Arc::new(Daemon::start(None));
@@ -43,6 +44,7 @@ fn every_image_on_every_target_is_what_qemu_img_makes_of_it() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn the_engine_may_be_given_by_the_url_of_its_api() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
@@ -54,6 +56,7 @@ fn the_engine_may_be_given_by_the_url_of_its_api() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_engine_is_trusted_only_by_the_certificate_of_the_secret() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
@@ -97,6 +100,7 @@ fn refusals_of_the_engine_are_reported_and_leave_no_disk() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_broken_download_resumes_where_it_broke() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());

@@ -84,6 +84,7 @@ fn variables_of_one_cloud_do_not_go_to_another() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn options_override_variables_for_info_and_check_too() {
     let cloud = Cloud::start(Script::new(qcow2()));
     let place = Place::new();

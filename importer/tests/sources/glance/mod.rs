@@ -7,17 +7,13 @@ mod hostile;
 mod trust;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::openstack::script::{CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, USER};
-use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
+use testkit::process::{Finished, Program};
 
 const MIB: u64 = 1 << 20;
-
-/// Longest run of an import from a malicious cloud.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Most bytes of messages about it.
 const MAX_WORDS_BYTES: usize = 4096;
@@ -50,7 +46,7 @@ impl Place {
 
     fn import_with(&self, source: &str, access: &[(&str, &str)]) -> Program {
         let program = Program::new(crate::BINARY).args(["import", source]);
-        let program = program.arg(self.target()).timeout(TIMEOUT);
+        let program = program.arg(self.target());
         access.iter().fold(program, |program, (name, value)| program.env(name, *value))
     }
 
@@ -78,8 +74,6 @@ impl Place {
         for char in ['\u{1b}', '\u{202e}', '\u{2028}'] {
             assert!(!words.contains(char), "{char:?}: {words}");
         }
-        let peak = finished.peak_rss_bytes.unwrap();
-        assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes");
         finished
     }
 }

@@ -44,6 +44,7 @@ fn disk(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "slow: waits 4 s"]
 fn bytes_are_right_after_any_skip() {
     for seed in 0..12 {
         let mut random = Random::new(seed);

@@ -31,6 +31,7 @@ fn apply(place: &Place, delta: &Delta) -> Program {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_delta_is_applied_from_a_file_from_a_pipe_and_from_an_engine() {
     let place = Place::new();
     let delta = delta(&place, "delta");
@@ -58,6 +59,7 @@ fn a_delta_is_applied_from_a_file_from_a_pipe_and_from_an_engine() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_delta_can_be_applied_again_after_kills() {
     const ROUNDS: u64 = 24;
     const WINDOW: Duration = Duration::from_millis(300);
@@ -97,6 +99,7 @@ fn a_delta_can_be_applied_again_after_kills() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn failures_have_their_exit_codes_and_leave_the_disk() {
     let place = Place::new();
     let delta = delta(&place, "delta");
@@ -120,6 +123,7 @@ fn failures_have_their_exit_codes_and_leave_the_disk() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io, strace"]
 fn the_base_in_the_deltas_header_is_never_opened() {
     let place = Place::new();
     let delta = delta(&place, "delta");

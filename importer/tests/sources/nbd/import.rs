@@ -13,6 +13,7 @@ fn importer() -> Program {
 }
 
 #[test]
+#[ignore = "server: nbdkit"]
 fn disks_and_images_become_the_disk_of_qemu_img() {
     let folder = tempfile::tempdir().unwrap();
     for content in [Content::Sparse, Content::RandomOrder] {
@@ -30,21 +31,5 @@ fn disks_and_images_become_the_disk_of_qemu_img() {
             finished.assert_success(case);
             assert_same(device.path(), &image.raw, image.virtual_size, case);
         }
-    }
-}
-
-#[test]
-fn memory_stays_small_over_several_connections() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = NbdServer::nbdkit(["pattern", "1G"]);
-    let target = folder.path().join("disk.img");
-    for count in ["1", "8"] {
-        let finished = importer()
-            .args(["import", "--force", "--connections", count, &server.uri("")])
-            .args([&target])
-            .run();
-        finished.assert_success(count);
-        let peak = finished.peak_rss_bytes.unwrap();
-        assert!(peak < 64 << 20, "{peak} bytes with {count} connections");
     }
 }

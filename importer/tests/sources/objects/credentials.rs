@@ -22,6 +22,7 @@ fn document(key_id: &str) -> String {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_workload_token_is_exchanged_again_when_the_keys_expire() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
@@ -59,6 +60,7 @@ fn a_workload_token_is_exchanged_again_when_the_keys_expire() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn expired_keys_of_the_user_are_not_renewed() {
     let faults = vec![Fault::Cut(1_000_000), refusal(403, "ExpiredToken", "")];
     let setup = Setup::new(&MOTO, "expired", faults);
@@ -68,6 +70,7 @@ fn expired_keys_of_the_user_are_not_renewed() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn an_unreachable_credential_service_is_a_temporary_error_and_a_missing_token_is_not() {
     let [nobody] = testkit::ports::free();
     let url = format!("http://{nobody}/v1/credentials");
@@ -97,6 +100,7 @@ fn an_unreachable_credential_service_is_a_temporary_error_and_a_missing_token_is
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_container_gets_its_keys_from_its_agent() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
@@ -117,6 +121,7 @@ fn a_container_gets_its_keys_from_its_agent() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn the_metadata_service_is_asked_only_after_an_anonymous_refusal() {
     let text = |text: &str| Fault::Answer(200, Vec::new(), text.to_owned());
     let answers = vec![text("session"), text("role"), text(&document(ACCESS_KEY))];
@@ -136,6 +141,7 @@ fn the_metadata_service_is_asked_only_after_an_anonymous_refusal() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn keys_in_variables_are_used() {
     let setup = Setup::new(&S3S, "variables", Vec::new());
     let variables = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
@@ -143,6 +149,7 @@ fn keys_in_variables_are_used() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn malformed_keys_are_refused_before_anything_is_sent() {
     let setup = Setup::new(&S3S, "line-break", Vec::new());
     for variables in [

@@ -147,7 +147,7 @@ impl Setup {
     fn open_and_replace(&self, bytes: u64, other: &[u8]) -> Box<dyn Source> {
         let source = self.open().unwrap();
         let is_cut = || self.gateway.body_bytes() >= bytes;
-        wait::until(Duration::from_secs(10), || "nothing was cut", is_cut);
+        wait::until(|| "nothing was cut", is_cut);
         self.store.put(&self.key, other);
         source
     }

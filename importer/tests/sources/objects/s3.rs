@@ -9,6 +9,7 @@ use sources::objects::AddressingStyle;
 use super::*;
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_wrong_secret_is_reported_with_the_error_of_the_server() {
     let setup = Setup::new(&S3S, "signature", Vec::new());
     let wrong = Network {
@@ -23,6 +24,7 @@ fn a_wrong_secret_is_reported_with_the_error_of_the_server() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn without_keys_nothing_is_signed() {
     let setup = Setup::public("anonymous");
     let nobody = environment(&[("AWS_EC2_METADATA_DISABLED", "true")]);
@@ -36,6 +38,7 @@ fn without_keys_nothing_is_signed() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn anonymous_access_ignores_the_keys() {
     let setup = Setup::public("nobody");
     let options = ObjectOptions { anonymous: true, ..ObjectOptions::default() };
@@ -45,6 +48,7 @@ fn anonymous_access_ignores_the_keys() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_wrong_region_is_corrected_once() {
     let malformed = || refusal(400, "AuthorizationHeaderMalformed", "<Region>eu-west-1</Region>");
     let setup = Setup::new(&S3S, "region", vec![malformed(), Fault::Cut(1000)]);
@@ -61,6 +65,7 @@ fn a_wrong_region_is_corrected_once() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn the_command_line_names_bucket_and_key() {
     let setup = Setup::new(&S3S, "addressing", Vec::new());
     let access = Network {
@@ -91,6 +96,7 @@ fn versioned_bucket() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_version_can_be_named() {
     versioned_bucket();
     let (old, new) = (noise(3), noise(4));
@@ -104,6 +110,7 @@ fn a_version_can_be_named() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_read_stays_with_the_version_that_was_found() {
     versioned_bucket();
     let content = noise(5);
@@ -136,6 +143,7 @@ fn announce(setup: &Setup, algorithm: DigestAlgorithm, parts: &str) {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn checksums_that_the_server_keeps_are_verified() {
     for algorithm in [
         DigestAlgorithm::Crc32,
@@ -159,6 +167,7 @@ fn checksums_that_the_server_keeps_are_verified() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn composite_checksums_are_not_compared() {
     let setup = Setup::new(&MOTO, "composite", Vec::new());
     announce(&setup, DigestAlgorithm::Crc32, "-3");

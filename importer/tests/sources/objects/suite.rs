@@ -9,6 +9,7 @@ use testkit::forward_proxy::ForwardProxy;
 use super::*;
 
 #[test]
+#[ignore = "server: object stores"]
 fn objects_have_a_length_and_ranges() {
     for_every_store(|store| {
         let setup = Setup::new(store, "whole", Vec::new());
@@ -27,6 +28,7 @@ fn objects_have_a_length_and_ranges() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn cuts_cost_less_than_one_percent() {
     for_every_store(|store| {
         for percent in [10, 50, 90] {
@@ -43,6 +45,7 @@ fn cuts_cost_less_than_one_percent() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn an_overloaded_store_is_asked_again() {
     let busy = || refusal(503, "SlowDown", "");
     for_every_store(|store| {
@@ -67,6 +70,7 @@ fn an_overloaded_store_is_asked_again() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_response_that_ends_early_is_resumed() {
     for_every_store(|store| {
         let setup = Setup::new(store, "short", vec![Fault::Cut(1000), Fault::Short(1_000_000)]);
@@ -75,6 +79,7 @@ fn a_response_that_ends_early_is_resumed() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn an_object_that_was_replaced_is_never_joined_with_the_old_one() {
     for_every_store(|store| {
         let setup = Setup::new(store, "replaced", vec![Fault::Cut(10_000)]);
@@ -87,6 +92,7 @@ fn an_object_that_was_replaced_is_never_joined_with_the_old_one() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn missing_objects_and_buckets_are_reported_with_the_error_of_the_store() {
     for_every_store(|store| {
         for (path, code) in [
@@ -104,6 +110,7 @@ fn missing_objects_and_buckets_are_reported_with_the_error_of_the_store() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn only_trusted_certificates_are_accepted() {
     let authority = Authority::new().unwrap();
     for_every_store(|store| {
@@ -124,6 +131,7 @@ fn only_trusted_certificates_are_accepted() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn a_proxy_is_used() {
     for_every_store(|store| {
         let setup = Setup::new(store, "proxied", Vec::new());
@@ -143,6 +151,7 @@ fn a_proxy_is_used() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn several_connections_deliver_the_object_despite_a_cut() {
     for_every_store(|store| {
         let setup =
@@ -153,6 +162,7 @@ fn several_connections_deliver_the_object_despite_a_cut() {
 }
 
 #[test]
+#[ignore = "server: object stores"]
 fn keys_with_odd_characters_are_requested_unchanged() {
     let content = noise(2);
     for_every_store(|store| {

@@ -1,7 +1,6 @@
 //! Access to registries: passwords, tokens and certificates, and what other servers get to see.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use testkit::certs::{Authority, PROXIED_NAME};
 use testkit::disk;
@@ -29,6 +28,7 @@ fn authority() -> Authority {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn tls_is_verified_unless_told_otherwise() {
     let (scene, authority) = (Scene::new(), authority());
     let (registry, content) = with_image(Setup { authority: Some(&authority), ..Setup::default() });
@@ -50,6 +50,7 @@ fn tls_is_verified_unless_told_otherwise() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn missing_images_are_reported_with_the_error_of_the_registry() {
     let (scene, (registry, _)) = (Scene::new(), with_image(Setup::default()));
     for name in ["a/b:2", "a/c"] {
@@ -67,6 +68,7 @@ fn missing_images_are_reported_with_the_error_of_the_registry() {
 }
 
 #[test]
+#[ignore = "server: docker-registry, htpasswd"]
 fn only_the_right_password_opens_the_registry() {
     let scene = Scene::new();
     let (registry, content) = with_image(Setup { auth: Auth::Basic, ..Setup::default() });
@@ -86,6 +88,7 @@ fn only_the_right_password_opens_the_registry() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn a_token_is_requested_with_a_password_or_without() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let service = |basic_auth: Option<&str>| {
@@ -131,6 +134,7 @@ fn a_token_is_requested_with_a_password_or_without() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn a_password_is_not_sent_to_a_token_service_without_tls() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let service = Origin::start(Script::new(issuer.grant("a/b"))).or_fail("a token service");
@@ -150,6 +154,7 @@ fn a_password_is_not_sent_to_a_token_service_without_tls() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let tls = authority.server_config().or_fail("TLS");
@@ -198,7 +203,7 @@ impl Files {
             .spawn()
             .or_fail("a server of files");
         let listens = || std::net::TcpStream::connect(address).is_ok();
-        wait::until(Duration::from_secs(60), || "no server of files", listens);
+        wait::until(|| "no server of files", listens);
         (Self(child), address)
     }
 }
@@ -211,6 +216,7 @@ impl Drop for Files {
 }
 
 #[test]
+#[ignore = "server: docker-registry, htpasswd"]
 fn a_server_to_which_blobs_are_redirected_gets_no_password() {
     let scene = Scene::new();
     let (filled, content) = with_image(Setup::default());
@@ -229,6 +235,7 @@ fn a_server_to_which_blobs_are_redirected_gets_no_password() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn proxies_and_registries_see_the_user_agents_of_cdi() {
     let (scene, authority) = (Scene::new(), authority());
     let (registry, content) = with_image(Setup::default());
@@ -253,6 +260,7 @@ fn proxies_and_registries_see_the_user_agents_of_cdi() {
 }
 
 #[test]
+#[ignore = "server: docker-registry"]
 fn manifest_types_are_requested_in_cdis_order() {
     let (scene, (registry, content)) = (Scene::new(), with_image(Setup::default()));
     let tls = authority().server_config().or_fail("TLS");

@@ -15,6 +15,7 @@ fn directory(path: &Path) -> String {
 }
 
 #[test]
+#[ignore = "tools: zstd"]
 fn a_directory_and_a_tar_of_it_are_read() {
     let scene = Scene::new();
     let (amd, arm) = (disk::content(1, 3 * MIB), disk::content(2, MIB));
@@ -39,6 +40,7 @@ fn a_directory_and_a_tar_of_it_are_read() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn info_describes_an_image_in_a_layout() {
     let scene = Scene::new();
     let image = Spec::new(Content::Sparse).build(&scene.path(""), "image");

@@ -23,6 +23,7 @@ fn denied<T>(asked: Result<T, ClusterError>, what: &str) {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn without_any_right_each_request_names_the_missing_one() {
     let cluster = user("rightless", &[]).await;
     let (dv, pvc) = (target("dv/disk"), target("pvc/disk"));
@@ -62,6 +63,7 @@ async fn without_any_right_each_request_names_the_missing_one() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn without_rights_on_pods_the_wait_has_less_detail() {
     let rights: [Right<'_>; 2] =
         [(CDI, "datavolumes", &["get", "list"]), ("", "persistentvolumeclaims", &["get", "list"])];

@@ -27,6 +27,7 @@ fn run_importer(namespace: &str, name: &str, seconds: i64) {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn everything_that_cdi_fills_is_in_the_status() {
     let namespace = "status";
     let cluster = administrator(namespace).await;

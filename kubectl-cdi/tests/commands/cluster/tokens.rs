@@ -14,6 +14,7 @@ fn server() -> &'static TokenServer {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn a_token_is_for_one_claim_and_needs_the_right() {
     let cluster = administrator("tokens").await;
     let server = server();
@@ -31,6 +32,7 @@ async fn a_token_is_for_one_claim_and_needs_the_right() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn an_unavailable_token_api_is_reported() {
     let api = testkit::cluster::Cluster::start();
     drop(api.serve_upload_tokens());

@@ -86,6 +86,7 @@ fn record(
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn everything_that_an_upload_pod_waits_for_is_reported() {
     let (namespace, pod) = ("waits", "cdi-upload-disk");
     let cluster = administrator(namespace).await;
@@ -143,6 +144,7 @@ async fn everything_that_an_upload_pod_waits_for_is_reported() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn the_pod_of_a_populators_claim_is_watched() {
     let namespace = "prime";
     let cluster = administrator(namespace).await;
@@ -162,6 +164,7 @@ async fn the_pod_of_a_populators_claim_is_watched() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn a_missing_first_consumer_is_reported() {
     let namespace = "consumer";
     let cluster = administrator(namespace).await;
@@ -209,6 +212,7 @@ async fn a_missing_first_consumer_is_reported() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn a_claim_that_cannot_be_created_ends_the_wait() {
     let namespace = "no-claim";
     let cluster = administrator(namespace).await;
@@ -247,6 +251,7 @@ async fn a_claim_that_cannot_be_created_ends_the_wait() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn a_wait_ends_with_its_reason() {
     let namespace = "ends";
     let cluster = administrator(namespace).await;
@@ -282,6 +287,7 @@ async fn a_wait_ends_with_its_reason() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn after_the_upload_the_end_of_the_pod_is_waited_for() {
     let (namespace, name) = ("done", "cdi-upload-disk");
     let cluster = administrator(namespace).await;
@@ -326,6 +332,7 @@ async fn after_the_upload_the_end_of_the_pod_is_waited_for() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn a_garbage_collected_data_volume_counts_as_succeeded() {
     let namespace = "garbage";
     let cluster = administrator(namespace).await;
@@ -339,6 +346,7 @@ async fn a_garbage_collected_data_volume_counts_as_succeeded() {
 }
 
 #[tokio::test]
+#[ignore = "server: Kubernetes"]
 async fn a_wait_survives_an_outage_of_the_api_server() {
     let api = testkit::cluster::Cluster::start();
     api.create_namespace("default");

@@ -9,15 +9,16 @@ use testkit::fail::OrFail;
 use testkit::random::Random;
 use testkit::tools;
 
-use super::{MIB, PATIENCE, Scene};
+use super::{MIB, Scene};
 use crate::upload::last_event;
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_download_resumes_after_cuts_deleted_pods_and_killed_clients() {
     let scene = Scene::new();
     let content = disk::content(23, 384 * MIB);
     scene.claim("Filesystem", &content);
-    let start = || scene.download().timeout(2 * PATIENCE).start();
+    let start = || scene.download().start();
     let mut running = start();
     let mut random = Random::new(8);
     let mut kept = 0;
@@ -47,6 +48,7 @@ fn a_download_resumes_after_cuts_deleted_pods_and_killed_clients() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn another_process_resumes_a_killed_or_stopped_download() {
     let scene = Scene::new();
     let content = disk::sparse_content(24, 512 * MIB, 2);
@@ -74,6 +76,7 @@ fn another_process_resumes_a_killed_or_stopped_download() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_damaged_part_is_downloaded_again_and_an_unrelated_file_kept() {
     let scene = Scene::new();
     // Over a slow network, all of it is compressed, to 121 MiB.
@@ -106,6 +109,7 @@ fn a_damaged_part_is_downloaded_again_and_an_unrelated_file_kept() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn another_process_resumes_a_compressed_download_or_an_image() {
     let scene = Scene::new();
     // Over a slow network, all of it is compressed, to 54 MiB.
@@ -133,6 +137,7 @@ fn another_process_resumes_a_compressed_download_or_an_image() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_pipe_survives_a_cut() {
     let scene = Scene::new();
     let content = disk::content(26, 64 * MIB);

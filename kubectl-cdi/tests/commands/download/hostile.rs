@@ -33,6 +33,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_pod_cannot_fill_the_disk_or_the_memory_or_choose_a_name() {
     let size = SIZE.to_string();
     let of_size = move |reply| sized(reply, &size);

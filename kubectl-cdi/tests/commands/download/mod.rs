@@ -70,7 +70,6 @@ impl Scene {
             .args(["--namespace", &self.namespace, "--image", "cloner", "--kubeconfig"])
             .arg(kubeconfig)
             .env("HOME", self.folder.path())
-            .timeout(PATIENCE)
     }
 
     /// The download of the claim `disk` into the file `copy`.
@@ -86,7 +85,6 @@ impl Scene {
             .args(["download", "pvc/disk", "-", "--format", format, "--image", "cloner"])
             .args(["--namespace", &self.namespace, "--kubeconfig"])
             .arg(cluster().administrator())
-            .timeout(PATIENCE)
     }
 
     /// Waits until `mark` bytes were forwarded. Fails the test if the program ends first.
@@ -104,7 +102,7 @@ impl Scene {
     #[track_caller]
     fn assert_no_pods(&self) {
         let complaint = || self.kubelet.pods().join(", ");
-        testkit::wait::until(Duration::from_secs(10), complaint, || self.kubelet.pods().is_empty());
+        testkit::wait::until(complaint, || self.kubelet.pods().is_empty());
     }
 
     /// Returns the disk in the complete file `name`.
@@ -145,6 +143,7 @@ fn write_sparse(path: &Path, content: &[u8]) {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_disk_is_downloaded_from_both_kinds_of_volumes_without_its_zeros() {
     for mode in ["Filesystem", "Block"] {
         let scene = Scene::new();
@@ -177,6 +176,7 @@ fn a_disk_is_downloaded_from_both_kinds_of_volumes_without_its_zeros() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_disk_is_written_compressed_or_to_a_pipe() {
     let scene = Scene::new();
     let content = disk::sparse_content(22, 64 * MIB, 4);
@@ -198,6 +198,7 @@ fn a_disk_is_written_compressed_or_to_a_pipe() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn empty_and_tiny_disks_are_downloaded() {
     for content in [&b""[..], b"x", &[0; 4097]] {
         let scene = Scene::new();

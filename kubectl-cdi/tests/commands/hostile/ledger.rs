@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
@@ -15,9 +14,6 @@ use testkit::wait;
 use crate::hostile::{Cluster, Laptop, UPLOADS, mode};
 
 const NAME: &str = "0a1b-2c.upload";
-
-/// Longer than any step takes here.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns a laptop whose proxy accepts an upload, and never answers to its data.
 fn silent_laptop() -> Laptop {
@@ -34,7 +30,7 @@ fn make_fifo(laptop: &Laptop) {
 
 fn wait_for_requests(laptop: &Laptop, count: usize) {
     let complaint = || format!("{:?}", laptop.proxy.requests());
-    wait::until(PATIENCE, complaint, || laptop.proxy.requests().len() >= count);
+    wait::until(complaint, || laptop.proxy.requests().len() >= count);
 }
 
 #[test]
@@ -60,7 +56,6 @@ fn modes_while_uploading(laptop: &Laptop) -> (u32, u32) {
     wait_for_requests(laptop, before + 1);
     let ledger = laptop.ledgers().join(NAME);
     wait::until(
-        PATIENCE,
         || "no ledger".to_owned(),
         || fs::metadata(&ledger).is_ok_and(|file| file.len() > 0),
     );

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::BINARY;
 use serde_json::{Value, json};
@@ -131,7 +130,6 @@ impl Laptop {
             .arg(self.path("config"))
             .env("HOME", self.path("home"))
             .env("XDG_STATE_HOME", self.path("home/.local/state"))
-            .timeout(Duration::from_secs(90))
     }
 
     fn upload(&self, timeout: &str) -> Program {

@@ -12,7 +12,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use testkit::certs::{Authority, KeyKind};
 use testkit::fail::OrFail;
-use testkit::mistake::{MistakeScene, UserMistake};
+use testkit::mistake::MistakeScene;
 use testkit::nginx::Nginx;
 use testkit::oci::tar;
 use testkit::{disk, tools};
@@ -20,6 +20,8 @@ use testkit::{disk, tools};
 use crate::upload::api;
 
 const MIB: u64 = 1 << 20;
+
+const SNAPSHOTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/mistakes");
 
 /// The namespace of all rows.
 const NAMESPACE: &str = "mistakes";
@@ -40,9 +42,9 @@ struct Surroundings {
 
 /// Checks all rows.
 #[track_caller]
-fn check(table: &[UserMistake]) {
+fn check(name: &str, table: &[&str]) {
     static SCENE: OnceLock<(Surroundings, MistakeScene)> = OnceLock::new();
-    SCENE.get_or_init(scene).1.check(table);
+    SCENE.get_or_init(scene).1.check(name, table);
 }
 
 fn scene() -> (Surroundings, MistakeScene) {
@@ -67,12 +69,13 @@ fn scene() -> (Surroundings, MistakeScene) {
         cluster.create_upload_pvc(NAMESPACE, claim, &[("storage.pod.ready", "true")]);
     }
     let [http, https] = servers.each_ref().map(Nginx::address);
-    let mut scene = MistakeScene::new(crate::BINARY)
+    let mut scene = MistakeScene::new(crate::BINARY, SNAPSHOTS)
         .variable("XDG_STATE_HOME", "{files}/state")
         .phrase("proxy", "--uploadproxy-url https://{closedport}")
         .phrase("here", "--kubeconfig {cluster} --namespace mistakes")
         .secret("hunter2")
         .word("files", folder.path().display())
+        .word("api", cluster.address())
         .word("cluster", cluster.administrator().display())
         .word("stranger", cluster.kubeconfig_for("hunter2").display())
         .word("closedport", "127.0.0.1:1")

@@ -21,6 +21,7 @@ fn volumes() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes, fish, zsh"]
 fn shells_and_kubectl_complete_the_names_of_volumes() {
     volumes();
     let administrator = api().cluster.administrator();

@@ -36,12 +36,13 @@ fn checksum(algorithm: DigestAlgorithm, content: &[u8]) -> String {
 const SILENCE: Duration = Duration::from_secs(65);
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn an_upload_resumes_after_cuts_restarts_expiry_and_silence() {
     let mut scene = Scene::new();
     let content = disk::content(5, 384 * MIB);
     let image = scene.image(&content);
     api().tokens.set_lifetime_seconds(SILENCE.as_secs().try_into().or_fail("seconds"));
-    let running = scene.upload_for(&image, "5m").timeout(2 * PATIENCE).start();
+    let running = scene.upload_for(&image, "5m").start();
     let mut random = Random::new(7);
     for cut in 0..20 {
         scene.wait_until_sent(scene.wire.sent() + random.below(12 * MIB));
@@ -64,6 +65,7 @@ fn an_upload_resumes_after_cuts_restarts_expiry_and_silence() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn another_process_resumes_a_killed_or_stopped_upload() {
     let scene = Scene::new();
     let content = disk::sparse_content(6, 256 * MIB, 4);
@@ -91,6 +93,7 @@ fn another_process_resumes_a_killed_or_stopped_upload() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn an_expired_token_is_renewed() {
     let scene = Scene::new();
     let content = disk::content(7, 64 * MIB);
@@ -106,6 +109,7 @@ fn an_expired_token_is_renewed() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_restarted_pod_gets_little_more_than_the_rest() {
     let mut scene = Scene::new();
     let content = disk::content(11, 256 * MIB);
@@ -124,6 +128,7 @@ fn a_restarted_pod_gets_little_more_than_the_rest() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn another_process_resumes_with_another_pod() {
     let mut scene = Scene::new();
     let content = disk::sparse_content(10, 256 * MIB, 2);
@@ -145,6 +150,7 @@ fn another_process_resumes_with_another_pod() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_compressed_image_is_sent_again_to_a_restarted_pod() {
     let mut scene = Scene::new();
     let content = disk::content(8, 64 * MIB);
@@ -157,6 +163,7 @@ fn a_compressed_image_is_sent_again_to_a_restarted_pod() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn without_support_for_resuming_the_image_is_sent_in_one_request() {
     let scene = Scene::with(|pod| pod.env("CDI_UPLOAD_RESUME_SECONDS", "0"));
     let content = disk::content(9, 64 * MIB);
@@ -172,6 +179,7 @@ fn without_support_for_resuming_the_image_is_sent_in_one_request() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_checksum_covers_an_image_that_is_sent_in_one_request() {
     let scene = Scene::with(|pod| pod.env("CDI_UPLOAD_RESUME_SECONDS", "0"));
     let content = disk::content(9, 64 * MIB);
@@ -181,7 +189,7 @@ fn a_checksum_covers_an_image_that_is_sent_in_one_request() {
     finished.assert_failure(6, &format!("checksum mismatch: expected {wrong}, calculated md5:"));
     // The server notices a little later that no more bytes come.
     let is_gone = || !scene.pod.disk().exists();
-    testkit::wait::until(Duration::from_secs(10), || "the disk still exists".to_owned(), is_gone);
+    testkit::wait::until(|| "the disk still exists".to_owned(), is_gone);
     // The second stream begins with bytes that are hashed already.
     let right = checksum(DigestAlgorithm::Md5, &content);
     let running = scene.upload(&image).args(["--checksum", &right]).start();

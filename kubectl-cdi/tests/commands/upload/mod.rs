@@ -145,7 +145,6 @@ impl Scene {
             .args(["--namespace", NAMESPACE, "--kubeconfig"])
             .arg(api().cluster.administrator())
             .env("XDG_STATE_HOME", self.folder.path())
-            .timeout(PATIENCE)
     }
 
     /// Writes an image file of these bytes.

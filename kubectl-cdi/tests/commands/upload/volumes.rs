@@ -9,12 +9,13 @@ use testkit::process::Program;
 use testkit::terminal::Terminal;
 use testkit::tools;
 
-use crate::upload::{BINARY, NAMESPACE, PATIENCE, Scene, api, last_event};
+use crate::upload::{BINARY, NAMESPACE, Scene, api, last_event};
 
 /// A proxy that is not contacted.
 const PROXY: &str = "--uploadproxy-url=https://localhost:1";
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_raw_disk_is_sent_without_its_zeros() {
     let scene = Scene::new();
     let mut content = disk::sparse_content(3, 64 << 20, 8);
@@ -32,6 +33,7 @@ fn a_raw_disk_is_sent_without_its_zeros() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_compressed_image_is_sent_as_it_is() {
     let scene = Scene::new();
     let content = disk::content(4, 8 << 20);
@@ -43,6 +45,7 @@ fn a_compressed_image_is_sent_as_it_is() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn an_upload_that_the_server_refuses_ends_with_its_message() {
     let scene = Scene::new();
     // The beginning is intact, which is all that the client checks.
@@ -56,6 +59,7 @@ fn an_upload_that_the_server_refuses_ends_with_its_message() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_claim_that_is_too_small_or_filled_is_refused_before_any_byte_is_sent() {
     let scene = Scene::new();
     let image = scene.folder.path().join("large");
@@ -71,6 +75,7 @@ fn a_claim_that_is_too_small_or_filled_is_refused_before_any_byte_is_sent() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_proxy_with_an_unknown_certificate_gets_no_token() {
     let scene = Scene::new();
     let url = scene.wire.url();
@@ -97,6 +102,7 @@ fn a_proxy_with_an_unknown_certificate_gets_no_token() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_volume_that_the_server_finds_too_small_is_deleted_and_a_larger_one_works() {
     let mut scene = Scene::with(|pod| pod.env("UPLOAD_IMAGE_SIZE", "4Mi"));
     let content = disk::content(6, 8 << 20);
@@ -127,6 +133,7 @@ fn a_volume_that_the_server_finds_too_small_is_deleted_and_a_larger_one_works() 
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_progress_line_is_not_repeated() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
@@ -147,6 +154,7 @@ fn a_progress_line_is_not_repeated() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn no_token_is_given_for_a_missing_claim() {
     let scene = Scene::new();
     for target in ["pvc/none", "dv/none"] {
@@ -159,6 +167,7 @@ fn no_token_is_given_for_a_missing_claim() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_missing_volume_is_not_reported_as_deleted() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
@@ -175,6 +184,7 @@ fn a_missing_volume_is_not_reported_as_deleted() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_dry_run_shows_the_volume_and_does_not_create_it() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 3 << 20));
@@ -199,6 +209,7 @@ fn a_dry_run_shows_the_volume_and_does_not_create_it() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn an_image_with_another_checksum_is_not_uploaded() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(12, 8 << 20));
@@ -218,6 +229,7 @@ fn an_image_with_another_checksum_is_not_uploaded() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn the_size_of_a_compressed_disk_is_found_at_its_end() {
     let scene = Scene::new();
     let packed = |bytes| tools::filter("gzip", ["-1c"], &disk::sparse_content(2, bytes, 8));
@@ -240,6 +252,7 @@ fn the_size_of_a_compressed_disk_is_found_at_its_end() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_new_volume_is_deleted_if_the_upload_fails() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
@@ -253,6 +266,7 @@ fn a_new_volume_is_deleted_if_the_upload_fails() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn after_an_interrupt_the_user_learns_how_to_resume() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
@@ -269,6 +283,7 @@ fn after_an_interrupt_the_user_learns_how_to_resume() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_wait_fits_the_terminal_and_leaves_nothing_on_it() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
@@ -295,6 +310,7 @@ fn a_wait_fits_the_terminal_and_leaves_nothing_on_it() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes"]
 fn a_terminal_is_restored_after_ctrl_c() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
@@ -310,7 +326,6 @@ fn a_terminal_is_restored_after_ctrl_c() {
         .args(["--quiet", "--command", &line, "/dev/null"])
         .env("TERM", "xterm")
         .env("SHELL", "/bin/sh")
-        .timeout(PATIENCE)
         .run();
     finished.assert_success("a terminal");
     let (before, rest) = finished.stdout.split_once("BEGIN").or_fail(&finished.stdout);

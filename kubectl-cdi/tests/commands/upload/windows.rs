@@ -11,7 +11,7 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::Program;
 
-use crate::upload::{BINARY, PATIENCE, Scene, api, last_event};
+use crate::upload::{BINARY, Scene, api, last_event};
 
 const MIB: u64 = 1 << 20;
 
@@ -21,11 +21,11 @@ fn on_drive(path: &Path) -> String {
 }
 
 fn run(words: &[&str]) -> testkit::process::Finished {
-    Program::new(BINARY).args(words.iter().copied()).timeout(PATIENCE).run()
+    Program::new(BINARY).args(words.iter().copied()).run()
 }
 
 #[test]
-#[ignore = "needs Wine: ci/windows"]
+#[ignore = "wine: ci/windows runs this"]
 fn an_upload_is_stopped_by_ctrl_c_and_resumed() {
     let scene = Scene::new();
     let content = disk::sparse_content(21, 128 * MIB, 4);
@@ -48,7 +48,7 @@ fn an_upload_is_stopped_by_ctrl_c_and_resumed() {
 }
 
 #[test]
-#[ignore = "needs Wine: ci/windows"]
+#[ignore = "wine: ci/windows runs this"]
 fn a_drive_letter_is_not_a_scheme() {
     let missing = r"C:\no such\disk.raw";
     let finished = run(&["upload", missing, "dv/a", "--dry-run=client"]);
@@ -67,7 +67,7 @@ fn a_drive_letter_is_not_a_scheme() {
 }
 
 #[test]
-#[ignore = "needs Wine: ci/windows"]
+#[ignore = "wine: ci/windows runs this"]
 fn the_kubeconfig_in_the_profile_is_used() {
     let profile = std::env::var_os("CDI_TEST_PROFILE").or_fail("ci/windows sets CDI_TEST_PROFILE");
     let folder = PathBuf::from(profile).join(".kube");

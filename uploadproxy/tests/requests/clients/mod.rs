@@ -115,6 +115,7 @@ fn image(folder: &Path) -> Image {
 }
 
 #[test]
+#[ignore = "slow: 3 s of CPU time"]
 fn uploads_by_curl_give_the_disk_that_qemu_img_reads() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());

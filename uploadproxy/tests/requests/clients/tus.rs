@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
 
 use testkit::cases::check_all;
 use testkit::disk;
@@ -20,8 +19,6 @@ const MIB: u64 = 1 << 20;
 /// Length of the upload, and the rate limit of the proxy in bytes per second.
 const LENGTH: u64 = 32 * MIB;
 const RATE: u64 = 8 * MIB;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
 enum Client {
@@ -60,14 +57,12 @@ impl Client {
             Self::JavaScript { is_deferred: false } | Self::Python => program,
         };
         let authority = pair.proxy.path("front-ca.crt");
-        program
-            .env("NODE_EXTRA_CA_CERTS", &authority)
-            .env("REQUESTS_CA_BUNDLE", &authority)
-            .timeout(PATIENCE)
+        program.env("NODE_EXTRA_CA_CERTS", &authority).env("REQUESTS_CA_BUNDLE", &authority)
     }
 }
 
 #[test]
+#[ignore = "server: tus clients"]
 fn third_party_tus_clients_resume_after_a_cut() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("disk.raw");
@@ -84,7 +79,6 @@ fn third_party_tus_clients_resume_after_a_cut() {
         let url = format!("{}v1beta1/upload-resumable", relay.url());
         let running = client.program(&pair, &url, &file).start();
         wait::until(
-            PATIENCE,
             || format!("half of it is sent\n{}\n{}", running.stderr_so_far(), pair.logs()),
             || relay.sent() > LENGTH / 2,
         );

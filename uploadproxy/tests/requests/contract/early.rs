@@ -120,7 +120,7 @@ fn a_client_that_disconnects_while_it_waits_ends_the_upload() {
     assert_eq!(front.upstream.open_connections(), 1);
     drop(connection);
     let is_closed = || front.upstream.open_connections() == 0;
-    wait::until(Duration::from_secs(5), || "the upload server still waits", is_closed);
+    wait::until(|| "the upload server still waits", is_closed);
 }
 
 #[test]

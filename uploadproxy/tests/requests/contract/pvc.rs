@@ -143,6 +143,7 @@ fn check(cluster: &Cluster, rows: &[Row]) {
 }
 
 #[test]
+#[ignore = "slow: waits 10 s"]
 fn uploads_begin_when_the_pod_is_ready_and_refusals_say_why() {
     let rows = rows();
     let services: Vec<_> = rows.iter().map(|row| service(row.name)).collect();
@@ -160,6 +161,7 @@ fn uploads_begin_when_the_pod_is_ready_and_refusals_say_why() {
 }
 
 #[test]
+#[ignore = "slow: waits 10 s"]
 fn a_populated_pvc_is_uploaded_through_its_prime() {
     let prime = |value| [(PVC_PRIME, value)];
     let populated_as =
@@ -235,6 +237,7 @@ fn archives_are_recognised_by_the_annotation_of_the_pvc() {
 }
 
 #[test]
+#[ignore = "slow: waits 14 s"]
 fn after_a_disconnect_the_pvc_is_not_read_for_longer_than_a_client_waits() {
     let cluster = Cluster::start(&[]);
     let not_ready = pvc("waits", &[(UPLOAD_TARGET, ""), (POD_READY, "false")]);
@@ -255,6 +258,7 @@ fn after_a_disconnect_the_pvc_is_not_read_for_longer_than_a_client_waits() {
 }
 
 #[test]
+#[ignore = "slow: waits 10 s"]
 fn an_api_server_that_hangs_is_waited_for_no_longer_than_a_pod() {
     let cluster = Cluster::start(&[]);
     cluster.api.set_pvc("silent", [Answer::Silence]);

@@ -17,6 +17,8 @@ use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside, development};
 
 use crate::BINARY;
 
+const SNAPSHOTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/requests/mistakes");
+
 /// The servers and files that the scene needs.
 struct Surroundings {
     _front: Server,
@@ -30,9 +32,9 @@ struct Surroundings {
 #[test]
 fn every_mistake_is_explained() {
     let (surroundings, scene) = start();
-    scene.check(serving::SERVING);
+    scene.check("serving", serving::SERVING);
     // These rows are not about the proxy's certificate.
-    scene.check_requests(&["--insecure"], uploads::UPLOADS);
+    scene.check_requests("uploads", &["--insecure"], uploads::UPLOADS);
     drop(surroundings);
 }
 
@@ -56,7 +58,7 @@ fn start() -> (Surroundings, MistakeScene) {
         format!("Bearer {}", proxy.key().sign("PS256", &claims))
     };
     let keys = proxy.path("token.pub").parent().or_fail("a folder").to_owned();
-    let scene = MistakeScene::new(development(BINARY))
+    let scene = MistakeScene::new(development(BINARY), SNAPSHOTS)
         .phrase("keys", "--public-key {proxy}/token.pub --self-signed {proxy}")
         .word("files", folder.path().display())
         .word("proxy", keys.display())

@@ -168,6 +168,7 @@ fn objects(folder: &Path) -> (Image, [(&'static str, PathBuf); 4]) {
 }
 
 #[test]
+#[ignore = "slow: 7 s of CPU time"]
 fn every_client_gives_the_disk_that_qemu_img_reads() {
     let folder = tempfile::tempdir().unwrap();
     let (image, objects) = objects(folder.path());

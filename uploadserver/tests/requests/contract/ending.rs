@@ -63,6 +63,7 @@ fn an_upload_is_logged_and_reported_step_by_step() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_asynchronous_upload_answers_before_it_ends() {
     let folder = tempfile::tempdir().unwrap();
     let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) };
@@ -211,6 +212,7 @@ fn sigterm_ends_an_idle_server_at_once() {
 }
 
 #[test]
+#[ignore = "slow: waits 10 s"]
 fn sigterm_in_the_middle_of_an_upload_leaves_no_disk() {
     let pod = pod(&[]);
     let server = pod.start();
@@ -229,6 +231,7 @@ fn sigterm_in_the_middle_of_an_upload_leaves_no_disk() {
 }
 
 #[test]
+#[ignore = "slow: waits 10 s"]
 fn sigterm_in_the_middle_of_an_upload_leaves_no_disk_on_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), 8 * MIB, 512);

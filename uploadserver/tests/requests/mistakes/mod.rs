@@ -10,12 +10,14 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use testkit::certs::{Authority, KeyKind};
 use testkit::fail::OrFail;
-use testkit::mistake::{MistakeScene, UserMistake};
+use testkit::mistake::MistakeScene;
 use testkit::oci::tar;
 use testkit::process::{Program, lasting};
 use testkit::{disk, tools};
 
 const MIB: u64 = 1 << 20;
+
+const SNAPSHOTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/requests/mistakes");
 
 const PAGE: &[u8] =
     b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who?</body></html>\n";
@@ -40,7 +42,7 @@ fn start() -> (TempDir, MistakeScene) {
     let line = running.wait_for_line("Running server on ");
     let address = line.split("Running server on ").nth(1).unwrap_or_default();
     let address = address.split_whitespace().next().or_fail(&line).to_owned();
-    let scene = MistakeScene::new(crate::BINARY)
+    let scene = MistakeScene::new(crate::BINARY, SNAPSHOTS)
         .word("files", folder.path().display())
         .word("space", " ")
         .word("url", format!("https://{address}/v1beta1"))
@@ -52,15 +54,15 @@ fn start() -> (TempDir, MistakeScene) {
 
 /// Checks rows of arguments for curl.
 #[track_caller]
-fn check_uploads(table: &[UserMistake]) {
+fn check_uploads(table: &[&str]) {
     // These rows are not about the server's certificate.
-    scene().check_requests(&["--insecure"], table);
+    scene().check_requests("uploads", &["--insecure"], table);
 }
 
 /// Checks rows of arguments for the server.
 #[track_caller]
-fn check_serving(table: &[UserMistake]) {
-    scene().check(table);
+fn check_serving(table: &[&str]) {
+    scene().check("serving", table);
 }
 
 fn write_files(folder: &Path) {

@@ -88,6 +88,7 @@ fn checksum(bytes: &[u8]) -> String {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_upload_cut_at_nine_tenths_repeats_less_than_a_percent() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
@@ -113,6 +114,7 @@ fn an_upload_cut_at_nine_tenths_repeats_less_than_a_percent() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_upload_that_is_cut_twenty_times_gives_the_same_disk() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());

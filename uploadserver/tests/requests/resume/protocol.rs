@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::time::Duration;
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -334,6 +333,7 @@ fn a_leftover_disk_with_a_hole_of_tebibytes_is_checked_at_once() {
 }
 
 #[test]
+#[ignore = "tools: strace"]
 fn an_upload_can_be_terminated_while_a_leftover_disk_is_checked() {
     const READS: usize = 256;
     let pod = UploadPod::new(BINARY);
@@ -355,7 +355,6 @@ fn an_upload_can_be_terminated_while_a_leftover_disk_is_checked() {
     let path = &status[status.find(CREATE).unwrap()..];
     let path = &path[..path.find('"').unwrap()];
     wait::until(
-        Duration::from_secs(30),
         || "nothing is read",
         || std::fs::read_to_string(&reads).is_ok_and(|text| text.contains("preadv")),
     );

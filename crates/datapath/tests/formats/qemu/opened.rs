@@ -82,6 +82,7 @@ fn check(case: &Case<'_>) {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn samples_are_read_as_in_qemu() {
     for sample in SAMPLES.iter() {
         let image = Bytes::from(sample.image.clone());
@@ -94,6 +95,7 @@ fn samples_are_read_as_in_qemu() {
 }
 
 #[test]
+#[ignore = "slow: 6 s of CPU time"]
 fn no_header_field_gives_a_disk_that_qemu_does_not_read() {
     for (seed, sample) in (1..).zip(SAMPLES.iter()) {
         let fields = fields(sample);
@@ -110,6 +112,7 @@ fn no_header_field_gives_a_disk_that_qemu_does_not_read() {
 /// We once read each of these, although QEMU refuses it. For each kind, the value is the first one
 /// that is refused.
 #[test]
+#[ignore = "tools: qemu-img"]
 fn images_that_qemu_refuses_are_refused() {
     for (sample, field, value) in [
         ("qcow2", "header at 0x0: snapshots", 65_537),

@@ -166,6 +166,7 @@ fn check(case: &Case<'_>) -> Verdict {
 }
 
 #[test]
+#[ignore = "slow: 27 s of CPU time"]
 fn damaged_images_get_the_same_verdict_as_from_qemu() {
     // qemu-img cannot check a VHD.
     for sample in SAMPLES.iter().filter(|sample| sample.format != "vpc") {
@@ -182,6 +183,7 @@ fn damaged_images_get_the_same_verdict_as_from_qemu() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn both_checks_accept_the_sound_samples() {
     for sample in SAMPLES.iter().filter(|sample| sample.format != "vpc") {
         let (theirs, said) = qemu_check(&sample.image, sample.format);

@@ -80,6 +80,7 @@ fn manifest(folder: &Path, algorithm: &str, names: &[&str]) {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn the_disk_of_an_appliance_is_imported() {
     for subformat in ["subformat=streamOptimized", "subformat=monolithicSparse"] {
         let (folder, content) = machine(subformat);
@@ -95,6 +96,7 @@ fn the_disk_of_an_appliance_is_imported() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_appliance_is_inspected_as_its_disk() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &["-z"], &["vm.ovf", "vm-disk1.vmdk"]);
@@ -106,6 +108,7 @@ fn an_appliance_is_inspected_as_its_disk() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn manifests_before_and_after_the_disk_are_verified() {
     let (folder, content) = machine("subformat=streamOptimized");
     for algorithm in ["SHA1", "SHA256", "SHA512"] {
@@ -131,6 +134,7 @@ fn manifests_before_and_after_the_disk_are_verified() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_manifest_that_does_not_list_the_disk_is_accepted() {
     let (folder, content) = machine("subformat=streamOptimized");
     manifest(folder.path(), "SHA256", &["vm.ovf"]);
@@ -139,6 +143,7 @@ fn a_manifest_that_does_not_list_the_disk_is_accepted() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_malformed_digest_is_refused() {
     let (folder, _) = machine("subformat=streamOptimized");
     std::fs::write(folder.path().join("vm.mf"), "SHA256(vm-disk1.vmdk)= 123\n").unwrap();
@@ -212,6 +217,7 @@ fn a_file_that_is_not_a_tar_is_not_an_appliance() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn every_prefix_of_an_appliance_is_refused() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &["-b1"], &["vm.ovf", "vm-disk1.vmdk"]);
@@ -223,6 +229,7 @@ fn every_prefix_of_an_appliance_is_refused() {
 
 /// Without the option, a tar is a raw disk like any other file.
 #[test]
+#[ignore = "tools: qemu-img"]
 fn an_appliance_is_imported_as_a_tar_unless_requested() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &[], &["vm.ovf", "vm-disk1.vmdk"]);

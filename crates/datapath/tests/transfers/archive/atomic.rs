@@ -70,6 +70,7 @@ fn fails(tar: &[u8], options: &ReadOptions) -> Error {
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn an_archive_is_merged_with_the_directory() {
     let folder = fast_folder();
     fill(folder.path());
@@ -162,6 +163,7 @@ fn obstacles_are_found_before_the_first_file_is_moved() {
 }
 
 #[test]
+#[ignore = "root: rights of root"]
 fn existing_files_are_replaced_only_if_that_is_allowed() {
     let new = || Tape::default().directory("shared", 0o755).file("fresh", b"new");
     for (name, entry) in [
@@ -258,6 +260,7 @@ fn mount(dir: &Path) {
 }
 
 #[test]
+#[ignore = "root: mounts"]
 fn a_mounted_filesystem_is_found_before_the_first_file_is_moved() {
     let folder = fast_folder();
     fill(folder.path());
@@ -273,6 +276,7 @@ fn a_mounted_filesystem_is_found_before_the_first_file_is_moved() {
 }
 
 #[test]
+#[ignore = "root: mounts"]
 fn a_full_filesystem_is_left_unchanged() {
     let folder = fast_folder();
     mount(folder.path());

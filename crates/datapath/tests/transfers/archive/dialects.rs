@@ -160,6 +160,7 @@ fn bytes_after_the_end_of_the_archive_are_ignored() {
 }
 
 #[test]
+#[ignore = "tools: bzip2, xz, zstd"]
 fn archives_in_any_compression_are_unpacked() {
     let tar = Tape::default().file("f", b"content").end();
     for program in tools::COMPRESSORS {

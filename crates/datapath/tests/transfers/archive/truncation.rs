@@ -74,6 +74,7 @@ fn truncations_are_detected_unless_they_are_between_entries() {
 }
 
 #[test]
+#[ignore = "tools: bzip2, xz, zstd"]
 fn a_truncated_compressed_archive_is_an_error_even_if_its_tar_is_complete() {
     let (tar, _) = archive();
     for program in tools::COMPRESSORS {

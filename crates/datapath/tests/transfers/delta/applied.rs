@@ -39,6 +39,7 @@ impl std::fmt::Display for Case {
 }
 
 #[test]
+#[ignore = "slow: 9 s of CPU time"]
 fn every_kind_of_delta_gives_the_disk_that_qemu_img_makes() {
     let cases = matrix().into_iter().map(|(spec, base_size)| Case(spec, base_size));
     check_all(cases, |Case(spec, base_size)| {
@@ -71,6 +72,7 @@ fn assert_only_differences_were_written(report: &DeltaReport, delta: &Delta) {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn devices_of_both_sector_sizes_are_updated_in_place() {
     for (sector_size, cluster_size, extended_l2, compression) in [
         (512, 64 << 10, false, Compression::Zlib),
@@ -108,6 +110,7 @@ fn devices_of_both_sector_sizes_are_updated_in_place() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_disk_that_has_grown_keeps_its_size_and_its_end() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
@@ -122,6 +125,7 @@ fn a_disk_that_has_grown_keeps_its_size_and_its_end() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io, xz, zstd"]
 fn compressed_deltas_and_deltas_in_small_chunks_are_applied() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
@@ -141,6 +145,7 @@ fn compressed_deltas_and_deltas_in_small_chunks_are_applied() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn the_delta_of_the_next_stage_is_applied_after_the_first() {
     let folder = fast_folder();
     let first = rich_delta(folder.path());

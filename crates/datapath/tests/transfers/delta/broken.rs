@@ -10,6 +10,7 @@ use crate::common::{Memory, fast_folder};
 use crate::delta::{MIB, apply, assert_applied, base, bytes, copy, rich_delta};
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_delta_that_fails_anywhere_can_be_applied_again() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
@@ -29,6 +30,7 @@ fn a_delta_that_fails_anywhere_can_be_applied_again() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_truncated_delta_is_an_error_and_the_disk_is_kept() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
@@ -45,6 +47,7 @@ fn a_truncated_delta_is_an_error_and_the_disk_is_kept() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_stopped_delta_keeps_the_disk() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());

@@ -112,6 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
+    #[ignore = "slow: waits 7 s"]
     fn only_the_changed_ranges_of_the_disk_are_replaced(
         blocks in prop::collection::vec(0u8..3, 1..40),
         cuts in prop::collection::vec(0..DISK_BYTES / 512, 0..40),
@@ -143,6 +144,7 @@ proptest! {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn zeros_become_holes_in_a_file_and_zeros_on_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let old = disk::content(1, DISK_BYTES);

@@ -24,6 +24,7 @@ fn refused(source: &Memory, base_of: &DeltaBase, delta: &Delta, sentence: &str) 
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
@@ -52,6 +53,7 @@ fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn only_the_last_component_of_the_base_name_counts() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());

@@ -82,6 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
+    #[ignore = "slow: waits 7 s"]
     fn the_longest_correct_prefix_is_kept(
         seed in any::<u64>(),
         sectors in 16 * 2048..40_000_u64,

@@ -43,6 +43,7 @@ fn assert_no_space(source: &Memory, target: &disk::DiskOptions, filesystem: &Sma
 const MIB: usize = 1 << 20;
 
 #[test]
+#[ignore = "root: mounts"]
 fn a_full_filesystem_is_reported_and_leaves_nothing() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let raw = noise(4 * MIB, 3);
@@ -56,6 +57,7 @@ fn a_full_filesystem_is_reported_and_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "root: mounts"]
 fn a_full_filesystem_is_reported_for_images() {
     let folder = fast_folder();
     let filesystem = SmallFilesystem::new(2 * MIB);
@@ -70,6 +72,7 @@ fn a_full_filesystem_is_reported_for_images() {
 }
 
 #[test]
+#[ignore = "root: mounts"]
 fn a_held_first_mib_that_does_not_fit_is_reported() {
     let filesystem = SmallFilesystem::new(MIB / 2);
     let source = Memory::new(noise(MIB, 5));
@@ -77,6 +80,7 @@ fn a_held_first_mib_that_does_not_fit_is_reported() {
 }
 
 #[test]
+#[ignore = "root: mounts"]
 fn growing_a_preallocated_disk_beyond_the_filesystem_is_reported() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let target = disk::DiskOptions {
@@ -88,6 +92,7 @@ fn growing_a_preallocated_disk_beyond_the_filesystem_is_reported() {
 }
 
 #[test]
+#[ignore = "root: mounts"]
 fn a_sparse_disk_needs_only_space_for_its_data() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let mut raw = vec![0; 8 * MIB];

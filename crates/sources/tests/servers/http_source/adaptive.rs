@@ -42,6 +42,7 @@ fn a_short_or_fast_transfer_takes_one_request() {
 }
 
 #[test]
+#[ignore = "slow: waits 9 s"]
 fn a_server_that_refuses_others_costs_one_request_for_a_while() {
     let body = noise(36 << 20);
     for status in [429, 503, 403] {
@@ -54,6 +55,7 @@ fn a_server_that_refuses_others_costs_one_request_for_a_while() {
 }
 
 #[test]
+#[ignore = "slow: waits 15 s"]
 fn others_that_do_not_give_the_range_are_not_used() {
     let body = noise(36 << 20);
     let changed = Object::new(noise((36 << 20) - 1), Some("\"v2\""));
@@ -81,6 +83,7 @@ fn others_that_break_are_resumed() {
 }
 
 #[test]
+#[ignore = "slow: waits 9 s"]
 fn a_range_that_is_ignored_later_is_requested_again() {
     let body = noise(96 << 20);
     // Each third request gets the whole object, after the validator was confirmed.
@@ -92,6 +95,7 @@ fn a_range_that_is_ignored_later_is_requested_again() {
 }
 
 #[test]
+#[ignore = "slow: waits 5 s"]
 fn a_server_with_one_rate_for_all_keeps_one_connection() {
     let body = noise(48 << 20);
     let (seconds, requests) = timed(Script { shared_rate: true, ..slow(&body) }, &body);

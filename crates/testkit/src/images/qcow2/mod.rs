@@ -203,6 +203,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "tools: qemu-img"]
     fn qemu_img_finds_the_images_consistent_and_reads_the_same_disk() {
         for (extended_l2, cluster_bits) in [(false, 9), (false, 12), (true, 14)] {
             for refcount_order in 4..=6 {

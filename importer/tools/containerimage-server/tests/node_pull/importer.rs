@@ -48,6 +48,7 @@ fn pull(scene: &Scene) -> Finished {
 }
 
 #[test]
+#[ignore = "slow: waits 5 s"]
 fn the_importer_gets_the_disk_by_ranges_and_in_one_pass() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = Spec::new(Content::Snapshots).build(folder.path(), "image");

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::fail::OrFail;
@@ -11,9 +10,6 @@ use testkit::tools;
 use testkit::wait;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cdi-containerimage-server");
-
-/// Longest wait for a server to start, or to notice a file that it looks for each second.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder with `disk` and `shared`, and a port.
 pub(crate) struct Scene {
@@ -91,7 +87,7 @@ impl Scene {
 
 #[track_caller]
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    wait::until(PATIENCE, || what, is_so);
+    wait::until(|| what, is_so);
 }
 
 /// Asserts that a file does not exist.

@@ -41,6 +41,7 @@ impl Pod {
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io, xz"]
 fn the_size_matches_qemu_img_for_every_format() {
     let pod = Pod::new();
     samples::each(|image, case| {
@@ -51,6 +52,7 @@ fn the_size_matches_qemu_img_for_every_format() {
 }
 
 #[test]
+#[ignore = "root: loop devices"]
 fn the_size_of_a_device_is_detected() {
     let (pod, folder) = (Pod::new(), tempfile::tempdir().or_fail("a folder"));
     let device = LoopDevice::new(folder.path(), 7 << 20, 512);
@@ -60,6 +62,7 @@ fn the_size_of_a_device_is_detected() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn failures_have_their_exit_codes_and_leave_no_size() {
     let pod = Pod::new();
     let missing = pod.0.path().join("missing");

@@ -18,6 +18,7 @@ fn registry(setup: Setup<'_>) -> DockerRegistry {
 }
 
 #[test]
+#[ignore = "server: Kubernetes, docker-registry, htpasswd"]
 fn only_the_right_password_opens_the_registry() {
     let scene = Scene::new("password");
     let registry = registry(Setup { auth: Auth::Basic, ..Setup::default() });
@@ -33,6 +34,7 @@ fn only_the_right_password_opens_the_registry() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes, docker-registry"]
 fn certificates_are_verified_unless_told_otherwise() {
     let scene = Scene::new("certificates");
     let authority = Authority::new().or_fail("an authority");
@@ -49,6 +51,7 @@ fn certificates_are_verified_unless_told_otherwise() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes, docker-registry"]
 fn the_proxy_is_used_for_the_registry_but_not_for_the_cluster() {
     let scene = Scene::new("proxy");
     let authority = Authority::new().or_fail("an authority");
@@ -72,6 +75,7 @@ fn the_proxy_is_used_for_the_registry_but_not_for_the_cluster() {
 }
 
 #[test]
+#[ignore = "server: Kubernetes, docker-registry"]
 fn the_api_server_can_be_given_by_an_option() {
     let scene = Scene::new("server");
     let registry = registry(Setup::default());
