@@ -67,25 +67,27 @@ impl XmlElement {
                 }
                 Event::End(_) => open.pop(),
                 Event::Text(text) => {
-                    add_text(&mut open, &text);
+                    add_text(&mut open, &decoded(&text)?);
                     None
                 }
                 Event::CData(text) => {
-                    add_text(&mut open, &text);
+                    add_text(&mut open, &decoded(&text)?);
                     None
                 }
                 Event::GeneralRef(reference) => {
                     let character =
                         match reference.resolve_char_ref().map_err(|error| syntax(&error))? {
                             Some(character) => character.to_string(),
-                            None => resolve_predefined_entity(&reference)
-                                .ok_or_else(|| {
-                                    XmlError::from_parser_error(&format_args!(
-                                        "unknown entity &{};",
-                                        &*reference
-                                    ))
-                                })?
-                                .to_owned(),
+                            None => {
+                                let name = decoded(&reference)?;
+                                resolve_predefined_entity(&name)
+                                    .ok_or_else(|| {
+                                        XmlError::from_parser_error(&format_args!(
+                                            "unknown entity &{name};"
+                                        ))
+                                    })?
+                                    .to_owned()
+                            }
                         };
                     add_text(&mut open, &character);
                     None
@@ -109,13 +111,13 @@ impl XmlElement {
     }
 
     fn from_start_tag(start: &BytesStart<'_>) -> Result<Self, XmlError> {
-        let mut element = Self { name: start.local_name().as_ref().to_owned(), ..Self::default() };
+        let mut element = Self { name: decoded(start.local_name().as_ref())?, ..Self::default() };
         // Skip the check for duplicate names, which takes quadratic time.
         for attribute in start.attributes().with_checks(false) {
             let attribute = attribute.map_err(|error| XmlError::from_parser_error(&error))?;
             match attribute.key.local_name().as_ref() {
-                "id" => element.id = Some(attribute.value.into_owned()),
-                "type" => element.kind = Some(attribute.value.into_owned()),
+                b"id" => element.id = Some(decoded(&attribute.value)?),
+                b"type" => element.kind = Some(decoded(&attribute.value)?),
                 _ => {}
             }
         }
@@ -143,6 +145,11 @@ impl XmlElement {
         let text = self.child(name)?.text.trim();
         (!text.is_empty()).then_some(text)
     }
+}
+
+/// Returns a part of a document, all of which is UTF-8, as text.
+fn decoded(part: &[u8]) -> Result<String, XmlError> {
+    String::from_utf8(part.to_vec()).map_err(|error| XmlError::from_parser_error(&error))
 }
 
 fn add_text(open: &mut [XmlElement], text: &str) {

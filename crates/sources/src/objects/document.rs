@@ -24,16 +24,18 @@ impl StoreError {
         let text = String::from_utf8_lossy(body);
         let mut reader = Reader::from_str(&text);
         let mut error = Self::default();
-        let mut path: Vec<String> = Vec::new();
+        let mut path: Vec<Vec<u8>> = Vec::new();
         loop {
             match reader.read_event() {
                 Ok(Event::Start(start)) => path.push(start.local_name().as_ref().to_owned()),
                 Ok(Event::End(_)) => drop(path.pop()),
-                Ok(Event::Text(text)) => error.add_text(&path, &text),
+                Ok(Event::Text(text)) => error.add_text(&path, &String::from_utf8_lossy(&text)),
                 Ok(Event::GeneralRef(reference)) => {
                     if let Ok(Some(char)) = reference.resolve_char_ref() {
                         error.add_text(&path, char.encode_utf8(&mut [0; 4]));
-                    } else if let Some(text) = resolve_predefined_entity(&reference) {
+                    } else if let Some(text) =
+                        resolve_predefined_entity(&String::from_utf8_lossy(&reference))
+                    {
                         error.add_text(&path, text);
                     }
                 }
@@ -45,12 +47,12 @@ impl StoreError {
     }
 
     /// Adds text of the element at `path`.
-    fn add_text(&mut self, path: &[String], text: &str) {
+    fn add_text(&mut self, path: &[Vec<u8>], text: &str) {
         let [root, name] = path else { return };
-        let field = match (root.as_str(), name.as_str()) {
-            ("Error", "Code") => &mut self.code,
-            ("Error", "Message") => &mut self.message,
-            ("Error", "Region") => &mut self.region,
+        let field = match (root.as_slice(), name.as_slice()) {
+            (b"Error", b"Code") => &mut self.code,
+            (b"Error", b"Message") => &mut self.message,
+            (b"Error", b"Region") => &mut self.region,
             _ => return,
         };
         field.push_str(text);
