@@ -12,7 +12,34 @@ mod mistakes;
 mod oracle;
 mod pack;
 mod qcow2_matrix;
+mod same_disk;
 mod terminal;
 mod to_qcow2;
 
+use datapath::digest::{DigestAlgorithm, RunningDigest};
+use testkit::fail::OrFail;
+use testkit::process::Finished;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
+
+/// Parses the lines of `--progress json`.
+fn events(finished: &Finished) -> Vec<serde_json::Value> {
+    finished.stdout.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect()
+}
+
+/// The checksum of `bytes`, with the name of its algorithm.
+fn sha256(bytes: &[u8]) -> String {
+    let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
+    digest.update(bytes);
+    digest.finish_digest()
+}
+
+/// Compares `text` with the file `NAME.snap` beside this one.
+#[track_caller]
+fn assert_snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}

@@ -1,11 +1,10 @@
 //! Files of several formats: hybrid images, alone and inside others, and deceptive polyglots.
 
-use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use testkit::cases::check_all;
+use testkit::cases::{Named, check_all};
 use testkit::fail::OrFail;
 use testkit::images::{SUBFORMATS, Subformat};
 use testkit::process::Program;
@@ -49,14 +48,6 @@ fn mark(image: &Path, (_, at, bytes): (&str, u64, &[u8])) {
     file.write_all_at(bytes, at).or_fail("the image");
 }
 
-#[test]
-#[ignore = "root: rights of root"]
-fn hybrid_images_are_imported_as_raw_disks() {
-    for path in hybrids() {
-        check(&copy(&path, &tempfile::tempdir().unwrap()), "raw");
-    }
-}
-
 /// Copies the image into a folder, because the oracle writes its disk beside the image.
 fn copy(path: &Path, folder: &tempfile::TempDir) -> PathBuf {
     let copy = folder.path().join("disk");
@@ -64,45 +55,23 @@ fn copy(path: &Path, folder: &tempfile::TempDir) -> PathBuf {
     copy
 }
 
-/// A disk inside an image.
-struct Case<'a> {
-    subformat: Subformat,
-    disk: &'a Path,
-}
-
-impl fmt::Display for Case<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.disk.display(), self.subformat)
+#[test]
+#[ignore = "root: rights of root"]
+fn hybrid_images_are_imported_as_raw_disks() {
+    for path in hybrids() {
+        check(&copy(&path, &tempfile::tempdir().or_fail("a folder")), "raw");
     }
 }
 
-/// Writes each of `disks` in each of `subformats`; the import must make that disk again.
-fn check_guests(subformats: &[Subformat], disks: &[PathBuf]) {
-    let pairs =
-        subformats.iter().flat_map(|subformat| disks.iter().map(move |disk| (*subformat, disk)));
-    let cases = pairs.map(|(subformat, disk)| Case { subformat, disk });
-    check_all(cases.collect::<Vec<_>>(), |case| {
-        let folder = tempfile::tempdir().or_fail("a folder");
-        let image = folder.path().join("image");
-        case.subformat.write(case.disk, &image);
-        check(&image, case.subformat.format);
-    });
-}
-
+/// The small clusters end where marks of hybrids are looked for.
 #[test]
-#[ignore = "root: rights of root"]
+#[ignore = "slow: 5 s of CPU time"]
 fn images_may_contain_hybrids_and_partitioned_disks() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().or_fail("a folder");
     let gpt = folder.path().join("gpt");
     gpt_disk(&gpt);
     let [.., iso, floppy] = hybrids();
-    check_guests(&SUBFORMATS, &[gpt, iso, floppy]);
-}
-
-#[test]
-#[ignore = "root: rights of root"]
-fn images_may_have_clusters_of_hybrids_where_marks_are_looked_for() {
-    let options = [
+    let small = [
         "cluster_size=512",
         "cluster_size=1k",
         "cluster_size=2k",
@@ -111,49 +80,55 @@ fn images_may_have_clusters_of_hybrids_where_marks_are_looked_for() {
         "cluster_size=16k",
         "cluster_size=32k",
     ];
-    check_guests(&options.map(|options| Subformat::new("qcow2", options)), &hybrids());
+    let small = small.map(|options| Subformat::new("qcow2", options));
+    let mut cases = Vec::new();
+    for subformat in SUBFORMATS.into_iter().chain(small) {
+        for disk in [&gpt, &iso, &floppy] {
+            cases.push(Named(format!("{} in {subformat}", disk.display()), (subformat, disk)));
+        }
+    }
+    check_all(cases, |Named(_, (subformat, disk))| {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let image = folder.path().join("image");
+        subformat.write(disk, &image);
+        check(&image, subformat.format);
+    });
 }
 
 #[test]
 #[ignore = "tools: qemu-img"]
 fn polyglots_are_refused_with_both_names_unless_a_format_is_given() {
-    let names = [
+    for (format, name) in [
         ("qcow2", "qcow2"),
         ("vmdk", "vmdk"),
         ("vdi", "vdi"),
         ("vpc", "vpc (VHD)"),
         ("vhdx", "vhdx"),
-    ];
-    for (format, name) in names {
+    ] {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let path = |name: &str| folder.path().join(name);
+        let read = |name: &str| std::fs::read(path(name)).or_fail(name);
+        std::fs::write(path("disk"), disk::content(1, 1 << 20)).or_fail("a disk");
         for polyglot in MARKS {
-            let folder = tempfile::tempdir().unwrap();
-            let path = |name: &str| folder.path().join(name);
-            std::fs::write(path("disk"), disk::content(1, 1 << 20)).unwrap();
             Subformat::new(format, "").write(&path("disk"), &path("image"));
             mark(&path("image"), polyglot);
             let (second, ..) = polyglot;
             refused(&path("image"), &format!("could be in {name} or {second} format"));
             let import = |format: &str| {
-                let program = Program::new(crate::BINARY);
-                let program = program.args(["import", "--format", format]);
-                program.arg(path("image")).arg(path("target")).run()
+                let program = Program::new(crate::BINARY).args(["import", "--force"]);
+                program.args(["--format", format]).arg(path("image")).arg(path("target")).run()
             };
             import("raw").assert_success("as raw");
-            assert!(read(&path("target")) == read(&path("image")));
-            std::fs::remove_file(path("target")).unwrap();
+            assert!(read("target") == read("image"));
             // If the mark has damaged the image, it is refused; otherwise qemu-img reads the same.
             let finished = import(format);
             if finished.code() == 0 {
                 assert!(tools::qemu_converts(format, &path("image"), &path("raw")));
-                assert!(read(&path("target")) == read(&path("raw")), "{name} and {second}");
+                assert!(read("target") == read("raw"), "{name} and {second}");
             } else {
                 finished.assert_failure(4, "");
                 assert!(!finished.stderr.contains("could be"), "{}", finished.stderr);
             }
         }
     }
-}
-
-fn read(path: &Path) -> Vec<u8> {
-    std::fs::read(path).or_fail(path.display())
 }

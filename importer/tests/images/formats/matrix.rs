@@ -1,12 +1,11 @@
 //! Every format and subformat that `qemu-img convert -O` writes as one file, combined with
 //! contents, routes, compressions and targets.
 
-use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use testkit::cases::check_all;
+use testkit::cases::{Named, check_all};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::Subformat;
@@ -64,23 +63,12 @@ fn write_large(raw: &Path) {
     }
 }
 
-struct Case {
-    index: usize,
-    subformat: Subformat,
-    content: Content,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {:?}", self.subformat, self.content)
-    }
-}
-
 /// Most space that the images, disks and devices of concurrent cases take.
 const WORK_BYTES: u64 = 2 << 30;
 
-/// Calls `check` for every subformat of `format` with each of `contents`.
-fn check_cases(format: &str, contents: &[Content], check: impl Fn(&Case, &Path, &Known) + Sync) {
+/// Calls `check` with a number, an image and its disk for every subformat of `format` with each of
+/// `contents`.
+fn check_cases(format: &str, contents: &[Content], check: impl Fn(usize, &Path, &Known) + Sync) {
     let folder = tempfile::tempdir().or_fail("a folder");
     // In memory, because every disk is synced.
     let _tmpfs = Tmpfs::on(folder.path(), WORK_BYTES);
@@ -88,16 +76,18 @@ fn check_cases(format: &str, contents: &[Content], check: impl Fn(&Case, &Path, 
     for content in contents {
         content.write(&raw(*content));
     }
-    let pairs = Subformat::of(format)
-        .flat_map(|subformat| contents.iter().map(move |content| (subformat, *content)));
-    let cases =
-        pairs.enumerate().map(|(index, (subformat, content))| Case { index, subformat, content });
-    check_all(cases.collect::<Vec<_>>(), |case| {
+    let mut cases = Vec::new();
+    for subformat in Subformat::of(format) {
+        for content in contents {
+            let name = format!("{subformat}, {content:?}");
+            cases.push(Named(name, (cases.len(), subformat, *content)));
+        }
+    }
+    check_all(cases, |Named(_, (index, subformat, content))| {
         let folder = tempfile::tempdir_in(folder.path()).or_fail("a folder for the images");
         let image = folder.path().join("image");
-        case.subformat.write(&raw(case.content), &image);
-        let known = Known::new(&image, case.subformat.format);
-        check(case, &image, &known);
+        subformat.write(&raw(*content), &image);
+        check(*index, &image, &Known::new(&image, subformat.format));
     });
 }
 
@@ -111,7 +101,7 @@ fn check_contents(format: &str) {
 
 /// Imports to devices by both routes, and in each compression by one route to one target.
 fn check_envelopes(format: &str) {
-    check_cases(format, &[Content::OddSize], |case, image, known| {
+    check_cases(format, &[Content::OddSize], |index, image, known| {
         known.import(Route::Ranged, Target::Device(512));
         known.import(Route::OnePass, Target::Device(4096));
         let bytes = std::fs::read(image).or_fail("the image");
@@ -121,12 +111,8 @@ fn check_envelopes(format: &str) {
             let object = image.with_extension(program);
             std::fs::write(&object, tools::filter(program, args, &bytes)).or_fail(program);
             let targets = [Target::File, Target::Device(512), Target::Device(4096)];
-            let pick = case.index + number;
-            known.import_object(
-                &object,
-                ROUTES[pick % ROUTES.len()],
-                targets[pick % targets.len()],
-            );
+            let (route, target) = (ROUTES[(index + number) % 2], targets[(index + number) % 3]);
+            known.import_object(&object, route, target);
         }
     });
 }

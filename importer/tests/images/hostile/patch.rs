@@ -51,6 +51,7 @@ impl Corpus {
 }
 
 /// Bytes that replace those at an offset of the image.
+#[derive(Clone)]
 pub(crate) struct Patch {
     name: String,
     offset: u64,
@@ -62,11 +63,6 @@ impl Patch {
     fn number(name: &str, offset: u64, width: u64, value: u64) -> Self {
         let bytes = value.to_be_bytes()[index(8 - width)..].to_vec();
         Self { name: format!("{name} at {offset} = {value:#x}"), offset, bytes }
-    }
-
-    /// Number of bits that are set.
-    pub(crate) fn ones(&self) -> usize {
-        self.bytes.iter().map(|byte| index(u64::from(byte.count_ones()))).sum()
     }
 
     pub(crate) fn apply(&self, image: &[u8]) -> Vec<u8> {

@@ -21,6 +21,7 @@ pub(super) const DAMAGED_IMAGES: &[&str] = &[
     "check {files}/damaged-disk.qcow2",
     "check {files}/half-disk.vhdx",
     "check {files}/raw",
+    "check - <{files}/disk.qcow2",
     "import {files}/child.qcow2 {target}",
     "import {files}/huge.qcow2 {target}",
     "import {files}/encrypted.qcow2 {target}",

@@ -29,13 +29,26 @@ fn blobs_of_others_stay() {
         program.arg(path(source)).arg(into("oci", &path(target)))
     };
 
-    // Without an index it is nobody's layout.
-    let foreign = write_foreign(&path("full"), "a");
-    for options in [&["--force"][..], &[]] {
-        let text = "neither empty nor a complete OCI layout; pass an empty or a new directory";
-        packing("raw", options, "full").run().assert_failure(7, text);
+    // Without an index it is nobody's layout, not even by force. The same is true of other files.
+    std::fs::create_dir(path("letters")).or_fail("a folder");
+    std::fs::write(path("letters/letter"), "precious").or_fail("a file");
+    for (target, foreign, sentence) in [
+        (
+            "full",
+            write_foreign(&path("full"), "a"),
+            "neither empty nor a complete OCI layout; pass an empty or a new directory",
+        ),
+        (
+            "letters",
+            path("letters/letter"),
+            "it contains letter, which does not belong to an OCI layout",
+        ),
+    ] {
+        for options in [&["--force"][..], &[]] {
+            packing("raw", options, target).run().assert_failure(7, sentence);
+        }
+        assert_eq!(files_below(&path(target)).into_iter().collect::<Vec<_>>(), [foreign]);
     }
-    assert_eq!(files_below(&path("full")).into_iter().collect::<Vec<_>>(), [foreign]);
 
     succeed(packing("raw", &[], "layout"), "a new layout");
     let foreign = write_foreign(&path("layout"), "b");

@@ -5,16 +5,17 @@ mod wrong;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use serde_json::Value;
-use testkit::cases::check_all;
+use testkit::cases::{Named, check_all};
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::process::{Finished, Program};
 use testkit::random::Random;
 use testkit::{disk, tmpfs, tools};
+
+use crate::same_disk;
 
 const MIB: u64 = 1 << 20;
 const CLUSTER_BYTES: u64 = 64 << 10;
@@ -39,11 +40,15 @@ fn qemu_img(words: &[&str], files: &[&Path]) -> String {
     tools::run("qemu-img", words.chain(files.iter().map(|file| file.as_os_str())))
 }
 
+fn assert_clean(image: &Path, case: &str) {
+    let report = qemu_img(&["check", "-f", "qcow2"], &[image]);
+    assert!(report.contains("No errors were found on the image."), "{case}: {report}");
+}
+
 /// Fails the test unless qemu-img finds a clean image of this disk, and we read the same from a
 /// pipe.
 fn assert_image(image: &Path, raw: &Path, case: &str) {
-    let report = qemu_img(&["check", "-f", "qcow2"], &[image]);
-    assert!(report.contains("No errors were found on the image."), "{case}: {report}");
+    assert_clean(image, case);
     qemu_img(&["compare", "-f", "raw", "-F", "qcow2"], &[raw, image]);
     let own = Program::new(crate::BINARY).arg("check").args(["--data", "--json"]).arg(image).run();
     own.assert_success(case);
@@ -66,36 +71,40 @@ fn info(image: &Path) -> Value {
     serde_json::from_str(&printed).or_fail("a report")
 }
 
+/// Disks of given and of random sizes, with little, much and no data.
 #[test]
-#[ignore = "slow: 5 s of CPU time"]
+#[ignore = "slow: 10 s of CPU time"]
 fn images_are_as_small_as_those_of_qemu() {
-    let sizes = [MIB * 24, 6 * MIB + 3 * 512, CLUSTER_BYTES, 512, 9 * MIB - 512];
+    let mut random = Random::new(1);
+    let mut sizes = vec![MIB * 24, 6 * MIB + 3 * 512, CLUSTER_BYTES, 512, 9 * MIB - 512];
+    sizes.extend((0..4).map(|_| 512 * (1 + random.below(40_000))));
     let contents: [fn(u64) -> Vec<u8>; 3] = [
         |size| disk::sparse_content(1, size, 8),
         |size| disk::content(2, size),
         |size| vec![0; usize::try_from(size).or_fail("a small disk")],
     ];
-    let cases =
-        sizes.into_iter().flat_map(|size| (0..3).map(move |content| format!("{size} {content}")));
-    check_all(cases.collect::<Vec<_>>(), |case| {
-        let folder = tempfile::tempdir().or_fail("a folder");
+    let cases = sizes.into_iter().flat_map(|size| {
+        let named = move |(number, content)| Named(format!("{size} {number}"), (size, content));
+        contents.into_iter().enumerate().map(named)
+    });
+    check_all(cases.collect::<Vec<_>>(), |Named(_, (size, content))| {
+        let folder = tmpfs::fast_folder();
         let path = |name: &str| folder.path().join(name);
-        let (size, content) = case.split_once(' ').or_fail("two words");
-        let content = contents[content.parse::<usize>().or_fail("a number")];
-        disk::write_sparse(&path("raw"), &content(size.parse().or_fail("a size")));
-        for (compression, options) in COMPRESSIONS {
-            let case = format!("{case} {compression}");
+        disk::write_sparse(&path("raw"), &content(*size));
+        for (threads, (compression, options)) in ["1", "4", "2"].into_iter().zip(COMPRESSIONS) {
             let (ours, theirs) = (path("ours.qcow2"), path("theirs.qcow2"));
-            convert_well(&path("raw"), &ours, &["--compression", compression, "--force"]);
-            assert_image(&ours, &path("raw"), &case);
+            let own = ["--compression", compression, "--threads", threads, "--force"];
+            convert_well(&path("raw"), &ours, &own);
+            assert_image(&ours, &path("raw"), compression);
             let words = [&["convert", "-f", "raw", "-O", "qcow2"][..], options].concat();
             qemu_img(&words, &[&path("raw"), &theirs]);
             // The L1 table and the refcount table, and a cluster that may be packed differently.
-            assert!(length(&ours) <= length(&theirs) * 101 / 100 + 3 * CLUSTER_BYTES, "{case}");
+            let most = length(&theirs) * 101 / 100 + 3 * CLUSTER_BYTES;
+            assert!(length(&ours) <= most, "{compression}: {} bytes", length(&ours));
             let (ours, theirs) = (info(&ours), info(&theirs));
             for field in ["virtual-size", "cluster-size", "format", "dirty-flag", "format-specific"]
             {
-                assert_eq!(ours[field], theirs[field], "{case}: {field}");
+                assert_eq!(ours[field], theirs[field], "{compression}: {field}");
             }
         }
     });
@@ -103,73 +112,35 @@ fn images_are_as_small_as_those_of_qemu() {
 
 #[test]
 #[ignore = "tools: qemu-img"]
-fn a_part_of_a_sector_becomes_a_whole_one() {
+fn a_part_of_a_sector_becomes_a_whole_one_and_nothing_an_empty_image() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name);
-    for size in [1000, CLUSTER_BYTES + 1, 2 * CLUSTER_BYTES - 1] {
-        fs::write(path("raw"), disk::content(1, size)).or_fail("a disk");
-        for (compression, _) in COMPRESSIONS {
-            let target = path(&format!("{size}-{compression}.qcow2"));
-            convert_well(&path("raw"), &target, &["--compression", compression]);
+    for (compression, _) in COMPRESSIONS {
+        let target = path(compression);
+        let options = ["--output-format", "qcow2", "--compression", compression, "--force"];
+        for size in [1000, 2 * CLUSTER_BYTES - 1] {
+            fs::write(path("raw"), disk::content(1, size)).or_fail("a disk");
+            convert_well(&path("raw"), &target, &options);
             assert_image(&target, &path("raw"), compression);
             assert_eq!(info(&target)["virtual-size"], size.next_multiple_of(512));
         }
+        qemu_img(&["create", "-q", "-f", "qcow2"], &[&path("empty"), Path::new("0")]);
+        convert_well(&path("empty"), &target, &options);
+        assert_clean(&target, compression);
+        assert_eq!(info(&target)["virtual-size"], 0);
     }
 }
 
 #[test]
-#[ignore = "slow: waits 6 s"]
-fn random_disks_are_equal() {
-    let folder = tmpfs::fast_folder();
-    for round in 0..24 {
-        let path = |name: &str| folder.path().join(format!("{round}.{name}"));
-        let mut random = Random::new(round);
-        let bytes = 512 * (1 + random.below(40_000));
-        disk::write_sparse(&path("raw"), &disk::sparse_content(round, bytes, 1 + random.below(9)));
-        let compression = COMPRESSIONS[usize::try_from(round % 3).or_fail("small")].0;
-        let threads = (1 + random.below(4)).to_string();
-        let options = ["--compression", compression, "--threads", &threads];
-        convert_well(&path("raw"), &path("qcow2"), &options);
-        assert_image(&path("qcow2"), &path("raw"), &format!("round {round}"));
-    }
-}
-
-/// Returns files of all formats that hold the same disk.
-fn sources(folder: &Path, raw: &Path, qcow2: &Path) -> Vec<PathBuf> {
-    let path = |name: &str| folder.join(name);
-    let make = |name: &str, options: &[&str]| {
-        qemu_img(&[&["convert", "-f", "raw", "-O"], options].concat(), &[raw, &path(name)]);
-        path(name)
-    };
-    let filtered = |name: &str, program: &str, file: &Path| {
-        let bytes = tools::filter(program, ["-c"], &fs::read(file).or_fail("an image"));
-        fs::write(path(name), bytes).or_fail(name);
-        path(name)
-    };
-    vec![
-        raw.to_owned(),
-        qcow2.to_owned(),
-        make("zstd.image", &["qcow2", "-c", "-o", "compression_type=zstd,cluster_size=2M"]),
-        make("stream.vmdk", &["vmdk", "-o", "subformat=streamOptimized"]),
-        make("disk.vhdx", &["vhdx"]),
-        make("dynamic.vhd", &["vpc", "-o", "force_size=on"]),
-        make("fixed.vhd", &["vpc", "-o", "subformat=fixed,force_size=on"]),
-        make("disk.vdi", &["vdi"]),
-        filtered("raw.gz", "gzip", raw),
-        filtered("raw.xz", "xz", raw),
-        filtered("fixed.vhd.gz", "gzip", &path("fixed.vhd")),
-    ]
-}
-
-#[test]
-#[ignore = "slow: 2 s of CPU time"]
+#[ignore = "slow: 3 s of CPU time"]
 fn every_format_becomes_qcow2_or_needs_scratch_space_as_in_pack() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name);
     let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::RandomOrder) };
     let image = spec.build(folder.path(), "image");
+    let files = same_disk::files(folder.path(), &image.raw, &image.qcow2);
     let mut images = Vec::new();
-    for (number, source) in sources(folder.path(), &image.raw, &image.qcow2).iter().enumerate() {
+    for (number, source) in files.iter().enumerate() {
         let target = path(&format!("{number}.qcow2"));
         convert_well(source, &target, &[]);
         assert_image(&target, &image.raw, &source.display().to_string());
@@ -181,8 +152,7 @@ fn every_format_becomes_qcow2_or_needs_scratch_space_as_in_pack() {
     assert_eq!(images.len(), 2);
 
     let compressed = path("image.qcow2.gz");
-    let bytes = tools::filter("gzip", ["-c"], &fs::read(&image.qcow2).or_fail("an image"));
-    fs::write(&compressed, bytes).or_fail("an image");
+    same_disk::filter("gzip", &image.qcow2, &compressed);
     let target = path("scratched.qcow2");
     let refusal = "pass --scratch DIR to write the disk there first";
     convert(&compressed, &target, &[]).run().assert_failure(3, refusal);
@@ -196,7 +166,7 @@ fn every_format_becomes_qcow2_or_needs_scratch_space_as_in_pack() {
 
 #[test]
 #[ignore = "slow: 4 s of CPU time"]
-fn a_terabyte_with_little_data_takes_little_space_time_and_memory() {
+fn a_terabyte_with_little_data_takes_little_space() {
     const PLACES: [u64; 4] = [0, 5 << 20, 600 << 30, (1 << 40) - 4096];
     let folder = tempfile::tempdir().or_fail("a folder");
     let source = folder.path().join("source");
@@ -208,28 +178,10 @@ fn a_terabyte_with_little_data_takes_little_space_time_and_memory() {
     for (compression, _) in COMPRESSIONS {
         let target = folder.path().join(format!("{compression}.qcow2"));
         let options = ["--compression", compression];
-        let finished = convert(&source, &target, &options).run();
-        finished.assert_success(compression);
-        assert!(finished.wall < Duration::from_secs(20), "{:?}", finished.wall);
+        convert_well(&source, &target, &options);
         assert!(length(&target) < 20 * CLUSTER_BYTES, "{compression}: {}", length(&target));
-        let report = qemu_img(&["check"], &[&target]);
-        assert!(report.contains("No errors were found on the image."), "{report}");
+        assert_clean(&target, compression);
         qemu_img(&["compare", "-f", "raw", "-F", "qcow2"], &[&source, &target]);
-    }
-}
-
-#[test]
-#[ignore = "tools: qemu-img"]
-fn a_disk_without_a_byte_becomes_an_image() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let path = |name: &str| folder.path().join(name);
-    qemu_img(&["create", "-q", "-f", "qcow2"], &[&path("empty"), Path::new("0")]);
-    for (compression, _) in COMPRESSIONS {
-        let target = path(&format!("{compression}.qcow2"));
-        convert_well(&path("empty"), &target, &["--compression", compression]);
-        let report = qemu_img(&["check"], &[&target]);
-        assert!(report.contains("No errors were found on the image."), "{report}");
-        assert_eq!(info(&target)["virtual-size"], 0);
     }
 }
 
@@ -253,8 +205,8 @@ fn the_name_decides_unless_an_option_does() {
     }
     let options = ["--progress=json", "--compression=zstd", "--force"];
     let finished = convert_well(&path("raw"), &path("a.qcow2"), &options);
-    let last = finished.stdout.lines().last().or_fail("events");
-    let done: Value = serde_json::from_str(last).or_fail("an event");
+    let events = crate::events(&finished);
+    let done = events.last().or_fail("events");
     assert_eq!((&done["event"], &done["format"]), (&"done".into(), &"raw".into()));
     assert_eq!((&done["virtual_size"], &done["source_bytes"]), (&MIB.into(), &MIB.into()));
     assert_eq!(done["disk_size"], length(&path("a.qcow2")));
