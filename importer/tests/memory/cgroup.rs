@@ -1,20 +1,21 @@
 //! Imports in a small memory cgroup, in which the kernel also counts the page cache and sockets:
 //! every kind of image and target fits.
 
-use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::Advice;
-use testkit::cases::check_all;
+use testkit::cases::{Named, check_all};
 use testkit::cgroup::{InGroup, MemoryCgroup};
 use testkit::fail::OrFail;
 use testkit::loopdev::LoopDevice;
 use testkit::origin::{Origin, Script};
 use testkit::process::{PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
+
+use crate::make_qcow2;
 
 /// Memory limit: the bound of ARCHITECTURE.md, "Memory", and half as much again for the kernel.
 const LIMIT_BYTES: u64 = 96 << 20;
@@ -24,6 +25,8 @@ const LIMIT_BYTES: u64 = 96 << 20;
 const DISK_BYTES: u64 = PERIODS * PERIOD_BYTES;
 const PERIODS: u64 = 8;
 const PERIOD_BYTES: u64 = 32 << 20;
+
+const XZ_9_NAME: &str = "xz with a dictionary of 64 MiB";
 
 /// Size of the dictionary of `xz -9`.
 const LARGE_DICTIONARY_BYTES: u64 = 64 << 20;
@@ -42,27 +45,7 @@ enum Way {
     OverHttpToSlowTarget,
 }
 
-/// An object that becomes the disk.
-struct Case {
-    name: &'static str,
-    make: fn(&Path, &Path),
-    ways: &'static [Way],
-    /// Most memory that the process may have resident.
-    peak_rss_bytes: u64,
-    threads: &'static str,
-}
-
-impl Case {
-    fn new(name: &'static str, make: fn(&Path, &Path), ways: &'static [Way]) -> Self {
-        Self { name, make, ways, peak_rss_bytes: PEAK_RSS_BYTES, threads: THREADS }
-    }
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
+use Way::{FromFile, OverHttp, OverHttpToSlowTarget};
 
 fn make_raw(path: &Path) {
     let periods = usize::try_from(PERIODS).or_fail("a few periods");
@@ -79,30 +62,24 @@ fn make_members(raw: &Path, path: &Path, parts: u64, program: &str, args: &[&str
     std::fs::write(path, member.repeat(times)).or_fail(path.display());
 }
 
-fn make_qcow2(raw: &Path, path: &Path, args: &[&str]) {
-    let convert = ["convert", "-W", "-t", "unsafe", "-f", "raw", "-O", "qcow2"];
-    let words = convert.iter().chain(args).map(AsRef::as_ref);
-    tools::run("qemu-img", words.chain([raw.as_os_str(), path.as_os_str()]));
-}
+/// What makes an object of the disk.
+type Make = fn(&Path, &Path);
 
-const RAW: fn(&Path, &Path) = |raw, path| std::fs::hard_link(raw, path).or_fail(path.display());
-const GZIP: fn(&Path, &Path) = |raw, path| make_members(raw, path, PERIODS, "gzip", &["-1"]);
-const ZSTD: fn(&Path, &Path) = |raw, path| make_members(raw, path, PERIODS, "zstd", &["-3"]);
+const RAW: Make = |raw, path| std::fs::hard_link(raw, path).or_fail(path.display());
+const GZIP: Make = |raw, path| make_members(raw, path, PERIODS, "gzip", &["-1"]);
+const ZSTD: Make = |raw, path| make_members(raw, path, PERIODS, "zstd", &["-3"]);
 /// Eight streams of four blocks each, with the dictionary size of `xz -6`. The preset only
 /// decides how long they take to make.
-const XZ: fn(&Path, &Path) = |raw, path| {
+const XZ: Make = |raw, path| {
     let args = ["-T2", "--block-size=8MiB", "--lzma2=preset=1,dict=8MiB"];
     make_members(raw, path, PERIODS, "xz", &args);
 };
 /// Two streams with the dictionary size of `xz -9`, long enough to fill it.
-const XZ_9: fn(&Path, &Path) =
-    |raw, path| make_members(raw, path, 2, "xz", &["--lzma2=preset=1,dict=64MiB"]);
-const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=64k"]);
+const XZ_9: Make = |raw, path| make_members(raw, path, 2, "xz", &["--lzma2=preset=1,dict=64MiB"]);
+const PLAIN: Make = |raw, path| make_qcow2(raw, path, crate::PLAIN);
 /// An L2 table for every 2 MiB: too far apart to be read together.
-const SPREAD_TABLES: fn(&Path, &Path) =
-    |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=4k"]);
-const LARGE_ZSTD: fn(&Path, &Path) =
-    |raw, path| make_qcow2(raw, path, &["-c", "-o", "compression_type=zstd,cluster_size=2M"]);
+const SPREAD_TABLES: Make = |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=4k"]);
+const LARGE_ZSTD: Make = |raw, path| make_qcow2(raw, path, crate::LARGE_ZSTD);
 
 /// Held by each test: the dirty pages of a cgroup wait for the disk that the tests share, and
 /// count as memory of the cgroup meanwhile.
@@ -112,31 +89,25 @@ static DISK: Mutex<()> = Mutex::new(());
 #[ignore = "alone: measures memory"]
 fn every_kind_of_image_fits_into_96_mib() {
     let _disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
-    use Way::{FromFile, OverHttp, OverHttpToSlowTarget};
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().or_fail("a folder");
     let raw = folder.path().join("disk.raw");
     make_raw(&raw);
-    let cases = [
-        Case {
-            // The dictionary comes on top of the bound. With one thread the sum fits well.
-            threads: "1",
-            peak_rss_bytes: PEAK_RSS_BYTES + LARGE_DICTIONARY_BYTES,
-            ..Case::new("xz with a dictionary of 64 MiB", XZ_9, &[OverHttp])
-        },
-        Case::new("xz of many blocks", XZ, &[FromFile, OverHttpToSlowTarget]),
-        Case::new("zstd qcow2 of 2 MiB", LARGE_ZSTD, &[FromFile, OverHttpToSlowTarget]),
-        Case::new("qcow2 with spread tables", SPREAD_TABLES, &[OverHttp]),
-        Case::new("qcow2", PLAIN, &[FromFile, OverHttpToSlowTarget]),
-        Case::new("raw", RAW, &[FromFile, OverHttpToSlowTarget]),
-        Case::new("gzip", GZIP, &[OverHttp]),
-        Case::new("zstd", ZSTD, &[OverHttp]),
+    let cases: [(&str, Make, &[Way]); 8] = [
+        (XZ_9_NAME, XZ_9, &[OverHttp]),
+        ("xz of many blocks", XZ, &[FromFile, OverHttpToSlowTarget]),
+        ("zstd qcow2 of 2 MiB", LARGE_ZSTD, &[FromFile, OverHttpToSlowTarget]),
+        ("qcow2 with spread tables", SPREAD_TABLES, &[OverHttp]),
+        ("qcow2", PLAIN, &[FromFile, OverHttpToSlowTarget]),
+        ("raw", RAW, &[FromFile, OverHttpToSlowTarget]),
+        ("gzip", GZIP, &[OverHttpToSlowTarget]),
+        ("zstd", ZSTD, &[OverHttp]),
     ];
-    check_all(cases, |case| {
+    check_all(cases.map(|(name, make, ways)| Named(name, (make, ways))), |Named(name, case)| {
         let folder = tempfile::tempdir_in(&folder).or_fail("a folder");
         let (object, target) = (folder.path().join("object"), folder.path().join("disk.img"));
-        (case.make)(&raw, &object);
-        for way in case.ways {
-            check(case, *way, &object, &target);
+        (case.0)(&raw, &object);
+        for way in case.1 {
+            check(name, *way, &object, &target);
             disk::assert_same(&target, &raw, DISK_BYTES, "import");
             std::fs::remove_file(&target).or_fail("remove the disk");
         }
@@ -151,41 +122,37 @@ fn forget(path: &Path) {
 }
 
 /// Imports in a cgroup with the limit, and asserts that the memory suffices.
-fn check(case: &Case, way: Way, object: &Path, target: &Path) {
-    let importer =
-        Program::new(crate::BINARY).measured().args(["import", "--threads", case.threads]);
+fn check(name: &str, way: Way, object: &Path, target: &Path) {
+    // The dictionary comes on top of the bound. With one thread the sum fits well.
+    let (threads, extra) = match name {
+        XZ_9_NAME => ("1", LARGE_DICTIONARY_BYTES),
+        _ => (THREADS, 0),
+    };
+    let importer = Program::new(crate::BINARY).measured().args(["import", "--threads", threads]);
     let group = MemoryCgroup::new(LIMIT_BYTES);
     let serve = || {
         let bytes = std::fs::read(object).or_fail(object.display());
         Origin::start(Script::new(bytes)).or_fail("an origin")
     };
     let InGroup { finished, .. } = match way {
-        Way::FromFile => {
+        FromFile => {
             forget(object);
             group.run(importer.arg(object).arg(target))
         }
-        Way::OverHttp => {
+        OverHttp => {
             let origin = serve();
             group.run(importer.arg(origin.url("/object")).arg(target))
         }
-        Way::OverHttpToSlowTarget => {
+        OverHttpToSlowTarget => {
             let origin = serve();
-            group.run(slowly(importer.arg(origin.url("/object")).arg(target)))
+            let importer = importer.arg(origin.url("/object")).arg(target);
+            group.run(crate::slowly(importer, WRITE_DELAY))
         }
     };
     assert_eq!(group.oom_kills(), 0, "{way:?}: killed for memory: {finished:?}");
     finished.assert_success(&format!("{way:?}"));
     let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
-    assert!(peak <= case.peak_rss_bytes, "{way:?}: a peak of {peak} bytes of memory");
-}
-
-/// Runs `program` with a delay on every write.
-fn slowly(program: Program) -> Program {
-    let writes = "pwrite64,pwritev,pwritev2";
-    let trace = format!("trace={writes}");
-    let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
-    let options = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null"];
-    program.under("strace", options.into_iter().chain(["-e", &trace, "-e", &inject]))
+    assert!(peak <= PEAK_RSS_BYTES + extra, "{way:?}: a peak of {peak} bytes of memory");
 }
 
 /// About the limit that CDI gives its pods by default.
