@@ -1,7 +1,5 @@
 //! Backups as KubeVirt leaves them: qcow2 files that name no backing file, or do.
 
-mod applied;
-mod chains;
 mod ranges;
 mod restored;
 mod wrong;

@@ -1,11 +1,13 @@
-//! Whole chains, compared with qemu-img.
+//! Whole chains and single increments, compared with qemu-img.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::loopdev::LoopDevice;
+use testkit::process::Program;
 use testkit::tools;
 
 use super::{Chain, MIB, restore, restoring};
@@ -16,7 +18,7 @@ fn a_full_backup_and_ten_others_are_the_disk_of_qemu_img() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 10);
     let target = folder.path().join("disk.img");
-    let restored = restoring(&[], &chain.files, &target).run();
+    let restored = restore(&[], &chain.files, &target);
     restored.assert_success("restore");
     assert!(restored.stdout.starts_with("restored qcow2 (ranged): "), "{}", restored.stdout);
     disk::assert_same(&target, &chain.raw, chain.virtual_size, "restored");
@@ -47,19 +49,6 @@ fn a_device_with_other_content_becomes_the_disk() {
 
 #[test]
 #[ignore = "tools: qemu-img, qemu-io"]
-fn the_full_backup_may_be_a_raw_disk() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let spec =
-        Spec { compression: Compression::Zlib, virtual_size: 5 * MIB, ..Spec::new(Content::Empty) };
-    let delta = spec.build_delta(5 * MIB, folder.path(), "delta");
-    delta.rename_base("");
-    let target = folder.path().join("disk.img");
-    restore(&[], &[delta.base.clone(), delta.qcow2.clone()], &target).assert_success("restore");
-    disk::assert_same(&target, &delta.raw, delta.virtual_size, "restored");
-}
-
-#[test]
-#[ignore = "tools: qemu-img, qemu-io"]
 fn clusters_in_the_same_chunk_as_a_tiny_full_backup_are_restored() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let (base, delta) = (folder.path().join("full.raw"), folder.path().join("delta.qcow2"));
@@ -77,4 +66,66 @@ fn clusters_in_the_same_chunk_as_a_tiny_full_backup_are_restored() {
     expected[4096..8192].fill(7);
     expected[16384..20480].fill(9);
     assert!(std::fs::read(&target).or_fail("the disk") == expected);
+}
+
+#[test]
+#[ignore = "tools: qemu-img, qemu-io"]
+fn an_incremental_backup_without_a_backing_name_is_applied() {
+    for (cluster_size, compression, extended_l2) in [
+        (64 << 10, Compression::Plain, false),
+        (4096, Compression::Zlib, false),
+        (64 << 10, Compression::Zstd, true),
+    ] {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let spec = Spec {
+            cluster_size,
+            compression,
+            extended_l2,
+            virtual_size: 6 * MIB,
+            resized_to: Some(7 * MIB),
+            ..Spec::new(Content::Empty)
+        };
+        let delta = spec.build_delta(6 * MIB, folder.path(), "delta");
+        delta.rename_base("");
+        let target = folder.path().join("disk.img");
+        std::fs::copy(&delta.base, &target).or_fail("the base");
+        let apply = || Program::new(crate::BINARY).arg("apply");
+        let refused = apply().args(["--base", "delta.base"]).arg(&delta.qcow2).arg(&target).run();
+        refused.assert_failure(4, "--no-backing-name applies KubeVirt's incremental backups");
+        disk::assert_same(&target, &delta.base, 6 * MIB, "refused");
+        let applied = apply().arg("--no-backing-name").arg(&delta.qcow2).arg(&target).run();
+        applied.assert_success("apply");
+        disk::assert_same(&target, &delta.raw, delta.virtual_size, &delta.name);
+
+        // The full backup may be a raw disk.
+        let restored = folder.path().join("restored.img");
+        restore(&[], &[delta.base, delta.qcow2], &restored).assert_success("restore");
+        disk::assert_same(&restored, &delta.raw, delta.virtual_size, &delta.name);
+    }
+}
+
+#[test]
+#[ignore = "tools: qemu-img, qemu-io"]
+fn a_hundred_files_are_restored_with_few_open_files() {
+    let at = |offset: u64| usize::try_from(offset).or_fail("a small disk");
+    let folder = testkit::tmpfs::fast_folder();
+    let mut disk = vec![0; at(MIB)];
+    let files: Vec<PathBuf> = (0..100u64)
+        .map(|number| {
+            let file = folder.path().join(format!("{number}.qcow2"));
+            let create = "create -q -f qcow2 -o cluster_size=4096".split(' ').map(OsStr::new);
+            tools::run("qemu-img", create.chain([file.as_os_str(), OsStr::new("1M")]));
+            let (offset, length) = (number * 7 % 200 * 4096, 20 * 4096);
+            let write = format!("write -P {} {offset} {length}", number + 1);
+            let words = ["-f", "qcow2", "-c", &write].map(OsStr::new);
+            tools::run("qemu-io", words.into_iter().chain([file.as_os_str()]));
+            let range = at(offset)..at(offset + length);
+            disk[range].fill(u8::try_from(number + 1).or_fail("a byte"));
+            file
+        })
+        .collect();
+    let target = folder.path().join("disk.img");
+    let limited = restoring(&[], &files, &target).under("prlimit", ["--nofile=160"]);
+    limited.run().assert_success("restore");
+    assert!(std::fs::read(&target).or_fail("the disk") == disk);
 }
