@@ -12,7 +12,7 @@ use testkit::attack::{
 use testkit::clone_pod::ClonePod;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::process::Program;
+use testkit::process::{Finished, Program};
 use testkit::tools;
 use testkit::upload_pod::UploadPod;
 use testkit::upload_proxy::beside;
@@ -20,6 +20,13 @@ use testkit::upload_proxy::beside;
 use crate::BINARY;
 
 const UPLOAD: &str = "/v1beta1/upload";
+
+#[derive(Debug, Clone, Copy)]
+enum Job {
+    Import,
+    Upload,
+    Clone,
+}
 
 /// A folder with a compressed image, whose decoder has threads of its own, and its disk.
 struct Scene {
@@ -35,13 +42,8 @@ impl Scene {
             std::fs::create_dir(scene.path(name)).or_fail(name);
         }
         std::fs::write(scene.path("source/disk"), &scene.content).or_fail("a disk");
-        tools::run(
-            "xz",
-            ["-0k", "--block-size=1MiB"]
-                .map(Into::into)
-                .into_iter()
-                .chain([scene.path("source/disk")]),
-        );
+        let packed = tools::filter("xz", ["-0c", "--block-size=1MiB"], &scene.content);
+        std::fs::write(scene.path("source/disk.xz"), packed).or_fail("an image");
         scene
     }
 
@@ -58,6 +60,38 @@ impl Scene {
             .arg(self.path("target/disk.img"))
     }
 
+    /// Runs the program of this job, changed by `adjust`, and asserts that the disk is right.
+    fn transfer(&self, job: Job, adjust: impl Fn(Program) -> Program) {
+        let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
+        let (finished, disk) = match job {
+            Job::Import => (adjust(self.import("require")).run(), self.path("target/disk.img")),
+            Job::Upload => (self.upload(&pod, adjust), pod.disk()),
+            Job::Clone => (self.clone_to(&pod, adjust), pod.disk()),
+        };
+        finished.assert_success(&format!("{job:?}"));
+        let said = &finished.stderr;
+        assert!(said.contains("sandbox: files and TCP ports by Landlock ABI"), "{job:?}: {said}");
+        self.assert_disk(&disk);
+    }
+
+    fn upload(&self, pod: &UploadPod, adjust: impl Fn(Program) -> Program) -> Finished {
+        let program = pod.program().env("CDI_WORKERS_SANDBOX", "require");
+        let body = std::fs::read(self.path("source/disk.xz")).or_fail("an image");
+        pod.serve(adjust(program)).post_last(UPLOAD, &body)
+    }
+
+    fn clone_to(&self, pod: &UploadPod, adjust: impl Fn(Program) -> Program) -> Finished {
+        let server = pod.start();
+        let cloner = beside(BINARY, "cdi-cloner");
+        let clone = ClonePod::new(&cloner, pod.authority(), pod.client(), &server.url(UPLOAD))
+            .env("CDI_WORKERS_SANDBOX", "require")
+            .block(&self.path("source/disk"));
+        let finished = adjust(clone.program()).run();
+        finished.assert_success("clone");
+        server.wait().assert_success("upload");
+        finished
+    }
+
     #[track_caller]
     fn assert_disk(&self, disk: &Path) {
         assert!(std::fs::read(disk).or_fail(disk.display()) == self.content);
@@ -66,20 +100,21 @@ impl Scene {
 
 #[test]
 #[ignore = "tools: xz"]
-fn an_attacker_in_the_importer_is_stopped() {
+fn attackers_in_all_stages_are_stopped() {
     let scene = Scene::new();
     let report = scene.path("attack/report");
-    for stage in [(STARTING, 5), (READING, 3), (WRITING, 1)] {
-        let program = attacked(scene.import("require"), BINARY, &report, stage, usize::MAX);
-        let finished = program.run();
-        finished.assert_success("import");
-        assert!(
-            finished.stderr.contains("sandbox: files and TCP ports by Landlock ABI"),
-            "{}",
-            finished.stderr
-        );
-        assert_denied(&report, &[]);
-        scene.assert_disk(&scene.path("target/disk.img"));
+    for (job, stage, allowed) in [
+        (Job::Import, (STARTING, 5), &[][..]),
+        (Job::Import, (READING, 3), &[]),
+        (Job::Import, (WRITING, 1), &[]),
+        (Job::Upload, (RECEIVING, 8), &[]),
+        (Job::Upload, (WRITING, 1), &[]),
+        // The cloner may make sockets, but they reach only the port of its server.
+        (Job::Clone, (READING, 2), &["socket"]),
+        (Job::Clone, (SENDING, 6), &["socket"]),
+    ] {
+        scene.transfer(job, |program| attacked(program, BINARY, &report, stage, usize::MAX));
+        assert_denied(&report, allowed);
     }
 }
 
@@ -93,51 +128,6 @@ fn without_the_sandbox_the_same_attacks_succeed() {
     let results = results(&report);
     for name in ["open", "create", "unlink", "memfd", "code"] {
         assert!(results[name] >= 0, "{results:?}");
-    }
-}
-
-#[test]
-#[ignore = "tools: xz"]
-fn an_attacker_in_the_upload_server_is_stopped() {
-    let scene = Scene::new();
-    let report = scene.path("attack/report");
-    let server = beside(BINARY, "cdi-uploadserver");
-    let body = std::fs::read(scene.path("source/disk.xz")).or_fail("an image");
-    for stage in [(RECEIVING, 8), (WRITING, 1)] {
-        let pod = UploadPod::new(&server).env("CDI_WORKERS_SANDBOX", "require");
-        let running = pod.serve(attacked(pod.program(), BINARY, &report, stage, usize::MAX));
-        let finished = running.post_last(UPLOAD, &body);
-        finished.assert_success("upload");
-        assert!(
-            finished.stderr.contains("sandbox: files and TCP ports by Landlock ABI"),
-            "{}",
-            finished.stderr
-        );
-        assert_denied(&report, &[]);
-        scene.assert_disk(&pod.disk());
-    }
-}
-
-#[test]
-#[ignore = "tools: xz"]
-fn an_attacker_in_the_cloner_is_stopped() {
-    let scene = Scene::new();
-    let report = scene.path("attack/report");
-    let (server, cloner) = (beside(BINARY, "cdi-uploadserver"), beside(BINARY, "cdi-cloner"));
-    for stage in [(READING, 2), (SENDING, 6)] {
-        let pod = UploadPod::new(&server);
-        let running = pod.start();
-        let url = running.url(UPLOAD);
-        let clone = ClonePod::new(&cloner, pod.authority(), pod.client(), &url)
-            .env("CDI_WORKERS_SANDBOX", "require")
-            .block(&scene.path("source/disk"));
-        let program = attacked(clone.program(), BINARY, &report, stage, usize::MAX);
-        let finished = program.run();
-        finished.assert_success("clone");
-        // It may make sockets, but they reach only the port of its server.
-        assert_denied(&report, &["socket"]);
-        running.wait().assert_success("upload");
-        scene.assert_disk(&pod.disk());
     }
 }
 
@@ -164,43 +154,13 @@ fn traced(program: Program, log: &Path) -> Program {
 
 #[test]
 #[ignore = "tools: strace, xz"]
-fn an_import_makes_only_allowed_calls() {
+fn transfers_make_only_allowed_calls() {
     let scene = Scene::new();
     let log = scene.path("log");
-    traced(scene.import("require"), &log).run().assert_success("import");
-    assert_eq!(denied_calls(&log), Vec::<String>::new());
-}
-
-#[test]
-#[ignore = "tools: strace, xz"]
-fn an_upload_makes_only_allowed_calls() {
-    let scene = Scene::new();
-    let log = scene.path("log");
-    let body = std::fs::read(scene.path("source/disk.xz")).or_fail("an image");
-    let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
-    let pod = pod.env("CDI_WORKERS_SANDBOX", "require");
-    let running = pod.serve(traced(pod.program(), &log));
-    running.post_last(UPLOAD, &body).assert_success("upload");
-    scene.assert_disk(&pod.disk());
-    assert_eq!(denied_calls(&log), Vec::<String>::new());
-}
-
-#[test]
-#[ignore = "tools: strace, xz"]
-fn a_clone_makes_only_allowed_calls() {
-    let scene = Scene::new();
-    let log = scene.path("log");
-    let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
-    let running = pod.start();
-    let url = running.url(UPLOAD);
-    let cloner = beside(BINARY, "cdi-cloner");
-    let clone = ClonePod::new(&cloner, pod.authority(), pod.client(), &url)
-        .env("CDI_WORKERS_SANDBOX", "require")
-        .block(&scene.path("source/disk"));
-    traced(clone.program(), &log).run().assert_success("clone");
-    running.wait().assert_success("upload");
-    scene.assert_disk(&pod.disk());
-    assert_eq!(denied_calls(&log), Vec::<String>::new());
+    for job in [Job::Import, Job::Upload, Job::Clone] {
+        scene.transfer(job, |program| traced(program, &log));
+        assert_eq!(denied_calls(&log), Vec::<String>::new(), "{job:?}");
+    }
 }
 
 #[test]
@@ -226,16 +186,14 @@ fn a_target_that_cannot_be_opened_ends_the_program() {
 fn a_kernel_without_landlock_is_reported() {
     let scene = Scene::new();
     // strace answers the call as such a kernel does.
-    let words =
-        ["-f", "-qq", "-o", "/dev/null", "-e", "inject=landlock_create_ruleset:error=ENOSYS"];
-    let finished = scene.import("on").under("strace", words).run();
+    let fault = "inject=landlock_create_ruleset:error=ENOSYS";
+    let import =
+        |mode| scene.import(mode).under("strace", ["-f", "-qq", "-o", "/dev/null", "-e", fault]);
+    let finished = import("on").run();
     finished.assert_success("import");
-    assert!(
-        finished.stderr.contains("sandbox: files not restricted (the kernel or"),
-        "{}",
-        finished.stderr
-    );
+    let said = &finished.stderr;
+    assert!(said.contains("sandbox: files not restricted (the kernel or"), "{said}");
     scene.assert_disk(&scene.path("target/disk.img"));
-    let finished = scene.import("require").under("strace", words).run();
-    finished.assert_failure(1, "the sandbox is required, but files are not restricted");
+    let sentence = "the sandbox is required, but files are not restricted";
+    import("require").run().assert_failure(1, sentence);
 }
