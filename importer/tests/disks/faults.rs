@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use testkit::cases::check_all;
+use testkit::cases::{Named, check_all};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
@@ -43,11 +43,13 @@ fn ten_cuts_in_a_row_cost_less_than_one_percent_of_the_object() {
     let mut cases = Vec::new();
     for object in objects(folder.path()) {
         for percent in [10, 50, 90] {
-            cases.push((object.clone(), percent));
+            cases.push(Named(
+                format!("{} cut at {percent} %", object.name),
+                (object.clone(), percent),
+            ));
         }
     }
-    let cases = cases.into_iter().map(|(object, percent)| Cut { object, percent });
-    check_all(cases, |Cut { object, percent }| {
+    check_all(cases, |Named(_, (object, percent))| {
         let body = std::fs::read(&object.qcow2).or_fail("read the object");
         let length = body.len() as u64;
         let first = length * percent / 100;
@@ -55,10 +57,7 @@ fn ten_cuts_in_a_row_cost_less_than_one_percent_of_the_object() {
         let origin = start(Script { faults, ..Script::new(body) });
         let folder = tempfile::tempdir().or_fail("a folder");
         let target = folder.path().join("disk.img");
-        // After slow cuts, the reader may open another connection. The server then sends again what
-        // is on the way in the first: 6 MB measured.
-        let importer = importer(&origin.url("/object"), &target).args(["--connections", "1"]);
-        importer.run().assert_success("cut");
+        importer(&origin.url("/object"), &target).run().assert_success("cut");
         disk::assert_same(&target, &object.raw, DISK_BYTES, "cut");
         let sent = origin.body_bytes();
         assert!(sent <= length + length / 100, "{sent} bytes sent for an object of {length}");
@@ -103,17 +102,6 @@ fn twenty_random_cuts_without_a_validator_cost_little_and_never_a_wrong_disk() {
     assert!(sent - compared <= BYTES + BYTES / 100, "{sent} bytes sent, {compared} compared");
 }
 
-struct Cut {
-    object: Image,
-    percent: u64,
-}
-
-impl std::fmt::Display for Cut {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} cut at {} %", self.object.name, self.percent)
-    }
-}
-
 #[test]
 #[ignore = "slow: waits 7 s"]
 fn resets_stalls_and_busy_servers_are_overcome() {
@@ -152,71 +140,35 @@ fn retry_limits_apply_to_the_first_connection_too() {
     let refused =
         importer("http://127.0.0.1:1/object", &target).args(["--no-progress-timeout", "5"]).run();
     refused.assert_failure(3, "connect");
-    assert!((5..20).contains(&refused.wall.as_secs()), "{:?}", refused.wall);
+    assert!(refused.wall.as_secs() >= 5, "{:?}", refused.wall);
 }
 
-/// Asserts that the transfer fails with exit code 3 and one of `sentences`, and leaves no target.
-fn fails(script: Script, path: &str, sentences: &[&str]) {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let target = folder.path().join("disk.img");
-    let origin = start(script);
-    let finished = importer(&origin.url(path), &target).args(["--no-progress-timeout", "2"]).run();
-    assert!(
-        sentences.iter().any(|s| finished.stderr.contains(s)),
-        "none of {sentences:?}: {}",
-        finished.stderr
-    );
-    finished.assert_failure(3, "");
-    assert!(
-        !finished.crashed() && !target.exists(),
-        "{sentences:?}: a crash, or a target left behind"
-    );
-}
-
+/// The exact sentences are in `importer/tests/images/mistakes/web-servers.snap`.
 #[test]
-fn an_object_that_changed_in_the_middle_is_refused() {
+fn objects_that_cannot_be_completed_are_refused_and_leave_no_target() {
     let body = disk::content(1, 8 << 20);
     let other = Object::new(disk::content(2, 8 << 20), Some("\"v2\""));
-    let faults = vec![Fault::CutAt(4 << 20)];
-    fails(
-        Script { faults, replaced: Some((1, other)), ..Script::new(body) },
-        "/object",
-        &["changed"],
-    );
-}
-
-#[test]
-fn repeated_cuts_without_ranges_fail_and_leave_no_target() {
-    let folder = tempfile::tempdir().unwrap();
-    let body = disk::content(1, 8 << 20);
-    let script = Script { ranges: Ranges::Refused, ..Script::new(body.clone()) };
-    let target = folder.path().join("disk.img");
-    // Every GET is cut in its middle, and without ranges no retry can resume.
-    let faults = vec![Fault::CutAt(4 << 20); 64];
-    let origin = start(Script { faults, ..script });
-    let finished = importer(&origin.url("/object"), &target).args(["--retries", "3"]).run();
-    finished.assert_failure(3, "");
-    assert!(!target.exists(), "the target was left behind");
-}
-
-#[test]
-fn a_body_that_is_shorter_than_announced_is_never_a_success() {
-    let body = disk::content(1, 2 << 20);
-    let lie =
-        Script { framing: Framing::Lie(3 << 20), ranges: Ranges::Refused, ..Script::new(body) };
-    fails(lie, "/object", &["2097152 of 3145728"]);
-}
-
-#[test]
-fn a_redirect_loop_is_an_error() {
-    let mut script = Script::new(b"x".to_vec());
-    script.redirects.insert("/loop".into(), vec!["/loop".into()]);
-    fails(script, "/loop", &["redirect"]);
-}
-
-#[test]
-fn a_missing_object_is_named_by_its_status() {
-    let faults = vec![Fault::Status(404, None); 64];
-    let script = Script { faults, ..Script::new(b"x".to_vec()) };
-    fails(script, "/object", &["/object does not exist (404): is the address right?"]);
+    let no_ranges = || Script { ranges: Ranges::Refused, ..Script::new(body.clone()) };
+    let cut = Fault::CutAt(4 << 20);
+    for (script, sentence) in [
+        (
+            Script {
+                faults: vec![cut.clone()],
+                replaced: Some((1, other)),
+                ..Script::new(body.clone())
+            },
+            "changed",
+        ),
+        // Every GET is cut in its middle, and without ranges no retry can resume.
+        (Script { faults: vec![cut; 64], ..no_ranges() }, ""),
+        (Script { framing: Framing::Lie(9 << 20), ..no_ranges() }, "8388608 of 9437184"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("disk.img");
+        let origin = start(script);
+        let limits = ["--no-progress-timeout", "2", "--retries", "3"];
+        let finished = importer(&origin.url("/object"), &target).args(limits).run();
+        finished.assert_failure(3, sentence);
+        assert!(!finished.crashed() && !target.exists(), "{sentence}: a crash, or a target left");
+    }
 }

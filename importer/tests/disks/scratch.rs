@@ -12,7 +12,7 @@ fn check(name: &str, folder: &Path, expected: &Image, program: impl FnOnce(Progr
     let target = folder.join("disk.img");
     let importer = program(Program::new(crate::BINARY).arg("import")).arg(&target);
     let log = folder.join("strace.log");
-    let finished = syscalls::watched(importer, &log).start().wait();
+    let finished = syscalls::watched(importer, &log).run();
     finished.assert_success("under strace");
     let calls = syscalls::created(&log);
     let (at_target, elsewhere): (Vec<_>, Vec<_>) =

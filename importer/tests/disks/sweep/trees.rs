@@ -146,7 +146,7 @@ fn unpacking_is_complete_undone_or_reported_as_partial_whatever_fails() {
         let dir = fast_folder();
         trees.put_old(dir.path());
         let program = Program::new(IMPORTER).args(["unpack", "-q", "--overwrite"]);
-        let finished = victim.program(program.arg(trees.archive()).arg(dir.path())).start().wait();
+        let finished = victim.program(program.arg(trees.archive()).arg(dir.path())).run();
         let has_succeeded = victim.has_succeeded(&finished);
         if victim.has_aborted(&finished) {
             trees.assert_pieces(dir.path(), &finished.stderr);

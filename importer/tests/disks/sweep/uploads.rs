@@ -170,7 +170,7 @@ fn a_clone_is_complete_or_can_be_repeated_whatever_fails() {
     sweep("clone", MOST, |victim| {
         let pod = pod();
         let server = pod.start();
-        let finished = victim.program(cloner(&pod, &server, &source)).start().wait();
+        let finished = victim.program(cloner(&pod, &server, &source)).run();
         let assert_same = |ended: Finished| {
             ended.assert_success("the server");
             disk::assert_same(&pod.disk(), &source, DISK_BYTES, &finished.stderr);
