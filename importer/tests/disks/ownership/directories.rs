@@ -1,10 +1,9 @@
 //! Several archives unpacked into one directory, in random order and with random endings.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
-use testkit::cases::check_all;
+use testkit::cases::{Named, check_all};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::random::Random;
@@ -106,7 +105,7 @@ fn before() -> Files {
 #[ignore = "slow: waits 11 s"]
 fn every_archive_is_unpacked_completely_or_not_at_all() {
     let archives: Vec<Archive> = (0..WRITERS).map(archive).collect();
-    check_all((0..ROUNDS).map(Number), |number| {
+    check_all((0..ROUNDS).map(|seed| Named(format!("round {seed}"), seed)), |Named(_, seed)| {
         let place = Place::with_file();
         fill(&place.data(), &before());
         let round = Round {
@@ -117,16 +116,8 @@ fn every_archive_is_unpacked_completely_or_not_at_all() {
             is_damaged: false,
             story: Vec::new(),
         };
-        round.run(&mut Random::new(number.0));
+        round.run(&mut Random::new(*seed));
     });
-}
-
-struct Number(u64);
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "round {}", self.0)
-    }
 }
 
 struct Round<'a> {
@@ -239,8 +230,7 @@ fn a_kill_between_two_renames_loses_no_file_and_a_retry_completes_the_archive() 
                 "strace",
                 ["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={RENAMES}"), "-e", &inject],
             )
-            .start()
-            .wait();
+            .run();
         let (files, _) = seen(&place.data());
         for (name, old) in &old {
             let there = files.get(name);

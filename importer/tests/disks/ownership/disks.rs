@@ -1,9 +1,8 @@
 //! Several writers of one file or device, in random order and with random endings.
 
-use std::fmt;
 use std::path::Path;
 
-use testkit::cases::check_all;
+use testkit::cases::{Named, check_all};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::loopdev::DIRT;
@@ -26,8 +25,8 @@ const REPLACED: &str = "it was removed or replaced in the meantime";
 fn nothing_complete_is_lost_and_nothing_incomplete_looks_complete() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let disks = disks(folder.path(), WRITERS + 1);
-    check_all((0..ROUNDS).map(Number), |number| {
-        let mut random = Random::new(number.0);
+    check_all((0..ROUNDS).map(|seed| Named(format!("round {seed}"), seed)), |Named(_, seed)| {
+        let mut random = Random::new(*seed);
         let is_device = random.one_in(3);
         let place = if is_device { Place::with_device() } else { Place::with_file() };
         std::fs::write(place.data().join("neighbour"), "not ours").or_fail("a neighbour");
@@ -38,14 +37,6 @@ fn nothing_complete_is_lost_and_nothing_incomplete_looks_complete() {
             round.run(&mut random);
         }
     });
-}
-
-struct Number(u64);
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "round {}", self.0)
-    }
 }
 
 /// The state that the target must be in.

@@ -1,5 +1,6 @@
 //! System calls that fail or hang, by fault injection of strace.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -9,7 +10,7 @@ use testkit::process::Program;
 use testkit::random::Random;
 use testkit::wait;
 
-use crate::ownership::gate;
+use crate::ownership::gate::{self, Gate};
 use crate::ownership::importer;
 use crate::ownership::place::{DISK_BYTES, Disk, HELD_BYTES, Place, disks};
 use crate::ownership::writer::put;
@@ -18,11 +19,10 @@ use crate::ownership::writer::put;
 fn with_faults(program: Program, faults: &[&str], log: &Path) -> Program {
     // Otherwise the log of an earlier run could be read as that of this one.
     std::fs::remove_file(log).ok();
-    let mut words = vec!["-DD".to_owned(), "-f".to_owned(), "-qq".to_owned(), "-y".to_owned()];
-    for fault in faults {
-        words.extend(["-e".to_owned(), (*fault).to_owned()]);
-    }
-    words.extend(["-o".to_owned(), log.display().to_string()]);
+    let options = ["-DD", "-f", "-qq", "-y"].into_iter();
+    let faults = faults.iter().flat_map(|fault| ["-e", fault]);
+    let words = options.chain(faults).chain(["-o"]).map(OsString::from);
+    let words: Vec<OsString> = words.chain([log.into()]).collect();
     program.under("strace", words)
 }
 
@@ -48,7 +48,7 @@ fn a_device_whose_last_sync_fails_is_hidden_again() {
             let fault = format!("inject=fsync:error=EIO:when={when}");
             let program =
                 importer(["import"]).args(options.iter().copied()).arg(&source).arg(place.target());
-            let finished = with_faults(program, &["trace=fsync", &fault], &log).start().wait();
+            let finished = with_faults(program, &["trace=fsync", &fault], &log).run();
             finished.assert_failure(7, said);
             let is_hidden = disk::begins_with_only(&[0], &place.target(), HELD_BYTES);
             assert!(is_hidden, "{when} {options:?}: the disk can be read");
@@ -60,28 +60,21 @@ fn a_device_whose_last_sync_fails_is_hidden_again() {
 
 #[test]
 #[ignore = "tools: strace"]
-fn a_file_whose_last_sync_fails_is_removed() {
+fn the_folder_is_synced_after_the_disk_and_a_file_whose_sync_fails_is_removed() {
     let place = Place::with_file();
     let source = disks(place.root(), 1).remove(0).raw;
     let log = place.root().join("log");
+    let import = |faults: &[&str]| {
+        let program = importer(["import", "-q"]).arg(&source).arg(place.target());
+        with_faults(program, faults, &log).run()
+    };
     // The fourth sync is that of the folder.
     for when in 1..=4 {
         let fault = format!("inject=fsync:error=EIO:when={when}");
-        let program = importer(["import", "-q"]).arg(&source).arg(place.target());
-        let finished = with_faults(program, &["trace=fsync", &fault], &log).start().wait();
-        finished.assert_failure(7, "input/output error");
+        import(&["trace=fsync", &fault]).assert_failure(7, "input/output error");
         assert!(!place.target().exists(), "{when}: a file is left");
     }
-}
-
-#[test]
-#[ignore = "tools: strace"]
-fn the_folder_is_synced_after_the_disk() {
-    let place = Place::with_file();
-    let source = disks(place.root(), 1).remove(0).raw;
-    let log = place.root().join("log");
-    let program = importer(["import", "-q"]).arg(&source).arg(place.target());
-    with_faults(program, &["trace=fsync"], &log).start().wait().assert_success("import");
+    import(&["trace=fsync"]).assert_success("import");
     let calls = std::fs::read_to_string(&log).or_fail("the log of strace");
     let is_folder = |call: &str| call.contains(&format!("<{}>)", place.data().display()));
     assert!(calls.lines().last().is_some_and(is_folder), "the folder is not synced last: {calls}");
@@ -95,11 +88,7 @@ fn without_locks_the_replaced_writer_fails_and_the_other_disk_stays() {
     let disks = disks(place.root(), 2);
     let log = |number: usize| place.root().join(format!("{number}.log"));
     let start = |number: usize| {
-        let object = &disks[number].object;
-        let (first, last) = object.split_at(object.len() - 1000);
-        let (gate, feed) = gate::pipe(first.to_vec());
-        let program = importer(["import", "-vv", "--progress=none", "--force", "-"]);
-        let program = program.arg(place.target()).stdin(feed);
+        let (program, gate, last) = gated(&place, &disks[number]);
         let faults = ["trace=flock", "inject=flock:error=ENOLCK"];
         let running = with_faults(program, &faults, &log(number)).start();
         running.wait_for_line("took the target");
@@ -124,6 +113,14 @@ fn without_locks_the_replaced_writer_fails_and_the_other_disk_stays() {
     }
 }
 
+/// Imports from standard input, up to a gate near the end of the object.
+fn gated<'d>(place: &Place, disk: &'d Disk) -> (Program, Gate, &'d [u8]) {
+    let (first, last) = disk.object.split_at(disk.object.len() - 1000);
+    let (gate, feed) = gate::pipe(first.to_vec());
+    let program = importer(["import", "-vv", "--progress=none", "--force", "-"]);
+    (program.arg(place.target()).stdin(feed), gate, last)
+}
+
 /// Delays one writer at its lock, while another one takes the target.
 fn overtaken(place: &Place, disks: &[Disk]) {
     let log = place.root().join("log");
@@ -132,10 +129,8 @@ fn overtaken(place: &Place, disks: &[Disk]) {
     let slow =
         with_faults(slow, &["trace=flock", "inject=flock:delay_enter=4s:when=1"], &log).start();
     wait_for_call(&log, "flock(");
-    let (first, last) = disks[1].object.split_at(disks[1].object.len() - 1000);
-    let (gate, feed) = gate::pipe(first.to_vec());
-    let program = importer(["import", "-vv", "--progress=none", "--force", "-"]);
-    let quick = program.arg(place.target()).stdin(feed).start();
+    let (quick, gate, last) = gated(place, &disks[1]);
+    let quick = quick.start();
     quick.wait_for_line("took the target");
     slow.wait().assert_failure(7, "another import or upload is writing to it");
     gate.open(last);
@@ -200,18 +195,14 @@ fn the_target_is_opened_by_its_name_once() {
         let source = disks(place.root(), 1).remove(0).raw;
         let log = place.root().join("log");
         let program = importer(["import", "-q"]).arg(&source).arg(place.target());
-        with_faults(program, &["trace=openat"], &log).start().wait().assert_success("import");
+        with_faults(program, &["trace=openat"], &log).run().assert_success("import");
         let calls = std::fs::read_to_string(&log).or_fail("the log of strace");
+        let count = |name: &str, flag| {
+            calls.lines().filter(|call| call.contains(name) && call.contains(flag)).count()
+        };
         let name = format!("{:?}", place.target());
-        let by_name = calls.lines().filter(|call| call.contains(&name) && call.contains("O_RDWR"));
-        assert_eq!(by_name.count(), 1, "{calls}");
-        let for_writing =
-            calls.lines().filter(|call| call.contains(&name) && call.contains("O_WRONLY"));
-        assert_eq!(for_writing.count(), 0, "{calls}");
+        assert_eq!((count(&name, "O_RDWR"), count(&name, "O_WRONLY")), (1, 0), "{calls}");
         // The second open, for direct I/O, goes through the descriptor.
-        assert!(
-            calls.lines().any(|call| call.contains("/proc/self/fd/") && call.contains("O_DIRECT")),
-            "{calls}"
-        );
+        assert!(count("/proc/self/fd/", "O_DIRECT") > 0, "{calls}");
     }
 }

@@ -8,8 +8,8 @@ use rustix::fs::{CWD, FileType, makedev, mknodat};
 use testkit::disk;
 use testkit::fail::OrFail;
 
-use crate::ownership::importer;
-use crate::ownership::place::{Place, disks};
+use crate::ownership::place::{DISK_BYTES, Place, disks};
+use crate::ownership::{blank_pod, importer};
 
 fn node(path: &Path, kind: FileType) {
     // Character device 1:3 is /dev/null.
@@ -34,14 +34,10 @@ fn other_kinds_of_files_are_refused_and_left_alone() {
         ("folder", "a directory"),
         ("link", "a symbolic link"),
     ] {
-        for force in [&[][..], &["--force"]] {
-            let finished = importer(["import", "--progress=none"])
-                .args(force.iter().copied())
-                .arg(&source)
-                .arg(path(name))
-                .run();
-            finished
-                .assert_failure(7, &format!("it is {kind}: a disk is written to a regular file"));
+        for option in ["--progress=none", "--force"] {
+            let finished = importer(["import", option]).arg(&source).arg(path(name)).run();
+            let sentence = format!("it is {kind}: a disk is written to a regular file");
+            finished.assert_failure(7, &sentence);
             assert!(!finished.stderr.contains("--force"), "{}", finished.stderr);
         }
     }
@@ -55,27 +51,10 @@ fn other_kinds_of_files_are_refused_and_left_alone() {
 fn deltas_and_blank_disks_refuse_other_kinds_of_files_too() {
     let place = Place::with_file();
     node(&place.target(), FileType::CharacterDevice);
-    let pod = importer(["-alsologtostderr", "-v=3"])
-        .env("CDI_WORKERS_TEST_ROOT", place.root())
-        .env("CDI_WORKERS_TEST_METRICS_ADDR", "127.0.0.1:0")
-        .env("IMPORTER_SOURCE", "none")
-        .env("IMPORTER_IMAGE_SIZE", "1Mi")
-        .env("PREALLOCATION", "false");
-    pod.run().assert_failure(1, "it is a character device");
-    let source = disks(place.root(), 1).remove(0).raw;
-    let delta = place.root().join("delta.qcow2");
-    testkit::tools::run(
-        "qemu-img",
-        ["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]
-            .map(AsRef::as_ref)
-            .into_iter()
-            .chain([source.as_os_str(), delta.as_os_str()]),
-    );
-    importer(["apply", "--base", "0.raw"])
-        .arg(&delta)
-        .arg(place.target())
-        .run()
-        .assert_failure(7, "it is a character device");
+    blank_pod(&place, "1Mi").run().assert_failure(1, "it is a character device");
+    disks(place.root(), 1);
+    let apply = importer(["apply", "--base", "0.raw"]).arg(place.delta("0.raw"));
+    apply.arg(place.target()).run().assert_failure(7, "it is a character device");
     assert!(place.target().metadata().or_fail("it").file_type().is_char_device());
 }
 
@@ -86,5 +65,5 @@ fn a_symbolic_link_to_a_device_is_accepted() {
     let source = disks(place.root(), 1).remove(0).raw;
     let link = place.root().join("dev/cdi-block-volume");
     importer(["import", "-q"]).arg(&source).arg(&link).run().assert_success("a link");
-    disk::assert_same(&place.target(), &source, crate::ownership::place::DISK_BYTES, "a link");
+    disk::assert_same(&place.target(), &source, DISK_BYTES, "a link");
 }

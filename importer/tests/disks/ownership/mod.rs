@@ -14,3 +14,13 @@ mod writer;
 fn importer<const N: usize>(arguments: [&str; N]) -> testkit::process::Program {
     testkit::process::Program::new(crate::BINARY).args(arguments)
 }
+
+/// A pod that makes an empty disk of `size`.
+fn blank_pod(place: &place::Place, size: &str) -> testkit::process::Program {
+    importer(["-alsologtostderr", "-v=3"])
+        .env("CDI_WORKERS_TEST_ROOT", place.root())
+        .env("CDI_WORKERS_TEST_METRICS_ADDR", "127.0.0.1:0")
+        .env("IMPORTER_SOURCE", "none")
+        .env("IMPORTER_IMAGE_SIZE", size)
+        .env("PREALLOCATION", "false")
+}

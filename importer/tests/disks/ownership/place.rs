@@ -1,5 +1,6 @@
 //! The targets of the tests, and the disks that the writers bring.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -59,6 +60,14 @@ impl Place {
 
     pub(crate) fn data(&self) -> PathBuf {
         self.root().join("data")
+    }
+
+    /// Creates a delta without data on the disk of this name, beside it.
+    pub(crate) fn delta(&self, base: &str) -> PathBuf {
+        let delta = self.root().join("delta.qcow2");
+        let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", base].map(OsStr::new);
+        tools::run("qemu-img", create.into_iter().chain([delta.as_os_str()]));
+        delta
     }
 
     /// The path of the file or device.
