@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -12,6 +13,7 @@ use testkit::images::{Compression, Content, Image, Spec};
 use testkit::loopdev::{DIRT, LoopDevice};
 use testkit::process::Program;
 use testkit::random::Random;
+use testkit::wait;
 
 const ROUNDS: u64 = 200;
 
@@ -157,17 +159,17 @@ fn a_kill_at_a_sync_leaves_the_beginning_of_the_disk_hidden() {
 fn sigterm_ends_a_transfer_that_waits_for_its_source() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("disk.img");
-    let running = Program::new(crate::BINARY)
-        .args(["import", "-"])
-        .arg(&target)
-        .stdin(|pipe| {
-            pipe.write_all(&disk::content(1, 3 << 20))?;
-            std::thread::sleep(Duration::from_secs(30));
-            Ok(())
-        })
-        .start();
-    // Gives the importer time to read what was sent; nothing shows when it waits for more.
-    std::thread::sleep(Duration::from_millis(500));
+    let (sent, is_sent) = mpsc::channel();
+    let feed = move |pipe: &mut dyn Write| {
+        pipe.write_all(&disk::content(1, 3 << 20))?;
+        sent.send(()).ok();
+        // Longer than a test waits for a program: only the signal can end it in time.
+        std::thread::sleep(2 * wait::PATIENCE);
+        Ok(())
+    };
+    let running =
+        Program::new(crate::BINARY).args(["import", "-"]).arg(&target).stdin(feed).start();
+    is_sent.recv().or_fail("the importer reads");
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
