@@ -38,7 +38,7 @@ fn pod() -> UploadPod {
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Done,
-    Refused(u16),
+    Refused(String),
     Lost(String),
 }
 
@@ -50,7 +50,7 @@ fn upload(server: &Server, path: &str, body: &[u8]) -> Answer {
     });
     match answer {
         Ok(answer) if answer.status == 200 => Answer::Done,
-        Ok(answer) => Answer::Refused(answer.status),
+        Ok(answer) => Answer::Refused(format!("{}: {}", answer.status, answer.text())),
         Err(error) => Answer::Lost(error.to_string()),
     }
 }
@@ -104,7 +104,8 @@ fn upload_to(
             || ended.stderr.contains(COMPLETE);
         return check(is_done, &ended.stderr);
     }
-    check(false, &server.log());
+    // The log may not have come as far as the answer, which has the same sentence.
+    check(false, &format!("{first:?} {}", server.log()));
     if victim.is_for_ever() {
         return;
     }
@@ -148,16 +149,11 @@ fn an_uploaded_archive_is_complete_undone_or_reported_as_partial_whatever_fails(
 }
 
 fn cloner(pod: &UploadPod, server: &Server, source: &Path) -> Program {
-    Program::new(beside(IMPORTER, "cdi-cloner"))
-        .arg("clone")
-        .arg(source)
-        .arg(server.url(UPLOAD))
-        .arg("--ca")
-        .arg(pod.tls("ca.crt"))
-        .arg("--cert")
-        .arg(pod.tls("client.crt"))
-        .arg("--key")
-        .arg(pod.tls("client.key"))
+    let program = Program::new(beside(IMPORTER, "cdi-cloner")).arg("clone").arg(source);
+    let files = [("--ca", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")];
+    files.into_iter().fold(program.arg(server.url(UPLOAD)), |program, (option, file)| {
+        program.arg(option).arg(pod.tls(file))
+    })
 }
 
 /// The system calls of the cloner fail; the server works, and must accept the next clone.

@@ -1,6 +1,5 @@
 //! The program whose system calls fail, and the assertions that hold however it ends.
 
-use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -27,7 +26,6 @@ pub(crate) struct Victim<'v> {
 impl Victim<'_> {
     /// Returns `program` with the fault of this run.
     pub(crate) fn program(&self, program: Program) -> Program {
-        let program = program;
         match &self.fault {
             Some(fault) => fault.in_program(program, IMPORTER, self.report),
             None => failing::counted(program, IMPORTER, self.report),
@@ -39,14 +37,10 @@ impl Victim<'_> {
         self.fault.is_some_and(|fault| matches!(fault.effect, Effect::Forever(_)))
     }
 
-    /// True if the fault belongs to this group of calls.
-    pub(crate) fn is_of(&self, group: &str) -> bool {
-        self.fault.is_some_and(|fault| fault.group.name == group)
-    }
-
     /// True if the program ended for lack of memory, which counts as a kill.
     pub(crate) fn has_aborted(&self, finished: &Finished) -> bool {
-        self.is_of("memory") && OUT_OF_MEMORY.contains(&finished.code())
+        let is_for_memory = self.fault.is_some_and(|fault| fault.group.name == "memory");
+        is_for_memory && OUT_OF_MEMORY.contains(&finished.code())
     }
 
     /// Fails the test unless the program says how it ended. Returns true for success.
@@ -78,18 +72,10 @@ pub(crate) fn sweep(name: &str, most: u64, scenario: impl Fn(&Victim<'_>) + Sync
         counts.iter().map(|(group, count)| format!("{} {count}", group.name)).collect();
     println!("{name}: calls: {}", counts.join(", "));
     let (runs, began) = (faults.len(), Instant::now());
-    check_all(faults.into_iter().map(Case), |Case(fault)| {
+    check_all(faults, |fault| {
         let folder = tempfile::tempdir().or_fail("a folder");
         let report = folder.path().join("report");
         scenario(&Victim { fault: Some(*fault), report: &report });
     });
     println!("{name}: {runs} runs in {:.0?}", began.elapsed());
-}
-
-struct Case(Fault);
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
