@@ -8,12 +8,9 @@ use testkit::origin::{Origin, Script};
 use testkit::process::Program;
 use testkit::{disk, syscalls, tools};
 
-fn check(name: &str, folder: &Path, expected: &Image, program: impl FnOnce(Program) -> Program) {
-    let target = folder.join("disk.img");
-    let importer = program(Program::new(crate::BINARY).arg("import")).arg(&target);
-    let log = folder.join("strace.log");
-    let finished = syscalls::watched(importer, &log).run();
-    finished.assert_success("under strace");
+fn check(name: &str, folder: &Path, expected: &Image, program: Program) {
+    let (target, log) = (folder.join("disk.img"), folder.join("strace.log"));
+    syscalls::watched(program.arg(&target), &log).run().assert_success(name);
     let calls = syscalls::created(&log);
     let (at_target, elsewhere): (Vec<_>, Vec<_>) =
         calls.iter().partition(|call| syscalls::is_about(call, &target));
@@ -29,23 +26,20 @@ fn nothing_is_written_besides_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for content in [Content::Sparse, Content::Snapshots, Content::RandomOrder] {
-        let spec = Spec {
-            compression: Compression::Zlib,
-            resized_to: Some(600 << 20),
-            ..Spec::new(content)
-        };
-        let image = spec.build(folder, "image");
+        let spec = Spec { resized_to: Some(600 << 20), ..Spec::new(content) };
+        let image = Spec { compression: Compression::Zlib, ..spec }.build(folder, "image");
         let object = std::fs::read(&image.qcow2).unwrap();
-        check("a file by its map", folder, &image, |importer| importer.arg(&image.qcow2));
-        check("an image from a pipe", folder, &image, |importer| {
-            importer.arg("-").stdin_bytes(object.clone())
-        });
         let xz = tools::filter("xz", ["-c"], &object);
-        check("a compressed image from a pipe", folder, &image, |importer| {
-            importer.arg("-").stdin_bytes(xz)
-        });
-        let origin = Origin::start(Script::new(object)).unwrap();
-        check("an image over HTTP", folder, &image, |importer| importer.arg(origin.url("/object")));
-        check("a raw disk", folder, &image, |importer| importer.arg(&image.raw));
+        let origin = Origin::start(Script::new(object.clone())).unwrap();
+        let import = || Program::new(crate::BINARY).arg("import");
+        for (name, program) in [
+            ("a file by its map", import().arg(&image.qcow2)),
+            ("an image from a pipe", import().arg("-").stdin_bytes(object)),
+            ("a compressed image from a pipe", import().arg("-").stdin_bytes(xz)),
+            ("an image over HTTP", import().arg(origin.url("/object"))),
+            ("a raw disk", import().arg(&image.raw)),
+        ] {
+            check(name, folder, &image, program);
+        }
     }
 }

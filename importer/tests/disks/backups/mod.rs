@@ -27,18 +27,12 @@ impl Chain {
         let (mut files, mut raw, mut size) = (vec![full.qcow2], full.raw, full.virtual_size);
         for number in 1..=increments {
             let grown = number.is_multiple_of(4).then_some(size + 3 * 512);
+            let kibibytes = [64, 16, 64, 4, 2048];
+            let compressions = [Compression::Plain, Compression::Zlib, Compression::Zstd];
+            let chosen = |count: usize| usize::try_from(number).or_fail("few increments") % count;
             let spec = Spec {
-                cluster_size: match number % 5 {
-                    1 => 16 << 10,
-                    3 => 4096,
-                    4 => 2 << 20,
-                    _ => 64 << 10,
-                },
-                compression: match number % 3 {
-                    0 => Compression::Plain,
-                    1 => Compression::Zlib,
-                    _ => Compression::Zstd,
-                },
+                cluster_size: kibibytes[chosen(5)] << 10,
+                compression: compressions[chosen(3)],
                 extended_l2: number % 5 == 2,
                 virtual_size: size,
                 resized_to: grown,

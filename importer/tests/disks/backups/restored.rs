@@ -13,7 +13,7 @@ use testkit::tools;
 use super::{Chain, MIB, restore, restoring};
 
 #[test]
-#[ignore = "tools: qemu-img, qemu-io"]
+#[ignore = "root: loop devices"]
 fn a_full_backup_and_ten_others_are_the_disk_of_qemu_img() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let chain = Chain::build(folder.path(), 10);
@@ -32,18 +32,12 @@ fn a_full_backup_and_ten_others_are_the_disk_of_qemu_img() {
     let list = list.to_str().or_fail("a path of ASCII");
     restore(&["--force", "--manifest", list], &chain.files, &target).assert_success("by names");
     disk::assert_same(&target, &chain.raw, chain.virtual_size, "by names");
-}
 
-#[test]
-#[ignore = "root: loop devices"]
-fn a_device_with_other_content_becomes_the_disk() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let chain = Chain::build(folder.path(), 3);
     let old = folder.path().join("device");
     std::fs::write(&old, disk::content(9, chain.virtual_size.next_multiple_of(MIB)))
         .or_fail("the device");
     let device = LoopDevice::of_file(&old);
-    restore(&[], &chain.files, device.path()).assert_success("restore");
+    restore(&[], &chain.files, device.path()).assert_success("a device with other content");
     disk::assert_same(device.path(), &chain.raw, chain.virtual_size, "the device");
 }
 

@@ -1,11 +1,9 @@
 //! A program that writes a target, and stops before the end until the test chooses how it ends.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use testkit::fail::OrFail;
-use testkit::ports;
 use testkit::process::{Finished, Program, Running};
 
 use crate::ownership::gate::{self, Gate};
@@ -103,20 +101,13 @@ fn command(force: bool, first: &[u8], job: &Job<'_>) -> (Gate, Program) {
 fn pod(first: &[u8], job: &Job<'_>) -> (Gate, Program) {
     let (gate, url) = gate::serve(first.to_vec(), job.object.len());
     let content = if job.is_archive { "archive" } else { "kubevirt" };
-    let [metrics] = ports::free();
-    let env: [(&str, OsString); 9] = [
-        ("CDI_WORKERS_TEST_ROOT", job.root.into()),
-        ("CDI_WORKERS_TEST_METRICS_ADDR", metrics.to_string().into()),
-        ("IMPORTER_SOURCE", "http".into()),
-        ("IMPORTER_ENDPOINT", url.into()),
-        ("IMPORTER_CONTENTTYPE", content.into()),
-        ("OWNER_UID", "uid".into()),
-        ("PREALLOCATION", "false".into()),
-        ("FILESYSTEM_OVERHEAD", "0".into()),
-        ("INSECURE_TLS", "false".into()),
-    ];
-    let program = importer(["-alsologtostderr", "-v=3"]);
-    let program = env.into_iter().fold(program, |program, (name, value)| program.env(name, value));
+    let program = super::pod(job.root)
+        .env("IMPORTER_SOURCE", "http")
+        .env("IMPORTER_ENDPOINT", url)
+        .env("IMPORTER_CONTENTTYPE", content)
+        .env("OWNER_UID", "uid")
+        .env("FILESYSTEM_OVERHEAD", "0")
+        .env("INSECURE_TLS", "false");
     (gate, program)
 }
 
