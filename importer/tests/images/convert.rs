@@ -1,7 +1,5 @@
 //! `cdi-importer convert`, which is `import` for local sources.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use testkit::fail::OrFail;
@@ -45,15 +43,10 @@ fn an_existing_disk_is_replaced_only_when_asked_and_by_the_requested_format() {
 
 #[test]
 fn holes_are_not_read() {
-    const PLACES: [u64; 3] = [5 << 20, 100 << 30, (200 << 30) - 4096];
     let folder = tempfile::tempdir().or_fail("a folder");
     let (source, target) = (folder.path().join("source"), folder.path().join("disk.img"));
-    let file = File::create(&source).or_fail("a file");
     // Reading all of it would take longer than a test may.
-    file.set_len(200 << 30).or_fail("a large file");
-    for place in PLACES {
-        file.write_all_at(&[7; 4096], place).or_fail("some data");
-    }
+    crate::write_large(&source, 200 << 30);
     convert(&[], &source, &target).run().assert_success("a large file with little in it");
     assert!(disk::allocated_bytes(&target) < 1 << 20, "{}", disk::allocated_bytes(&target));
     disk::assert_same(&target, &source, 200 << 30, "a large file with little in it");

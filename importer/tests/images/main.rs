@@ -16,6 +16,10 @@ mod same_disk;
 mod terminal;
 mod to_qcow2;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use testkit::fail::OrFail;
 use testkit::process::Finished;
@@ -32,6 +36,15 @@ fn sha256(bytes: &[u8]) -> String {
     let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
     digest.update(bytes);
     digest.finish_digest()
+}
+
+/// Creates a file of this size that is a hole with a little data at three places.
+fn write_large(path: &Path, bytes: u64) {
+    let file = File::create(path).or_fail(path.display());
+    file.set_len(bytes).or_fail(path.display());
+    for place in [5 << 20, bytes / 2, bytes - 4096] {
+        file.write_all_at(&[7; 4096], place).or_fail(path.display());
+    }
 }
 
 /// Compares `text` with the file `NAME.snap` beside this one.

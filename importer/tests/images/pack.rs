@@ -5,8 +5,6 @@ mod targets;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -233,14 +231,9 @@ fn it_is_imported_as_packed_and_as_skopeo_copies_it() {
 
 #[test]
 fn holes_cost_next_to_nothing() {
-    const PLACES: [u64; 3] = [5 << 20, 50 << 30, (100 << 30) - 4096];
     let folder = tempfile::tempdir().or_fail("a folder");
     let source = folder.path().join("source");
-    let file = File::create(&source).or_fail("a file");
-    file.set_len(100 << 30).or_fail("a large file");
-    for place in PLACES {
-        file.write_all_at(&[7; 4096], place).or_fail("some data");
-    }
+    crate::write_large(&source, 100 << 30);
     let layout = folder.path().join("layout");
     succeed(pack().arg(&source).arg(into("oci", &layout)), "a large file with little in it");
     // A zstd block has at most 128 KiB and takes four bytes.

@@ -3,8 +3,7 @@
 mod wrong;
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -167,14 +166,9 @@ fn every_format_becomes_qcow2_or_needs_scratch_space_as_in_pack() {
 #[test]
 #[ignore = "slow: 4 s of CPU time"]
 fn a_terabyte_with_little_data_takes_little_space() {
-    const PLACES: [u64; 4] = [0, 5 << 20, 600 << 30, (1 << 40) - 4096];
     let folder = tempfile::tempdir().or_fail("a folder");
     let source = folder.path().join("source");
-    let file = File::create(&source).or_fail("a file");
-    file.set_len(1 << 40).or_fail("a large file");
-    for place in PLACES {
-        file.write_all_at(&disk::content(place, 4096), place).or_fail("some data");
-    }
+    crate::write_large(&source, 1 << 40);
     for (compression, _) in COMPRESSIONS {
         let target = folder.path().join(format!("{compression}.qcow2"));
         let options = ["--compression", compression];
