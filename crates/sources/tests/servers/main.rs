@@ -1,9 +1,8 @@
-//! The sources with servers: a scripted origin, and VMware's simulator of vSphere.
+//! Sources with scripted servers, which run in this process.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 mod http_source;
-mod vddk;
 
 use std::sync::LazyLock;
 

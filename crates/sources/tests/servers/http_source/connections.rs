@@ -1,8 +1,5 @@
 //! Bodies that are read over several connections at once.
 
-use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
-
 use testkit::origin::{Fault, Ranges};
 
 use super::*;
@@ -60,22 +57,6 @@ fn another_version_of_the_object_is_an_error() {
     });
     let error = fetch_with(&origin, connections(4)).unwrap_err();
     assert!(error.to_string().contains("changed"), "{error}");
-}
-
-#[test]
-fn several_connections_exceed_the_rate_limit_of_one() {
-    let body = noise(24 << 20);
-    let script = Script { rate: Some(12 << 20), ..Script::new(body.clone()) };
-    let time = |count| {
-        let origin = start(script.clone());
-        // The server limits the rate in real time.
-        let start = Instant::now();
-        assert!(fetch_with(&origin, connections(count)).unwrap() == body);
-        start.elapsed()
-    };
-    let (one, four) = (time(1), time(4));
-    assert!(one >= Duration::from_millis(1800), "{one:?}: the rate is not limited");
-    assert!(four < one * 2 / 3, "{four:?} over four connections, {one:?} over one");
 }
 
 #[test]

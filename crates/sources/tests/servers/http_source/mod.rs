@@ -8,6 +8,7 @@ mod ranges;
 mod resume;
 mod routes;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ fn noise(len: usize) -> Bytes {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Returns the default configuration with pauses of milliseconds.
+/// Returns the default configuration with pauses of milliseconds, and one connection.
 fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
     let patience = RetryPolicy {
         first_delay: Duration::from_millis(2),
@@ -46,6 +47,7 @@ fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
     };
     let network = Network {
         patience,
+        connections: NonZeroUsize::new(1),
         ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
     };
     HttpConfig::new(url, &Arc::new(network)).unwrap()

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use datapath::error::SourceErrorKind;
 use sources::http::parse_header;
-use testkit::certs;
 use testkit::origin::{Fault, Framing};
 
 use super::*;
@@ -32,21 +31,6 @@ fn an_empty_body_is_not_an_error() {
     let origin = start(Script::new(""));
     assert_eq!(fetch(&origin).unwrap(), b"");
     assert!(!open(config(&origin.url("/"))).unwrap().is_ranged());
-}
-
-#[test]
-fn tls_is_verified_against_the_given_roots() {
-    let authority = certs::Authority::new().unwrap();
-    let body = noise(100_000);
-    let origin =
-        Origin::start_tls(Script::new(body.clone()), authority.server_config().unwrap()).unwrap();
-    let url = origin.url("/disk.img");
-    let source = open(config_with(&url, authority.client_config().unwrap())).unwrap();
-    assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
-
-    let error = open(config(&url)).err().unwrap();
-    assert_eq!(error.kind(), SourceErrorKind::Connect);
-    assert!(error.to_string().contains(": TLS with 127.0.0.1 port "), "{error}");
 }
 
 #[test]
@@ -98,64 +82,6 @@ fn retry_after_is_respected_up_to_the_limit() {
     assert_eq!(bytes, b"disk");
     // Real sockets are used, so the pause can only be measured.
     assert!(begin.elapsed() >= Duration::from_millis(200));
-}
-
-#[test]
-fn a_refused_connection_is_reported_in_plain_words() {
-    let address = {
-        let origin = start(Script::new("x"));
-        origin.address()
-    };
-    let mut gone = config(&format!("http://user:secret@{address}/disk?secret"));
-    network(&mut gone).patience.contact_limit = Duration::from_millis(100);
-    let begin = Instant::now();
-    let error = open(gone).err().unwrap();
-    assert!(begin.elapsed() >= Duration::from_millis(100), "it was not asked again");
-    assert_eq!(error.kind(), SourceErrorKind::Connect);
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "HTTP request errored: http://{address}/disk: cannot connect to 127.0.0.1 port {}: connection refused",
-            address.port()
-        )
-    );
-}
-
-#[test]
-fn an_unknown_host_is_reported_in_plain_words() {
-    let mut unknown = config("http://no-such-host.invalid/disk");
-    network(&mut unknown).patience.contact_limit = Duration::ZERO;
-    let error = open(unknown).err().unwrap();
-    // Where no name server can be reached, nothing is known about the name.
-    assert!(matches!(error.kind(), SourceErrorKind::UnknownHost | SourceErrorKind::Connect));
-    let expected = "HTTP request errored: http://no-such-host.invalid/disk: cannot find no-such-host.invalid port 80: ";
-    assert!(error.to_string().starts_with(expected), "{error}");
-}
-
-#[test]
-fn credentials_and_headers_are_sent() {
-    let script = || Script {
-        basic_auth: Some("user:p w".into()),
-        required_header: Some(("x-token".into(), "token".into())),
-        ..Script::new("disk")
-    };
-    let header = parse_header("X-Token: token", true).unwrap().unwrap();
-    let origin = start(script());
-    let bytes = fetch_with(&origin, |config| {
-        config.credentials = sources::BasicCredentials::new("user", "p w");
-        config.headers = vec![header.clone()];
-    });
-    assert_eq!(bytes.unwrap(), b"disk");
-
-    let origin = start(script());
-    let url = origin.url("/disk").replace("http://", "http://user:p%20w@");
-    let mut with_user_info = config(&url);
-    with_user_info.headers = vec![header];
-    let source = open(with_user_info).unwrap();
-    assert_eq!(source.name(), origin.url("/disk"));
-    assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), b"disk");
-
-    assert_eq!(fetch(&start(script())).unwrap_err().kind(), SourceErrorKind::Status(401));
 }
 
 #[test]
@@ -233,10 +159,7 @@ fn a_stop_ends_the_wait_for_an_answer() {
         std::thread::sleep(Duration::from_millis(50));
         stopper.cancel();
     });
-    let begin = Instant::now();
     let error = HttpSource::open(until(stop, &origin.url("/"))).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Stopped);
-    // Much longer than a stop takes, and much shorter than the minute of the server.
-    assert!(begin.elapsed() < Duration::from_secs(5));
     stopping.join().unwrap();
 }

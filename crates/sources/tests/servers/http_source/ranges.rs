@@ -1,6 +1,5 @@
 //! Ranges that are read beside the body, and bodies that skip.
 
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use datapath::error::SourceErrorKind;
@@ -21,7 +20,6 @@ fn ranges_are_used_only_if_they_work() {
         let origin = start(Script { ranges, ..Script::new(body.clone()) });
         let source = open(config(&origin.url("/"))).unwrap();
         assert_eq!(source.is_ranged(), is_ranged, "{ranges:?}");
-        assert_eq!(source.is_ranged(), is_ranged);
         assert!(origin.requests().len() <= 2, "ranges are checked at most once");
         assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
     }
@@ -102,10 +100,7 @@ fn a_server_that_ignores_a_range_is_not_read_to_its_end() {
 fn a_small_gap_is_read_and_a_large_one_is_not() {
     let body = noise(60_000_000);
     let origin = start(Script::new(body.clone()));
-    let mut config = config(&origin.url("/"));
-    // On a slow machine, others might be added before the gap.
-    network(&mut config).connections = NonZeroUsize::new(1);
-    let source = open(config).unwrap();
+    let source = open(config(&origin.url("/"))).unwrap();
     assert!(source.is_ranged());
     let mut reader = source.open_body().unwrap();
     reader.skip_to(1_000_001).unwrap();
@@ -121,17 +116,12 @@ fn a_small_gap_is_read_and_a_large_one_is_not() {
     assert_eq!(asked, ["bytes=0-0", "bytes=59000000-"]);
     // Before the gap, the bridge takes 4 MiB and the buffers of the sockets up to 10 MiB.
     assert!(origin.body_bytes() < 30_000_000, "{} bytes sent", origin.body_bytes());
-}
 
-#[test]
-fn a_large_first_gap_leaves_the_first_response_unread() {
-    let body = noise(50_000_000);
+    // If the gap comes first, the first response is left unread.
     let origin = start(Script::new(body.clone()));
-    let source = open(config(&origin.url("/"))).unwrap();
-    assert!(source.is_ranged());
-    let mut reader = source.open_body().unwrap();
-    reader.skip_to(49_000_000).unwrap();
-    assert_eq!(read_all(&mut *reader).unwrap(), body[49_000_000..]);
+    let mut reader = open(config(&origin.url("/"))).unwrap().open_body().unwrap();
+    reader.skip_to(59_000_000).unwrap();
+    assert_eq!(read_all(&mut *reader).unwrap(), body[59_000_000..]);
     assert!(origin.body_bytes() < 20_000_000, "{} bytes sent", origin.body_bytes());
 }
 
