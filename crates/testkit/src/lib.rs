@@ -25,6 +25,7 @@ pub mod https;
 pub mod images;
 mod jobs;
 pub mod kube_api;
+pub mod layout_registry;
 pub mod loopdev;
 pub mod mistake;
 pub mod nbd;

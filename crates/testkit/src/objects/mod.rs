@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use crate::certs::{Authority, KeyKind};
 use crate::fail::OrFail;
 use crate::process::Running;
 use crate::tools;
@@ -123,6 +124,18 @@ impl Store {
         all.extend(headers);
         tools::send(method, &url, &all, body)
     }
+}
+
+/// The key file of a Google service account, which signs its own tokens.
+pub fn service_account() -> String {
+    let key = Authority::new().and_then(|authority| authority.server(KeyKind::Rsa));
+    serde_json::json!({
+        "type": "service_account",
+        "client_email": "importer@project.iam.gserviceaccount.com",
+        "private_key": key.or_fail("a key").key_pem(),
+        "private_key_id": "1",
+    })
+    .to_string()
 }
 
 /// Percent-encodes a key for a path (RFC 3986 §2.3).

@@ -121,6 +121,15 @@ impl Program {
         self
     }
 
+    /// Sets environment variables, as [`env`](Self::env) does.
+    #[track_caller]
+    pub fn envs<N: AsRef<str>, V: AsRef<str>>(mut self, env: &[(N, V)]) -> Self {
+        for (name, value) in env {
+            self = self.env(name.as_ref(), value.as_ref());
+        }
+        self
+    }
+
     /// Runs the program as the last arguments of another program, such as `strace -f`.
     pub fn under<A: Into<OsString>>(
         mut self,

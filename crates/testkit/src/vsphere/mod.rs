@@ -4,6 +4,7 @@
 pub mod tracked;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -123,6 +124,28 @@ pub fn bring_library(root: &Path, config: &str) {
     }
     compile("plugin.c", &root.join(TEST_PLUGIN));
     std::fs::write(root.join("vddk-args/vddk-config-file"), config).or_fail("the configuration");
+}
+
+/// Like [`bring_library`], for machines without nbdkit: `qemu-nbd` serves the disk. Returns the
+/// `PATH` for the importer.
+pub fn bring_stand_in(root: &Path, config: &str) -> String {
+    for file in [TEST_PLUGIN, "vddk-args/vddk-config-file"] {
+        let path = root.join(file);
+        std::fs::create_dir_all(path.parent().or_fail(file)).or_fail(file);
+        // The plugin only has to exist.
+        std::fs::write(path, config).or_fail(file);
+    }
+    replace_nbdkit(root, include_str!("../../vddk/nbdkit"))
+}
+
+/// Puts a script in place of nbdkit. Returns the `PATH` for the importer.
+pub fn replace_nbdkit(root: &Path, script: &str) -> String {
+    let program = root.join("bin/nbdkit");
+    std::fs::create_dir_all(root.join("bin")).or_fail("bin");
+    std::fs::write(&program, script).or_fail("a program");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).or_fail("a program");
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", root.join("bin").display())
 }
 
 /// Installs below `root` what CDI's image for tests (`vddk-test`) copies to the side-car's volume,
