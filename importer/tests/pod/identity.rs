@@ -1,13 +1,14 @@
 //! The identity that the pod uses: that of the DataVolume or one mounted into the pod, no other.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use testkit::certs::{Authority, KeyKind};
+use testkit::certs::Authority;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::forward_proxy::ForwardProxy;
 use testkit::gateway::{Fault, Gateway, Plan};
+use testkit::objects::service_account;
 use testkit::origin::{Origin, Recorded, Script};
 use testkit::syscalls;
 
@@ -37,11 +38,11 @@ impl Platform {
         self.folder.path().join("token")
     }
 
-    /// The variables by which libraries find an identity. All of them lead to this server.
-    fn variables(&self) -> Vec<(String, String)> {
+    /// Sets the variables by which libraries find an identity. All of them lead to this server.
+    fn lend(&self, pod: &mut Pod) {
         let (url, address) = (self.server.url(""), self.server.address().to_string());
         let token = self.token().display().to_string();
-        let pairs = [
+        for (name, value) in [
             ("AWS_ACCESS_KEY_ID", BORROWED),
             ("AWS_SECRET_ACCESS_KEY", BORROWED),
             ("AWS_SESSION_TOKEN", BORROWED),
@@ -54,8 +55,9 @@ impl Platform {
             ("GCE_METADATA_HOST", &address),
             ("GCE_METADATA_ROOT", &address),
             ("GCE_METADATA_IP", &address),
-        ];
-        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+        ] {
+            pod.set(name, value);
+        }
     }
 }
 
@@ -100,9 +102,9 @@ fn a_pod_that_a_store_refuses_asks_no_service_for_an_identity() {
                     ("IMPORTER_SOURCE", "s3"),
                     ("IMPORTER_ENDPOINT", &store.url("/bucket/disk")),
                 ]);
-                pod.env.extend(keys.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+                keys.iter().for_each(|(name, value)| pod.set(name, value));
                 if with_variables {
-                    pod.env.extend(platform.variables());
+                    platform.lend(&mut pod);
                 }
                 let (message, strangers) = refused(&pod, &[store.address()]);
                 assert!(strangers.is_empty(), "{case}: {strangers:#?}");
@@ -139,10 +141,9 @@ impl Clouds {
     /// A pod that reaches this cloud and trusts its certificates.
     fn pod(&self, env: &[(&str, &str)]) -> Pod {
         let mut pod = Pod::new(env);
-        let certificates = pod.path("certs");
-        write(&certificates.join("ca.crt"), &self.authority.pem());
-        pod.env.push(("IMPORTER_CERT_DIR".to_owned(), certificates.display().to_string()));
-        pod.env.push(("HTTPS_PROXY".to_owned(), format!("http://{}", self.proxy.address())));
+        write(&pod.path("certs/ca.crt"), &self.authority.pem());
+        pod.set("IMPORTER_CERT_DIR", pod.path("certs").display());
+        pod.set("HTTPS_PROXY", format!("http://{}", self.proxy.address()));
         pod
     }
 
@@ -169,14 +170,13 @@ fn a_pod_that_a_cloud_refuses_asks_no_metadata_service() {
             let platform = Platform::start();
             let mut pod =
                 clouds.pod(&[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", endpoint)]);
-            // Without the web identity, which a pod may use at Amazon.
-            let variables = platform.variables().into_iter();
-            pod.env.extend(variables.filter(|(name, _)| !name.contains("WEB_IDENTITY")));
+            platform.lend(&mut pod);
+            // A pod may use a web identity at Amazon.
+            pod.unset("AWS_WEB_IDENTITY_TOKEN_FILE");
             // A login of a user, at the place where Google's libraries look for one.
-            let home = pod.path("home");
-            let login = home.join(".config/gcloud/application_default_credentials.json");
-            write(&login, &authorized_user());
-            pod.env.push(("HOME".to_owned(), home.display().to_string()));
+            let login = "home/.config/gcloud/application_default_credentials.json";
+            write(&pod.path(login), &authorized_user());
+            pod.set("HOME", pod.path("home").display());
             let (message, strangers) = refused(&pod, &[clouds.proxy.address()]);
             assert!(strangers.is_empty(), "{case}: {strangers:#?}");
             assert!(platform.server.requests().is_empty(), "{case}");
@@ -259,18 +259,6 @@ fn authorized_user() -> String {
     )
 }
 
-/// The key file of a service account, which signs its own tokens.
-fn service_account() -> String {
-    let key = Authority::new().and_then(|authority| authority.server(KeyKind::Rsa));
-    serde_json::json!({
-        "type": "service_account",
-        "client_email": "importer@project.iam.gserviceaccount.com",
-        "private_key": key.or_fail("a key").key_pem(),
-        "private_key_id": "1",
-    })
-    .to_string()
-}
-
 const AMAZON: [&str; 2] = ["s3.eu-west-1.amazonaws.com", "sts.eu-west-1.amazonaws.com"];
 
 fn exchange() -> Plan {
@@ -286,12 +274,15 @@ fn exchange() -> Plan {
     }
 }
 
-fn web_identity(token: &Path) -> Vec<(String, String)> {
-    let token = token.display().to_string();
-    let role = "arn:aws:iam::123456789012:role/importer";
-    [("AWS_WEB_IDENTITY_TOKEN_FILE", token.as_str()), ("AWS_ROLE_ARN", role)]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into()
+fn mount_web_identity(pod: &mut Pod, platform: &Platform) {
+    pod.set("AWS_WEB_IDENTITY_TOKEN_FILE", platform.token().display());
+    pod.set("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/importer");
+}
+
+/// Mounts the key file of a service account, and names it in a variable.
+fn mount_account(pod: &mut Pod, path: &str) {
+    write(&pod.path(path), &service_account());
+    pod.set("GOOGLE_APPLICATION_CREDENTIALS", pod.path(path).display());
 }
 
 #[test]
@@ -301,7 +292,7 @@ fn a_mounted_identity_is_used_at_the_clouds_own_hosts() {
     let platform = Platform::start();
     let endpoint = "https://s3.eu-west-1.amazonaws.com/bucket/disk";
     let mut pod = clouds.pod(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", endpoint)]);
-    pod.env.extend(web_identity(&platform.token()));
+    mount_web_identity(&mut pod, &platform);
     pod.assert_succeeds_with(SUCCESS);
     assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
     let signed = clouds.object.requests();
@@ -320,9 +311,7 @@ fn a_mounted_identity_is_used_at_the_clouds_own_hosts() {
     );
     let mut pod =
         google.pod(&[("IMPORTER_SOURCE", "gcs"), ("IMPORTER_ENDPOINT", "gs://bucket/disk")]);
-    let mounted = pod.path("var/run/identity.json");
-    write(&mounted, &service_account());
-    pod.env.push(("GOOGLE_APPLICATION_CREDENTIALS".to_owned(), mounted.display().to_string()));
+    mount_account(&mut pod, "var/run/identity.json");
     pod.assert_succeeds_with(SUCCESS);
     let bearer = google.object.requests()[0].request.header("authorization").map(str::to_owned);
     assert!(
@@ -349,7 +338,7 @@ fn a_mounted_identity_is_not_sent_to_other_hosts() {
         let clouds = Clouds::start(&hosts, Script::new(""), Plan::of(vec![refuse; 9]));
         let mut pod =
             clouds.pod(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", endpoint), more]);
-        pod.env.extend(web_identity(&platform.token()));
+        mount_web_identity(&mut pod, &platform);
         let (message, strangers) = refused(&pod, &[clouds.proxy.address()]);
         assert!(strangers.is_empty(), "{endpoint} {more:?}: {strangers:#?}");
         let asked = clouds.gateway.requests();
@@ -364,18 +353,12 @@ fn a_mounted_identity_is_not_sent_to_other_hosts() {
     let clouds = Clouds::start(&hosts, Script::new(disk::content(1, MIB)), Plan::default());
     let endpoint = "https://storage.googleapis.com.example/bucket/disk";
     let mut pod = clouds.pod(&[("IMPORTER_SOURCE", "gcs"), ("IMPORTER_ENDPOINT", endpoint)]);
-    let mounted = pod.path("var/run/identity.json");
-    write(&mounted, &service_account());
-    let variable = "GOOGLE_APPLICATION_CREDENTIALS".to_owned();
-    pod.env.push((variable.clone(), mounted.display().to_string()));
+    mount_account(&mut pod, "var/run/identity.json");
     pod.assert_succeeds_with(SUCCESS);
     assert_eq!(clouds.object.requests()[0].request.header("authorization"), None);
 
     // Credentials of the DataVolume are sent to the endpoint that it names.
-    let given = pod.path("google/credentials.json");
-    write(&given, &service_account());
-    pod.env.retain(|(name, _)| *name != variable);
-    pod.env.push((variable, given.display().to_string()));
+    mount_account(&mut pod, "google/credentials.json");
     pod.assert_succeeds_with(SUCCESS);
     let requests = clouds.object.requests();
     assert!(requests.last().or_fail("a request").request.header("authorization").is_some());

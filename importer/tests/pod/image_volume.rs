@@ -18,11 +18,15 @@ fn pod() -> Pod {
         ("IMPORTER_ENDPOINT", "docker://127.0.0.1:1/fedora:40"),
         ("IMPORTER_PULL_METHOD", "node"),
     ]);
-    for (name, path) in [("IMPORTER_IMAGE_ROOT_DIR", "image"), ("IMPORTER_ENV_FILE", "shared/env")]
-    {
-        pod.env.push((name.to_owned(), pod.path(path).display().to_string()));
-    }
+    pod.set("IMPORTER_IMAGE_ROOT_DIR", pod.path("image").display());
+    pod.set("IMPORTER_ENV_FILE", pod.path("shared/env").display());
     pod
+}
+
+/// Adds a file to the folder `disk` of the image.
+fn put(pod: &Pod, name: &str, content: &[u8]) {
+    write(&pod.path("image/disk").join(name), "");
+    std::fs::write(pod.path("image/disk").join(name), content).or_fail(name);
 }
 
 fn assert_refused(pod: &Pod, cause: &str) {
@@ -42,8 +46,7 @@ fn the_disk_of_an_image_volume_is_converted_and_the_environment_becomes_labels()
         [("disk.qcow2", qcow2.clone()), ("any name", tools::filter("gzip", ["-c", "-1"], &qcow2))]
     {
         let pod = pod();
-        std::fs::create_dir_all(pod.path("image/disk")).or_fail("a folder");
-        std::fs::write(pod.path("image/disk").join(name), content).or_fail(name);
+        put(&pod, name, &content);
         let env = "PATH=/bin\nINSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small\n\
                    KUBEVIRT_IO_X=a=B\nTEXT=first\nsecond line\n\n";
         write(&pod.path("shared/env"), env);
@@ -67,14 +70,13 @@ fn the_disk_of_an_image_volume_is_converted_and_the_environment_becomes_labels()
 fn labels_that_cannot_be_read_do_not_fail_the_import() {
     for is_variable_set in [false, true] {
         let mut pod = pod();
-        std::fs::create_dir_all(pod.path("image/disk")).or_fail("a folder");
-        std::fs::write(pod.path("image/disk/disk.img"), disk::content(1, MIB)).or_fail("a disk");
+        put(&pod, "disk.img", &disk::content(1, MIB));
         if is_variable_set {
             // Not a regular file: opening it must not block.
             std::fs::create_dir_all(pod.path("shared")).or_fail("a folder");
             Program::new("mkfifo").arg(pod.path("shared/env")).run().assert_success("mkfifo");
         } else {
-            pod.env.retain(|(name, _)| name != "IMPORTER_ENV_FILE");
+            pod.unset("IMPORTER_ENV_FILE");
         }
         let finished = pod.assert_succeeds_with(SUCCESS);
         assert!(finished.stderr.contains("labels"), "{}", finished.stderr);
@@ -83,19 +85,15 @@ fn labels_that_cannot_be_read_do_not_fail_the_import() {
 
 #[test]
 fn an_image_without_exactly_one_disk_is_refused_in_upstreams_words() {
-    let root_missing = {
-        let mut pod = pod();
-        pod.env.retain(|(name, _)| name != "IMPORTER_IMAGE_ROOT_DIR");
-        pod.env.push(("IMPORTER_IMAGE_ROOT_DIR".to_owned(), String::new()));
-        pod
-    };
+    let mut root_missing = pod();
+    root_missing.set("IMPORTER_IMAGE_ROOT_DIR", "");
     assert_refused(&root_missing, "ImporterImageRootDir environment variable is empty or not set");
 
     let (none, empty, two, folder) = (pod(), pod(), pod(), pod());
     std::fs::create_dir_all(none.path("image")).or_fail("a folder");
     std::fs::create_dir_all(empty.path("image/disk")).or_fail("a folder");
-    write(&two.path("image/disk/a"), "a");
-    write(&two.path("image/disk/b"), "b");
+    put(&two, "a", b"a");
+    put(&two, "b", b"b");
     std::fs::create_dir_all(folder.path("image/disk/folder")).or_fail("a folder");
     for (pod, words) in [
         (&none, "image directory does not exist"),
@@ -107,7 +105,7 @@ fn an_image_without_exactly_one_disk_is_refused_in_upstreams_words() {
     }
     for name in ["sysroot", "ostree"] {
         let pod = pod();
-        write(&pod.path("image/disk/disk.img"), "x");
+        put(&pod, "disk.img", b"x");
         std::fs::create_dir_all(pod.path("image").join(name)).or_fail(name);
         pod.run().assert_failure(1, "Failed to read registry image: bootc image detected: ");
     }
@@ -134,7 +132,6 @@ fn nothing_in_a_hostile_image_leads_out_of_it() {
     // A link is not followed, so it does not count as a directory of a bootc image.
     let pod = pod();
     link(&pod, Path::new("/"), "image/sysroot");
-    std::fs::create_dir_all(pod.path("image/disk")).or_fail("a folder");
-    std::fs::write(pod.path("image/disk/disk.img"), disk::content(1, MIB)).or_fail("a disk");
+    put(&pod, "disk.img", &disk::content(1, MIB));
     pod.assert_succeeds_with(SUCCESS);
 }

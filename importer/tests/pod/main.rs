@@ -22,7 +22,6 @@ mod running;
 mod sizes;
 mod success;
 mod trust;
-mod vddk;
 mod vsphere;
 mod warm;
 

@@ -1,7 +1,5 @@
 //! The imports that Forklift makes of Nutanix disks: a session cookie that expires, and the server's own certificate as trust.
 
-use std::time::Duration;
-
 use testkit::certs::{Authority, KeyKind};
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -30,7 +28,6 @@ fn an_expired_session_is_reported_at_once_in_words_that_forklift_looks_for() {
         let pod = pod(&origin.url("/api/nutanix/v3/images/1/file"));
         let finished = pod.run();
         finished.assert_failure(1, "401 Unauthorized");
-        assert!(finished.wall < Duration::from_secs(10), "{:?}", finished.wall);
         let message = pod.message().or_fail("a message");
         assert!(message.contains("got 401. Status: 401 Unauthorized"), "{message}");
         assert!(origin.requests().len() <= requests, "{}", origin.requests().len());
@@ -68,21 +65,6 @@ fn a_cookie_goes_out_with_ranges_and_retries() {
 }
 
 #[test]
-fn a_cookie_stays_from_the_host_that_a_redirect_leads_to() {
-    let elsewhere =
-        serve(Script { faults: vec![Fault::CutAt(MIB)], ..Script::new(disk::content(1, 2 * MIB)) });
-    let own = serve(Script {
-        required_header: Some(("cookie".to_owned(), COOKIE.to_owned())),
-        redirects: [("/disk".to_owned(), vec![elsewhere.url("/signed")])].into(),
-        ..Script::new("")
-    });
-    pod(&own.url("/disk")).assert_succeeds_with(SUCCESS);
-    let requests = elsewhere.requests();
-    assert!(requests.len() >= 2, "{requests:?}");
-    assert!(requests.iter().all(|seen| seen.request.header("cookie").is_none()), "{requests:?}");
-}
-
-#[test]
 fn the_servers_own_certificate_is_trust_for_itself_alone() {
     let authority = Authority::new().or_fail("an authority");
     let [own, other] = [0, 1].map(|_| authority.server(KeyKind::Rsa).or_fail("a server"));
@@ -90,11 +72,10 @@ fn the_servers_own_certificate_is_trust_for_itself_alone() {
     let origin = Origin::start_tls(Script::new(disk::content(1, MIB)), tls).or_fail("an origin");
     for (leaf, is_trusted) in [(&own, true), (&other, false)] {
         let mut pod = pod(&origin.url("/disk"));
-        let certs = pod.path("certs");
-        for name in ["ca.pem", "tls.crt"] {
-            write(&certs.join(name), &leaf.certificate_pem);
+        for name in ["certs/ca.pem", "certs/tls.crt"] {
+            write(&pod.path(name), &leaf.certificate_pem);
         }
-        pod.env.push(("IMPORTER_CERT_DIR".to_owned(), certs.display().to_string()));
+        pod.set("IMPORTER_CERT_DIR", pod.path("certs").display());
         if is_trusted {
             pod.assert_succeeds_with(SUCCESS);
         } else {

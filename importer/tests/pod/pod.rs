@@ -1,4 +1,4 @@
-//! A stand-in for the pod of an import.
+//! A stand-in for the pod of an import. `tests/sources` uses it too.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,6 @@ use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
-use testkit::vsphere::bring_library;
 
 /// A folder that stands in for the file system of a pod.
 pub(crate) struct Pod {
@@ -52,9 +51,15 @@ impl Pod {
         Self::new(&[&source, env].concat())
     }
 
-    /// Adds a side-car image's VMware library; `config` is for the plugin in its place.
-    pub(crate) fn with_library(&self, config: &str) {
-        bring_library(self.root.path(), config);
+    /// Sets an environment variable.
+    #[expect(clippy::needless_pass_by_value, reason = "callers give temporary values")]
+    pub(crate) fn set(&mut self, name: &str, value: impl ToString) {
+        self.unset(name);
+        self.env.push((name.to_owned(), value.to_string()));
+    }
+
+    pub(crate) fn unset(&mut self, name: &str) {
+        self.env.retain(|(known, _)| known != name);
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
@@ -66,8 +71,7 @@ impl Pod {
     }
 
     pub(crate) fn program(&self) -> Program {
-        let program = Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]);
-        self.env.iter().fold(program, |program, (name, value)| program.env(name, value))
+        Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]).envs(&self.env)
     }
 
     pub(crate) fn run(&self) -> Finished {

@@ -1,11 +1,10 @@
 //! A pod whose root filesystem is read-only and has no `/tmp`.
 
-use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
+use testkit::layout_registry::LayoutRegistry;
 use testkit::origin::Script;
 use testkit::process::Finished;
-use testkit::vsphere::{Vsphere, bring_library};
 use testkit::{disk, oci};
 
 use super::pod::{Pod, SUCCESS, serve};
@@ -43,45 +42,24 @@ fn run(pod: &Pod) -> Finished {
 }
 
 #[test]
-#[ignore = "server: docker-registry"]
+#[ignore = "root: mounts"]
 fn images_arrive_where_nothing_but_the_volume_can_be_written() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }
         .build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
     let container_disk = oci::Image::of_disk(&qcow2, oci::Compression::Gzip);
-    let registry = DockerRegistry::start_with(Setup::default(), &[("disk:1", &[container_disk])]);
+    let registry = LayoutRegistry::of_images(&[container_disk]);
     let origin = serve(Script::new(qcow2));
-    for (source, endpoint) in
-        [("http", origin.url("/disk")), ("registry", registry.reference("disk:1"))]
-    {
+    for (source, endpoint) in [("http", origin.url("/disk")), ("registry", registry.reference())] {
         let pod = Pod::new(&[
             ("IMPORTER_SOURCE", source),
             ("IMPORTER_ENDPOINT", &endpoint),
             ("INSECURE_TLS", "true"),
+            ("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", "amd64"),
         ]);
         run(&pod).assert_success(source);
         assert_eq!(pod.message().as_deref(), Some(SUCCESS), "{source}");
         disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, source);
     }
-}
-
-#[test]
-#[ignore = "server: vcsim"]
-fn the_socket_of_nbdkit_finds_a_place_in_memory() {
-    let vsphere = Vsphere::start();
-    let machine = &vsphere.machines()[0];
-    let pod = Pod::new(&[
-        ("IMPORTER_SOURCE", "vddk"),
-        ("IMPORTER_ENDPOINT", vsphere.url()),
-        ("IMPORTER_UUID", &machine.instance_uuid),
-        ("IMPORTER_BACKING_FILE", &machine.disk),
-        ("IMPORTER_ACCESS_KEY_ID", "user"),
-        ("IMPORTER_SECRET_KEY", "secret"),
-    ]);
-    let content = disk::sparse_content(3, 8 << 20, 4);
-    std::fs::write(pod.path("served"), &content).or_fail("the disk of the machine");
-    bring_library(pod.root.path(), "disk=/pod/served\n");
-    run(&pod).assert_success("VMware");
-    assert!(std::fs::read(pod.disk()).or_fail("the disk") == content);
 }

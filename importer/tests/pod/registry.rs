@@ -1,9 +1,9 @@
 //! Container images, as CDI's controllers request them.
 
-use testkit::certs::Authority;
 use testkit::docker_registry::{Auth, DockerRegistry, Setup, TokenIssuer};
 use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
+use testkit::layout_registry::LayoutRegistry;
 use testkit::oci::{
     Artifact, ArtifactLayer, Compression, Image, tar_layout, wrap_index, write_artifacts,
 };
@@ -24,17 +24,18 @@ fn pod(reference: &str, architecture: &str) -> Pod {
     ])
 }
 
-#[test]
-#[ignore = "server: docker-registry"]
-fn the_disk_and_the_labels_of_an_image_arrive() {
-    let registry = DockerRegistry::start(Setup::default());
+/// A container image with these variables, and its disk.
+fn image(env: Vec<&'static str>) -> (Image, Vec<u8>) {
     let content = disk::content(1, MIB);
-    let image = Image {
-        env: vec!["PATH=/bin", "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small"],
-        ..Image::of_disk(&content, Compression::Gzip)
-    };
-    registry.push("fedora:40", &[image], &[]);
-    let pod = pod(&registry.reference("fedora:40"), "amd64");
+    (Image { env, ..Image::of_disk(&content, Compression::Gzip) }, content)
+}
+
+#[test]
+fn the_disk_and_the_labels_of_an_image_arrive() {
+    let label = "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small";
+    let (image, content) = image(vec!["PATH=/bin", label]);
+    let registry = LayoutRegistry::of_images(&[image]);
+    let pod = pod(&registry.reference(), "amd64");
     let finished = pod.assert_succeeds_with(
         r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"labels":{"instancetype.kubevirt.io/default-instancetype":"u1.small"},"message":"Import Complete"}"#,
     );
@@ -45,10 +46,8 @@ fn the_disk_and_the_labels_of_an_image_arrive() {
 
 /// Runs a pod that imports an image with the variables `env`, which must succeed. Returns the labels of its message, and its log.
 fn labels_from(env: Vec<&'static str>) -> (serde_json::Map<String, serde_json::Value>, String) {
-    let registry = DockerRegistry::start(Setup::default());
-    let image = Image { env, ..Image::of_disk(&disk::content(1, MIB), Compression::Gzip) };
-    registry.push("labelled:1", &[image], &[]);
-    let pod = pod(&registry.reference("labelled:1"), "amd64");
+    let registry = LayoutRegistry::of_images(&[image(env).0]);
+    let pod = pod(&registry.reference(), "amd64");
     let finished = pod.run();
     finished.assert_success("an image with labels");
     let message = pod.message().or_fail("a message");
@@ -59,9 +58,15 @@ fn labels_from(env: Vec<&'static str>) -> (serde_json::Map<String, serde_json::V
     (labels.unwrap_or_default(), finished.stderr)
 }
 
+/// Asserts that the log has a warning about each of the labels that were dropped.
+#[track_caller]
+fn assert_dropped(log: &str, label: &str, is_dropped: bool) {
+    let is_warned = log.lines().any(|line| line.starts_with('W') && line.contains(label));
+    assert_eq!(is_warned, is_dropped, "{label}\n{log}");
+}
+
 #[test]
-#[ignore = "server: docker-registry"]
-fn labels_that_kubernetes_would_refuse_are_dropped_with_a_warning() {
+fn labels_that_kubernetes_would_refuse_or_do_not_fit_are_dropped_with_a_warning() {
     let (labels, log) = labels_from(vec![
         "KUBEVIRT_IO_X=a=B",
         "KUBEVIRT_IO_EMPTY=",
@@ -74,26 +79,18 @@ fn labels_that_kubernetes_would_refuse_are_dropped_with_a_warning() {
         serde_json::Value::from(labels).to_string(),
         r#"{"instancetype.kubevirt.io/default-instancetype":"u1.small","kubevirt.io/empty":""}"#
     );
-    for dropped in ["kubevirt.io/x", "kubevirt.io/ ", "bad-.kubevirt.io/domain", "kubevirt.io/end"]
-    {
-        let is_warning = |line: &&str| line.starts_with('W') && line.contains(dropped);
-        assert!(log.lines().any(|line| is_warning(&line)), "{dropped} is missing in\n{log}");
+    for label in ["kubevirt.io/x", "kubevirt.io/ ", "bad-.kubevirt.io/domain", "kubevirt.io/end"] {
+        assert_dropped(&log, label, true);
     }
-}
 
-#[test]
-#[ignore = "server: docker-registry"]
-fn labels_that_do_not_fit_into_the_message_are_dropped_from_the_last_on() {
     let variable = |number: u32| format!("KUBEVIRT_IO_LABEL_{number:02}={}", "v".repeat(60));
-    let env = (0..60).map(|number| &*variable(number).leak()).collect();
-    let (labels, log) = labels_from(env);
+    let (labels, log) = labels_from((0..60).map(|number| &*variable(number).leak()).collect());
     let kept = labels.len();
     assert!((40..60).contains(&kept), "{kept} labels");
     for number in 0..60 {
         let key = format!("kubevirt.io/label-{number:02}");
         assert_eq!(labels.contains_key(&key), number < kept, "{key}");
-        let is_warned = log.lines().any(|line| line.starts_with('W') && line.contains(&key));
-        assert_eq!(is_warned, number >= kept, "{key}\n{log}");
+        assert_dropped(&log, &key, number >= kept);
     }
 }
 
@@ -101,10 +98,7 @@ fn labels_that_do_not_fit_into_the_message_are_dropped_from_the_last_on() {
 #[ignore = "server: docker-registry"]
 fn failed_pulls_have_upstreams_messages() {
     let registry = DockerRegistry::start(Setup::default());
-    let images = ["amd64", "arm64"].map(|architecture| Image {
-        architecture,
-        ..Image::of_disk(&disk::content(1, MIB), Compression::Gzip)
-    });
+    let images = ["amd64", "arm64"].map(|architecture| Image { architecture, ..image(vec![]).0 });
     registry.push("multi:oci", &images, &["--all"]);
     registry.push("multi:list", &images, &["--all", "--format", "v2s2"]);
     for (name, kind) in [("multi:oci", "image index"), ("multi:list", "manifest list")] {
@@ -128,40 +122,32 @@ fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     let issuer = TokenIssuer::new();
     let service = serve(Script::new(issuer.grant("a/b")));
     let realm = service.url("/token").replace("127.0.0.1", "localhost");
-    let images = [Image::of_disk(&disk::content(1, MIB), Compression::None)];
     let setup = Setup { auth: Auth::Token(&issuer, &realm), ..Setup::default() };
-    let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
+    let registry = DockerRegistry::start_with(setup, &[("a/b:1", &[image(vec![]).0])]);
     let mut pod = pod(&registry.reference("a/b:1"), "amd64");
-    for (name, value) in [("IMPORTER_ACCESS_KEY_ID", "joe"), ("IMPORTER_SECRET_KEY", "hidden")] {
-        pod.env.push((name.to_owned(), value.to_owned()));
-    }
+    pod.set("IMPORTER_ACCESS_KEY_ID", "joe");
+    pod.set("IMPORTER_SECRET_KEY", "hidden");
     pod.assert_fails_with(&format!(
         "{PREFIX}failed to pull image: reading manifest 1 in {}/a/b: the registry 127.0.0.1 wants its password to be sent to \
          the token service localhost, which is not known to belong to it: name it in IMPORTER_TOKEN_SERVICES if it does",
         registry.address()
     ));
     assert!(service.requests().is_empty(), "{:?}", service.requests());
-    let services = "auth.example.org, localhost".to_owned();
-    pod.env.push(("IMPORTER_TOKEN_SERVICES".to_owned(), services));
+    pod.set("IMPORTER_TOKEN_SERVICES", "auth.example.org, localhost");
     pod.run().assert_success("named");
 }
 
 #[test]
-#[ignore = "server: docker-registry"]
 fn a_corrupted_layer_is_reported_as_a_failed_pull() {
-    let registry = DockerRegistry::start(Setup::default());
-    let images = [Image::of_disk(&disk::content(1, 4 * MIB), Compression::None)];
-    registry.push("a", &images, &["--preserve-digests"]);
+    let image = Image::of_disk(&disk::content(1, 4 * MIB), Compression::None);
+    let registry = LayoutRegistry::of_images(&[image]);
     let plan = Plan {
         matching: |request| request.path().contains("/blobs/"),
         // The configuration is the first blob.
-        faults: vec![Fault::None, Fault::Corrupt(2 * MIB)],
-        ..Plan::default()
+        ..Plan::of(vec![Fault::None, Fault::Corrupt(2 * MIB)])
     };
-    let tls = Authority::new().and_then(|authority| authority.server_config());
-    let gateway =
-        Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
-    let pod = pod(&format!("docker://{}/a", gateway.address()), "amd64");
+    let gateway = Gateway::start(registry.address(), plan).or_fail("a gateway");
+    let pod = pod(&format!("docker://{}/disks/vm:1", gateway.address()), "amd64");
     pod.run().assert_failure(1, "the source announced sha256:");
     let message = pod.message().or_fail("a message");
     assert!(message.starts_with("Unable to process data: "), "{message}");
@@ -169,78 +155,62 @@ fn a_corrupted_layer_is_reported_as_a_failed_pull() {
     assert!(!pod.disk().exists(), "a disk was left behind");
 }
 
-/// A registry with a machine of two disks, and the disks.
-fn exported_machine() -> (DockerRegistry, [Vec<u8>; 2]) {
-    let registry = DockerRegistry::start(Setup::default());
-    let disks = [disk::content(1, MIB), disk::content(2, 2 * MIB)];
-    let layers = ["rootdisk", "data"].iter().zip(&disks);
-    let layers = layers.map(|(name, disk)| ArtifactLayer::kubevirt_disk(name, disk)).collect();
-    let folder = tempfile::tempdir().or_fail("a folder");
-    write_artifacts(folder.path(), &[Artifact::kubevirt_export(layers)]);
-    wrap_index(folder.path());
-    let source = format!("oci:{}", folder.path().display());
-    registry.push_layout("vm:1", &source, &["--multi-arch=all", "--preserve-digests"]);
-    (registry, disks)
-}
-
 const LAYER_DIGEST: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_DIGEST";
 const ANNOTATION_KEY: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY";
 const ANNOTATION_VALUE: &str = "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE";
 
 #[test]
-#[ignore = "server: docker-registry"]
+#[ignore = "tools: zstd"]
 fn a_layer_is_selected_by_digest_or_annotation() {
-    let (registry, disks) = exported_machine();
-    let reference = registry.reference("vm:1");
-    let digests =
-        disks.iter().map(|disk| digest_of(&ArtifactLayer::kubevirt_disk("x", disk).content));
-    let by_digest: Vec<_> = digests.map(|digest| vec![(LAYER_DIGEST, digest)]).collect();
-    let by_name = ["rootdisk", "data"].map(|name| {
-        let key = "io.kubevirt.disk.name".to_owned();
+    // A machine with two disks.
+    let disks = [disk::content(1, MIB), disk::content(2, 2 * MIB)];
+    let names = ["rootdisk", "data"];
+    let layers = names.iter().zip(&disks);
+    let layers: Vec<_> =
+        layers.map(|(name, disk)| ArtifactLayer::kubevirt_disk(name, disk)).collect();
+    let digests = layers.iter().map(|layer| digest_of(&layer.content)).collect::<Vec<_>>();
+    let folder = tempfile::tempdir().or_fail("a folder");
+    write_artifacts(folder.path(), &[Artifact::kubevirt_export(layers)]);
+    wrap_index(folder.path());
+    let registry = LayoutRegistry::start(folder.path());
+    let pod = || pod(&registry.reference(), "amd64");
+    for ((content, name), digest) in disks.iter().zip(names).zip(&digests) {
         // A digest that is empty is not set, as upstream sets it.
-        vec![
-            (LAYER_DIGEST, String::new()),
-            (ANNOTATION_KEY, key),
-            (ANNOTATION_VALUE, name.to_owned()),
-        ]
-    });
-    for (content, variables) in disks.iter().cycle().zip(by_digest.into_iter().chain(by_name)) {
-        let mut pod = pod(&reference, "amd64");
-        pod.env.extend(variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        let finished = pod.assert_succeeds_with(
-            r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#,
-        );
-        assert!(std::fs::read(pod.disk()).ok().as_ref() == Some(content), "{}", finished.stderr);
+        let by_name = [
+            (LAYER_DIGEST, ""),
+            (ANNOTATION_KEY, "io.kubevirt.disk.name"),
+            (ANNOTATION_VALUE, name),
+        ];
+        for variables in [&[(LAYER_DIGEST, digest.as_str())][..], &by_name] {
+            let mut pod = pod();
+            variables.iter().for_each(|(name, value)| pod.set(name, value));
+            let finished = pod.assert_succeeds_with(SUCCESS);
+            assert!(std::fs::read(pod.disk()).ok().as_ref() == Some(content), "{finished:?}");
+        }
     }
-    pod(&reference, "amd64")
-        .assert_fails_with(&format!("{PREFIX}the artifact has several disks: rootdisk, data"));
-    let mut other = pod(&reference, "amd64");
-    other.env.push((LAYER_DIGEST.to_owned(), format!("sha256:{}", "0".repeat(64))));
+    pod().assert_fails_with(&format!("{PREFIX}the artifact has several disks: rootdisk, data"));
+    let mut other = pod();
+    let digest = format!("sha256:{}", "0".repeat(64));
+    other.set(LAYER_DIGEST, &digest);
     other.assert_fails_with(&format!(
-        "{PREFIX}no layer matches sha256:{}; available layers: rootdisk, data",
-        "0".repeat(64)
+        "{PREFIX}no layer matches {digest}; available layers: rootdisk, data"
     ));
 }
 
 #[test]
-#[ignore = "server: docker-registry"]
 fn a_layer_by_digest_needs_no_platform_and_brings_no_labels() {
-    let registry = DockerRegistry::start(Setup::default());
-    let content = disk::content(1, MIB);
+    let (image, content) = image(vec!["INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small"]);
     let image = Image {
         architecture: "arm64",
-        env: vec!["INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small"],
         labels: vec![("containers.bootc", "1")],
-        ..Image::of_disk(&content, Compression::None)
+        ..Image { layers: vec![(image.layers[0].0.clone(), Compression::None)], ..image }
     };
     let layer = digest_of(&image.layers[0].0);
-    registry.push("a:1", std::slice::from_ref(&image), &["--preserve-digests"]);
-    registry.push("a:2", &[image.clone(), image], &["--all", "--preserve-digests"]);
-    for name in ["a:1", "a:2"] {
-        let mut pod = pod(&registry.reference(name), "amd64");
-        pod.env.push((LAYER_DIGEST.to_owned(), layer.clone()));
-        let message = r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#;
-        pod.assert_succeeds_with(message);
+    for images in [vec![image.clone()], vec![image.clone(), image]] {
+        let registry = LayoutRegistry::of_images(&images);
+        let mut pod = pod(&registry.reference(), "amd64");
+        pod.set(LAYER_DIGEST, &layer);
+        pod.assert_succeeds_with(SUCCESS);
         assert_eq!(std::fs::read(pod.disk()).ok().as_ref(), Some(&content));
     }
 }
@@ -249,24 +219,22 @@ fn a_layer_by_digest_needs_no_platform_and_brings_no_labels() {
 fn a_selector_that_cannot_be_read_ends_the_pod() {
     let digest = format!("sha256:{}", "0".repeat(64));
     for (variables, text) in [
-        (vec![(LAYER_DIGEST, "sha256:0")], "is not a SHA-256 or SHA-512 digest"),
+        (&[(LAYER_DIGEST, "sha256:0")][..], "is not a SHA-256 or SHA-512 digest"),
         (
-            vec![(ANNOTATION_KEY, "k")],
+            &[(ANNOTATION_KEY, "k")],
             "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_VALUE is not set or empty",
         ),
         (
-            vec![(ANNOTATION_VALUE, "v")],
+            &[(ANNOTATION_VALUE, "v")],
             "IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY is not set or empty",
         ),
         (
-            vec![(LAYER_DIGEST, digest.as_str()), (ANNOTATION_KEY, "k"), (ANNOTATION_VALUE, "v")],
+            &[(LAYER_DIGEST, digest.as_str()), (ANNOTATION_KEY, "k"), (ANNOTATION_VALUE, "v")],
             "cannot be used together with IMPORTER_REGISTRY_IMAGE_LAYER_ANNOTATION_KEY",
         ),
     ] {
         let mut pod = pod("docker://localhost:1/a", "amd64");
-        pod.env.extend(
-            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-        );
+        variables.iter().for_each(|(name, value)| pod.set(name, value));
         pod.run().assert_failure(1, text);
         assert!(pod.message().is_some_and(|message| message.contains(text)), "{:?}", pod.message());
     }
@@ -286,15 +254,14 @@ fn an_export_on_a_web_server_is_imported() {
     let names = write_artifacts(folder.path(), &[Artifact::kubevirt_export(layers)]);
     let tar = tar_layout(folder.path(), &names);
     let server = serve(Script::new(tar.clone()));
-    let pod = Pod::http(&server.url("/export.oci.tar"), &[]);
+    let mut pod = Pod::http(&server.url("/export.oci.tar"), &[]);
     pod.assert_succeeds_with(SUCCESS);
     assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
     // As an archive it is unpacked like any other.
-    let pod = Pod::http(&server.url("/export.oci.tar"), &[("IMPORTER_CONTENTTYPE", "archive")]);
+    pod.set("IMPORTER_CONTENTTYPE", "archive");
     pod.assert_succeeds_with(SUCCESS);
     assert!(pod.path("data/index.json").exists());
     let server = serve(Script::new(tar[..tar.len() - 20 * 1024].to_vec()));
-    Pod::http(&server.url("/export.oci.tar"), &[])
-        .run()
-        .assert_failure(1, "the archive is truncated");
+    let pod = Pod::http(&server.url("/export.oci.tar"), &[]);
+    pod.run().assert_failure(1, "the archive is truncated");
 }

@@ -2,11 +2,11 @@
 
 use testkit::disk;
 use testkit::fail::OrFail;
+use testkit::tools;
 use testkit::vsphere::tracked::Tracked;
-use testkit::vsphere::{TEST_DISK, TEST_PLUGIN, bring_test_image};
+use testkit::vsphere::{TEST_DISK, TEST_PLUGIN, bring_test_image, replace_nbdkit};
 
 use super::pod::MIB;
-use super::vsphere::with_nbdkit;
 use super::warm::{GUEST_BYTES, Guest, Import};
 
 /// An import whose nbdkit loads the stand-in as VMware's library, not as a plugin for tests.
@@ -17,10 +17,11 @@ fn import_without_test_plugin(vsphere: &Tracked, config: &str) -> Import {
     let library = import.pod.path("opt/vmware-vix-disklib-distrib/lib64");
     std::fs::create_dir_all(library).or_fail("the place of the library");
     let script = format!(
-        "for word; do shift; [ \"$word\" != vddk ] || word={}; set -- \"$@\" \"$word\"; done; exec $NBDKIT \"$@\"",
-        plugin.display()
+        "#!/bin/sh\nfor word; do shift; [ \"$word\" != vddk ] || word={}; set -- \"$@\" \"$word\"; done\nexec {} \"$@\"\n",
+        plugin.display(),
+        tools::find("nbdkit").display()
     );
-    with_nbdkit(&mut import.pod, &script);
+    import.pod.set("PATH", replace_nbdkit(import.pod.root.path(), &script));
     import
 }
 
@@ -68,7 +69,7 @@ fn a_disk_that_grew_between_stages_is_refused_if_the_target_did_not_grow() {
         states[1].display()
     );
     let mut import = import_without_test_plugin(&vsphere, &config);
-    import.pod.env.retain(|(name, _)| name != "IMPORTER_IMAGE_SIZE");
+    import.pod.unset("IMPORTER_IMAGE_SIZE");
     import.stage(&first.name, "");
     import.assert_succeeds();
     import.stage(&second.name, &first.change_id);
@@ -99,7 +100,7 @@ fn a_plugin_for_tests_may_serve_less_than_vsphere_reports_but_not_less_than_what
     for on_device in [false, true] {
         let mut import = Import::new(&vsphere, "", on_device);
         std::fs::remove_dir_all(import.pod.path("vddk-args")).or_fail("the options of the library");
-        import.pod.env.push(("IMPORTER_THUMBPRINT".to_owned(), "testprint".to_owned()));
+        import.pod.set("IMPORTER_THUMBPRINT", "testprint");
         bring_test_image(import.pod.root.path(), &states[0]);
         import.stage(&first.name, "");
         import.assert_succeeds();

@@ -1,32 +1,30 @@
 //! Populators that are stopped by signals: progress, what is left, and the next attempt.
 
 use rustix::process::Signal;
-use testkit::openstack::real::Cloud;
 use testkit::ovirt::{Engine, Script};
 use testkit::process::Running;
 use testkit::wait;
 
+use super::ovirt;
 use super::pod::{HIDDEN, Pod, dense};
-use super::{openstack, ovirt};
 
-const OPENSTACK: &str = "kubevirt_cdi_openstack_populator_progress_total";
 const OVIRT: &str = "kubevirt_cdi_ovirt_progress_total";
 
 /// Bytes per second of a download that takes some seconds.
 const SLOW: u64 = 8 << 20;
 
 /// Starts the program, and waits until a third of the disk is there.
-fn start(pod: &Pod, series: &str) -> Running {
+fn start(pod: &Pod) -> Running {
     let running = pod.program().start();
     let complaint = || format!("no progress: {}", running.stderr_so_far());
-    wait::until(complaint, || pod.progress(series).is_some_and(|percent| percent > 33.0));
+    wait::until(complaint, || pod.progress(OVIRT).is_some_and(|percent| percent > 33.0));
     running
 }
 
 /// Stops the program in the middle by each signal; what is left must not look like a disk.
-fn stop(pod: &Pod, series: &str) {
+fn stop(pod: &Pod) {
     for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
-        let running = start(pod, series);
+        let running = start(pod);
         let line = std::fs::read(format!("/proc/{}/cmdline", running.id())).unwrap();
         assert!(!String::from_utf8_lossy(&line).contains(HIDDEN));
         running.signal(signal);
@@ -44,23 +42,6 @@ fn stop(pod: &Pod, series: &str) {
 }
 
 #[test]
-#[ignore = "server: Keystone and Glance"]
-fn the_openstack_populator_succeeds_after_it_was_stopped_or_killed() {
-    let folder = tempfile::tempdir().unwrap();
-    let image = dense(folder.path());
-    let id = Cloud::get().add_image("raw", &std::fs::read(&image.raw).unwrap());
-    let mut plan = openstack::of_files(Vec::new());
-    plan.bytes_per_second = Some(SLOW);
-    let (_gateway, region) = openstack::broken(plan);
-    let pod = openstack::pod(&id, &region);
-    let other = pod.folder().join("disk.img.old");
-    std::fs::write(&other, "of somebody else").unwrap();
-    stop(&pod, OPENSTACK);
-    pod.assert_fills(&image.raw, "the next attempt");
-    assert_eq!(std::fs::read_to_string(&other).unwrap(), "of somebody else");
-}
-
-#[test]
 #[ignore = "tools: qemu-img"]
 fn the_ovirt_populator_succeeds_after_it_was_stopped_or_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,9 +49,12 @@ fn the_ovirt_populator_succeeds_after_it_was_stopped_or_killed() {
     let script = ovirt::holding(std::fs::read(&image.raw).unwrap());
     let slow = Engine::start(Script { rate: Some(SLOW), ..script.clone() });
     let pod = ovirt::pod(&slow);
-    stop(&pod, OVIRT);
+    let other = pod.folder().join("disk.img.old");
+    std::fs::write(&other, "of somebody else").unwrap();
+    stop(&pod);
     // The killed attempt left its transfer, which locks the disk for one minute.
     let engine = Engine::start(script);
     let pod = pod.with(format!("--engine-url={}", engine.api_url()));
     pod.assert_fills(&image.raw, "the next attempt");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "of somebody else");
 }

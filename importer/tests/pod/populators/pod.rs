@@ -8,8 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::images::{Compression, Content, Image, Spec};
-use testkit::loopdev::LoopDevice;
+use testkit::images::{Content, Image, Spec};
 use testkit::process::{Finished, Program};
 use testkit::{ports, tools};
 
@@ -73,25 +72,19 @@ impl Pod {
     }
 
     pub(crate) fn program(&self) -> Program {
-        let program = Program::new(&self.program)
+        Program::new(&self.program)
             .args(&self.flags)
-            .env("CDI_WORKERS_TEST_METRICS_ADDR", self.metrics.to_string());
-        self.secret.iter().fold(program, |program, (key, value)| program.env(key, value))
+            .env("CDI_WORKERS_TEST_METRICS_ADDR", self.metrics.to_string())
+            .envs(&self.secret)
     }
 
-    /// Runs the populator, and asserts that the volume then has the disk `expected`.
+    /// Runs the populator, and asserts that the file then is the disk `expected`, and that its group
+    /// may write it.
     #[track_caller]
     pub(crate) fn assert_fills(&self, expected: &Path, case: &str) -> Finished {
         let finished = self.program().run();
         finished.assert_success(case);
-        self.assert_disk(expected, case);
         assert!(!finished.stderr.contains(HIDDEN), "{case}: {}", finished.stderr);
-        finished
-    }
-
-    /// Asserts that the file is the disk `expected`, and that its group may write it.
-    #[track_caller]
-    pub(crate) fn assert_disk(&self, expected: &Path, case: &str) {
         let metadata = self.disk().metadata().unwrap();
         let length = expected.metadata().unwrap().len();
         assert_eq!(
@@ -100,6 +93,7 @@ impl Pod {
             "{case}"
         );
         disk::assert_same(&self.disk(), expected, length, case);
+        finished
     }
 
     /// Asserts that the populator fails with this sentence, shows no secret and leaves no disk.
@@ -127,39 +121,7 @@ impl Pod {
     }
 }
 
-/// Images as users have them: the format by its name in OpenStack, the file, and the disk in it.
-pub(crate) fn images(folder: &Path) -> Vec<(&'static str, PathBuf, PathBuf)> {
-    let build = |compression, seed| {
-        let spec = Spec { compression, seed, ..Spec::new(Content::Sparse) };
-        spec.build(folder, &format!("image-{seed}"))
-    };
-    let (plain, zlib) = (build(Compression::Plain, 1), build(Compression::Zlib, 2));
-    vec![
-        ("raw", plain.raw.clone(), plain.raw.clone()),
-        ("qcow2", plain.qcow2, plain.raw),
-        ("qcow2", zlib.qcow2, zlib.raw),
-    ]
-}
-
-/// A dirty block device that has room for any of these images.
-pub(crate) fn device(pod: &Pod) -> LoopDevice {
-    LoopDevice::new(pod.folder(), 32 * MIB, 512)
-}
-
-/// Runs the populator with a device in place of the file, and compares the disk.
-#[track_caller]
-pub(crate) fn assert_fills_device(pod: Pod, expected: &Path, case: &str) {
-    let device = device(&pod);
-    let pod = pod.with(format!("--volume-path={}", device.path().display()));
-    pod.program().run().assert_success(case);
-    disk::assert_same(device.path(), expected, expected.metadata().unwrap().len(), case);
-    assert!(!pod.disk().exists(), "{case}");
-}
-
 /// A qcow2 image of a disk without zeros.
-///
-/// With less than 16 MiB left, no connection is added. Each that is added leaves bytes of the first
-/// one unread, up to 4 MiB, which tests of broken downloads would count.
 pub(crate) fn dense(folder: &Path) -> Image {
     Spec { virtual_size: 12 * MIB, ..Spec::new(Content::Dense) }.build(folder, "dense")
 }
