@@ -1,6 +1,5 @@
-//! The server as a pod runs it, asked by curl and by the importer.
+//! The server as a pod runs it, asked by curl.
 
-mod importer;
 mod lifecycle;
 mod requests;
 mod scene;

@@ -117,6 +117,20 @@ fn nothing_but_the_disk_can_be_read() {
 }
 
 #[test]
+fn a_file_name_that_is_not_utf_8_is_served() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let scene = Scene::new(&[]);
+    let file = scene.path("disk").join(OsStr::from_bytes(b"disk\xff.img"));
+    std::fs::write(file, b"disk").or_fail("a file");
+    let running = scene.start();
+    assert_eq!(std::fs::read(scene.ready()).or_fail("the name"), b"disk\xff.img");
+    assert_eq!(scene.curl(&[], "/disk%FF.img").1, b"disk");
+    std::fs::write(scene.done(), "").or_fail("the done file");
+    running.wait().assert_success("done");
+}
+
+#[test]
 fn info_lists_the_environment_of_the_container() {
     let scene = Scene::new(&[("disk.img", b"disk")]);
     let label = "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE";

@@ -17,74 +17,65 @@ fn info(arguments: &[&str], image: &Path) -> Finished {
 
 #[test]
 #[ignore = "tools: qemu-img, qemu-io, xz"]
-fn json_has_qemus_keys_and_values() {
+fn descriptions_are_those_of_qemu() {
     samples::each(|image, case| {
-        // Blocks may be allocated at write-back, which must not happen between the two programs.
-        let file = std::fs::File::open(image).or_fail(case);
-        file.sync_all().or_fail(case);
-        let ours = info(&["--output=json"], image);
-        ours.assert_success(case);
-        let ours: Value = serde_json::from_str(&ours.stdout).or_fail(case);
-        let qemu = samples::qemu(image, case);
-        for (key, value) in ours.as_object().or_fail(case) {
-            assert_eq!(value, &qemu[key], "{case}: {key}");
-        }
-        let keys = [
-            "virtual-size",
-            "filename",
-            "cluster-size",
-            "format",
-            "actual-size",
-            "backing-filename",
-            "dirty-flag",
-        ];
-        for key in keys {
-            assert_eq!(ours.get(key).is_some(), qemu.get(key).is_some(), "{case}: {key}");
-        }
+        compare_json(image, case);
+        compare_text(image, case);
+        compare_formats(image, case);
     });
 }
 
-#[test]
-#[ignore = "tools: qemu-img, qemu-io, xz"]
-fn the_text_output_has_the_lines_of_qemu() {
-    samples::each(|image, case| {
-        let ours = info(&[], image);
-        ours.assert_success(case);
-        let qemu = samples::qemu_info(&[], image).stdout;
-        for line in ours.stdout.lines() {
-            // QEMU also prints where it would look for a backing file.
-            let is_said = qemu
-                .lines()
-                .any(|said| said == line || said.starts_with(&format!("{line} (actual path")));
-            assert!(is_said, "{case}: {line:?} is not in\n{qemu}");
-        }
-        assert!(ours.stdout.lines().count() >= 4, "{case}: {}", ours.stdout);
-    });
+/// Our keys are QEMU's, with the same values.
+fn compare_json(image: &Path, case: &str) {
+    let ours = info(&["--output=json"], image);
+    ours.assert_success(case);
+    let ours: Value = serde_json::from_str(&ours.stdout).or_fail(case);
+    let qemu = samples::qemu(image, case);
+    for (key, value) in ours.as_object().or_fail(case) {
+        assert_eq!(value, &qemu[key], "{case}: {key}");
+    }
+    for key in [
+        "virtual-size",
+        "filename",
+        "cluster-size",
+        "format",
+        "actual-size",
+        "backing-filename",
+        "dirty-flag",
+    ] {
+        assert_eq!(ours.get(key).is_some(), qemu.get(key).is_some(), "{case}: {key}");
+    }
 }
 
-#[test]
-#[ignore = "tools: qemu-img, qemu-io, xz"]
-fn a_requested_format_is_handled_as_by_qemu() {
-    samples::each(|image, case| {
-        for format in ["raw", "qcow2", "vmdk", "vdi", "vpc", "vhdx"] {
-            let ours = info(&["--output", "json", "-U", "-f", format], image);
-            let qemu = samples::qemu_info(&["--output=json", "-f", format], image);
-            assert_eq!(
-                ours.code(),
-                qemu.code(),
-                "{case} as {format}: {}{}",
-                ours.stderr,
-                qemu.stderr
-            );
-            if ours.code() == 0 {
-                let [ours, qemu] = [&ours, &qemu]
-                    .map(|said| serde_json::from_str::<Value>(&said.stdout).or_fail(case));
-                for key in ["format", "virtual-size"] {
-                    assert_eq!(ours[key], qemu[key], "{case} as {format}: {key}");
-                }
+/// Each line is one of QEMU's.
+fn compare_text(image: &Path, case: &str) {
+    let ours = info(&[], image);
+    ours.assert_success(case);
+    let qemu = samples::qemu_info(&[], image).stdout;
+    for line in ours.stdout.lines() {
+        // QEMU also prints where it would look for a backing file.
+        let with_path = format!("{line} (actual path");
+        let is_said = qemu.lines().any(|said| said == line || said.starts_with(&with_path));
+        assert!(is_said, "{case}: {line:?} is not in\n{qemu}");
+    }
+    assert!(ours.stdout.lines().count() >= 4, "{case}: {}", ours.stdout);
+}
+
+/// A requested format is accepted or refused as by QEMU.
+fn compare_formats(image: &Path, case: &str) {
+    for format in ["raw", "qcow2", "vmdk", "vdi", "vpc", "vhdx"] {
+        let ours = info(&["--output", "json", "-U", "-f", format], image);
+        let qemu = samples::qemu_info(&["--output=json", "-f", format], image);
+        let said = format!("{case} as {format}: {}{}", ours.stderr, qemu.stderr);
+        assert_eq!(ours.code(), qemu.code(), "{said}");
+        if ours.code() == 0 {
+            let [ours, qemu] = [&ours, &qemu]
+                .map(|said| serde_json::from_str::<Value>(&said.stdout).or_fail(case));
+            for key in ["format", "virtual-size"] {
+                assert_eq!(ours[key], qemu[key], "{said}: {key}");
             }
         }
-    });
+    }
 }
 
 #[test]
