@@ -8,9 +8,12 @@ mod downgrade;
 mod glance;
 mod imageio;
 mod nbd;
-mod nginx;
 mod objects;
 mod openpgp;
+mod place;
+#[path = "../pod/pod.rs"]
+#[allow(dead_code, reason = "the tests of pods use the rest")]
+mod pod;
 mod registry;
 mod secrets;
 mod sums;

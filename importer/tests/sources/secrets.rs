@@ -1,53 +1,40 @@
 //! Secrets and plain HTTP: the command line refuses to send them unless it is told otherwise; the
 //! pod sends them with a warning.
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
 
-use testkit::certs::{Authority, KeyKind, PROXIED_NAME};
+use testkit::certs::PROXIED_NAME;
 use testkit::disk;
-use testkit::docker_registry;
-use testkit::docker_registry::{Auth, DockerRegistry, Setup};
+use testkit::docker_registry::{self, Auth, DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::forward_proxy::ForwardProxy;
+use testkit::objects::service_account;
 use testkit::oci::{Compression, Image};
 use testkit::openstack::script::{self as openstack, Cloud};
 use testkit::origin::{Origin, Script};
 use testkit::ovirt::{self, Contents, DISK_ID, Engine};
-use testkit::process::{Finished, Program};
+use testkit::process::Program;
 
-const MIB: u64 = 1 << 20;
+use crate::place::{MIB, Place, SOURCE_FAILED};
+use crate::pod::{Pod, write};
 
 /// The option that allows it, which every refusal names.
 const FLAG: &str = "--cleartext-secrets";
 
-/// Servers whose names do not resolve, behind a proxy that could read everything.
+/// A server whose name does not resolve, behind a proxy that could read everything.
 struct Scene {
-    folder: tempfile::TempDir,
+    place: Place,
     proxy: ForwardProxy,
 }
 
 impl Scene {
-    fn before(server: std::net::SocketAddr) -> Self {
-        let folder = tempfile::tempdir().or_fail("a folder");
-        std::fs::write(folder.path().join("password"), docker_registry::PASSWORD)
-            .or_fail("a password");
-        std::fs::write(folder.path().join("header"), "X-Token: hidden").or_fail("a header");
-        Self { folder, proxy: ForwardProxy::start(server).or_fail("a proxy") }
+    fn before(server: SocketAddr) -> Self {
+        Self { place: Place::new(), proxy: ForwardProxy::start(server).or_fail("a proxy") }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn run(&self, source: &str, arguments: &[&str], env: &[(&str, &str)]) -> Finished {
-        let program = Program::new(crate::BINARY)
-            .args(["import", "--force", "--retries", "0"])
-            .args(arguments)
-            .arg(source)
-            .arg(self.path("disk.img"))
-            .env("HTTP_PROXY", format!("http://{}", self.proxy.address()));
-        let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
-        program.start().wait()
+    fn import(&self, source: &str, arguments: &[String], env: &[(&str, &str)]) -> Program {
+        let program = self.place.import(source).args(["--retries", "0"]).args(arguments);
+        program.env("HTTP_PROXY", format!("http://{}", self.proxy.address())).envs(env)
     }
 
     /// Everything that somebody on the network path could read.
@@ -55,26 +42,21 @@ impl Scene {
         format!("{:?}", self.proxy.requests())
     }
 
-    fn as_user(&self) -> Vec<String> {
-        let password = self.path("password").display().to_string();
-        ["--user", docker_registry::USER, "--password-file", &password].map(str::to_owned).into()
+    /// Asserts that the import is refused without the flag, before `secret` is sent, and that it
+    /// sends `secret` with the flag, under a warning.
+    #[track_caller]
+    fn check(&self, source: &str, arguments: &[String], env: &[(&str, &str)], secret: &str) {
+        let import = || self.import(source, arguments, env);
+        let finished = self.place.assert_refused(import(), SOURCE_FAILED, FLAG);
+        assert!(finished.stderr.contains(PROXIED_NAME), "{source}: {}", finished.stderr);
+        assert!(!self.overheard().contains(secret), "{source}: {}", self.overheard());
+        let finished =
+            self.place.assert_imports(import().arg(FLAG), &disk::content(1, MIB), source);
+        assert!(self.overheard().contains(secret), "{source}: {}", self.overheard());
+        let warning = format!("is sent to http://{PROXIED_NAME} without TLS");
+        assert_eq!(finished.stderr.matches(&warning).count(), 1, "{source}: {}", finished.stderr);
+        assert!(!finished.stderr.contains("hidden"), "{source}: {}", finished.stderr);
     }
-}
-
-/// Asserts that the import is refused without the flag, before `secret` is sent, and that it
-/// sends `secret` with the flag, under a warning.
-#[track_caller]
-fn check(scene: &Scene, source: &str, arguments: &[&str], env: &[(&str, &str)], secret: &str) {
-    let finished = scene.run(source, arguments, env);
-    finished.assert_failure(3, FLAG);
-    assert!(finished.stderr.contains(PROXIED_NAME), "{source}: {}", finished.stderr);
-    assert!(!scene.overheard().contains(secret), "{source}: {}", scene.overheard());
-    let finished = scene.run(source, &[arguments, &[FLAG]].concat(), env);
-    finished.assert_success(source);
-    assert!(scene.overheard().contains(secret), "{source}: {}", scene.overheard());
-    let warning = format!("is sent to http://{PROXIED_NAME} without TLS");
-    assert_eq!(finished.stderr.matches(&warning).count(), 1, "{source}: {}", finished.stderr);
-    assert!(!finished.stderr.contains("hidden"), "{source}: {}", finished.stderr);
 }
 
 fn web() -> (Origin, Scene) {
@@ -83,33 +65,26 @@ fn web() -> (Origin, Scene) {
     (origin, scene)
 }
 
-fn words(arguments: &[String]) -> Vec<&str> {
-    arguments.iter().map(String::as_str).collect()
-}
-
 #[test]
 fn web_servers_get_no_password_and_no_secret_header_over_plain_http() {
-    let (_origin, scene) = web();
     let url = format!("http://{PROXIED_NAME}/disk");
-    let user = scene.as_user();
-    check(&scene, &url, &words(&user), &[], "Basic ");
-
-    let (_origin, scene) = web();
     let with_user_info = format!("http://joe:hidden@{PROXIED_NAME}/disk");
-    check(&scene, &with_user_info, &[], &[], "Basic ");
-
-    let (_origin, scene) = web();
-    let file = scene.path("header").display().to_string();
-    check(&scene, &url, &["--secret-header-file", &file], &[], "hidden");
-
-    for header in ["Authorization: Bearer hidden", "Cookie: session=hidden"] {
+    let header = |line: &str| vec!["--header".to_owned(), line.to_owned()];
+    let place = Place::new();
+    let file = place.write("header", "X-Token: hidden");
+    for (source, arguments, secret) in [
+        (&url, place.as_user("joe", "hidden").into(), "Basic "),
+        (&with_user_info, Vec::new(), "Basic "),
+        (&url, vec!["--secret-header-file".to_owned(), file], "hidden"),
+        (&url, header("Authorization: Bearer hidden"), "hidden"),
+        (&url, header("Cookie: session=hidden"), "hidden"),
+    ] {
         let (_origin, scene) = web();
-        check(&scene, &url, &["--header", header], &[], "hidden");
+        scene.check(source, &arguments, &[], secret);
     }
-
     let (_origin, scene) = web();
-    let finished = scene.run(&url, &["--header", "Accept: text/plain"], &[]);
-    finished.assert_success("nothing secret");
+    let import = scene.import(&url, &header("Accept: text/plain"), &[]);
+    let finished = scene.place.assert_imports(import, &disk::content(1, MIB), "nothing secret");
     assert!(!finished.stderr.contains("without TLS"), "{}", finished.stderr);
 }
 
@@ -123,26 +98,17 @@ fn object_stores_get_no_token_over_plain_http_but_signatures_are_sent() {
         ("AWS_SESSION_TOKEN", "hidden"),
     ];
     let (_origin, scene) = web();
-    check(&scene, "s3://b/k", &["--ambient-identity"], &token, "hidden");
+    scene.check("s3://b/k", &["--ambient-identity".to_owned()], &token, "hidden");
 
     let (_origin, scene) = web();
-    let finished = scene.run("s3://b/k", &words(&scene.as_user()), &token[..1]);
-    finished.assert_success("a signature shows no key");
+    let import = scene.import("s3://b/k", &scene.place.as_user("key", "hidden"), &token[..1]);
+    scene.place.assert_imports(import, &disk::content(1, MIB), "a signature shows no key");
     assert!(scene.overheard().contains("AWS4-HMAC-SHA256"), "{}", scene.overheard());
 
     let (_origin, scene) = web();
-    let key = Authority::new().and_then(|authority| authority.server(KeyKind::Rsa));
-    let account = serde_json::json!({
-        "type": "service_account",
-        "client_email": "importer@project.iam.gserviceaccount.com",
-        "private_key": key.or_fail("a key").key_pem(),
-        "private_key_id": "1",
-    });
-    let file = scene.path("account.json");
-    std::fs::write(&file, account.to_string()).or_fail("an account");
-    let arguments = ["--key-file", file.to_str().or_fail("a path")];
+    let file = scene.place.write("account.json", service_account());
     let emulator = [("STORAGE_EMULATOR_HOST", PROXIED_NAME)];
-    check(&scene, "gs://b/o", &arguments, &emulator, "Bearer ey");
+    scene.check("gs://b/o", &["--key-file".to_owned(), file], &emulator, "Bearer ey");
 }
 
 #[test]
@@ -152,59 +118,40 @@ fn registries_get_no_password_over_plain_http() {
     let setup = Setup { auth: Auth::Basic, ..Setup::default() };
     let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
     let scene = Scene::before(registry.address());
-    let user = scene.as_user();
-    let arguments = [words(&user), vec!["--insecure", "--architecture", "amd64"]].concat();
+    let user = scene.place.as_user(docker_registry::USER, docker_registry::PASSWORD);
+    let options = ["--insecure", "--architecture", "amd64"].map(str::to_owned);
     let reference = format!("docker://{PROXIED_NAME}/a/b:1");
-    check(&scene, &reference, &arguments, &[], "Basic ");
+    scene.check(&reference, &[&user[..], &options].concat(), &[], "Basic ");
 }
 
 #[test]
 fn an_engine_gets_no_password_over_plain_http() {
-    let engine = Engine::start(ovirt::Script::new(Contents {
-        raw: disk::content(1, MIB).into(),
-        ..Contents::default()
-    }));
-    let api = url_of(&engine);
-    let scene = Scene::before(api);
-    std::fs::write(scene.path("password"), ovirt::PASSWORD).or_fail("a password");
-    let password = scene.path("password").display().to_string();
-    let arguments = ["--user", ovirt::USER, "--password-file", &password];
+    let raw = disk::content(1, MIB).into();
+    let engine = Engine::start(ovirt::Script::new(Contents { raw, ..Contents::default() }));
+    let scene = Scene::before(engine.addresses()[0]);
+    let user = scene.place.as_user(ovirt::USER, ovirt::PASSWORD);
     let source = format!("ovirt+http://{PROXIED_NAME}/ovirt-engine/api/disks/{DISK_ID}");
-    check(&scene, &source, &arguments, &[], "oauth/token");
+    scene.check(&source, &user, &[], "oauth/token");
 }
 
 #[test]
 fn a_cloud_gets_no_password_over_plain_http() {
     let cloud = Cloud::start(openstack::Script::new(disk::content(1, MIB)));
     let scene = Scene::before(cloud.address());
-    std::fs::write(scene.path("password"), openstack::PASSWORD).or_fail("a password");
-    let password = scene.path("password").display().to_string();
-    let arguments = ["--user", openstack::USER, "--password-file", &password];
+    let user = scene.place.as_user(openstack::USER, openstack::PASSWORD);
     let access = [("OS_PROJECT_ID", "1"), ("OS_DEFAULT_DOMAIN", "default")];
     let source = format!("glance+http://{PROXIED_NAME}/v3?image={}", openstack::IMAGE_ID);
-    check(&scene, &source, &arguments, &access, "auth/tokens");
-}
-
-/// The address on which the engine listens.
-fn url_of(engine: &Engine) -> std::net::SocketAddr {
-    let url = engine.api_url();
-    let rest = url.strip_prefix("http://").or_fail("plain HTTP");
-    let (address, _) = rest.split_once('/').or_fail("a path");
-    address.parse().or_fail("an address")
+    scene.check(&source, &user, &access, "auth/tokens");
 }
 
 #[test]
 fn the_pod_sends_the_secrets_of_the_datavolume_and_warns_about_the_host() {
     let (origin, scene) = web();
-    let root = scene.path("pod");
-    for folder in ["data", "dev", "extraheaders/0"] {
-        std::fs::create_dir_all(root.join(folder)).or_fail(folder);
-    }
-    std::fs::write(root.join("extraheaders/0/token"), "X-Token: hidden").or_fail("a header");
-    let finished = pod(&root, &format!("http://{PROXIED_NAME}/disk"))
-        .env("HTTP_PROXY", format!("http://{}", scene.proxy.address()))
-        .start()
-        .wait();
+    let secrets = [("IMPORTER_ACCESS_KEY_ID", "joe"), ("IMPORTER_SECRET_KEY", "hidden")];
+    let mut pod = Pod::http(&format!("http://{PROXIED_NAME}/disk"), &secrets);
+    write(&pod.path("extraheaders/0/token"), "X-Token: hidden");
+    pod.set("HTTP_PROXY", format!("http://{}", scene.proxy.address()));
+    let finished = pod.run();
     finished.assert_success("a DataVolume with a password for a server without TLS");
     let warning = format!("is sent to http://{PROXIED_NAME} without TLS");
     assert_eq!(finished.stderr.matches(&warning).count(), 1, "{}", finished.stderr);
@@ -212,25 +159,8 @@ fn the_pod_sends_the_secrets_of_the_datavolume_and_warns_about_the_host() {
     assert!(scene.overheard().contains("Basic "), "{}", scene.overheard());
 
     // In a node pull nothing leaves the machine, so that there is no warning.
-    let finished = pod(&root, &origin.url("/disk")).start().wait();
+    pod.set("IMPORTER_ENDPOINT", origin.url("/disk"));
+    let finished = pod.run();
     finished.assert_success("loopback");
     assert!(!finished.stderr.contains("without TLS"), "{}", finished.stderr);
-}
-
-fn pod(root: &Path, url: &str) -> Program {
-    let [metrics] = testkit::ports::free();
-    [
-        ("CDI_WORKERS_TEST_ROOT", root.to_str().or_fail("a path")),
-        ("CDI_WORKERS_TEST_METRICS_ADDR", &metrics.to_string()),
-        ("IMPORTER_SOURCE", "http"),
-        ("IMPORTER_ENDPOINT", url),
-        ("IMPORTER_ACCESS_KEY_ID", "joe"),
-        ("IMPORTER_SECRET_KEY", "hidden"),
-        ("PREALLOCATION", "false"),
-    ]
-    .iter()
-    .fold(
-        Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]),
-        |program, (name, value)| program.env(name, *value),
-    )
 }

@@ -6,8 +6,9 @@ use testkit::openstack::script::{
 };
 use testkit::process::Program;
 
-use crate::glance::faults::qcow2;
-use crate::glance::{ACCESS, MIB, Place};
+use super::faults::qcow2;
+use super::{ACCESS, MIB, Place, assert_imports, assert_refused, assert_refuses};
+use crate::place::USAGE;
 
 #[test]
 fn every_kind_of_credentials_opens_the_image() {
@@ -24,44 +25,32 @@ fn every_kind_of_credentials_opens_the_image() {
     ];
     let raw = disk::content(1, MIB);
     for proof in proofs {
-        let place = Place::new();
-        let cloud = Cloud::start(Script::new(raw.clone()));
-        let finished = place.import_with(&cloud.source(), proof).run();
-        finished.assert_success("a proof");
-        place.assert_disk(&raw);
-        for secret in [PASSWORD, CREDENTIAL, OWN_TOKEN, "token-1"] {
-            assert!(!finished.stderr.contains(secret), "{}", finished.stderr);
-        }
+        let (place, cloud) = (Place::new(), Cloud::start(Script::new(raw.clone())));
+        assert_imports(&place, place.import(&cloud.source()).envs(proof), &raw);
     }
 }
 
 #[test]
-fn incomplete_credentials_are_a_usage_error() {
-    for (access, sentence) in [
+fn incomplete_credentials_and_addresses_are_a_usage_error() {
+    let place = Place::new();
+    let wrong = [ACCESS[0], ACCESS[1], ACCESS[3], ("OS_INTERFACE", "private")];
+    for (end, access, sentence) in [
+        ("?image=1", &ACCESS[..3], "variable OS_USER_DOMAIN_NAME: is not set or empty"),
         (
-            &[][..],
-            "environment variable OS_USERNAME: is not set or empty; environment variable OS_PASSWORD",
+            "?image=1",
+            &[("OS_AUTH_TYPE", "kerberos")][..],
+            "OS_AUTH_TYPE: unsupported authentication type",
         ),
-        (&ACCESS[..3], "environment variable OS_USER_DOMAIN_NAME: is not set or empty"),
-        (
-            &[("OS_AUTH_TYPE", "kerberos")],
-            "environment variable OS_AUTH_TYPE: unsupported authentication type",
-        ),
-        (
-            &[ACCESS[0], ACCESS[1], ACCESS[3], ("OS_INTERFACE", "private")],
-            "OS_INTERFACE: is not public, internal or admin",
-        ),
+        ("?image=1", &wrong[..], "OS_INTERFACE: is not public, internal or admin"),
+        ("", &ACCESS[..], "image"),
+        ("?image=", &ACCESS[..], "image"),
+        ("?id=1", &ACCESS[..], "image"),
+        ("?image=1&x=2", &ACCESS[..], "image"),
+        ("?image=..", &ACCESS[..], "image"),
     ] {
-        let place = Place::new();
-        let program = place.import_with("glance+http://127.0.0.1:1/v3?image=1", access);
-        let finished = program.run();
-        finished.assert_failure(2, sentence);
+        let program = place.import(&format!("glance+http://127.0.0.1:1/v3{end}")).envs(access);
+        let finished = place.assert_refused(program, USAGE, sentence);
         assert!(!finished.stderr.contains(PASSWORD), "{}", finished.stderr);
-    }
-    let addresses = ["", "?image=", "?id=1", "?image=1&x=2", "?image=.."];
-    for address in addresses.map(|end| format!("glance+http://127.0.0.1:1/v3{end}")) {
-        let finished = Place::new().import_with(&address, &ACCESS).run();
-        finished.assert_failure(2, "image");
     }
 }
 
@@ -70,17 +59,16 @@ fn variables_of_one_cloud_do_not_go_to_another() {
     let raw = disk::content(1, MIB);
     let cloud = Cloud::start(Script::new(raw.clone()));
     let place = Place::new();
-    let strange = [&ACCESS[..], &[("OS_AUTH_URL", "https://keystone.example:5000/v3")]].concat();
-    let import = || place.import_with(&cloud.source(), &strange);
-    import().run().assert_failure(
-        2,
+    let of = |url: &str| place.import(&cloud.source()).envs(&ACCESS).env("OS_AUTH_URL", url);
+    let elsewhere = "https://keystone.example:5000/v3";
+    place.assert_refused(
+        of(elsewhere),
+        USAGE,
         "the variables OS_… are for keystone.example (see OS_AUTH_URL), not for 127.0.0.1",
     );
     assert!(cloud.requests().is_empty());
-    import().arg("--ambient-identity").run().assert_success("allowed by the user");
-    let own = format!("http://{}/v3", cloud.address());
-    let own = [&ACCESS[..], &[("OS_AUTH_URL", own.as_str())]].concat();
-    place.import_with(&cloud.source(), &own).arg("--force").run().assert_success("its own cloud");
+    assert_imports(&place, of(elsewhere).arg("--ambient-identity"), &raw);
+    assert_imports(&place, of(&format!("http://{}/v3", cloud.address())), &raw);
 }
 
 #[test]
@@ -88,11 +76,8 @@ fn variables_of_one_cloud_do_not_go_to_another() {
 fn options_override_variables_for_info_and_check_too() {
     let cloud = Cloud::start(Script::new(qcow2()));
     let place = Place::new();
-    std::fs::write(place.path("password"), PASSWORD).unwrap();
     for command in ["info", "check"] {
-        let program = Program::new(crate::BINARY)
-            .args([command, &cloud.source(), "--user", USER, "--password-file"])
-            .arg(place.path("password"));
+        let program = Program::new(crate::BINARY).args([command, &cloud.source()]);
         let others = [
             ("OS_AUTH_TYPE", "token"),
             ("OS_USER_ID", "another"),
@@ -101,8 +86,7 @@ fn options_override_variables_for_info_and_check_too() {
             ACCESS[2],
             ACCESS[3],
         ];
-        let program =
-            others.iter().fold(program, |program, (name, value)| program.env(name, *value));
+        let program = program.args(place.as_user(USER, PASSWORD)).envs(&others);
         program.run().assert_success(command);
     }
 }
@@ -119,17 +103,12 @@ fn region_and_interface_choose_the_endpoint() {
         ("image", "internal", "south", url.as_str()),
     ];
     let raw = disk::content(1, MIB);
-    let script = Script { catalog: catalog(&endpoints), ..Script::new(raw.clone()) };
-    let import = |more: &[(&'static str, &'static str)]| {
-        let (place, cloud) = (Place::new(), Cloud::start(script.clone()));
-        let program = place.import_with(&cloud.source(), &[&ACCESS[..], more].concat());
-        (place, cloud, program)
-    };
+    let (place, script) = (Place::new(), Script::new(raw.clone()));
+    let cloud = Cloud::start(Script { catalog: catalog(&endpoints), ..script });
+    let import = |more: &[(&str, &str)]| place.import(&cloud.source()).envs(&ACCESS).envs(more);
     for interface in ["internal", "internalURL"] {
-        let (place, _cloud, program) =
-            import(&[("OS_REGION_NAME", "south"), ("OS_INTERFACE", interface)]);
-        program.run().assert_success(interface);
-        place.assert_disk(&raw);
+        let program = import(&[("OS_REGION_NAME", "south"), ("OS_INTERFACE", interface)]);
+        assert_imports(&place, program, &raw);
     }
     for (more, sentence) in [
         (&[][..], "the cloud has image services in several regions: name one of north, south"),
@@ -142,26 +121,19 @@ fn region_and_interface_choose_the_endpoint() {
             "the image service has no admin endpoint: use one of public, internal",
         ),
     ] {
-        let (place, _cloud, program) = import(more);
-        place.assert_refused(program, sentence);
+        assert_refused(&place, import(more), sentence);
     }
 }
 
 #[test]
 fn a_token_without_services_is_distinguished_from_a_cloud_without_images() {
-    let place = Place::new();
-    let cloud = Cloud::start(Script::new("x"));
+    let (place, cloud) = (Place::new(), Cloud::start(Script::new("x")));
     let unscoped = [ACCESS[0], ACCESS[1], ("OS_USER_DOMAIN_ID", "default")];
-    let program = place.import_with(&cloud.source(), &unscoped);
-    place.assert_refused(program, "the token is not valid for any service: name the project");
+    let program = place.import(&cloud.source()).envs(&unscoped);
+    assert_refused(&place, program, "the token is not valid for any service: name the project");
 
-    let cloud = Cloud::start(Script {
-        catalog: catalog(&[
-            ("compute", "public", "one", CLOUD),
-            ("volumev3", "public", "one", CLOUD),
-        ]),
-        ..Script::new("x")
-    });
+    let others = ["compute", "volumev3"].map(|kind| (kind, "public", "one", CLOUD));
+    let cloud = Cloud::start(Script { catalog: catalog(&others), ..Script::new("x") });
     let sentence = "the cloud's catalogue has no image service, only compute, volumev3";
-    place.assert_refused(place.import(&cloud), sentence);
+    assert_refuses(&cloud, sentence);
 }

@@ -6,7 +6,7 @@ use testkit::gateway::Fault;
 use testkit::openstack::script::{Cloud, Script};
 use testkit::{disk, tools};
 
-use crate::glance::{MIB, Place};
+use super::{MIB, Place, assert_imports, assert_refuses, import};
 
 static RAW: LazyLock<Vec<u8>> = LazyLock::new(|| disk::sparse_content(3, 8 * MIB, 2));
 
@@ -41,24 +41,21 @@ fn the_secure_hash_is_verified_or_the_md5_if_there_is_none() {
         (none(whole()).with("checksum", ()), None, unverified),
         (whole().with("os_hash_value", "12"), Some("its hash cannot be used"), ""),
     ] {
-        let place = Place::new();
         let cloud = Cloud::start(script);
-        match refused {
-            Some(sentence) => drop(place.assert_refused(place.import(&cloud), sentence)),
-            None => {
-                let finished = place.import(&cloud).run();
-                finished.assert_success("a good hash, or none");
-                place.assert_disk(&RAW);
-                assert!(finished.stderr.contains(said), "{}", finished.stderr);
-                let is_warned = finished.stderr.contains(unverified);
-                assert_eq!(is_warned, said == unverified, "{}", finished.stderr);
-            }
+        if let Some(sentence) = refused {
+            assert_refuses(&cloud, sentence);
+            continue;
         }
+        let place = Place::new();
+        let finished = place.assert_imports(import(&place, &cloud), &RAW, "a good hash, or none");
+        assert!(finished.stderr.contains(said), "{}", finished.stderr);
+        let is_warned = finished.stderr.contains(unverified);
+        assert_eq!(is_warned, said == unverified, "{}", finished.stderr);
     }
 }
 
 #[test]
-fn images_that_are_not_active_are_refused() {
+fn images_that_are_not_active_or_of_another_size_are_refused() {
     for (status, advice) in [
         ("queued", "it is queued, not active: wait until its upload has ended"),
         ("saving", "wait until its upload has ended"),
@@ -66,19 +63,11 @@ fn images_that_are_not_active_are_refused() {
         ("killed", "upload it again"),
         ("\u{1b}[2J\u{202e}", "not active"),
     ] {
-        let place = Place::new();
-        let cloud = Cloud::start(Script::new("x").with("status", status));
-        place.assert_refused(place.import(&cloud), advice);
+        assert_refuses(&Cloud::start(Script::new("x").with("status", status)), advice);
     }
-}
-
-#[test]
-fn a_size_that_differs_is_found_before_the_disk_is_touched() {
     for size in [8 * MIB - 1, 8 * MIB + 1] {
-        let place = Place::new();
-        let cloud = Cloud::start(Script::new(RAW.clone()).with("size", size));
         let sentence = format!("it has {size} bytes, but the server sends {}", 8 * MIB);
-        place.assert_refused(place.import(&cloud), &sentence);
+        assert_refuses(&Cloud::start(Script::new(RAW.clone()).with("size", size)), &sentence);
     }
 }
 
@@ -90,9 +79,7 @@ fn an_expired_token_is_renewed_and_the_transfer_resumed() {
         faults: vec![Fault::Cut(2 * MIB), Fault::None, Fault::Cut(3 * MIB)],
         ..Script::new(RAW.clone())
     });
-    let program = place.import(&cloud).args(["--connections", "1"]);
-    program.run().assert_success("two tokens expire");
-    place.assert_disk(&RAW);
+    assert_imports(&place, import(&place, &cloud), &RAW);
     assert_eq!(cloud.tokens(), 3);
     let sent = cloud.sent_bytes();
     assert!(sent < 8 * MIB * 101 / 100, "{sent} bytes were sent");
@@ -101,12 +88,10 @@ fn an_expired_token_is_renewed_and_the_transfer_resumed() {
 #[test]
 fn a_service_that_rejects_renewed_tokens_ends_the_import() {
     for faults in [vec![], vec![Fault::Cut(MIB)]] {
-        let place = Place::new();
         let unauthorized = Fault::Status(401, Vec::new());
         let faults = [faults, vec![unauthorized; 2]].concat();
         let cloud = Cloud::start(Script { faults, ..Script::new(RAW.clone()) });
-        let program = place.import(&cloud).args(["--connections", "1"]);
-        place.assert_refused(program, "401");
+        assert_refuses(&cloud, "401");
         assert_eq!(cloud.tokens(), 2, "one renewal");
     }
     // Here the password becomes invalid during the import.
@@ -115,8 +100,7 @@ fn a_service_that_rejects_renewed_tokens_ends_the_import() {
         faults: vec![Fault::Cut(MIB), Fault::Status(401, Vec::new())],
         ..Script::new(RAW.clone())
     });
-    let slow = ["--limit-rate", "4M", "--connections", "1"];
-    let running = place.import(&cloud).args(slow).start();
+    let running = import(&place, &cloud).args(["--limit-rate", "4M"]).start();
     testkit::wait::until(|| "no token", || cloud.tokens() == 1);
     cloud.lock_out();
     let finished = running.wait();

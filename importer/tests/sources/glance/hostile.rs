@@ -8,7 +8,8 @@ use testkit::adversary::Reply;
 use testkit::cases::check_all;
 use testkit::openstack::script::{Cloud, Script, TOKENS, catalog, image_path};
 
-use crate::glance::Place;
+use super::{Place, assert_refused, import};
+use crate::place::loud;
 
 /// A name, a malicious script, and part of the error about it.
 struct Case(&'static str, Script, &'static str);
@@ -22,16 +23,9 @@ impl fmt::Display for Case {
 #[track_caller]
 fn refuse_all(cases: Vec<Case>) {
     check_all(cases, |Case(_, script, sentence)| {
-        let place = Place::new();
-        let cloud = Cloud::start(script.clone());
-        let program = place.import(&cloud).args(["--retries", "0"]);
-        place.assert_refused(program, sentence);
+        let (place, cloud) = (Place::new(), Cloud::start(script.clone()));
+        assert_refused(&place, import(&place, &cloud).args(["--retries", "0"]), sentence);
     });
-}
-
-/// Text that clears a terminal, reverses the text after it, and is `length` bytes long.
-fn loud(length: usize) -> String {
-    format!("\u{1b}[2J\u{202e}\u{2028}begin{}", "x".repeat(length))
 }
 
 /// A reply with a token and this document.

@@ -7,7 +7,7 @@ use testkit::gateway::Fault;
 use testkit::openstack::script::{Cloud, PASSWORD, Script, TOKENS, catalog, image_path};
 use testkit::origin::{self, Origin};
 
-use crate::glance::{MIB, Place};
+use super::{MIB, Place, assert_imports, assert_refused, assert_refuses, import};
 
 #[test]
 fn a_redirected_download_works_and_gets_no_token() {
@@ -17,8 +17,7 @@ fn a_redirected_download_works_and_gets_no_token() {
     for faults in [vec![led.clone()], vec![Fault::Cut(MIB / 2), led]] {
         let place = Place::new();
         let cloud = Cloud::start(Script { faults, ..Script::new(raw.clone()) });
-        place.import(&cloud).run().assert_success("redirected");
-        place.assert_disk(&raw);
+        assert_imports(&place, import(&place, &cloud), &raw);
     }
     let asked = elsewhere.requests();
     assert_eq!(asked.len(), 2);
@@ -37,9 +36,7 @@ fn redirects_of_documents_are_not_followed() {
     ] {
         for status in [301, 302, 307, 308] {
             let redirect = Reply::status(status, "").with("Location", stranger.url("/"));
-            let place = Place::new();
-            let cloud = Cloud::start(Script::new("x").replying(&path, redirect));
-            place.assert_refused(place.import(&cloud), sentence);
+            assert_refuses(&Cloud::start(Script::new("x").replying(&path, redirect)), sentence);
         }
     }
     assert!(stranger.requests().is_empty());
@@ -48,8 +45,8 @@ fn redirects_of_documents_are_not_followed() {
 #[test]
 fn the_password_goes_to_the_identity_service_only() {
     let raw = disk::content(1, MIB);
-    let (place, cloud) = (Place::new(), Cloud::start(Script::new(raw)));
-    place.import(&cloud).run().assert_success("an import");
+    let (place, cloud) = (Place::new(), Cloud::start(Script::new(raw.clone())));
+    assert_imports(&place, import(&place, &cloud), &raw);
     for (request, body) in cloud.requests() {
         let is_login = request.path() == TOKENS;
         assert_eq!(body.contains(PASSWORD), is_login, "{request:?}");
@@ -60,42 +57,27 @@ fn the_password_goes_to_the_identity_service_only() {
 #[test]
 fn a_cloud_with_tls_cannot_name_an_image_service_without_tls() {
     let authority = Authority::new().unwrap();
+    let tls = |script| Cloud::start_tls(script, authority.server_config().unwrap());
     let place = Place::new();
-    std::fs::create_dir(place.path("certs")).unwrap();
-    std::fs::write(place.path("certs/ca.crt"), authority.pem()).unwrap();
+    let trusting = |cloud: &Cloud| import(&place, cloud).args(place.trusting(&authority));
     let raw = disk::content(1, MIB);
     let plain = Cloud::start(Script::new(raw.clone()));
     let url = format!("http://{}/image", plain.address());
-    let cloud = Cloud::start_tls(
-        Script {
-            catalog: catalog(&[("image", "public", "one", &url)]),
-            ..Script::new(raw.clone())
-        },
-        authority.server_config().unwrap(),
-    );
-    let import = |cloud: &Cloud| place.import(cloud).arg("--ca-dir").arg(place.path("certs"));
-    place.assert_refused(
-        import(&cloud),
-        "without TLS, where anybody on the path could replace the image",
-    );
+    let catalog = catalog(&[("image", "public", "one", &url)]);
+    let leading = tls(Script { catalog, ..Script::new(raw.clone()) });
+    let sentence = "without TLS, where anybody on the path could replace the image";
+    assert_refused(&place, trusting(&leading), sentence);
     assert!(plain.requests().is_empty());
 
-    let cloud = Cloud::start_tls(Script::new(raw.clone()), authority.server_config().unwrap());
-    import(&cloud).run().assert_success("with TLS throughout");
-    place.assert_disk(&raw);
-    let strange = Cloud::start_tls(Script::new(raw), authority.server_config().unwrap());
-    let place = Place::new();
-    place.assert_refused(place.import(&strange), "invalid peer certificate: UnknownIssuer");
-    assert!(strange.requests().is_empty());
+    let cloud = tls(Script::new(raw.clone()));
+    assert_refuses(&cloud, "invalid peer certificate: UnknownIssuer");
+    assert!(cloud.requests().is_empty());
+    assert_imports(&place, trusting(&cloud), &raw);
 }
 
 #[test]
 fn a_password_in_the_reply_of_a_service_is_not_shown() {
     let said = format!(r#"{{"error":{{"message":"user migrator with {PASSWORD} is wrong"}}}}"#);
-    let place = Place::new();
     let cloud = Cloud::start(Script::new("x").replying(TOKENS, Reply::status(401, said)));
-    place.assert_refused(
-        place.import(&cloud),
-        "refuses the user name or password: 401 Unauthorized",
-    );
+    assert_refuses(&cloud, "refuses the user name or password: 401 Unauthorized");
 }

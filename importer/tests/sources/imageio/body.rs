@@ -11,7 +11,7 @@ use sources::imageio::ImageIoSource;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
 use testkit::random::Random;
 
-use crate::imageio::{MIB, assert_ended, raw_disk};
+use super::{MIB, assert_ended, raw_disk};
 
 fn open(engine: &Engine, connections: usize) -> ImageIoSource {
     let network = Network {

@@ -2,135 +2,95 @@
 
 use rustix::process::Signal;
 use testkit::disk;
-use testkit::ovirt::{DISK_ID, Engine, Fault, Script};
-use testkit::process::Program;
+use testkit::ovirt::{DISK_ID, DISK_IS_LOCKED, Engine, Script};
 use testkit::wait;
 
-use crate::imageio::{MIB, Place, address, assert_ended, raw_disk, sparse};
+use super::{
+    MIB, Place, address, assert_ended, assert_imports, assert_refused, import, raw_disk, sparse,
+};
+use crate::place::SOURCE_FAILED;
 
 /// Exit code of a process that ends because of SIGTERM (128 + 15).
 const TERMINATED: i32 = 143;
 
-/// Waits until the engine got the request `line`.
-#[track_caller]
-fn wait_for(engine: &Engine, line: &str) {
-    let complaint = || format!("{line} never came: {:?}", engine.calls());
-    wait::until(complaint, || engine.count(line) > 0);
-}
-
-#[track_caller]
-fn terminate(program: Program, wait: impl FnOnce()) {
-    let running = program.start();
-    wait();
-    running.signal(Signal::TERM);
-    let finished = running.wait();
-    assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
-}
+const START: &str = "POST /ovirt-engine/api/imagetransfers";
 
 #[test]
-fn sigterm_in_the_middle_of_the_data_ends_the_transfer() {
-    let place = Place::new();
-    let engine = Engine::start(Script { rate: Some(MIB), ..raw_disk(disk::content(1, 30 * MIB)) });
-    terminate(place.import(&engine), || {
-        wait::until(|| "no data", || engine.body_bytes() >= MIB);
-    });
-    assert_ended(&engine, "finished_success");
-    assert!(!place.target().exists());
-}
-
-#[test]
-fn sigterm_while_the_transfer_initializes_cancels_it() {
-    let place = Place::new();
-    let engine = Engine::start(Script { initializing: usize::MAX, ..raw_disk(sparse(1)) });
-    terminate(place.import(&engine), || wait_for(&engine, "POST /ovirt-engine/api/imagetransfers"));
-    assert_ended(&engine, "cancelled_user");
-}
-
-#[test]
-fn sigterm_while_the_disk_is_locked_logs_out() {
-    let place = Place::new();
-    let engine = Engine::start(Script {
-        locked: vec![testkit::ovirt::DISK_IS_LOCKED; 1000],
-        ..raw_disk(sparse(1))
-    });
-    terminate(place.import(&engine), || wait_for(&engine, "POST /ovirt-engine/api/imagetransfers"));
-    assert!(engine.transfers().is_empty() && engine.is_logged_out(), "{:?}", engine.calls());
+fn sigterm_ends_the_transfer_and_logs_out() {
+    let data = Script { rate: Some(MIB), ..raw_disk(disk::content(1, 30 * MIB)) };
+    let initializing = Script { initializing: usize::MAX, ..raw_disk(sparse(1)) };
+    let locked = Script { locked: vec![DISK_IS_LOCKED; 1000], ..raw_disk(sparse(1)) };
+    for (script, bytes, phase) in [
+        (data, MIB, Some("finished_success")),
+        (initializing, 0, Some("cancelled_user")),
+        (locked, 0, None),
+    ] {
+        let (place, engine) = (Place::new(), Engine::start(script));
+        let running = import(&place, &engine).start();
+        let complaint = || format!("{phase:?}: not there: {:?}", engine.calls());
+        wait::until(complaint, || engine.count(START) > 0 && engine.body_bytes() >= bytes);
+        running.signal(Signal::TERM);
+        let finished = running.wait();
+        assert_eq!(finished.code(), TERMINATED, "{phase:?}: {}", finished.stderr);
+        match phase {
+            Some(phase) => assert_ended(&engine, phase),
+            None => assert!(engine.transfers().is_empty() && engine.is_logged_out()),
+        }
+        assert!(!place.target().exists());
+    }
 }
 
 #[test]
 #[ignore = "slow: waits 5 s"]
 fn an_unexpected_phase_is_an_error_and_cancels_the_transfer() {
-    for (initializing, phase) in
-        [(0, "paused_system"), (2, "paused_system"), (1, "resuming"), (0, "unknown")]
-    {
-        let place = Place::new();
+    // The last two transfers have ended already, so that they are neither cancelled nor finalized.
+    for (initializing, phase, end) in [
+        (0, "paused_system", None),
+        (2, "paused_system", None),
+        (1, "resuming", None),
+        (0, "unknown", None),
+        (0, "finished_failure", Some("finished_failure")),
+        (0, "cancelled_system", Some("cancelled_system")),
+    ] {
         let engine = Engine::start(Script { initializing, phase, ..raw_disk(sparse(1)) });
-        place.assert_refused(place.import(&engine), &format!("Error transfer phase: {phase}"));
-        assert_ended(&engine, "cancelled_user");
-    }
-    for phase in ["finished_failure", "cancelled_system"] {
-        let place = Place::new();
-        let engine = Engine::start(Script { phase, ..raw_disk(sparse(1)) });
-        place.assert_refused(place.import(&engine), &format!("Error transfer phase: {phase}"));
-        // These transfers have ended already, so that they are neither cancelled nor finalized.
-        assert_ended(&engine, phase);
-        assert!(
-            engine
-                .calls()
-                .iter()
-                .all(|call| !call.line.ends_with("/cancel") && !call.line.ends_with("/finalize"))
-        );
+        assert_refused(&engine, &[], &format!("Error transfer phase: {phase}"));
+        assert_ended(&engine, end.unwrap_or("cancelled_user"));
+        let mut calls = engine.calls().into_iter();
+        let is_end = |line: &str| line.ends_with("/cancel") || line.ends_with("/finalize");
+        assert_eq!(calls.any(|call| is_end(&call.line)), end.is_none(), "{phase}");
     }
 }
 
 #[test]
 fn a_target_that_cannot_be_written_ends_the_transfer() {
-    let place = Place::new();
-    let engine = Engine::start(raw_disk(sparse(1)));
+    let (place, engine) = (Place::new(), Engine::start(raw_disk(sparse(1))));
     // A path below a file cannot be created.
-    let target = place.path("password").join("disk.img");
-    let program = place.program("import").arg(address(&engine)).arg(target);
+    std::fs::write(place.target(), "").unwrap();
+    let program = testkit::process::Program::new(crate::BINARY)
+        .args(["import", &address(&engine)])
+        .arg(place.target().join("disk.img"))
+        .args(place.as_user(testkit::ovirt::USER, testkit::ovirt::PASSWORD));
     program.run().assert_failure(7, "");
     assert_ended(&engine, "finished_success");
 }
 
 #[test]
-fn an_image_server_that_stays_broken_ends_the_transfer() {
-    let place = Place::new();
-    let mut faults = vec![Fault::CutAt(5 << 20)];
-    faults.resize(100, Fault::Status(500, None));
-    let engine = Engine::start(Script { faults, ..raw_disk(disk::content(1, 8 * MIB)) });
-    place.assert_refused(place.import(&engine).args(["--retries", "2"]), "500");
-    assert_ended(&engine, "finished_success");
-}
-
-#[test]
-fn a_wrong_or_missing_password_is_reported() {
-    let place = Place::new();
+fn strangers_missing_disks_and_missing_snapshots_are_refused() {
     let engine = Engine::start(raw_disk(sparse(1)));
-    std::fs::write(place.path("password"), "guessed").unwrap();
-    let finished = place.assert_refused(
-        place.import(&engine),
-        "Cannot authenticate user: The user name or password is incorrect",
-    );
-    assert!(!finished.stderr.contains("guessed"));
-    assert!(engine.transfers().is_empty());
-    let nobody = Program::new(crate::BINARY).arg("import").arg(address(&engine));
-    nobody.arg(place.target()).run().assert_failure(2, "oVirt needs a user name and a password");
-}
-
-#[test]
-fn missing_disks_and_snapshots_are_named_and_the_session_is_closed() {
     let place = Place::new();
-    let engine = Engine::start(raw_disk(sparse(1)));
+    let stranger = import(&place, &engine);
+    place.write("password", "guessed");
+    let text = "Cannot authenticate user: The user name or password is incorrect";
+    let finished = place.assert_refused(stranger, SOURCE_FAILED, text);
+    assert!(!finished.stderr.contains("guessed"), "{}", finished.stderr);
+
     let unknown = address(&engine).replace(DISK_ID, "no-such-disk");
-    let program = place.program("import").arg(unknown).arg(place.target());
-    place.assert_refused(program, "Entity not found");
+    let user = place.as_user(testkit::ovirt::USER, testkit::ovirt::PASSWORD);
+    let program = place.import(&unknown).args(user);
+    place.assert_refused(program, SOURCE_FAILED, "Entity not found");
     assert!(engine.is_logged_out(), "{:?}", engine.calls());
-
-    let engine = Engine::start(raw_disk(sparse(1)));
-    let program = place.import(&engine).args(["--checkpoint", "no-such-snapshot"]);
-    place.assert_refused(program, "has no snapshot no-such-snapshot");
+    let options = ["--checkpoint", "no-such-snapshot"];
+    assert_refused(&engine, &options, "has no snapshot no-such-snapshot");
     assert!(engine.transfers().is_empty() && engine.is_logged_out(), "{:?}", engine.calls());
 }
 
@@ -138,15 +98,14 @@ fn missing_disks_and_snapshots_are_named_and_the_session_is_closed() {
 #[ignore = "slow: waits 8 s"]
 fn an_expired_token_is_replaced_and_a_useless_one_is_an_error() {
     for uses in [1, 2, 3] {
-        let place = Place::new();
         let engine =
             Engine::start(Script { token_uses: uses, initializing: 2, ..raw_disk(sparse(1)) });
-        place.import_equals(&engine, &sparse(1));
+        assert_imports(&engine, &sparse(1), &[]);
         assert_ended(&engine, "finished_success");
     }
-    let place = Place::new();
     let engine = Engine::start(Script { token_uses: 0, ..raw_disk(sparse(1)) });
-    let finished = place.assert_refused(place.import(&engine), "401");
+    let place = Place::new();
+    let finished = place.assert_refused(import(&place, &engine), SOURCE_FAILED, "401");
     assert!(!finished.stderr.contains("token-"), "{}", finished.stderr);
     assert!(engine.transfers().is_empty());
 }

@@ -8,9 +8,6 @@ use testkit::nbd_proxy::NbdProxy;
 
 use super::*;
 
-/// Most bytes that are read again after a cut: unfinished reads, and those in flight.
-const REPEATED_BYTES: u64 = 4 << 20;
-
 /// `qemu-nbd` with a disk of `length` bytes, in which each word is its own offset. nbdkit 1.32
 /// cannot be used, because it fails an assertion when a client disconnects during parallel reads.
 fn pattern_of_qemu(folder: &Path, length: u64) -> NbdServer {
@@ -23,22 +20,6 @@ fn pattern_of_qemu(folder: &Path, length: u64) -> NbdServer {
 fn is_pattern(bytes: &[u8]) -> bool {
     let mut words = bytes.chunks(8).enumerate();
     words.all(|(index, word)| word == (index as u64 * 8).to_be_bytes())
-}
-
-#[test]
-#[ignore = "slow: waits 8 s"]
-fn cut_connections_are_resumed() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = pattern_of_qemu(folder.path(), 128 << 20);
-    let cuts = vec![13 << 20, 300, 50 << 20, 40 << 20];
-    for count in [1, 2] {
-        let proxy = NbdProxy::start(&server.socket(), cuts.clone()).unwrap();
-        let received = fetch_with(&proxy.uri(""), &connections(count)).unwrap();
-        assert!(received.bytes.len() == 128 << 20 && is_pattern(&received.bytes));
-        assert!(proxy.connections() >= 5);
-        let repeated = proxy.bytes() - (128 << 20);
-        assert!(repeated < 4 * REPEATED_BYTES, "{repeated} bytes came twice");
-    }
 }
 
 #[test]
@@ -85,23 +66,6 @@ fn a_server_that_stays_away_ends_the_import() {
     let error = receive(&mut *source.open_body().unwrap()).err().unwrap().to_string();
     assert!(error.starts_with("giving up at byte "), "{error}");
     assert!(error.contains("after 3 failures in a row"), "{error}");
-}
-
-#[test]
-fn a_missing_socket_is_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let access =
-        Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
-    let uri = format!("nbd+unix:///?socket={}", text(&folder.path().join("none")));
-    let error = open_with(&uri, &access).err().unwrap();
-    assert_eq!(error.kind(), SourceErrorKind::Connect);
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "nbd+unix:///?socket={}: cannot connect to the NBD server: no such file or directory",
-            folder.path().join("none").display()
-        )
-    );
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 mod breaks;
 mod hostile;
-mod import;
 mod servers;
 mod tls;
 

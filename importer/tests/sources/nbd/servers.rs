@@ -2,7 +2,6 @@
 
 use testkit::nbd::{NbdServer, TcpNbdServer};
 use testkit::nbd_proxy::NbdProxy;
-use testkit::tools;
 
 use super::*;
 
@@ -95,20 +94,6 @@ fn holes_are_not_transferred() {
         assert!(data > 1_000_000, "{data}");
         assert!(proxy.bytes() < (1 << 20) + 10_000, "{}", proxy.bytes());
     }
-}
-
-#[test]
-#[ignore = "server: nbdkit"]
-fn an_image_is_decoded_by_qemu_nbd_or_delivered_as_it_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let (raw, bytes) = sparse_disk(folder.path(), LENGTH);
-    let image = folder.path().join("image.qcow2");
-    let args = ["convert", "-f", "raw", "-O", "qcow2", "-c"].map(str::to_owned);
-    tools::run("qemu-img", args.into_iter().chain([text(&raw), text(&image)]));
-    let decoded = NbdServer::qemu(["--format=qcow2".to_owned(), text(&image)]);
-    assert!(fetch(&decoded.uri("")).unwrap().bytes == bytes);
-    let plain = NbdServer::nbdkit(["file".to_owned(), format!("file={}", text(&image))]);
-    assert!(fetch(&plain.uri("")).unwrap().bytes == std::fs::read(&image).unwrap());
 }
 
 #[test]

@@ -142,14 +142,6 @@ fn the_metadata_service_is_asked_only_after_an_anonymous_refusal() {
 
 #[test]
 #[ignore = "server: object stores"]
-fn keys_in_variables_are_used() {
-    let setup = Setup::new(&S3S, "variables", Vec::new());
-    let variables = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
-    assert!(setup.read_with(&environment(&variables)).unwrap() == setup.content);
-}
-
-#[test]
-#[ignore = "server: object stores"]
 fn malformed_keys_are_refused_before_anything_is_sent() {
     let setup = Setup::new(&S3S, "line-break", Vec::new());
     for variables in [

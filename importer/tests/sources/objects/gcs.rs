@@ -1,7 +1,7 @@
 //! Features of Google Cloud Storage: generations, tokens, and a CRC of every object.
 
 use datapath::error::SourceErrorKind;
-use testkit::certs::{Authority, KeyKind};
+use testkit::objects::service_account;
 
 use super::*;
 
@@ -21,41 +21,13 @@ fn the_crc_of_the_service_is_verified() {
 
 #[test]
 #[ignore = "server: object stores"]
-fn a_resumed_read_names_the_generation() {
+fn an_object_is_read_as_it_is_stored_and_resumed_in_the_same_generation() {
     let setup = Setup::new(&GCS, "generation", vec![Fault::Cut(1_000_000)]);
     setup.assert_read();
     let requests = setup.gateway.requests();
     assert!(!requests[0].request.target.contains('?'));
     assert!(requests[1].request.target.contains("?generation="));
-}
-
-#[test]
-#[ignore = "server: object stores"]
-fn an_object_stored_as_gzip_is_delivered_as_gzip() {
-    let setup = Setup::new(&GCS, "gzip", Vec::new());
-    setup.assert_read();
-    assert_eq!(setup.sent("accept-encoding"), [Some("gzip".to_owned())]);
-}
-
-#[test]
-#[ignore = "server: object stores"]
-fn an_emulator_is_found_by_its_variable() {
-    let setup = Setup::new(&GCS, "emulator", Vec::new());
-    let access = environment(&[("STORAGE_EMULATOR_HOST", &setup.gateway.address().to_string())]);
-    let source = open(Kind::Gcs, &format!("gs://{BUCKET}/{}", setup.key), &access).unwrap();
-    assert!(read_all(&*source).unwrap() == setup.content);
-}
-
-/// The key file of a service account.
-pub(super) fn service_account() -> String {
-    let key = Authority::new().unwrap().server(KeyKind::Rsa).unwrap().key_pem();
-    let account = serde_json::json!({
-        "type": "service_account",
-        "client_email": "importer@project.iam.gserviceaccount.com",
-        "private_key": key,
-        "private_key_id": "1",
-    });
-    account.to_string()
+    assert_eq!(setup.sent("accept-encoding"), vec![Some("gzip".to_owned()); 2]);
 }
 
 #[test]

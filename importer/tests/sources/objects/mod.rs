@@ -10,7 +10,6 @@ mod whole;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::{GCS, MOTO, S3S};
 use datapath::error::SourceError;

@@ -1,10 +1,7 @@
 //! Features of S3: signatures, regions, versions, and checksums of several kinds.
 
-use std::sync::LazyLock;
-
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use datapath::error::SourceErrorKind;
-use sources::objects::AddressingStyle;
 
 use super::*;
 
@@ -25,26 +22,19 @@ fn a_wrong_secret_is_reported_with_the_error_of_the_server() {
 
 #[test]
 #[ignore = "server: object stores"]
-fn without_keys_nothing_is_signed() {
-    let setup = Setup::public("anonymous");
+fn without_keys_and_in_anonymous_access_nothing_is_signed() {
     let nobody = environment(&[("AWS_EC2_METADATA_DISABLED", "true")]);
-    assert!(setup.read_with(&nobody).unwrap() == setup.content);
-    assert_eq!(setup.sent("authorization"), [None]);
-
+    for (access, anonymous) in [(&nobody, false), (&access(Kind::Moto), true)] {
+        let setup = Setup::public("anonymous");
+        let options = ObjectOptions { anonymous, ..ObjectOptions::default() };
+        let source = sources::s3::open(&setup.url(), &Arc::new(access.clone()), &options).unwrap();
+        assert!(read_all(&source).unwrap() == setup.content);
+        assert_eq!(setup.sent("authorization"), [None]);
+    }
     let setup = Setup::new(&S3S, "anonymous", Vec::new());
     let error = setup.open_with(&nobody).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Status(403), "{error}");
     assert_eq!(setup.gateway.requests().len(), 1);
-}
-
-#[test]
-#[ignore = "server: object stores"]
-fn anonymous_access_ignores_the_keys() {
-    let setup = Setup::public("nobody");
-    let options = ObjectOptions { anonymous: true, ..ObjectOptions::default() };
-    let source = sources::s3::open(&setup.url(), &Arc::new(access(Kind::Moto)), &options).unwrap();
-    assert!(read_all(&source).unwrap() == setup.content);
-    assert_eq!(setup.sent("authorization"), [None]);
 }
 
 #[test]
@@ -66,17 +56,17 @@ fn a_wrong_region_is_corrected_once() {
 
 #[test]
 #[ignore = "server: object stores"]
-fn the_command_line_names_bucket_and_key() {
-    let setup = Setup::new(&S3S, "addressing", Vec::new());
-    let access = Network {
-        policy: policy(&[("AWS_ENDPOINT_URL", &setup.gateway.url("")), ("AWS_REGION", "here")]),
-        ..access(Kind::S3s)
-    };
-    let options = ObjectOptions { addressing: AddressingStyle::Bucket, ..ObjectOptions::default() };
-    let url = format!("s3://{BUCKET}/{}", setup.key);
-    let source = sources::s3::open(&url, &Arc::new(access), &options).unwrap();
-    assert!(read_all(&source).unwrap() == setup.content);
-    assert!(setup.sent("authorization")[0].as_ref().unwrap().contains("/here/s3/"));
+fn an_overloaded_store_is_asked_again() {
+    let faults = vec![
+        refusal(503, "SlowDown", ""),
+        Fault::Cut(1_000_000),
+        // The status alone would make this an error.
+        refusal(400, "RequestTimeout", ""),
+        refusal(500, "InternalError", ""),
+    ];
+    let setup = Setup::new(&S3S, "overload", faults);
+    setup.assert_read();
+    assert_eq!(setup.gateway.requests().len(), 5);
 }
 
 /// Stores an object in a bucket with versions. Returns the id of the version.
@@ -86,41 +76,25 @@ fn put_version(key: &str, content: &[u8]) -> String {
     rest.lines().next().unwrap().trim().to_owned()
 }
 
-fn versioned_bucket() {
-    static MADE: LazyLock<()> = LazyLock::new(|| {
-        MOTO.create_bucket("versions");
-        let enabled = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
-        MOTO.send("PUT", "versions?versioning", &[], enabled.as_bytes());
-    });
-    LazyLock::force(&MADE);
-}
-
 #[test]
 #[ignore = "server: object stores"]
-fn a_version_can_be_named() {
-    versioned_bucket();
+fn a_version_can_be_named_and_a_read_stays_with_the_one_that_was_found() {
+    MOTO.create_bucket("versions");
+    let enabled = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    MOTO.send("PUT", "versions?versioning", &[], enabled.as_bytes());
     let (old, new) = (noise(3), noise(4));
-    let version = put_version("named", &old);
-    put_version("named", &new);
-    let url = format!("http://{}/versions/named", MOTO.address());
+    let version = put_version("disk", &old);
+    let gateway = Gateway::start(MOTO.address(), Plan::of(vec![Fault::Cut(10_000)])).unwrap();
+    let url = gateway.url("/versions/disk");
+    let opened = open(Kind::Moto, &url, &access(Kind::Moto)).unwrap();
+    put_version("disk", &new);
+    assert!(read_all(&*opened).unwrap() == old);
+    let resumed = &gateway.requests()[1].request;
+    assert_eq!(resumed.target, format!("/versions/disk?versionId={version}"));
     for (url, content) in [(format!("{url}?versionId={version}"), old), (url, new)] {
         let source = open(Kind::Moto, &url, &access(Kind::Moto)).unwrap();
         assert!(read_all(&*source).unwrap() == content, "{url}");
     }
-}
-
-#[test]
-#[ignore = "server: object stores"]
-fn a_read_stays_with_the_version_that_was_found() {
-    versioned_bucket();
-    let content = noise(5);
-    let version = put_version("pinned", &content);
-    let gateway = Gateway::start(MOTO.address(), Plan::of(vec![Fault::Cut(10_000)])).unwrap();
-    let source = open(Kind::Moto, &gateway.url("/versions/pinned"), &access(Kind::Moto)).unwrap();
-    put_version("pinned", &noise(6));
-    assert!(read_all(&*source).unwrap() == content);
-    let resumed = &gateway.requests()[1].request;
-    assert_eq!(resumed.target, format!("/versions/pinned?versionId={version}"));
 }
 
 /// Stores the object again, with a checksum that the server keeps. `parts` is the ending of the
@@ -144,7 +118,7 @@ fn announce(setup: &Setup, algorithm: DigestAlgorithm, parts: &str) {
 
 #[test]
 #[ignore = "server: object stores"]
-fn checksums_that_the_server_keeps_are_verified() {
+fn checksums_that_the_server_keeps_of_whole_objects_are_verified() {
     for algorithm in [
         DigestAlgorithm::Crc32,
         DigestAlgorithm::Crc32c,
@@ -164,11 +138,7 @@ fn checksums_that_the_server_keeps_are_verified() {
         let expected = format!("\"{BUCKET}/{}\": the received bytes have {algorithm}:", setup.key);
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
-}
-
-#[test]
-#[ignore = "server: object stores"]
-fn composite_checksums_are_not_compared() {
+    // A checksum of checksums of parts says nothing about the bytes.
     let setup = Setup::new(&MOTO, "composite", Vec::new());
     announce(&setup, DigestAlgorithm::Crc32, "-3");
     let source = setup.open().unwrap();

@@ -1,7 +1,6 @@
 //! Access to registries: passwords, tokens and certificates, and what other servers get to see.
 
-use std::process::{Child, Command, Stdio};
-
+use testkit::adversary::{Adversary, Reply};
 use testkit::certs::{Authority, PROXIED_NAME};
 use testkit::disk;
 use testkit::docker_registry::{Auth, DockerRegistry, PASSWORD, SERVICE, Setup, TokenIssuer, USER};
@@ -10,8 +9,6 @@ use testkit::forward_proxy::ForwardProxy;
 use testkit::gateway::{Gateway, Plan};
 use testkit::oci::{Compression, Image};
 use testkit::origin::{Origin, Script};
-use testkit::tools;
-use testkit::wait;
 
 use super::scene::{MIB, SOURCE_FAILED, Scene, behind};
 
@@ -51,44 +48,6 @@ fn tls_is_verified_unless_told_otherwise() {
 
 #[test]
 #[ignore = "server: docker-registry"]
-fn missing_images_are_reported_with_the_error_of_the_registry() {
-    let (scene, (registry, _)) = (Scene::new(), with_image(Setup::default()));
-    for name in ["a/b:2", "a/c"] {
-        let finished = scene.assert_refused(
-            scene.import(&registry.reference(name)),
-            SOURCE_FAILED,
-            "failed to pull image: reading manifest",
-        );
-        assert!(
-            finished.stderr.contains("404 Not Found: MANIFEST_UNKNOWN: manifest unknown"),
-            "{}",
-            finished.stderr
-        );
-    }
-}
-
-#[test]
-#[ignore = "server: docker-registry, htpasswd"]
-fn only_the_right_password_opens_the_registry() {
-    let scene = Scene::new();
-    let (registry, content) = with_image(Setup { auth: Auth::Basic, ..Setup::default() });
-    let reference = registry.reference("a/b:1");
-    scene.assert_imports(scene.import(&reference).args(scene.as_user()), &content, "password");
-    let wrong = scene.import(&reference).args(scene.as_user_with("swordfish"));
-    for (program, case) in [(wrong, "wrong"), (scene.import(&reference), "none")] {
-        let finished =
-            scene.assert_refused(program, SOURCE_FAILED, "401 Unauthorized: UNAUTHORIZED");
-        assert!(
-            finished.stderr.contains("failed to pull image: ")
-                && !finished.stderr.contains("swordfish"),
-            "{case}: {}",
-            finished.stderr
-        );
-    }
-}
-
-#[test]
-#[ignore = "server: docker-registry"]
 fn a_token_is_requested_with_a_password_or_without() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let service = |basic_auth: Option<&str>| {
@@ -121,10 +80,10 @@ fn a_token_is_requested_with_a_password_or_without() {
 
     let closed = service(Some(&format!("{USER}:{PASSWORD}")));
     let (for_joe, _) = registry(&closed);
-    scene.assert_imports(import(&for_joe).args(scene.as_user()), &content, "password");
+    scene.assert_imports(import(&for_joe).args(scene.as_registry_user()), &content, "password");
     let first = closed.requests().into_iter().next().or_fail("a request");
     assert!(first.request.target.contains(&format!("account={USER}")), "{first:?}");
-    let stranger = import(&for_joe).args(scene.as_user_with("swordfish"));
+    let stranger = import(&for_joe).args(scene.as_user(USER, "swordfish"));
     let finished = scene.assert_refused(
         stranger,
         SOURCE_FAILED,
@@ -144,7 +103,7 @@ fn a_password_is_not_sent_to_a_token_service_without_tls() {
         ..Setup::default()
     });
     let program = scene.strict_import(&registry.reference("a/b:1"));
-    let program = program.args(scene.trusting(&authority)).args(scene.as_user());
+    let program = program.args(scene.trusting(&authority)).args(scene.as_registry_user());
     scene.assert_refused(
         program,
         SOURCE_FAILED,
@@ -170,7 +129,7 @@ fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     let reference = registry.reference("a/b:1");
     let import = || scene.strict_import(&reference).args(scene.trusting(&authority));
     let finished = scene.assert_refused(
-        import().args(scene.as_user()),
+        import().args(scene.as_registry_user()),
         SOURCE_FAILED,
         "failed to pull image: ",
     );
@@ -179,40 +138,10 @@ fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     }
     assert!(service.requests().is_empty(), "{:?}", service.requests());
 
-    let named = import().args(scene.as_user()).args(["--token-service", "localhost"]);
+    let named = import().args(scene.as_registry_user()).args(["--token-service", "localhost"]);
     scene.assert_imports(named, &content, "named");
     assert!(service.requests()[0].request.header("authorization").is_some());
     scene.assert_imports(import(), &content, "what has no password needs no permission");
-}
-
-/// A web server for the files of a folder. It is stopped on drop.
-struct Files(Child);
-
-impl Files {
-    fn serve(folder: &std::path::Path) -> (Self, std::net::SocketAddr) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").or_fail("a port");
-        let address = listener.local_addr().or_fail("its address");
-        drop(listener);
-        let child = Command::new(tools::find("python3"))
-            .args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"])
-            .arg(folder)
-            .arg(address.port().to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .or_fail("a server of files");
-        let listens = || std::net::TcpStream::connect(address).is_ok();
-        wait::until(|| "no server of files", listens);
-        (Self(child), address)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
 }
 
 #[test]
@@ -220,17 +149,20 @@ impl Drop for Files {
 fn a_server_to_which_blobs_are_redirected_gets_no_password() {
     let scene = Scene::new();
     let (filled, content) = with_image(Setup::default());
-    let (_files, address) = Files::serve(&filled.storage());
-    let elsewhere = Gateway::start(address, Plan::default()).or_fail("a gateway");
+    let storage = filled.storage();
+    let elsewhere = Adversary::start(move |request, _| {
+        let file = storage.join(request.path().trim_start_matches('/'));
+        std::fs::read(file).map_or_else(|_| Reply::status(404, ""), Reply::of)
+    });
     let images = [Image::of_disk(&content, Compression::Gzip)];
     let setup = Setup { auth: Auth::Basic, redirect: Some(&elsewhere.url("")), ..Setup::default() };
     let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
-    let program = scene.import(&registry.reference("a/b:1")).args(scene.as_user());
+    let program = scene.import(&registry.reference("a/b:1")).args(scene.as_registry_user());
     scene.assert_imports(program, &content, "redirected");
     let requests = elsewhere.requests();
     assert_eq!(requests.len(), 2, "configuration and layer: {requests:?}");
-    for seen in requests {
-        assert_eq!(seen.request.header("authorization"), None, "{seen:?}");
+    for (request, _) in requests {
+        assert_eq!(request.header("authorization"), None, "{request:?}");
     }
 }
 

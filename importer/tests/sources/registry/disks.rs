@@ -1,15 +1,13 @@
 //! The disk that is taken from an image: layers, compressions, formats, platforms.
 
-use testkit::certs::Authority;
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
-use testkit::gateway::{Gateway, Plan};
 use testkit::images::{Compression as Clusters, Content, Spec};
 use testkit::oci::{Compression, Image, tar, tar_of};
 use testkit::tools;
 
-use super::scene::{MIB, SOURCE_FAILED, Scene, USAGE, behind};
+use super::scene::{MIB, SOURCE_FAILED, Scene, USAGE};
 
 const DISK: &str = "disk/disk.img";
 
@@ -31,34 +29,6 @@ fn raw_and_qcow2_disks_come_out_of_every_compression() {
             scene.assert_imports(program, &raw, &tag);
         }
     }
-}
-
-#[test]
-#[ignore = "server: docker-registry"]
-fn a_layer_is_read_over_several_connections() {
-    let scene = Scene::new();
-    let content = disk::content(10, 24 * MIB);
-    let images = [Image::of_disk(&content, Compression::None)];
-    let registry = DockerRegistry::start_with(Setup::default(), &[("a", &images)]);
-    let tls = Authority::new().and_then(|authority| authority.server_config());
-    let plan = Plan::default();
-    let gateway =
-        Gateway::start_tls(registry.address(), plan, tls.or_fail("TLS")).or_fail("a gateway");
-    let program = scene.import(&behind(&gateway, "a")).args(["--connections", "4"]);
-    scene.assert_imports(program, &content, "four connections");
-    let requests = gateway.requests();
-    let parts = requests.iter().filter(|seen| seen.status == 206 && seen.body_bytes > MIB);
-    assert!(parts.count() >= 5, "{requests:?}");
-}
-
-#[test]
-#[ignore = "server: docker-registry"]
-fn dockers_schema_2_is_supported() {
-    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
-    let content = disk::content(1, MIB);
-    let images = [Image::of_disk(&content, Compression::Gzip)];
-    registry.push("a/b:v2s2", &images, &["--format", "v2s2"]);
-    scene.assert_imports(scene.import(&registry.reference("a/b:v2s2")), &content, "schema 2");
 }
 
 #[test]
@@ -85,9 +55,8 @@ fn a_digest_is_a_valid_reference_but_not_together_with_a_tag() {
 }
 
 #[test]
-#[ignore = "server: docker-registry"]
 fn the_disk_is_the_one_that_a_container_would_see() {
-    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let scene = Scene::new();
     let (lower, upper) = (disk::content(3, MIB), disk::content(4, 2 * MIB));
     let layer = |files: &[(&str, &[u8])]| (tar(files), Compression::Gzip);
     let base = || layer(&[(DISK, &lower)]);
@@ -112,9 +81,7 @@ fn the_disk_is_the_one_that_a_container_would_see() {
         ),
         ("nothing", vec![other()], None),
     ] {
-        let tag = format!("layers:{name}");
-        registry.push(&tag, &[Image::new(layers)], &[]);
-        let program = scene.import(&registry.reference(&tag));
+        let program = scene.import(&scene.layout(name, &[Image::new(layers)]));
         match expected {
             Some(content) => {
                 let finished = scene.assert_imports(program.arg("-v"), content, name);
@@ -129,29 +96,29 @@ fn the_disk_is_the_one_that_a_container_would_see() {
 }
 
 #[test]
-#[ignore = "server: docker-registry"]
+#[ignore = "tools: zstd"]
 fn several_files_or_a_link_in_place_of_the_disk_are_refused() {
-    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let scene = Scene::new();
     let content = disk::content(5, MIB);
     let two: &[(&str, &[u8])] = &[(DISK, &content), ("disk/other.img", b"x")];
-    registry.push("two", &[Image::new(vec![(tar(two), Compression::Zstd)])], &[]);
+    let two = scene.layout("two", &[Image::new(vec![(tar(two), Compression::Zstd)])]);
     let text = "Cannot locate image file: image directory contains more than one file";
-    scene.assert_refused(scene.import(&registry.reference("two")), SOURCE_FAILED, text);
+    scene.assert_refused(scene.import(&two), SOURCE_FAILED, text);
 
     let folder = scene.path("rootfs");
     std::fs::create_dir_all(folder.join("disk")).or_fail("a folder");
     std::fs::write(folder.join("image"), &content).or_fail("an image");
     std::os::unix::fs::symlink("../image", folder.join(DISK)).or_fail("a link");
     let layer = tar_of(&folder, ["image", DISK]);
-    registry.push("link", &[Image::new(vec![(layer, Compression::None)])], &[]);
+    let link = scene.layout("link", &[Image::new(vec![(layer, Compression::None)])]);
     let text = "Cannot locate image file: 'disk/disk.img' is a symbolic link to '../image'";
-    scene.assert_refused(scene.import(&registry.reference("link")), SOURCE_FAILED, text);
+    scene.assert_refused(scene.import(&link), SOURCE_FAILED, text);
 }
 
 #[test]
-#[ignore = "server: docker-registry"]
+#[ignore = "root: rights of root"]
 fn holes_of_a_sparse_file_stay_holes() {
-    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let scene = Scene::new();
     let folder = scene.path("rootfs");
     std::fs::create_dir_all(folder.join("disk")).or_fail("a folder");
     let file = std::fs::File::create(folder.join(DISK)).or_fail("a disk");
@@ -160,14 +127,10 @@ fn holes_of_a_sparse_file_stay_holes() {
     file.set_len(300 * MIB).or_fail("a length");
     let layer = tar_of(&folder, [DISK]);
     assert!((layer.len() as u64) < 2 * MIB, "{} bytes of tar", layer.len());
-    registry.push(
-        "sparse",
-        &[Image::new(vec![(layer, Compression::None)])],
-        &["--preserve-digests"],
-    );
-    let finished = scene.import(&registry.reference("sparse")).run();
+    let sparse = scene.layout("sparse", &[Image::new(vec![(layer, Compression::None)])]);
+    let finished = scene.import(&sparse).run();
     finished.assert_success("sparse");
-    disk::assert_same(&scene.disk(), &folder.join(DISK), 300 * MIB, "sparse");
+    disk::assert_same(&scene.target(), &folder.join(DISK), 300 * MIB, "sparse");
     assert!(finished.written_bytes() < 3 * MIB, "{} bytes written", finished.written_bytes());
 }
 
@@ -198,17 +161,12 @@ fn the_image_for_the_platform_is_imported_or_none() {
 }
 
 #[test]
-#[ignore = "server: docker-registry"]
 fn a_bootc_image_is_refused() {
-    let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
+    let scene = Scene::new();
     let image = Image {
         labels: vec![("containers.bootc", "1")],
         ..Image::of_disk(&disk::content(9, MIB), Compression::Gzip)
     };
-    registry.push("bootc", &[image], &[]);
-    scene.assert_refused(
-        scene.import(&registry.reference("bootc")),
-        SOURCE_FAILED,
-        "bootc image detected: ",
-    );
+    let layout = scene.layout("bootc", &[image]);
+    scene.assert_refused(scene.import(&layout), SOURCE_FAILED, "bootc image detected: ");
 }

@@ -2,7 +2,6 @@
 
 mod access;
 mod artifacts;
-mod digests;
 mod disks;
 mod faults;
 mod layouts;

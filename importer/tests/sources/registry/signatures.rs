@@ -10,10 +10,7 @@ use testkit::oci::archive_layout;
 use testkit::tools;
 use testkit::wire::Request;
 
-use super::scene::{SOURCE_FAILED, Scene, USAGE, archive, behind};
-
-/// Exit code of an image whose checksum or signature is wrong.
-const UNTRUSTED: i32 = 6;
+use super::scene::{SOURCE_FAILED, Scene, UNTRUSTED, USAGE, archive, behind, directory};
 
 /// A registry that the script has filled, and the keys.
 struct SignedImages {
@@ -224,7 +221,7 @@ fn layouts(images: &SignedImages) {
         ("unsigned", Some(no_signature)),
     ] {
         let path = images.scene.path(case);
-        let layout = format!("oci:{}", path.display());
+        let layout = directory(&path);
         let assert = |reference: &str| match refusal {
             Some(text) => images.assert_refused(reference, &images.key("ecdsa"), UNTRUSTED, text),
             None => images.assert_imports(case, reference, "ecdsa"),

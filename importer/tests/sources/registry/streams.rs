@@ -7,6 +7,7 @@ use testkit::origin::{Fault, Object, Origin, Ranges, Script};
 use testkit::process::Program;
 
 use super::scene::{MIB, SOURCE_FAILED, Scene};
+use crate::place::Place;
 
 /// Three disks, and the tar of their layout in the order that `order` makes.
 fn export(scene: &Scene, order: impl FnOnce(&mut Vec<String>)) -> ([Vec<u8>; 3], Vec<u8>) {
@@ -23,8 +24,8 @@ fn export(scene: &Scene, order: impl FnOnce(&mut Vec<String>)) -> ([Vec<u8>; 3],
 }
 
 fn import(scene: &Scene, url: &str, layer: Option<&str>) -> Program {
-    let program = Program::new(crate::BINARY).args(["import", url]).arg(scene.disk());
-    layer.into_iter().fold(program, |program, layer| program.args(["--layer", layer]))
+    let layer = layer.map(|layer| ["--layer", layer]);
+    Place::import(scene, url).args(layer.into_iter().flatten())
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn damaged_and_incomplete_exports_are_refused() {
             "{text}: {}",
             finished.stderr
         );
-        assert!(!scene.disk().exists(), "{text}");
+        assert!(!scene.target().exists(), "{text}");
     }
 }
 

@@ -1,11 +1,10 @@
 //! A scripted OpenStack cloud: the object is the data of its image.
 
-use std::path::Path;
-
 use testkit::gateway::Fault;
 use testkit::openstack::script::{Cloud, PASSWORD, Script, USER};
 
-use super::{Server, password_options};
+use super::Server;
+use crate::place::Place;
 
 /// A cloud with one image.
 pub(crate) struct Glance(Cloud);
@@ -22,8 +21,8 @@ impl Server for Glance {
         vec![self.0.source()]
     }
 
-    fn options(&self, folder: &Path) -> Vec<String> {
-        password_options(folder, USER, PASSWORD)
+    fn options(&self, place: &Place) -> Vec<String> {
+        place.as_user(USER, PASSWORD).into()
     }
 
     fn environment(&self) -> Vec<(&'static str, String)> {
@@ -47,8 +46,9 @@ impl Server for Glance {
         Self::start(object, Vec::new())
     }
 
-    fn lock_out(&self) -> &'static str {
+    fn lock_out(&self) -> (&'static str, &'static str) {
         self.0.lock_out();
-        "the identity service 127.0.0.1 refuses the user name or password: 401 Unauthorized: The request you have made"
+        let text = "the identity service 127.0.0.1 refuses the user name or password: 401 Unauthorized: The request you have made";
+        (PASSWORD, text)
     }
 }

@@ -1,26 +1,25 @@
 //! nginx: the object is a file.
 
-use std::path::Path;
-
 use tempfile::TempDir;
 use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
-use testkit::nginx::Nginx;
+use testkit::nginx;
 
-use super::{Server, password_options};
+use super::Server;
+use crate::place::Place;
 
 const USER: &str = "alice";
 const PASSWORD: &str = "correct horse";
 
 /// nginx with one file, behind a gateway.
-pub(crate) struct Http {
+pub(crate) struct Nginx {
     gateway: Gateway,
-    _nginx: Nginx,
+    _nginx: nginx::Nginx,
     folder: TempDir,
     is_guarded: bool,
 }
 
-impl Http {
+impl Nginx {
     fn serve(object: &[u8], faults: Vec<Fault>, is_guarded: bool) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder for nginx");
         let write = |name: &str, bytes: &[u8]| {
@@ -30,7 +29,7 @@ impl Http {
         write("passwords", format!("{USER}:{{PLAIN}}{PASSWORD}\n").as_bytes());
         let guard =
             if is_guarded { "auth_basic closed; auth_basic_user_file passwords;" } else { "" };
-        let nginx = Nginx::start(folder.path(), false, &format!("root .; {guard}"));
+        let nginx = nginx::Nginx::start(folder.path(), false, &format!("root .; {guard}"));
         Self {
             gateway: Gateway::start(nginx.address(), Plan::of(faults)).or_fail("a gateway"),
             folder,
@@ -40,7 +39,7 @@ impl Http {
     }
 }
 
-impl Server for Http {
+impl Server for Nginx {
     const NAME: &'static str = "http";
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
@@ -51,8 +50,8 @@ impl Server for Http {
         vec![self.gateway.url("/object")]
     }
 
-    fn options(&self, folder: &Path) -> Vec<String> {
-        if self.is_guarded { password_options(folder, USER, PASSWORD) } else { Vec::new() }
+    fn options(&self, place: &Place) -> Vec<String> {
+        if self.is_guarded { place.as_user(USER, PASSWORD).into() } else { Vec::new() }
     }
 
     fn sent_bytes(&self) -> u64 {
@@ -68,9 +67,9 @@ impl Server for Http {
         Self::serve(object, Vec::new(), true)
     }
 
-    fn lock_out(&self) -> &'static str {
+    fn lock_out(&self) -> (&'static str, &'static str) {
         let file = self.folder.path().join("passwords");
         std::fs::write(file, format!("{USER}:{{PLAIN}}another\n")).or_fail("another password");
-        "does not accept the user name and the password (401)"
+        (PASSWORD, "does not accept the user name and the password (401)")
     }
 }

@@ -1,12 +1,11 @@
 //! An oVirt engine: the object is the content of its disk.
 
-use std::path::Path;
-
 use testkit::gateway::Fault;
 use testkit::origin;
 use testkit::ovirt::{Contents, DISK_ID, Engine, PASSWORD, Script, USER};
 
-use super::{Server, password_options};
+use super::Server;
+use crate::place::Place;
 
 /// An engine with one disk.
 pub(crate) struct ImageIo {
@@ -41,8 +40,8 @@ impl Server for ImageIo {
         self.address(DISK_ID)
     }
 
-    fn options(&self, folder: &Path) -> Vec<String> {
-        password_options(folder, USER, PASSWORD)
+    fn options(&self, place: &Place) -> Vec<String> {
+        place.as_user(USER, PASSWORD).into()
     }
 
     fn sent_bytes(&self) -> u64 {

@@ -6,10 +6,11 @@ pub(crate) mod imageio;
 pub(crate) mod nbd;
 pub(crate) mod objects;
 pub(crate) mod registry;
-
-use std::path::Path;
+pub(crate) mod scripted;
 
 use testkit::gateway::Fault;
+
+use crate::place::Place;
 
 /// A server of one kind that has one object.
 pub(crate) trait Server: Sized {
@@ -18,8 +19,11 @@ pub(crate) trait Server: Sized {
     /// The error for a bit flipped in transit; `None` if only the user's checksum can tell.
     const CORRUPTION: Option<&'static str> = None;
 
-    /// Bytes of the requests that are in flight at once, where replies come in any order: after a
-    /// cut, they are requested again.
+    /// False if the object is inside of another one, so that it is only read in order.
+    const RANGED: bool = true;
+
+    /// Bytes that a connection brings besides those of the object, and those of the requests that
+    /// are in flight at once, where replies come in any order: after a cut, they are requested again.
     const UNIT_BYTES: u64 = 0;
 
     /// Starts a server with `object`. The i-th reply with bytes of it suffers the i-th fault.
@@ -28,8 +32,8 @@ pub(crate) trait Server: Sized {
     /// The SOURCE argument.
     fn source(&self) -> Vec<String>;
 
-    /// Command-line options; `folder` is for files that they name.
-    fn options(&self, _folder: &Path) -> Vec<String> {
+    /// Command-line options; `place` is for files that they name.
+    fn options(&self, _place: &Place) -> Vec<String> {
         Vec::new()
     }
 
@@ -42,27 +46,17 @@ pub(crate) trait Server: Sized {
     fn sent_bytes(&self) -> u64;
 
     /// The SOURCE of a missing object, and part of the error about it.
-    fn missing(&self) -> (Vec<String>, &'static str);
+    fn missing(&self) -> (Vec<String>, &'static str) {
+        unreachable!("{} has everything", Self::NAME)
+    }
 
     /// Starts a server that requires a password, which [`Server::options`] gives.
     fn start_guarded(_object: &[u8]) -> Self {
         unreachable!("{} knows no passwords", Self::NAME)
     }
 
-    /// Changes the password on the server. Returns the error for clients with the old one.
-    fn lock_out(&self) -> &'static str {
+    /// Changes the password on the server. Returns the old one, and the error for clients with it.
+    fn lock_out(&self) -> (&'static str, &'static str) {
         unreachable!("{} knows no passwords", Self::NAME)
     }
-}
-
-/// The options `--user` and `--password-file`.
-fn password_options(folder: &Path, user: &str, password: &str) -> Vec<String> {
-    use testkit::fail::OrFail;
-    let file = folder.join("password");
-    std::fs::write(&file, password).or_fail("a password");
-    ["--user", user, "--password-file"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain([file.display().to_string()])
-        .collect()
 }

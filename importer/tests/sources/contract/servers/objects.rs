@@ -1,6 +1,5 @@
 //! Object stores: s3s-fs, which verifies signatures, moto, and an emulator of Google's store.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{GCS, MOTO, S3S};
@@ -8,7 +7,8 @@ use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, SECRET_KEY, Store};
 
-use super::{Server, password_options};
+use super::Server;
+use crate::place::Place;
 
 /// Number of objects so far, which gives each one its own key.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -51,8 +51,8 @@ macro_rules! s3 {
                 self.0.source("s3")
             }
 
-            fn options(&self, folder: &Path) -> Vec<String> {
-                password_options(folder, ACCESS_KEY, SECRET_KEY)
+            fn options(&self, place: &Place) -> Vec<String> {
+                place.as_user(ACCESS_KEY, SECRET_KEY).into()
             }
 
             fn environment(&self) -> Vec<(&'static str, String)> {
@@ -89,7 +89,7 @@ impl Server for Gcs {
         self.0.source("gs")
     }
 
-    fn options(&self, _folder: &Path) -> Vec<String> {
+    fn options(&self, _place: &Place) -> Vec<String> {
         vec!["--anonymous".to_owned()]
     }
 

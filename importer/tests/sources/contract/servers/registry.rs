@@ -1,14 +1,22 @@
 //! docker-registry, filled by skopeo: the object is the disk of an image with one layer.
 
-use std::path::Path;
-
 use testkit::docker_registry::{Auth, DockerRegistry, PASSWORD, Setup, USER};
 use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::oci::{Compression, Image};
 use testkit::tools;
 
-use super::{Server, password_options};
+use super::Server;
+use crate::place::Place;
+
+/// A plan with faults for the layer of an image. Its configuration, the first blob, arrives well.
+pub(super) fn of_blobs(faults: Vec<Fault>) -> Plan {
+    Plan {
+        matching: |request| request.method == "GET" && request.target.contains("/blobs/"),
+        faults: std::iter::once(Fault::None).chain(faults).collect(),
+        bytes_per_second: None,
+    }
+}
 
 /// A registry behind a gateway.
 pub(crate) struct Registry {
@@ -22,17 +30,8 @@ impl Registry {
         // Not compressed, so that only the digest reveals a flipped bit.
         let image = Image::of_disk(object, Compression::None);
         let registry = DockerRegistry::start_with(setup, &[("disks/vm:1", &[image])]);
-        let plan = Plan {
-            matching: |request| request.method == "GET" && request.target.contains("/blobs/"),
-            // The first blob is the image's configuration.
-            faults: std::iter::once(Fault::None).chain(faults).collect(),
-            bytes_per_second: None,
-        };
-        Self {
-            gateway: Gateway::start(registry.address(), plan).or_fail("a gateway"),
-            registry,
-            is_guarded,
-        }
+        let gateway = Gateway::start(registry.address(), of_blobs(faults));
+        Self { gateway: gateway.or_fail("a gateway"), registry, is_guarded }
     }
 
     fn reference(&self, name: &str) -> Vec<String> {
@@ -43,6 +42,7 @@ impl Registry {
 impl Server for Registry {
     const NAME: &'static str = "registry";
     const CORRUPTION: Option<&'static str> = Some("the source announced sha256:");
+    const RANGED: bool = false;
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
         Self::serve(object, faults, Setup::default(), false)
@@ -52,11 +52,11 @@ impl Server for Registry {
         self.reference("disks/vm:1")
     }
 
-    fn options(&self, folder: &Path) -> Vec<String> {
+    fn options(&self, place: &Place) -> Vec<String> {
         let mut options =
             vec!["--insecure".to_owned(), "--architecture".to_owned(), "amd64".to_owned()];
         if self.is_guarded {
-            options.extend(password_options(folder, USER, PASSWORD));
+            options.extend(place.as_user(USER, PASSWORD));
         }
         options
     }
@@ -74,10 +74,10 @@ impl Server for Registry {
         Self::serve(object, Vec::new(), setup, true)
     }
 
-    fn lock_out(&self) -> &'static str {
+    fn lock_out(&self) -> (&'static str, &'static str) {
         let line = tools::run("htpasswd", ["-nbB", "-C", "4", USER, "another"]);
         let passwords = self.registry.storage().with_file_name("passwords");
         std::fs::write(passwords, line).or_fail("another password");
-        "failed to pull image: "
+        (PASSWORD, "failed to pull image: ")
     }
 }
