@@ -243,18 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_boolean_does_not_take_the_next_word() {
-        assert_eq!(parsed("-alsologtostderr -v=2").unwrap().verbosity, 2);
-        assert_eq!(
-            parsed("-alsologtostderr false -v=2").unwrap().verbosity,
-            0,
-            "a word ends the flags"
-        );
-    }
-
-    #[test]
     fn flags_end_at_two_dashes_or_a_word() {
-        for line in ["-- -v=3", "- -v=3", "word -unknown"] {
+        for line in ["-- -v=3", "- -v=3", "word -unknown", "-alsologtostderr false -v=2"] {
             assert_eq!(parsed(line), Ok(KlogFlags::default()), "{line}");
         }
     }

@@ -78,52 +78,39 @@ pub fn data_threads() -> NonZeroUsize {
 mod tests {
     use super::*;
 
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    /// Runs `job` with this grace time. If `stopped`, it is asked to stop at once.
+    fn run<T: Send + 'static>(
+        stopped: bool,
+        grace: Duration,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> JobOutcome<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ended = runtime.block_on(async {
+            let shutdown = crate::signal::watch_signals().unwrap();
+            if stopped {
+                shutdown.cancel_token().cancel();
+            }
+            run_job(&shutdown, grace, || (), job).await
+        });
+        runtime.shutdown_background();
+        ended
     }
 
     #[test]
     fn a_panic_becomes_one_line_with_its_source_location() {
         crate::panics::install_hook();
-        let ended = runtime().block_on(async {
-            let shutdown = crate::signal::watch_signals().unwrap();
-            run_job(&shutdown, Duration::from_secs(9), || (), || -> u8 { panic!("seven\nis odd") })
-                .await
-        });
+        let ended = run(false, Duration::from_secs(9), || -> u8 { panic!("seven\nis odd") });
         let JobOutcome::Failed(sentence) = ended else { panic!("{ended:?}") };
-        assert!(
-            sentence.starts_with("internal error, please report it: seven is odd ("),
-            "{sentence}"
-        );
-        assert!(sentence.contains("job.rs:"), "{sentence}");
+        let expected = "internal error, please report it: seven is odd (";
+        assert!(sentence.starts_with(expected) && sentence.contains("job.rs:"), "{sentence}");
     }
 
     #[test]
-    fn a_job_that_ignores_the_stop_is_left_behind_after_the_grace_time() {
-        let runtime = runtime();
-        let ended = runtime.block_on(async {
-            let shutdown = crate::signal::watch_signals().unwrap();
-            shutdown.cancel_token().cancel();
-            run_job(
-                &shutdown,
-                Duration::from_millis(20),
-                || (),
-                // A real thread, which must run for longer than the grace time.
-                || std::thread::sleep(Duration::from_secs(5)),
-            )
-            .await
-        });
+    fn a_stopped_job_returns_its_value_or_is_left_behind_after_the_grace_time() {
+        let ended = run(true, Duration::from_secs(9), || 7);
+        assert!(matches!(ended, JobOutcome::Returned(7)), "{ended:?}");
+        let (_ending, end) = std::sync::mpsc::channel::<()>();
+        let ended = run(true, Duration::from_millis(20), move || end.recv().ok());
         assert!(matches!(ended, JobOutcome::Overdue(StopSignal::Terminate)), "{ended:?}");
-        runtime.shutdown_background();
-    }
-
-    #[test]
-    fn a_job_that_stops_in_time_returns_its_value() {
-        let value = runtime().block_on(async {
-            let shutdown = crate::signal::watch_signals().unwrap();
-            shutdown.cancel_token().cancel();
-            run_job(&shutdown, Duration::from_secs(9), || (), || 7).await
-        });
-        assert!(matches!(value, JobOutcome::Returned(7)), "{value:?}");
     }
 }

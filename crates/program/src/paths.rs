@@ -100,29 +100,3 @@ impl PodPaths {
         self.resolve_path(TERMINATION_LOG)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    #[test]
-    fn without_a_prefix_paths_are_unchanged() {
-        for paths in [PodPaths::from_prefix(None), PodPaths::from_prefix(Some(""))] {
-            assert_eq!(paths.disk_image(), Path::new(DISK_IMAGE));
-            assert_eq!(paths.proxy_certs(), Path::new(PROXY_CERTS));
-        }
-    }
-
-    #[test]
-    fn a_prefix_moves_every_path() {
-        let env = HashMap::from([(TEST_ROOT_VARIABLE.to_owned(), "/tmp/root".to_owned())]);
-        let paths = PodPaths::from_env(&env);
-        assert_eq!(paths.data_path(), Path::new("/tmp/root/data"));
-        assert_eq!(paths.block_device(), Path::new("/tmp/root/dev/cdi-block-volume"));
-        assert_eq!(paths.scratch_path(), Path::new("/tmp/root/scratch"));
-        assert_eq!(paths.extra_headers(), Path::new("/tmp/root/extraheaders"));
-        assert_eq!(paths.termination_log(), Path::new("/tmp/root/dev/termination-log"));
-    }
-}

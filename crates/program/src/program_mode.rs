@@ -84,40 +84,32 @@ mod tests {
 
     use super::*;
 
-    fn face(arguments: &[&str], source: Option<&str>) -> ProgramMode {
-        let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
-        let env: HashMap<String, String> = source
-            .map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned()))
-            .into_iter()
-            .collect();
-        let names_import = |words: &[OsString]| words.iter().any(|word| word == "import");
-        ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE", names_import)
-    }
-
     #[test]
     fn klog_flags_or_only_an_environment_select_pod_mode() {
-        assert_eq!(face(&["-alsologtostderr", "-v=1"], Some("http")), ProgramMode::Pod);
-        assert_eq!(face(&["--v=3"], None), ProgramMode::Pod);
-        assert_eq!(face(&[], Some("http")), ProgramMode::Pod);
-        assert_eq!(face(&["-log_dir", "import", "-v", "3"], Some("http")), ProgramMode::Pod);
-    }
-
-    #[test]
-    fn a_subcommand_after_options_selects_the_command_line() {
-        for line in [
-            &["-v", "import", "a"][..],
-            &["--memory", "1Gi", "import"],
-            &["-log_dir", "-v", "import"],
+        let names_import = |words: &[OsString]| words.iter().any(|word| word == "import");
+        for (line, source, is_pod) in [
+            ("-alsologtostderr -v=1", Some("http"), true),
+            ("--v=3", None, true),
+            ("", Some("http"), true),
+            ("-log_dir import -v 3", Some("http"), true),
+            ("", None, false),
+            ("-v import a", Some("http"), false),
+            ("--memory 1Gi import", Some("http"), false),
+            ("-log_dir -v import", Some("http"), false),
+            ("import", Some("http"), false),
+            ("man", Some("http"), false),
+            ("--help", Some("http"), false),
+            ("-h", Some("http"), false),
+            ("--version", Some("http"), false),
+            ("-V", Some("http"), false),
+            ("nonsense", Some("http"), false),
         ] {
-            assert_eq!(face(line, Some("http")), ProgramMode::CommandLine, "{line:?}");
+            let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+            let source = source.map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned()));
+            let env: HashMap<_, _> = source.into_iter().collect();
+            let mode =
+                ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE", names_import);
+            assert_eq!(mode == ProgramMode::Pod, is_pod, "{line} {env:?}");
         }
-    }
-
-    #[test]
-    fn subcommands_and_help_select_the_command_line_even_in_a_pod() {
-        for first in ["import", "info", "man", "--help", "-h", "--version", "-V", "nonsense"] {
-            assert_eq!(face(&[first], Some("http")), ProgramMode::CommandLine, "{first}");
-        }
-        assert_eq!(face(&[], None), ProgramMode::CommandLine);
     }
 }

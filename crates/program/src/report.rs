@@ -205,24 +205,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let frame = r#"{"message":""}"#.len();
-        let message = |length| TerminationMessage {
-            message: Some("x".repeat(length)),
-            ..TerminationMessage::default()
+        let write = |length| {
+            let message = Some("x".repeat(length - frame));
+            write_json(&path, &TerminationMessage { message, ..TerminationMessage::default() })
         };
-
-        write_json(&path, &message(MAX_LENGTH_BYTES - frame)).unwrap();
+        write(MAX_LENGTH_BYTES).unwrap();
+        let error = write(MAX_LENGTH_BYTES + 1).unwrap_err().to_string();
+        assert_eq!(error, "Termination message length 4097 exceeds maximum length of 4096 bytes");
+        // The old message is untouched.
         assert_eq!(fs::read(&path).unwrap().len(), MAX_LENGTH_BYTES);
-
-        let error = write_json(&path, &message(MAX_LENGTH_BYTES - frame + 1)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "Termination message length 4097 exceeds maximum length of 4096 bytes"
-        );
-        assert_eq!(
-            fs::read(&path).unwrap().len(),
-            MAX_LENGTH_BYTES,
-            "the old message is untouched"
-        );
     }
 
     #[test]
@@ -253,43 +244,23 @@ mod tests {
     }
 
     #[test]
-    fn text_becomes_one_line_replaces_the_old_one_and_is_private() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("log");
-        write_text(&path, "a much longer message").unwrap();
-        write_text(&path, "one\ntwo\n\u{202e}three").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), r"one two \u{202e}three");
-        write_text(&path, "").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), r"one two \u{202e}three");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
-    fn an_empty_text_creates_no_file() {
+    fn text_becomes_one_private_line_that_keeps_its_beginning_and_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         write_text(&path, "").unwrap();
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn a_long_text_keeps_its_beginning_and_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("log");
+        for text in ["a much longer message", "one\ntwo\n\u{202e}three", ""] {
+            write_text(&path, text).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), r"one two \u{202e}three");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let middle = "é".repeat(MAX_LENGTH_BYTES);
-        write_text(&path, &format!("Unable to process data: {middle}: no space left on device"))
-            .unwrap();
+        let long = format!("Unable to process data: {middle}: no space left on device");
+        write_text(&path, &long).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!((MAX_LENGTH_BYTES - 4..=MAX_LENGTH_BYTES).contains(&text.len()), "{}", text.len());
-        assert!(
-            text.starts_with("Unable to process data: é")
-                && text.ends_with("é: no space left on device")
-        );
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_written_is_named() {
-        let folder = tempfile::tempdir().unwrap();
+        assert!(text.starts_with("Unable to process data: é"), "{text}");
+        assert!(text.ends_with("é: no space left on device"), "{text}");
         let error = write_text(folder.path(), "text").unwrap_err().to_string();
         assert!(error.contains(&folder.path().display().to_string()), "{error}");
     }

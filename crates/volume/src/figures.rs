@@ -263,54 +263,44 @@ mod tests {
         let old_names = &[("errors", "cdi_x_errors_total")];
         let figures = TransferMetrics::new(&registry, "x", writer_troubles(), old_names);
         let before = registry.encode_text();
-        let codec = "gzip";
-        for (error, labels) in [
-            (source(SourceErrorKind::Connect), ["source", "connect"]),
-            (source(SourceErrorKind::UnknownHost), ["source", "unknown-host"]),
-            (source(SourceErrorKind::Status(503)), ["source", "status"]),
-            (source(SourceErrorKind::Changed), ["source", "changed"]),
-            (source(SourceErrorKind::Length), ["source", "length"]),
-            (source(SourceErrorKind::Digest), ["source", "digest"]),
-            (source(SourceErrorKind::Signature), ["source", "signature"]),
-            (source(SourceErrorKind::Stalled), ["source", "stalled"]),
-            (source(SourceErrorKind::NotResumable), ["source", "not-resumable"]),
-            (source(SourceErrorKind::Invalid), ["source", "invalid"]),
-            (source(SourceErrorKind::Io), ["source", "io"]),
+        let (codec, text) = ("gzip", String::new);
+        for (error, stage, kind) in [
+            (source(SourceErrorKind::Connect), "source", "connect"),
+            (source(SourceErrorKind::UnknownHost), "source", "unknown-host"),
+            (source(SourceErrorKind::Status(503)), "source", "status"),
+            (source(SourceErrorKind::Changed), "source", "changed"),
+            (source(SourceErrorKind::Length), "source", "length"),
+            (source(SourceErrorKind::Digest), "source", "digest"),
+            (source(SourceErrorKind::Signature), "source", "signature"),
+            (source(SourceErrorKind::Stalled), "source", "stalled"),
+            (source(SourceErrorKind::NotResumable), "source", "not-resumable"),
+            (source(SourceErrorKind::Invalid), "source", "invalid"),
+            (source(SourceErrorKind::Io), "source", "io"),
             (
-                ChecksumMismatchError { expected: String::new(), calculated: String::new() }.into(),
-                ["source", "checksum"],
+                ChecksumMismatchError { expected: text(), calculated: text() }.into(),
+                "source",
+                "checksum",
             ),
-            (DecodeError::Truncated { codec, offset: 1 }.into(), ["decode", "truncated"]),
-            (DecodeError::TrailingGarbage { codec, offset: 1 }.into(), ["decode", "corrupt"]),
-            (DecodeError::Barren { codec, consumed: 2, decoded: 1 }.into(), ["decode", "barren"]),
-            (DecodeError::Empty.into(), ["decode", "empty"]),
-            (DecodeError::TooDeep { limit: 4 }.into(), ["decode", "unsupported"]),
-            (FormatError::Endless { passed: 2, most: 1 }.into(), ["format", "endless"]),
-            (FormatError::Parking { parked: 2, budget: 1 }.into(), ["format", "memory"]),
-            (
-                FormatError::TooLarge { virtual_size: 2, available: 1 }.into(),
-                ["format", "too-large"],
-            ),
-            (
-                FormatError::Base { found: String::new(), expected: String::new() }.into(),
-                ["format", "base"],
-            ),
-            (target(std::io::Error::other(TargetRefusedError::InUse)), ["target", "refused"]),
-            (target(Errno::NOSPC), ["target", "no-space"]),
-            (target(Errno::IO), ["target", "io"]),
+            (DecodeError::Truncated { codec, offset: 1 }.into(), "decode", "truncated"),
+            (DecodeError::TrailingGarbage { codec, offset: 1 }.into(), "decode", "corrupt"),
+            (DecodeError::Barren { codec, consumed: 2, decoded: 1 }.into(), "decode", "barren"),
+            (DecodeError::Empty.into(), "decode", "empty"),
+            (DecodeError::TooDeep { limit: 4 }.into(), "decode", "unsupported"),
+            (FormatError::Endless { passed: 2, most: 1 }.into(), "format", "endless"),
+            (FormatError::Parking { parked: 2, budget: 1 }.into(), "format", "memory"),
+            (FormatError::TooLarge { virtual_size: 2, available: 1 }.into(), "format", "too-large"),
+            (FormatError::Base { found: text(), expected: text() }.into(), "format", "base"),
+            (target(std::io::Error::other(TargetRefusedError::InUse)), "target", "refused"),
+            (target(Errno::NOSPC), "target", "no-space"),
+            (target(Errno::IO), "target", "io"),
         ] {
-            let [stage, kind] = labels;
-            let labels_text = format!("stage=\"{stage}\",kind=\"{kind}\"");
-            let lines = |count| {
-                [
-                    format!("cdi_transfer_errors_total{{program=\"x\",{labels_text}}} {count}\n"),
-                    format!("cdi_x_errors_total{{{labels_text}}} {count}\n"),
-                ]
-            };
-            assert!(lines(0).iter().all(|line| before.contains(line)), "{labels:?}");
+            let labels = format!("stage=\"{stage}\",kind=\"{kind}\"");
             figures.record_failure(error.stage_and_kind());
             let after = registry.encode_text();
-            assert!(lines(1).iter().all(|line| after.contains(line)), "{labels:?}");
+            for name in ["cdi_transfer_errors_total{program=\"x\",", "cdi_x_errors_total{"] {
+                assert!(before.contains(&format!("{name}{labels}}} 0\n")), "{labels}");
+                assert!(after.contains(&format!("{name}{labels}}} 1\n")), "{labels}");
+            }
         }
         let all = registry.encode_text();
         figures.record_failure(Error::Stopped.stage_and_kind());
@@ -319,15 +309,11 @@ mod tests {
     }
 
     #[test]
-    fn retries_and_times_add_up() {
+    fn retries_times_and_bytes_add_up_and_a_restart_counts_once() {
         let registry = MetricsRegistry::default();
-        let figures = TransferMetrics::new(
-            &registry,
-            "x",
-            writer_troubles(),
-            &[("retries", "cdi_x_retries_total")],
-        );
-        let figures = CountedTransfer::new(Arc::new(figures));
+        let old_names = &[("retries", "cdi_x_retries_total")];
+        let metrics = Arc::new(TransferMetrics::new(&registry, "x", writer_troubles(), old_names));
+        let figures = CountedTransfer::new(Arc::clone(&metrics));
         figures.record_retry(SourceErrorKind::Connect);
         figures.record_retry(SourceErrorKind::Status(503));
         for _ in 0..3 {
@@ -335,26 +321,6 @@ mod tests {
         }
         figures.record_limit(LimitingPart::Target, Duration::from_millis(500));
         assert_eq!(figures.times().limited_seconds()["target"], 0.5);
-        let text = registry.encode_text();
-        for line in [
-            "cdi_transfer_limited_seconds_total{program=\"x\",part=\"target\"} 0.5\n",
-            "cdi_transfer_limited_seconds_total{program=\"x\",part=\"decoder\"} 0\n",
-            "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"connect\"} 1\n",
-            "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"status\"} 1\n",
-            "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"io\"} 0\n",
-            "cdi_x_retries_total{stage=\"source\"} 2\n",
-            "# HELP cdi_x_retries_total Deprecated, to be removed in the next release: use cdi_transfer_retries_total.\n",
-            "cdi_transfer_stage_seconds_total{program=\"x\",stage=\"target\"} 0.75\n",
-            "cdi_transfer_stage_seconds_total{program=\"x\",stage=\"source\"} 0\n",
-        ] {
-            assert!(text.contains(line), "{line} in {text}");
-        }
-    }
-
-    #[test]
-    fn bytes_of_all_transfers_add_up_and_a_restart_counts_once() {
-        let registry = MetricsRegistry::default();
-        let metrics = Arc::new(TransferMetrics::new(&registry, "x", writer_troubles(), &[]));
         for totals in [[1, 7, 3], [5, 2, 5]] {
             let transfer = CountedTransfer::new(Arc::clone(&metrics));
             for total in totals {
@@ -363,7 +329,21 @@ mod tests {
             assert_eq!(Some(transfer.total_bytes(ByteCount::Skipped)), totals.into_iter().max());
         }
         let text = registry.encode_text();
-        assert!(text.contains("cdi_transfer_skipped_bytes_total{program=\"x\"} 12\n"), "{text}");
-        assert!(text.contains("cdi_transfer_target_bytes_total{program=\"x\"} 0\n"), "{text}");
+        for line in [
+            "limited_seconds_total{program=\"x\",part=\"target\"} 0.5\n",
+            "limited_seconds_total{program=\"x\",part=\"decoder\"} 0\n",
+            "retries_total{program=\"x\",stage=\"source\",kind=\"connect\"} 1\n",
+            "retries_total{program=\"x\",stage=\"source\",kind=\"status\"} 1\n",
+            "retries_total{program=\"x\",stage=\"source\",kind=\"io\"} 0\n",
+            "stage_seconds_total{program=\"x\",stage=\"target\"} 0.75\n",
+            "stage_seconds_total{program=\"x\",stage=\"source\"} 0\n",
+            "skipped_bytes_total{program=\"x\"} 12\n",
+            "target_bytes_total{program=\"x\"} 0\n",
+        ] {
+            assert!(text.contains(&format!("\ncdi_transfer_{line}")), "{line} in {text}");
+        }
+        let old = "# HELP cdi_x_retries_total Deprecated, to be removed in the next release: use cdi_transfer_retries_total.\n";
+        assert!(text.contains(old), "{text}");
+        assert!(text.contains("\ncdi_x_retries_total{stage=\"source\"} 2\n"), "{text}");
     }
 }

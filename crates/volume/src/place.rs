@@ -174,24 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_grows_to_the_smaller_of_usable_and_requested() {
+    fn a_file_grows_and_a_device_keeps_its_size_and_mode() {
+        // The smaller one of usable and requested.
         let wanted = DiskRequest { overhead: 0.06, ..WANTED };
         let options = file(1 << 30, 1 << 40).target_options(&wanted);
         assert_eq!(
             (options.available, options.size, options.mode),
             (1 << 30, Some(1_012_924_416), Some(MODE))
         );
-    }
-
-    #[test]
-    fn a_device_keeps_its_size_and_mode() {
         let device = TargetVolume { is_device: true, ..file(5 << 30, 5 << 30) };
         let options = device.target_options(&WANTED);
         assert_eq!((options.available, options.size, options.mode), (5 << 30, None, None));
-    }
-
-    #[test]
-    fn a_blank_disk_has_the_requested_size_or_that_of_the_volume() {
+        // A blank disk has the requested size or that of the volume.
         assert_eq!(file(1 << 30, 1 << 40).blank_options(&WANTED).available, 1 << 30);
         assert_eq!(file(1 << 20, (1 << 20) + 5).blank_options(&WANTED).available, 1 << 20);
     }

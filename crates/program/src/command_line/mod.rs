@@ -371,11 +371,10 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 9].map(klog_verbosity), [0, 1, 3, 5, 5]);
     }
 
-    /// Does one thing.
-    ///
-    /// At length.
     #[derive(Parser)]
     struct Cli {
+        #[arg(long, global = true)]
+        _memory: Option<String>,
         #[command(subcommand)]
         _command: Own,
     }
@@ -386,53 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn common_help_keeps_the_programs_own_description() {
-        let command = add_common_help(Cli::command());
-        let said = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
-        assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
-        let long = said(command.get_long_about());
-        assert_eq!(long.as_deref(), Some("Does one thing.\n\nAt length."));
-    }
-
-    #[test]
-    fn a_program_is_either_quiet_or_verbose() {
-        #[derive(Parser)]
-        struct Job {
-            #[command(flatten)]
-            _output: OutputArgs,
-        }
-        #[derive(Parser)]
-        struct Server {
-            #[command(flatten)]
-            _output: ServerOutputArgs,
-        }
-        for (words, is_allowed) in [(&["-q"][..], true), (&["-vv"], true), (&["-q", "-v"], false)] {
-            let words = || ["program"].iter().chain(words);
-            assert_eq!(Job::try_parse_from(words()).is_ok(), is_allowed);
-            assert_eq!(Server::try_parse_from(words()).is_ok(), is_allowed);
-        }
-    }
-
-    #[test]
     fn an_option_before_a_subcommand_does_not_hide_it() {
-        #[derive(Parser)]
-        struct Cli {
-            #[arg(long, global = true)]
-            _memory: Option<String>,
-            #[command(subcommand)]
-            _command: Own,
-        }
         for (words, is_named) in [
-            (&["do"][..], true),
-            (&["--memory", "100Mi", "do"], true),
-            (&["--memory=100Mi", "help"], true),
-            (&["-v", "do", "x"], true),
-            (&["--memory", "do"], false),
-            (&["--memory=do"], false),
-            (&["-v=1", "done"], false),
-            (&["--", "do"], false),
+            ("do", true),
+            ("--memory 100Mi do", true),
+            ("--memory=100Mi help", true),
+            ("-v do x", true),
+            ("--memory do", false),
+            ("--memory=do", false),
+            ("-v=1 done", false),
+            ("-- do", false),
         ] {
-            let words: Vec<OsString> = words.iter().map(Into::into).collect();
+            let words: Vec<OsString> = words.split(' ').map(Into::into).collect();
             assert_eq!(names_subcommand::<Cli>(&words), is_named, "{words:?}");
         }
     }

@@ -68,27 +68,3 @@ impl Histogram {
         text
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::MetricsRegistry;
-
-    #[test]
-    fn buckets_are_cumulative_and_include_their_bound() {
-        let registry = MetricsRegistry::default();
-        let sizes = registry.add_histogram("x_bytes", "Sizes.", &[1.0, 2.5]);
-        for value in [0.5, 1.0, 2.0, 7.0] {
-            sizes.observe(value);
-        }
-        assert_eq!(
-            registry.encode_text(),
-            "# HELP x_bytes Sizes.\n\
-             # TYPE x_bytes histogram\n\
-             x_bytes_bucket{le=\"1\"} 2\n\
-             x_bytes_bucket{le=\"2.5\"} 3\n\
-             x_bytes_bucket{le=\"+Inf\"} 4\n\
-             x_bytes_sum 10.5\n\
-             x_bytes_count 4\n"
-        );
-    }
-}

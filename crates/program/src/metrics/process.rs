@@ -105,25 +105,21 @@ fn boot_time() -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn value(text: &str, name: &str) -> f64 {
-        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    }
-
     #[test]
     fn process_metrics_have_plausible_values() {
         let text = encode_text();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
-        let start = value(&text, "process_start_time_seconds ");
-        assert!((now - 3600.0..=now + 1.0).contains(&start), "{start} and now {now}");
-        assert!(value(&text, "process_resident_memory_bytes ") > 1e6);
-        assert!(value(&text, "process_cpu_seconds_total ") < 3600.0);
-        assert!((3.0..1000.0).contains(&value(&text, "process_open_fds ")));
-        assert!(text.contains(concat!(
-            "cdi_workers_build_info{version=\"",
-            env!("CARGO_PKG_VERSION"),
-            "\",commit=\""
-        )));
+        for (name, range) in [
+            ("process_start_time_seconds ", now - 3600.0..now + 1.0),
+            ("process_resident_memory_bytes ", 1e6..1e11),
+            ("process_cpu_seconds_total ", 0.0..3600.0),
+            ("process_open_fds ", 3.0..1000.0),
+            ("cdi_workers_build_info{version=\"", 1.0..2.0),
+        ] {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            let value: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(range.contains(&value), "{line}");
+        }
     }
 
     #[test]

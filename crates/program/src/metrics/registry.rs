@@ -309,26 +309,34 @@ mod tests {
     #[test]
     fn series_of_one_family_share_a_header() {
         let registry = MetricsRegistry::default();
-        let source =
-            registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "source")]);
-        registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "target")]);
-        let seconds =
-            registry.add_gauge("cdi_importer_stage_seconds", "Seconds.", &[("stage", "target")]);
-        registry.add_counter("cdi_importer_retries_total", "Retries.", &[]).add(u64::MAX);
+        let source = registry.add_counter("x_errors_total", "Errors.", &[("stage", "source")]);
+        registry.add_counter("x_errors_total", "Errors.", &[("stage", "target")]);
+        let seconds = registry.add_gauge("x_seconds", "Seconds.", &[]);
+        registry.add_counter("x_retries_total", "Retries.", &[]).add(u64::MAX);
+        // The buckets of a histogram are cumulative and include their bounds.
+        let sizes = registry.add_histogram("x_bytes", "Sizes.", &[1.0, 2.5]);
+        [0.5, 1.0, 2.0, 7.0].into_iter().for_each(|value| sizes.observe(value));
         source.add(2);
         seconds.set(0.000_000_25);
         assert_eq!(
             registry.encode_text(),
-            "# HELP cdi_importer_errors_total Errors.\n\
-             # TYPE cdi_importer_errors_total counter\n\
-             cdi_importer_errors_total{stage=\"source\"} 2\n\
-             cdi_importer_errors_total{stage=\"target\"} 0\n\
-             # HELP cdi_importer_stage_seconds Seconds.\n\
-             # TYPE cdi_importer_stage_seconds gauge\n\
-             cdi_importer_stage_seconds{stage=\"target\"} 0.00000025\n\
-             # HELP cdi_importer_retries_total Retries.\n\
-             # TYPE cdi_importer_retries_total counter\n\
-             cdi_importer_retries_total 18446744073709551615\n"
+            "# HELP x_errors_total Errors.\n\
+             # TYPE x_errors_total counter\n\
+             x_errors_total{stage=\"source\"} 2\n\
+             x_errors_total{stage=\"target\"} 0\n\
+             # HELP x_seconds Seconds.\n\
+             # TYPE x_seconds gauge\n\
+             x_seconds 0.00000025\n\
+             # HELP x_retries_total Retries.\n\
+             # TYPE x_retries_total counter\n\
+             x_retries_total 18446744073709551615\n\
+             # HELP x_bytes Sizes.\n\
+             # TYPE x_bytes histogram\n\
+             x_bytes_bucket{le=\"1\"} 2\n\
+             x_bytes_bucket{le=\"2.5\"} 3\n\
+             x_bytes_bucket{le=\"+Inf\"} 4\n\
+             x_bytes_sum 10.5\n\
+             x_bytes_count 4\n"
         );
     }
 

@@ -402,6 +402,11 @@ mod tests {
             self.1
         }
 
+        fn wait_state(&self) -> Option<WaitState> {
+            let cause = "no answer".to_owned();
+            Some(WaitState { party: None, cause, since: Instant::now(), retry: None })
+        }
+
         fn plain_line(&self, _: &JobMoment) -> String {
             format!("{} bytes", self.0)
         }
@@ -443,37 +448,12 @@ mod tests {
 
     #[test]
     fn a_wait_is_shown_once_nothing_moves() {
-        struct Waiting(Job);
-        impl WatchedJob for Waiting {
-            fn done_bytes(&self) -> u64 {
-                self.0.done_bytes()
-            }
-
-            fn total_bytes(&self) -> Option<u64> {
-                None
-            }
-
-            fn wait_state(&self) -> Option<WaitState> {
-                Some(WaitState {
-                    party: None,
-                    cause: String::new(),
-                    since: Instant::now(),
-                    retry: None,
-                })
-            }
-
-            fn plain_line(&self, moment: &JobMoment) -> String {
-                self.0.plain_line(moment)
-            }
-
-            fn emit_json(&mut self, _: &JobMoment) {}
-        }
-        let mut job = Waiting(Job(7, None));
+        let mut job = Job(7, None);
         let mut monitor = JobMonitor::start(&job);
         assert!(monitor.look_at(&mut job).wait.is_none(), "another connection may bring bytes");
         monitor.moved = Instant::now().checked_sub(STILL_PERIOD).unwrap();
         assert!(monitor.look_at(&mut job).wait.is_some());
-        job.0.0 = 8;
+        job.0 = 8;
         assert!(monitor.look_at(&mut job).wait.is_none());
     }
 

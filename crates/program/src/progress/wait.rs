@@ -108,6 +108,11 @@ mod tests {
         let (state, now) = wait(12);
         let line = "retrying in 8 s (connection refused, attempt 4)";
         assert_eq!(state.to_line(now, 80), line);
+        assert_eq!(state.to_line(now, 18), "retrying in 8 s (…");
+        let json = serde_json::to_string(&state.to_event(now)).unwrap();
+        let event =
+            r#"{"cause":"connection refused","waited_seconds":12,"attempt":4,"retry_seconds":8}"#;
+        assert_eq!(json, event);
         let under_way = state.to_line(now + Duration::from_secs(8), 80);
         assert_eq!(under_way, "retrying now (connection refused, attempt 4)");
         let cause = "it sends nothing".to_owned();
@@ -117,23 +122,5 @@ mod tests {
         let sentence = WaitState { party: None, ..idle };
         assert_eq!(sentence.to_line(now, 80), "it sends nothing for 12 s");
         assert_eq!(sentence.to_line(sentence.since, 80), "it sends nothing");
-    }
-
-    #[test]
-    fn a_narrow_line_keeps_the_time_of_the_next_attempt() {
-        let (state, now) = wait(12);
-        assert_eq!(state.to_line(now, 18), "retrying in 8 s (…");
-        for columns in 0..90 {
-            assert!(state.to_line(now, columns).chars().count() <= columns);
-        }
-    }
-
-    #[test]
-    fn an_event_has_the_same_facts_as_numbers() {
-        let (state, now) = wait(12);
-        let json = serde_json::to_string(&state.to_event(now)).unwrap();
-        let expected =
-            r#"{"cause":"connection refused","waited_seconds":12,"attempt":4,"retry_seconds":8}"#;
-        assert_eq!(json, expected);
     }
 }

@@ -198,7 +198,7 @@ fn candidate_line(word: &str, help: Option<&StyledStr>) -> String {
 mod tests {
     use std::path::PathBuf;
 
-    use clap::{Args, Parser, Subcommand, ValueEnum};
+    use clap::{Parser, Subcommand, ValueEnum};
 
     use super::super::super::build_command;
     use super::*;
@@ -216,30 +216,27 @@ mod tests {
     #[derive(Subcommand)]
     enum Own {
         /// Send an image
-        Upload(Upload),
+        Upload {
+            #[arg(value_hint = ValueHint::FilePath)]
+            _image: PathBuf,
+            #[arg(value_hint = ValueHint::Other)]
+            _target: String,
+            #[arg(short, long)]
+            _namespace: Option<String>,
+            #[arg(short, long)]
+            _quiet: bool,
+            #[arg(short, long, action = ArgAction::Count)]
+            _verbose: u8,
+            #[arg(long, value_hint = ValueHint::DirPath)]
+            _scratch: Option<PathBuf>,
+            #[arg(long, value_enum)]
+            _route: Option<Route>,
+        },
         /// Tell how far it is
         Status,
         /// For programs
         #[command(hide = true)]
         Internal,
-    }
-
-    #[derive(Args)]
-    struct Upload {
-        #[arg(value_hint = ValueHint::FilePath)]
-        _image: PathBuf,
-        #[arg(value_hint = ValueHint::Other)]
-        _target: String,
-        #[arg(short, long)]
-        _namespace: Option<String>,
-        #[arg(short, long)]
-        _quiet: bool,
-        #[arg(short, long, action = ArgAction::Count)]
-        _verbose: u8,
-        #[arg(long, value_hint = ValueHint::DirPath)]
-        _scratch: Option<PathBuf>,
-        #[arg(long, value_enum)]
-        _route: Option<Route>,
     }
 
     #[derive(Clone, Copy, ValueEnum)]
@@ -248,79 +245,64 @@ mod tests {
         OnePass,
     }
 
-    fn read<T>(words: &[&str], look: impl FnOnce(&CompletionLine<'_>) -> T) -> T {
+    fn read<T>(words: &str, look: impl FnOnce(&CompletionLine<'_>) -> T) -> T {
         let mut command = build_command::<Cli>();
         command.build();
-        let words: Vec<_> = words.iter().map(|word| Cow::Borrowed(*word)).collect();
+        let words: Vec<_> = words.split(' ').map(Cow::Borrowed).collect();
         look(&CompletionLine::parse_words(&command, &words))
     }
 
-    fn offer(words: &[&str]) -> CompletionOffer {
-        read(words, |line| line.last_word_offer())
-    }
-
-    /// The candidates without their descriptions.
-    fn candidates(words: &[&str]) -> Vec<String> {
-        let CompletionOffer::Words(lines) = offer(words) else {
-            panic!("no words: {words:?}");
-        };
-        let word = |line: &String| line.trim_end().split('\t').next().map(str::to_owned);
-        lines.iter().filter_map(word).collect()
-    }
-
     #[test]
-    fn the_kind_of_the_argument_decides_what_is_offered() {
-        for words in [
-            &["upload", "a.raw", ""][..],
-            &["upload", "a.raw", "--namespace", "vms", "pv"],
-            &["upload", "-qvn", "vms", "a.raw", "--route=auto", ""],
-            &["--memory", "5", "upload", "--", "-a.raw", ""],
-        ] {
-            assert_eq!(offer(words), CompletionOffer::ListedValues, "{words:?}");
-        }
-        for words in [&["upload", ""][..], &["upload", "./a"]] {
-            assert_eq!(offer(words), CompletionOffer::Files, "{words:?}");
-        }
-        for words in [&["upload", "--scratch", ""][..], &["upload", "--scratch=/t"]] {
-            assert_eq!(offer(words), CompletionOffer::Folders, "{words:?}");
-        }
-        for words in [
-            &["upload", "a.raw", "dv/a", ""][..],
-            &["upload", "--namespace", ""],
-            &["status", ""],
-            &["status", "--nothing="],
-        ] {
-            assert_eq!(offer(words), CompletionOffer::Words(Vec::new()), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn commands_flags_and_values_are_completed_from_their_prefix() {
-        assert_eq!(candidates(&[""]), ["upload", "status", "completions", "man", "help"]);
-        assert_eq!(candidates(&["up"]), ["upload"]);
-        assert_eq!(candidates(&["help", "st"]), ["status"]);
-        assert_eq!(candidates(&["completions", "b"]), ["bash"]);
-        assert_eq!(candidates(&["upload", "--ro"]), ["--route"]);
-        assert_eq!(candidates(&["upload", "--me"]), ["--memory"]);
-        assert_eq!(candidates(&["upload", "--route", ""]), ["auto", "one-pass"]);
-        assert_eq!(candidates(&["upload", "--route=o"]), ["--route=one-pass"]);
-        let after = candidates(&["upload", "-q", "-v", "-"]);
-        assert!(!after.contains(&"--quiet".to_owned()) && after.contains(&"--verbose".to_owned()));
-        assert!(after.contains(&"--help".to_owned()));
-        let CompletionOffer::Words(lines) = offer(&["sta"]) else {
-            panic!("no words");
+    fn the_words_before_decide_what_is_offered() {
+        let words = |text: &str| {
+            CompletionOffer::Words(
+                text.split_terminator(' ').map(|word| format!("{word}\n")).collect(),
+            )
         };
-        assert_eq!(lines, ["status\tTell how far it is\n"]);
+        for (line, expected) in [
+            ("upload a.raw ", CompletionOffer::ListedValues),
+            ("upload a.raw --namespace vms pv", CompletionOffer::ListedValues),
+            ("upload -qvn vms a.raw --route=auto ", CompletionOffer::ListedValues),
+            ("--memory 5 upload -- -a.raw ", CompletionOffer::ListedValues),
+            ("upload ", CompletionOffer::Files),
+            ("upload ./a", CompletionOffer::Files),
+            ("upload --scratch ", CompletionOffer::Folders),
+            ("upload --scratch=/t", CompletionOffer::Folders),
+            ("upload a.raw dv/a ", words("")),
+            ("upload --namespace ", words("")),
+            ("status ", words("")),
+            ("status --nothing=", words("")),
+            ("sta", CompletionOffer::Words(vec!["status\tTell how far it is\n".to_owned()])),
+            ("help st", CompletionOffer::Words(vec!["status\tTell how far it is\n".to_owned()])),
+            ("completions b", words("bash")),
+            ("upload --ro", words("--route")),
+            (
+                "upload --me",
+                CompletionOffer::Words(vec!["--memory\tFor all commands\n".to_owned()]),
+            ),
+            ("upload --route ", words("auto one-pass")),
+            ("upload --route=o", words("--route=one-pass")),
+        ] {
+            assert_eq!(read(line, |line| line.last_word_offer()), expected, "{line}");
+        }
+        let candidates = |line| match read(line, |line| line.last_word_offer()) {
+            CompletionOffer::Words(lines) => lines.concat(),
+            other => panic!("{line}: {other:?}"),
+        };
+        let commands = candidates("");
+        assert!(commands.contains("help") && !commands.contains("internal"), "{commands}");
+        let flags = candidates("upload -q -v -");
+        assert!(flags.contains("--help") && flags.contains("--verbose"), "{flags}");
+        assert!(!flags.contains("--quiet"), "{flags}");
     }
 
     #[test]
     fn a_program_can_read_the_options_of_the_line_to_list_values() {
-        read(&["upload", "-nvms", "a.raw", "dv/a"], |line| {
+        read("upload -nvms a.raw dv/a", |line| {
             assert_eq!(line.option_value("_namespace"), Some("vms"));
             assert_eq!(line.option_value("_scratch"), None);
             let all = ["dv/ab", "pvc/a"].map(str::to_owned).to_vec();
             assert_eq!(line.matching_values(all), ["dv/ab\n"]);
         });
-        read(&[], |line| assert_eq!((line.last, line.option_value("_namespace")), ("", None)));
     }
 }
