@@ -131,89 +131,61 @@ fn inflate_until_full(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::Read;
+
+    use flate2::Compression;
+    use flate2::read::{DeflateEncoder, ZlibEncoder};
 
     use super::*;
 
-    fn deflated(data: &[u8]) -> Vec<u8> {
-        let mut encoder =
-            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(data).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn zlib(data: &[u8]) -> Vec<u8> {
-        let mut encoder =
-            flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(data).unwrap();
-        encoder.finish().unwrap()
+    fn packed(codec: ClusterCompression, data: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        let level = Compression::default();
+        match codec {
+            ClusterCompression::Deflate => {
+                DeflateEncoder::new(data, level).read_to_end(&mut packed).unwrap();
+            }
+            ClusterCompression::Zlib => {
+                ZlibEncoder::new(data, level).read_to_end(&mut packed).unwrap();
+            }
+            ClusterCompression::Zstd => packed = zstd::bulk::compress(data, 3).unwrap(),
+        }
+        packed
     }
 
     #[test]
     fn padding_after_the_stream_is_ignored() {
+        use ClusterCompression::{Deflate, Zlib, Zstd};
         let data: Vec<u8> = (0..65536u32).map(|i| (i / 7 % 251) as u8).collect();
-        let mut zstd = zstd::bulk::compress(&data, 3).unwrap();
-        let mut deflate = deflated(&data);
-        let mut zlib = zlib(&data);
-        deflate.extend([0xaa; 300]);
-        zlib.extend([0xaa; 300]);
-        zstd.extend([0xaa; 300]);
         let mut inflater = Inflater::default();
-        let cases = [
-            (ClusterCompression::Deflate, deflate),
-            (ClusterCompression::Zlib, zlib),
-            (ClusterCompression::Zstd, zstd),
-        ];
-        for (codec, input) in cases {
+        for codec in [Deflate, Zlib, Zstd] {
+            let input = [&packed(codec, &data)[..], &[0xaa; 300]].concat();
             let mut output = vec![0; data.len()];
             inflater.inflate(codec, &input, &mut output, data.len()).unwrap();
             assert!(output == data);
         }
-    }
-
-    #[test]
-    fn a_full_cluster_is_enough_even_if_the_stream_continues() {
-        let data = vec![7u8; 70_000];
-        let mut output = vec![0; 65_536];
-        Inflater::default()
-            .inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536)
-            .unwrap();
-        assert!(output == data[..65_536]);
-    }
-
-    #[test]
-    fn the_last_grain_may_be_short() {
-        let data = [7; 1536];
-        let mut output = vec![0; 65_536];
-        Inflater::default()
-            .inflate(ClusterCompression::Zlib, &zlib(&data), &mut output, data.len())
-            .unwrap();
-        assert!(output.starts_with(&data));
+        // A full cluster is enough even if the stream continues, and the last grain may be short.
+        for (codec, length, needed) in [(Deflate, 70_000, 65_536), (Zlib, 1536, 1536)] {
+            let mut output = vec![0; 65_536];
+            let input = packed(codec, &vec![7; length]);
+            inflater.inflate(codec, &input, &mut output, needed).unwrap();
+            assert!(output[..needed].iter().all(|byte| *byte == 7));
+        }
     }
 
     #[test]
     fn short_and_corrupt_streams_are_errors() {
-        let mut inflater = Inflater::default();
-        let mut output = vec![0; 65_536];
-        let data = vec![7u8; 60_000];
-        let mut wrong_checksum = zlib(&[7; 65_536]);
-        if let Some(last) = wrong_checksum.last_mut() {
-            *last ^= 1;
+        use ClusterCompression::{Deflate, Zlib, Zstd};
+        let mut wrong_checksum = packed(Zlib, &[7; 65_536]);
+        *wrong_checksum.last_mut().unwrap() ^= 1;
+        let mut cases = vec![(Zlib, packed(Zlib, &[7; 70_000])), (Zlib, wrong_checksum)];
+        for codec in [Deflate, Zlib, Zstd] {
+            let short = packed(codec, &[7; 60_000]);
+            cases.extend([short, vec![0xff; 100], Vec::new()].map(|input| (codec, input)));
         }
-        for (codec, input) in [
-            (ClusterCompression::Deflate, deflated(&data)),
-            (ClusterCompression::Deflate, vec![0xff; 100]),
-            (ClusterCompression::Deflate, Vec::new()),
-            (ClusterCompression::Zlib, zlib(&data)),
-            (ClusterCompression::Zlib, zlib(&[7; 70_000])),
-            (ClusterCompression::Zlib, wrong_checksum),
-            (ClusterCompression::Zlib, vec![0xff; 100]),
-            (ClusterCompression::Zlib, Vec::new()),
-            (ClusterCompression::Zstd, zstd::bulk::compress(&data, 3).unwrap()),
-            (ClusterCompression::Zstd, vec![0xff; 100]),
-            (ClusterCompression::Zstd, Vec::new()),
-        ] {
-            assert!(inflater.inflate(codec, &input, &mut output, 65_536).is_err());
+        for (codec, input) in cases {
+            let mut output = vec![0; 65_536];
+            assert!(Inflater::default().inflate(codec, &input, &mut output, 65_536).is_err());
         }
     }
 }

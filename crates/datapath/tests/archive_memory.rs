@@ -7,15 +7,15 @@
 #[allow(dead_code, reason = "only some entries are written here")]
 mod tape;
 
-use std::ops::Range;
+#[path = "common/mod.rs"]
+mod common;
 
 use bytes::Bytes;
 use datapath::archive::{self, unpack_archive};
-use datapath::error::SourceError;
 use datapath::memory;
 use datapath::options::ReadOptions;
-use datapath::source::{Source, SourceBody};
 
+use common::Generated;
 use tape::{Fields, Tape};
 
 /// Files in the root of the archive, which are moved into place one by one.
@@ -28,62 +28,24 @@ const PIECES: usize = 200;
 /// Limit on resident memory; the process starts with about 5 MiB.
 const RESIDENT_KIB: u64 = 32 << 10;
 
-/// An archive that is generated while it is read.
-struct Generated;
-
-impl Source for Generated {
-    fn name(&self) -> String {
-        "generated".into()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        Ok(Box::new(GeneratedBody(0)))
-    }
-
-    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
-        unreachable!("the source has no ranges")
-    }
-}
-
-struct GeneratedBody(usize);
-
-impl SourceBody for GeneratedBody {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let number = self.0;
-        self.0 += 1;
-        Ok(piece(number).map(Bytes::from))
-    }
-
-    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-        unreachable!("the source has no ranges")
-    }
-}
-
-fn piece(number: usize) -> Option<Vec<u8>> {
+/// Returns the pieces of an archive, which is generated while it is read.
+fn piece(number: usize) -> Option<Bytes> {
     if number < FLAT {
-        return Some(Tape::default().file(format!("flat-{number}"), b"").0);
+        return Some(Tape::default().file(format!("flat-{number}"), b"").0.into());
     }
     let number = number - FLAT;
     if number < DIRECTORIES {
         let name = format!("there-before/directory-{number}");
         let directory = Tape::default().directory(&name, 0o555);
-        return Some(directory.file(format!("{name}/file"), b"content").0);
+        return Some(directory.file(format!("{name}/file"), b"content").0.into());
     }
     let number = number - DIRECTORIES;
     if number == 0 {
         let mut fields = Fields::new(b'0', "large");
         fields.size = (PIECES as u64) << 20;
-        return Some(fields.block().to_vec());
+        return Some(Bytes::copy_from_slice(&fields.block()));
     }
-    (number <= PIECES).then(|| vec![1; 1 << 20])
+    (number <= PIECES).then(|| vec![1; 1 << 20].into())
 }
 
 fn peak_resident_kib() -> u64 {
@@ -95,14 +57,14 @@ fn peak_resident_kib() -> u64 {
 #[test]
 #[ignore = "alone: measures memory"]
 fn memory_does_not_grow_with_the_archive() {
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let folder = common::fast_folder();
     std::fs::create_dir(folder.path().join("there-before")).unwrap();
     let target = archive::UnpackOptions {
         dir: folder.path().to_owned(),
         overwrite: true,
         available: u64::MAX,
     };
-    let report = unpack_archive(&Generated, &target, &ReadOptions::default()).unwrap();
+    let report = unpack_archive(&Generated(piece), &target, &ReadOptions::default()).unwrap();
     assert_eq!(report.entries, (FLAT + 2 * DIRECTORIES + 1) as u64);
     let (held, resident) = (memory::peak_bytes(), peak_resident_kib());
     assert!(held < 4 << 20, "{held} bytes were held");

@@ -113,25 +113,15 @@ mod tests {
         std::fs::write(path(&format!("blobs/{long}")), b"long").unwrap();
         std::fs::write(path("other"), b"other").unwrap();
         for format in ["gnu", "pax"] {
-            let status = std::process::Command::new("tar")
-                .args(["--format", format, "-C"])
-                .arg(folder.path())
-                .args(["--sort=name", "-cf"])
-                .arg(path("archive.tar"))
-                .args(["blobs", "other"])
-                .status()
-                .unwrap();
-            assert!(status.success());
+            let [root, archive] = [folder.path().to_owned(), path("archive.tar")]
+                .map(|path| path.display().to_string());
+            let flags = ["--format", format, "-C", &root, "--sort=name", "-cf", &archive];
+            testkit::tools::run("tar", flags.into_iter().chain(["blobs", "other"]));
             let archive = File::open(path("archive.tar")).unwrap();
             let places = index_archive(&archive, |name| name.starts_with(b"blobs/")).unwrap();
-            let found: Vec<_> = places
-                .iter()
-                .map(|place| (String::from_utf8_lossy(&place.name).into_owned(), place.size))
-                .collect();
-            assert_eq!(
-                found,
-                [("blobs/first".to_owned(), 1_000_000), (format!("blobs/{long}"), 4)]
-            );
+            let found: Vec<_> = places.iter().map(|place| (&place.name[..], place.size)).collect();
+            let long = format!("blobs/{long}");
+            assert_eq!(found, [(&b"blobs/first"[..], 1_000_000), (long.as_bytes(), 4)]);
             let mut text = [0; 4];
             read_exact_at(&archive, &mut text, places[1].offset).unwrap();
             assert_eq!(&text, b"long");

@@ -296,33 +296,12 @@ mod tests {
             .unwrap()
     }
 
-    fn bytes_of(byte: u8, len: usize) -> Bytes {
-        Bytes::from(vec![byte; len])
-    }
-
     fn bytes(len: usize) -> Bytes {
-        bytes_of(7, len)
+        Bytes::from(vec![7; len])
     }
 
     async fn blocks(send: impl Future<Output = Result<(), BridgeClosedError>>) -> bool {
         tokio::time::timeout(Duration::from_millis(20), send).await.is_err()
-    }
-
-    #[test]
-    fn chunks_arrive_in_order_and_the_end_comes_after_the_last() {
-        let (sender, mut receiver) = channel(1000, &CancellationToken::new());
-        let writer = std::thread::spawn(move || {
-            runtime().block_on(async {
-                for byte in 0..200u8 {
-                    sender.send(bytes_of(byte, 300), 300).await.unwrap();
-                }
-            });
-        });
-        for byte in 0..200u8 {
-            assert_eq!(receiver.recv(), Some(bytes_of(byte, 300)));
-        }
-        assert_eq!(receiver.recv(), None);
-        writer.join().unwrap();
     }
 
     #[test]
@@ -337,6 +316,10 @@ mod tests {
             let waited = sender.full_time();
             tokio::time::sleep(Duration::from_millis(5)).await;
             assert_eq!(sender.full_time(), waited);
+            // A chunk above the budget passes when it is alone.
+            sender.send(bytes(5000), 5000).await.unwrap();
+            assert!(blocks(sender.send(bytes(1), 1)).await);
+            assert_eq!(receiver.recv().unwrap().len(), 5000);
             sender.send(bytes(900), 900).await.unwrap();
         });
     }
@@ -400,34 +383,27 @@ mod tests {
             chunks in proptest::collection::vec((0usize..3000, proptest::bool::ANY), 0..200),
         ) {
             let (sender, mut receiver) = channel(budget, &CancellationToken::new());
+            let numbered = |number: usize, len: usize| {
+                Bytes::from(vec![number.to_le_bytes()[0]; len])
+            };
             let sent = chunks.clone();
             let sending = std::thread::spawn(move || {
                 runtime().block_on(async {
-                    for (len, is_prompt) in sent {
+                    for (number, (len, is_prompt)) in sent.into_iter().enumerate() {
+                        let bytes = numbered(number, len);
                         match is_prompt {
-                            true => sender.send(bytes(len), len).await.unwrap(),
-                            false => drop(sender.send_packed(PackedChunk { bytes: bytes(len), held: len }).await.unwrap()),
+                            true => sender.send(bytes, len).await.unwrap(),
+                            false => drop(sender.send_packed(PackedChunk { bytes, held: len }).await.unwrap()),
                         }
                     }
                 });
             });
-            for (len, _) in chunks {
-                proptest::prop_assert_eq!(receiver.recv(), Some(bytes(len)));
+            for (number, (len, _)) in chunks.into_iter().enumerate() {
+                proptest::prop_assert_eq!(receiver.recv(), Some(numbered(number, len)));
             }
             proptest::prop_assert_eq!(receiver.recv(), None);
             sending.join().unwrap();
         }
-    }
-
-    #[test]
-    fn a_chunk_above_the_budget_passes_when_it_is_alone() {
-        let (sender, mut receiver) = channel(1000, &CancellationToken::new());
-        runtime().block_on(async {
-            sender.send(bytes(5000), 5000).await.unwrap();
-            assert!(blocks(sender.send(bytes(1), 1)).await);
-            assert_eq!(receiver.recv().unwrap().len(), 5000);
-            sender.send(bytes(1), 1).await.unwrap();
-        });
     }
 
     /// Runs `action` on another thread after 20 ms, so that the caller is waiting by then.

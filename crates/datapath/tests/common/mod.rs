@@ -11,14 +11,19 @@
 pub mod objects;
 
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::observe::{Observer, TransferPhase};
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::{Source, SourceBody};
 use datapath::transfer::{TransferReport, transfer_image};
 use datapath::{Error, disk};
+use testkit::loopdev::{DIRT, LoopDevice};
+use tokio_util::sync::CancellationToken;
 
 pub use testkit::tmpfs::fast_folder;
 
@@ -103,6 +108,75 @@ impl SourceBody for MemoryBody {
     }
 }
 
+/// A source without ranges, which generates its chunks: `next` gets 0, 1, 2…
+pub struct Generated<F>(pub F);
+
+struct GeneratedBody<F>(F, usize);
+
+impl<F: Fn(usize) -> Option<Bytes> + Clone + Send + Sync + 'static> Source for Generated<F> {
+    fn name(&self) -> String {
+        "generated".into()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_ranged(&self) -> bool {
+        false
+    }
+
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        Ok(Box::new(GeneratedBody(self.0.clone(), 0)))
+    }
+
+    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
+        unreachable!("the source has no ranges")
+    }
+}
+
+impl<F: Fn(usize) -> Option<Bytes> + Send> SourceBody for GeneratedBody<F> {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        self.1 += 1;
+        Ok((self.0)(self.1 - 1))
+    }
+
+    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
+        unreachable!("the source has no ranges")
+    }
+}
+
+/// A point of a transfer.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Point {
+    SourceByte(u64),
+    Phase(TransferPhase),
+}
+
+/// Stops the transfer at a given point.
+struct StopAt(Point, CancellationToken);
+
+impl Observer for StopAt {
+    fn begin_phase(&self, phase: TransferPhase) {
+        if self.0 == Point::Phase(phase) {
+            self.1.cancel();
+        }
+    }
+
+    fn source_position(&self, position: u64, _total: Option<u64>) {
+        if matches!(self.0, Point::SourceByte(at) if at <= position) {
+            self.1.cancel();
+        }
+    }
+}
+
+/// Returns options that stop the transfer at this point.
+pub fn stopping_at(point: Point) -> ReadOptions {
+    let stop = CancellationToken::new();
+    let observer = Arc::new(StopAt(point, stop.clone()));
+    ReadOptions { observer, stop, ..ReadOptions::default() }
+}
+
 /// Returns options for a new file without a limit.
 pub fn file(path: &Path) -> disk::DiskOptions {
     disk::DiskOptions {
@@ -130,14 +204,16 @@ pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs qemu-img (Debian package qemu-utils), which must be installed.
+/// Runs qemu-img.
 pub fn qemu_img(arguments: &[&str]) {
-    let status = std::process::Command::new("qemu-img")
-        .args(arguments)
-        .stdout(std::process::Stdio::null())
-        .status()
-        .expect("qemu-img is needed: install the Debian package qemu-utils");
-    assert!(status.success(), "qemu-img {arguments:?}");
+    testkit::tools::run("qemu-img", arguments);
+}
+
+/// Fills the device with other bytes than any test writes.
+pub fn make_dirty(device: &LoopDevice) {
+    let dirt = vec![DIRT; usize::try_from(device.bytes()).unwrap()];
+    let file = std::fs::File::options().write(true).open(device.path()).unwrap();
+    file.write_all_at(&dirt, 0).unwrap();
 }
 
 /// Transfers an image with default options.

@@ -12,6 +12,7 @@ use testkit::tools;
 pub const DISK_BYTES: u64 = (1 << 20) + (200 << 10) + 512;
 
 /// An image, possibly compressed, and the disk in it.
+#[derive(Clone)]
 pub struct Object {
     pub name: String,
     pub bytes: Bytes,

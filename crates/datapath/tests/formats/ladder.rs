@@ -6,6 +6,7 @@ use crate::common::{Memory, file, noise, qemu_img, transfer};
 use datapath::facts::RouteTaken;
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::{Error, disk, transfer_image};
+use testkit::tools;
 
 const MIB: usize = 1 << 20;
 
@@ -22,6 +23,12 @@ fn resized(image: &Path, convert: &[&str], growth: &str) {
         [&["convert", "-f", "raw", "-O", "qcow2"], convert, &[text(&raw), text(image)]].concat();
     qemu_img(&arguments);
     qemu_img(&["resize", text(image), growth]);
+}
+
+/// Moves the L1 table behind the data, by growing the disk; shrinking leaves it there.
+fn move_table(image: &Path, size: &str) {
+    qemu_img(&["resize", text(image), "+2G"]);
+    qemu_img(&["resize", "--shrink", text(image), size]);
 }
 
 fn text(path: &Path) -> &str {
@@ -48,6 +55,7 @@ fn clusters_of_a_resized_image_wait_on_the_target() {
 }
 
 #[test]
+#[ignore = "tools: qemu-img"]
 fn a_full_target_without_a_free_slot_works() {
     // The target may not grow beyond the disk, and the disk has no holes, so every slot is the
     // final place of some cluster.
@@ -55,21 +63,9 @@ fn a_full_target_without_a_free_slot_works() {
     let raw = noise(32 * MIB, 7);
     let (raw_path, image_path) = (dir.path().join("raw"), dir.path().join("image"));
     std::fs::write(&raw_path, &raw).unwrap();
-    let options = "cluster_size=4k";
-    qemu_img(&[
-        "convert",
-        "-f",
-        "raw",
-        "-O",
-        "qcow2",
-        "-o",
-        options,
-        text(&raw_path),
-        text(&image_path),
-    ]);
-    // Growing moves the L1 table behind the data, and shrinking leaves it there.
-    qemu_img(&["resize", text(&image_path), "+2G"]);
-    qemu_img(&["resize", "--shrink", text(&image_path), "32M"]);
+    let convert = ["convert", "-f", "raw", "-O", "qcow2", "-o", "cluster_size=4k"];
+    qemu_img(&[&convert[..], &[text(&raw_path), text(&image_path)]].concat());
+    move_table(&image_path, "32M");
     let disk = dir.path().join("disk");
     let target = disk::DiskOptions { available: 32 * MIB as u64, ..file(&disk) };
     let image = std::fs::read(&image_path).unwrap();
@@ -83,23 +79,17 @@ fn with_snapshot(dir: &Path) -> Vec<u8> {
     let path = image.to_str().unwrap();
     qemu_img(&["create", "-f", "qcow2", path, "48M"]);
     let write = |pattern: u8| {
-        let status = std::process::Command::new("qemu-io")
-            .args(["-c", &format!("write -P {pattern} 0 48M"), path])
-            .stdout(std::process::Stdio::null())
-            .status()
-            .expect("qemu-io is needed: install the Debian package qemu-utils");
-        assert!(status.success());
+        tools::run("qemu-io", ["-c", &format!("write -P {pattern} 0 48M"), path]);
     };
     write(1);
     qemu_img(&["snapshot", "-c", "before", path]);
     write(2);
-    // Growing moves the L1 table behind the data, and shrinking leaves it there.
-    qemu_img(&["resize", path, "+2G"]);
-    qemu_img(&["resize", "--shrink", path, "48M"]);
+    move_table(&image, "48M");
     std::fs::read(image).unwrap()
 }
 
 #[test]
+#[ignore = "tools: qemu-img, qemu-io"]
 fn data_that_fits_nowhere_goes_to_scratch_or_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let image = with_snapshot(dir.path());
@@ -115,14 +105,8 @@ fn data_that_fits_nowhere_goes_to_scratch_or_is_refused() {
     let scratch = dir.path().join("scratch");
     std::fs::create_dir(&scratch).unwrap();
     let options = WriteOptions { scratch: Some(scratch.clone()), ..WriteOptions::default() };
-    transfer_image(
-        &Memory::new(image.clone()),
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &options,
-    )
-    .unwrap();
+    let (content, reading) = (PayloadKind::default(), ReadOptions::default());
+    transfer_image(&Memory::new(image.clone()), content, &target, &reading, &options).unwrap();
     assert!(std::fs::read(&disk).unwrap() == expected);
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 

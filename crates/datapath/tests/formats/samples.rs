@@ -3,11 +3,14 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use bytes::Bytes;
 use testkit::disk;
+use testkit::images::vdi::{Block, Vdi};
+use testkit::images::vhd::{Dynamic, Table};
+use testkit::images::vmdk::{Grain, Tables, Vmdk};
 use testkit::images::{Oracle, Subformat};
 
 use crate::common::fast_folder;
+use crate::common::objects::Object;
 use crate::metadata;
 
 /// Size of the last block of a disk, which is always a partial one.
@@ -15,11 +18,9 @@ const LAST_BLOCK_BYTES: usize = (40 << 10) + 512;
 
 /// An image, the disk that qemu-img reads from it, and the ranges of its headers and tables.
 pub(crate) struct Sample {
-    pub(crate) name: String,
+    pub(crate) object: Object,
     /// The name of the format in qemu-img.
     pub(crate) format: &'static str,
-    pub(crate) image: Bytes,
-    pub(crate) disk: Bytes,
     pub(crate) metadata: Vec<Range<usize>>,
 }
 
@@ -30,13 +31,10 @@ impl Sample {
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("image"), &image).unwrap();
         Oracle::ask(format, &path("image"), &path("raw"));
-        Self {
-            name: name.into(),
-            format,
-            metadata: metadata::find(format, &image),
-            image: image.into(),
-            disk: std::fs::read(path("raw")).unwrap().into(),
-        }
+        let metadata = metadata::find(format, &image);
+        let disk = std::fs::read(path("raw")).unwrap().into();
+        let object = Object { name: name.into(), bytes: image.into(), disk };
+        Self { object, format, metadata }
     }
 
     fn by_qemu(subformat: Subformat) -> Self {
@@ -94,7 +92,7 @@ pub(crate) fn samples() -> &'static [Sample] {
 /// time and tell nothing new.
 fn leave_out(samples: &mut [Sample]) {
     for sample in samples {
-        match sample.name.as_str() {
+        match sample.object.name.as_str() {
             // Keep only the block allocation table, which is the last region.
             "vhdx subformat=fixed" => drop(sample.metadata.drain(..sample.metadata.len() - 2)),
             // Remove the text of the descriptor.
@@ -106,25 +104,24 @@ fn leave_out(samples: &mut [Sample]) {
     }
 }
 
-/// Returns VDI and VHD images with layouts that qemu-img does not write.
-fn vdi_by_hand() -> Vec<Sample> {
-    use testkit::images::vdi::{Block, Vdi};
-
+/// Returns a VDI whose blocks are in another order, and two of them the same.
+pub(crate) fn shuffled_vdi() -> Vdi {
     let block = |seed| disk::content(seed, 3000);
-    let shuffled = Vdi {
+    let map = vec![Block::At(1), Block::Zero, Block::At(1), Block::At(0)];
+    Vdi {
         map_offset: 512,
         data_offset: 1024,
-        ..Vdi::new(
-            (3 << 20) - 1024,
-            vec![Block::At(1), Block::Zero, Block::At(1), Block::At(0)],
-            vec![block(1), block(2)],
-        )
-    };
+        ..Vdi::new((3 << 20) - 1024, map, vec![block(1), block(2)])
+    }
+}
+
+/// Returns VDI and VHD images with layouts that qemu-img does not write.
+fn vdi_by_hand() -> Vec<Sample> {
     let backwards = Vdi {
         map_offset: 3 << 20,
         data_offset: 1 << 20,
         map: vec![Block::At(1), Block::Free, Block::At(0), Block::Free],
-        ..shuffled.clone()
+        ..shuffled_vdi()
     };
     let by_hand = |name, vdi: &Vdi| {
         let mut sample = Sample::new(name, "vdi", vdi.build());
@@ -133,22 +130,24 @@ fn vdi_by_hand() -> Vec<Sample> {
         sample
     };
     vec![
-        by_hand("vdi, shuffled", &shuffled),
+        by_hand("vdi, shuffled", &shuffled_vdi()),
         by_hand("vdi, map last", &backwards),
-        Sample::new("vpc, shuffled, table last", "vpc", shuffled_vhd()),
+        Sample::new("vpc, shuffled, table last", "vpc", shuffled_vhd().bytes()),
     ]
 }
 
-/// Returns VMDK images as VirtualBox and VMware write them, and with their tables in other orders.
-/// Grains and tables are small, and the last grain is partial.
-fn vmdk_by_hand() -> Vec<Sample> {
-    use testkit::images::vmdk::{Grain, Tables, Vmdk};
-
+/// Returns a VMDK whose grains and tables are small, and whose last grain is partial.
+pub(crate) fn small_vmdk(tables: Tables, compressed: bool) -> Vmdk {
     let mut grains = vec![Grain::Hole; 20];
     for (number, byte) in [(0, 3), (5, 60), (6, 90), (19, 9)] {
         grains[number] = Grain::Data(byte);
     }
     grains[7] = Grain::Zeroed;
+    Vmdk { cut_sectors: 3, ..Vmdk::small(tables, compressed, grains) }
+}
+
+/// Returns VMDK images as VirtualBox and VMware write them, and with their tables in other orders.
+fn vmdk_by_hand() -> Vec<Sample> {
     let layouts = [
         ("tables first", Tables::First, false),
         ("tables first, compressed", Tables::First, true),
@@ -157,13 +156,10 @@ fn vmdk_by_hand() -> Vec<Sample> {
         ("footer", Tables::Footer, true),
     ];
     let by_hand = |(name, tables, compressed)| {
-        let vmdk = Vmdk {
-            cut_sectors: 3,
-            order: vec![2, 2, 2, 2, 2, 1],
-            ..Vmdk::small(tables, compressed, grains.clone())
-        };
+        let vmdk = Vmdk { order: vec![2, 2, 2, 2, 2, 1], ..small_vmdk(tables, compressed) };
         let mut sample = Sample::new(format!("vmdk, {name}"), "vmdk", vmdk.build());
-        assert!(sample.disk == vmdk.disk(), "{name}: qemu-img reads another disk than was written");
+        let disk = &sample.object.disk;
+        assert!(*disk == vmdk.disk(), "{name}: qemu-img reads another disk than was written");
         // The other samples have a similar descriptor.
         sample.metadata.remove(2);
         sample
@@ -173,14 +169,11 @@ fn vmdk_by_hand() -> Vec<Sample> {
 
 /// Returns a dynamic VHD with blocks of 64 KiB in another order, and with table entries beyond the
 /// end of the disk.
-fn shuffled_vhd() -> Vec<u8> {
-    use testkit::images::vhd::{Dynamic, Table};
-
+pub(crate) fn shuffled_vhd() -> Dynamic {
     Dynamic {
         blocks: [2, 0, 4].map(|index| (index, disk::content(7, 3000))).into(),
         table: Table::Last,
         spare_entries: 2,
         ..Dynamic::new((300 << 10) - 512, 64 << 10)
     }
-    .bytes()
 }

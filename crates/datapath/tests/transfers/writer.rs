@@ -1,17 +1,13 @@
 //! Compares the writer with an array in memory: any extents, in any order, on any kind of target.
 
-use std::fs::File;
-use std::io::Read;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use crate::common::{file, noise};
+use crate::common::{file, make_dirty, noise};
 use bytes::Bytes;
 use datapath::disk::{CacheMode, Disk, DiskOptions, with_writer};
 use diskimage::{ClusterCompression, CompressedClusters};
 use proptest::prelude::*;
-use testkit::loopdev::{DIRT, LoopDevice};
+use testkit::loopdev::LoopDevice;
 use tokio_util::sync::CancellationToken;
 
 /// Disks extend well beyond the first MiB, which is held back, and beyond one batch of the writer.
@@ -120,12 +116,6 @@ fn plan() -> impl Strategy<Value = Plan> {
         .prop_map(|(size, extents)| Plan { size, extents })
 }
 
-fn read(path: &Path, length: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    File::open(path).unwrap().take(length).read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
 /// Compares without printing megabytes on failure.
 fn assert_equal(actual: &[u8], expected: &[u8]) {
     assert_eq!(actual.len(), expected.len());
@@ -138,64 +128,42 @@ fn cache() -> impl Strategy<Value = CacheMode> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    #[ignore = "slow: waits 8 s"]
-    fn a_file_equals_the_model(plan in plan(), preallocate: bool, cache in cache()) {
+    #[ignore = "slow: waits 16 s"]
+    fn a_file_equals_the_model(plan in plan(), is_known: bool, preallocate: bool, cache in cache()) {
         // On a real filesystem instead of in memory, to test direct I/O.
         let folder = tempfile::tempdir().unwrap();
         let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
-        plan.write(&target, Some(plan.size));
-        assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
-    }
-
-    #[test]
-    #[ignore = "slow: waits 8 s"]
-    fn a_file_of_unknown_size_equals_the_model(plan in plan(), preallocate: bool, cache in cache()) {
-        let folder = tempfile::tempdir().unwrap();
-        let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
-        plan.write(&target, None);
+        plan.write(&target, is_known.then_some(plan.size));
         assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
     }
 }
 
 /// Writes many plans onto one device, which is filled with other bytes before each.
-fn check_device(sector_size: u32) {
-    let folder = tempfile::tempdir().unwrap();
-    let device = LoopDevice::new(folder.path(), MAX_SECTORS * SECTOR + (1 << 20), sector_size);
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 24,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    });
-    let strategy = (plan(), any::<bool>(), cache());
-    let result = runner.run(&strategy, |(plan, preallocate, cache)| {
-        make_dirty(&device);
-        let target = DiskOptions { preallocate, cache, ..file(device.path()) };
-        plan.write(&target, Some(plan.size));
-        assert_equal(&read(device.path(), plan.size), &plan.model());
-        Ok(())
-    });
-    result.unwrap();
-}
-
-fn make_dirty(device: &LoopDevice) {
-    let dirt = vec![DIRT; usize::try_from(device.bytes()).unwrap()];
-    let file = File::options().write(true).open(device.path()).unwrap();
-    file.write_all_at(&dirt, 0).unwrap();
-}
-
 #[test]
-#[ignore = "slow: waits 4 s"]
-fn a_device_with_512_byte_sectors_equals_the_model() {
-    check_device(512);
-}
-
-#[test]
-#[ignore = "slow: waits 4 s"]
-fn a_device_with_4096_byte_sectors_equals_the_model() {
-    check_device(4096);
+#[ignore = "slow: waits 8 s"]
+fn a_device_equals_the_model() {
+    for sector_size in [512, 4096] {
+        let folder = tempfile::tempdir().unwrap();
+        let device = LoopDevice::new(folder.path(), MAX_SECTORS * SECTOR + (1 << 20), sector_size);
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+            cases: 24,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        });
+        let strategy = (plan(), any::<bool>(), cache());
+        let result = runner.run(&strategy, |(plan, preallocate, cache)| {
+            make_dirty(&device);
+            let target = DiskOptions { preallocate, cache, ..file(device.path()) };
+            plan.write(&target, Some(plan.size));
+            let disk = std::fs::read(device.path()).unwrap();
+            assert_equal(&disk[..usize::try_from(plan.size).unwrap()], &plan.model());
+            Ok(())
+        });
+        result.unwrap();
+    }
 }
 
 /// Returns a cluster of a compressed image in this codec.

@@ -25,6 +25,11 @@ impl ChunkStream for Endless {
     }
 }
 
+/// Decodes all layers.
+fn unpack_all(source: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Result<Vec<u8>, Error> {
+    open_layers(source, limits).and_then(|decoded| read_all(decoded.stream))
+}
+
 const SPARE: u64 = 1 << 20;
 
 fn impatient() -> DecodeLimits {
@@ -67,18 +72,14 @@ fn streams_that_decode_to_nothing_are_refused() {
         ("a name without end", NAMED.to_vec(), b"name".to_vec()),
         ("empty blocks", STORED.to_vec(), EMPTY_BLOCK.to_vec()),
     ] {
-        let outcome = open_layers(endless(&first, &then), &impatient())
-            .and_then(|decoded| read_all(decoded.stream));
+        let outcome = unpack_all(endless(&first, &then), &impatient());
         assert_barren(what, outcome, SPARE + 20_000);
     }
     // Padding chunks (framing_format.txt §4.6).
     let snappy = pack(Codec::Snappy, b"x");
     let padding = endless(&snappy, b"\xFE\x04\0\0void");
-    assert_barren(
-        "padding of snappy",
-        read_all(open_clone(Codec::Snappy, padding, &impatient())),
-        SPARE + 20_000,
-    );
+    let outcome = read_all(open_clone(Codec::Snappy, padding, &impatient()));
+    assert_barren("padding of snappy", outcome, SPARE + 20_000);
 }
 
 #[test]
@@ -87,8 +88,7 @@ fn an_outer_layer_cannot_produce_endless_padding_for_an_inner_one() {
     let inner = empty.repeat(64 << 20 >> 5);
     let packed = pack(Codec::Zstd, &inner);
     assert!((packed.len() as u64) < SPARE, "the outer layer alone must stay within the limit");
-    let outcome = open_layers(pieces(&packed, &[4096]), &impatient())
-        .and_then(|decoded| read_all(decoded.stream));
+    let outcome = unpack_all(pieces(&packed, &[4096]), &impatient());
     // The chunks between two layers are large, so more is read before the limit is noticed.
     assert_barren("gzip in zstd", outcome, SPARE + (256 << 10));
 }
@@ -97,8 +97,7 @@ fn an_outer_layer_cannot_produce_endless_padding_for_an_inner_one() {
 fn too_little_content_for_much_input_is_refused() {
     // One byte of content in about a thousand bytes of input.
     let member = [pack(Codec::Gzip, b"x"), pack(Codec::Gzip, b"").repeat(50)].concat();
-    let outcome = open_layers(endless(&[], &member), &impatient())
-        .and_then(|decoded| read_all(decoded.stream));
+    let outcome = unpack_all(endless(&[], &member), &impatient());
     assert_barren("one byte in a thousand", outcome, SPARE + 20_000);
 }
 
@@ -116,8 +115,7 @@ fn indexes_and_padding_of_real_streams_are_accepted() {
         let packed = [&stream[..], trailing].concat();
         // The threads that decode xz read ahead, so this limit is larger.
         let limits = DecodeLimits { spare_bytes: 8 << 20, ..limits(2) };
-        let decoded = open_layers(pieces(&packed, &[100_000]), &limits).unwrap();
-        assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
+        assert!(unpack_all(pieces(&packed, &[100_000]), &limits).unwrap() == data, "{codec}");
     }
 }
 
@@ -142,10 +140,7 @@ fn the_windows_of_all_layers_share_one_budget() {
     }
     let unpack_in = |bytes| {
         let limits = DecodeLimits { memory: MemoryBudget::new(bytes), ..limits(1) };
-        decode_error(
-            open_layers(pieces(&packed, &[7]), &limits)
-                .and_then(|decoded| read_all(decoded.stream)),
-        )
+        decode_error(unpack_all(pieces(&packed, &[7]), &limits))
     };
     assert_eq!(unpack_in(3 * each).unwrap(), b"content");
     match unpack_in(3 * each - 1) {
@@ -166,8 +161,7 @@ fn every_layer_releases_its_memory() {
         let memory = MemoryBudget::new(64 << 20);
         for threads in [1, 3] {
             let limits = DecodeLimits { memory: memory.clone(), ..limits(threads) };
-            let decoded = open_layers(pieces(&packed, &[4096]), &limits).unwrap();
-            assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
+            assert!(unpack_all(pieces(&packed, &[4096]), &limits).unwrap() == data, "{codec}");
             assert_eq!(
                 memory.empty_grant().available_bytes(),
                 64 << 20,

@@ -10,7 +10,7 @@ mod tools;
 mod zeros;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
@@ -128,35 +128,23 @@ fn unpack(codec: Codec, packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
 
 /// Returns `data` as one member of `codec`, with all the checksums that the format offers.
 fn pack(codec: Codec, data: &[u8]) -> Vec<u8> {
-    match codec {
-        Codec::Gzip => {
-            let mut encoder =
-                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-            encoder.write_all(data).unwrap();
-            encoder.finish().unwrap()
-        }
-        Codec::Xz => {
-            let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
-            encoder.write_all(data).unwrap();
-            encoder.finish().unwrap()
-        }
+    let mut packed = Vec::new();
+    let read = match codec {
+        Codec::Gzip => flate2::read::GzEncoder::new(data, flate2::Compression::default())
+            .read_to_end(&mut packed),
+        Codec::Xz => liblzma::read::XzEncoder::new(data, 1).read_to_end(&mut packed),
         Codec::Zstd => {
-            let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            let mut encoder = zstd::stream::read::Encoder::new(data, 1).unwrap();
             encoder.include_checksum(true).unwrap();
-            encoder.write_all(data).unwrap();
-            encoder.finish().unwrap()
+            encoder.read_to_end(&mut packed)
         }
         Codec::Bzip2 => {
-            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
-            encoder.write_all(data).unwrap();
-            encoder.finish().unwrap()
+            bzip2::read::BzEncoder::new(data, bzip2::Compression::fast()).read_to_end(&mut packed)
         }
-        Codec::Snappy => {
-            let mut encoder = snap::write::FrameEncoder::new(Vec::new());
-            encoder.write_all(data).unwrap();
-            encoder.into_inner().unwrap()
-        }
-    }
+        Codec::Snappy => snap::read::FrameEncoder::new(data).read_to_end(&mut packed),
+    };
+    read.unwrap();
+    packed
 }
 
 /// Returns the same pseudo-random bytes every time, about half of them predictable (an LCG with

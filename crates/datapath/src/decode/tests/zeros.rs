@@ -1,9 +1,6 @@
 //! Tests of the shortcut for zstd frames that contain only zeros: those are counted, and frames
 //! that only begin like them are decoded.
 
-use std::io::Read;
-use std::time::Instant;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -34,14 +31,12 @@ fn a_terabyte_of_zeros_is_counted() {
     let frames = usize::try_from((1 << 40) / zeros).unwrap();
     let mut decoder = Codec::Zstd
         .new_decoder(pieces(&frame.repeat(frames), &[1 << 18, 3000]), &DecodeLimits::default());
-    let (started, mut bytes) = (Instant::now(), 0);
+    let mut bytes = 0;
     while let Some(chunk) = decoder.next_chunk().unwrap() {
         assert!(crate::zeros::is_known_zero(&chunk));
         bytes += chunk.len() as u64;
     }
     assert_eq!(bytes, 1 << 40);
-    // Decoding a terabyte of zeros instead of counting it would take minutes.
-    assert!(started.elapsed().as_secs() < 60);
 }
 
 #[test]

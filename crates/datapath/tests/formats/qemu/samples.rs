@@ -5,12 +5,13 @@ use std::sync::LazyLock;
 use testkit::disk;
 use testkit::images::qcow2::{Guest, Qcow2};
 use testkit::images::vdi::{Block, Vdi};
-use testkit::images::vhd::{self, Dynamic, Footer};
+use testkit::images::vhd::{self, Dynamic, Footer, Table};
 use testkit::images::vhdx::{self, Vhdx};
-use testkit::images::vmdk::{Grain, Tables, Vmdk};
+use testkit::images::vmdk::Tables;
 
 use crate::common::{fast_folder, qemu_img};
 use crate::qemu::ask::{Opened, qemu};
+use crate::samples;
 
 /// A sound image.
 pub(crate) struct Sample {
@@ -97,32 +98,16 @@ fn bitmap() -> Vec<u8> {
 }
 
 fn vdi() -> Vec<u8> {
-    let block = |seed| disk::content(seed, 3000);
     let map = vec![Block::At(1), Block::Zero, Block::At(0), Block::Free];
-    Vdi {
-        map_offset: 512,
-        data_offset: 1024,
-        ..Vdi::new((4 << 20) - 1024, map, vec![block(1), block(2)])
-    }
-    .build()
+    Vdi { virtual_size: (4 << 20) - 1024, map, ..samples::shuffled_vdi() }.build()
 }
 
 fn vmdk(tables: Tables, compressed: bool) -> Vec<u8> {
-    let mut grains = vec![Grain::Hole; 20];
-    for (number, byte) in [(0, 3), (5, 60), (6, 90), (19, 9)] {
-        grains[number] = Grain::Data(byte);
-    }
-    grains[7] = Grain::Zeroed;
-    Vmdk { cut_sectors: 3, ..Vmdk::small(tables, compressed, grains) }.build()
+    samples::small_vmdk(tables, compressed).build()
 }
 
 fn vpc() -> Vec<u8> {
-    Dynamic {
-        blocks: [2, 0, 4].map(|index| (index, disk::content(7, 3000))).into(),
-        spare_entries: 2,
-        ..Dynamic::new((300 << 10) - 512, 64 << 10)
-    }
-    .bytes()
+    Dynamic { table: Table::First, ..samples::shuffled_vhd() }.bytes()
 }
 
 fn vhdx() -> Vec<u8> {

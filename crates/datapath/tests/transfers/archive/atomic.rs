@@ -3,21 +3,18 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
 
 use datapath::Error;
 use datapath::archive::ArchiveErrorKind;
 use datapath::digest::Checksum;
 use datapath::error::TargetRefusedError;
-use datapath::observe::{Observer, TransferPhase};
+use datapath::observe::TransferPhase;
 use datapath::options::ReadOptions;
-use testkit::tools;
-use tokio_util::sync::CancellationToken;
+use testkit::tmpfs::Tmpfs;
 
 use crate::archive::tape::Tape;
 use crate::archive::{refusal, snapshot, target_refusal, unpack_beside, unpack_to, unpack_with};
-use crate::common::{fast_folder, noise};
+use crate::common::{Point, fast_folder, noise, stopping_at};
 
 /// Fills a directory with an example of everything: files, full and empty directories, a link, and
 /// modes.
@@ -196,45 +193,17 @@ fn existing_files_are_replaced_only_if_that_is_allowed() {
 }
 
 #[test]
-fn a_wrong_checksum_changes_nothing() {
-    let tar = join(entries()).end();
-    let options = ReadOptions {
-        checksum: Some(format!("md5:{:032}", 0).parse::<Checksum>().unwrap()),
-        ..ReadOptions::default()
-    };
+fn a_wrong_checksum_too_much_data_or_a_stop_changes_nothing() {
+    let tar = join(entries()).file("large", &noise(9000, 1)).end();
+    let checksum = Some(format!("md5:{:032}", 0).parse::<Checksum>().unwrap());
+    let options = ReadOptions { checksum, ..ReadOptions::default() };
     assert!(matches!(fails(&tar, &options), Error::Checksum { .. }));
-}
-
-#[test]
-fn too_much_data_changes_nothing() {
+    for phase in [TransferPhase::Info, TransferPhase::Resize] {
+        assert!(matches!(fails(&tar, &stopping_at(Point::Phase(phase))), Error::Stopped));
+    }
     let tar = join(entries()).file("large", &noise(10_000, 1)).end();
     let error = fails(&tar, &ReadOptions::default());
     assert!(matches!(refusal(&error), ArchiveErrorKind::NoRoom { .. }), "{error}");
-}
-
-/// Cancels the transfer when this phase begins.
-struct StopAt(TransferPhase, CancellationToken);
-
-impl Observer for StopAt {
-    fn begin_phase(&self, phase: TransferPhase) {
-        if self.0 == phase {
-            self.1.cancel();
-        }
-    }
-}
-
-#[test]
-fn a_stop_changes_nothing() {
-    let tar = join(entries()).file("large", &noise(9000, 1)).end();
-    for phase in [TransferPhase::Info, TransferPhase::Resize] {
-        let stop = CancellationToken::new();
-        let options = ReadOptions {
-            observer: Arc::new(StopAt(phase, stop.clone())),
-            stop,
-            ..ReadOptions::default()
-        };
-        assert!(matches!(fails(&tar, &options), Error::Stopped));
-    }
 }
 
 #[test]
@@ -249,27 +218,16 @@ fn the_staging_directory_of_a_killed_attempt_is_removed() {
     assert_eq!(snapshot::of(folder.path()).len(), 2);
 }
 
-/// Mounts a filesystem of 1 MiB.
-fn mount(dir: &Path) {
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1M", "none"])
-        .arg(dir)
-        .status()
-        .expect("mount is needed: install the Debian package mount");
-    assert!(mounted.success(), "a tmpfs could not be mounted: run this test as root");
-}
-
 #[test]
 #[ignore = "root: mounts"]
 fn a_mounted_filesystem_is_found_before_the_first_file_is_moved() {
     let folder = fast_folder();
     fill(folder.path());
-    let mounted = folder.path().join("shared/deep");
-    mount(&mounted);
+    let mounted = Tmpfs::on(&folder.path().join("shared/deep"), 1 << 20);
     let before = snapshot::without_time_of_root(folder.path());
     let outcome = unpack_to(folder.path(), &join(entries()).end());
     let after = snapshot::without_time_of_root(folder.path());
-    tools::unmount(&mounted);
+    drop(mounted);
     let error = outcome.unwrap_err().to_string();
     assert!(error.ends_with("shared/deep: invalid cross-device link"), "{error}");
     snapshot::assert_same(&after, &before, "mounted");
@@ -279,13 +237,13 @@ fn a_mounted_filesystem_is_found_before_the_first_file_is_moved() {
 #[ignore = "root: mounts"]
 fn a_full_filesystem_is_left_unchanged() {
     let folder = fast_folder();
-    mount(folder.path());
+    let mounted = Tmpfs::on(folder.path(), 1 << 20);
     fill(folder.path());
     let before = snapshot::without_time_of_root(folder.path());
     let tar = join(entries()).file("large", &noise(2 << 20, 1)).end();
     let outcome = unpack_to(folder.path(), &tar);
     let after = snapshot::without_time_of_root(folder.path());
-    tools::unmount(folder.path());
+    drop(mounted);
     let error = outcome.unwrap_err();
     assert!(error.to_string().ends_with("no space left on device"), "{error}");
     snapshot::assert_same(&after, &before, "full");

@@ -1,10 +1,7 @@
 //! Clones as CDI's cloner sends them: framed snappy around a device, or around a tar that contains
 //! a disk.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::io::Write;
 
 use datapath::archive::ArchiveErrorKind;
 use datapath::decode::Codec;
@@ -17,7 +14,7 @@ use testkit::loopdev::LoopDevice;
 use testkit::{disk, tools};
 
 use crate::archive::tape::Tape;
-use crate::archive::{refusal, snapshot, unpack_with};
+use crate::archive::{gnu_packs, refusal, snapshot, unpack_with};
 use crate::common::{Memory, fast_folder, file};
 
 const DISK_BYTES: u64 = 6 << 20;
@@ -34,31 +31,24 @@ fn framed() -> ReadOptions {
     ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() }
 }
 
+fn transfer(
+    body: &[u8],
+    inside: PayloadKind,
+    target: &datapath::disk::DiskOptions,
+) -> Result<TransferReport, Error> {
+    let source = Memory::new(body.to_vec());
+    transfer_image(&source, inside, target, &framed(), &WriteOptions::default())
+}
+
 /// Transfers `body` to a file and to a device with other content; both must then hold `disk`.
 fn clone(body: &[u8], inside: PayloadKind, disk: &[u8]) -> TransferReport {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), disk.len() as u64, 512);
-    let on_device = transfer_image(
-        &Memory::new(body.to_vec()),
-        inside,
-        &file(device.path()),
-        &framed(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
-    let mut content = Vec::new();
-    File::open(device.path()).unwrap().read_to_end(&mut content).unwrap();
-    assert!(content == disk, "the device differs");
+    let on_device = transfer(body, inside, &file(device.path())).unwrap();
+    assert!(std::fs::read(device.path()).unwrap() == disk, "the device differs");
 
     let target = file(&folder.path().join("disk"));
-    let report = transfer_image(
-        &Memory::new(body.to_vec()),
-        inside,
-        &target,
-        &framed(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    let report = transfer(body, inside, &target).unwrap();
     assert!(std::fs::read(&target.path).unwrap() == disk, "the file differs");
     assert_eq!(report.facts, on_device.facts);
     assert_eq!(report.facts.format, Format::Raw);
@@ -80,29 +70,6 @@ fn a_cloned_device_is_not_interpreted() {
     }
 }
 
-/// Returns the tar of the files in `folder`, with the flags that the cloner uses and these.
-fn gnu_tar(folder: &Path, flags: &[&str]) -> Vec<u8> {
-    let mut names: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    let fixed = ["-c", "-C", folder.to_str().unwrap(), "--"];
-    let args = flags.iter().copied().chain(fixed).chain(names.iter().map(String::as_str));
-    tools::filter("tar", args, b"")
-}
-
-/// Creates a volume with a sparse disk of this content.
-fn volume(folder: &Path, content: &[u8]) {
-    let disk = File::create(folder.join("disk.img")).unwrap();
-    disk.set_len(content.len() as u64).unwrap();
-    for (number, block) in content.chunks(4096).enumerate() {
-        if block.iter().any(|byte| *byte != 0) {
-            disk.write_all_at(block, number as u64 * 4096).unwrap();
-        }
-    }
-}
-
 const FORMATS: [&[&str]; 5] = [
     &[],
     &["-S", "--format=gnu"],
@@ -116,12 +83,12 @@ const FORMATS: [&[&str]; 5] = [
 fn the_disk_of_a_volume_is_cloned_to_a_device_or_file() {
     let folder = fast_folder();
     let content = disk::sparse_content(5, DISK_BYTES, 4);
-    volume(folder.path(), &content);
+    disk::write_sparse(&folder.path().join("disk.img"), &content);
     std::fs::write(folder.path().join("another"), vec![1; 5000]).unwrap();
     std::fs::create_dir(folder.path().join("zfolder")).unwrap();
     std::fs::write(folder.path().join("zfolder/last"), vec![2; 5000]).unwrap();
     for flags in FORMATS {
-        let tar = gnu_tar(folder.path(), flags);
+        let tar = gnu_packs(folder.path(), flags, &["another", "disk.img", "zfolder"]);
         let report = clone(&snappy(&tar), PayloadKind::CloneOfFiles, &content);
         assert_eq!(report.facts.layers, ["snappy", "tar"]);
         assert_eq!(report.facts.virtual_size, Some(DISK_BYTES));
@@ -133,10 +100,10 @@ fn the_disk_of_a_volume_is_cloned_to_a_device_or_file() {
 fn a_volume_is_cloned_to_a_directory_with_its_holes() {
     let folder = fast_folder();
     let content = disk::sparse_content(6, DISK_BYTES, 4);
-    volume(folder.path(), &content);
+    disk::write_sparse(&folder.path().join("disk.img"), &content);
     let expected = snapshot::without_time_of_root(folder.path());
     for flags in &FORMATS[1..] {
-        let tar = gnu_tar(folder.path(), flags);
+        let tar = gnu_packs(folder.path(), flags, &["disk.img"]);
         let copy = fast_folder();
         let options = framed();
         let report = unpack_with(copy.path(), &snappy(&tar), u64::MAX, &options).unwrap();
@@ -152,9 +119,7 @@ fn a_volume_is_cloned_to_a_directory_with_its_holes() {
 }
 
 fn clone_error(tar: &[u8], target: &datapath::disk::DiskOptions) -> Error {
-    let source = Memory::new(snappy(tar));
-    transfer_image(&source, PayloadKind::CloneOfFiles, target, &framed(), &WriteOptions::default())
-        .unwrap_err()
+    transfer(&snappy(tar), PayloadKind::CloneOfFiles, target).unwrap_err()
 }
 
 #[test]
@@ -223,8 +188,7 @@ fn a_truncated_or_damaged_clone_leaves_nothing() {
     let target = file(&folder.path().join("disk"));
     for (body, inside) in bodies {
         for place in (10..body.len() - 1).step_by(body.len() / 50) {
-            let cut = Memory::new(body[..place].to_vec());
-            match transfer_image(&cut, inside, &target, &framed(), &WriteOptions::default()) {
+            match transfer(&body[..place], inside, &target) {
                 // The framing has no end mark, so a stream that is cut between two chunks looks
                 // complete; only the length of the body would tell.
                 Ok(_) => {
@@ -237,15 +201,7 @@ fn a_truncated_or_damaged_clone_leaves_nothing() {
             }
             let mut damaged = body.clone();
             damaged[place] ^= 0x10;
-            if transfer_image(
-                &Memory::new(damaged),
-                inside,
-                &target,
-                &framed(),
-                &WriteOptions::default(),
-            )
-            .is_ok()
-            {
+            if transfer(&damaged, inside, &target).is_ok() {
                 // Snappy can encode the same data in several ways, so a changed byte may give the
                 // same disk.
                 assert!(std::fs::read(&target.path).unwrap() == content);
@@ -262,25 +218,10 @@ fn a_clone_that_is_not_snappy_is_refused() {
     let target = file(&folder.path().join("disk"));
     for inside in [PayloadKind::RAW, PayloadKind::CloneOfFiles] {
         for body in [&[0; 4096][..], b"\x1f\x8b\x08\0", b"\xff\x06\0\0sNaPpZ"] {
-            let error = transfer_image(
-                &Memory::new(body.to_vec()),
-                inside,
-                &target,
-                &framed(),
-                &WriteOptions::default(),
-            )
-            .unwrap_err();
+            let error = transfer(body, inside, &target).unwrap_err();
             assert!(matches!(error, Error::Decode(DecodeError::Corrupt { .. })), "{error}");
         }
-        let empty = snappy(b"");
-        let error = transfer_image(
-            &Memory::new(empty),
-            inside,
-            &target,
-            &framed(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        let error = transfer(&snappy(b""), inside, &target).unwrap_err();
         assert!(matches!(error, Error::Decode(DecodeError::Empty)), "{error}");
         assert!(!target.path.exists());
     }

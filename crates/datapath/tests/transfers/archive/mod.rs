@@ -44,6 +44,12 @@ fn unpack_with(
     unpack_archive(&Memory::new(tar.to_vec()), &target, options)
 }
 
+/// Returns the tar of these files in `folder`, by GNU tar with these flags.
+fn gnu_packs(folder: &Path, flags: &[&str], names: &[&str]) -> Vec<u8> {
+    let fixed = ["-c", "-C", folder.to_str().unwrap()];
+    tools::filter("tar", [flags, &fixed, names].concat(), b"")
+}
+
 /// Returns the kind of an archive error.
 fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
     match error {

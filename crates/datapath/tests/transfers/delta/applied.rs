@@ -10,7 +10,7 @@ use testkit::images::{Compression, Content, Delta, Spec, Version};
 use testkit::loopdev::{DIRT, LoopDevice};
 
 use crate::common::{Memory, fast_folder};
-use crate::delta::{MIB, apply, assert_applied, base, bytes, copy, rich_delta};
+use crate::delta::{MIB, Scene, apply, assert_applied, base, bytes, copy};
 
 fn one_pass() -> WriteOptions {
     WriteOptions { route: ReadRoute::OnePass, ..WriteOptions::default() }
@@ -96,7 +96,7 @@ fn devices_of_both_sector_sizes_are_updated_in_place() {
             let node = std::fs::File::options().write(true).open(device.path()).unwrap();
             node.write_all_at(&content, 0).unwrap();
             drop(node);
-            apply(&source, device.path(), &delta).unwrap();
+            apply(&source, &base(device.path(), &delta)).unwrap();
             assert_applied(device.path(), &delta, &delta.name);
             let mut rest = vec![0; 2 << 20];
             let node = std::fs::File::open(device.path()).unwrap();
@@ -112,53 +112,41 @@ fn devices_of_both_sector_sizes_are_updated_in_place() {
 #[test]
 #[ignore = "tools: qemu-img, qemu-io"]
 fn a_disk_that_has_grown_keeps_its_size_and_its_end() {
-    let folder = fast_folder();
-    let delta = rich_delta(folder.path());
-    let target = copy(&delta, folder.path());
-    let file = std::fs::File::options().write(true).open(&target).unwrap();
+    let scene = Scene::new();
+    let file = std::fs::File::options().write(true).open(&scene.target).unwrap();
     file.set_len(6 * MIB).unwrap();
     file.write_all_at(b"end", 9 * MIB).unwrap();
-    apply(&Memory::ranged(bytes(&delta)), &target, &delta).unwrap();
-    assert_applied(&target, &delta, "grown");
-    let disk = std::fs::read(&target).unwrap();
+    scene.apply(&Memory::ranged(scene.bytes())).unwrap();
+    let disk = std::fs::read(&scene.target).unwrap();
     assert!(disk.len() as u64 == 9 * MIB + 3 && disk.ends_with(b"\0end"));
+    scene.assert_applied("grown");
 }
 
 #[test]
 #[ignore = "tools: qemu-img, qemu-io, xz, zstd"]
 fn compressed_deltas_and_deltas_in_small_chunks_are_applied() {
-    let folder = fast_folder();
-    let delta = rich_delta(folder.path());
+    let scene = Scene::new();
     for layer in ["gzip", "zstd", "xz"] {
-        let target = copy(&delta, folder.path());
-        let packed = testkit::tools::filter(layer, ["-c"], &bytes(&delta));
-        apply(&Memory::new(packed), &target, &delta).unwrap();
-        assert_applied(&target, &delta, layer);
+        let packed = testkit::tools::filter(layer, ["-c"], &scene.bytes());
+        scene.apply(&Memory::new(packed)).unwrap();
+        scene.assert_applied(layer);
     }
     for chunks in [vec![1, 4095], vec![513, 70_000], vec![usize::MAX]] {
-        let target = copy(&delta, folder.path());
-        let mut source = Memory::new(bytes(&delta));
-        source.chunks.clone_from(&chunks);
-        apply(&source, &target, &delta).unwrap();
-        assert_applied(&target, &delta, &format!("{chunks:?}"));
+        let case = format!("{chunks:?}");
+        scene.apply(&Memory { chunks, ..Memory::new(scene.bytes()) }).unwrap();
+        scene.assert_applied(&case);
     }
 }
 
 #[test]
 #[ignore = "tools: qemu-img, qemu-io"]
 fn the_delta_of_the_next_stage_is_applied_after_the_first() {
-    let folder = fast_folder();
-    let first = rich_delta(folder.path());
-    let target = copy(&first, folder.path());
-    apply(&Memory::new(bytes(&first)), &target, &first).unwrap();
+    let Scene { folder, delta: first, target } = Scene::new();
+    apply(&Memory::new(bytes(&first)), &base(&target, &first)).unwrap();
     // The next delta is based on the result of the first one.
-    let spec = Spec {
-        version: Version::V3,
-        virtual_size: first.virtual_size,
-        seed: 77,
-        ..Spec::new(Content::Empty)
-    };
+    let virtual_size = first.virtual_size;
+    let spec = Spec { version: Version::V3, virtual_size, seed: 77, ..Spec::new(Content::Empty) };
     let next = spec.build_delta_to(&first.raw, folder.path(), "next");
-    apply(&Memory::ranged(bytes(&next)), &target, &next).unwrap();
+    apply(&Memory::ranged(bytes(&next)), &base(&target, &next)).unwrap();
     assert_applied(&target, &next, "the second stage");
 }

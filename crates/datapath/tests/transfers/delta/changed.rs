@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use datapath::changes::ChangedRanges;
-use datapath::delta::{DeltaBase, apply_delta};
+use datapath::delta::DeltaBase;
 use datapath::error::SourceError;
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::{Source, SourceBody};
@@ -16,7 +16,7 @@ use testkit::disk;
 use testkit::loopdev::LoopDevice;
 
 use crate::common::{Memory, fast_folder, file};
-use crate::delta::MIB;
+use crate::delta::{MIB, apply};
 
 const DISK_BYTES: u64 = 3 * MIB;
 
@@ -84,15 +84,9 @@ fn base(path: &Path) -> DeltaBase {
 }
 
 fn assert_apply(source: &Changed, base: &DeltaBase) -> u64 {
-    let report =
-        apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default()).unwrap();
+    let report = apply(source, base).unwrap();
     assert_eq!(report.source_bytes, source.changes.changed_bytes());
     report.written_bytes
-}
-
-fn refused(source: &dyn Source, base: &DeltaBase) -> String {
-    let refused = apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default());
-    refused.unwrap_err().to_string()
 }
 
 /// Returns a disk with blocks of data and of zeros, in a given order.
@@ -184,42 +178,30 @@ fn changed_ranges_that_look_compressed_are_data() {
 }
 
 #[test]
-fn a_disk_of_another_size_or_a_missing_one_is_not_touched() {
+fn changes_that_do_not_fit_the_disk_are_refused() {
     let folder = fast_folder();
     let target = folder.path().join("disk.img");
-    let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
-    assert!(refused(&source, &base(&target)).contains("no such file"));
-    assert!(!target.exists());
-
-    std::fs::write(&target, vec![7; 1 << 20]).unwrap();
-    let message = refused(&source, &base(&target));
-    assert!(message.contains("has 3145728 bytes") && message.contains("has 1048576"), "{message}");
-    assert!(std::fs::read(&target).unwrap() == vec![7; 1 << 20]);
-}
-
-#[test]
-fn a_stream_of_another_length_is_refused() {
-    let folder = fast_folder();
-    let target = folder.path().join("disk.img");
-    let new = disk_with(&[1]);
-    for length in [511, 513] {
-        std::fs::write(&target, vec![7; 3 << 20]).unwrap();
-        let mut source = Changed::new(&new, std::slice::from_ref(&(0..512)));
-        source.stream.bytes = Bytes::copy_from_slice(&new[..length]);
-        let message = refused(&source, &base(&target));
-        assert!(message.contains("does not have the 512 bytes that changed"), "{message}");
-    }
-}
-
-#[test]
-fn changed_ranges_are_not_imported_as_a_disk() {
-    let folder = fast_folder();
-    let target = folder.path().join("disk.img");
-    let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
+    let (new, range) = (disk_with(&[1]), 0..512);
+    let source = Changed::new(&new, std::slice::from_ref(&range));
+    let refused = |source: &Changed| apply(source, &base(&target)).unwrap_err().to_string();
+    assert!(refused(&source).contains("no such file"));
     let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
     let imported =
         transfer_image(&source, PayloadKind::default(), &file(&target), &reading, &writing);
     let message = imported.unwrap_err().to_string();
     assert!(message.contains("apply it to the disk of the earlier checkpoint"), "{message}");
     assert!(!target.exists());
+
+    std::fs::write(&target, vec![7; 1 << 20]).unwrap();
+    let message = refused(&source);
+    assert!(message.contains("has 3145728 bytes") && message.contains("has 1048576"), "{message}");
+    assert!(std::fs::read(&target).unwrap() == vec![7; 1 << 20]);
+
+    for length in [511, 513] {
+        std::fs::write(&target, vec![7; 3 << 20]).unwrap();
+        let mut source = Changed::new(&new, std::slice::from_ref(&range));
+        source.stream.bytes = Bytes::copy_from_slice(&new[..length]);
+        let message = refused(&source);
+        assert!(message.contains("does not have the 512 bytes that changed"), "{message}");
+    }
 }

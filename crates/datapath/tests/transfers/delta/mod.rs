@@ -12,8 +12,11 @@ use datapath::Error;
 use datapath::delta::{DeltaBase, DeltaReport, apply_delta};
 use datapath::options::{ReadOptions, WriteOptions};
 use datapath::source::Source;
+use tempfile::TempDir;
 use testkit::disk;
 use testkit::images::{Compression, Content, Delta, Spec};
+
+use crate::common::fast_folder;
 
 const MIB: u64 = 1 << 20;
 
@@ -27,10 +30,52 @@ fn base(path: &Path, delta: &Delta) -> DeltaBase {
     }
 }
 
-/// Applies `source` to the disk `target` with default options.
-fn apply(source: &dyn Source, target: &Path, delta: &Delta) -> Result<DeltaReport, Error> {
-    let base = base(target, delta);
-    apply_delta(source, &base, &ReadOptions::default(), &WriteOptions::default())
+/// Applies `source` with default options.
+fn apply(source: &dyn Source, base: &DeltaBase) -> Result<DeltaReport, Error> {
+    apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default())
+}
+
+/// A delta, and a copy of its base to which it is applied.
+struct Scene {
+    /// Removed at the end.
+    folder: TempDir,
+    delta: Delta,
+    target: PathBuf,
+}
+
+impl Scene {
+    /// Has every kind of cluster, and the L1 table behind everything else.
+    fn new() -> Self {
+        let folder = fast_folder();
+        let spec = Spec {
+            cluster_size: 4096,
+            compression: Compression::Zlib,
+            virtual_size: 5 * MIB,
+            resized_to: Some(6 * MIB),
+            ..Spec::new(Content::Empty)
+        };
+        let delta = spec.build_delta(5 * MIB, folder.path(), "delta");
+        let target = copy(&delta, folder.path());
+        Self { folder, delta, target }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        bytes(&self.delta)
+    }
+
+    fn base(&self) -> DeltaBase {
+        base(&self.target, &self.delta)
+    }
+
+    fn apply(&self, source: &dyn Source) -> Result<DeltaReport, Error> {
+        apply(source, &self.base())
+    }
+
+    /// Checks that the target is the disk with the delta, and restores the base.
+    fn assert_applied(&self, case: &str) {
+        assert_applied(&self.target, &self.delta, case);
+        copy(&self.delta, self.folder.path());
+    }
 }
 
 /// Copies the base, so that the delta can be applied to the copy.
@@ -47,16 +92,4 @@ fn bytes(delta: &Delta) -> Vec<u8> {
 /// Checks that the target is the disk with the delta, and that it has the right size.
 fn assert_applied(target: &Path, delta: &Delta, case: &str) {
     disk::assert_same(target, &delta.raw, delta.virtual_size, case);
-}
-
-/// Returns a delta with every kind of cluster, whose L1 table is behind everything else.
-fn rich_delta(folder: &Path) -> Delta {
-    let spec = Spec {
-        cluster_size: 4096,
-        compression: Compression::Zlib,
-        virtual_size: 5 * MIB,
-        resized_to: Some(6 * MIB),
-        ..Spec::new(Content::Empty)
-    };
-    spec.build_delta(5 * MIB, folder, "delta")
 }

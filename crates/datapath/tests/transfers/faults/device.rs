@@ -1,10 +1,6 @@
 //! Checks that after a failure the first MiB of a block device is zero. A device cannot be
 //! removed, and so nothing boots from it.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::FileExt;
-
 use datapath::error::FormatError;
 use datapath::marks::HELD_BYTES;
 use datapath::options::ReadOptions;
@@ -12,21 +8,13 @@ use datapath::{Error, disk};
 use testkit::loopdev::{DIRT, LoopDevice};
 
 use crate::common::objects::{DISK_BYTES, Object, objects};
-use crate::common::{Memory, file, transfer, transfer_reading};
+use crate::common::{Memory, file, make_dirty, transfer, transfer_reading};
 
 const DEVICE_BYTES: u64 = 8 << 20;
 
 /// Returns the content of the device.
 fn content(device: &LoopDevice) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    File::open(device.path()).unwrap().read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
-fn make_dirty(device: &LoopDevice) {
-    let dirt = vec![DIRT; usize::try_from(device.bytes()).unwrap()];
-    let file = File::options().write(true).open(device.path()).unwrap();
-    file.write_all_at(&dirt, 0).unwrap();
+    std::fs::read(device.path()).unwrap()
 }
 
 fn assert_hidden(device: &LoopDevice, what: &str) {
@@ -75,13 +63,11 @@ fn a_source_that_fails_leaves_the_first_mib_zero() {
 #[test]
 #[ignore = "root: loop devices"]
 fn a_wrong_checksum_leaves_the_first_mib_zero() {
+    let checksum = Some(format!("md5:{}", "0".repeat(32)).parse().unwrap());
+    let options = ReadOptions { checksum, ..ReadOptions::default() };
     on_devices(|device| {
         for object in objects() {
             make_dirty(device);
-            let options = ReadOptions {
-                checksum: Some(format!("md5:{}", "0".repeat(32)).parse().unwrap()),
-                ..ReadOptions::default()
-            };
             let source = Memory::new(object.bytes.clone());
             let error = transfer_reading(&source, &file(device.path()), &options).unwrap_err();
             assert!(matches!(error, Error::Checksum { .. }), "{error}");

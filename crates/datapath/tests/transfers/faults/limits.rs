@@ -1,15 +1,15 @@
 //! Disks that do not fit, and targets that must not be touched.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use datapath::error::{FormatError, SourceError};
-use datapath::source::{Source, SourceBody};
+use datapath::error::FormatError;
 use datapath::{Error, disk};
 use testkit::tools;
 
 use crate::common::objects::objects;
-use crate::common::{Memory, fast_folder, file, transfer};
+use crate::common::{Generated, Memory, fast_folder, file, transfer};
 
 #[test]
 #[ignore = "tools: bzip2, qemu-img, qemu-io, xz, zstd"]
@@ -40,71 +40,20 @@ fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
 
 #[test]
 #[ignore = "tools: bzip2, qemu-img, qemu-io, xz, zstd"]
-fn a_stream_that_turns_out_too_large_leaves_nothing() {
+fn a_stream_that_turns_out_too_large_leaves_nothing_and_one_that_fits_exactly_is_accepted() {
     for object in objects() {
         let size = object.disk.len() as u64;
         let folder = fast_folder();
         let target = disk::DiskOptions { available: size - 1, ..file(&folder.path().join("disk")) };
-        let error = transfer(&Memory::new(object.bytes.clone()), &target).unwrap_err();
+        let source = Memory::new(object.bytes.clone());
+        let error = transfer(&source, &target).unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {
             panic!("{}: {error}", object.name)
         };
         assert_eq!(available, size - 1);
         assert!(!target.path.exists());
-    }
-}
-
-#[test]
-#[ignore = "tools: bzip2, qemu-img, qemu-io, xz, zstd"]
-fn a_disk_that_fits_exactly_is_accepted() {
-    for object in objects() {
-        let folder = fast_folder();
-        let target = disk::DiskOptions {
-            available: object.disk.len() as u64,
-            ..file(&folder.path().join("disk"))
-        };
-        transfer(&Memory::new(object.bytes.clone()), &target).unwrap();
+        transfer(&source, &disk::DiskOptions { available: size, ..target.clone() }).unwrap();
         assert!(std::fs::read(&target.path).unwrap() == object.disk, "{}", object.name);
-    }
-}
-
-/// A source that repeats a compressed stream; every codec reads that as one stream.
-struct Repeated {
-    unit: Bytes,
-    times: u64,
-    given: AtomicU64,
-}
-
-impl Source for &'static Repeated {
-    fn name(&self) -> String {
-        "repeated".into()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        Ok(Box::new(*self))
-    }
-
-    fn read_range(&self, _range: std::ops::Range<u64>) -> Result<Bytes, SourceError> {
-        unreachable!("the source has no ranges")
-    }
-}
-
-impl SourceBody for &'static Repeated {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let given = self.given.fetch_add(1, Ordering::Relaxed);
-        Ok((given < self.times).then(|| self.unit.clone()))
-    }
-
-    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-        unreachable!("the source has no ranges")
     }
 }
 
@@ -114,13 +63,14 @@ fn a_decompression_bomb_ends_with_the_size_error() {
     const UNIT_BYTES: usize = 16 << 20;
     let zeros = vec![0; UNIT_BYTES];
     for program in tools::COMPRESSORS {
-        // Leaked, because the data path wants a body with a lifetime of its own. It expands to 1
-        // TiB of zeros.
-        let source: &'static Repeated = Box::leak(Box::new(Repeated {
-            unit: tools::filter(program, ["-c"], &zeros).into(),
-            times: 1 << 16,
-            given: AtomicU64::new(0),
-        }));
+        let unit = Bytes::from(tools::filter(program, ["-c"], &zeros));
+        let (unit_bytes, given) = (unit.len(), Arc::new(AtomicUsize::new(0)));
+        // Every codec reads the repeated stream as one, which expands to 1 TiB of zeros.
+        let count = Arc::clone(&given);
+        let source = Generated(move |index| {
+            count.store(index + 1, Ordering::Relaxed);
+            (index < 1 << 16).then(|| unit.clone())
+        });
         let folder = fast_folder();
         let target = disk::DiskOptions { available: 10 << 20, ..file(&folder.path().join("disk")) };
         let error = transfer(&source, &target).unwrap_err();
@@ -129,9 +79,9 @@ fn a_decompression_bomb_ends_with_the_size_error() {
         assert!(!target.path.exists());
         // The head that is examined may contain several of the small units, and threads that
         // decode xz read ahead.
-        let given = source.given.load(Ordering::Relaxed);
+        let given = given.load(Ordering::Relaxed);
         let ahead = if program == "xz" { 6 << 20 } else { 300_000 };
-        assert!(given * source.unit.len() as u64 <= ahead, "{program}: {given} units were read");
+        assert!(given * unit_bytes <= ahead, "{program}: {given} units were read");
     }
 }
 

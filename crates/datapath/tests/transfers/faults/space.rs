@@ -45,50 +45,30 @@ const MIB: usize = 1 << 20;
 #[test]
 #[ignore = "root: mounts"]
 fn a_full_filesystem_is_reported_and_leaves_nothing() {
-    let filesystem = SmallFilesystem::new(2 * MIB);
-    let raw = noise(4 * MIB, 3);
-    for preallocate in [false, true] {
-        for ranged in [false, true] {
-            let target = disk::DiskOptions { preallocate, ..file(&filesystem.target()) };
-            let source = Memory { ranged, ..Memory::new(raw.clone()) };
-            assert_no_space(&source, &target, &filesystem);
-        }
-    }
-}
-
-#[test]
-#[ignore = "root: mounts"]
-fn a_full_filesystem_is_reported_for_images() {
     let folder = fast_folder();
     let filesystem = SmallFilesystem::new(2 * MIB);
-    for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
+    let target = file(&filesystem.target());
+    let preallocated = disk::DiskOptions { preallocate: true, ..target.clone() };
+    let raw = noise(4 * MIB, 3);
+    let images = [Compression::Plain, Compression::Zlib, Compression::Zstd].map(|compression| {
         let spec = Spec { compression, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
-        let image = image(&spec, folder.path());
-        for ranged in [false, true] {
-            let source = Memory { ranged, ..Memory::new(image.bytes.clone()) };
-            assert_no_space(&source, &file(&filesystem.target()), &filesystem);
+        image(&spec, folder.path()).bytes
+    });
+    for ranged in [false, true] {
+        for image in &images {
+            let source = Memory { ranged, ..Memory::new(image.clone()) };
+            assert_no_space(&source, &target, &filesystem);
         }
+        let source = Memory { ranged, ..Memory::new(raw.clone()) };
+        assert_no_space(&source, &target, &filesystem);
+        assert_no_space(&source, &preallocated, &filesystem);
     }
-}
-
-#[test]
-#[ignore = "root: mounts"]
-fn a_held_first_mib_that_does_not_fit_is_reported() {
+    // A preallocated disk grows beyond the filesystem.
+    let grown = disk::DiskOptions { size: Some(4 * MIB as u64), ..preallocated };
+    assert_no_space(&Memory::ranged(noise(MIB, 5)), &grown, &filesystem);
+    // The first MiB, which is held back, does not fit.
     let filesystem = SmallFilesystem::new(MIB / 2);
-    let source = Memory::new(noise(MIB, 5));
-    assert_no_space(&source, &file(&filesystem.target()), &filesystem);
-}
-
-#[test]
-#[ignore = "root: mounts"]
-fn growing_a_preallocated_disk_beyond_the_filesystem_is_reported() {
-    let filesystem = SmallFilesystem::new(2 * MIB);
-    let target = disk::DiskOptions {
-        preallocate: true,
-        size: Some(4 * MIB as u64),
-        ..file(&filesystem.target())
-    };
-    assert_no_space(&Memory::ranged(noise(MIB, 5)), &target, &filesystem);
+    assert_no_space(&Memory::new(noise(MIB, 5)), &file(&filesystem.target()), &filesystem);
 }
 
 #[test]

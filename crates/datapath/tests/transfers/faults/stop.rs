@@ -1,51 +1,15 @@
 //! Transfers that are stopped on the way.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::Error;
-use datapath::observe::{Observer, TransferPhase};
+use datapath::observe::TransferPhase;
 use datapath::options::ReadOptions;
 use testkit::random::Random;
 use tokio_util::sync::CancellationToken;
 
 use crate::common::objects::objects;
-use crate::common::{Memory, fast_folder, file, transfer_reading};
-
-/// Stops the transfer at a given point.
-struct StopAt {
-    point: Point,
-    stop: CancellationToken,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Point {
-    SourceByte(u64),
-    Phase(TransferPhase),
-}
-
-impl Observer for StopAt {
-    fn begin_phase(&self, phase: TransferPhase) {
-        if self.point == Point::Phase(phase) {
-            self.stop.cancel();
-        }
-    }
-
-    fn source_position(&self, position: u64, _total: Option<u64>) {
-        if matches!(self.point, Point::SourceByte(at) if at <= position) {
-            self.stop.cancel();
-        }
-    }
-}
-
-fn stopping_at(point: Point) -> ReadOptions {
-    let stop = CancellationToken::new();
-    ReadOptions {
-        observer: Arc::new(StopAt { point, stop: stop.clone() }),
-        stop,
-        ..ReadOptions::default()
-    }
-}
+use crate::common::{Memory, Point, fast_folder, file, stopping_at, transfer_reading};
 
 #[test]
 #[ignore = "tools: bzip2, qemu-img, qemu-io, xz, zstd"]
@@ -64,13 +28,8 @@ fn a_stop_at_any_point_leaves_nothing() {
             assert!(!target.path.exists());
         }
     }
-}
-
-#[test]
-#[ignore = "tools: bzip2, qemu-img, qemu-io, xz, zstd"]
-fn a_stop_after_the_last_check_is_too_late() {
-    let object = &objects()[0];
-    let folder = fast_folder();
+    // After the last check it is too late.
+    let (object, folder) = (&objects()[0], fast_folder());
     let target = file(&folder.path().join("disk"));
     let options = stopping_at(Point::Phase(TransferPhase::Complete));
     transfer_reading(&Memory::new(object.bytes.clone()), &target, &options).unwrap();
