@@ -142,32 +142,22 @@ mod tests {
     use testkit::images::qcow2::{Guest, Qcow2};
 
     use super::*;
-    use crate::ImageMemoryLimit;
-
-    fn check(image: &[u8], memory: u64) -> Result<Findings, Error> {
-        let head = Image::open(Format::Qcow2, image)?;
-        let mut checker = ImageChecker::new(head, image.len() as u64, ImageMemoryLimit(memory));
-        loop {
-            let tables = checker.next_tables()?;
-            if tables.is_empty() {
-                return Ok(checker.finish_check());
-            }
-            for table in tables {
-                let at = |offset: Host| usize::try_from(offset.0).unwrap();
-                let range = table.host_range();
-                checker.add_table(&table, &image[at(range.start)..at(range.end)])?;
-            }
-        }
-    }
+    use crate::stream::testing;
 
     #[test]
     fn a_check_takes_no_more_memory_than_is_available() {
         let image = Qcow2::new(9, (1..=200).map(Guest::Data).collect()).build().image;
+        let check = |memory| {
+            testing::check(image.len() as u64, memory, |start, length| {
+                image[usize::try_from(start).unwrap()..][..usize::try_from(length).unwrap()]
+                    .to_vec()
+            })
+        };
         for memory in [0, 100, 2000, 10_000] {
             let available = memory;
-            assert_eq!(check(&image, memory), Err(Error::MapTooLarge { available }));
+            assert_eq!(check(memory), Err(Error::MapTooLarge { available }));
         }
-        let findings = check(&image, 1 << 20).unwrap();
+        let findings = check(1 << 20).unwrap();
         assert_eq!((findings.error_count, findings.leaked_clusters), (0, 0));
         assert!(findings.data_bytes > 0);
     }

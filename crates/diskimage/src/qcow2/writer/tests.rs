@@ -9,9 +9,8 @@ use flate2::write::DeflateEncoder;
 use proptest::prelude::*;
 
 use super::*;
-use crate::qcow2::testing::{one_pass, ranged};
-use crate::tables::TableConsumer;
-use crate::{Findings, Image, ImageChecker, ImageMemoryLimit};
+use crate::Findings;
+use crate::stream::testing::{check, one_pass, ranged};
 
 const CLUSTER: usize = 64 << 10;
 
@@ -50,22 +49,7 @@ impl SparseFile {
     }
 
     fn check(&self, file_bytes: u64) -> Findings {
-        check(file_bytes, |start, length| self.read(start, length))
-    }
-}
-
-fn check(file_bytes: u64, read: impl Fn(u64, u64) -> Vec<u8>) -> Findings {
-    let head = Image::open(Format::Qcow2, &read(0, WRITTEN_CLUSTER_BYTES)).unwrap();
-    let mut checker = ImageChecker::new(head, file_bytes, ImageMemoryLimit(u64::MAX));
-    loop {
-        let tables = checker.next_tables().unwrap();
-        if tables.is_empty() {
-            return checker.finish_check();
-        }
-        for table in tables {
-            let range = table.host_range();
-            checker.add_table(&table, &read(range.start.0, range.end - range.start)).unwrap();
-        }
+        check(file_bytes, u64::MAX, |start, length| self.read(start, length)).unwrap()
     }
 }
 
@@ -213,10 +197,10 @@ proptest! {
         let (file, length, mut disk) = write(&parts, cut, is_known);
         let image = file.read(0, length);
         // What the last cluster holds beyond the end of the disk is not read.
-        let read = ranged(&image, chunk).unwrap();
+        let read = ranged(Format::Qcow2, &image, chunk).unwrap();
         disk.truncate(read.disk.len());
         prop_assert!(read.disk.len() == disk.len() && compare(&read.disk, &disk, cut));
-        prop_assert!(compare(&one_pass(&image, chunk).unwrap().disk, &disk, cut));
+        prop_assert!(compare(&one_pass(Format::Qcow2, &image, chunk).unwrap().disk, &disk, cut));
         let findings = file.check(length);
         prop_assert_eq!((findings.errors, findings.leaked_clusters), (vec![], 0));
     }
@@ -251,14 +235,15 @@ proptest! {
         }
         let length = writer.finish(SIZE, &mut file).unwrap();
         file.0.resize(usize::try_from(length).unwrap(), 0);
-        let read = one_pass(&file.0, 100_000).unwrap().disk;
+        let read = one_pass(Format::Qcow2, &file.0, 100_000).unwrap().disk;
         prop_assert!(read[..disk.len()] == disk && read[disk.len()..].iter().all(|byte| *byte == 0));
-        let findings = check(length, |start, length| {
+        let findings = check(length, u64::MAX, |start, length| {
             let end = usize::try_from(start + length).unwrap().min(file.0.len());
             let mut bytes = file.0[usize::try_from(start).unwrap()..end].to_vec();
             bytes.resize(usize::try_from(length).unwrap(), 0);
             bytes
         });
+        let findings = findings.unwrap();
         prop_assert_eq!((findings.errors, findings.leaked_clusters), (vec![], 0));
     }
 
@@ -306,7 +291,7 @@ fn a_disk_of_known_size_is_read_in_one_pass_without_waiting_clusters() {
     let parts = [DiskPart::Stored(7, 9), DiskPart::Zeros(3), DiskPart::Stored(8, 2)];
     for (is_known, is_parked) in [(true, false), (false, true)] {
         let (file, length, disk) = write(&parts, 0, is_known);
-        let read = one_pass(&file.read(0, length), 100_000).unwrap();
+        let read = one_pass(Format::Qcow2, &file.read(0, length), 100_000).unwrap();
         assert!(read.disk == disk);
         assert_eq!(read.most_parked > 0, is_parked, "{}", read.most_parked);
     }

@@ -2,7 +2,7 @@
 
 use testkit::images::vmdk::{Grain, Tables, Vmdk, descriptor, marker};
 
-use super::testing::{one_pass, ranged};
+use crate::stream::testing::{self, Array};
 use crate::{Error, Format, Image};
 
 /// Bytes that a header and a descriptor take together.
@@ -30,6 +30,14 @@ const DIRECTORY: usize = OVERHEAD + 3584;
 const FOOTER: usize = OVERHEAD + 4608;
 const END: usize = OVERHEAD + 5632;
 
+fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
+    testing::one_pass(Format::Vmdk, image, chunk)
+}
+
+fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
+    testing::ranged(Format::Vmdk, image, chunk)
+}
+
 fn put32(image: &mut [u8], at: usize, value: u32) {
     image[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
@@ -38,11 +46,8 @@ fn put64(image: &mut [u8], at: usize, value: u64) {
     image[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-fn refusal(result: Result<super::testing::Array, Error>) -> String {
-    match result {
-        Ok(_) => "accepted".into(),
-        Err(error) => error.to_string(),
-    }
+fn refusal(result: Result<Array, Error>) -> String {
+    result.err().map_or_else(|| "accepted".into(), |error| error.to_string())
 }
 
 #[test]

@@ -2,4 +2,3 @@
 
 mod damage;
 mod orders;
-mod testing;
