@@ -23,6 +23,7 @@ use datapath::source::{Source, SourceBody};
 use datapath::transfer::{TransferReport, transfer_image};
 use datapath::{Error, disk};
 use testkit::loopdev::{DIRT, LoopDevice};
+use testkit::random::Random;
 use tokio_util::sync::CancellationToken;
 
 pub use testkit::tmpfs::fast_folder;
@@ -192,15 +193,8 @@ pub fn file(path: &Path) -> disk::DiskOptions {
 
 /// Returns the same pseudo-random bytes for the same `seed`.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend(state.to_le_bytes());
-    }
-    bytes.truncate(length);
+    let mut bytes = vec![0; length];
+    Random::new(seed).fill(&mut bytes);
     bytes
 }
 

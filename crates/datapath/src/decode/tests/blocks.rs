@@ -175,19 +175,6 @@ fn an_index_that_lists_other_blocks_is_refused() {
     assert!(matches!(outcome, Err(DecodeError::Corrupt { .. })), "{outcome:?}");
 }
 
-/// An endless source that counts the bytes pulled from it.
-struct Endless {
-    block: Bytes,
-    pulled: Arc<AtomicUsize>,
-}
-
-impl ChunkStream for Endless {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        self.pulled.fetch_add(self.block.len(), Ordering::Relaxed);
-        Ok(Some(self.block.clone()))
-    }
-}
-
 #[test]
 fn a_decoder_can_be_dropped_at_any_time() {
     let data = sample(1 << 20);
@@ -195,7 +182,12 @@ fn a_decoder_can_be_dropped_at_any_time() {
     for chunks in [0, 1, 2, 5, 50] {
         for any_order in [false, true] {
             let pulled = Arc::new(AtomicUsize::new(0));
-            let source = Endless { block: stream.clone(), pulled: Arc::clone(&pulled) };
+            let (block, counted) = (stream.clone(), Arc::clone(&pulled));
+            // An endless source that counts the bytes pulled from it.
+            let source = Scripted(move || {
+                counted.fetch_add(block.len(), Ordering::Relaxed);
+                Ok(Some(block.clone()))
+            });
             let mut decoder = Codec::Xz.new_decoder(Box::new(source), &limits(3));
             let mut received = 0;
             for _ in 0..chunks {

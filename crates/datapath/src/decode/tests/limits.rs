@@ -5,24 +5,11 @@ use super::super::stack::open_clone;
 use super::*;
 use crate::memory::{MemoryBudget, MemoryLimitError};
 
-/// An endless source: `first`, then `then` again and again.
-struct Endless {
-    first: Option<Bytes>,
-    then: Bytes,
-}
-
 /// Returns a source of `first` followed by `then` for ever, many copies in each chunk.
 fn endless(first: &[u8], then: &[u8]) -> Box<dyn ChunkStream> {
-    Box::new(Endless {
-        first: Some(Bytes::copy_from_slice(first)).filter(|first| !first.is_empty()),
-        then: then.repeat(10_000 / then.len()).into(),
-    })
-}
-
-impl ChunkStream for Endless {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        Ok(Some(self.first.take().unwrap_or_else(|| self.then.clone())))
-    }
+    let mut first = Some(Bytes::copy_from_slice(first)).filter(|first| !first.is_empty());
+    let then = Bytes::from(then.repeat(10_000 / then.len()));
+    Box::new(Scripted(move || Ok(Some(first.take().unwrap_or_else(|| then.clone())))))
 }
 
 /// Decodes all layers.

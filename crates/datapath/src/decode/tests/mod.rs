@@ -27,23 +27,23 @@ const CODECS: [Codec; 4] = [Codec::Gzip, Codec::Xz, Codec::Zstd, Codec::Bzip2];
 /// The encoding of zstd that programs use by default.
 const NETWORK: Encoding = Encoding::Zstd(CompressionRule::IfSlow);
 
-/// A source that returns `bytes` in chunks of the given sizes, which are repeated in turn.
-struct Pieces {
-    bytes: Bytes,
-    sizes: Vec<usize>,
-    handed_out: usize,
-}
+/// A source whose chunks a function returns.
+struct Scripted<F>(F);
 
-impl ChunkStream for Pieces {
+impl<F: FnMut() -> Result<Option<Bytes>, Error> + Send> ChunkStream for Scripted<F> {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let size = self.sizes[self.handed_out % self.sizes.len()].min(self.bytes.len());
-        self.handed_out += 1;
-        Ok((size > 0).then(|| self.bytes.split_to(size)))
+        (self.0)()
     }
 }
 
+/// Returns `bytes` in chunks of the given sizes, which are repeated in turn.
 fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn ChunkStream> {
-    Box::new(Pieces { bytes: Bytes::copy_from_slice(bytes), sizes: sizes.to_vec(), handed_out: 0 })
+    let (mut bytes, mut sizes) =
+        (Bytes::copy_from_slice(bytes), Vec::from(sizes).into_iter().cycle());
+    Box::new(Scripted(move || {
+        let size = sizes.next().unwrap().min(bytes.len());
+        Ok((size > 0).then(|| bytes.split_to(size)))
+    }))
 }
 
 /// Returns the default limits with `threads` threads.

@@ -86,31 +86,18 @@ fn an_error_names_the_layer_that_is_damaged() {
     }
 }
 
-/// A source that fails after its first bytes.
-struct Breaking {
-    head: Option<Bytes>,
-    stopped: bool,
-}
-
-impl ChunkStream for Breaking {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        match self.head.take() {
-            Some(head) => Ok(Some(head)),
-            None if self.stopped => Err(Error::Stopped),
-            None => {
-                Err(SourceError::new(SourceErrorKind::Stalled, "no byte for 10 minutes").into())
-            }
-        }
-    }
-}
-
 #[test]
 fn errors_of_the_source_are_passed_on_unchanged() {
     for (outer, inner) in [(Codec::Gzip, Codec::Xz), (Codec::Zstd, Codec::Bzip2)] {
         let packed = wrap(&[outer, inner], &sample(200_000));
         let head = Bytes::copy_from_slice(&packed[..packed.len() / 2]);
         for (stopped, threads) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
-            let source = Breaking { head: Some(head.clone()), stopped };
+            let mut head = Some(head.clone());
+            let source = Scripted(move || match head.take() {
+                Some(head) => Ok(Some(head)),
+                None if stopped => Err(Error::Stopped),
+                None => Err(SourceError::new(SourceErrorKind::Stalled, "no byte").into()),
+            });
             let outcome = open_layers(Box::new(source), &limits(threads))
                 .and_then(|found| read_all(found.stream));
             match outcome {
@@ -124,20 +111,6 @@ fn errors_of_the_source_are_passed_on_unchanged() {
     }
 }
 
-/// A source that counts the bytes pulled from it.
-struct Counted {
-    inner: Box<dyn ChunkStream>,
-    pulled: Arc<AtomicUsize>,
-}
-
-impl ChunkStream for Counted {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let chunk = self.inner.next_chunk()?;
-        self.pulled.fetch_add(chunk.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
-        Ok(chunk)
-    }
-}
-
 #[test]
 fn a_decompression_bomb_is_read_no_further_than_needed() {
     const PART: usize = 16 << 20;
@@ -147,7 +120,12 @@ fn a_decompression_bomb_is_read_no_further_than_needed() {
     assert!(packed.len() < 200_000, "{} bytes", packed.len());
 
     let pulled = Arc::new(AtomicUsize::new(0));
-    let source = Counted { inner: pieces(&packed, &[512]), pulled: Arc::clone(&pulled) };
+    let (mut inner, counted) = (pieces(&packed, &[512]), Arc::clone(&pulled));
+    let source = Scripted(move || {
+        let chunk = inner.next_chunk()?;
+        counted.fetch_add(chunk.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+        Ok(chunk)
+    });
     let DecodedStream { layers, mut stream } =
         open_layers(Box::new(source), &DecodeLimits::default()).unwrap();
     assert_eq!(layers, [Codec::Gzip; 2]);

@@ -1,7 +1,7 @@
 //! Returns what qemu-img does with an image, and what we do with it.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output};
 
 use bytes::Bytes;
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
@@ -38,7 +38,7 @@ pub(crate) fn qemu(image: &[u8], format: &str) -> Opened {
     let folder = fast_folder();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("image"), image).unwrap();
-    let info = run(&["info", "--output=json", "-f", format], &[&path("image")]);
+    let info = output(&["info", "--output=json", "-f", format], &path("image"));
     let size = match info {
         Ok(json) => number(&json, "\"virtual-size\": "),
         Err(reason) => return Opened::Refused(reason),
@@ -46,27 +46,24 @@ pub(crate) fn qemu(image: &[u8], format: &str) -> Opened {
     if size > MAX_DISK_BYTES {
         return Opened::Large;
     }
-    let convert = ["convert", "-t", "unsafe", "-f", format, "-O", "raw"];
-    match run(&convert, &[&path("image"), &path("raw")]) {
+    let image = path("image").display().to_string();
+    let convert = ["convert", "-t", "unsafe", "-f", format, "-O", "raw", &image];
+    match output(&convert, &path("raw")) {
         Ok(_) => Opened::Disk(std::fs::read(path("raw")).unwrap()),
         Err(reason) if reason.contains("Could not open") => Opened::Refused(reason),
         Err(reason) => Opened::Unreadable(reason),
     }
 }
 
+fn run(words: &[&str], path: &Path) -> Output {
+    Command::new(tools::find("qemu-img")).args(words).arg(path).output().unwrap()
+}
+
 /// Returns the standard output of qemu-img, or its error messages if it failed.
-fn run(words: &[&str], paths: &[&Path]) -> Result<String, String> {
-    let output = Command::new(tools::find("qemu-img"))
-        .args(words)
-        .args(paths)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(text)
+fn output(words: &[&str], path: &Path) -> Result<String, String> {
+    let output = run(words, path);
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    output.status.success().then(|| text(&output.stdout)).ok_or_else(|| text(&output.stderr))
 }
 
 /// Returns the last number after `key`: the nodes below the image come first in the output.
@@ -83,13 +80,8 @@ pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
     let target =
         disk::DiskOptions { available: MAX_DISK_BYTES, ..file(&folder.path().join("disk")) };
     let content = PayloadKind::Image(Some(format));
-    match transfer_image(
-        &source,
-        content,
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    ) {
+    let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
+    match transfer_image(&source, content, &target, &reading, &writing) {
         Ok(_) => Opened::Disk(std::fs::read(&target.path).unwrap()),
         Err(Error::Target(_)) => Opened::Large,
         Err(Error::Format(error)) => Opened::Refused(error.to_string()),
@@ -114,12 +106,7 @@ pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
     let folder = fast_folder();
     let path = folder.path().join("image");
     std::fs::write(&path, image).unwrap();
-    let output = Command::new(tools::find("qemu-img"))
-        .args(["check", "-f", format])
-        .arg(&path)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = run(&["check", "-f", format], &path);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let verdict = match output.status.code() {
         Some(0) => Verdict::Sound,
@@ -134,14 +121,15 @@ pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
 /// Returns our verdict, without the errors that qemu-img does not look for, and our messages.
 pub(crate) fn our_check(image: Bytes, format: Format) -> (Verdict, String) {
     let content = PayloadKind::Image(Some(format));
-    let findings =
-        match check::check_image(&Memory::ranged(image), content, &ReadOptions::default(), false) {
-            Ok(report) => report.findings,
-            Err(Error::Format(error)) => return (Verdict::Refused, error.to_string()),
-            Err(error) => panic!("{error}"),
-        };
-    let verdict = match (findings.error_count - findings.unknown_to_qemu, findings.leaked_clusters)
-    {
+    let report =
+        check::check_image(&Memory::ranged(image), content, &ReadOptions::default(), false);
+    let findings = match report {
+        Ok(report) => report.findings,
+        Err(Error::Format(error)) => return (Verdict::Refused, error.to_string()),
+        Err(error) => panic!("{error}"),
+    };
+    let errors = findings.error_count - findings.unknown_to_qemu;
+    let verdict = match (errors, findings.leaked_clusters) {
         (0, 0) => Verdict::Sound,
         (0, _) => Verdict::Leaks,
         _ => Verdict::Errors,

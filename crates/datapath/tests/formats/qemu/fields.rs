@@ -11,15 +11,9 @@ pub(crate) struct Field {
     pub(crate) name: String,
     at: usize,
     width: usize,
-    order: Order,
+    is_big_endian: bool,
     /// The checksum that covers the field.
     sealed: Sealed,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    Big,
-    Little,
 }
 
 /// Where the checksum of a structure is, if it has one.
@@ -36,11 +30,11 @@ impl Field {
     /// Returns the image with `value` in this field.
     pub(crate) fn put(&self, image: &[u8], value: u64) -> Vec<u8> {
         let mut image = image.to_vec();
-        let bytes = match self.order {
-            Order::Big => value.to_be_bytes()[8 - self.width..].to_vec(),
-            Order::Little => value.to_le_bytes()[..self.width].to_vec(),
-        };
-        image[self.at..self.at + self.width].copy_from_slice(&bytes);
+        let field = &mut image[self.at..self.at + self.width];
+        field.copy_from_slice(&value.to_le_bytes()[..self.width]);
+        if self.is_big_endian {
+            field.reverse();
+        }
         match self.sealed {
             Sealed::Not => {}
             Sealed::Vhd(at, length, sum) => vhd::seal(&mut image[at..at + length], sum),
@@ -55,12 +49,11 @@ impl Field {
     }
 
     fn now(&self, image: &[u8]) -> u64 {
-        let bytes = image[self.at..self.at + self.width].iter();
-        let number = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-        match self.order {
-            Order::Big => bytes.fold(0, number),
-            Order::Little => bytes.rev().fold(0, number),
+        let mut bytes = image[self.at..self.at + self.width].to_vec();
+        if self.is_big_endian {
+            bytes.reverse();
         }
+        bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
     /// Returns values to try: around zero, around powers of two, at both ends, and around the
@@ -76,21 +69,13 @@ impl Field {
         ] {
             values.extend([(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
         }
-        for near in [
-            now / 2,
-            now.wrapping_sub(1),
-            now.wrapping_add(1),
-            now.wrapping_add(8),
-            now.wrapping_mul(2),
-            now ^ 1 << 31,
-        ] {
-            values.push(near & most);
-        }
+        let [before, after] = [now.wrapping_sub(1), now.wrapping_add(1)];
+        let near =
+            [now / 2, before, after, now.wrapping_add(8), now.wrapping_mul(2), now ^ 1 << 31];
+        values.extend(near.map(|value| value & most));
         for distance in [1, 2, 8, 511, 512, 65_536] {
-            values.extend([
-                most - (distance - 1).min(most),
-                (most >> 1).saturating_sub(distance - 1),
-            ]);
+            let end = |most: u64| most.saturating_sub(distance - 1);
+            values.extend([end(most), end(most >> 1)]);
         }
         values.retain(|value| *value <= most && *value != now);
         values.sort_unstable();
@@ -250,62 +235,57 @@ const VHDX_METADATA: &Layout = &[
 pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
     let image = &sample.image;
     let index = |number: Option<u64>| usize::try_from(number.unwrap()).unwrap();
-    let mut fields = Fields::default();
+    let is_big_endian = ["qcow2", "vpc"].contains(&sample.format);
+    let mut fields = Fields { is_big_endian, list: Vec::new() };
     match sample.format {
         "qcow2" => {
             for layout in [&HEADER_FIELDS[..], EXTENSION] {
-                fields.add("header", layout, 0, Order::Big, Sealed::Not);
+                fields.add("header", layout, 0, Sealed::Not);
             }
             let snapshots = be32(image, 60).unwrap();
             if snapshots > 0 {
-                fields.add("snapshot", SNAPSHOT, index(be64(image, 64)), Order::Big, Sealed::Not);
+                fields.add("snapshot", SNAPSHOT, index(be64(image, 64)), Sealed::Not);
             }
             if let Some(at) =
                 image[..4096].windows(4).position(|kind| kind == [0x23, 0x85, 0x28, 0x75])
             {
-                fields.add("bitmaps", BITMAPS, at, Order::Big, Sealed::Not);
-                fields.add("bitmap", BITMAP, index(be64(image, at + 24)), Order::Big, Sealed::Not);
+                fields.add("bitmaps", BITMAPS, at, Sealed::Not);
+                fields.add("bitmap", BITMAP, index(be64(image, at + 24)), Sealed::Not);
             }
         }
-        "vdi" => fields.add("header", VDI, 0, Order::Little, Sealed::Not),
+        "vdi" => fields.add("header", VDI, 0, Sealed::Not),
         "vmdk" => {
-            fields.add("header", VMDK, 0, Order::Little, Sealed::Not);
+            fields.add("header", VMDK, 0, Sealed::Not);
             if le64(image, 56) == Some(u64::MAX) {
-                fields.add("footer", VMDK, image.len() - 1024, Order::Little, Sealed::Not);
+                fields.add("footer", VMDK, image.len() - 1024, Sealed::Not);
             }
         }
         "vpc" => {
             let footer = if image.starts_with(b"conectix") { 0 } else { image.len() - 512 };
-            fields.add("footer", VHD_FOOTER, footer, Order::Big, Sealed::Vhd(footer, 512, 64));
+            fields.add("footer", VHD_FOOTER, footer, Sealed::Vhd(footer, 512, 64));
             if footer == 0 {
                 let header = index(be64(image, 16));
-                fields.add("header", VHD_HEADER, header, Order::Big, Sealed::Vhd(header, 1024, 36));
+                fields.add("header", VHD_HEADER, header, Sealed::Vhd(header, 1024, 36));
             }
         }
         _ => {
             for at in [64 << 10, 128 << 10] {
-                fields.add("header", VHDX_HEADER, at, Order::Little, Sealed::Vhdx(at, 4096));
+                fields.add("header", VHDX_HEADER, at, Sealed::Vhdx(at, 4096));
             }
             for at in [192 << 10, 256 << 10] {
-                fields.add(
-                    "region table",
-                    VHDX_REGIONS,
-                    at,
-                    Order::Little,
-                    Sealed::Vhdx(at, 65_536),
-                );
+                fields.add("region table", VHDX_REGIONS, at, Sealed::Vhdx(at, 65_536));
             }
             vhdx_metadata(image, &mut fields);
         }
     }
-    fields.0
+    fields.list
 }
 
 fn vhdx_metadata(image: &[u8], fields: &mut Fields) {
     let entries = [192 * 1024 + 16, 192 * 1024 + 48];
     let regions = entries.map(|at| usize::try_from(le64(image, at + 16).unwrap()).unwrap());
     let metadata = *regions.iter().find(|at| image[**at..].starts_with(b"metadata")).unwrap();
-    fields.add("metadata", VHDX_METADATA, metadata, Order::Little, Sealed::Not);
+    fields.add("metadata", VHDX_METADATA, metadata, Sealed::Not);
     let count = usize::from(image[metadata + 10]);
     for entry in (0..count).map(|index| metadata + 32 + index * 32) {
         let number = |at| usize::try_from(le32(image, at).unwrap()).unwrap();
@@ -314,22 +294,24 @@ fn vhdx_metadata(image: &[u8], fields: &mut Fields) {
             [(0, 4), (4, 4), (0, 8)].into_iter().filter(|(at, width)| at + width <= length)
         {
             let layout = [("item", at, width)];
-            fields.add("metadata", &layout, metadata + offset, Order::Little, Sealed::Not);
+            fields.add("metadata", &layout, metadata + offset, Sealed::Not);
         }
     }
 }
 
-#[derive(Default)]
-struct Fields(Vec<Field>);
+struct Fields {
+    is_big_endian: bool,
+    list: Vec<Field>,
+}
 
 impl Fields {
-    fn add(&mut self, what: &str, layout: &Layout, from: usize, order: Order, sealed: Sealed) {
+    fn add(&mut self, what: &str, layout: &Layout, from: usize, sealed: Sealed) {
         for (name, at, width) in layout {
-            self.0.push(Field {
+            self.list.push(Field {
                 name: format!("{what} at {from:#x}: {name}"),
                 at: from + at,
                 width: *width,
-                order,
+                is_big_endian: self.is_big_endian,
                 sealed,
             });
         }

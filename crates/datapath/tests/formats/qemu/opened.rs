@@ -65,12 +65,10 @@ fn check(case: &Case<'_>) {
                 assert!(case.is_known(reason), "we read it, qemu-img: {reason}");
                 // The disk may have another size, which a bitmap does not fit, so only the common
                 // part is compared.
-                let (sample, common) =
-                    (case.sample.disk(), disk.len().min(case.sample.disk().len()));
-                assert!(
-                    disk[..common] == sample[..common],
-                    "we read another disk, qemu-img: {reason}"
-                );
+                let sample = case.sample.disk();
+                let common = disk.len().min(sample.len());
+                let is_same = disk[..common] == sample[..common];
+                assert!(is_same, "we read another disk, qemu-img: {reason}");
             }
             (Opened::Large, Opened::Refused(reason)) => {
                 assert!(case.is_known(reason), "we open it, qemu-img: {reason}")

@@ -52,23 +52,22 @@ fn find(path: &Path, marks: &[PrefixCrc]) -> Option<VerifiedPrefix> {
     VerifiedPrefix::find_prefix(path, marks, &CancellationToken::new()).unwrap()
 }
 
-/// Sends the part of the image that is not kept.
-fn go_on(
+/// Sends `stream`, the part of an image that is not kept. Returns the size of the disk.
+fn send(
     kept: VerifiedPrefix,
     path: &Path,
-    image: &[u8],
+    stream: Vec<u8>,
     preallocate: bool,
     chunk: usize,
-) -> Result<(), Error> {
-    let (first, end) = (at(HELD_BYTES), at(kept.end_offset()));
-    let stream = [&image[..first], &image[end..]].concat();
+) -> Result<u64, Error> {
     let source = Memory { chunks: vec![chunk, 4096], ..Memory::new(stream) };
     let target = datapath::disk::DiskOptions { preallocate, overwrite: true, ..file(path) };
-    let writing = WriteOptions { kept: Some(Arc::new(kept)), ..WriteOptions::default() };
-    let report =
-        transfer_image(&source, PayloadKind::RAW, &target, &ReadOptions::default(), &writing)?;
-    assert_eq!(report.virtual_size, image.len() as u64);
-    Ok(())
+    let (reading, writing) = (
+        ReadOptions::default(),
+        WriteOptions { kept: Some(Arc::new(kept)), ..WriteOptions::default() },
+    );
+    let report = transfer_image(&source, PayloadKind::RAW, &target, &reading, &writing)?;
+    Ok(report.virtual_size)
 }
 
 #[track_caller]
@@ -110,7 +109,10 @@ proptest! {
         let expected = Some(right / MARK_BYTES * MARK_BYTES).filter(|end| *end > HELD_BYTES).unwrap_or(0);
         prop_assert_eq!(kept.as_ref().map_or(0, VerifiedPrefix::end_offset), expected);
         if let Some(kept) = kept {
-            go_on(kept, &path, &image, preallocate, chunk).unwrap();
+            let end = at(kept.end_offset());
+            let stream = [&image[..at(HELD_BYTES)], &image[end..]].concat();
+            let size = send(kept, &path, stream, preallocate, chunk).unwrap();
+            prop_assert_eq!(size, image.len() as u64);
             assert_disk(&path, &image);
         }
     }
@@ -123,11 +125,7 @@ fn a_stream_that_ends_before_the_kept_prefix_is_refused() {
     let path = folder.path().join("disk");
     leave(&path, &image, image.len() as u64);
     let kept = find(&path, &marks(&image)).unwrap();
-    let source = Memory::new(image[..at(HELD_BYTES) - 1].to_vec());
-    let writing = WriteOptions { kept: Some(Arc::new(kept)), ..WriteOptions::default() };
-    let error =
-        transfer_image(&source, PayloadKind::RAW, &file(&path), &ReadOptions::default(), &writing)
-            .unwrap_err();
+    let error = send(kept, &path, image[..at(HELD_BYTES) - 1].to_vec(), false, 4096).unwrap_err();
     assert!(error.to_string().contains("the stream ends before"), "{error}");
     assert!(!path.exists());
 }
