@@ -76,28 +76,24 @@ mod tests {
 
     #[test]
     fn quotas_round_up_to_whole_cpus() {
-        for (text, cpus) in [
-            ("75000 100000\n", Some(1)),
-            ("100000 100000\n", Some(1)),
-            ("100001 100000\n", Some(2)),
-            ("1000 100000\n", Some(1)),
-            ("max 100000\n", None),
-            ("100000 0\n", None),
-            ("", None),
+        for (quota, period, cpus) in [
+            ("75000", "100000", Some(1)),
+            ("100000", "100000", Some(1)),
+            ("100001", "100000", Some(2)),
+            ("150000", "100000", Some(2)),
+            ("1000", "100000", Some(1)),
+            ("max", "100000", None),
+            ("100000", "0", None),
+            ("", "", None),
         ] {
-            let root = cgroups(&[("cpu.max", text)]);
-            assert_eq!(limit_in(&QUOTA, &root, "0::/\n"), cpus, "{text:?}");
+            let root = cgroups(&[("cpu.max", &format!("{quota} {period}\n"))]);
+            assert_eq!(limit_in(&QUOTA, &root, "0::/\n"), cpus, "{quota} of {period}");
+            // Version 1.
+            let quota = if quota == "max" { "-1" } else { quota };
+            let root =
+                cgroups(&[("cpu/cpu.cfs_quota_us", quota), ("cpu/cpu.cfs_period_us", period)]);
+            let memberships = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n";
+            assert_eq!(limit_in(&QUOTA, &root, memberships), cpus, "{quota} of {period}");
         }
-    }
-
-    #[test]
-    fn version_1_hierarchies_are_read_too() {
-        let root =
-            cgroups(&[("cpu/cpu.cfs_quota_us", "150000\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
-        let memberships = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n";
-        assert_eq!(limit_in(&QUOTA, &root, memberships), Some(2));
-        let unlimited =
-            cgroups(&[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
-        assert_eq!(limit_in(&QUOTA, &unlimited, memberships), None);
     }
 }

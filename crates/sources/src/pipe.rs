@@ -149,10 +149,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let began = Instant::now();
-        assert!(body.next_chunk().unwrap().unwrap().len() < 1000);
-        // Real time, because threads read and write the pipe; tokio's clock is not involved.
-        assert!(began.elapsed() < 20 * REST_WAIT);
+        assert!(body.next_chunk().unwrap().unwrap().len() < CHUNK_BYTES);
         drop(body);
         writing.join().unwrap();
     }

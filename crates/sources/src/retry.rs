@@ -413,22 +413,12 @@ mod tests {
 
     #[test]
     fn a_cause_fits_a_line_of_progress() {
+        let refused = "http://h: cannot connect to h port 80: connection refused";
+        let short = "the body ended after 5 of 9 bytes";
         for (kind, sentence, cause) in [
-            (
-                SourceErrorKind::Status(503),
-                "expected status code 200, got 503",
-                "HTTP 503 Service Unavailable",
-            ),
-            (
-                SourceErrorKind::Connect,
-                "http://h: cannot connect to h port 80: connection refused",
-                "connection refused",
-            ),
-            (
-                SourceErrorKind::Length,
-                "the body ended after 5 of 9 bytes",
-                "the body ended after 5 of 9 bytes",
-            ),
+            (SourceErrorKind::Status(503), "got 503", "HTTP 503 Service Unavailable"),
+            (SourceErrorKind::Connect, refused, "connection refused"),
+            (SourceErrorKind::Length, short, short),
         ] {
             assert_eq!(short_cause(&SourceError::new(kind, sentence)), cause);
         }
@@ -440,9 +430,8 @@ mod tests {
         struct Heard(Mutex<Vec<String>>);
         impl Observer for Heard {
             fn begin_wait(&self, pause: &RetryPause<'_>) {
-                self.0
-                    .lock()
-                    .push(format!("{} before attempt {}", pause.cause, pause.next_attempt));
+                let text = format!("{} before attempt {}", pause.cause, pause.next_attempt);
+                self.0.lock().push(text);
             }
 
             fn end_wait(&self) {

@@ -516,108 +516,46 @@ mod tests {
         }
     }
 
-    /// A server and the way to it.
-    #[derive(Clone, Copy)]
-    struct SimulatedServer {
-        name: &'static str,
-        /// Bytes per second of a connection, and of all together.
-        rates: [u64; 2],
-        latency: Duration,
-        /// Rates vary by up to this many percent from window to window.
-        jitter: u64,
-        /// Most connections that are not refused.
-        allows: usize,
-        /// Least and most connections after half a minute.
-        settles_at: [usize; 2],
-        /// Least share, in percent, of what the best number of connections brings.
-        least_share: u64,
-    }
-
-    impl SimulatedServer {
-        const NEAR: Self = Self {
-            name: "near",
-            rates: [800_000_000, 800_000_000],
-            latency: Duration::ZERO,
-            jitter: 0,
-            allows: 100,
-            settles_at: [1, 1],
-            least_share: 99,
-        };
-
-        /// Returns the bytes of one window over `count` connections.
-        fn send(&self, count: usize, random: &mut fastrand::Rng) -> u64 {
-            let rate = (self.rates[0] * count as u64).min(self.rates[1]);
-            let varied = 100 - random.u64(0..=self.jitter);
-            rate * varied / 100 / 10
-        }
-    }
-
+    /// Each server has: the bytes per second of a connection and of all together; the latency in
+    /// milliseconds; by how many percent rates vary from window to window; the most connections
+    /// that are not refused; the least and most connections after half a minute; the least share,
+    /// in percent, of what the best number of connections brings.
     #[test]
     fn any_server_is_read_nearly_as_fast_as_it_can_be() {
-        let capped = SimulatedServer {
-            name: "capped",
-            rates: [50_000_000, 1 << 40],
-            settles_at: [16, 16],
-            least_share: 90,
-            ..SimulatedServer::NEAR
-        };
-        for server in [
-            SimulatedServer::NEAR,
-            capped,
-            SimulatedServer {
-                name: "one link",
-                rates: [50_000_000, 50_000_000],
-                settles_at: [1, 2],
-                least_share: 99,
-                ..capped
-            },
-            SimulatedServer {
-                name: "distant",
-                rates: [10_000_000, 100_000_000],
-                latency: Duration::from_millis(100),
-                settles_at: [8, 16],
-                least_share: 60,
-                ..capped
-            },
-            SimulatedServer {
-                name: "lossy",
-                rates: [10_000_000, 1 << 40],
-                latency: Duration::from_millis(100),
-                jitter: 40,
-                settles_at: [4, 16],
-                least_share: 40,
-                ..capped
-            },
-            SimulatedServer {
-                name: "refusing",
-                allows: 4,
-                settles_at: [4, 4],
-                least_share: 80,
-                ..capped
-            },
+        for (name, one, all, latency, jitter, allows, [least, most], least_share) in [
+            ("near", 800_000_000, 800_000_000, 0, 0, 100, [1, 1], 99),
+            ("capped", 50_000_000, 1 << 40, 0, 0, 100, [16, 16], 90),
+            ("one link", 50_000_000, 50_000_000, 0, 0, 100, [1, 2], 99),
+            ("distant", 10_000_000, 100_000_000, 100, 0, 100, [8, 16], 60),
+            ("lossy", 10_000_000, 1 << 40, 100, 40, 100, [4, 16], 40),
+            ("refusing", 50_000_000, 1 << 40, 0, 0, 4, [4, 4], 80),
         ] {
+            // The bytes of one window over `count` connections.
+            let send = |count: usize, random: &mut fastrand::Rng| {
+                let rate = (one * count as u64).min(all);
+                rate * (100 - random.u64(0..=jitter)) / 100 / 10
+            };
             let (mut scene, mut random) = (Scene::new(), fastrand::Rng::with_seed(1));
-            scene.window.latency = server.latency;
+            scene.window.latency = Duration::from_millis(latency);
             let (mut received, mut possible) = (0, 0);
             for _ in 0..300 {
                 scene.window.now += WINDOW;
                 let wanted = scene.growth.count();
-                if wanted > server.allows {
+                if wanted > allows {
                     let refused = SourceErrorKind::Status(503);
-                    scene.growth.record_failure(refused, server.allows, scene.window.now);
+                    scene.growth.record_failure(refused, allows, scene.window.now);
                 }
                 let count = scene.growth.count();
                 scene.window.started = scene.window.started.max(count);
-                scene.window.received = server.send(count, &mut random);
+                scene.window.received = send(count, &mut random);
                 received += scene.window.received;
-                possible += server.send(server.allows.min(MAX_SCALED), &mut random);
+                possible += send(allows.min(MAX_SCALED), &mut random);
                 scene.growth.record_window(&scene.window);
             }
             let count = scene.growth.count();
-            let [least, most] = server.settles_at;
-            assert!((least..=most).contains(&count), "{}: {count} connections", server.name);
+            assert!((least..=most).contains(&count), "{name}: {count} connections");
             let share = received * 100 / possible;
-            assert!(share >= server.least_share, "{}: {share} % of the rate", server.name);
+            assert!(share >= least_share, "{name}: {share} % of the rate");
         }
     }
 }

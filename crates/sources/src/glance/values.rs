@@ -294,32 +294,26 @@ mod tests {
     #[test]
     fn errors_name_the_variable_but_no_value() {
         for (pairs, sentence) in [
+            ("authType=hidden", "authType: unsupported authentication type: "),
+            ("userID=hidden", "password: is not set or empty"),
+            ("password=hidden", "username: is not set or empty"),
+            ("username=hidden password=hidden", "userDomainName: is not set"),
+            ("userID=hidden password=hidden projectName=hidden", "projectDomainName: is not set"),
+            ("authType=token", "token: is not set or empty"),
             (
-                &[("authType", "hidden")][..],
-                "environment variable authType: unsupported authentication type: ",
-            ),
-            (&[("userID", "hidden")], "environment variable password: is not set or empty"),
-            (&[("password", "hidden")], "environment variable username: is not set or empty"),
-            (
-                &[("username", "hidden"), ("password", "hidden")],
-                "environment variable userDomainName: is not set",
-            ),
-            (
-                &[("userID", "hidden"), ("password", "hidden"), ("projectName", "hidden")],
-                "environment variable projectDomainName: is not set",
-            ),
-            (&[("authType", "token")], "environment variable token: is not set or empty"),
-            (
-                &[("authType", "applicationcredential")],
-                "environment variable applicationCredentialID: is not set or empty; \
+                "authType=applicationcredential",
+                "applicationCredentialID: is not set or empty; \
                  environment variable applicationCredentialSecret: is not set or empty",
             ),
             (
-                &[("userID", "u"), ("password", "hidden"), ("availability", "hidden")],
-                "environment variable availability: is not public, internal or admin",
+                "userID=u password=hidden availability=hidden",
+                "availability: is not public, internal or admin",
             ),
         ] {
-            let error = read(NameStyle::Secret, pairs).unwrap_err();
+            let pairs: Vec<_> =
+                pairs.split(' ').map(|pair| pair.split_once('=').unwrap()).collect();
+            let error = read(NameStyle::Secret, &pairs).unwrap_err();
+            let error = error.strip_prefix("environment variable ").unwrap();
             assert!(error.starts_with(sentence) && !error.contains("hidden"), "{error}");
         }
         let access =

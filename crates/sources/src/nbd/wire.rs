@@ -324,30 +324,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_laid_out_as_specified() {
+    fn messages_are_laid_out_as_specified() {
         assert_eq!(
             encode_option(OPT_GO, &encode_go("ab")),
             b"IHAVEOPT\0\0\0\x07\0\0\0\x0a\0\0\0\x02ab\0\x01\0\x03"
         );
         assert_eq!(set_meta_context("x"), b"\0\0\0\x01x\0\0\0\x01\0\0\0\x0fbase:allocation");
-    }
-
-    #[test]
-    fn requests_are_laid_out_as_specified() {
         assert_eq!(
             encode_request(CMD_BLOCK_STATUS, 0x0102, 0x0304, 0x0506),
             *b"\x25\x60\x95\x13\0\0\0\x07\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x03\x04\0\0\x05\x06"
         );
-    }
-
-    #[test]
-    fn replies_are_read_as_specified() {
         assert_eq!(parse_simple(b"\0\0\0\x05\0\0\0\0\0\0\0\x09"), (5, 9));
         let chunk = ReplyChunkHeader::parse(b"\0\x01\x80\x01\0\0\0\0\0\0\0\x09\0\0\0\x06");
-        assert_eq!(
-            chunk,
-            ReplyChunkHeader { done: true, kind: REPLY_FLAG_ERROR + 1, cookie: 9, length: 6 }
-        );
+        let expected =
+            ReplyChunkHeader { done: true, kind: REPLY_FLAG_ERROR + 1, cookie: 9, length: 6 };
+        assert_eq!(chunk, expected);
         let error = ServerError::parse(b"\0\0\0\x05\0\x02no and an offset").unwrap();
         assert_eq!(error.to_string(), "EIO (5): no");
     }

@@ -129,9 +129,15 @@ mod tests {
     use super::super::ExtraPermissions;
     use super::*;
 
+    /// `text` lacks its scheme if that is https.
+    fn url(text: &str) -> Url {
+        let scheme = if text.contains("://") { "" } else { "https://" };
+        Url::parse(&format!("{scheme}{text}")).unwrap()
+    }
+
     fn admits(policy: &ImportPolicy, registry: &str, realm: &str) -> Result<(), String> {
-        let url = |text: &str| Url::parse(text).unwrap();
-        policy.check_token_service(&url(registry), &url(realm)).map_err(|error| error.to_string())
+        let registry = url(&format!("{registry}/v2/"));
+        policy.check_token_service(&registry, &url(realm)).map_err(|error| error.to_string())
     }
 
     fn policy(named: &[&str]) -> ImportPolicy {
@@ -145,28 +151,19 @@ mod tests {
     #[test]
     fn a_token_service_may_be_the_registry_a_neighbour_or_well_known() {
         for (registry, realm) in [
-            ("https://quay.io/v2/", "https://quay.io/v2/auth"),
-            ("https://registry:5000/v2/", "https://registry:5001/auth"),
-            ("https://10.0.0.1/v2/", "https://10.0.0.1:8443/auth"),
-            ("http://127.0.0.1:5000/v2/", "http://127.0.0.1:5001/token"),
-            ("https://registry-1.docker.io/v2/", "https://auth.docker.io/token"),
-            ("https://registry.gitlab.com/v2/", "https://gitlab.com/jwt/auth"),
-            ("https://registry.example.org/v2/", "https://gitlab.example.org/jwt/auth"),
-            ("https://registry.example.org/v2/", "https://example.org/token"),
-            ("https://registry.example.co.uk/v2/", "https://auth.example.co.uk/token"),
-            ("https://docker.elastic.co/v2/", "https://docker-auth.elastic.co/auth"),
-            (
-                "https://registry.digitalocean.com/v2/",
-                "https://api.digitalocean.com/v2/registry/auth",
-            ),
-            (
-                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
-                "https://dockerauth.cn-hangzhou.aliyuncs.com/auth",
-            ),
-            (
-                "https://registry.shop.svc.cluster.local/v2/",
-                "https://auth.shop.svc.cluster.local/token",
-            ),
+            ("quay.io", "quay.io/v2/auth"),
+            ("registry:5000", "registry:5001/auth"),
+            ("10.0.0.1", "10.0.0.1:8443/auth"),
+            ("http://127.0.0.1:5000", "http://127.0.0.1:5001/token"),
+            ("registry-1.docker.io", "auth.docker.io/token"),
+            ("registry.gitlab.com", "gitlab.com/jwt/auth"),
+            ("registry.example.org", "gitlab.example.org/jwt/auth"),
+            ("registry.example.org", "example.org/token"),
+            ("registry.example.co.uk", "auth.example.co.uk/token"),
+            ("docker.elastic.co", "docker-auth.elastic.co/auth"),
+            ("registry.digitalocean.com", "api.digitalocean.com/v2/registry/auth"),
+            ("registry.cn-hangzhou.aliyuncs.com", "dockerauth.cn-hangzhou.aliyuncs.com/auth"),
+            ("registry.shop.svc.cluster.local", "auth.shop.svc.cluster.local/token"),
         ] {
             assert_eq!(admits(&policy(&[]), registry, realm), Ok(()), "{registry} {realm}");
         }
@@ -175,38 +172,29 @@ mod tests {
     #[test]
     fn other_token_services_get_no_password() {
         for (registry, realm) in [
-            ("https://quay.io/v2/", "https://evil.example/auth"),
-            ("https://registry.example.org/v2/", "https://example.org.evil.example/"),
-            ("https://registry.example.org/v2/", "https://evilexample.org/"),
-            ("https://registry.example.org/v2/", "https://a.b.example.org/"),
-            ("https://registry.example.org/v2/", "https://registry.example.org.evil.example/"),
-            ("https://example.org/v2/", "https://evil.org/"),
-            ("https://example.co.uk/v2/", "https://evil.co.uk/"),
-            ("https://example.gouv.fr/v2/", "https://evil.gouv.fr/"),
-            ("https://example.uk.com/v2/", "https://evil.uk.com/"),
-            ("https://example.com.au/v2/", "https://evil.com.au/"),
-            ("https://example.github.io/v2/", "https://evil.github.io/"),
-            ("https://acme.azurecr.io/v2/", "https://evil.azurecr.io/oauth2/token"),
-            ("https://acme.jfrog.io/v2/", "https://evil.jfrog.io/token"),
-            (
-                "https://a.us-east-1.elb.amazonaws.com/v2/",
-                "https://evil.us-east-1.elb.amazonaws.com/",
-            ),
-            (
-                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
-                "https://evil.cn-hangzhou.aliyuncs.com/auth",
-            ),
-            (
-                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
-                "https://dockerauth.cn-beijing.aliyuncs.com/auth",
-            ),
-            ("https://10.0.0.1/v2/", "https://10.0.0.2/auth"),
-            ("https://10.0.0.1/v2/", "https://11.0.0.1/auth"),
-            ("https://registry/v2/", "https://auth/token"),
-            ("https://evil.example/v2/", "https://gitlab.com/jwt/auth"),
+            ("quay.io", "evil.example/auth"),
+            ("registry.example.org", "example.org.evil.example/"),
+            ("registry.example.org", "evilexample.org/"),
+            ("registry.example.org", "a.b.example.org/"),
+            ("registry.example.org", "registry.example.org.evil.example/"),
+            ("example.org", "evil.org/"),
+            ("example.co.uk", "evil.co.uk/"),
+            ("example.gouv.fr", "evil.gouv.fr/"),
+            ("example.uk.com", "evil.uk.com/"),
+            ("example.com.au", "evil.com.au/"),
+            ("example.github.io", "evil.github.io/"),
+            ("acme.azurecr.io", "evil.azurecr.io/oauth2/token"),
+            ("acme.jfrog.io", "evil.jfrog.io/token"),
+            ("a.us-east-1.elb.amazonaws.com", "evil.us-east-1.elb.amazonaws.com/"),
+            ("registry.cn-hangzhou.aliyuncs.com", "evil.cn-hangzhou.aliyuncs.com/auth"),
+            ("registry.cn-hangzhou.aliyuncs.com", "dockerauth.cn-beijing.aliyuncs.com/auth"),
+            ("10.0.0.1", "10.0.0.2/auth"),
+            ("10.0.0.1", "11.0.0.1/auth"),
+            ("registry", "auth/token"),
+            ("evil.example", "gitlab.com/jwt/auth"),
         ] {
             let error = admits(&policy(&[]), registry, realm).unwrap_err();
-            let host = |text: &str| Url::parse(text).unwrap().host_str().unwrap().to_owned();
+            let host = |text: &str| url(text).host_str().unwrap().to_owned();
             for part in [host(registry), host(realm), "--token-service".to_owned()] {
                 assert!(error.contains(&part), "{part}: {error}");
             }
@@ -222,15 +210,11 @@ mod tests {
     fn secrets_for_a_registry_with_tls_are_never_sent_without() {
         let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), false);
         let lax = [policy(&["registry.example.org"]), pod];
+        let plain = ("http://registry.example.org", "http://registry.example.org/token");
         for policy in &lax {
-            let error = admits(
-                policy,
-                "https://registry.example.org/v2/",
-                "http://registry.example.org/token",
-            );
-            assert!(error.unwrap_err().contains("without TLS"));
+            let error = admits(policy, "registry.example.org", plain.1).unwrap_err();
+            assert!(error.contains("without TLS"), "{error}");
         }
-        let plain = ("http://registry.example.org/v2/", "http://registry.example.org/token");
         assert!(admits(&lax[0], plain.0, plain.1).unwrap_err().contains("--cleartext-secrets"));
         assert_eq!(admits(&lax[1], plain.0, plain.1), Ok(()), "the pod only warns");
     }

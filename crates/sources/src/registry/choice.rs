@@ -302,80 +302,51 @@ mod tests {
         let (plain, named) = (layer(TAR, ""), layer(TAR, "a.qcow2"));
         let digest = named.digest.to_string();
         let disk = |name| layer(KUBEVIRT_DISK, name);
+        let (one, two) = ([plain.clone()], [plain.clone(), plain.clone()]);
         let several = |layers: &[OciDescriptor]| Ok(DiskChoice::Container(layers.to_vec()));
+        let only = |layer: &OciDescriptor| Ok(DiskChoice::Layer(layer.clone()));
+        let listed = |text: &str| Err(text.to_owned());
+        let [d, e] = ["d", "e"].map(disk);
+        let (first, second) = (layer("t/1", "one"), layer("t/2", ""));
+        let unclear = format!(
+            "the artifact (artifactType a/b, config x/y, layers of type t/1, t/2) has several layers: one, {} (t/2)\
+             ; choose one with --layer",
+            second.digest
+        );
         for (config, layers, selector, expected) in [
+            (IMAGE_CONFIG, &two[..], "", several(&two)),
+            (IMAGE_CONFIG, &[], "", several(&[])),
+            (IMAGE_CONFIG, std::slice::from_ref(&named), "", only(&named)),
+            ("x/y", &one, "", only(&plain)),
+            ("x/y", &[plain.clone(), d.clone()], "", Ok(DiskChoice::Disk(d.clone()))),
+            ("x/y", &[d.clone(), e.clone()], "e", Ok(DiskChoice::Disk(e.clone()))),
+            (IMAGE_CONFIG, &[plain.clone(), named.clone()], "a.qcow2", only(&named)),
+            ("x/y", &[named.clone(), named.clone()], "a.qcow2", only(&named)),
+            ("x/y", &[named.clone(), plain, named.clone()], &digest, only(&named)),
+            // What cannot be chosen is listed.
             (
-                IMAGE_CONFIG,
-                vec![plain.clone(), plain.clone()],
+                "x/y",
+                &[d.clone(), e.clone()],
                 "",
-                several(&[plain.clone(), plain.clone()]),
+                listed("the artifact has several disks: d, e; choose one with --layer"),
             ),
-            (IMAGE_CONFIG, vec![], "", several(&[])),
-            (IMAGE_CONFIG, vec![named.clone()], "", Ok(DiskChoice::Layer(named.clone()))),
-            ("x/y", vec![plain.clone()], "", Ok(DiskChoice::Layer(plain.clone()))),
-            ("x/y", vec![plain.clone(), disk("d")], "", Ok(DiskChoice::Disk(disk("d")))),
-            ("x/y", vec![disk("d"), disk("e")], "e", Ok(DiskChoice::Disk(disk("e")))),
-            (
-                IMAGE_CONFIG,
-                vec![plain.clone(), named.clone()],
-                "a.qcow2",
-                Ok(DiskChoice::Layer(named.clone())),
-            ),
+            ("x/y", &[d, e], "f", listed("no layer matches f; available layers: d, e")),
+            ("x/y", &[], "f", listed("no layer matches f; available layers: none")),
             (
                 "x/y",
-                vec![named.clone(), named.clone()],
-                "a.qcow2",
-                Ok(DiskChoice::Layer(named.clone())),
+                &[],
+                "",
+                listed(
+                    "no disk found in the artifact (artifactType a/b, config x/y, layers of type )",
+                ),
             ),
-            (
-                "x/y",
-                vec![named.clone(), plain.clone(), named.clone()],
-                digest.as_str(),
-                Ok(DiskChoice::Layer(named.clone())),
-            ),
+            ("x/y", &[first, second], "", Err(unclear)),
         ] {
             assert_eq!(
-                choose(config, &layers, selector),
+                choose(config, layers, selector),
                 expected,
                 "{config} {layers:?} {selector}"
             );
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_chosen_is_listed() {
-        let disk = |name| layer(KUBEVIRT_DISK, name);
-        let (one, two) = (layer("t/1", "one"), layer("t/2", ""));
-        let choose_one = "; choose one with --layer";
-        for (layers, selector, text) in [
-            (
-                vec![disk("d"), disk("e")],
-                "",
-                format!("the artifact has several disks: d, e{choose_one}"),
-            ),
-            (
-                vec![disk("d"), disk("e")],
-                "f",
-                "no layer matches f; available layers: d, e".to_owned(),
-            ),
-            (vec![], "f", "no layer matches f; available layers: none".to_owned()),
-            (
-                vec![],
-                "",
-                "no disk found in the artifact (artifactType a/b, config x/y, layers of type )"
-                    .to_owned(),
-            ),
-            (
-                vec![one, two.clone()],
-                "",
-                format!(
-                    "the artifact (artifactType a/b, config x/y, layers of type t/1, t/2) has several layers: one, {} \
-                     (t/2){choose_one}",
-                    two.digest
-                ),
-            ),
-        ] {
-            assert_eq!(choose("x/y", &layers, selector), Err(text));
         }
     }
 

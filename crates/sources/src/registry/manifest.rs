@@ -320,22 +320,19 @@ mod tests {
     #[test]
     fn outdated_and_invalid_manifests_are_refused() {
         let one = descriptor();
+        let both = format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#);
+        let negative = one.replace('3', "-3");
+        let config = format!(r#"{{"config":{negative},"layers":[]}}"#);
         for (text, reason) in [
-            (r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(), "schema 1"),
-            (
-                format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#),
-                "both a single image",
-            ),
-            ("{}".to_owned(), "neither"),
-            (
-                r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(),
-                "is not a SHA-256",
-            ),
-            (one.replace('3', "-3").replace("\"mediaType\"", "\"x\""), "neither"),
-            (format!(r#"{{"config":{},"layers":[]}}"#, one.replace('3', "-3")), "cannot be read"),
-            ("<html>".to_owned(), "cannot be read"),
+            (r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#, "schema 1"),
+            (&both, "both a single image"),
+            ("{}", "neither"),
+            (r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#, "is not a SHA-256"),
+            (&negative.replace("\"mediaType\"", "\"x\""), "neither"),
+            (&config, "cannot be read"),
+            ("<html>", "cannot be read"),
         ] {
-            let error = parse(&text, None).unwrap_err();
+            let error = parse(text, None).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
     }
