@@ -205,99 +205,81 @@ mod tests {
         (resumable, received)
     }
 
-    fn run(test: impl Future<Output = ()>) {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_time().build().unwrap().block_on(test);
-    }
-
     const LIMIT: Duration = Duration::from_secs(600);
 
     fn deadline(resumable: &ResumableState) -> Duration {
         resumable.current_rest().unwrap().deadline(LIMIT).duration_since(Instant::now())
     }
 
-    #[test]
-    fn only_the_last_idle_period_ends_the_upload() {
-        run(async {
-            let (resumable, _received) = upload().await;
-            resumable.begin_rest(0);
-            let first = resumable.current_rest().unwrap();
-            resumable.begin_rest(0);
-            let second = resumable.current_rest().unwrap();
-            assert!(!resumable.expire_rest(first, LIMIT).await);
-            assert!(resumable.is_waiting());
-            assert!(resumable.expire_rest(second, LIMIT).await);
-            assert!(!resumable.expire_rest(second, LIMIT).await, "only once");
-        });
+    #[tokio::test(start_paused = true)]
+    async fn only_the_last_idle_period_ends_the_upload() {
+        let (resumable, _received) = upload().await;
+        resumable.begin_rest(0);
+        let first = resumable.current_rest().unwrap();
+        resumable.begin_rest(0);
+        let second = resumable.current_rest().unwrap();
+        assert!(!resumable.expire_rest(first, LIMIT).await);
+        assert!(resumable.is_waiting());
+        assert!(resumable.expire_rest(second, LIMIT).await);
+        assert!(!resumable.expire_rest(second, LIMIT).await, "only once");
     }
 
-    #[test]
-    fn an_upload_in_progress_does_not_expire() {
-        run(async {
-            let (resumable, _received) = upload().await;
-            resumable.begin_rest(0);
-            let rest = resumable.current_rest().unwrap();
-            let (turn, _) = resumable.take_turn().await.unwrap();
-            assert!(!resumable.is_waiting());
-            assert!(!resumable.expire_rest(rest, LIMIT).await, "a request holds the intake");
-            drop(turn);
-            assert!(!resumable.expire_rest(rest, LIMIT).await, "that idle period is over");
-            assert!(!resumable.try_abandon().await, "it has not waited long enough");
-        });
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_in_progress_does_not_expire() {
+        let (resumable, _received) = upload().await;
+        resumable.begin_rest(0);
+        let rest = resumable.current_rest().unwrap();
+        let (turn, _) = resumable.take_turn().await.unwrap();
+        assert!(!resumable.is_waiting());
+        assert!(!resumable.expire_rest(rest, LIMIT).await, "a request holds the intake");
+        drop(turn);
+        assert!(!resumable.expire_rest(rest, LIMIT).await, "that idle period is over");
+        assert!(!resumable.try_abandon().await, "it has not waited long enough");
     }
 
-    #[test]
-    fn requests_with_little_data_do_not_extend_the_deadline() {
-        run(async {
-            tokio::time::pause();
-            let (resumable, _received) = upload().await;
-            let second = Duration::from_secs(1);
-            for (received, left) in
-                [(0, 600), (0, 599), (1, 598), (2, 597), (PROGRESS_BYTES - 1, 596)]
-            {
-                drop(resumable.take_turn().await);
-                resumable.begin_rest(received);
-                assert_eq!(deadline(&resumable), left * second, "{received}");
-                tokio::time::advance(second).await;
-            }
+    #[tokio::test(start_paused = true)]
+    async fn requests_with_little_data_do_not_extend_the_deadline() {
+        let (resumable, _received) = upload().await;
+        let second = Duration::from_secs(1);
+        for (received, left) in [(0, 600), (0, 599), (1, 598), (2, 597), (PROGRESS_BYTES - 1, 596)]
+        {
             drop(resumable.take_turn().await);
-            resumable.begin_rest(PROGRESS_BYTES);
-            assert_eq!(deadline(&resumable), LIMIT, "there is progress");
+            resumable.begin_rest(received);
+            assert_eq!(deadline(&resumable), left * second, "{received}");
             tokio::time::advance(second).await;
-            drop(resumable.take_turn().await);
-            resumable.begin_rest(PROGRESS_BYTES);
-            assert_eq!(deadline(&resumable), LIMIT - second);
-        });
+        }
+        drop(resumable.take_turn().await);
+        resumable.begin_rest(PROGRESS_BYTES);
+        assert_eq!(deadline(&resumable), LIMIT, "there is progress");
+        tokio::time::advance(second).await;
+        drop(resumable.take_turn().await);
+        resumable.begin_rest(PROGRESS_BYTES);
+        assert_eq!(deadline(&resumable), LIMIT - second);
     }
 
-    #[test]
-    fn requests_without_data_do_not_keep_other_uploads_waiting() {
-        run(async {
-            tokio::time::pause();
-            let (resumable, _received) = upload().await;
-            resumable.begin_rest(5);
-            for _ in 0..9 {
-                tokio::time::advance(ABANDONED / 9).await;
-                assert!(!resumable.try_abandon().await);
-                drop(resumable.take_turn().await);
-                resumable.begin_rest(5);
-            }
+    #[tokio::test(start_paused = true)]
+    async fn requests_without_data_do_not_keep_other_uploads_waiting() {
+        let (resumable, _received) = upload().await;
+        resumable.begin_rest(5);
+        for _ in 0..9 {
             tokio::time::advance(ABANDONED / 9).await;
-            assert!(resumable.try_abandon().await);
-        });
+            assert!(!resumable.try_abandon().await);
+            drop(resumable.take_turn().await);
+            resumable.begin_rest(5);
+        }
+        tokio::time::advance(ABANDONED / 9).await;
+        assert!(resumable.try_abandon().await);
     }
 
-    #[test]
-    fn a_turn_ends_the_previous_one_and_waits_for_it() {
-        run(async {
-            let (resumable, _received) = upload().await;
-            let (turn, replaced) = resumable.take_turn().await.unwrap();
-            let mut next = std::pin::pin!(resumable.take_turn());
-            let waits = tokio::time::timeout(Duration::from_millis(10), next.as_mut()).await;
-            assert!(waits.is_err() && replaced.is_cancelled());
-            drop(turn);
-            let (intake, _) = next.await.unwrap();
-            assert!(intake.is_some());
-        });
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_ends_the_previous_one_and_waits_for_it() {
+        let (resumable, _received) = upload().await;
+        let (turn, replaced) = resumable.take_turn().await.unwrap();
+        let mut next = std::pin::pin!(resumable.take_turn());
+        let waits = tokio::time::timeout(Duration::from_millis(10), next.as_mut()).await;
+        assert!(waits.is_err() && replaced.is_cancelled());
+        drop(turn);
+        let (intake, _) = next.await.unwrap();
+        assert!(intake.is_some());
     }
 }

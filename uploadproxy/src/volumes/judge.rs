@@ -97,30 +97,23 @@ mod tests {
 
     #[test]
     fn the_content_type_of_a_ready_target_is_followed() {
-        for ready in ["true", "1", "T"] {
-            let content = judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]);
-            assert_eq!(content, Ok(Some(UploadContent::Disk)), "{ready}");
-        }
-        for (content_type, content) in [
-            ("", UploadContent::Disk),
-            ("kubevirt", UploadContent::Disk),
-            ("archive", UploadContent::Archive),
+        let (disk, archive) = (UploadContent::Disk, UploadContent::Archive);
+        for (ready, content_type, expected) in [
+            ("true", "", Some(disk)),
+            ("1", "kubevirt", Some(disk)),
+            ("T", "archive", Some(archive)),
+            // A target that is not ready is waited for.
+            ("false", "", None),
+            ("", "", None),
+            ("yes", "", None),
         ] {
-            let judged =
-                judged(&[(UPLOAD_TARGET, ""), (POD_READY, "true"), (CONTENT_TYPE, content_type)]);
-            assert_eq!(judged, Ok(Some(content)));
+            let annotations =
+                [(UPLOAD_TARGET, ""), (POD_READY, ready), (CONTENT_TYPE, content_type)];
+            assert_eq!(judged(&annotations), Ok(expected), "{ready} {content_type}");
         }
-    }
-
-    #[test]
-    fn a_target_that_is_not_ready_is_waited_for() {
-        for ready in ["false", "", "yes"] {
-            assert_eq!(judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]), Ok(None), "{ready}");
-        }
-        assert_eq!(
-            judged(&[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (CONTENT_TYPE, "x")]),
-            Ok(None)
-        );
+        let annotations = [(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (CONTENT_TYPE, "x")];
+        assert_eq!(judged(&annotations), Ok(None));
+        assert_eq!(judged(&[(UPLOAD_TARGET, ""), (POD_READY, "true")]), Ok(Some(disk)));
     }
 
     #[test]

@@ -233,17 +233,9 @@ mod tests {
                 "Unable to process data: environment variable IMPORTER_DISK_ID: is not set or empty",
             ),
             (
-                vec![(ENDPOINT, "")],
-                "Unable to connect to http data source: endpoint \"IMPORTER_ENDPOINT\" is missing or blank",
-            ),
-            (
                 vec![(CHECKSUM, "abc")],
                 "Unable to connect to http data source: invalid checksum: invalid checksum format: \
                  expected 'algorithm:hash', got 'abc'",
-            ),
-            (
-                vec![(CONTENT_TYPE, "tarball")],
-                "Unable to process data: Unknown content type: tarball",
             ),
             (
                 vec![(SOURCE_VARIABLE, "none"), (CONTENT_TYPE, "archive")],
