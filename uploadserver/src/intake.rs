@@ -254,6 +254,8 @@ fn read_once_error() -> SourceError {
 
 #[cfg(test)]
 mod tests {
+    use datapath::digest::DigestAlgorithm;
+
     use super::*;
 
     fn channel(total: Option<u64>, promise: &AnnouncedChecksum) -> (UploadIntake, ReceivedSource) {
@@ -308,7 +310,7 @@ mod tests {
     #[test]
     fn an_announced_trailer_must_come_and_match() {
         let sha256 = |bytes: &[u8]| -> Checksum {
-            let mut digest = RunningDigest::new(datapath::digest::DigestAlgorithm::Sha256);
+            let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
             digest.update(bytes);
             digest.finish_digest().parse().unwrap()
         };
@@ -319,20 +321,17 @@ mod tests {
             (Some(md5), Some("sha256 was announced, but md5 was sent")),
             (None, Some("was not sent")),
         ] {
-            let (mut intake, source) = channel(
-                None,
-                &AnnouncedChecksum::Later(vec![datapath::digest::DigestAlgorithm::Sha256]),
-            );
+            let announced = AnnouncedChecksum::Later(vec![DigestAlgorithm::Sha256]);
+            let (mut intake, source) = channel(None, &announced);
             run(async {
                 intake.push_bytes(b"abc").await.unwrap();
                 intake.finish_body(stated).await;
             });
             let result = read(&source).map_err(|error| error.to_string());
-            match sentence {
-                None => assert_eq!(result.unwrap(), b"abc"),
-                Some(sentence) => {
-                    assert!(result.as_ref().unwrap_err().contains(sentence), "{result:?}")
-                }
+            match (result, sentence) {
+                (Ok(bytes), None) => assert_eq!(bytes, b"abc"),
+                (Err(error), Some(sentence)) => assert!(error.contains(sentence), "{error}"),
+                (result, _) => panic!("{result:?}"),
             }
         }
     }

@@ -199,11 +199,8 @@ mod tests {
         let keys = keys();
         let grant = UploadGrant { namespace: "ns".to_owned(), pvc: "disk".to_owned() };
         for algorithm in keys.verifier.signature.algorithms.clone() {
-            assert_eq!(
-                keys.judge(&keys.sign(algorithm, &claims())),
-                Ok(grant.clone()),
-                "{algorithm:?}"
-            );
+            let judged = keys.judge(&keys.sign(algorithm, &claims()));
+            assert_eq!(judged, Ok(grant.clone()), "{algorithm:?}");
         }
     }
 
@@ -228,22 +225,19 @@ mod tests {
     #[test]
     fn another_issuer_is_unauthorised_and_another_purpose_a_bad_request() {
         let keys = keys();
-        assert_eq!(
-            keys.judge_with(|claims| claims["iss"] = json!("me")).unwrap_err().status_code(),
-            401
-        );
-        for (claim, value) in [
-            ("operation", json!("Clone")),
-            ("name", json!("")),
-            ("namespace", json!("")),
-            ("namespace", json!("a.b")),
-            ("name", json!("a/../b")),
-            ("name", json!("evil.example:443/")),
-            ("resource", json!({"resource": "pods"})),
-            ("resource", json!({})),
+        for (claim, value, status) in [
+            ("iss", json!("me"), 401),
+            ("operation", json!("Clone"), 400),
+            ("name", json!(""), 400),
+            ("namespace", json!(""), 400),
+            ("namespace", json!("a.b"), 400),
+            ("name", json!("a/../b"), 400),
+            ("name", json!("evil.example:443/"), 400),
+            ("resource", json!({"resource": "pods"}), 400),
+            ("resource", json!({}), 400),
         ] {
             let refusal = keys.judge_with(|claims| claims[claim] = value.clone());
-            assert_eq!(refusal.unwrap_err().status_code(), 400, "{claim} {value}");
+            assert_eq!(refusal.unwrap_err().status_code(), status, "{claim} {value}");
         }
     }
 
