@@ -336,10 +336,14 @@ mod tests {
         slot
     }
 
-    /// Polls a connection that is idle.
-    fn look(slot: &ConnectionSlot) {
+    /// Polls a connection that does `action` and then waits.
+    fn poll(slot: &ConnectionSlot, action: impl FnOnce()) {
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(slot.poll_connection(&mut cx, |_| Poll::<()>::Pending).is_pending());
+        let polled = slot.poll_connection(&mut cx, |_| {
+            action();
+            Poll::<()>::Pending
+        });
+        assert!(polled.is_pending());
     }
 
     #[test]
@@ -350,7 +354,7 @@ mod tests {
         let fourth = open(&table);
         assert_eq!(connections.each_ref().map(is_closed), [false, true, false]);
         drop(engaged);
-        look(&connections[0]);
+        poll(&connections[0], || {});
         let _fifth = open(&table);
         assert_eq!(connections.each_ref().map(is_closed), [true, true, false]);
         assert!(!is_closed(&fourth));
@@ -378,27 +382,14 @@ mod tests {
         let engagement = slot.hold_active();
         let other = engagement.clone();
         drop(engagement);
-        look(&slot);
+        poll(&slot, || {});
         assert!(table.take_slot().is_none(), "a clone of the guard is alive");
         drop(other);
         assert!(table.take_slot().is_none(), "the connection has not been polled since");
-        let mut cx = Context::from_waker(Waker::noop());
         // The response is written, but the socket accepts no more data.
-        assert!(
-            slot.poll_connection(&mut cx, |_| {
-                slot.set_unsent(true);
-                Poll::<()>::Pending
-            })
-            .is_pending()
-        );
+        poll(&slot, || slot.set_unsent(true));
         assert!(table.take_slot().is_none(), "the answer is not sent yet");
-        assert!(
-            slot.poll_connection(&mut cx, |_| {
-                slot.set_unsent(false);
-                Poll::<()>::Pending
-            })
-            .is_pending()
-        );
+        poll(&slot, || slot.set_unsent(false));
         assert!(table.take_slot().is_some());
         assert!(is_closed(&slot));
     }
@@ -408,16 +399,9 @@ mod tests {
         let table = ConnectionTable::new(1, ConnectionFigures::default());
         let slot = open(&table);
         let engagement = slot.hold_active();
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(
-            slot.poll_connection(&mut cx, |_| {
-                drop(engagement);
-                Poll::<()>::Pending
-            })
-            .is_pending()
-        );
+        poll(&slot, || drop(engagement));
         assert!(table.take_slot().is_none(), "the answer may not have been written yet");
-        look(&slot);
+        poll(&slot, || {});
         assert!(table.take_slot().is_some());
     }
 
