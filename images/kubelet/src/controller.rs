@@ -17,6 +17,21 @@ pub const CLAIM: &str = "disk";
 /// A DNS name by which pods reach a server, and the server's address.
 pub type Host<'a> = (&'a str, std::net::Ipv4Addr);
 
+/// A folder of an import pod at which a ConfigMap or Secret is mounted, and the variable that names it.
+pub type MountPoint = (&'static str, Option<&'static str>);
+
+/// Certificates of the source.
+pub const CERTIFICATES: MountPoint = ("/certs", Some("IMPORTER_CERT_DIR"));
+
+/// Certificates of the proxy.
+pub const PROXY_CERTIFICATES: MountPoint = ("/proxycerts/", Some("IMPORTER_PROXY_CERT_DIR"));
+
+/// Certificates of the cluster (cdi#4236).
+pub const CLUSTER_CERTIFICATES: MountPoint = ("/trustedcacerts/", Some("IMPORTER_TRUSTED_CA_DIR"));
+
+/// Options of VMware's library.
+pub const LIBRARY_OPTIONS: MountPoint = ("/vddk-args", None);
+
 /// The settings in which import pods differ.
 #[derive(Default)]
 pub struct Import<'a> {
@@ -24,10 +39,8 @@ pub struct Import<'a> {
     pub env: &'a [(&'a str, &'a str)],
     /// A Secret with `accessKeyId` and `secretKey`.
     pub secret: Option<&'a str>,
-    /// A ConfigMap with certificates, mounted at `/certs`.
-    pub certificates: Option<&'a str>,
-    /// A ConfigMap with certificates, mounted at `/proxycerts`.
-    pub proxy_certificates: Option<&'a str>,
+    /// Names of ConfigMaps and Secrets that are mounted.
+    pub mounts: &'a [(MountPoint, &'a str)],
     /// Host names of servers.
     pub hosts: &'a [Host<'a>],
     /// The name of a scratch claim, mounted at `/scratch`, for imports in which the controller
@@ -37,92 +50,58 @@ pub struct Import<'a> {
     pub node_pull: Option<&'a str>,
     /// Node pull by an image volume (cdi#4237): the user's image.
     pub image_volume: Option<&'a str>,
-    /// A ConfigMap with certificates, for `/trustedcacerts` (cdi#4236).
-    pub cluster_certificates: Option<&'a str>,
     /// For VMware: the user's image with VMware's library.
     pub side_car: Option<&'a str>,
-    /// A ConfigMap with options of that library, mounted at `/vddk-args`.
-    pub library_options: Option<&'a str>,
 }
+
+/// Variables that are empty unless a source needs them.
+const EMPTY: &str = "IMPORTER_ENDPOINT IMPORTER_DISK_ID IMPORTER_UUID IMPORTER_PULL_METHOD IMPORTER_READY_FILE \
+    IMPORTER_DONE_FILE IMPORTER_ENV_FILE IMPORTER_IMAGE_ROOT_DIR IMPORTER_BACKING_FILE IMPORTER_THUMBPRINT \
+    http_proxy https_proxy no_proxy IMPORTER_CURRENT_CHECKPOINT IMPORTER_PREVIOUS_CHECKPOINT \
+    IMPORTER_FINAL_CHECKPOINT CACHE_MODE IMPORTER_REGISTRY_IMAGE_ARCHITECTURE \
+    IMPORTER_REGISTRY_IMAGE_LAYER_DIGEST IMPORTER_CHECKSUM";
 
 /// The import pod, `importer-<pvc>` (contract §5.2).
 pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
-    let mut volumes = vec![volume_of_claim("cdi-data-vol", CLAIM)];
-    let mut mounts = Vec::new();
-    let mut env = vec![
+    let mut env: Vec<_> = EMPTY.split_whitespace().map(|name| variable(name, "")).collect();
+    env.extend([
         variable("IMPORTER_SOURCE", "none"),
-        variable("IMPORTER_ENDPOINT", ""),
         variable("IMPORTER_CONTENTTYPE", "kubevirt"),
         variable("IMPORTER_IMAGE_SIZE", &claim.bytes().to_string()),
         variable("OWNER_UID", OWNER),
-        // A file system needs a part of its disk for itself.
-        variable("FILESYSTEM_OVERHEAD", if claim.is_block() { "0" } else { "0.06" }),
+        variable("FILESYSTEM_OVERHEAD", overhead(claim)),
         variable("INSECURE_TLS", "false"),
-        variable("IMPORTER_DISK_ID", ""),
-        variable("IMPORTER_UUID", ""),
-        variable("IMPORTER_PULL_METHOD", ""),
-        variable("IMPORTER_READY_FILE", ""),
-        variable("IMPORTER_DONE_FILE", ""),
-        variable("IMPORTER_ENV_FILE", ""),
-        variable("IMPORTER_IMAGE_ROOT_DIR", ""),
-        variable("IMPORTER_BACKING_FILE", ""),
-        variable("IMPORTER_THUMBPRINT", ""),
-        variable("http_proxy", ""),
-        variable("https_proxy", ""),
-        variable("no_proxy", ""),
-        variable("IMPORTER_CURRENT_CHECKPOINT", ""),
-        variable("IMPORTER_PREVIOUS_CHECKPOINT", ""),
-        variable("IMPORTER_FINAL_CHECKPOINT", ""),
         variable("PREALLOCATION", "false"),
-        variable("CACHE_MODE", ""),
-        variable("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", ""),
-        variable("IMPORTER_REGISTRY_IMAGE_LAYER_DIGEST", ""),
-        variable("IMPORTER_CHECKSUM", ""),
-    ];
+    ]);
     for (name, key) in
         [("IMPORTER_ACCESS_KEY_ID", "accessKeyId"), ("IMPORTER_SECRET_KEY", "secretKey")]
     {
         env.extend(import.secret.map(|secret| variable_of_secret(name, secret, key)));
     }
-    if let Some(certificates) = import.certificates {
-        volumes.push(json!({ "name": "cdi-cert-vol", "configMap": { "name": certificates } }));
-        mounts.push(json!({ "name": "cdi-cert-vol", "mountPath": "/certs" }));
-        env.push(variable("IMPORTER_CERT_DIR", "/certs"));
-    }
-    if let Some(certificates) = import.proxy_certificates {
-        volumes
-            .push(json!({ "name": "cdi-proxy-cert-vol", "configMap": { "name": certificates } }));
-        mounts.push(json!({ "name": "cdi-proxy-cert-vol", "mountPath": "/proxycerts/" }));
-        env.push(variable("IMPORTER_PROXY_CERT_DIR", "/proxycerts/"));
-    }
-    if let Some(certificates) = import.cluster_certificates {
-        volumes.push(
-            json!({ "name": "cdi-trusted-ca-cert-vol", "configMap": { "name": certificates } }),
-        );
-        mounts.push(json!({ "name": "cdi-trusted-ca-cert-vol", "mountPath": "/trustedcacerts/" }));
-        env.push(variable("IMPORTER_TRUSTED_CA_DIR", "/trustedcacerts/"));
+    let mut volumes = vec![volume_of_claim("cdi-data-vol", CLAIM)];
+    let mut mounts = Vec::new();
+    for ((folder, variable_name), object) in import.mounts {
+        env.extend(variable_name.map(|name| variable(name, folder)));
+        mounts.push(json!({ "name": folder, "mountPath": folder, "readOnly": true }));
+        volumes.push(json!({ "name": folder, "configMap": { "name": object } }));
     }
     if let Some(scratch) = import.scratch {
-        volumes.push(volume_of_claim("cdi-scratch-vol", scratch));
         mounts.push(json!({ "name": "cdi-scratch-vol", "mountPath": "/scratch" }));
+        volumes.push(volume_of_claim("cdi-scratch-vol", scratch));
     }
     if let Some(image) = import.image_volume {
-        volumes.push(json!({ "name": "image-volume", "image": { "reference": image } }));
-        mounts.push(json!({ "name": "image-volume", "mountPath": "/image" }));
         env.push(variable("IMPORTER_ENV_FILE", "/shared/env"));
         env.push(variable("IMPORTER_IMAGE_ROOT_DIR", "/image"));
+        mounts.push(json!({ "name": "image-volume", "mountPath": "/image" }));
+        volumes.push(json!({ "name": "image-volume", "image": { "reference": image } }));
     }
     if import.node_pull.or(import.image_volume).is_some() {
+        mounts.push(shared_mount());
         volumes.push(json!({ "name": "shared-volume", "emptyDir": {} }));
-        mounts.push(json!({ "name": "shared-volume", "mountPath": "/shared" }));
     }
     if import.side_car.is_some() {
-        volumes.push(json!({ "name": "vddk-vol-mount", "emptyDir": {} }));
         mounts.push(library_mount());
-    }
-    if let Some(options) = import.library_options {
-        volumes.push(json!({ "name": "vddk-extra-args", "configMap": { "name": options } }));
-        mounts.push(json!({ "name": "vddk-extra-args", "mountPath": "/vddk-args" }));
+        volumes.push(json!({ "name": "vddk-vol-mount", "emptyDir": {} }));
     }
     override_with(&mut env, import.env);
     let image = if import.side_car.is_some() { Image::ImporterVddk } else { Image::Importer };
@@ -145,11 +124,15 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
     pod(&spec)
 }
 
+/// The part of a file system's disk that it needs for itself.
+fn overhead(claim: &Claim) -> &'static str {
+    if claim.is_block() { "0" } else { "0.06" }
+}
+
 /// The init container that provides VMware's library: the entry point of the user's image copies
 /// it.
 fn library_bringer(image: &str) -> Value {
-    let mut container = worker("vddk-side-car", Image::Importer);
-    container["image"] = json!(image);
+    let mut container = user_container("vddk-side-car", image, &[]);
     container["volumeMounts"] = json!([library_mount()]);
     container
 }
@@ -160,38 +143,37 @@ fn library_mount() -> Value {
 
 /// The init container of a node pull, which copies a program to the shared volume.
 fn program_bringer(program: &str, name: &str) -> Value {
-    let mut container = worker("init", Image::Importer);
-    container["command"] = json!(["sh", "-c", format!("cp /usr/bin/{program} /shared/{name}")]);
-    container["volumeMounts"] = json!([{ "name": "shared-volume", "mountPath": "/shared" }]);
-    container
+    let copy = format!("cp /usr/bin/{program} /shared/{name}");
+    user_container("init", Image::Importer.name(), &["sh", "-c", &copy])
 }
 
 /// The init container of a node pull by an image volume that is the user's image.
 fn env_extractor(image: &str) -> Value {
-    let mut container = worker("env-extractor", Image::Importer);
-    container["image"] = json!(image);
-    container["command"] = json!(["/shared/env-extractor", "-env-file", "/shared/env"]);
-    container["volumeMounts"] = json!([{ "name": "shared-volume", "mountPath": "/shared" }]);
-    container
+    let command = ["/shared/env-extractor", "-env-file", "/shared/env"];
+    user_container("env-extractor", image, &command)
 }
 
 /// The container of a node pull that runs the user's image.
 fn image_server(image: &str) -> Value {
-    let mut container = worker("server", Image::Importer);
-    container["image"] = json!(image);
-    container["command"] = json!(["/shared/server"]);
-    container["args"] = json!([
-        "-p",
-        "8100",
-        "-image-dir",
-        "/disk",
-        "-ready-file",
-        "/shared/ready",
-        "-done-file",
-        "/shared/done"
-    ]);
-    container["volumeMounts"] = json!([{ "name": "shared-volume", "mountPath": "/shared" }]);
+    let words = "-p 8100 -image-dir /disk -ready-file /shared/ready -done-file /shared/done";
+    let mut container = user_container("server", image, &["/shared/server"]);
+    container["args"] = json!(words.split(' ').collect::<Vec<_>>());
     container
+}
+
+/// A container of an import pod with the shared volume and another image than the importer's.
+fn user_container(name: &str, image: &str, command: &[&str]) -> Value {
+    let mut container = worker(name, Image::Importer);
+    container["image"] = json!(image);
+    container["volumeMounts"] = json!([shared_mount()]);
+    if !command.is_empty() {
+        container["command"] = json!(command);
+    }
+    container
+}
+
+fn shared_mount() -> Value {
+    json!({ "name": "shared-volume", "mountPath": "/shared" })
 }
 
 /// The upload pod, `cdi-upload-<pvc>` (contract §5.4). Its certificates are in the Secret
@@ -209,7 +191,7 @@ pub fn upload_server(claim: &Claim, secret: &str, client: &str, env: &[(&str, &s
         variable("CLIENT_CERT_FILE", "/etc/tls/ca.crt"),
         variable("UPLOAD_IMAGE_SIZE", &claim.bytes().to_string()),
         variable("CLIENT_NAME", client),
-        variable("FILESYSTEM_OVERHEAD", if claim.is_block() { "0" } else { "0.06" }),
+        variable("FILESYSTEM_OVERHEAD", overhead(claim)),
         variable("PREALLOCATION", "false"),
         variable("TLS_MIN_VERSION", "VersionTLS12"),
         variable("TLS_CIPHERS", ""),

@@ -1,18 +1,19 @@
 //! Clone pods: a source pod reads one claim and sends it to the upload pod of another claim.
 
-use std::fs::{File, Permissions};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 
-use kubelet::controller::{self, OWNER};
-use kubelet::network::Network;
+use kubelet::controller::{self, Host, OWNER};
+use kubelet::network::{NODE, Network};
 use kubelet::pod::{self, RunningPod};
 use kubelet::scrape::PORT;
-use kubelet::state::Verdict;
-use kubelet::volumes::{Claim, Objects, QEMU};
+use kubelet::volumes::{Claim, QEMU};
 use testkit::disk;
 use testkit::fail::OrFail;
 
-use super::scene::{CLAIM_BYTES, Certificates, MIB, assert_disk, with_claim};
+use super::scene::{
+    CLAIM_BYTES, Certificates, MIB, assert_allocation, assert_disk, success, with_claim,
+};
 
 const SOURCE: &str = "cdi-clone-source";
 
@@ -20,119 +21,103 @@ const SOURCE: &str = "cdi-clone-source";
 const CLIENT: &str = "a-namespace-with-a-long-name/a-claim-with-a-long-name-another-namespace/another-claim-with-a-long-name";
 const SERVICE: &str = "cdi-upload-target.ns.svc";
 
-/// The ready upload pod of a clone, and the certificates for its source.
-struct Target<'a> {
-    server: RunningPod<'a>,
-    certificates: Certificates,
-}
-
-impl<'a> Target<'a> {
-    fn start(network: &'a Network, claim: &Claim, preallocate: bool) -> Self {
-        let certificates = Certificates::new(SERVICE, CLIENT);
-        let pod = controller::upload_server(
-            claim,
-            "server",
-            CLIENT,
-            &[("PREALLOCATION", word(preallocate))],
-        );
-        let objects = Objects {
-            files: [("server", certificates.server_secret())].into(),
-            ..with_claim(claim)
-        };
-        let server = pod::start(network, &pod, &objects);
-        server.wait_until_ready();
-        Self { server, certificates }
-    }
-
-    /// Starts the source pod for `claim`.
-    fn clone_from(&self, network: &'a Network, claim: &Claim, preallocate: bool) -> RunningPod<'a> {
-        let url = format!("https://{SERVICE}:{PORT}/v1beta1/upload");
-        let hosts = [(SERVICE, self.server.address())];
-        source_pod(network, claim, &self.certificates, &url, preallocate, &hosts)
-    }
-}
-
-fn source_pod<'a>(
+/// Starts the source pod for `claim`, which sends to this port of `server`.
+fn start_source<'a>(
     network: &'a Network,
     claim: &Claim,
     certificates: &Certificates,
-    url: &str,
+    server: Host<'_>,
+    port: u16,
     preallocate: bool,
-    hosts: &[controller::Host<'_>],
 ) -> RunningPod<'a> {
-    let authority = certificates.authority.pem();
-    let pod = controller::clone_source(claim, "client", &authority, url, preallocate, hosts);
-    let objects =
-        Objects { files: [("client", certificates.client_secret())].into(), ..with_claim(claim) };
-    pod::start(network, &pod, &objects)
-}
-
-fn word(preallocate: bool) -> &'static str {
-    if preallocate { "true" } else { "false" }
+    let (authority, url) =
+        (certificates.authority.pem(), format!("https://{}:{port}/v1beta1/upload", server.0));
+    let pod = controller::clone_source(claim, "client", &authority, &url, preallocate, &[server]);
+    pod::start(network, &pod, &with_claim(claim, [certificates.client_secret()]))
 }
 
 /// Clones `source` to `target`. Fails the test unless both pods end as CDI's controllers expect.
 #[track_caller]
 fn clone(source: &Claim, target: &Claim, preallocate: bool) {
     let network = Network::new();
-    let mut pods = Target::start(&network, target, preallocate);
-    let ended = pods.clone_from(&network, source, preallocate).wait(SOURCE);
-    assert_eq!(ended.code, 0, "{}", ended.log);
+    let certificates = Certificates::new(SERVICE, CLIENT);
+    let word = if preallocate { "true" } else { "false" };
+    let pod = controller::upload_server(target, "server", CLIENT, &[("PREALLOCATION", word)]);
+    let objects = with_claim(target, [certificates.server_secret()]);
+    let mut server = pod::start(&network, &pod, &objects);
+    server.wait_until_ready();
+    let service = (SERVICE, server.address());
+    let ended =
+        start_source(&network, source, &certificates, service, PORT, preallocate).wait(SOURCE);
     // The message is plain text. For a preallocated clone CDI requires exactly these words
     // (contract §4.4).
     let message =
         if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
-    assert_eq!(ended.message, message);
-    let ended = pods.server.wait("cdi-upload-server");
-    let verdict = ended.upload();
-    let Verdict::Succeeded { message, preallocated, .. } = &verdict else {
-        panic!("{verdict:?}: {}", ended.log)
-    };
-    assert_eq!(message, "Clone Complete");
+    assert_eq!((ended.code, ended.message.as_str()), (0, message), "{}", ended.log);
+    let ended = server.wait("cdi-upload-server");
     // The upload server reports preallocation always for clones between files, and never for
     // others (contract §2.7). CDI's controller relies on the source's message instead.
     let files = !source.is_block() && !target.is_block();
-    assert_eq!(*preallocated, files, "{}", ended.log);
-}
-
-/// Makes a claim of `bytes`: a device or a file system.
-fn claim(block: bool, bytes: u64) -> Claim {
-    if block { Claim::block(bytes) } else { Claim::filesystem(bytes) }
+    assert_eq!(ended.upload(), success("Clone Complete", files), "{}", ended.log);
 }
 
 /// Makes a claim of [`CLAIM_BYTES`] that contains the disk `content`.
 fn source(block: bool, content: &[u8]) -> Claim {
-    let claim = claim(block, CLAIM_BYTES);
     if block {
+        let claim = Claim::block(CLAIM_BYTES);
         let device = File::options().write(true).open(claim.path()).or_fail("a device");
         device.write_all_at(content, 0).or_fail("a device");
         device.sync_all().or_fail("a device");
-    } else {
-        disk::write_sparse(&claim.disk(), content);
-        std::fs::set_permissions(claim.disk(), Permissions::from_mode(0o660)).or_fail("a disk");
-        chown(claim.disk(), Some(QEMU), Some(QEMU)).or_fail("a disk");
+        return claim;
     }
+    let claim = Claim::filesystem(CLAIM_BYTES);
+    disk::write_sparse(&claim.disk(), content);
+    fs::set_permissions(claim.disk(), Permissions::from_mode(0o660)).or_fail("a disk");
+    chown(claim.disk(), Some(QEMU), Some(QEMU)).or_fail("a disk");
     claim
 }
 
-/// A disk of which an eighth is data.
-fn sparse_disk() -> Vec<u8> {
-    disk::sparse_content(5, 24 * MIB, 8)
+/// Clones a disk of `bytes`, of which an eighth is data, to all kinds of targets at once.
+fn clone_to_each(block: bool, bytes: u64) {
+    let mut content = disk::sparse_content(5, 24 * MIB, 8);
+    content.resize(usize::try_from(bytes).or_fail("a size"), 0);
+    let source = source(block, &content);
+    let targets = [
+        (Claim::filesystem(2 * CLAIM_BYTES), false),
+        (Claim::filesystem(2 * CLAIM_BYTES), true),
+        (Claim::block(CLAIM_BYTES), false),
+        (Claim::block(CLAIM_BYTES + MIB), true),
+    ];
+    std::thread::scope(|scope| {
+        let clones = targets.each_ref().map(|(target, preallocate)| {
+            let source = &source;
+            scope.spawn(move || clone(source, target, *preallocate))
+        });
+        for clone in clones {
+            assert!(clone.join().is_ok(), "a clone failed");
+        }
+    });
+    for (target, preallocate) in &targets {
+        assert_disk(target, &source.disk(), bytes);
+        assert_allocation(target, *preallocate);
+    }
 }
 
 #[test]
 #[ignore = "tools: mkfs.ext4"]
-fn files_are_cloned_to_files() {
-    let source = source(false, &sparse_disk());
-    for (bytes, preallocate) in
-        [(CLAIM_BYTES, false), (2 * CLAIM_BYTES, false), (CLAIM_BYTES, true)]
-    {
-        let target = Claim::filesystem(bytes);
-        clone(&source, &target, preallocate);
-        assert_disk(&target, &source.disk(), 24 * MIB);
-        let allocated = disk::allocated_bytes(&target.disk());
-        assert_eq!(allocated >= 24 * MIB, preallocate, "{allocated} bytes are allocated");
-    }
+fn the_disk_of_a_folder_is_cloned_to_several_files_and_devices_at_once() {
+    clone_to_each(false, 24 * MIB);
+    // The target may be as small as the source.
+    let source = source(false, &disk::content(5, 24 * MIB));
+    let target = Claim::filesystem(CLAIM_BYTES);
+    clone(&source, &target, false);
+    assert_disk(&target, &source.disk(), 24 * MIB);
+}
+
+#[test]
+#[ignore = "tools: mkfs.ext4"]
+fn a_device_is_cloned_to_several_files_and_devices_at_once() {
+    clone_to_each(true, CLAIM_BYTES);
 }
 
 #[test]
@@ -140,103 +125,25 @@ fn files_are_cloned_to_files() {
 fn all_files_of_a_volume_are_cloned() {
     let source = Claim::filesystem(CLAIM_BYTES);
     let path = |name: &str| source.path().join(name);
-    std::fs::create_dir(path("folder")).or_fail("a folder");
-    std::fs::write(path("folder/two.txt"), "2").or_fail("a file");
-    std::fs::write(path("-one.txt"), "1").or_fail("a file");
-    std::os::unix::fs::symlink("folder/two.txt", path("link")).or_fail("a link");
+    fs::create_dir(path("folder")).or_fail("a folder");
+    fs::write(path("folder/two.txt"), "2").or_fail("a file");
+    fs::write(path("-one.txt"), "1").or_fail("a file");
+    symlink("folder/two.txt", path("link")).or_fail("a link");
     for file in ["folder", "folder/two.txt", "-one.txt"] {
         chown(path(file), Some(QEMU), Some(QEMU)).or_fail(file);
     }
     let target = Claim::filesystem(CLAIM_BYTES);
     clone(&source, &target, false);
     assert_eq!(target.names(), ["-one.txt", "folder", "link"]);
-    let copy = target.path();
-    assert_eq!(std::fs::read_to_string(copy.join("link")).or_fail("a link"), "2");
-    assert_eq!(std::fs::read_to_string(copy.join("-one.txt")).or_fail("a file"), "1");
-    assert_eq!(copy.join("folder").metadata().or_fail("a folder").gid(), QEMU);
+    let copy = |name: &str| target.path().join(name);
+    assert_eq!(fs::read_to_string(copy("link")).or_fail("a link"), "2");
+    assert_eq!(fs::read_to_string(copy("-one.txt")).or_fail("a file"), "1");
+    assert_eq!(copy("folder").metadata().or_fail("a folder").gid(), QEMU);
 }
 
 #[test]
 #[ignore = "tools: mkfs.ext4"]
-fn the_disk_of_a_folder_is_cloned_to_a_device() {
-    let source = source(false, &sparse_disk());
-    for preallocate in [false, true] {
-        let target = Claim::block(CLAIM_BYTES);
-        clone(&source, &target, preallocate);
-        assert_disk(&target, &source.disk(), 24 * MIB);
-    }
-}
-
-#[test]
-fn a_device_is_cloned_to_a_device() {
-    let source = source(true, &sparse_disk());
-    for bytes in [CLAIM_BYTES, CLAIM_BYTES + MIB] {
-        let target = Claim::block(bytes);
-        clone(&source, &target, false);
-        assert_disk(&target, &source.disk(), CLAIM_BYTES);
-    }
-}
-
-#[test]
-#[ignore = "tools: mkfs.ext4"]
-fn a_device_is_cloned_to_a_file_of_its_size() {
-    let mut content = sparse_disk();
-    // Zeros replace the 0xFF of a new device, so that holes can be checked.
-    content.resize(usize::try_from(CLAIM_BYTES).or_fail("a size"), 0);
-    let source = source(true, &content);
-    for preallocate in [false, true] {
-        let target = Claim::filesystem(2 * CLAIM_BYTES);
-        clone(&source, &target, preallocate);
-        disk::assert_same(&target.disk(), &source.disk(), CLAIM_BYTES, "the clone");
-        let allocated = disk::allocated_bytes(&target.disk());
-        assert_eq!(allocated >= CLAIM_BYTES, preallocate, "{allocated} bytes are allocated");
-    }
-}
-
-#[test]
-#[ignore = "tools: mkfs.ext4"]
-fn several_clones_of_one_source_run_at_once() {
-    for block in [false, true] {
-        let source = source(block, &sparse_disk());
-        let targets = [(); 3].map(|()| claim(block, CLAIM_BYTES));
-        std::thread::scope(|scope| {
-            let clones =
-                targets.each_ref().map(|target| scope.spawn(|| clone(&source, target, false)));
-            for clone in clones {
-                assert!(clone.join().is_ok(), "a clone failed");
-            }
-        });
-        let bytes = if block { CLAIM_BYTES } else { 24 * MIB };
-        for target in &targets {
-            disk::assert_same(&target.disk(), &source.disk(), bytes, "a clone");
-        }
-    }
-}
-
-#[test]
-#[ignore = "tools: mkfs.ext4"]
-fn a_source_fails_with_its_upload_pod_and_succeeds_with_the_next() {
-    let source = source(false, &disk::content(5, 24 * MIB));
-    let target = Claim::filesystem(CLAIM_BYTES);
-    let network = Network::new();
-    let pods = Target::start(&network, &target, false);
-    // The upload pod ends before the source starts, as after `kill 1`.
-    let mut running = {
-        let url = format!("https://{SERVICE}:{PORT}/v1beta1/upload");
-        let hosts = [(SERVICE, pods.server.address())];
-        drop(pods.server);
-        source_pod(&network, &source, &pods.certificates, &url, false, &hosts)
-    };
-    let ended = running.wait(SOURCE);
-    assert_eq!(ended.code, 255, "{}", ended.log);
-    assert!(ended.message.contains("POSTing to"), "{}", ended.message);
-    clone(&source, &target, false);
-    assert_disk(&target, &source.disk(), 24 * MIB);
-}
-
-#[test]
-#[ignore = "tools: mkfs.ext4"]
-fn a_clone_reports_progress_to_scrapes() {
+fn a_clone_reports_progress_to_scrapes_and_its_failure_in_its_message() {
     let source = source(false, &disk::content(5, 24 * MIB));
     let network = Network::new();
     let certificates = Certificates::new(SERVICE, CLIENT);
@@ -245,9 +152,13 @@ fn a_clone_reports_progress_to_scrapes() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").or_fail("a port");
     let address = listener.local_addr().or_fail("a port");
     network.open(address);
-    let url = format!("https://{SERVICE}:{}/v1beta1/upload", address.port());
-    let hosts = [(SERVICE, kubelet::network::NODE)];
-    let running = source_pod(&network, &source, &certificates, &url, false, &hosts);
+    let server = (SERVICE, NODE);
+    let mut running = start_source(&network, &source, &certificates, server, address.port(), false);
     let percent = running.wait_for_progress("kubevirt_cdi_clone_progress_total", OWNER, 0.0);
     assert!((0.0..100.0).contains(&percent), "{percent}");
+    // The upload pod ends.
+    drop(listener);
+    let ended = running.wait(SOURCE);
+    assert_eq!(ended.code, 255, "{}", ended.log);
+    assert!(ended.message.contains("POSTing to"), "{}", ended.message);
 }

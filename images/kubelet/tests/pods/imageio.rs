@@ -1,107 +1,83 @@
 //! Import pods for disks of oVirt, with an engine and an image server over TLS.
 
+use std::fs;
+
 use kubelet::controller::Import;
-use kubelet::network::Network;
-use kubelet::state::Terminated;
-use kubelet::volumes::Claim;
-use testkit::certs::Authority;
 use testkit::fail::OrFail;
 use testkit::images::{Content, Spec};
 use testkit::ovirt::{Contents, DISK_ID, Engine, PASSWORD, Script, USER};
 
-use super::scene::{
-    MIB, SERVER, assert_allocation, assert_disk, claims, claims_and_preallocation, disk_image,
-    import, success,
-};
+use super::scene::{MIB, SERVER, Scene, TRUSTED, claims};
 
-/// An engine that pods can reach, and the network.
-struct Scene {
-    network: Network,
-    authority: Authority,
-    engine: Engine,
+/// The raw disk in this file.
+pub(crate) fn raw(path: impl AsRef<std::path::Path>) -> Contents {
+    Contents { raw: fs::read(path).or_fail("a disk").into(), ..Contents::default() }
 }
 
-impl Scene {
-    fn new(script: Script) -> Self {
-        let authority = Authority::new().or_fail("an authority");
-        let script = Script { host: Some(SERVER.0.to_owned()), ..script };
-        let engine = Engine::start_tls(script, authority.server_config().or_fail("a server"));
-        let network = Network::new();
-        for address in engine.addresses() {
-            network.open(address);
-        }
-        Self { network, authority, engine }
+/// Starts an engine that pods can reach. Returns it and its URL.
+pub(crate) fn start_engine(scene: &Scene, script: Script) -> (Engine, String) {
+    let script = Script { host: Some(SERVER.0.to_owned()), ..script };
+    let tls = scene.authority.server_config().or_fail("a server");
+    let engine = Engine::start_tls(script, tls);
+    for address in engine.addresses() {
+        scene.network.open(address);
     }
+    let url = engine.api_url().replace("127.0.0.1", SERVER.0);
+    (engine, url)
+}
 
-    fn import(&self, claim: &Claim, env: &[(&str, &str)]) -> Terminated {
-        let url = self.engine.api_url().replace("127.0.0.1", SERVER.0);
-        let basic = [
-            ("IMPORTER_SOURCE", "imageio"),
-            ("IMPORTER_ENDPOINT", url.as_str()),
-            ("IMPORTER_DISK_ID", DISK_ID),
-        ];
-        let pod = Import {
-            env: &[&basic, env].concat(),
-            secret: Some("engine"),
-            certificates: Some("ca"),
-            hosts: &[SERVER],
-            ..Import::default()
-        };
-        let user = [("accessKeyId", USER.to_owned()), ("secretKey", PASSWORD.to_owned())];
-        let files = [("engine", user.to_vec()), ("ca", vec![("ca.pem", self.authority.pem())])];
-        import(&self.network, claim, &pod, &files)
-    }
+/// Calls `run` with the settings for the disk of an engine.
+fn with_engine(mut scene: Scene, script: Script, run: impl FnOnce(&Scene, &Import<'_>)) {
+    let user = vec![("accessKeyId", USER.to_owned()), ("secretKey", PASSWORD.to_owned())];
+    scene.objects.push(("engine", user));
+    let (_engine, url) = start_engine(&scene, script);
+    let env = &[
+        ("IMPORTER_SOURCE", "imageio"),
+        ("IMPORTER_ENDPOINT", url.as_str()),
+        ("IMPORTER_DISK_ID", DISK_ID),
+    ];
+    let secret = Some("engine");
+    run(&scene, &Import { env, secret, mounts: &TRUSTED, hosts: &[SERVER], ..Import::default() });
 }
 
 #[test]
 #[ignore = "tools: mkfs.ext4, qemu-img"]
 fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let image = disk_image(folder.path());
-    let scene = Scene::new(Script::new(Contents {
-        raw: std::fs::read(&image.raw).or_fail("the disk").into(),
-        ..Contents::default()
-    }));
-    for (claim, preallocate) in claims_and_preallocation() {
-        let word = if preallocate { "true" } else { "false" };
-        let ended = scene.import(&claim, &[("PREALLOCATION", word)]);
-        assert_eq!(ended.import(), success("Import Complete", preallocate), "{}", ended.log);
-        assert_disk(&claim, &image.raw, image.virtual_size);
-        assert_allocation(&claim, preallocate);
-    }
+    let (scene, image) = Scene::with_image();
+    with_engine(scene, Script::new(raw(&image.raw)), |scene, import| {
+        scene.import_to_each(import, "image.raw", &[]);
+    });
 }
 
 #[test]
 #[ignore = "tools: mkfs.ext4, qemu-img, qemu-io"]
 fn a_disk_of_ovirt_is_imported_in_stages_to_files_and_devices() {
-    let folder = tempfile::tempdir().or_fail("a folder");
+    let scene = Scene::new();
     let bytes = 8 * MIB;
     let spec = Spec { virtual_size: bytes, ..Spec::new(Content::Empty) };
-    let delta = spec.build_delta(bytes, folder.path(), "delta");
+    let delta = spec.build_delta(bytes, scene.folder.path(), "delta");
     delta.rename_base("/rhev/data-center/mnt/images/first");
-    let first = Contents {
-        raw: std::fs::read(&delta.base).or_fail("the first state").into(),
-        ..Contents::default()
-    };
     let second = Contents {
-        cow: std::fs::read(&delta.qcow2).or_fail("the difference").into(),
+        cow: fs::read(&delta.qcow2).or_fail("the difference").into(),
         ..Contents::default()
     };
-    let scene = Scene::new(Script {
-        snapshots: [("first".to_owned(), first), ("second".to_owned(), second)].into(),
-        ..Script::new(Contents { raw: vec![0; 512].into(), ..Contents::default() })
-    });
-    for claim in claims() {
-        for (current, previous, expected) in
-            [("first", "", &delta.base), ("second", "first", &delta.raw)]
-        {
-            let stage = [
-                ("IMPORTER_CURRENT_CHECKPOINT", current),
-                ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
-            ];
-            let ended = scene.import(&claim, &stage);
-            assert_eq!(ended.import(), success("Import Complete", false), "{}", ended.log);
-            assert_disk(&claim, expected, bytes);
+    let snapshots = [("first".to_owned(), raw(&delta.base)), ("second".to_owned(), second)];
+    let empty = Contents { raw: vec![0; 512].into(), ..Contents::default() };
+    let script = Script { snapshots: snapshots.into(), ..Script::new(empty) };
+    with_engine(scene, script, |scene, import| {
+        for claim in claims() {
+            for (current, previous, expected) in
+                [("first", "", &delta.base), ("second", "first", &delta.raw)]
+            {
+                let stage = [
+                    ("IMPORTER_CURRENT_CHECKPOINT", current),
+                    ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
+                ];
+                let env = &[import.env, &stage].concat();
+                let ended = scene.import(&claim, &Import { env, ..*import });
+                let expected = expected.to_str().or_fail("a path");
+                scene.assert_imported(&claim, &ended, expected, false, &[]);
+            }
         }
-    }
+    });
 }

@@ -1,123 +1,153 @@
 //! The sources of CDI's tests, imported to files and to devices, with and without preallocation.
 
+use std::fs;
+
 use kubelet::controller::Import;
-use kubelet::network::Network;
+use kubelet::images;
+use kubelet::pod;
 use kubelet::volumes::Claim;
 use testkit::disk;
-use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
-use testkit::nginx::Nginx;
-use testkit::oci;
+use testkit::objects::{ACCESS_KEY, BUCKET, Kind, SECRET_KEY, Store};
+use testkit::oci::{self, Compression};
 
 use super::scene::{
-    CLAIM_BYTES, MIB, SERVER, assert_allocation, assert_disk, disk_image, import, serve_plainly,
-    success, url,
+    CLAIM_BYTES, COMPLETE, MIB, SERVER, Scene, TRUSTED, assert_succeeded, http, url, with_claim,
 };
 
-/// Servers with every kind of object, and the disks that these must become.
-struct Sources {
-    network: Network,
-    folder: tempfile::TempDir,
-    _nginx: Nginx,
-    _registry: DockerRegistry,
-    http: String,
-    docker: String,
+/// A tar, which becomes a disk unless it is imported as an archive.
+fn tar() -> Vec<u8> {
+    oci::tar(&[("one.txt", &disk::content(1, MIB)), ("folder/two.txt", b"2")])
 }
 
-impl Sources {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().or_fail("a folder");
-        let image = disk_image(folder.path());
-        let file = |name: &str| folder.path().join(name);
-        std::fs::copy(disk::iso(), file("disk.iso")).or_fail("an ISO image");
-        let tar = oci::tar(&[("one.txt", &disk::content(1, MIB)), ("folder/two.txt", b"2")]);
-        std::fs::write(file("disk.tar"), &tar).or_fail("a tar");
-        let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
-        let container_disk =
-            |content: &[u8]| [oci::Image::of_disk(content, oci::Compression::Gzip)];
-        let registry = DockerRegistry::start_with(
-            Setup::default(),
-            &[("qcow2:1", &container_disk(&qcow2)), ("tar:1", &container_disk(&tar))],
-        );
-        let network = Network::new();
-        network.open(registry.address());
-        let nginx = serve_plainly(&network, folder.path(), "root .;");
-        Self {
-            http: url("http", nginx.address(), ""),
-            docker: url("docker", registry.address(), ""),
-            network,
-            folder,
-            _nginx: nginx,
-            _registry: registry,
-        }
-    }
-
-    /// Imports the object `name` from the server of this kind, and compares every byte with the
-    /// file `expected`.
-    fn import(&self, claim: &Claim, source: (&str, &str), expected: &str, preallocate: bool) {
-        let (kind, name) = source;
-        let server = if kind == "http" { &self.http } else { &self.docker };
-        let url = format!("{server}{name}");
-        let word = if preallocate { "true" } else { "false" };
-        let pod = Import {
-            env: &[
-                ("IMPORTER_SOURCE", kind),
-                ("IMPORTER_ENDPOINT", &url),
-                ("INSECURE_TLS", "true"),
-                ("PREALLOCATION", word),
-            ],
-            hosts: &[SERVER],
-            ..Import::default()
-        };
-        let ended = import(&self.network, claim, &pod, &[]);
-        let case = format!("{url}, preallocation {word}: {}", ended.log);
-        assert_eq!(ended.import(), success("Import Complete", preallocate), "{case}");
-        let synced = if claim.is_block() { "/dev/cdi-block-volume" } else { "/data/disk.img" };
-        let line = format!("Successfully completed fsync({synced}) syscall");
-        assert!(ended.log.contains(&line), "{case}");
-        let expected = self.folder.path().join(expected);
-        let bytes = expected.metadata().or_fail(expected.display()).len();
-        assert_disk(claim, &expected, bytes);
-        assert_allocation(claim, preallocate);
-    }
-
-    /// Imports to a file and to a device, with preallocation.
-    fn import_preallocated(&self, source: (&str, &str), expected: &str) {
-        self.import(&Claim::filesystem(CLAIM_BYTES), source, expected, true);
-        self.import(&Claim::block(CLAIM_BYTES), source, expected, true);
-    }
-
-    /// Imports to a device without preallocation. Other tests cover files without preallocation.
-    fn import_to_device(&self, source: (&str, &str), expected: &str) {
-        self.import(&Claim::block(CLAIM_BYTES), source, expected, false);
+#[test]
+#[ignore = "server: nginx"]
+fn every_kind_of_object_is_imported_over_https_to_files_and_devices() {
+    let (scene, _) = Scene::with_image();
+    scene.write("disk.iso", fs::read(disk::iso()).or_fail("an ISO image"));
+    scene.write("disk.tar", tar());
+    let nginx = scene.serve(true, "root .;");
+    for (name, expected) in [
+        ("image.qcow2", "image.raw"),
+        ("image.raw", "image.raw"),
+        ("disk.iso", "disk.iso"),
+        ("disk.tar", "disk.tar"),
+    ] {
+        let url = url("https", nginx.address(), name);
+        let env = &http(&url);
+        let import = Import { env, mounts: &TRUSTED, hosts: &[SERVER], ..Import::default() };
+        scene.import_to_each(&import, expected, &[]);
     }
 }
 
 #[test]
-#[ignore = "server: docker-registry, nginx"]
-fn every_kind_of_object_is_imported_over_http_to_files_and_devices() {
-    let sources = Sources::new();
-    sources.import_preallocated(("http", "image.qcow2"), "image.raw");
-    sources.import_to_device(("http", "image.qcow2"), "image.raw");
-    sources.import_preallocated(("http", "image.raw"), "image.raw");
-    sources.import_to_device(("http", "image.raw"), "image.raw");
-    sources.import_preallocated(("http", "disk.iso"), "disk.iso");
-}
-
-#[test]
-#[ignore = "server: docker-registry, nginx"]
-fn a_container_disk_is_imported_to_files_and_devices() {
-    let sources = Sources::new();
-    sources.import_preallocated(("registry", "qcow2:1"), "image.raw");
-    sources.import_to_device(("registry", "qcow2:1"), "image.raw");
-}
-
-#[test]
-#[ignore = "server: docker-registry, nginx"]
-fn a_tar_imported_as_a_disk_is_not_unpacked() {
-    let sources = Sources::new();
-    for source in [("http", "disk.tar"), ("registry", "tar:1")] {
-        sources.import_preallocated(source, "disk.tar");
-        sources.import(&Claim::filesystem(CLAIM_BYTES), source, "disk.tar", false);
+#[ignore = "server: docker-registry"]
+fn container_disks_are_imported_to_files_and_devices() {
+    let (scene, image) = Scene::with_image();
+    scene.write("disk.tar", tar());
+    let qcow2 = fs::read(&image.qcow2).or_fail("the image");
+    let mut labelled = oci::Image::of_disk(&qcow2, Compression::Gzip);
+    labelled.env.push("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small");
+    let tar = oci::Image::of_disk(&tar(), Compression::Gzip);
+    let registry = scene.serve_images(false, &[("qcow2:1", labelled), ("tar:1", tar)]);
+    let label = [("instancetype.kubevirt.io/default-instancetype", "u1.small")];
+    // A disk may have exactly the requested size.
+    let exact = image.virtual_size.to_string();
+    for (name, size, expected, labels) in [
+        ("qcow2:1", exact, "image.raw", &label[..]),
+        ("tar:1", CLAIM_BYTES.to_string(), "disk.tar", &[]),
+    ] {
+        let url = url("docker", registry.address(), name);
+        let env = &[
+            ("IMPORTER_SOURCE", "registry"),
+            ("IMPORTER_ENDPOINT", url.as_str()),
+            ("IMPORTER_IMAGE_SIZE", &size),
+            ("INSECURE_TLS", "true"),
+        ];
+        let import = Import { env, hosts: &[SERVER], ..Import::default() };
+        scene.import_to_each(&import, expected, labels);
     }
+}
+
+#[test]
+#[ignore = "server: object stores"]
+fn an_object_of_a_store_is_imported_to_files_and_devices() {
+    let (mut scene, image) = Scene::with_image();
+    let store = Store::start(Kind::S3s);
+    store.put("disks/image.qcow2", &fs::read(&image.qcow2).or_fail("the image"));
+    scene.network.open(store.address());
+    let keys = vec![("accessKeyId", ACCESS_KEY.to_owned()), ("secretKey", SECRET_KEY.to_owned())];
+    scene.objects.push(("keys", keys));
+    let url = url("http", store.address(), &format!("{BUCKET}/disks/image.qcow2"));
+    let env = &[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", url.as_str())];
+    let import = Import { env, secret: Some("keys"), hosts: &[SERVER], ..Import::default() };
+    scene.import_to_each(&import, "image.raw", &[]);
+}
+
+/// Loads a user's image with the scene's disk and this variable into podman's storage. The image
+/// contains nothing else: no shell, no library, no user.
+fn user_image(scene: &Scene, variable: &'static str) -> String {
+    let path = |name| scene.folder.path().join(name);
+    let content = fs::read(path("image.qcow2")).or_fail("the image");
+    let tar = oci::tar(&[("disk/fedora 40.qcow2", &content)]);
+    let mut image = oci::Image::new(vec![(tar, Compression::None)]);
+    image.env.push(variable);
+    oci::write_layout(&path("layout"), &[image]);
+    oci::archive_layout(&path("layout"), &path("image.oci.tar"));
+    images::load(&path("image.oci.tar"))
+}
+
+#[test]
+#[ignore = "server: podman"]
+fn an_image_pulled_by_the_node_is_imported() {
+    let (scene, _) = Scene::with_image();
+    let image = user_image(&scene, "KUBEVIRT_IO_X=1");
+    let env = &[
+        ("IMPORTER_SOURCE", "http"),
+        ("IMPORTER_ENDPOINT", "http://localhost:8100/disk.img"),
+        ("IMPORTER_PULL_METHOD", "node"),
+        ("IMPORTER_READY_FILE", "/shared/ready"),
+        ("IMPORTER_DONE_FILE", "/shared/done"),
+    ];
+    let import = Import { env, node_pull: Some(&image), ..Import::default() };
+    scene.import_to_each(&import, "image.raw", &[("kubevirt.io/x", "1")]);
+}
+
+#[test]
+#[ignore = "server: podman"]
+fn an_image_mounted_by_the_node_is_imported() {
+    let (scene, _) = Scene::with_image();
+    let image = user_image(&scene, "KUBEVIRT_IO_OS=linux");
+    let env = &[
+        ("IMPORTER_SOURCE", "registry"),
+        // The server does not exist: the kubelet has pulled the image.
+        ("IMPORTER_ENDPOINT", "docker://registry.invalid/fedora:40"),
+        ("IMPORTER_PULL_METHOD", "node"),
+    ];
+    let import = Import { env, image_volume: Some(&image), ..Import::default() };
+    scene.import_to_each(&import, "image.raw", &[("kubevirt.io/os", "linux")]);
+}
+
+#[test]
+#[ignore = "server: nginx"]
+fn an_archive_is_unpacked_to_files() {
+    let scene = Scene::new();
+    scene.write("files.tar", tar());
+    let nginx = scene.serve(false, "root .;");
+    let url = url("http", nginx.address(), "files.tar");
+    let (claim, scratch) = (Claim::filesystem(CLAIM_BYTES), Claim::filesystem(CLAIM_BYTES));
+    let import = Import {
+        env: &[&http(&url)[..], &[("IMPORTER_CONTENTTYPE", "archive")]].concat(),
+        hosts: &[SERVER],
+        // The controller makes a scratch claim for every archive.
+        scratch: Some("scratch"),
+        ..Import::default()
+    };
+    let pod = kubelet::controller::importer(&claim, &import);
+    let mut objects = with_claim(&claim, []);
+    objects.claims.insert("scratch", &scratch);
+    let ended = pod::start(&scene.network, &pod, &objects).wait("importer");
+    assert_succeeded(&ended.import(), &ended, COMPLETE);
+    assert_eq!(claim.names(), ["folder", "one.txt"]);
+    assert_eq!(scratch.names(), [""; 0]);
 }

@@ -1,74 +1,54 @@
 //! The certificates that an import pod trusts: those that CDI mounts, under any file name, and no
 //! others.
 
-use kubelet::controller::Import;
-use kubelet::network::Network;
+use std::fs;
+
+use kubelet::controller::{CERTIFICATES, CLUSTER_CERTIFICATES, Import, PROXY_CERTIFICATES};
 use kubelet::volumes::Claim;
 use testkit::certs::Authority;
-use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::oci;
 
-use super::scene::{
-    CLAIM_BYTES, SERVER, assert_disk, assert_succeeded, disk_image, import, serve, url,
-};
-
-/// Where a certificate is mounted.
-#[derive(Debug, Clone, Copy)]
-enum Mount {
-    Certs,
-    ProxyCerts,
-    Cluster,
-}
+use super::scene::{CLAIM_BYTES, SERVER, Scene, url};
 
 #[test]
 #[ignore = "server: docker-registry, nginx"]
 fn servers_are_trusted_through_their_authority_wherever_it_is_mounted() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let image = disk_image(folder.path());
-    let network = Network::new();
-    let (authority, stranger) =
-        (Authority::new().or_fail("an authority"), Authority::new().or_fail("another"));
-    let nginx = serve(&network, folder.path(), &authority);
-    let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
-    let setup = Setup { authority: Some(&authority), ..Setup::default() };
+    let (mut scene, image) = Scene::with_image();
+    let stranger = Authority::new().or_fail("another authority");
+    let nginx = scene.serve(true, "root .;");
+    let qcow2 = fs::read(&image.qcow2).or_fail("the image");
     let container_disk = oci::Image::of_disk(&qcow2, oci::Compression::Gzip);
-    let registry = DockerRegistry::start_with(setup, &[("disk:1", &[container_disk])]);
-    network.open(registry.address());
+    let registry = scene.serve_images(true, &[("disk:1", container_disk)]);
+    scene.objects.extend([
+        ("odd", vec![("Its.odd_name-1", scene.authority.pem())]),
+        ("bundle", vec![("bundle", scene.authority.pem())]),
+        ("stranger", vec![("ca.crt", stranger.pem())]),
+    ]);
     let http = ("http", url("https", nginx.address(), "image.qcow2"));
     let docker = ("registry", url("docker", registry.address(), "disk:1"));
-    for ((source, url), mount, name, signer, is_trusted) in [
-        (&http, Mount::Certs, "Its.odd_name-1", Some(&authority), true),
-        (&http, Mount::ProxyCerts, "ca.pem", Some(&authority), true),
-        (&http, Mount::Cluster, "bundle", Some(&authority), true),
-        (&http, Mount::Certs, "ca.crt", Some(&stranger), false),
-        (&http, Mount::Certs, "ca.crt", None, false),
-        (&docker, Mount::Certs, "ca.pem", Some(&authority), true),
-        (&docker, Mount::ProxyCerts, "ca.crt", Some(&authority), true),
-        (&docker, Mount::Cluster, "ca.pem", Some(&authority), true),
-        (&docker, Mount::Certs, "ca.crt", Some(&stranger), false),
-        (&docker, Mount::Certs, "ca.crt", None, false),
+    for ((source, url), mounts, is_trusted) in [
+        (&http, &[(CERTIFICATES, "odd")][..], true),
+        (&http, &[(PROXY_CERTIFICATES, "ca")], true),
+        (&http, &[(CLUSTER_CERTIFICATES, "bundle")], true),
+        (&http, &[(CERTIFICATES, "stranger")], false),
+        (&http, &[], false),
+        (&docker, &[(CERTIFICATES, "ca")], true),
+        (&docker, &[(PROXY_CERTIFICATES, "odd")], true),
+        (&docker, &[(CLUSTER_CERTIFICATES, "ca")], true),
+        (&docker, &[(CERTIFICATES, "stranger")], false),
+        (&docker, &[], false),
     ] {
-        let case = format!("{source}, {mount:?}, {name}");
-        let map = signer.map(|signer| ("ca", vec![(name, signer.pem())]));
-        let mounted = signer.map(|_| "ca");
-        let pod = Import {
-            env: &[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", url)],
-            certificates: mounted.filter(|_| matches!(mount, Mount::Certs)),
-            proxy_certificates: mounted.filter(|_| matches!(mount, Mount::ProxyCerts)),
-            cluster_certificates: mounted.filter(|_| matches!(mount, Mount::Cluster)),
-            hosts: &[SERVER],
-            ..Import::default()
-        };
+        let env = &[("IMPORTER_SOURCE", *source), ("IMPORTER_ENDPOINT", url)];
         let claim = Claim::filesystem(CLAIM_BYTES);
-        let ended = import(&network, &claim, &pod, map.as_slice());
+        let import = Import { env, mounts, hosts: &[SERVER], ..Import::default() };
+        let ended = scene.import(&claim, &import);
         if is_trusted {
-            assert_succeeded(&ended.import(), &ended, "Import Complete");
-            assert_disk(&claim, &image.raw, image.virtual_size);
+            scene.assert_imported(&claim, &ended, "image.raw", false, &[]);
         } else {
-            assert_eq!(ended.code, 1, "{case}: {}", ended.log);
-            assert!(ended.message.contains("certificate"), "{case}: {}", ended.message);
-            assert_eq!(claim.names(), [""; 0], "{case}");
+            assert_eq!(ended.code, 1, "{source}, {mounts:?}: {}", ended.log);
+            assert!(ended.message.contains("certificate"), "{source}: {}", ended.message);
+            assert_eq!(claim.names(), [""; 0], "{source}, {mounts:?}");
         }
     }
 }
