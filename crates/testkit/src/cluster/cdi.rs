@@ -141,7 +141,7 @@ impl Cluster {
 
     /// Like [`define`](Self::define), with this schema.
     #[track_caller]
-    pub(super) fn define_with(&self, kind: &str, scope: &str, schema: &Value) {
+    pub fn define_with(&self, kind: &str, scope: &str, schema: &Value) {
         self.define_in(("cdi.kubevirt.io", "v1beta1"), kind, scope, schema);
     }
 

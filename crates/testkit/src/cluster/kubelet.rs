@@ -262,7 +262,8 @@ impl Node {
         words[path] = disk.display().to_string();
         let port = words.iter().position(|word| word == "--port").or_fail("a port");
         words[port + 1] = address.port().to_string();
-        let program = Program::new(&self.cloner).args(words.split_off(1));
+        // Other tests' clients may run already, each of which waits for its pod.
+        let program = Program::new(&self.cloner).args(words.split_off(1)).beside_others();
         let process = PodProcess { running: Some(program.start()), address };
         lock(&self.pods).insert(name.to_owned(), process);
         self.set_status(name, "Running", &json!({"running": {}}));
