@@ -6,4 +6,19 @@ mod hostile;
 mod mistakes;
 mod upload;
 
+use std::path::Path;
+
+use testkit::fail::OrFail;
+
 const BINARY: &str = env!("CARGO_BIN_EXE_kubectl-cdi");
+
+/// Writes a kubeconfig that names `server`.
+fn write_kubeconfig(file: &Path, server: &str) {
+    let config = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server}}],
+        "users": [{"name": "test", "user": {"token": "hunter2"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    });
+    std::fs::write(file, config.to_string()).or_fail("a kubeconfig");
+}

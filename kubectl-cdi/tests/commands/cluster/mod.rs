@@ -2,9 +2,7 @@
 
 mod imports;
 mod reach;
-mod rights;
 mod status;
-mod tokens;
 mod volumes;
 mod waits;
 
@@ -13,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use kubectl_cdi::cluster::{Cluster, ClusterOptions, ContentSource, VolumeTarget, WantedVolume};
+use serde_json::{Value, json};
 use testkit::fail::OrFail;
 
 /// Longer than any step of a test takes.
@@ -47,6 +46,49 @@ async fn connect(kubeconfig: PathBuf, namespace: &str) -> Cluster {
 
 fn target(text: &str) -> VolumeTarget {
     text.parse().or_fail(text)
+}
+
+fn pod_path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}
+
+/// Creates a pod as CDI's controllers do.
+fn create_pod(namespace: &str, name: &str) {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "containerized-data-importer"}},
+        "spec": {"containers": [{"name": "cdi-upload-server", "image": "example.org/cdi"}]},
+    });
+    api().create(pod_path(namespace, "").trim_end_matches('/'), &pod);
+}
+
+fn set_pod(namespace: &str, name: &str, status: &Value) {
+    api().patch(&format!("{}/status", pod_path(namespace, name)), &json!({"status": status}));
+}
+
+/// Records an event of this type, reason and message about an object.
+fn record(
+    namespace: &str,
+    (kind, name): (&str, &str),
+    (level, reason, message): (&str, &str, &str),
+    time: &str,
+) {
+    let plural = format!("{}s", kind.to_lowercase());
+    let about = api().get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}"));
+    let event = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "test-"},
+        "type": level,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": time,
+        "involvedObject": {
+            "apiVersion": "v1", "kind": kind, "name": name, "namespace": namespace, "uid": about["metadata"]["uid"],
+        },
+    });
+    api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
 }
 
 /// Describes a volume for an upload of a disk of 1 GiB.

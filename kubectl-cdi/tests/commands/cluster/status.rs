@@ -5,26 +5,7 @@ use kubectl_cdi::cluster::status::format_table;
 use serde_json::json;
 use testkit::fail::OrFail;
 
-use crate::cluster::{administrator, api, target, wanted};
-
-/// Creates the pod of an import that has been running for so many seconds.
-fn run_importer(namespace: &str, name: &str, seconds: i64) {
-    let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": "containerized-data-importer"}},
-        "spec": {"containers": [{"name": "importer", "image": "example.org/cdi"}]},
-    });
-    api().create(&pods, &pod);
-    let started = Timestamp::from_second(Timestamp::now().as_second() - seconds).or_fail("a time");
-    let container = json!({
-        "name": "importer", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-        "state": {"running": {"startedAt": started.to_string()}},
-    });
-    let status = json!({"status": {"containerStatuses": [container]}});
-    api().patch(&format!("{pods}/{name}/status"), &status);
-}
+use crate::cluster::{administrator, api, create_pod, record, set_pod, target, wanted};
 
 #[tokio::test]
 #[ignore = "server: Kubernetes"]
@@ -48,17 +29,8 @@ async fn everything_that_cdi_fills_is_in_the_status() {
     });
     api().set_data_volume_status(namespace, "one", &status);
     for (name, message) in [("importer-one", "Back-off restarting"), ("else", "not ours")] {
-        let event = json!({
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"generateName": "test-"},
-            "type": "Warning",
-            "reason": "BackOff",
-            "message": message,
-            "lastTimestamp": "2026-01-01T00:00:00Z",
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name, "namespace": namespace},
-        });
-        api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
+        create_pod(namespace, name);
+        record(namespace, ("Pod", name), ("Warning", "BackOff", message), "2026-01-01T00:00:00Z");
     }
     let mut rows = cluster.list_status(None).await.unwrap();
     for row in &mut rows {
@@ -72,7 +44,12 @@ async fn everything_that_cdi_fills_is_in_the_status() {
            2026-01-01T00:00:00Z Pod/importer-one BackOff: Back-off restarting\n\
          pvc/two  Pending           -         -     -     0         1.00 GiB  upload  -\n"
     );
-    run_importer(namespace, "importer-one", 100);
+    let started = Timestamp::from_second(Timestamp::now().as_second() - 100).or_fail("a time");
+    let container = json!({
+        "name": "importer", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "state": {"running": {"startedAt": started.to_string()}},
+    });
+    set_pod(namespace, "importer-one", &json!({"containerStatuses": [container]}));
     let one = cluster.list_status(Some(&target("dv/one"))).await.unwrap();
     assert_eq!((one.len(), one[0].bytes), (1, Some(1 << 30)));
     // 45.20 % of 1 GiB in 100 s, with a tolerance for the time of the request.

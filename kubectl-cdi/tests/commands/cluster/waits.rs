@@ -6,7 +6,12 @@ use kubectl_cdi::cluster::{Cluster, ClusterError, TargetObjects, VolumeTarget, s
 use program::command_line::FailedCommand;
 use serde_json::{Value, json};
 
-use crate::cluster::{PATIENCE, administrator, api, target, wanted};
+use crate::cluster::{
+    PATIENCE, administrator, api, create_pod, pod_path, record, set_pod, target, wanted,
+};
+
+/// The time of an event.
+const EARLY: &str = "2026-01-01T00:00:00Z";
 
 /// Waits for the target. Each of `steps` runs when the wait reports its sentence, and all of them
 /// must run.
@@ -32,25 +37,6 @@ async fn wait(
     waited
 }
 
-fn pods(namespace: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/pods")
-}
-
-fn create_pod(namespace: &str, name: &str) {
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [{"name": "cdi-upload-server", "image": "example.org/cdi"}]},
-    });
-    api().create(&pods(namespace), &pod);
-}
-
-fn set_pod(namespace: &str, name: &str, status: &Value) {
-    let path = format!("{}/{name}/status", pods(namespace));
-    api().patch(&path, &json!({"status": status}));
-}
-
 fn container(state: &Value, ready: bool) -> Value {
     json!({"conditions": [{"type": "PodScheduled", "status": "True"}], "containerStatuses": [{
         "name": "cdi-upload-server", "image": "i", "imageID": "", "ready": ready, "restartCount": 0, "state": state,
@@ -58,31 +44,7 @@ fn container(state: &Value, ready: bool) -> Value {
 }
 
 fn warn(namespace: &str, kind: &str, name: &str, message: &str) {
-    record(namespace, (kind, name), ("Warning", "Odd", message), "2026-01-01T00:00:00Z");
-}
-
-/// Records an event of this type, reason and message about an object.
-fn record(
-    namespace: &str,
-    (kind, name): (&str, &str),
-    (level, reason, message): (&str, &str, &str),
-    time: &str,
-) {
-    let plural = format!("{}s", kind.to_lowercase());
-    let about = api().get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}"));
-    let event = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": "test-"},
-        "type": level,
-        "reason": reason,
-        "message": message,
-        "lastTimestamp": time,
-        "involvedObject": {
-            "apiVersion": "v1", "kind": kind, "name": name, "namespace": namespace, "uid": about["metadata"]["uid"],
-        },
-    });
-    api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
+    record(namespace, (kind, name), ("Warning", "Odd", message), EARLY);
 }
 
 #[tokio::test]
@@ -177,7 +139,7 @@ async fn a_missing_first_consumer_is_reported() {
         "WaitForFirstConsumer",
         "waiting for first consumer to be created before binding",
     );
-    record(namespace, about, waits, "2026-01-01T00:00:00Z");
+    record(namespace, about, waits, EARLY);
     let sentence = "pvc/disk waits for its first consumer: start the VM, or give --force-bind";
     assert!(table().await.contains(sentence), "{}", table().await);
     let scheduled = ("Normal", "WaitForPodScheduled", "waiting for pod vm to be scheduled");
@@ -236,15 +198,14 @@ async fn a_claim_that_cannot_be_created_ends_the_wait() {
     cluster.wait_for_upload_ready(&dv, PATIENCE, |_| ()).await.unwrap();
     // Kubernetes looks for the storage class of a claim.
     let words = "storageclass.storage.k8s.io \"nope\" not found";
-    for name in ["claim", "disk2"] {
-        let pvc = target(&format!("pvc/{name}"));
-        cluster.create_volume(&wanted(&pvc.to_string())).await.unwrap();
-        let event = ("Warning", "ProvisioningFailed", words);
-        record(namespace, ("PersistentVolumeClaim", name), event, "2026-01-01T00:00:00Z");
-        let error = match name {
-            "claim" => cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
-            _ => cluster.follow_import(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
-        };
+    let pvc = target("pvc/claim");
+    cluster.create_volume(&wanted("pvc/claim")).await.unwrap();
+    let event = ("Warning", "ProvisioningFailed", words);
+    record(namespace, ("PersistentVolumeClaim", "claim"), event, EARLY);
+    for error in [
+        cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
+        cluster.follow_import(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
+    ] {
         let said = format!("{pvc} is not getting a volume: {words}; ");
         assert!(error.to_string().starts_with(&said), "{error}");
     }
@@ -266,23 +227,7 @@ async fn a_wait_ends_with_its_reason() {
         "dv/disk is not ready after 0 s: waiting for CDI to create the claim; give a longer --timeout, or look at: kubectl cdi status \
          dv/disk"
     );
-    let quota = json!({"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: q"});
-    api().set_data_volume_status(
-        namespace,
-        "disk",
-        &json!({"phase": "Pending", "conditions": [quota]}),
-    );
-    let error = wait().await.unwrap_err();
-    assert!(
-        matches!(&error, ClusterError::Quota(words) if words == "exceeded quota: q"),
-        "{error}"
-    );
-    assert_eq!(error.exit_reason().exit_code(), 5);
-    api().set_data_volume_status(
-        namespace,
-        "disk",
-        &json!({"phase": "Succeeded", "conditions": null}),
-    );
+    api().set_data_volume_status(namespace, "disk", &json!({"phase": "Succeeded"}));
     assert!(matches!(wait().await, Err(ClusterError::Filled(_))));
 }
 
@@ -299,7 +244,7 @@ async fn after_the_upload_the_end_of_the_pod_is_waited_for() {
         "FailedScheduling",
         "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
     );
-    record(namespace, ("Pod", name), stale, "2026-01-01T00:00:00Z");
+    record(namespace, ("Pod", name), stale, EARLY);
     // The pod has been scheduled meanwhile, and starts.
     let starting = container(&json!({"waiting": {"reason": "ContainerCreating"}}), false);
     set_pod(namespace, name, &starting);
@@ -309,19 +254,17 @@ async fn after_the_upload_the_end_of_the_pod_is_waited_for() {
     });
     waited.await.unwrap_err();
     assert_eq!(starts, ["waiting for the pod to start"]);
-    // The states of a pod at its end, more than a second each.
-    let running = container(&json!({"running": {}}), true);
-    let deaf = container(&json!({"running": {}}), false);
-    let ended = container(&json!({"terminated": {"exitCode": 0}}), false);
-    set_pod(namespace, name, &running);
+    set_pod(namespace, name, &container(&json!({"running": {}}), true));
     let changes = async {
-        for status in [deaf, ended] {
-            tokio::time::sleep(Duration::from_millis(1500)).await;
-            set_pod(namespace, name, &status);
-        }
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        api().delete(&format!("{}/{name}?gracePeriodSeconds=0", pods(namespace)));
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        // The cluster is queried once a second.
+        let wait = || tokio::time::sleep(Duration::from_millis(1100));
+        wait().await;
+        set_pod(namespace, name, &container(&json!({"running": {}}), false));
+        wait().await;
+        set_pod(namespace, name, &container(&json!({"terminated": {"exitCode": 0}}), false));
+        wait().await;
+        api().delete(&format!("{}?gracePeriodSeconds=0", pod_path(namespace, name)));
+        wait().await;
         api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
     };
     let mut told = Vec::new();

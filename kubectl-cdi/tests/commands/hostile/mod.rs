@@ -10,7 +10,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::BINARY;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::adversary::{Adversary, Reply};
@@ -19,6 +18,8 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::Program;
 use testkit::wire::Request;
+
+use crate::{BINARY, write_kubeconfig};
 
 /// The path of every resumable upload.
 const UPLOADS: &str = "/v1beta1/upload-resumable";
@@ -104,13 +105,7 @@ impl Laptop {
         }
         fs::write(laptop.path("home/.bashrc.d/x.upload"), "mine\n").or_fail("a file");
         fs::write(laptop.path("image"), disk::content(1, 1 << 20)).or_fail("an image");
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": laptop.api.url("")}}],
-            "users": [{"name": "test", "user": {}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        });
-        fs::write(laptop.path("config"), config.to_string()).or_fail("a kubeconfig");
+        write_kubeconfig(&laptop.path("config"), &laptop.api.url(""));
         laptop
     }
 

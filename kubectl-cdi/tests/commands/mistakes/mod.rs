@@ -15,9 +15,10 @@ use testkit::fail::OrFail;
 use testkit::mistake::MistakeScene;
 use testkit::nginx::Nginx;
 use testkit::oci::tar;
-use testkit::{disk, tools};
+use testkit::{disk, tools, wait};
 
 use crate::upload::api;
+use crate::write_kubeconfig;
 
 const MIB: u64 = 1 << 20;
 
@@ -31,6 +32,7 @@ const PAGE: &str = "<!DOCTYPE html><html><head><title>Sign in</title></head></ht
 /// Answers of the web server.
 const WEB: &str = r#"
     location / { root .; }
+    location /locked { return 401; }
     location /page { default_type text/html; return 200 "<!DOCTYPE html><html><head><title>Sign in</title></head></html>"; }
 "#;
 
@@ -45,6 +47,9 @@ struct Surroundings {
 fn check(name: &str, table: &[&str]) {
     static SCENE: OnceLock<(Surroundings, MistakeScene)> = OnceLock::new();
     SCENE.get_or_init(scene).1.check(name, table);
+    let path = format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{NAMESPACE}/datavolumes");
+    let is_empty = || api().cluster.get(&path)["items"] == json!([]);
+    wait::until(|| "a volume is left behind", is_empty);
 }
 
 fn scene() -> (Surroundings, MistakeScene) {
@@ -59,7 +64,9 @@ fn scene() -> (Surroundings, MistakeScene) {
             .or_fail("a certificate");
         std::fs::write(place.join("server.key"), identity.key_pem()).or_fail("a key");
         std::fs::write(place.join("empty"), "").or_fail("a file");
-        std::fs::write(place.join("raw"), disk::content(1, MIB)).or_fail("a file");
+        for file in ["raw", "half.gz", "child.qcow2"] {
+            std::fs::copy(folder.path().join(file), place.join(file)).or_fail(file);
+        }
         Nginx::start(&place, name == "https", WEB)
     });
     let cluster = &api().cluster;
@@ -73,6 +80,7 @@ fn scene() -> (Surroundings, MistakeScene) {
         .variable("XDG_STATE_HOME", "{files}/state")
         .phrase("proxy", "--uploadproxy-url https://{closedport}")
         .phrase("here", "--kubeconfig {cluster} --namespace mistakes")
+        .phrase("nowhere", "--kubeconfig {closed} --namespace mistakes")
         .secret("hunter2")
         .word("files", folder.path().display())
         .word("api", cluster.address())
@@ -84,6 +92,7 @@ fn scene() -> (Surroundings, MistakeScene) {
     for (name, server) in [
         ("closed", "https://127.0.0.1:1".to_owned()),
         ("web", format!("http://{http}")),
+        ("webpage", format!("http://{http}/page")),
         ("untrusted", format!("https://{https}")),
         ("nohost", "https://no-such-host.invalid".to_owned()),
     ] {
@@ -92,16 +101,6 @@ fn scene() -> (Surroundings, MistakeScene) {
         scene = scene.word(name, file.display());
     }
     (Surroundings { _folder: folder, _servers: servers }, scene)
-}
-
-fn write_kubeconfig(file: &Path, server: &str) {
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": server}}],
-        "users": [{"name": "test", "user": {"token": "hunter2"}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-    });
-    std::fs::write(file, config.to_string()).or_fail("a kubeconfig");
 }
 
 fn write_files(folder: &Path) {

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use rustix::process::Signal;
-use testkit::adversary::{Adversary, Reply};
 use testkit::certs::Authority;
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
@@ -72,48 +71,6 @@ fn a_volume_has_the_size_of_the_disk_at_the_url() {
         let line = format!("storage: {formatted}");
         assert!(finished.stdout.contains(&line), "{}", finished.stdout);
     }
-}
-
-#[test]
-#[ignore = "server: Kubernetes"]
-fn if_the_size_cannot_be_found_out_it_must_be_given() {
-    let ask = "cannot determine the disk size: ";
-    let packed = tools::filter("gzip", ["-1c"], &disk::content(2, 1 << 20));
-    let packed = origin(|_| (), packed);
-    let locked = origin(|script| script.basic_auth = Some("user:s3cret".to_owned()), vec![0; 512]);
-    let [nobody] = testkit::ports::free();
-    for (url, words) in [
-        (packed.url("/disk.gz"), "the whole image would have to be read; give --size"),
-        (locked.url("/disk"), "401"),
-        (format!("http://{nobody}/disk"), "refused"),
-        (
-            "s3://images/disk".to_owned(),
-            "only http://, https:// and docker:// images can be inspected; give --size",
-        ),
-    ] {
-        let finished = import(&url);
-        finished.assert_failure(2, ask);
-        let said = &finished.stderr;
-        assert!(said.contains(words) && said.contains("; give --size"), "{url}: {said}");
-        assert_eq!(finished.stdout, "");
-    }
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let delta = qcow2(folder.path(), &["-u", "-F", "raw", "-b", "base.raw"]);
-    let origin = origin(|_| (), delta);
-    import(&origin.url("/delta")).assert_failure(4, "the image would be refused: ");
-}
-
-#[test]
-#[ignore = "server: Kubernetes"]
-fn a_missing_image_is_reported_without_asking_for_its_size() {
-    let missing = Adversary::start(|_, _| Reply::status(404, "no such image"));
-    let finished = import(&missing.url("/disk"));
-    finished.assert_failure(3, "image not found: ");
-    let said = &finished.stderr;
-    assert!(
-        said.contains("404") && said.contains("; check the URL") && !said.contains("--size"),
-        "{said}"
-    );
 }
 
 #[test]
@@ -276,22 +233,5 @@ fn sources_have_the_form_that_cdi_accepts() {
         let annotations = &api().cluster.get(&path)["metadata"]["annotations"];
         assert_eq!(annotations["cdi.kubevirt.io/storage.import.source"], kind);
         assert_eq!(annotations["cdi.kubevirt.io/storage.import.endpoint"], url);
-    }
-}
-
-#[test]
-#[ignore = "server: Kubernetes"]
-fn flags_that_a_source_does_not_support_are_refused() {
-    let checksum = ["--checksum", "sha256:ab"];
-    for (address, flags, sentence) in [
-        ("s3://b/k", &checksum[..], "--checksum is only for http:// and https://"),
-        ("docker://h/d", &checksum, "--checksum is only for http:// and https://"),
-        ("gs://b/k", &["--cert-configmap", "ca"], "--cert-configmap is only for "),
-        ("https://h/d", &["--endpoint", "https://h"], "--endpoint is only for s3://"),
-        ("s3://b/k", &["--endpoint", "https://h/path"], "use http://HOST, https://HOST"),
-        ("s3://b", &[], "it must name a bucket and an object"),
-        ("ftp://h/d", &[], "is not a source that a cluster can fetch"),
-    ] {
-        import_for_cdi(address, "dv/refused", flags).assert_failure(2, sentence);
     }
 }
