@@ -104,25 +104,14 @@ fn names_lead_to_no_other_object() {
 }
 
 #[test]
-fn a_token_cannot_inject_a_command() {
-    for token in ["a'; touch PWNED; '", "a\nb", "$(touch PWNED)", "a b", "\u{202e}", "a\u{1b}[31m"]
-    {
-        let laptop = Laptop::new(Cluster { token: json!(token), ..Cluster::harmless() });
-        for program in [laptop.program("token pvc/disk"), laptop.upload("5s")] {
-            let finished = program.run();
-            finished.assert_failure(
-                7,
-                "the cluster rejected a token for pvc/disk: the answer does not contain a valid token",
-            );
-            assert_eq!(finished.stdout, "");
-        }
-        assert_eq!(laptop.proxy.requests().len(), 0, "{token}");
-    }
-}
-
-#[test]
-fn the_url_of_a_proxy_cannot_inject_a_command() {
-    for url in [
+fn neither_a_token_nor_the_url_of_a_proxy_can_inject_a_command() {
+    let token =
+        "the cluster rejected a token for pvc/disk: the answer does not contain a valid token";
+    let url = "CDIConfig says that the upload proxy is at ";
+    let harmless = Cluster::harmless;
+    let tokens = ["a'; touch PWNED; '", "a\nb", "$(touch PWNED)", "a b", "\u{202e}", "a\u{1b}[31m"]
+        .map(|odd| (odd, Cluster { token: json!(odd), ..harmless() }, token));
+    let urls = [
         "https://example.org/$(touch${IFS}PWNED)",
         "https://example.org/;touch",
         "https://example.org/a'b",
@@ -131,13 +120,15 @@ fn the_url_of_a_proxy_cannot_inject_a_command() {
         "https://example.org/?a=b",
         "https://example.org/#a",
         "file:///etc/passwd",
-    ] {
-        let laptop =
-            Laptop::new(Cluster { proxy_url: Some(url.to_owned()), ..Cluster::harmless() });
+    ]
+    .map(|odd| (odd, Cluster { proxy_url: Some(odd.to_owned()), ..harmless() }, url));
+    for (odd, cluster, sentence) in tokens.into_iter().chain(urls) {
+        let laptop = Laptop::new(cluster);
         for program in [laptop.program("token pvc/disk"), laptop.upload("5s")] {
             let finished = program.run();
-            finished.assert_failure(7, "CDIConfig says that the upload proxy is at ");
-            assert_eq!(finished.stdout, "", "{url}");
+            finished.assert_failure(7, sentence);
+            assert_eq!(finished.stdout, "", "{odd}");
         }
+        assert_eq!(laptop.proxy.requests().len(), 0, "{odd}");
     }
 }

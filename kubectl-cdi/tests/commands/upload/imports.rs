@@ -11,30 +11,25 @@ use testkit::fail::OrFail;
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, SECRET_KEY, Store};
 use testkit::oci::{Artifact, ArtifactLayer, Compression, Image, write_artifacts};
 use testkit::origin::{Origin, Ranges, Script};
-use testkit::process::{Finished, Program};
+use testkit::process::Program;
 use testkit::tools;
 use testkit::upload_proxy::beside;
 
 use crate::upload::{BINARY, NAMESPACE, api};
 
-/// Runs a dry run of an import from `url` to a volume without a file system.
-fn import(url: &str) -> Finished {
-    import_into(url, "Block")
-}
-
-fn import_into(url: &str, volume_mode: &str) -> Finished {
+/// Returns an import from `url` with these options.
+fn import(url: &str, target: &str, options: &[&str]) -> Program {
     Program::new(BINARY)
-        .args(["import", url, "dv/imported", "--dry-run", "server", "-o", "yaml"])
-        .args(["--volume-mode", volume_mode])
+        .args(["import", url, target])
+        .args(options.iter().copied())
         .args(["--namespace", NAMESPACE, "--kubeconfig"])
         .arg(api().cluster.administrator())
-        .run()
 }
 
-fn origin(change: impl FnOnce(&mut Script), body: Vec<u8>) -> Origin {
-    let mut script = Script::new(body);
-    change(&mut script);
-    Origin::start(script).or_fail("an HTTP server")
+/// Runs an import of a source that the client does not inspect.
+fn import_for_cdi(url: &str, target: &str, more: &[&str]) {
+    let options = [&["--size", "8Mi", "--no-wait"], more].concat();
+    import(url, target, &options).run().assert_success("an import");
 }
 
 /// Returns an empty image of 64 MiB.
@@ -60,16 +55,17 @@ fn a_volume_has_the_size_of_the_disk_at_the_url() {
         (packed, Ranges::Served, "64Mi", "79Mi"),
         (raw, Ranges::Refused, "3Mi", "12Mi"),
     ] {
-        let origin = origin(|script| script.ranges = ranges, body);
-        let finished = import(&origin.url("/image"));
-        finished.assert_success("a dry run");
-        let line = format!("storage: {size}");
-        assert!(finished.stdout.contains(&line), "{ranges:?}: {}", finished.stdout);
+        let mut script = Script::new(body);
+        script.ranges = ranges;
+        let origin = Origin::start(script).or_fail("an HTTP server");
         // With space for a file system, as for an upload (see `filesystems`).
-        let finished = import_into(&origin.url("/image"), "Filesystem");
-        finished.assert_success("a dry run");
-        let line = format!("storage: {formatted}");
-        assert!(finished.stdout.contains(&line), "{}", finished.stdout);
+        for (mode, size) in [("Block", size), ("Filesystem", formatted)] {
+            let options = ["--dry-run", "server", "-o", "yaml", "--volume-mode", mode];
+            let finished = import(&origin.url("/image"), "dv/imported", &options).run();
+            finished.assert_success("a dry run");
+            let line = format!("storage: {size}");
+            assert!(finished.stdout.contains(&line), "{ranges:?} {mode}: {}", finished.stdout);
+        }
     }
 }
 
@@ -110,20 +106,8 @@ fn a_volume_has_the_size_of_the_disk_in_a_registry() {
 #[ignore = "server: Kubernetes"]
 fn after_an_interrupt_the_user_learns_that_the_import_continues() {
     let cluster = &api().cluster;
-    let kubeconfig = cluster.administrator();
-    let running = Program::new(BINARY)
-        .args([
-            "import",
-            "https://example.org/d",
-            "dv/followed",
-            "--size",
-            "1Gi",
-            "--progress",
-            "plain",
-        ])
-        .args(["--namespace", NAMESPACE, "--kubeconfig"])
-        .arg(&kubeconfig)
-        .start();
+    let import = |options: &[&str]| import("https://example.org/d", "dv/followed", options);
+    let running = import(&["--size", "1Gi", "--progress", "plain"]).start();
     running.wait_for_line("waiting for CDI to create the claim");
     let status = serde_json::json!({"phase": "ImportInProgress", "progress": "45.20%"});
     cluster.set_data_volume_status(NAMESPACE, "followed", &status);
@@ -134,35 +118,14 @@ fn after_an_interrupt_the_user_learns_that_the_import_continues() {
         130,
         "stopped by SIGINT; the import continues in the cluster; show its progress with: ",
     );
-    let command = format!("kubectl cdi status dv/followed --kubeconfig {}", kubeconfig.display());
-    assert!(finished.stderr.contains(&command), "{}", finished.stderr);
+    let command = "kubectl cdi status dv/followed --kubeconfig /";
+    assert!(finished.stderr.contains(command), "{}", finished.stderr);
 
     // For the progress bar and for programs, the percentage is converted to bytes.
-    let running = Program::new(BINARY)
-        .args([
-            "import",
-            "https://example.org/d",
-            "dv/followed",
-            "--no-create",
-            "--progress",
-            "json",
-        ])
-        .args(["--timeout", "3s", "--namespace", NAMESPACE, "--kubeconfig"])
-        .arg(&kubeconfig)
-        .run();
-    running.assert_failure(7, "dv/followed is not ready after 3 s: ImportInProgress 45.20 %");
+    let finished = import(&["--no-create", "--progress", "json", "--timeout", "3s"]).run();
+    finished.assert_failure(7, "dv/followed is not ready after 3 s: ImportInProgress 45.20 %");
     let part = r#""image_bytes":485331304,"image_total":1073741824"#;
-    assert!(running.stdout.contains(part), "{}", running.stdout);
-}
-
-/// Runs `kubectl cdi import` of a source that the client does not inspect.
-fn import_for_cdi(address: &str, target: &str, more: &[&str]) -> Finished {
-    Program::new(BINARY)
-        .args(["import", address, target, "--size", "8Mi", "--no-wait"])
-        .args(more.iter().copied())
-        .args(["--namespace", NAMESPACE, "--kubeconfig"])
-        .arg(api().cluster.administrator())
-        .run()
+    assert!(finished.stdout.contains(part), "{}", finished.stdout);
 }
 
 #[test]
@@ -183,7 +146,7 @@ fn the_importer_reads_an_s3_object_from_the_url_that_cdi_accepts() {
         store.put(key, &content);
         let name = format!("object-{number}");
         let words = ["--endpoint", &endpoint, "--secret", "keys"];
-        import_for_cdi(address, &format!("dv/{name}"), &words).assert_success("an import");
+        import_for_cdi(address, &format!("dv/{name}"), &words);
         let source = &api().cluster.data_volume(NAMESPACE, &name)["spec"]["source"]["s3"];
         assert_eq!(source["secretRef"], "keys");
         let url = source["url"].as_str().or_fail("a URL");
@@ -224,11 +187,10 @@ fn sources_have_the_form_that_cdi_accepts() {
     .enumerate()
     {
         let name = format!("source-{number}");
-        import_for_cdi(address, &format!("dv/{name}"), &[]).assert_success("an import");
+        import_for_cdi(address, &format!("dv/{name}"), &[]);
         let source = &api().cluster.data_volume(NAMESPACE, &name)["spec"]["source"];
         assert_eq!(*source, serde_json::json!({kind: {"url": url}}));
-        let claim = format!("pvc/{name}");
-        import_for_cdi(address, &claim, &[]).assert_success("an import");
+        import_for_cdi(address, &format!("pvc/{name}"), &[]);
         let path = format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/{name}");
         let annotations = &api().cluster.get(&path)["metadata"]["annotations"];
         assert_eq!(annotations["cdi.kubevirt.io/storage.import.source"], kind);

@@ -29,6 +29,7 @@ use testkit::process::{Finished, Program, Running};
 use testkit::relay::Relay;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
+use testkit::wait;
 
 /// Longer than any step takes here.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -111,9 +112,7 @@ impl Scene {
     fn restart_pod_with(&mut self, variables: &[(&str, &str)]) {
         let address = self.upload_server.address();
         self.upload_server.signal(Signal::KILL);
-        while TcpStream::connect(address).is_ok() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait::until(|| "the port is in use", || TcpStream::connect(address).is_err());
         let program = self.pod.program().env("LISTEN_PORT", address.port().to_string());
         let variables = variables.iter();
         let program = variables.fold(program, |program, (name, value)| program.env(name, value));
@@ -128,15 +127,20 @@ impl Scene {
 
     /// Like [`Scene::upload`], with this timeout.
     fn upload_for(&self, image: &Path, timeout: &str) -> Program {
-        self.program(&[
-            "upload",
-            &image.to_string_lossy(),
-            &format!("pvc/{}", self.claim),
+        self.upload_into(&format!("pvc/{}", self.claim), image).args([
             "--no-create",
+            "--progress",
+            "json",
+            "--timeout",
+            timeout,
         ])
-        .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
-        .arg(self.proxy.path("front-ca.crt"))
-        .args(["--progress", "json", "--timeout", timeout])
+    }
+
+    /// Returns `kubectl cdi upload` of `image` to this target.
+    fn upload_into(&self, target: &str, image: &Path) -> Program {
+        self.program(&["upload", &image.to_string_lossy(), target])
+            .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
+            .arg(self.proxy.path("front-ca.crt"))
     }
 
     fn program(&self, words: &[&str]) -> Program {

@@ -124,14 +124,10 @@ fn a_watched_status_is_printed_at_each_change() {
         let complete = printed.lines().filter(|line| line.ends_with(']'));
         complete.map(|line| serde_json::from_str::<Value>(line).or_fail(line)).collect::<Vec<_>>()
     };
-    let wait_for = |count: usize| {
-        while states().len() < count {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-    };
+    let wait_for = |count: usize| testkit::wait::until(|| count, || states().len() >= count);
     wait_for(1);
-    // Nothing may be printed while nothing changes.
-    std::thread::sleep(std::time::Duration::from_secs(5));
+    // Nothing may be printed while nothing changes; the cluster is queried every two seconds.
+    std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(states().len(), 1);
     cluster.set_data_volume_status(
         space,

@@ -81,13 +81,7 @@ fn a_volume_that_the_server_finds_too_small_is_deleted_and_a_larger_one_works() 
     let content = disk::content(6, 8 << 20);
     let image = scene.image(&content);
     let target = format!("dv/{}", scene.claim);
-    let upload = |scene: &Scene, more: &[&str]| {
-        let (image, url) = (image.to_string_lossy(), scene.wire.url());
-        let words = ["upload", &*image, &target, "--uploadproxy-url", &url];
-        let program = scene.program(&words).arg("--cacert").arg(scene.proxy.path("front-ca.crt"));
-        program.args(more.iter().copied())
-    };
-    let finished = upload(&scene, &[]).run();
+    let finished = scene.upload_into(&target, &image).run();
     finished.assert_failure(
         5,
         " is larger than the reported available storage 4194304. A larger PVC is required",
@@ -101,8 +95,8 @@ fn a_volume_that_the_server_finds_too_small_is_deleted_and_a_larger_one_works() 
     );
     // As the message advises.
     scene.restart_pod_with(&[("UPLOAD_IMAGE_SIZE", "8Mi")]);
-    let running = upload(&scene, &["--size", "8Mi", "--progress", "json"]).start();
-    scene.finish(running, &content);
+    let upload = scene.upload_into(&target, &image).args(["--size", "8Mi", "--progress", "json"]);
+    scene.finish(upload.start(), &content);
 }
 
 #[test]
@@ -136,11 +130,8 @@ fn an_image_with_another_checksum_is_not_uploaded() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(12, 8 << 20));
     let other = format!("sha256:{}", "0".repeat(64));
-    let url = scene.wire.url();
     let target = format!("dv/{}", scene.claim);
-    let words = ["upload", &image.to_string_lossy(), &target, "--uploadproxy-url", &url];
-    let program = scene.program(&words).arg("--cacert").arg(scene.proxy.path("front-ca.crt"));
-    let finished = program.args(["--checksum", &other]).run();
+    let finished = scene.upload_into(&target, &image).args(["--checksum", &other]).run();
     finished.assert_failure(6, &format!("checksum mismatch: expected {other}, calculated sha256:"));
     assert!(finished.stderr.contains("; fetch it again, or check --checksum"));
     let removed = format!("{target}, which was created for this upload, was deleted");
@@ -184,23 +175,6 @@ fn a_new_volume_is_deleted_if_the_upload_fails() {
     assert!(finished.stderr.contains(removed), "{}", finished.stderr);
     let words = ["status", "dv/vain"];
     scene.program(&words).run().assert_failure(7, "dv/vain not found");
-}
-
-#[test]
-#[ignore = "server: Kubernetes"]
-fn after_an_interrupt_the_user_learns_how_to_resume() {
-    let scene = Scene::new();
-    let image = scene.image(&disk::content(1, 1 << 20));
-    let words = ["upload", &image.to_string_lossy(), "dv/waiting", PROXY, "--progress", "plain"];
-    let running = scene.program(&words).start();
-    running.wait_for_line("waiting for CDI to create the claim");
-    running.signal(Signal::INT);
-    let command = format!("kubectl cdi upload {} dv/waiting", image.display());
-    let finished = running.wait();
-    finished.assert_failure(130, &command);
-    assert!(finished.stderr.contains("--no-create"), "{}", finished.stderr);
-    let phase = api().cluster.data_volume(NAMESPACE, "waiting");
-    assert_eq!(phase["metadata"]["name"], "waiting");
 }
 
 #[test]
@@ -259,6 +233,9 @@ fn a_terminal_is_restored_after_ctrl_c() {
     let (bar, end) = said.split_once("kubectl-cdi: stopped by SIGINT").or_fail(said);
     // The bar is gone: its line was erased from the first column to the end of the screen.
     assert!(bar.ends_with("\r\x1b[J"), "{said:?}");
-    let command = "; resume it with: kubectl cdi upload ";
-    assert!(end.starts_with(command) && end.trim_end().ends_with("--no-create"), "{end:?}");
+    let command = format!("; resume it with: kubectl cdi upload {} dv/terminal ", image.display());
+    assert!(end.starts_with(&command) && end.trim_end().ends_with("--no-create"), "{end:?}");
+    // The volume stays.
+    let stays = api().cluster.data_volume(NAMESPACE, "terminal");
+    assert_eq!(stays["metadata"]["name"], "terminal");
 }
