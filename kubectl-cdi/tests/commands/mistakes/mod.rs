@@ -81,6 +81,8 @@ fn scene() -> (Surroundings, MistakeScene) {
         .phrase("proxy", "--uploadproxy-url https://{closedport}")
         .phrase("here", "--kubeconfig {cluster} --namespace mistakes")
         .phrase("nowhere", "--kubeconfig {closed} --namespace mistakes")
+        .phrase("identity", "--certificate-identity release@example.org")
+        .phrase("trust", "--certificate-oidc-issuer https://i --trusted-root {files}/page.html")
         .secret("hunter2")
         .word("files", folder.path().display())
         .word("api", cluster.address())

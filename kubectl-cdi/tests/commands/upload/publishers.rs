@@ -269,28 +269,4 @@ fn an_image_that_was_signed_without_a_key_is_pinned_by_its_digest() {
     images.assert_refused("no-identity", &matching(".*"), "its certificate states no identity");
     let part_of_it = matching("https://forge.example.org/vm/");
     images.assert_refused("bundle-workflow", &part_of_it, "it was signed by https://forge.");
-    usage_errors(&images, &trust);
-}
-
-fn usage_errors(images: &SignedImages, trust: &[&str]) {
-    let (key, root) = (images.path("signatures.pub"), images.path("trusted_root.json"));
-    let cut = images.path("cut.json");
-    let text = std::fs::read_to_string(&root).or_fail("a trusted root");
-    std::fs::write(&cut, &text[..text.len() / 2]).or_fail("a part of it");
-    let issuer = &trust[..2];
-    let identity = ["--certificate-identity", EMAIL];
-    for (options, text) in [
-        ([&identity, issuer].concat(), "--trusted-root <FILE>"),
-        ([&identity, &trust[2..]].concat(), "--certificate-oidc-issuer <URL>"),
-        (trust.to_vec(), "--certificate-identity"),
-        ([&identity, trust, &["--verify-key", &key]].concat(), "cannot be used with"),
-        ([&identity, issuer, &["--trusted-root", &cut]].concat(), "cosign trusted-root create"),
-        ([&identity, issuer, &["--trusted-root", &key]].concat(), "cosign trusted-root create"),
-        ([&identity, issuer, &["--trusted-root", "none"]].concat(), "check --trusted-root"),
-        ([&["--certificate-identity-regexp", "("], trust].concat(), "unclosed group"),
-    ] {
-        images.import("bundle-workflow", &options).assert_failure(2, text);
-    }
-    let finished = images.scene.import("https://h/d", &[&identity, trust].concat());
-    finished.assert_failure(2, "--certificate-identity are only for docker://");
 }
