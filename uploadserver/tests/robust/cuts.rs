@@ -157,24 +157,3 @@ fn reset_http_2_streams_leave_a_working_server() {
     }
     finish(server, &image, &pod.disk());
 }
-
-#[test]
-fn a_second_upload_is_refused_at_once_and_does_not_disturb_the_first() {
-    let content = disk::content(1, 8 << 20);
-    let (front, back) = content.split_at(5 << 20);
-    let pod = UploadPod::new(BINARY);
-    let server = pod.start();
-    let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
-    let big = vec![1; 32 << 20];
-    for path in ["/v1beta1/upload", "/v1beta1/upload-async", "/v1beta1/upload-archive"] {
-        let started = std::time::Instant::now();
-        server.post(path, &big).assert_refused(503, "another upload is in progress");
-        let waited = started.elapsed();
-        // A refusal must not wait for the first upload.
-        assert!(waited < std::time::Duration::from_secs(3), "{path}: {waited:?}");
-    }
-    upload.send(back).unwrap();
-    upload.response().unwrap().assert_uploaded();
-    server.wait().assert_success("upload");
-    assert!(std::fs::read(pod.disk()).unwrap() == content);
-}

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use testkit::disk;
 use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
+use testkit::wait;
 
 use crate::BINARY;
 
@@ -30,30 +31,24 @@ fn silent_clients_do_not_delay_an_upload() {
     // The server must not wait for the timeouts of the silent clients.
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     // The silent clients are still connected, but must not keep the server from ending.
-    let finished = server.wait();
-    finished.assert_success("upload");
+    server.wait().assert_success("upload");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert!(std::fs::read(pod.disk()).unwrap() == content);
     drop((handshakes, heads));
 }
 
 #[test]
-#[ignore = "alone: measures times or memory under load"]
 fn a_stalled_client_frees_the_server() {
-    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "2");
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "1");
     let server = pod.start();
     let content = disk::content(1, 1 << 20);
-    for sent in [0, 100, 700_000] {
+    for sent in [0, 700_000] {
         let stalled = server.begin_upload("/v1beta1/upload", content.len(), &content[..sent]);
         let started = Instant::now();
-        server.post("/v1beta1/upload", b"x").assert_refused(503, "another upload is in progress");
         server.wait_until_idle();
         let waited = started.elapsed();
-        // The two seconds are measured by the server, another process.
-        assert!(
-            (Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited),
-            "freed after {waited:?}"
-        );
+        // The second is measured by the server, another process.
+        assert!(waited > Duration::from_millis(500), "freed after {waited:?}");
         assert_eq!(pod.data_names(), [""; 0]);
         drop(stalled);
     }
@@ -62,21 +57,24 @@ fn a_stalled_client_frees_the_server() {
 }
 
 #[test]
-#[ignore = "alone: measures times or memory under load"]
 fn a_client_below_the_minimum_speed_is_given_up() {
     let pod = UploadPod::new(BINARY)
         .env("CDI_WORKERS_SPEED_LIMIT", "1000")
-        .env("CDI_WORKERS_SPEED_TIME", "3");
+        .env("CDI_WORKERS_SPEED_TIME", "1");
     let server = pod.start();
     let content = disk::content(1, 1 << 20);
     let mut slow = server.begin_upload("/v1beta1/upload", content.len(), &content[..1]);
+    let (started, mut rest) = (Instant::now(), content[1..].iter());
     // A byte every tenth of a second: never silent, but the upload would take more than a day.
-    let sent = content[1..].iter().take(200).position(|byte| {
-        std::thread::sleep(Duration::from_millis(100));
-        slow.send(&[*byte]).is_err() || server.log().contains("the source is too slow: ")
-    });
-    let sent = sent.expect("no end of the upload within 20 s");
-    assert!(sent > 20, "given up after {sent} bytes");
+    wait::until(
+        || "no end of the upload",
+        || {
+            std::thread::sleep(Duration::from_millis(100));
+            let is_taken = rest.next().is_some_and(|byte| slow.send(&[*byte]).is_ok());
+            !is_taken || server.log().contains("the source is too slow: ")
+        },
+    );
+    assert!(started.elapsed() > Duration::from_millis(900), "{:?}", started.elapsed());
     let answer = slow.response().unwrap();
     assert!(
         answer.status == 500 && answer.text().contains("the source is too slow: "),
@@ -88,12 +86,12 @@ fn a_client_below_the_minimum_speed_is_given_up() {
 }
 
 #[test]
-#[ignore = "alone: measures times or memory under load"]
+#[ignore = "alone: a pause must be shorter than the time limit"]
 fn a_slow_client_is_waited_for() {
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_STALL_SECONDS", "2");
     let server = pod.start();
     let content = disk::content(1, 64 << 10);
-    let (front, back) = content.split_at(content.len() - 5);
+    let (front, back) = content.split_at(content.len() - 3);
     let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
     for byte in back {
         // Half of the stall timeout, which the server measures.
@@ -106,7 +104,6 @@ fn a_slow_client_is_waited_for() {
 }
 
 #[test]
-#[ignore = "alone: measures times or memory under load"]
 fn an_upload_succeeds_if_its_client_leaves_after_the_last_byte() {
     for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
         let pod = UploadPod::new(BINARY);
