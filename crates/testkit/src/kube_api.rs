@@ -78,6 +78,25 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// Status 200 with this body, declared as JSON, and the end of the connection.
+    pub fn json(body: &str) -> Self {
+        Self::Bytes(format!("{JSON_HEAD}Content-Length: {}\r\n\r\n{body}", body.len()).into())
+    }
+
+    /// Status 200 with a body that begins with `begin` and repeats `piece` for ever.
+    pub fn endless(begin: &str, piece: &str, pause: Duration) -> Self {
+        let times = if pause.is_zero() { (1 << 16) / piece.len() } else { 1 };
+        Self::Endless {
+            begin: format!("{JSON_HEAD}\r\n{begin}").into(),
+            piece: piece.repeat(times).into(),
+            pause,
+        }
+    }
+}
+
+const JSON_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+
 #[derive(Default)]
 struct Store {
     pvcs: BTreeMap<String, VecDeque<Answer>>,

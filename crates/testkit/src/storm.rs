@@ -17,6 +17,10 @@ use crate::fail::OrFail;
 /// Most connections that a storm keeps open. Beyond that, it resets the oldest ones.
 const OPEN: usize = 2000;
 
+/// Connections after which a crowd lets the peer take them. If the peer's queue were full, the
+/// kernel would send the next SYN again only after a second (RFC 6298 §2.1).
+const QUEUE: usize = 256;
+
 /// Interval at which a storm checks how many connections are due.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -66,14 +70,23 @@ impl Crowd {
         }
     }
 
-    /// Opens `count` more connections from the address `from`, each of which sends `bytes`. The
-    /// peer may close them earlier.
-    pub fn join(&mut self, from: Ipv4Addr, to: SocketAddr, count: usize, bytes: &[u8]) {
+    /// Opens `count` more connections, the first from the address `from(0)`, each of which sends
+    /// `bytes`. The peer may close them earlier.
+    pub fn join(
+        &mut self,
+        from: impl Fn(usize) -> Ipv4Addr,
+        to: SocketAddr,
+        count: usize,
+        bytes: &[u8],
+    ) {
         self.runtime.block_on(async {
-            for _ in 0..count {
-                let mut stream = connect(from, to).await.or_fail("connect");
+            for number in 0..count {
+                let mut stream = connect(from(number), to).await.or_fail("connect");
                 stream.write_all(bytes).await.ok();
                 self.streams.push(stream);
+                if number % QUEUE == QUEUE - 1 {
+                    tokio::time::sleep(TICK).await;
+                }
             }
         });
     }

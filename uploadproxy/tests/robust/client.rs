@@ -32,11 +32,6 @@ impl Client {
         })
     }
 
-    /// Opens a TCP connection without TLS.
-    pub(crate) async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.or_fail("connect")
-    }
-
     /// Begins an upload to the PVC of this number.
     pub(crate) async fn upload(&self, pvc: usize) -> TlsStream<TcpStream> {
         self.try_upload(pvc).await.or_fail("an upload")

@@ -1,16 +1,15 @@
 //! Thousands of connections without a request.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use testkit::fail::OrFail;
 use testkit::hello;
 use testkit::storm::{Crowd, Storm, allow_files, source};
-use testkit::upload_proxy::{Scripted, UploadProxy};
+use testkit::upload_proxy::Scripted;
 use testkit::upstream::Script;
 use testkit::wait;
 
-use crate::client::Client;
 use crate::{BINARY, memory, time_upload};
 
 const CONNECTIONS: usize = 10_000;
@@ -18,8 +17,8 @@ const CONNECTIONS: usize = 10_000;
 /// Files that this process and the proxy may each open; a connection is one.
 const FILES: u64 = 16_384;
 
-/// Incomplete handshakes that a test begins: twice the thousand that may be in progress.
-const HANDSHAKES: usize = 2000;
+/// Incomplete handshakes that a test begins: more than the thousand that may be in progress.
+const HANDSHAKES: usize = 1500;
 
 /// Limit on the growth of the proxy's memory by incomplete handshakes.
 const GROWTH_BYTES: u64 = 16 << 20;
@@ -38,62 +37,37 @@ fn ten_thousand_silent_connections_do_not_delay_an_upload() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
-    let client = Client::new(&front, 1 << 30);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
-    let mut took = Vec::new();
-    let mut connections = Vec::new();
-    for index in 0..CONNECTIONS {
-        connections.push(runtime.block_on(client.connect()));
-        if index % (CONNECTIONS / 10) == 0 {
-            took.push(time_upload(&front));
-        }
+    let (mut crowd, mut took) = (Crowd::new(), Vec::new());
+    for _ in 0..10 {
+        crowd.join(|_| Ipv4Addr::LOCALHOST, front.server.address(), CONNECTIONS / 10, b"");
+        took.push(time_upload(&front));
     }
-    took.push(time_upload(&front));
     let grown = memory(front.server.id(), "VmHWM") - before;
     took.sort();
-    let longest = took.last().or_fail("uploads");
     println!(
-        "an upload beside up to {CONNECTIONS} connections took at most {longest:?}; {grown} bytes of memory"
+        "beside up to {CONNECTIONS} connections uploads took {took:?}; {grown} bytes of memory"
     );
     // One upload may be unlucky: when the queue of new connections is full, its SYN is sent again
     // after a second (RFC 6298 §2.1).
     assert!(took[took.len() / 2] < Duration::from_secs(1), "{took:?}");
-    assert!(*longest < Duration::from_secs(5), "{took:?}");
+    assert!(took[took.len() - 1] < Duration::from_secs(5), "{took:?}");
     assert!(grown < GROWTH_BYTES, "{grown} bytes");
-    drop(connections);
-}
-
-/// Starts a proxy. Also returns its own address and that of its metrics.
-fn listeners() -> (Scripted, [SocketAddr; 2]) {
-    let proxy = UploadProxy::new(BINARY).arg("--metrics").arg("127.0.0.1:0");
-    let front = Scripted::start_with(proxy, vec![Script::status(200, "")]);
-    let line = front.server.wait_for_line("serving metrics");
-    let metrics = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let metrics = metrics.and_then(|address| address.trim_matches('"').parse().ok()).or_fail(&line);
-    let addresses = [front.server.address(), metrics];
-    (front, addresses)
 }
 
 #[test]
 #[ignore = "alone: measures times or memory under load"]
 fn incomplete_handshakes_hold_little_memory_and_release_it() {
     allow_files(FILES);
-    let (front, addresses) = listeners();
+    let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
-    for address in addresses {
-        for hello in hello::kinds(&front.proxy.front().client_config().or_fail("TLS")) {
-            let mut crowd = Crowd::new();
-            crowd.join(source(0), address, HANDSHAKES, &hello);
-            let took = time_upload(&front);
-            let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
-            println!(
-                "{HANDSHAKES} times {} bytes of a handshake: {grown} bytes of memory, an upload took {took:?}",
-                hello.len()
-            );
-            assert!(grown < GROWTH_BYTES, "{grown} bytes for {} of a handshake", hello.len());
-        }
+    for hello in hello::kinds(&front.proxy.front().client_config().or_fail("TLS")) {
+        let mut crowd = Crowd::new();
+        crowd.join(|_| source(0), front.server.address(), HANDSHAKES, &hello);
+        time_upload(&front);
+        let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
+        println!("{HANDSHAKES} times {} bytes of a handshake: {grown} bytes", hello.len());
+        assert!(grown < GROWTH_BYTES, "{grown} bytes for {} of a handshake", hello.len());
     }
     let stays = memory(front.server.id(), "VmRSS").saturating_sub(before);
     assert!(stays < GROWTH_BYTES, "{stays} bytes stay");
@@ -102,16 +76,17 @@ fn incomplete_handshakes_hold_little_memory_and_release_it() {
 #[test]
 #[ignore = "alone: measures times or memory under load"]
 fn an_incomplete_handshake_holds_less_than_eight_kibibytes() {
-    let (front, [address, _]) = listeners();
+    let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
+    let address = front.server.address();
     let [_, long, short, part, _] =
         hello::kinds(&front.proxy.front().client_config().or_fail("TLS"));
     for hello in [&long[..4000], &short[..180], &part] {
         let mut crowd = Crowd::new();
         // Memory that is allocated once, or for the first of them.
-        crowd.join(source(0), address, 100, hello);
+        crowd.join(|_| source(0), address, 100, hello);
         time_upload(&front);
         let before = memory(front.server.id(), "RssAnon");
-        crowd.join(source(0), address, 500, hello);
+        crowd.join(|_| source(0), address, 500, hello);
         time_upload(&front);
         let each = memory(front.server.id(), "RssAnon").saturating_sub(before) / 500;
         println!("{each} bytes for {} of a ClientHello", hello.len());
@@ -147,20 +122,9 @@ fn uploads_succeed_in_a_storm_of_connections() {
     // From another address, from the client's own address, and from many.
     for sources in [vec![source(0)], vec![Ipv4Addr::LOCALHOST], (0..250).map(source).collect()] {
         let storm = Storm::start(front.server.address(), sources, PER_SECOND);
-        wait::until(|| "no storm", || storm.connections() >= u64::from(PER_SECOND));
-        for _ in 0..10 {
+        wait::until(|| "no storm", || storm.connections() >= u64::from(PER_SECOND) / 10);
+        for _ in 0..4 {
             time_upload(&front);
         }
     }
-}
-
-#[test]
-#[ignore = "alone: measures times or memory under load"]
-fn silent_connections_do_not_block_the_metrics() {
-    let (_front, [_, address]) = listeners();
-    let mut crowd = Crowd::new();
-    crowd.join(source(0), address, 200, b"");
-    let url = format!("https://{address}/metrics");
-    let text = testkit::tools::run("curl", ["-sSk", "--max-time", "5", &url]);
-    assert!(text.contains("cdi_uploadproxy_active_uploads"), "{text}");
 }

@@ -42,10 +42,7 @@ fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     let mut upload = begin(&front, &content);
     front.server.signal(Signal::TERM);
     wait_until_refused(&front);
-    assert!(
-        idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"),
-        "an idle connection is kept"
-    );
+    assert!(idle.is_closed_within(wait::PATIENCE).or_fail("a look"), "an idle connection is kept");
     // There is no event to wait for: nothing may end the upload in this time.
     std::thread::sleep(Duration::from_secs(1));
     upload.send(&content[content.len() / 2..]).or_fail("send");
@@ -60,6 +57,7 @@ fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
 }
 
 #[test]
+#[ignore = "alone: measures how long the proxy takes to end"]
 fn an_idle_proxy_ends_at_once() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     time_upload(&front);
@@ -68,20 +66,16 @@ fn an_idle_proxy_ends_at_once() {
     let finished = front.server.wait();
     assert!(!finished.crashed(), "{}", finished.stderr);
     // The proxy must not wait for anybody; waiting for a header alone would take ten seconds.
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
+/// The upload would keep the proxy for ever.
 #[test]
 fn a_second_signal_ends_running_uploads() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
-    let upload = begin(&front, &[b'x'; 1000]);
+    let _upload = begin(&front, &[b'x'; 1000]);
     front.server.signal(Signal::TERM);
     wait_until_refused(&front);
     front.server.signal(Signal::TERM);
-    let started = Instant::now();
-    let finished = front.server.wait();
-    assert_ne!(finished.code(), 0);
-    // The upload would keep the proxy for ever, but the second signal does not wait for it.
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    drop(upload);
+    assert_ne!(front.server.wait().code(), 0);
 }

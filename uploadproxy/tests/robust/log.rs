@@ -57,7 +57,7 @@ fn every_upload_is_one_line_in_the_log() {
         assert_eq!(value(&line, name), expected, "{line}");
     }
     assert!(value(&line, "peer").starts_with("127.0.0.1:"), "{line}");
-    assert!(value(&line, "seconds").parse::<f64>().is_ok_and(|seconds| seconds < 5.0), "{line}");
+    assert!(value(&line, "seconds").parse::<f64>().is_ok(), "{line}");
 
     front.upstream.follow(Script::status(400, "no"));
     front.server.exchange(&post(&token(PVC), PATH), b"x").assert(400, "no");

@@ -5,6 +5,7 @@ mod backpressure;
 mod client;
 mod crowd;
 mod drain;
+mod hostile;
 mod isolation;
 mod limits;
 mod log;

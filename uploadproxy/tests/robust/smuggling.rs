@@ -37,9 +37,8 @@ enum Outcome {
 
 use Outcome::{Either, Passed, Refused};
 
-/// A name, the bytes to send, and the permitted outcome. `{P}` stands for the path, `{T}` for the
-/// field with the token, `{H}` for the hidden request, `{C}` for the head of a body in chunks,
-/// `{2}` for one with two lengths and `{Z}` for a hundred zeros.
+/// A name, the bytes to send, and the permitted outcome. The bytes have placeholders, which
+/// [`PLACEHOLDERS`] and [`filled`] replace.
 type Probe = (&'static str, &'static str, Outcome);
 
 /// A probe that is displayed by its name.
@@ -51,19 +50,33 @@ impl fmt::Display for Case {
     }
 }
 
-/// Returns the bytes of a probe with its placeholders replaced.
+/// Short names for bytes that many probes have in common: the usual begin of a head, a head that
+/// announces chunks, one that also announces a length, the rest of a head behind its path, and the
+/// ends of requests with five bytes and without chunks, each followed by the hidden request.
+const PLACEHOLDERS: [(&str, &str); 9] = [
+    ("{2}", "{S}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    ("{C}", "{S}Transfer-Encoding: chunked\r\n\r\n"),
+    ("{S}", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}"),
+    ("{R}", " HTTP/1.1\r\nHost: h\r\n{T}{L}"),
+    ("{L}", "Content-Length: 5{5}"),
+    ("{5}", "\r\n\r\nhello{H}"),
+    ("{0}", "\r\n\r\n0\r\n\r\n{H}"),
+    ("{P}", PATH),
+    ("{T}", "Authorization: {bearer}\r\n"),
+];
+
+/// Returns the bytes of a probe with its placeholders replaced; `{H}` is the hidden request, and
+/// `{Z}` a hundred zeros.
 fn filled(text: &str, bearer: &str) -> Vec<u8> {
     let hidden =
         format!("POST {PATH} HTTP/1.1\r\nHost: h\r\nX-Mark: {MARK}\r\nContent-Length: 0\r\n\r\n");
-    let chunked = "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: chunked\r\n\r\n";
-    let two = "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n";
-    text.replace("{C}", chunked)
-        .replace("{2}", two)
-        .replace("{Z}", &"0".repeat(100))
-        .replace("{P}", PATH)
-        .replace("{TLF}", &format!("Authorization: {bearer}\n"))
-        .replace("{T}", &format!("Authorization: {bearer}\r\n"))
+    let replace = |text: String, (name, bytes): &(&str, &str)| text.replace(name, bytes);
+    PLACEHOLDERS
+        .iter()
+        .fold(text.to_owned(), replace)
+        .replace("{bearer}", bearer)
         .replace("{H}", &hidden)
+        .replace("{Z}", &"0".repeat(100))
         .into_bytes()
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
+use testkit::oci::tar;
 use testkit::process::memory;
 use testkit::storm::{Crowd, Storm, allow_files, source};
 use testkit::upload_pod::{Server, UploadPod, begin_upload_over};
@@ -36,30 +37,21 @@ const GROWTH_BYTES: u64 = 8 << 20;
 /// Starts a server whose disk takes this many seconds to sync.
 fn slow_to_sync(pod: &UploadPod, seconds: u64) -> Server {
     let inject = format!("inject=fsync,fdatasync,syncfs:delay_enter={}", seconds * 1_000_000);
-    let options = [
-        "-f",
-        "--seccomp-bpf",
-        "-qq",
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=fsync,fdatasync,syncfs",
-        "-e",
-        &inject,
-    ];
+    let quiet = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null"];
+    let options = quiet.into_iter().chain(["-e", "trace=fsync,fdatasync,syncfs", "-e", &*inject]);
     pod.serve(pod.program().under("strace", options))
 }
 
 #[test]
-#[ignore = "alone: measures times or memory under load"]
+#[ignore = "slow: waits 8 s"]
 fn a_client_that_waits_for_its_answer_is_not_closed_in_favour_of_others() {
     allow_files(FILES);
     let content = disk::content(1, 4 << 20);
     for path in ["/v1beta1/upload", "/v1beta1/upload-archive"] {
         let is_archive = path.ends_with("archive");
-        let body = if is_archive { tar(&content) } else { content.clone() };
+        let body = if is_archive { tar(&[("disk.img", &content)]) } else { content.clone() };
         let pod = UploadPod::new(BINARY);
-        let server = slow_to_sync(&pod, 3);
+        let server = slow_to_sync(&pod, 2);
         let mut upload = server.begin_upload(path, body.len(), &body);
         // Everything is received, and is being written to the disk.
         server.wait_for_line(if is_archive {
@@ -69,30 +61,12 @@ fn a_client_that_waits_for_its_answer_is_not_closed_in_favour_of_others() {
         });
         server.wait_for_status(&[&format!("\"received_bytes\":{},", body.len())]);
         let mut crowd = Crowd::new();
-        for number in 0..2 * CONNECTIONS {
-            crowd.join(source(number), server.address(), 1, b"");
-        }
+        crowd.join(source, server.address(), 2 * CONNECTIONS, b"");
         upload.response().or_fail("an answer").assert_uploaded();
         server.wait().assert_success("an upload beside a crowd");
         let written = if is_archive { pod.path("data/disk.img") } else { pod.disk() };
         assert!(std::fs::read(written).unwrap() == content, "{path}");
     }
-}
-
-/// Returns a tar with the single file `disk.img`.
-fn tar(content: &[u8]) -> Vec<u8> {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    std::fs::write(folder.path().join("disk.img"), content).or_fail("a file");
-    let tar = folder.path().join("disk.tar");
-    let words = [
-        "-cf".as_ref(),
-        tar.as_os_str(),
-        "-C".as_ref(),
-        folder.path().as_os_str(),
-        "disk.img".as_ref(),
-    ];
-    testkit::tools::run("tar", words);
-    std::fs::read(tar).or_fail("a tar")
 }
 
 #[test]
@@ -143,7 +117,7 @@ fn incomplete_handshakes_hold_little_memory() {
     let before = memory(server.id(), "VmRSS");
     for hello in testkit::hello::kinds(&pod.authority().client_config().unwrap()) {
         let mut crowd = Crowd::new();
-        crowd.join(source(0), server.address(), 2000, &hello);
+        crowd.join(|_| source(0), server.address(), 2000, &hello);
         server.wait_until_idle();
         let grown = memory(server.id(), "VmHWM").saturating_sub(before);
         assert!(grown < GROWTH_BYTES, "{grown} bytes for {} of a handshake", hello.len());
