@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::certs::{Authority, Identity, KeyKind, Offer};
 use crate::fail::OrFail;
 use crate::https::{Connection, Request, Response};
+use crate::loopdev::LoopDevice;
 use crate::process::{Finished, Program, Running};
 use crate::wait;
 
@@ -100,14 +101,23 @@ impl UploadPod {
         self.env("DESTINATION", "/dev/cdi-block-volume")
     }
 
+    /// Switches the pod to block mode if there is a device for it.
+    pub fn block_on(self, device: Option<&LoopDevice>) -> Self {
+        match device {
+            Some(device) => self.block(device.path()),
+            None => self,
+        }
+    }
+
     /// A path in the pod's file system.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.path().join(path)
     }
 
-    /// The disk in filesystem mode.
+    /// The disk: a file, or the device in block mode.
     pub fn disk(&self) -> PathBuf {
-        self.path("data/disk.img")
+        let device = self.path("dev/cdi-block-volume");
+        if device.is_symlink() { device } else { self.path("data/disk.img") }
     }
 
     /// Names of the files in the data volume, sorted.

@@ -4,7 +4,6 @@
 use testkit::cases::check_all;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::https::Request;
 use testkit::images::{Oracle, SUBFORMATS};
 use testkit::loopdev::LoopDevice;
 use testkit::upload_pod::UploadPod;
@@ -28,17 +27,9 @@ fn every_format_gives_the_disk_that_qemu_img_reads() {
                 let bytes = oracle.virtual_size.next_multiple_of(1 << 20);
                 LoopDevice::new(folder.path(), bytes, 512)
             });
-            let pod = UploadPod::new(crate::BINARY);
-            let pod = match &device {
-                Some(device) => pod.block(device.path()),
-                None => pod,
-            };
-            let server = pod.start();
-            let response = server.exchange(&Request::post("/v1beta1/upload"), &image);
-            response.assert_uploaded();
-            server.wait().assert_success("upload");
-            let target = device.as_ref().map_or(pod.disk(), |device| device.path().to_owned());
-            disk::assert_same(&target, &path("raw"), oracle.virtual_size, "upload");
+            let pod = UploadPod::new(crate::BINARY).block_on(device.as_ref());
+            pod.start().post_last("/v1beta1/upload", &image);
+            disk::assert_same(&pod.disk(), &path("raw"), oracle.virtual_size, "upload");
         }
     });
 }
