@@ -1,14 +1,9 @@
 //! `virtctl image-upload`, as implemented in kubevirt's pkg/virtctl/imageupload, against upload
 //! servers that fail.
 
-use std::cell::Cell;
-use std::time::Duration;
-
-use serde_json::json;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::https::{Connection, Request};
-use testkit::tokens::{self, claims};
 use testkit::upload_pod::Server;
 use testkit::upload_proxy::{NAMESPACE, PVC, Scripted};
 use testkit::upstream::{Reads, Script, Then};
@@ -18,37 +13,19 @@ use crate::clients::{BINARY, Pair, UPLOADED};
 /// Retries after the first attempt: the default of `--retry`.
 const RETRIES: u32 = 5;
 
-/// How often virtctl replaces an expired token.
-const REFRESHES: u32 = 3;
-
 /// Imitates what virtctl does with a token and an image.
 struct Virtctl<'a> {
     front: &'a Server,
-    /// Returns a token; the real virtctl creates an UploadTokenRequest.
-    token: &'a dyn Fn() -> String,
-    /// Pause between attempts; the real virtctl waits for milliseconds.
-    pause: Duration,
+    token: String,
 }
 
 impl Virtctl<'_> {
     /// Uploads `image`, or returns the error that virtctl would print.
     fn upload(&self, image: &[u8]) -> Result<(), String> {
-        let mut token = (self.token)();
-        let mut refreshes = 0;
         let mut last = String::new();
-        for attempt in 0..=RETRIES {
-            if attempt > 0 {
-                std::thread::sleep(self.pause);
-            }
-            match self.attempt(&token, image) {
+        for _ in 0..=RETRIES {
+            match self.attempt(image) {
                 Ok((200, _)) => return Ok(()),
-                Ok((401, body)) if attempt == 0 => {
-                    return Err(format!("authentication failed: {body}"));
-                }
-                Ok((401, _)) if refreshes < REFRESHES => {
-                    refreshes += 1;
-                    token = (self.token)();
-                }
                 Ok((status, body)) => last = format!("unexpected return value {status}, {body}"),
                 Err(error) => last = error.to_string(),
             }
@@ -58,8 +35,8 @@ impl Virtctl<'_> {
 
     /// Asks by HEAD which of the two paths to use, and sends the image, on the same connection if
     /// it is still open.
-    fn attempt(&self, token: &str, image: &[u8]) -> std::io::Result<(u16, String)> {
-        let bearer = format!("Bearer {token}");
+    fn attempt(&self, image: &[u8]) -> std::io::Result<(u16, String)> {
+        let bearer = format!("Bearer {}", self.token);
         let mut connection = self.front.connect();
         let head = Request::new("HEAD", "/v1beta1/upload-async").header("Authorization", &bearer);
         let is_async = connection.exchange(&head, b"").is_ok_and(|response| response.status == 200);
@@ -84,12 +61,8 @@ fn head_ok() -> Script {
 fn virtctl_uploads_an_image_by_the_asynchronous_path() {
     let pair = Pair::new();
     let content = disk::content(1, 5 << 20);
-    let virtctl = Virtctl {
-        front: &pair.front,
-        token: &|| pair.proxy.key().token(PVC, NAMESPACE),
-        pause: Duration::ZERO,
-    };
-    virtctl.upload(&content).or_fail("virtctl");
+    let token = pair.proxy.key().token(PVC, NAMESPACE);
+    Virtctl { front: &pair.front, token }.upload(&content).or_fail("virtctl");
     pair.upload_server.wait().assert_success("virtctl");
     assert!(std::fs::read(pair.pod.disk()).unwrap() == content);
     assert_eq!(pair.pod.message().as_deref(), Some(UPLOADED));
@@ -103,12 +76,10 @@ fn virtctl_uploads_an_archive_by_the_synchronous_path() {
     let words = ["-C", folder.path().to_str().unwrap(), "-cf", archive.to_str().unwrap(), "file"];
     testkit::tools::run("tar", words);
     let pair = Pair::with(|pod| pod, "archive");
-    let virtctl = Virtctl {
-        front: &pair.front,
-        token: &|| pair.proxy.key().token(PVC, NAMESPACE),
-        pause: Duration::ZERO,
-    };
-    virtctl.upload(&std::fs::read(archive).unwrap()).or_fail("virtctl");
+    let token = pair.proxy.key().token(PVC, NAMESPACE);
+    Virtctl { front: &pair.front, token }
+        .upload(&std::fs::read(archive).unwrap())
+        .or_fail("virtctl");
     pair.upload_server.wait().assert_success("virtctl");
     assert!(pair.pod.path("data/file").is_file());
 }
@@ -130,12 +101,8 @@ fn virtctl_retries_failed_uploads_from_the_first_byte() {
         Script::status(200, ""),
     ];
     let front = Scripted::start(BINARY, scripts);
-    let virtctl = Virtctl {
-        front: &front.server,
-        token: &|| front.proxy.key().token(PVC, NAMESPACE),
-        pause: Duration::ZERO,
-    };
-    virtctl.upload(&content).or_fail("virtctl");
+    let token = front.proxy.key().token(PVC, NAMESPACE);
+    Virtctl { front: &front.server, token }.upload(&content).or_fail("virtctl");
     let seen = front.upstream.seen();
     let lines: Vec<_> = seen.iter().map(|seen| seen.request_line()).collect();
     let (head, post) =
@@ -145,58 +112,4 @@ fn virtctl_retries_failed_uploads_from_the_first_byte() {
     let last = seen.last().unwrap();
     assert_eq!(last.body_bytes(), content.len() as u64);
     assert!(content.starts_with(&last.body()));
-}
-
-#[test]
-fn virtctl_gives_up_when_the_server_always_fails() {
-    let front =
-        Scripted::start(BINARY, vec![Script::status(500, "Saving stream failed: it is broken")]);
-    let virtctl = Virtctl {
-        front: &front.server,
-        token: &|| front.proxy.key().token(PVC, NAMESPACE),
-        pause: Duration::ZERO,
-    };
-    let error = virtctl.upload(b"image").unwrap_err();
-    assert_eq!(
-        error,
-        "error uploading image after 5 retries: unexpected return value 500, Saving stream failed: it is broken"
-    );
-    assert_eq!(front.upstream.seen().len(), 12);
-}
-
-#[test]
-#[ignore = "slow: waits 8 s"]
-fn virtctl_replaces_a_token_that_expires_between_attempts() {
-    let scripts = vec![head_ok(), Script::status(503, ""), head_ok(), Script::status(200, "")];
-    let front = Scripted::start(BINARY, scripts);
-    let asked = Cell::new(0);
-    let token = || {
-        asked.set(asked.get() + 1);
-        if asked.get() > 1 {
-            return front.proxy.key().token(PVC, NAMESPACE);
-        }
-        // Expired 8 s ago, so the leeway of 10 s makes it valid for 2 s more.
-        let mut claims = claims(PVC, NAMESPACE);
-        claims["exp"] = json!(tokens::now() - 8);
-        front.proxy.key().sign("PS256", &claims)
-    };
-    let virtctl = Virtctl { front: &front.server, token: &token, pause: Duration::from_secs(4) };
-    virtctl.upload(b"image").or_fail("virtctl");
-    assert_eq!(asked.get(), 2);
-    assert_eq!(front.upstream.seen().len(), 4);
-}
-
-#[test]
-fn virtctl_reports_an_invalid_token_at_once() {
-    let front = Scripted::start(BINARY, vec![Script::echo()]);
-    let virtctl =
-        Virtctl { front: &front.server, token: &|| "abc".to_owned(), pause: Duration::ZERO };
-    let error = virtctl.upload(&disk::content(1, 8 << 20)).unwrap_err();
-    assert!(
-        error.starts_with(
-            "authentication failed: the token has expired, or was not issued by this cluster"
-        ),
-        "{error}"
-    );
-    assert_eq!(front.upstream.seen().len(), 0);
 }

@@ -7,19 +7,6 @@ use crate::cluster::deployed::{Deployed, NOWHERE, assert_disk, disk};
 
 #[test]
 #[ignore = "server: Kubernetes"]
-fn the_account_of_the_proxy_suffices_for_an_upload() {
-    let deployed = Deployed::new(cluster(), "rights");
-    let pod = deployed.pod();
-    let upload_server = pod.start();
-    let server = deployed.start(upload_server.address());
-    deployed.upload(&server, &disk()).assert_uploaded();
-    upload_server.wait().assert_success("the upload server");
-    assert_disk(&pod, &disk());
-    server.wait_for_line("Received valid token: pvc: rights, namespace: default");
-}
-
-#[test]
-#[ignore = "server: Kubernetes"]
 fn in_its_pod_the_proxy_uses_the_mounted_service_account() {
     let deployed = Deployed::new(cluster(), "mounted");
     let pod = deployed.pod();
@@ -71,19 +58,4 @@ fn without_the_right_to_read_claims_the_error_of_the_api_server_is_passed_on() {
         "persistentvolumeclaims &#34;rightless&#34; is forbidden: User &#34;system:serviceaccount:cdi:rightless&#34; cannot get \
          resource &#34;persistentvolumeclaims&#34; in API group &#34;&#34; in the namespace &#34;default&#34;",
     );
-}
-
-#[test]
-#[ignore = "server: Kubernetes"]
-fn without_the_config_map_uploads_are_refused_until_it_exists() {
-    let deployed = Deployed::new(cluster(), "bundle");
-    let path = "/api/v1/namespaces/cdi/configmaps/bundle";
-    cluster().delete(path);
-    let pod = deployed.pod();
-    let upload_server = pod.start();
-    let server = deployed.start(upload_server.address());
-    deployed.upload(&server, &disk()).assert_refused(500, "an administrator has to check");
-    server.wait_for_line("Error creating http client");
-    cluster().set_ca_bundle("bundle", &deployed.files.cluster().pem());
-    deployed.upload(&server, &disk()).assert_uploaded();
 }

@@ -79,15 +79,6 @@ fn an_upload_server_that_does_not_speak_http_is_a_bad_gateway() {
             Script { then: Then::Close, ..Script::answer("HTTP/1.1 200 OK\r\nContent-") },
         ),
         (
-            "states two lengths",
-            Script {
-                then: Then::Close,
-                ..Script::answer(
-                    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-                )
-            },
-        ),
-        (
             "has a control character in a header",
             Script {
                 then: Then::Close,

@@ -132,34 +132,6 @@ fn head_returns_the_answer_of_the_upload_server() {
 }
 
 #[test]
-fn archives_go_to_one_path_and_images_to_their_own() {
-    let proxy = UploadProxy::new(BINARY);
-    let upstream = Upstream::start(proxy.cluster(), &[], vec![Script::echo()]);
-    let proxy = proxy.route_with("image", upstream.address(), "kubevirt").route_with(
-        "archive",
-        upstream.address(),
-        "archive",
-    );
-    let server = proxy.start();
-    let mut rows = Vec::new();
-    for path in UPLOADS {
-        rows.push(("image", path, path));
-        let archive = if path.contains("alpha") {
-            "/v1alpha1/upload-archive"
-        } else {
-            "/v1beta1/upload-archive"
-        };
-        rows.push(("archive", path, archive));
-    }
-    for (pvc, path, upstream_path) in rows {
-        let request = Request::post(path).header("Authorization", &proxy.bearer(pvc));
-        let response = server.exchange(&request, b"x");
-        let line = format!("POST {upstream_path} HTTP/1.1\r\n");
-        assert!(response.text().starts_with(&line), "{pvc} by {path}: {response:?}");
-    }
-}
-
-#[test]
 fn a_token_is_valid_for_its_own_pvc_only() {
     let proxy = UploadProxy::new(BINARY);
     let [left, right] =
