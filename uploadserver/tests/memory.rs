@@ -1,11 +1,12 @@
-//! Checks that the memory of an upload is bounded, and that the disk is complete soon after the
-//! last byte.
+//! Checks that the memory of an upload is bounded, that the disk is complete soon after the last
+//! byte, and that the server answers while it decodes.
 
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use datapath::memory::RESERVE_BYTES;
@@ -18,10 +19,11 @@ use testkit::https::Request;
 use testkit::process;
 use testkit::process::Program;
 use testkit::random::Random;
+use testkit::storm::{Crowd, allow_files, source};
 use testkit::tmpfs::Tmpfs;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::beside;
-use testkit::{disk, tools};
+use testkit::{disk, tools, wait};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadserver");
 
@@ -44,8 +46,8 @@ const PIECE_BYTES: usize = 1 << 20;
 /// An image of the disk, and the path that it is sent to.
 struct Case {
     name: &'static str,
-    /// Options of `qemu-img convert`.
-    options: &'static [&'static str],
+    /// Options of `qemu-img convert`; none for the raw disk itself.
+    options: Option<&'static [&'static str]>,
     path: &'static str,
 }
 
@@ -107,23 +109,29 @@ fn an_upload_to_a_slow_target_stays_below_the_memory_limit() {
     let raw = folder.path().join("disk.raw");
     make_raw(&raw);
     let cases = [
-        Case { name: "plain qcow2", options: &[], path: "/v1beta1/upload" },
+        Case { name: "raw", options: None, path: "/v1beta1/upload" },
+        Case { name: "plain qcow2", options: Some(&[]), path: "/v1beta1/upload" },
         Case {
             name: "zlib qcow2, in any order",
-            options: &["-c", "-W"],
+            options: Some(&["-c", "-W"]),
             path: "/v1beta1/upload-async",
         },
-        Case { name: "zlib qcow2 in a form", options: &["-c"], path: "/v1beta1/upload-form" },
+        Case { name: "zlib qcow2 in a form", options: Some(&["-c"]), path: "/v1beta1/upload-form" },
         Case {
             name: "zstd qcow2",
-            options: &["-c", "-o", "compression_type=zstd,cluster_size=2M"],
+            options: Some(&["-c", "-o", "compression_type=zstd,cluster_size=2M"]),
             path: "/v1beta1/upload",
         },
     ];
     check_all(cases, |case| {
         let folder = tempfile::tempdir_in(&folder).or_fail("a folder");
-        let object = folder.path().join("object");
-        make_qcow2(&raw, &object, case.options);
+        let object = match case.options {
+            Some(_) => folder.path().join("object"),
+            None => raw.clone(),
+        };
+        if let Some(options) = case.options {
+            make_qcow2(&raw, &object, options);
+        }
         let pod = UploadPod::new(BINARY);
         let writes = "pwrite64,pwritev,pwritev2";
         let trace = format!("trace={writes}");
@@ -140,26 +148,6 @@ fn an_upload_to_a_slow_target_stays_below_the_memory_limit() {
         println!("{case}: {peak} bytes at most");
         assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
     });
-}
-
-#[test]
-#[ignore = "alone: measures memory"]
-fn a_raw_disk_of_a_gibibyte_stays_below_the_memory_limit() {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("disk.raw");
-    let content = disk::content(1, 32 << 20);
-    let file = File::create(&raw).unwrap();
-    for index in 0..32 {
-        file.write_all_at(&content, index * content.len() as u64).unwrap();
-    }
-    let pod = UploadPod::new(BINARY);
-    let server = pod.serve(pod.program().measured());
-    upload(&server, "/v1beta1/upload", &raw);
-    let finished = server.wait();
-    finished.assert_success("upload");
-    disk::assert_same(&pod.disk(), &raw, 1 << 30, "upload");
-    let peak = finished.peak_rss_bytes.unwrap();
-    assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
 }
 
 #[test]
@@ -292,4 +280,78 @@ fn the_answer_comes_within_a_second_of_the_last_byte() {
         disk::assert_same(&pod.disk(), &raw, 192 << 20, "upload");
         drop(volume);
     }
+}
+
+#[test]
+#[ignore = "alone: measures memory"]
+fn idle_connections_and_requests_for_the_offset_hold_little_memory() {
+    const GROWTH_BYTES: u64 = 8 << 20;
+    const QUESTIONS: usize = 5000;
+    allow_files(8192);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    // Memory that is allocated only once.
+    server.wait_until_idle();
+    let before = process::memory(server.id(), "VmRSS");
+    for hello in testkit::hello::kinds(&pod.authority().client_config().unwrap()) {
+        let mut crowd = Crowd::new();
+        crowd.join(|_| source(0), server.address(), 2000, &hello);
+        server.wait_until_idle();
+        let grown = process::memory(server.id(), "VmHWM").saturating_sub(before);
+        assert!(grown < GROWTH_BYTES, "{grown} bytes for {} of a handshake", hello.len());
+    }
+    let create = Request::post("/v1beta1/upload-resumable").header("Tus-Resumable", "1.0.0");
+    let created = server.exchange(&create.header("Upload-Length", "1048576").length(0), &[]);
+    let location = created.header("location").unwrap();
+    let path = &location[location.find("/v1beta1").unwrap()..];
+    let question = Request::new("HEAD", path).header("Tus-Resumable", "1.0.0");
+    let mut connection = server.connect();
+    let before = process::memory(server.id(), "VmRSS");
+    for _ in 0..QUESTIONS {
+        assert_eq!(connection.exchange(&question, &[]).unwrap().status, 200);
+    }
+    let grown = process::memory(server.id(), "VmRSS").saturating_sub(before);
+    assert!(grown < 1 << 20, "{grown} bytes after {QUESTIONS} questions");
+}
+
+#[test]
+#[ignore = "alone: measures response times"]
+fn health_is_answered_while_xz_is_decoded() {
+    let content = disk::content(1, 32 << 20);
+    let stream = tools::filter("xz", ["-c", "-T2", "-1", "--block-size=8MiB"], &content);
+    let body = stream.repeat(16);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let done = AtomicBool::new(false);
+    let mut waits = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            server.post("/v1beta1/upload", &body).assert_uploaded();
+            done.store(true, Ordering::Relaxed);
+        });
+        server.wait_for_line("Content type header is");
+        let mut probe = server.connect();
+        while !done.load(Ordering::Relaxed) {
+            let started = Instant::now();
+            match probe.exchange(&Request::new("GET", "/healthz"), &[]) {
+                Ok(health) => health.assert(200, "OK"),
+                // The server closes its connections once the upload is done.
+                Err(error) => {
+                    return wait::until(|| error.to_string(), || done.load(Ordering::Relaxed));
+                }
+            }
+            waits.push(started.elapsed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    server.wait().assert_success("upload");
+    waits.sort();
+    assert!(waits.len() > 100, "the upload took only {} probes", waits.len());
+    let (longest, median) = (waits[waits.len() - 1], waits[waits.len() / 2]);
+    println!("{} probes, median {median:?}, longest {longest:?}", waits.len());
+    // Two cores decode meanwhile.
+    assert!(
+        longest < Duration::from_millis(100),
+        "a probe took {longest:?}, the median {median:?}"
+    );
 }

@@ -9,8 +9,13 @@ use testkit::shells::assert_completion;
 use testkit::terminal::Terminal;
 use testkit::{disk, tools};
 
-fn serve() -> Program {
-    Program::new(crate::BINARY).args(["serve", "--listen", "127.0.0.1:0"])
+/// A server that creates its certificates in `folder/certs`; `--dir` or `--device` is `target`.
+fn serve(folder: &Path, options: &[&str], target: &Path) -> Program {
+    Program::new(crate::BINARY)
+        .args(["serve", "--listen", "127.0.0.1:0", "--self-signed"])
+        .arg(folder.join("certs"))
+        .args(options.iter().copied())
+        .arg(target)
 }
 
 /// Waits until a server listens, and returns its address.
@@ -28,12 +33,7 @@ fn curl(certs: &Path, with_certificate: bool, address: &str, image: &Path) -> St
         ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"].map(str::to_owned).to_vec();
     words.push(path("ca.crt"));
     if with_certificate {
-        words.extend([
-            "--cert".to_owned(),
-            path("client.crt"),
-            "--key".to_owned(),
-            path("client.key"),
-        ]);
+        words.extend(["--cert".into(), path("client.crt"), "--key".into(), path("client.key")]);
     }
     words.extend([
         "--data-binary".to_owned(),
@@ -53,10 +53,9 @@ fn curl_uploads_with_the_certificates_that_serve_creates() {
     std::fs::write(&image, &content).unwrap();
     let mut authority = None;
     for insecure in [false, true] {
-        let program =
-            serve().arg("--once").arg("--dir").arg(&target).arg("--self-signed").arg(&certs);
-        let program = if insecure { program.arg("--insecure") } else { program };
-        let running = program.start();
+        let options: &[_] = if insecure { &["--insecure"] } else { &[] };
+        let options = [options, &["--once", "--dir"]].concat();
+        let running = serve(folder.path(), &options, &target).start();
         let address = address(&running);
         // Existing certificates are kept.
         let pem = std::fs::read(certs.join("ca.crt")).unwrap();
@@ -77,8 +76,8 @@ fn the_log_is_json_on_request() {
     let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
     let content = disk::content(1, 3 << 20);
     std::fs::write(&image, &content).unwrap();
-    let program = serve().args(["--once", "--insecure", "--log-format", "json"]);
-    let running = program.arg("--dir").arg(folder.path()).arg("--self-signed").arg(&certs).start();
+    let options = ["--once", "--insecure", "--log-format", "json", "--dir"];
+    let running = serve(folder.path(), &options, folder.path()).start();
     let address = address(&running);
     assert_eq!(curl(&certs, false, &address, &image), "200");
     let finished = running.wait();
@@ -96,13 +95,8 @@ fn a_terminal_shows_a_running_upload() {
         let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
         std::fs::write(&image, disk::content(1, 3 << 20)).unwrap();
         let terminal = Terminal::open(columns);
-        let program = serve().args(["--once", "--insecure"]);
-        let running = program
-            .arg("--dir")
-            .arg(folder.path())
-            .arg("--self-signed")
-            .arg(&certs)
-            .start_on(&terminal);
+        let program = serve(folder.path(), &["--once", "--insecure", "--dir"], folder.path());
+        let running = program.start_on(&terminal);
         let hint = terminal.wait_for("/v1beta1/upload");
         let url =
             hint.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
@@ -129,13 +123,7 @@ fn one_upload_after_another_replaces_the_disk() {
     let certs = folder.path().join("certs");
     let image = folder.path().join("image");
     let device = LoopDevice::new(folder.path(), 4 << 20, 512);
-    let running = serve()
-        .arg("--device")
-        .arg(device.path())
-        .arg("--insecure")
-        .arg("--self-signed")
-        .arg(&certs)
-        .start();
+    let running = serve(folder.path(), &["--insecure", "--device"], device.path()).start();
     let address = address(&running);
     for seed in 1..4 {
         let content = disk::content(seed, 4 << 20);
@@ -152,13 +140,7 @@ fn one_upload_after_another_replaces_the_disk() {
 fn curl_shows_success_or_the_reason_for_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
-    let running = serve()
-        .arg("--dir")
-        .arg(folder.path())
-        .arg("--insecure")
-        .arg("--self-signed")
-        .arg(&certs)
-        .start();
+    let running = serve(folder.path(), &["--insecure", "--dir"], folder.path()).start();
     let address = address(&running);
     let curl = |scheme: &str, args: &[&str], path: &str, bytes: &[u8]| {
         std::fs::write(&image, bytes).unwrap();

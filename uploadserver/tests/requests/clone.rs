@@ -68,33 +68,47 @@ fn sparse_disk() -> Vec<u8> {
 
 #[test]
 #[ignore = "root: loop devices"]
-fn a_device_is_cloned_to_a_device_unchanged() {
+fn a_device_or_a_disk_in_a_volume_is_cloned_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
     let content = sparse_disk();
-    // The target may be larger; what lies behind the clone is not defined.
-    for (bytes, sector) in [(16 * MIB, 512), (16 * MIB, 4096), (17 * MIB, 512)] {
-        let device = LoopDevice::new(folder.path(), bytes, sector);
+    fill_volume(source.path(), &content);
+    // None of these is the disk, although their names resemble it.
+    fs::create_dir(source.path().join("a-disk.img-folder")).unwrap();
+    fs::write(source.path().join("disk.img.bak"), "old").unwrap();
+    for (content_type, bytes) in [(BLOCK, &content), (FILESYSTEM, &tar(source.path()))] {
+        // The target may be larger; what lies behind the clone is not defined.
+        for (length, sector) in [(16 * MIB, 512), (16 * MIB, 4096), (17 * MIB, 512)] {
+            let device = LoopDevice::new(folder.path(), length, sector);
+            let pod = UploadPod::new(BINARY).block(device.path());
+            clone(&pod, content_type, &framed(bytes), false);
+            let disk = fs::read(device.path()).unwrap();
+            assert!(disk.starts_with(&content), "{content_type}: {length} bytes differ");
+        }
+        let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
         let pod = UploadPod::new(BINARY).block(device.path());
-        clone(&pod, BLOCK, &framed(&content), false);
-        let disk = fs::read(device.path()).unwrap();
-        assert!(disk.starts_with(&content), "a device of {bytes} bytes differs");
+        let server = pod.start();
+        let stream = in_zstd(bytes);
+        send_encoded(&server, content_type, "zstd", &stream, &stream).assert_uploaded();
+        server.wait().assert_success(content_type);
+        assert!(fs::read(device.path()).unwrap() == content, "{content_type} in zstd");
     }
 }
 
 #[test]
-fn a_device_is_cloned_to_a_file_with_holes() {
+fn a_device_is_cloned_to_a_file_with_holes_unless_it_is_preallocated() {
     let content = sparse_disk();
-    let pod = UploadPod::new(BINARY);
-    // Left by an attempt of an earlier container.
-    fs::write(pod.disk(), vec![0xEE; 20 << 20]).unwrap();
-    clone(&pod, BLOCK, &framed(&content), false);
-    assert!(fs::read(pod.disk()).unwrap() == content);
-    let data = disk::data_bytes(&pod.disk());
-    let allocated = disk::allocated_bytes(&pod.disk());
-    assert!(
-        (data..data + MIB).contains(&allocated),
-        "{allocated} bytes are allocated for {data} bytes of data"
-    );
+    for preallocate in [false, true] {
+        let pod = UploadPod::new(BINARY).env("PREALLOCATION", &preallocate.to_string());
+        // Left by an attempt of an earlier container.
+        fs::write(pod.disk(), vec![0xEE; 20 << 20]).unwrap();
+        // The message says false even for a preallocated clone.
+        clone(&pod, BLOCK, &framed(&content), false);
+        assert!(fs::read(pod.disk()).unwrap() == content);
+        let (data, allocated) = (disk::data_bytes(&pod.disk()), disk::allocated_bytes(&pod.disk()));
+        let expected = if preallocate { 16 * MIB..17 * MIB } else { data..data + MIB };
+        assert!(expected.contains(&allocated), "{allocated} bytes are allocated for {data}");
+    }
 }
 
 #[test]
@@ -113,17 +127,6 @@ fn a_device_with_the_bytes_of_an_image_is_not_converted() {
         let disk = fs::read(pod.disk()).unwrap();
         assert!(disk.starts_with(&bytes), "the guest's bytes were read as an image");
     }
-}
-
-#[test]
-fn a_preallocated_clone_of_a_device_has_no_holes() {
-    let content = sparse_disk();
-    let pod = UploadPod::new(BINARY).env("PREALLOCATION", "true");
-    let server = pod.start();
-    send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert_uploaded();
-    server.wait().assert_success("clone");
-    assert!(fs::read(pod.disk()).unwrap() == content);
-    assert!(disk::allocated_bytes(&pod.disk()) >= content.len() as u64);
 }
 
 /// Fills a volume with a sparse disk and with other kinds of files.
@@ -173,79 +176,31 @@ fn a_volume_is_cloned_to_a_volume_with_its_holes() {
     assert!(to <= from + MIB, "{to} bytes are allocated, {from} were");
 }
 
-#[test]
-fn an_empty_volume_is_cloned_to_an_empty_volume() {
-    let stream = tools::filter("tar", ["-c", "-f", "-", "--files-from", "/dev/null"], &[]);
-    let pod = UploadPod::new(BINARY);
-    clone(&pod, FILESYSTEM, &framed(&stream), true);
-    assert_eq!(pod.data_names(), [""; 0]);
-}
-
-#[test]
-#[ignore = "root: loop devices"]
-fn the_disk_of_a_volume_is_cloned_to_a_device() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = tempfile::tempdir().unwrap();
-    let content = sparse_disk();
-    fill_volume(source.path(), &content);
-    // None of these is the disk, although their names resemble it.
-    fs::create_dir(source.path().join("a-disk.img-folder")).unwrap();
-    fs::write(source.path().join("disk.img.bak"), "old").unwrap();
-    for bytes in [16 * MIB, 20 * MIB] {
-        let device = LoopDevice::new(folder.path(), bytes, 512);
-        let pod = UploadPod::new(BINARY).block(device.path());
-        clone(&pod, FILESYSTEM, &framed(&tar(source.path())), false);
-        let disk = fs::read(device.path()).unwrap();
-        assert!(disk.starts_with(&content), "a device of {bytes} bytes differs");
-    }
-}
-
 /// Upstream takes the first file whose name resembles that of the disk.
 #[test]
 #[ignore = "root: loop devices"]
-fn a_file_that_resembles_the_disk_is_refused() {
+fn a_volume_without_a_disk_or_with_a_doubtful_one_is_not_cloned_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
-    let source = tempfile::tempdir().unwrap();
-    fs::write(source.path().join("before-disk.img.bak"), "old").unwrap();
-    disk::write_sparse(&source.path().join("disk.img"), &sparse_disk());
-    let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
-    let pod = UploadPod::new(BINARY).block(device.path());
-    let server = pod.start();
-    let response = send(&server, "/v1beta1/upload", FILESYSTEM, &framed(&tar(source.path())));
-    assert_eq!(response.status, 400, "{response:?}");
-    assert!(response.text().contains("`before-disk.img.bak`"), "{response:?}");
-    assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
-}
-
-#[test]
-#[ignore = "root: loop devices"]
-fn a_volume_without_a_disk_is_not_cloned_to_a_device() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = tempfile::tempdir().unwrap();
-    fs::write(source.path().join("notes"), "text").unwrap();
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
     let pod = UploadPod::new(BINARY).block(device.path());
     let server = pod.start();
-    let response = send(&server, "/v1beta1/upload", FILESYSTEM, &framed(&tar(source.path())));
-    assert_eq!(response.status, 400, "{response:?}");
-    assert!(response.text().contains("no disk image found in tar"), "{response:?}");
-    assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
+    for (names, sentence) in [
+        (&["before-disk.img.bak", "disk.img"][..], "`before-disk.img.bak`"),
+        (&["notes"], "no disk image found in tar"),
+    ] {
+        let source = tempfile::tempdir().unwrap();
+        for name in names {
+            fs::write(source.path().join(name), disk::content(1, MIB)).unwrap();
+        }
+        let response = send(&server, "/v1beta1/upload", FILESYSTEM, &framed(&tar(source.path())));
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(response.text().contains(sentence), "{response:?}");
+        assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
+    }
     let content = disk::content(1, 4 * MIB);
     send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert_uploaded();
     server.wait().assert_success("clone");
     assert!(fs::read(device.path()).unwrap() == content);
-}
-
-#[test]
-fn asynchronous_clones_are_refused() {
-    let pod = UploadPod::new(BINARY);
-    let server = pod.start();
-    let content = disk::content(1, MIB);
-    for content_type in [BLOCK, FILESYSTEM] {
-        send(&server, "/v1beta1/upload-async", content_type, &framed(&content))
-            .assert(500, "Saving stream failed: async clone not supported");
-    }
-    server.post_last("/v1beta1/upload", &content);
 }
 
 #[test]
@@ -368,63 +323,33 @@ fn zstd_is_offered_to_cloners_and_accepted() {
 
 /// Without the trailer, a clone could not be told from one whose last frames are missing.
 #[test]
-fn a_clone_in_zstd_must_have_a_checksum() {
+fn a_clone_must_be_synchronous_in_a_known_encoding_with_a_checksum() {
     let content = sparse_disk();
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    let good = in_zstd(&content);
-    let request = Request::post("/v1beta1/upload")
-        .chunked()
-        .header("x-cdi-content-type", BLOCK)
-        .header("x-cdi-workers-clone", "zstd");
-    let announced =
-        request.clone().header("x-cdi-checksum", "crc64nvme").header("Trailer", "x-cdi-checksum");
-    for (request, sentence) in [
-        (request, "a clone in zstd needs x-cdi-checksum"),
-        (announced, "the announced checksum was not sent"),
+    let stream = in_zstd(&content);
+    let (sync, background) = ("/v1beta1/upload", "/v1beta1/upload-async");
+    for (path, content_type, encoding, checksum, status, sentence) in [
+        (background, BLOCK, None, false, 500, "Saving stream failed: async clone not supported"),
+        (background, FILESYSTEM, None, false, 500, "async clone not supported"),
+        (sync, BLOCK, Some("zstd"), false, 400, "a clone in zstd needs x-cdi-checksum"),
+        (sync, BLOCK, Some("zstd"), true, 400, "the announced checksum was not sent"),
+        (sync, BLOCK, Some("frames-1"), true, 400, "x-cdi-workers-clone must be zstd"),
+        (sync, FILESYSTEM, Some(""), true, 400, "a clone in \"\" is not supported"),
+        (sync, "", Some("zstd"), true, 400, "x-cdi-workers-clone is for clones"),
     ] {
-        let response = server.exchange(&request, &chunked(&good, 32 << 10, &[]));
-        assert_eq!(response.status, 400, "{response:?}");
+        let mut request = Request::post(path).chunked().header("x-cdi-content-type", content_type);
+        if let Some(encoding) = encoding {
+            request = request.header("x-cdi-workers-clone", encoding);
+        }
+        if checksum {
+            request =
+                request.header("x-cdi-checksum", "crc64nvme").header("Trailer", "x-cdi-checksum");
+        }
+        let response = server.exchange(&request, &chunked(&stream, 32 << 10, &[]));
+        assert_eq!(response.status, status, "{response:?}");
         assert!(response.text().contains(sentence), "{response:?}");
         assert_eq!(pod.data_names(), [""; 0]);
     }
     server.post_last("/v1beta1/upload", &content);
-}
-
-#[test]
-#[ignore = "root: loop devices"]
-fn a_clone_in_zstd_is_written_to_a_device() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = tempfile::tempdir().unwrap();
-    let content = sparse_disk();
-    fill_volume(source.path(), &content);
-    for (content_type, bytes) in [(BLOCK, content.clone()), (FILESYSTEM, tar(source.path()))] {
-        let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
-        let pod = UploadPod::new(BINARY).block(device.path());
-        let server = pod.start();
-        let stream = in_zstd(&bytes);
-        send_encoded(&server, content_type, "zstd", &stream, &stream).assert_uploaded();
-        server.wait().assert_success(content_type);
-        assert!(fs::read(device.path()).unwrap() == content, "{content_type}");
-    }
-}
-
-#[test]
-fn an_unknown_encoding_is_refused_with_a_message() {
-    let pod = UploadPod::new(BINARY);
-    let server = pod.start();
-    for (content_type, encoding, sentence) in [
-        (
-            BLOCK,
-            "frames-1",
-            "a clone in \"frames-1\" is not supported: x-cdi-workers-clone must be zstd",
-        ),
-        (FILESYSTEM, "", "a clone in \"\" is not supported"),
-        ("", "zstd", "x-cdi-workers-clone is for clones"),
-    ] {
-        let response = send_encoded(&server, content_type, encoding, b"cdifrm1\n", b"cdifrm1\n");
-        assert_eq!(response.status, 400, "{response:?}");
-        assert!(response.text().contains(sentence), "{response:?}");
-    }
-    server.post_last("/v1beta1/upload", &disk::content(1, MIB));
 }

@@ -8,7 +8,6 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Spec};
 use testkit::oci::tar;
-use testkit::process::memory;
 use testkit::storm::{Crowd, Storm, allow_files, source};
 use testkit::upload_pod::{Server, UploadPod, begin_upload_over};
 use testkit::wait;
@@ -30,9 +29,6 @@ const RETRIES: u32 = 20;
 
 /// The time that a client waits before it tries again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-
-/// Limit on the growth of a server's memory, whoever connects.
-const GROWTH_BYTES: u64 = 8 << 20;
 
 /// Starts a server whose disk takes this many seconds to sync.
 fn slow_to_sync(pod: &UploadPod, seconds: u64) -> Server {
@@ -104,23 +100,4 @@ fn uploads_succeed_in_a_storm_of_connections() {
         server.wait().assert_success("an upload in a storm");
         disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, "an upload in a storm");
     }
-}
-
-#[test]
-#[ignore = "alone: measures times or memory under load"]
-fn incomplete_handshakes_hold_little_memory() {
-    allow_files(FILES);
-    let pod = UploadPod::new(BINARY);
-    let server = pod.start();
-    // Memory that is allocated only once.
-    server.wait_until_idle();
-    let before = memory(server.id(), "VmRSS");
-    for hello in testkit::hello::kinds(&pod.authority().client_config().unwrap()) {
-        let mut crowd = Crowd::new();
-        crowd.join(|_| source(0), server.address(), 2000, &hello);
-        server.wait_until_idle();
-        let grown = memory(server.id(), "VmHWM").saturating_sub(before);
-        assert!(grown < GROWTH_BYTES, "{grown} bytes for {} of a handshake", hello.len());
-    }
-    server.post_last("/v1beta1/upload", &disk::content(1, 1 << 20));
 }

@@ -1,6 +1,7 @@
 //! Malformed forms.
 
 use testkit::disk;
+use testkit::fail::OrFail;
 use testkit::framing::{BOUNDARY, Part, form, form_content_type};
 use testkit::https::{Request, Response};
 use testkit::upload_pod::{Server, UploadPod};
@@ -17,7 +18,7 @@ fn send(server: &Server, body: &[u8]) -> Response {
 fn send_last(pod: &UploadPod, server: Server, body: &[u8], content: &[u8]) {
     send(&server, body).assert_uploaded();
     server.wait().assert_success("a form");
-    assert!(std::fs::read(pod.disk()).unwrap() == content);
+    assert!(std::fs::read(pod.disk()).or_fail("the disk") == content);
 }
 
 #[test]

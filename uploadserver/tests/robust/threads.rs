@@ -55,19 +55,13 @@ fn few_threads(request: &Request, body: &[u8], success: u16) -> (UploadPod, Pids
 
 #[test]
 #[ignore = "root: rights of root"]
-fn an_image_without_a_thread_is_refused_and_the_next_one_accepted() {
+fn an_upload_without_a_thread_is_refused_and_the_next_one_accepted() {
     let content = disk::content(1, 1 << 20);
     for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
         let (pod, _group, server) = few_threads(&Request::post(path), &content, 200);
         server.wait().assert_success(path);
         assert!(std::fs::read(pod.disk()).unwrap() == content, "{path}");
     }
-}
-
-#[test]
-#[ignore = "root: rights of root"]
-fn a_resumable_upload_without_a_thread_is_refused_and_the_next_one_accepted() {
-    let content = disk::content(1, 1 << 20);
     let request = Request::post("/v1beta1/upload-resumable")
         .header("Tus-Resumable", "1.0.0")
         .header("Upload-Length", &content.len().to_string());

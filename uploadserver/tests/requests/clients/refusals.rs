@@ -54,22 +54,6 @@ fn curl_and_requests_show_why_they_were_refused() {
     }
 }
 
-/// Python's `requests` and other clients read the answer only after they have sent everything.
-#[test]
-fn a_client_that_sends_everything_first_learns_why_it_was_refused() {
-    let pod = UploadPod::new(BINARY);
-    let server = pod.start();
-    let body = disk::content(1, 8 << 20);
-    let _upload = server.begin_upload("/v1beta1/upload", body.len(), &body[..100]);
-    for request in [Request::post("/v1beta1/upload"), Request::new("PATCH", "/v1beta1/upload")] {
-        let mut connection = server.connect();
-        connection.begin(&request.length(body.len())).unwrap();
-        connection.send(&body).unwrap();
-        let status = connection.response().unwrap().status;
-        assert!([404, 503].contains(&status), "{status}");
-    }
-}
-
 /// After a refused request whose body was complete, the connection can be reused.
 #[test]
 fn a_connection_can_be_reused_after_a_failed_upload() {

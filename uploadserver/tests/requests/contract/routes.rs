@@ -308,11 +308,8 @@ fn status_needs_the_client_certificate_and_metrics_do_not() {
     let content = disk::content(1, 4 * MIB);
     let (front, back) = content.split_at(content.len() / 2);
     let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    let mut during = state();
-    while during["received_bytes"] != front.len() && std::time::Instant::now() < deadline {
-        during = state();
-    }
+    server.wait_for_received(front.len() as u64);
+    let during = state();
     assert_eq!(during["state"], "uploading", "{during}");
     assert_eq!(during["received_bytes"], front.len(), "{during}");
     assert_eq!(during["total_bytes"], content.len(), "{during}");

@@ -89,20 +89,22 @@ fn checksum(bytes: &[u8]) -> String {
 
 #[test]
 #[ignore = "tools: qemu-img"]
-fn an_upload_cut_at_nine_tenths_repeats_less_than_a_percent() {
+fn an_upload_that_is_cut_repeats_less_than_a_percent() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
-    for object in [&image.raw, &image.qcow2] {
+    for (object, cuts, parts) in [(&image.raw, 9..=9, 10), (&image.qcow2, 1..=20, 21)] {
         let bytes = std::fs::read(object).unwrap();
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
         let path = create(&server, bytes.len(), Some(&checksum(&bytes)));
-        let cut = bytes.len() / 10 * 9;
-        send_and_cut(&server, &path, &bytes, 0, cut);
-        let offset = offset(&server, &path);
-        assert!(offset <= cut, "the server has {offset} of {cut} bytes");
-        assert!(cut - offset < bytes.len() / 100, "{} bytes are sent again", cut - offset);
-        let response = server.exchange(&patch(&path, offset), &bytes[offset..]);
+        let mut at = 0;
+        for cut in cuts.map(|cut| bytes.len() * cut / parts) {
+            send_and_cut(&server, &path, &bytes, at, cut);
+            at = offset(&server, &path);
+            assert!(at <= cut, "the server has {at} of {cut} bytes");
+            assert!(cut - at < bytes.len() / 100, "{} bytes are sent again", cut - at);
+        }
+        let response = server.exchange(&patch(&path, at), &bytes[at..]);
         assert_eq!(response.status, 204, "{response:?}");
         assert_eq!(response.header("upload-offset"), Some(&*bytes.len().to_string()));
         assert_eq!(response.header("tus-resumable"), Some("1.0.0"));
@@ -111,26 +113,6 @@ fn an_upload_cut_at_nine_tenths_repeats_less_than_a_percent() {
         let uploaded = r#"{"preallocationApplied":false,"message":"Upload Complete"}"#;
         assert_eq!(pod.message().as_deref(), Some(uploaded));
     }
-}
-
-#[test]
-#[ignore = "tools: qemu-img"]
-fn an_upload_that_is_cut_twenty_times_gives_the_same_disk() {
-    let folder = tempfile::tempdir().unwrap();
-    let image = image(folder.path());
-    let bytes = std::fs::read(&image.qcow2).unwrap();
-    let pod = UploadPod::new(BINARY);
-    let server = pod.start();
-    let path = create(&server, bytes.len(), Some(&checksum(&bytes)));
-    let mut at = 0;
-    for round in 1..=20 {
-        send_and_cut(&server, &path, &bytes, at, bytes.len() * round / 21);
-        at = offset(&server, &path);
-    }
-    let response = server.exchange(&patch(&path, at), &bytes[at..]);
-    assert_eq!(response.status, 204, "{response:?}");
-    server.wait().assert_success("resume");
-    disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, "resume");
 }
 
 #[test]
@@ -162,26 +144,28 @@ fn a_waiting_server_reports_that_and_takes_no_other_upload() {
 }
 
 #[test]
-fn an_upload_that_is_not_resumed_frees_the_server() {
+fn an_upload_that_is_terminated_or_not_resumed_frees_the_server() {
     let bytes = disk::content(1, 1 << 20);
-    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "2");
-    let server = pod.start();
-    let path = create(&server, bytes.len(), None);
-    send_and_cut(&server, &path, &bytes, 0, 500_000);
-    let started = Instant::now();
-    server.wait_until_idle();
-    let waited = started.elapsed();
-    // The two seconds are measured by the server, another process.
-    assert!(
-        (Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited),
-        "freed after {waited:?}"
-    );
-    assert_eq!(pod.data_names(), [""; 0]);
-    let gone = server.exchange(&tus("HEAD", &path), &[]).status;
-    assert!([404, 410].contains(&gone), "{gone}");
-    let gone = server.exchange(&patch(&path, 0), &bytes).status;
-    assert!([404, 410].contains(&gone), "{gone}");
-    server.post_last("/v1beta1/upload", &bytes);
+    for is_terminated in [true, false] {
+        let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "1");
+        let server = pod.start();
+        let path = create(&server, bytes.len(), None);
+        send_and_cut(&server, &path, &bytes, 0, 500_000);
+        let started = Instant::now();
+        if is_terminated {
+            assert_eq!(server.exchange(&tus("DELETE", &path), &[]).status, 204);
+        }
+        server.wait_until_idle();
+        // The second is measured by the server, another process.
+        let waited = started.elapsed();
+        assert!(is_terminated || waited > Duration::from_millis(500), "{waited:?}");
+        assert_eq!(pod.data_names(), [""; 0]);
+        for gone in [tus("HEAD", &path), patch(&path, 0)] {
+            let gone = server.exchange(&gone, &[]).status;
+            assert!([404, 410].contains(&gone), "{gone}");
+        }
+        server.post_last("/v1beta1/upload", &bytes);
+    }
 }
 
 #[test]
@@ -210,15 +194,12 @@ fn a_second_connection_takes_over_from_a_hanging_one() {
     hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
     // Otherwise the server might see the second request first.
     server.wait_for_status(&["\"received_bytes\":1048576,"]);
-    let started = Instant::now();
     let at = offset(&server, &path);
     assert!(at <= 1 << 20, "{at}");
     // Later bytes of the first request do not count.
     hanging.send_until_answered(&bytes[..1 << 20]).ok();
     let response = server.exchange(&patch(&path, at), &bytes[at..]);
     assert_eq!(response.status, 204, "{response:?}");
-    // The server must not wait for the stall timeout of the first request, which is minutes.
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     server.wait().assert_success("take over");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
 }
@@ -227,7 +208,7 @@ fn a_second_connection_takes_over_from_a_hanging_one() {
 #[test]
 fn an_upload_ends_if_the_client_that_took_it_over_leaves() {
     let bytes = disk::content(1, 4 << 20);
-    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "2");
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "1");
     let server = pod.start();
     let path = create(&server, bytes.len(), None);
     let mut hanging = server.connect();
@@ -240,9 +221,6 @@ fn an_upload_ends_if_the_client_that_took_it_over_leaves() {
     // The first request must end.
     hanging.response().unwrap().assert(204, "");
     drop(asking);
-    let started = Instant::now();
     server.wait_until_idle();
-    // The server's two seconds, and the time until it notices the disconnect.
-    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     server.post_last("/v1beta1/upload", &bytes);
 }

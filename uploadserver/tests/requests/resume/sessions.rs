@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use testkit::disk;
-use testkit::process::memory;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::wait;
 
@@ -96,24 +95,4 @@ fn requests_for_the_offset_do_not_keep_another_upload_waiting() {
     );
     server.wait().assert_success("another upload");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
-}
-
-#[test]
-fn requests_for_the_offset_take_no_memory() {
-    const QUESTIONS: usize = 5000;
-    let pod = UploadPod::new(BINARY);
-    let server = pod.start();
-    let path = create(&server, 1 << 20, None);
-    let mut connection = server.connect();
-    let mut ask = |times| {
-        for _ in 0..times {
-            assert_eq!(connection.exchange(&tus("HEAD", &path), &[]).unwrap().status, 200);
-        }
-    };
-    ask(500);
-    let before = memory(server.id(), "VmRSS");
-    ask(QUESTIONS);
-    let grown = memory(server.id(), "VmRSS").saturating_sub(before);
-    println!("{grown} bytes after {QUESTIONS} questions");
-    assert!(grown < 1 << 20, "{grown} bytes after {QUESTIONS} questions");
 }
