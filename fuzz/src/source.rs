@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 pub(crate) mod messages;
+pub mod nbd;
 pub(crate) mod retry;
 pub(crate) mod xml;
 
@@ -34,134 +35,6 @@ pub mod imageio {
         let extents = extents::parse_extents(text)?;
         let runs = extents.iter().map(|extent| (extent.start..extent.end_offset(), extent.zero));
         Ok(runs.collect())
-    }
-}
-
-/// Network block devices.
-pub mod nbd {
-    mod agreement;
-    mod assembly;
-    mod connection;
-    mod extents;
-    mod stream;
-    mod wire;
-
-    /// Replaces the module that parses addresses. The real one depends on a URL parser, which
-    /// would add half a minute to the build.
-    mod uri {
-        use std::path::PathBuf;
-
-        pub(super) enum NbdAddress {
-            Tcp { host: String, port: u16 },
-            Unix(PathBuf),
-        }
-    }
-
-    use std::ops::Range;
-    use std::time::Duration;
-
-    use datapath::error::SourceError;
-
-    use self::agreement::NbdAgreement;
-    use self::connection::{NbdConnection, ReplyEvent};
-    use self::wire::{BlockSizes, MessageFields, OptionReply, ServerError};
-    use crate::Script;
-    use crate::retry::AttemptError;
-
-    /// Time limit for a reply. The scripted server never waits.
-    const LIMIT: Duration = Duration::from_secs(10);
-
-    /// A reply to a request.
-    #[derive(Debug, PartialEq, Eq)]
-    pub enum Reply {
-        /// Bytes at an offset.
-        Data(u64, Vec<u8>),
-        /// Ends of extents after an offset, and whether each reads as zeros.
-        Extents(u64, Vec<(u64, bool)>),
-        /// An error message.
-        Refused(String),
-    }
-
-    /// Requests the block status of `asked` from the server behind `stream`, if supported, and
-    /// then the bytes of all `reads` without waiting. Returns the replies in order of arrival, and
-    /// the error that ended them.
-    pub async fn ask(
-        stream: Script,
-        is_structured: bool,
-        asked: Range<u64>,
-        reads: &[Range<u64>],
-    ) -> (Vec<Reply>, Result<(), SourceError>) {
-        let mut replies = Vec::new();
-        let agreement = NbdAgreement {
-            size: asked.end,
-            multi_conn: false,
-            block_sizes: BlockSizes::default(),
-            structured: is_structured,
-            allocation: is_structured.then_some(7),
-        };
-        let connection = NbdConnection::new(Box::new(stream), agreement);
-        let outcome = talk(connection, asked, reads, &mut replies).await;
-        (replies, outcome.map_err(AttemptError::into_error))
-    }
-
-    async fn talk(
-        mut connection: NbdConnection,
-        asked: Range<u64>,
-        reads: &[Range<u64>],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), AttemptError> {
-        let mut left = reads.len();
-        if connection.agreement().allocation.is_some() {
-            connection.request_block_status(asked, LIMIT).await?;
-            left += 1;
-        }
-        for range in reads {
-            connection.request_read(range.clone(), LIMIT).await?;
-        }
-        while left > 0 {
-            match connection.next_event(LIMIT).await? {
-                ReplyEvent::Data(offset, bytes) => {
-                    replies.push(Reply::Data(offset, bytes.to_vec()));
-                    continue;
-                }
-                ReplyEvent::ReadDone => {}
-                ReplyEvent::Status(from, extents) => {
-                    let extents = extents.iter().map(|extent| (extent.end, extent.zero));
-                    replies.push(Reply::Extents(from, extents.collect()));
-                }
-                ReplyEvent::Refused { what, error } => {
-                    replies.push(Reply::Refused(format!("{what}: {error}")))
-                }
-            }
-            left -= 1;
-        }
-        Ok(())
-    }
-
-    /// Parses `bytes` as each kind of handshake message. Returns the error messages, and checks
-    /// the limits of what could be parsed.
-    pub fn handshake(bytes: &[u8]) -> Vec<String> {
-        let mut sentences = Vec::new();
-        if let Some(head) = bytes.first_chunk::<{ OptionReply::BYTES }>()
-            && let Err(violation) = OptionReply::parse(wire::OPT_GO, head)
-        {
-            sentences.push(violation.0);
-        }
-        match wire::parse_export(MessageFields(bytes)) {
-            Ok((size, _)) => assert!(i64::try_from(size).is_ok()),
-            Err(violation) => sentences.push(violation.0),
-        }
-        match BlockSizes::parse(MessageFields(bytes)) {
-            Ok(BlockSizes { minimum, maximum }) => {
-                assert!(minimum.is_power_of_two() && maximum >= minimum && maximum % minimum == 0);
-            }
-            Err(violation) => sentences.push(violation.0),
-        }
-        match ServerError::parse(bytes) {
-            Ok(error) => sentences.push(error.to_string()),
-            Err(violation) => sentences.push(violation.0),
-        }
-        sentences
     }
 }
 

@@ -6,17 +6,14 @@ mod detect;
 mod form;
 mod guard;
 mod headers;
+mod images;
 mod manifest;
-mod nbd;
-mod publisher;
-mod qcow2;
+pub mod publisher;
 mod text;
 mod transfer;
-mod vdi;
-mod vhd;
-mod vhdx;
-mod vmdk;
 mod xml;
+
+use crate::source;
 
 /// Feeds an input to the code of a target.
 pub type FuzzTarget = fn(&[u8]);
@@ -29,14 +26,20 @@ pub const TARGETS: [(&str, FuzzTarget); 17] = [
     ("guard", guard::run),
     ("headers", headers::run),
     ("manifest", manifest::run),
-    ("nbd", nbd::run),
+    ("nbd", source::nbd::run),
     ("publisher", publisher::run),
-    ("qcow2", qcow2::run),
+    ("qcow2", images::qcow2),
     ("text", text::run),
     ("transfer", transfer::run),
-    ("vdi", vdi::run),
-    ("vhd", vhd::run),
-    ("vhdx", vhdx::run),
-    ("vmdk", vmdk::run),
+    ("vdi", images::vdi),
+    ("vhd", images::vhd),
+    ("vhdx", images::vhdx),
+    ("vmdk", images::vmdk),
     ("xml", xml::run),
 ];
+
+/// Returns the target `name`.
+pub fn named(name: &str) -> FuzzTarget {
+    let found = TARGETS.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("no fuzz target {name:?}")).1
+}

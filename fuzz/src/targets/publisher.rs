@@ -2,8 +2,15 @@
 //! signatures. Checks that an accepted checksum, text or digest occurs in the input, and that errors
 //! are printable. The stand-in for aws-lc accepts most signatures; see `crate::signatures`.
 
+mod key;
+mod openpgp;
+mod signer;
+mod sums;
+
+pub use self::key::PublisherKey;
+use self::openpgp::{ClearSigned, DetachedSignature, Keyring, OpenPgpError, is_clear_signed};
+pub use self::signer::{ImageSigner, SignatureForm, SignedDocument};
 use crate::assert_sentence;
-use crate::publisher::{Keyring, PublisherKey, checksum, clear_signed, signer};
 use crate::source::registry::cosign::{signs_with_bundle, signs_with_payload};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -33,30 +40,38 @@ fn is_fingerprint(text: &str) -> bool {
 }
 
 fn check_openpgp(keyring: &Keyring, evidence: &[u8]) {
-    match signer(evidence, DOCUMENT, keyring) {
+    let signer = DetachedSignature::parse(evidence)
+        .and_then(|signature| signature.verify(DOCUMENT, keyring));
+    match signer {
         Ok(fingerprint) => assert!(is_fingerprint(&fingerprint), "{fingerprint}"),
-        Err(reason) => assert_reason(reason),
+        Err(error) => assert_reason(error.to_string()),
     }
     let document = String::from_utf8_lossy(evidence);
-    match clear_signed(&document, keyring) {
-        Some(Ok((text, fingerprint))) => {
-            assert!(is_fingerprint(&fingerprint), "{fingerprint}");
-            let signed = text.lines().all(|line| document.contains(line));
-            assert!(signed, "a line that is not a part of the document: {text:?}");
-        }
-        Some(Err(reason)) => assert_reason(reason),
-        None => {}
+    if is_clear_signed(&document)
+        && let Err(error) = check_clear_signed(&document, keyring)
+    {
+        assert_reason(error.to_string());
     }
 }
 
+fn check_clear_signed(document: &str, keyring: &Keyring) -> Result<(), OpenPgpError> {
+    let signed = ClearSigned::parse(document)?;
+    let fingerprint = signed.verify(keyring)?;
+    assert!(is_fingerprint(&fingerprint), "{fingerprint}");
+    let text = signed.text();
+    let is_part = text.lines().all(|line| document.contains(line));
+    assert!(is_part, "a line that is not a part of the document: {text:?}");
+    Ok(())
+}
+
 fn check_list(text: &str) {
-    match checksum(text, NAME) {
+    match sums::find_checksum(text, &[NAME]) {
         Ok(checksum) => {
             let checksum = checksum.to_string();
             let (_, hex) = checksum.split_once(':').expect("an algorithm and digits");
             assert!(text.to_ascii_lowercase().contains(hex) && text.contains(NAME), "{checksum}");
         }
-        Err(reason) => assert_reason(reason),
+        Err(error) => assert_reason(error.to_string()),
     }
 }
 

@@ -1,0 +1,1 @@
+../../../../crates/sources/src/nbd/assembly.rs

@@ -1,0 +1,1 @@
+../../../../crates/sources/src/publisher/key.rs
