@@ -3,17 +3,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
+use rustls::ServerConfig;
 
 use crate::fail::OrFail;
-use crate::serving::{self, ScriptedServer};
-use crate::wire::{self, Request, Stream};
+use crate::serving::{After, Exchange, Handler, HttpServer, lock};
+use crate::wire::{self, Request};
 
 /// Longest part of a request's body that the test sees.
 const BODY_LIMIT_BYTES: u64 = 64 * 1024;
@@ -77,122 +75,89 @@ impl Reply {
 
 type Answer = dyn Fn(&Request, &str) -> Reply + Send + Sync;
 
-struct Shared {
+struct Answers {
     answer: Box<Answer>,
-    tls: Option<TlsAcceptor>,
     seen: Mutex<Vec<(Request, String)>>,
 }
 
-impl Shared {
-    fn record(&self, request: Request, body: String) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.push((request, body));
-    }
-}
-
 /// A running server on a free loopback port. It stops when dropped.
-pub struct Adversary {
-    scheme: &'static str,
-    shared: Arc<Shared>,
-    server: ScriptedServer,
-}
+pub struct Adversary(HttpServer<Answers>);
 
 impl Adversary {
     /// Starts a server that responds to each request with what `answer` returns for the request
     /// and its body.
     pub fn start(answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static) -> Self {
-        Self::spawn(Box::new(answer), None)
+        Self::start_with(answer, None)
     }
 
     /// Like [`start`](Self::start), but over HTTPS (see [`crate::certs`]).
     pub fn start_tls(
         answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static,
-        tls: Arc<rustls::ServerConfig>,
+        tls: Arc<ServerConfig>,
     ) -> Self {
-        Self::spawn(Box::new(answer), Some(tls.into()))
+        Self::start_with(answer, Some(tls))
     }
 
-    fn spawn(answer: Box<Answer>, tls: Option<TlsAcceptor>) -> Self {
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let shared = Arc::new(Shared { answer, tls, seen: Mutex::default() });
-        let serving = Arc::clone(&shared);
-        let server = ScriptedServer::start(move |tcp| connection(Arc::clone(&serving), tcp));
-        Self { scheme, shared, server: server.or_fail("a server") }
+    /// Starts a server, over HTTPS if there is a configuration.
+    pub(crate) fn start_with(
+        answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
+        let answers = Answers { answer: Box::new(answer), seen: Mutex::default() };
+        Self(HttpServer::serve(answers, tls).or_fail("a server"))
     }
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> SocketAddr {
-        self.server.address()
+        self.0.address()
     }
 
     /// The URL of `path` (which begins with `/`) on this server.
     pub fn url(&self, path: &str) -> String {
-        format!("{}://{}{path}", self.scheme, self.address())
+        self.0.url(path)
     }
 
     /// Every request received so far, with its body, in order of arrival.
     pub fn requests(&self) -> Vec<(Request, String)> {
-        let seen = self.shared.seen.lock();
-        seen.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.handler.seen).clone()
     }
 }
 
-async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
-    // Head and body are written separately: with Nagle's algorithm the client would wait 40 ms for
-    // each response.
-    tcp.set_nodelay(true)?;
-    let mut stream = serving::accept(shared.tls.as_ref(), tcp).await?;
-    while let Some(request) = Request::read(&mut *stream).await? {
-        let length = request.header("content-length").and_then(|length| length.parse().ok());
-        let length: u64 = length.unwrap_or(0);
-        let mut body = Vec::new();
-        (&mut *stream).take(length.min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
-        let body = String::from_utf8_lossy(&body).into_owned();
-        let reply = (shared.answer)(&request, &body);
-        let is_chunked = request.header("transfer-encoding").is_some();
-        let is_unread = is_chunked || length > BODY_LIMIT_BYTES;
-        shared.record(request, body);
-        if is_unread {
-            write(&mut *stream, reply.with("Connection", "close")).await?;
-            // To close a connection with unread bytes would reset it, and a client that still
-            // sends might lose the response (RFC 9112 §9.6).
-            tokio::io::copy(&mut *stream, &mut tokio::io::sink()).await?;
-            break;
+impl Handler for Answers {
+    async fn handle(&self, exchange: &mut Exchange<'_>) -> io::Result<After> {
+        let is_chunked = exchange.request.header("transfer-encoding").is_some();
+        let is_unread = is_chunked || exchange.request.body_bytes() > BODY_LIMIT_BYTES;
+        let body = exchange.read_body(BODY_LIMIT_BYTES).await?;
+        let reply = (self.answer)(&exchange.request, &body);
+        lock(&self.seen).push((exchange.request.clone(), body));
+        if !is_unread {
+            return write(exchange, reply).await;
         }
-        write(&mut *stream, reply).await?;
+        write(exchange, reply.with("Connection", "close")).await?;
+        // To close a connection with unread bytes would reset it, and a client that still sends
+        // might lose the response (RFC 9112 §9.6).
+        tokio::io::copy(exchange.client, &mut tokio::io::sink()).await?;
+        Ok(After::Close)
     }
-    Ok(())
 }
 
-async fn write(stream: &mut dyn Stream, reply: Reply) -> io::Result<()> {
-    let framing = match &reply.body {
-        Body::Whole(bytes) => ("Content-Length".to_owned(), bytes.len().to_string()),
-        Body::Chunked(_) | Body::Endless(..) => {
-            ("Transfer-Encoding".to_owned(), "chunked".to_owned())
-        }
+async fn write(exchange: &mut Exchange<'_>, reply: Reply) -> io::Result<After> {
+    let Reply { status, mut headers, body } = reply;
+    if matches!(body, Body::Chunked(_) | Body::Endless(..)) {
+        headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
+        exchange.write_head(status, &headers).await?;
+    }
+    match body {
         Body::Silence => std::future::pending().await,
-    };
-    let headers = [reply.headers, vec![framing]].concat();
-    wire::write_head(stream, reply.status, &headers).await?;
-    match reply.body {
-        Body::Whole(bytes) => stream.write_all(&bytes).await?,
+        Body::Whole(bytes) => exchange.respond(status, headers, &bytes).await,
         Body::Chunked(bytes) => {
-            write_chunk(stream, &bytes).await?;
-            stream.write_all(b"0\r\n\r\n").await?;
+            exchange.write_piece(&bytes, true).await?;
+            wire::write_last_chunk(exchange.client).await?;
+            Ok(After::KeepOpen)
         }
-        Body::Endless(bytes, pause) => loop {
-            write_chunk(stream, &bytes).await?;
+        Body::Endless(piece, pause) => loop {
+            exchange.write_piece(&piece, true).await?;
             tokio::time::sleep(pause).await;
         },
-        Body::Silence => {}
     }
-    stream.flush().await
-}
-
-async fn write_chunk(stream: &mut dyn Stream, bytes: &[u8]) -> io::Result<()> {
-    let size = format!("{:x}\r\n", bytes.len());
-    stream.write_all(size.as_bytes()).await?;
-    stream.write_all(bytes).await?;
-    stream.write_all(b"\r\n").await?;
-    stream.flush().await
 }

@@ -3,15 +3,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::serving::ScriptedServer;
-use crate::wire;
-use crate::wire::{Request, Stream};
+use crate::serving::{self, ScriptedServer, lock};
+use crate::wire::{self, Request, Stream};
 
 const SOCKS_VERSION: u8 = 5;
 
@@ -52,15 +51,11 @@ impl ForwardProxy {
 
     /// The first request of every connection so far.
     pub fn requests(&self) -> Vec<Request> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.requests).clone()
     }
 }
 
 type Seen = Arc<Mutex<Vec<Request>>>;
-
-fn record(seen: &Seen, request: Request) {
-    seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-}
 
 async fn receive(
     mut client: TcpStream,
@@ -68,32 +63,26 @@ async fn receive(
     upstream: SocketAddr,
     seen: Seen,
 ) -> io::Result<()> {
-    if let Some(tls) = tls {
-        return forward(&mut tls.accept(client).await?, upstream, &seen).await;
-    }
     let mut first = [0];
-    client.peek(&mut first).await?;
-    if first == [SOCKS_VERSION] {
+    if tls.is_none() && client.peek(&mut first).await? == 1 && first == [SOCKS_VERSION] {
         return tunnel_socks(&mut client, upstream, &seen).await;
     }
-    forward(&mut client, upstream, &seen).await
+    forward(&mut *serving::accept(tls.as_ref(), client).await?, upstream, &seen).await
 }
 
 async fn forward(client: &mut dyn Stream, upstream: SocketAddr, seen: &Seen) -> io::Result<()> {
     let Some(request) = Request::read(client).await? else {
         return Ok(());
     };
-    record(seen, request.clone());
+    lock(seen).push(request.clone());
     let mut server = TcpStream::connect(upstream).await?;
     if request.method == "CONNECT" {
         wire::write_head(client, 200, &[]).await?;
         client.flush().await?;
     } else {
-        let mut head = format!("{} {} HTTP/1.1\r\n", request.method, request.path());
-        for (name, value) in &request.headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        server.write_all(format!("{head}\r\n").as_bytes()).await?;
+        let fields = wire::fields(&request.headers);
+        let head = format!("{} {} HTTP/1.1\r\n{fields}\r\n", request.method, request.path());
+        server.write_all(head.as_bytes()).await?;
     }
     tokio::io::copy_bidirectional(client, &mut server).await?;
     Ok(())
@@ -103,7 +92,7 @@ async fn tunnel_socks(client: &mut TcpStream, upstream: SocketAddr, seen: &Seen)
     let Some(request) = accept_socks(client).await? else {
         return Ok(());
     };
-    record(seen, request);
+    lock(seen).push(request);
     let mut server = TcpStream::connect(upstream).await?;
     // The reply for success, with the bound address 0.0.0.0:0.
     client.write_all(&[SOCKS_VERSION, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;

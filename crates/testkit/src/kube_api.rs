@@ -5,17 +5,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::fail::OrFail;
-use crate::serving::ScriptedServer;
-use crate::wire::{self, Request};
+use crate::serving::{After, Exchange, Handler, HttpServer, lock};
 
 /// The annotation that marks a PVC as the target of an upload.
 pub const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
@@ -98,34 +96,34 @@ impl Answer {
 const JSON_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
 
 #[derive(Default)]
-struct Store {
+struct Objects {
     pvcs: BTreeMap<String, VecDeque<Answer>>,
     config_map: Option<Answer>,
     /// Response to lists of the CDIConfig, if not the current config.
     list: Option<Answer>,
     watch: Option<Answer>,
-    profile: Value,
-    requests: Vec<String>,
+}
+
+#[derive(Default)]
+struct Store {
+    objects: Mutex<Objects>,
     /// Ends the open watches.
-    ends: Arc<Notify>,
+    ends: Notify,
 }
 
 /// A running API server. It stops when dropped.
-pub struct KubeApi {
-    store: Arc<Mutex<Store>>,
-    server: ScriptedServer,
-}
+pub struct KubeApi(HttpServer<Store>);
 
 impl KubeApi {
     /// Starts a server without PVCs whose ConfigMap contains `ca_bundle`.
     pub fn start(ca_bundle: &str) -> Self {
-        let store = Arc::new(Mutex::new(Store::default()));
-        let shared = Arc::clone(&store);
-        let server = ScriptedServer::start(move |stream| serve(stream, Arc::clone(&shared)));
-        let server = server.or_fail("a server");
-        let api = Self { store, server };
+        let api = Self(HttpServer::serve(Store::default(), None).or_fail("a server"));
         api.set_ca_bundle(ca_bundle);
         api
+    }
+
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        lock(&self.0.handler.objects)
     }
 
     /// Writes a kubeconfig for this server.
@@ -134,7 +132,7 @@ impl KubeApi {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "clusters": [{ "name": "test", "cluster": { "server": format!("http://{}", self.server.address()) } }],
+            "clusters": [{ "name": "test", "cluster": { "server": format!("http://{}", self.0.address()) } }],
             "users": [{ "name": "test", "user": {} }],
             "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
         });
@@ -144,7 +142,7 @@ impl KubeApi {
     /// Sets the responses to GETs of the PVC `name` in the namespace `default`, one after another.
     /// The last one is repeated.
     pub fn set_pvc(&self, name: &str, answers: impl IntoIterator<Item = Answer>) {
-        lock(&self.store).pvcs.insert(name.to_owned(), answers.into_iter().collect());
+        self.objects().pvcs.insert(name.to_owned(), answers.into_iter().collect());
     }
 
     /// Makes the PVC `name` this object.
@@ -164,37 +162,33 @@ impl KubeApi {
 
     /// Sets the response to GETs of the ConfigMap.
     pub fn set_config_map(&self, answer: Answer) {
-        lock(&self.store).config_map = Some(answer);
+        self.objects().config_map = Some(answer);
     }
 
     /// Sets the response to lists of the CDIConfig.
     pub fn set_list(&self, answer: Answer) {
-        lock(&self.store).list = Some(answer);
+        self.objects().list = Some(answer);
     }
 
     /// Sets the response to watches of the CDIConfig.
     pub fn set_watch(&self, answer: Answer) {
-        lock(&self.store).watch = Some(answer);
+        self.objects().watch = Some(answer);
     }
 
     /// Deletes the ConfigMap.
     pub fn remove_ca_bundle(&self) {
-        lock(&self.store).config_map = None;
-    }
-
-    /// Sets the TLS profile of the CDIConfig for later lists and watches.
-    pub fn set_profile(&self, profile: Value) {
-        lock(&self.store).profile = profile;
+        self.objects().config_map = None;
     }
 
     /// Ends the open watches.
     pub fn end_watches(&self) {
-        lock(&self.store).ends.notify_waiters();
+        self.0.handler.ends.notify_waiters();
     }
 
     /// Methods and targets of all requests so far.
     pub fn requests(&self) -> Vec<String> {
-        lock(&self.store).requests.clone()
+        let requests = self.0.requests().into_iter().map(|recorded| recorded.request);
+        requests.map(|request| format!("{} {}", request.method, request.target)).collect()
     }
 
     /// How often the PVC `name` was read.
@@ -209,17 +203,16 @@ fn pvc_path(name: &str) -> String {
     format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}")
 }
 
-async fn serve(mut stream: TcpStream, store: Arc<Mutex<Store>>) -> io::Result<()> {
-    while let Some(request) = Request::read(&mut stream).await? {
-        lock(&store).requests.push(format!("{} {}", request.method, request.target));
-        let answer = if request.target.contains("watch=") {
-            let scripted = lock(&store).watch.clone();
+impl Handler for Store {
+    async fn handle(&self, exchange: &mut Exchange<'_>) -> io::Result<After> {
+        let answer = if exchange.request.target.contains("watch=") {
+            let scripted = lock(&self.objects).watch.clone();
             match scripted {
                 Some(answer) => answer,
-                None => return watch(stream, &store).await,
+                None => return self.watch(exchange).await,
             }
         } else {
-            lock(&store).answer(request.path())
+            lock(&self.objects).answer(exchange.request.path())
         };
         let (status, body) = match answer {
             Answer::Object(object) => (200, object),
@@ -228,54 +221,47 @@ async fn serve(mut stream: TcpStream, store: Arc<Mutex<Store>>) -> io::Result<()
                 (200, object)
             }
             Answer::Status(code, reason, message) => (code, failure(code, reason, &message)),
-            Answer::Silence => return std::future::pending().await,
+            Answer::Silence => std::future::pending().await,
             Answer::Bytes(bytes) => {
-                stream.write_all(&bytes).await?;
-                return stream.shutdown().await;
+                exchange.client.write_all(&bytes).await?;
+                return Ok(After::Close);
             }
             Answer::Endless { begin, piece, pause } => {
-                stream.write_all(&begin).await?;
+                exchange.client.write_all(&begin).await?;
                 loop {
-                    stream.write_all(&piece).await?;
+                    exchange.client.write_all(&piece).await?;
                     tokio::time::sleep(pause).await;
                 }
             }
         };
-        let body = body.to_string();
-        let headers = [
-            ("Content-Type".to_owned(), "application/json".to_owned()),
-            ("Content-Length".to_owned(), body.len().to_string()),
-        ];
-        wire::write_head(&mut stream, status, &headers).await?;
-        stream.write_all(body.as_bytes()).await?;
+        exchange.respond(status, vec![json_type()], body.to_string().as_bytes()).await
     }
-    Ok(())
 }
 
-/// Serves a watch that stays open. It begins with the object and a bookmark, for clients that do
-/// not list first.
-async fn watch(mut stream: TcpStream, store: &Mutex<Store>) -> io::Result<()> {
-    let headers = [
-        ("Content-Type".to_owned(), "application/json".to_owned()),
-        ("Transfer-Encoding".to_owned(), "chunked".to_owned()),
-    ];
-    wire::write_head(&mut stream, 200, &headers).await?;
-    let config = lock(store).config();
-    let bookmark = json!({
-        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
-        "metadata": { "resourceVersion": "9", "annotations": { "k8s.io/initial-events-end": "true" } },
-    });
-    for (kind, object) in [("ADDED", config), ("BOOKMARK", bookmark)] {
-        let line = format!("{}\n", json!({ "type": kind, "object": object }));
-        let chunk = format!("{:x}\r\n{line}\r\n", line.len());
-        stream.write_all(chunk.as_bytes()).await?;
-    }
-    let ends = Arc::clone(&lock(store).ends);
-    ends.notified().await;
-    Ok(())
+fn json_type() -> (String, String) {
+    ("Content-Type".to_owned(), "application/json".to_owned())
 }
 
 impl Store {
+    /// Serves a watch that stays open. It begins with the object and a bookmark, for clients that
+    /// do not list first.
+    async fn watch(&self, exchange: &mut Exchange<'_>) -> io::Result<After> {
+        let chunked = ("Transfer-Encoding".to_owned(), "chunked".to_owned());
+        exchange.write_head(200, &[json_type(), chunked]).await?;
+        let bookmark = json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
+            "metadata": { "resourceVersion": "9", "annotations": { "k8s.io/initial-events-end": "true" } },
+        });
+        for (kind, object) in [("ADDED", config()), ("BOOKMARK", bookmark)] {
+            let line = format!("{}\n", json!({ "type": kind, "object": object }));
+            exchange.write_piece(line.as_bytes(), true).await?;
+        }
+        self.ends.notified().await;
+        Ok(After::Close)
+    }
+}
+
+impl Objects {
     fn answer(&mut self, path: &str) -> Answer {
         if path == "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs" {
             if let Some(answer) = &self.list {
@@ -283,7 +269,7 @@ impl Store {
             }
             return Answer::Object(json!({
                 "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfigList",
-                "metadata": { "resourceVersion": "9" }, "items": [self.config()],
+                "metadata": { "resourceVersion": "9" }, "items": [config()],
             }));
         }
         if path.starts_with("/api/v1/namespaces/cdi/configmaps/") {
@@ -300,14 +286,14 @@ impl Store {
             _ => not_found("persistentvolumeclaims", path),
         }
     }
+}
 
-    fn config(&self) -> Value {
-        json!({
-            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
-            "metadata": { "name": "config", "uid": "uid-config", "resourceVersion": "5" },
-            "spec": { "tlsSecurityProfile": self.profile }, "status": {},
-        })
-    }
+fn config() -> Value {
+    json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig",
+        "metadata": { "name": "config", "uid": "uid-config", "resourceVersion": "5" },
+        "spec": { "tlsSecurityProfile": null }, "status": {},
+    })
 }
 
 fn not_found(resource: &str, path: &str) -> Answer {
@@ -320,8 +306,4 @@ fn failure(code: u16, reason: &str, message: &str) -> Value {
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,
     })
-}
-
-fn lock(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
-    store.lock().ok().or_fail("a connection panicked")
 }

@@ -16,7 +16,7 @@ use crate::adversary::{Adversary, Reply};
 use crate::fail::OrFail;
 use crate::gateway::{Fault, Gateway, Plan};
 use crate::tools;
-use crate::wire::Request;
+use crate::wire::{self, Request};
 
 /// The only user. It belongs to the domain `default`.
 pub const USER: &str = "migrator";
@@ -285,17 +285,11 @@ impl State {
 
     fn bytes(&self, request: &Request) -> Reply {
         let bytes = &self.script.bytes;
-        let total = bytes.len() as u64;
-        let Some(range) = request.range(total) else {
-            return Reply::of(bytes.clone());
-        };
-        if range.start >= range.end {
-            return Reply::status(416, "").with("Content-Range", format!("bytes */{total}"));
-        }
-        let index = |offset: u64| usize::try_from(offset).or_fail("an offset");
-        let part = bytes.slice(index(range.start)..index(range.end));
-        let said = format!("bytes {}-{}/{total}", range.start, range.end - 1);
-        Reply::status(206, part).with("Content-Range", said)
+        let wanted = request.range(bytes.len() as u64);
+        let (status, range, content_range) = wire::partial(wanted, bytes.len());
+        let mut reply = Reply::status(status, bytes.slice(range));
+        reply.headers.extend(content_range);
+        reply
     }
 }
 

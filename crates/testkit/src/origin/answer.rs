@@ -84,12 +84,14 @@ pub(super) fn answer(script: &Script, request: &Request, nth: usize, fault: &Fau
         _ => &script.object,
     };
     let is_ignored = script.ignored_ranges.is_some_and(|every| nth % every == every - 1);
-    match wanted_range(script, request, object).filter(|_| !is_ignored) {
-        None => whole(script, object),
-        Some(range) if range.start >= object.len() || range.start >= range.end => {
-            Answer::empty(416).with("Content-Range", format!("bytes */{}", object.len()))
+    let range = wanted_range(script, request, object).filter(|_| !is_ignored);
+    match wire::partial(range, object.body.len()) {
+        (_, _, None) => whole(script, object),
+        (206, range, Some((name, value))) => {
+            let value = script.content_range.clone().unwrap_or(value);
+            part(script, object, range).with(&name, value)
         }
-        Some(range) => part(script, object, range),
+        (status, _, Some((name, value))) => Answer::empty(status).with(&name, value),
     }
 }
 
@@ -125,18 +127,15 @@ fn whole(script: &Script, object: &Object) -> Answer {
     }
 }
 
-fn part(script: &Script, object: &Object, range: Range<u64>) -> Answer {
-    let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, object.len());
+fn part(script: &Script, object: &Object, range: Range<usize>) -> Answer {
     let mut headers = common_headers(script, object);
-    headers.push(("Content-Range".into(), script.content_range.clone().unwrap_or(content_range)));
-    let length = script.part_length.unwrap_or(range.end - range.start);
+    let length = script.part_length.unwrap_or(range.len() as u64);
     headers.push(("Content-Length".into(), length.to_string()));
-    let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
     Answer {
         status: 206,
         headers,
-        offset: range.start,
-        body: object.body.slice(index(range.start)..index(range.end)),
+        offset: range.start as u64,
+        body: object.body.slice(range),
         chunked: false,
         close: script.part_length.is_some(),
     }

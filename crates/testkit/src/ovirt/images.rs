@@ -4,93 +4,99 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
 
 use super::State;
 use super::script::{Extents, Fault};
-use crate::wire::{self, Request, Stream};
-
-/// Bytes of a body that are written at a time. They are few, so that the rate of a slow server is
-/// even.
-const WRITE_BYTES: usize = 16 * 1024;
+use crate::serving::{After, Exchange, Handler, Pace};
+use crate::wire;
 
 /// Granularity of extents.
 const GRAIN_BYTES: usize = 64 * 1024;
 
-/// The head and body of a response.
-struct Answer {
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: Bytes,
-}
+/// The image server of an engine.
+pub(super) struct Images(pub(super) Arc<State>);
 
-impl Answer {
-    fn new(status: u16, content_type: &str, body: impl Into<Bytes>) -> Self {
-        let body = body.into();
-        let headers = vec![
-            ("Content-Type".to_owned(), content_type.to_owned()),
-            ("Content-Length".to_owned(), body.len().to_string()),
-        ];
-        Self { status, headers, body }
-    }
-
-    fn refusal(status: u16, text: impl Into<String>) -> Self {
-        Self::new(status, "text/plain; charset=UTF-8", text.into())
-    }
-
-    fn json(text: impl Into<Bytes>) -> Self {
-        Self::new(200, "application/json", text)
-    }
-}
-
-/// Responds to one request. Returns false if the connection ends with it.
-pub(super) async fn serve(
-    state: &Arc<State>,
-    stream: &mut dyn Stream,
-    request: &Request,
-) -> io::Result<bool> {
-    let path = request.path().strip_prefix("/images/").unwrap_or_default();
-    let (ticket, rest) = path.split_once('/').unwrap_or((path, ""));
-    let Some(image) = open(state, ticket) else {
-        let refusal =
-            format!("You are not allowed to access this resource: Ticket {ticket} expired\n");
-        return write(state, stream, Answer::refusal(403, refusal), None).await;
-    };
-    match (request.method.as_str(), rest) {
-        ("OPTIONS", "") => write(state, stream, options(&state.script.extents), None).await,
-        ("GET", "extents") => {
-            write(state, stream, extents(&state.script.extents, &image), None).await
+impl Handler for Images {
+    async fn handle(&self, exchange: &mut Exchange<'_>) -> io::Result<After> {
+        let request = &exchange.request;
+        let path = request.path().strip_prefix("/images/").unwrap_or_default().to_owned();
+        let (ticket, rest) = path.split_once('/').unwrap_or((&path, ""));
+        let Some(image) = self.open(ticket) else {
+            let text =
+                format!("You are not allowed to access this resource: Ticket {ticket} expired\n");
+            return refuse(exchange, 403, &text).await;
+        };
+        let extents = &self.0.script.extents;
+        match (request.method.as_str(), rest) {
+            ("OPTIONS", "") => respond_json(exchange, options(extents).as_bytes()).await,
+            ("GET", "extents") => match extents {
+                Extents::Served => respond_json(exchange, true_extents(&image).as_bytes()).await,
+                Extents::Said(text) => respond_json(exchange, text).await,
+                Extents::Unsupported => refuse(exchange, 404, "No such resource\n").await,
+            },
+            ("GET", "") => self.send(exchange, &image).await,
+            _ => refuse(exchange, 405, "Method not allowed\n").await,
         }
-        ("GET", "") => data(state, stream, request, ticket, &image).await,
-        _ => write(state, stream, Answer::refusal(405, "Method not allowed\n"), None).await,
     }
 }
 
-/// Returns the image of a valid ticket.
-fn open(state: &State, ticket: &str) -> Option<Bytes> {
-    let mut log = state.log();
-    let transfer = log.transfers.iter_mut().find(|transfer| transfer.id == ticket)?;
-    transfer.is_open(&state.script).then(|| transfer.bytes().clone())
+impl Images {
+    /// Returns the image of a valid ticket.
+    fn open(&self, ticket: &str) -> Option<Bytes> {
+        let log = self.0.log();
+        let transfer = log.transfers.iter().find(|transfer| transfer.id == ticket)?;
+        (transfer.phase == "transferring").then(|| transfer.bytes().clone())
+    }
+
+    /// Sends bytes of the image, with the fault that this GET gets.
+    async fn send(&self, exchange: &mut Exchange<'_>, image: &Bytes) -> io::Result<After> {
+        let fault = self.0.next_fault();
+        let wanted = exchange.request.range(image.len() as u64);
+        let (status, range, content_range) = wire::partial(wanted, image.len());
+        match &fault {
+            _ if status == 416 => return refuse(exchange, 416, "The range is not allowed\n").await,
+            Fault::Refuse => return Ok(After::Close),
+            Fault::Silence => std::future::pending().await,
+            Fault::Status(status, retry_after) => {
+                let mut headers = vec![content_type("text/plain; charset=UTF-8")];
+                headers.extend(retry_after.clone().map(|value| ("Retry-After".to_owned(), value)));
+                return exchange.respond(*status, headers, b"Try again\n").await;
+            }
+            _ => {}
+        }
+        let mut headers = vec![content_type("application/octet-stream")];
+        headers.push(("Content-Length".to_owned(), range.len().to_string()));
+        headers.extend(content_range);
+        exchange.write_head(status, &headers).await?;
+        let body = (&image[range.clone()], range.start as u64);
+        let pace = Pace::new(self.0.script.rate);
+        let ended = exchange.write_body(body, false, &fault, &pace).await?;
+        Ok(ended.unwrap_or(After::KeepOpen))
+    }
 }
 
-fn options(extents: &Extents) -> Answer {
+fn content_type(kind: &str) -> (String, String) {
+    ("Content-Type".to_owned(), kind.to_owned())
+}
+
+async fn refuse(exchange: &mut Exchange<'_>, status: u16, text: &str) -> io::Result<After> {
+    let headers = vec![content_type("text/plain; charset=UTF-8")];
+    exchange.respond(status, headers, text.as_bytes()).await
+}
+
+async fn respond_json(exchange: &mut Exchange<'_>, text: &[u8]) -> io::Result<After> {
+    exchange.respond(200, vec![content_type("application/json")], text).await
+}
+
+fn options(extents: &Extents) -> String {
     let features = match extents {
         Extents::Unsupported => json!(["checksum"]),
         Extents::Served | Extents::Said(_) => json!(["checksum", "extents"]),
     };
-    Answer::json(json!({"features": features, "max_readers": 8, "max_writers": 1}).to_string())
-}
-
-fn extents(extents: &Extents, image: &[u8]) -> Answer {
-    match extents {
-        Extents::Served => Answer::json(true_extents(image)),
-        Extents::Said(text) => Answer::json(text.clone()),
-        Extents::Unsupported => Answer::refusal(404, "No such resource\n"),
-    }
+    json!({"features": features, "max_readers": 8, "max_writers": 1}).to_string()
 }
 
 /// Lists runs of grains that are all zero or all not. Every other zero run is reported as
@@ -109,80 +115,4 @@ fn true_extents(image: &[u8]) -> String {
         json!({"start": run.start, "length": run.len(), "zero": zero, "hole": *zero && number % 4 < 2})
     });
     json!(list.collect::<Vec<_>>()).to_string()
-}
-
-/// Sends bytes of the image, with the fault that this GET gets.
-async fn data(
-    state: &Arc<State>,
-    stream: &mut dyn Stream,
-    request: &Request,
-    ticket: &str,
-    image: &Bytes,
-) -> io::Result<bool> {
-    let fault = state.next_fault(request.header("authorization").is_some());
-    let total = image.len();
-    let range = match request.range(total as u64) {
-        None => 0..total,
-        Some(range) => to_usize(range.start)..to_usize(range.end),
-    };
-    if range.start >= range.end && total > 0 {
-        let text = format!("Requested range {range:?} out of allowed range 0..{total}\n");
-        return write(state, stream, Answer::refusal(416, text), None).await;
-    }
-    let limit = match fault {
-        Fault::Refuse => return Ok(false),
-        Fault::Silence => return std::future::pending().await,
-        Fault::Status(status, retry_after) => {
-            let mut answer = Answer::refusal(status, "Try again\n");
-            answer.headers.extend(retry_after.map(|value| ("Retry-After".to_owned(), value)));
-            return write(state, stream, answer, None).await;
-        }
-        Fault::CutAt(offset) | Fault::ResetAt(offset) | Fault::StallAt(offset) => {
-            to_usize(offset).saturating_sub(range.start)
-        }
-        Fault::None => usize::MAX,
-    };
-    let mut answer = Answer::new(200, "application/octet-stream", image.slice(range.clone()));
-    if request.header("range").is_some() {
-        answer.status = 206;
-        let value = format!("bytes {}-{}/{total}", range.start, range.end - 1);
-        answer.headers.push(("Content-Range".to_owned(), value));
-    }
-    let cut = limit < answer.body.len();
-    write(state, stream, answer, Some((ticket, limit))).await?;
-    match fault {
-        Fault::StallAt(_) if cut => std::future::pending().await,
-        Fault::ResetAt(_) if cut => stream.tcp().set_zero_linger().map(|()| false),
-        _ => Ok(!cut),
-    }
-}
-
-/// Writes the response. If it contains the image of a `ticket`, at most this number of bytes is
-/// sent.
-async fn write(
-    state: &State,
-    stream: &mut dyn Stream,
-    answer: Answer,
-    image: Option<(&str, usize)>,
-) -> io::Result<bool> {
-    wire::write_head(stream, answer.status, &answer.headers).await?;
-    let Some((ticket, limit)) = image else {
-        stream.write_all(&answer.body).await?;
-        stream.flush().await?;
-        return Ok(true);
-    };
-    for piece in answer.body[..limit.min(answer.body.len())].chunks(WRITE_BYTES) {
-        stream.write_all(piece).await?;
-        stream.flush().await?;
-        state.sent(ticket, piece.len());
-        if let Some(rate) = state.script.rate {
-            tokio::time::sleep(Duration::from_secs_f64(piece.len() as f64 / rate.max(1) as f64))
-                .await;
-        }
-    }
-    Ok(true)
-}
-
-fn to_usize(offset: u64) -> usize {
-    usize::try_from(offset).unwrap_or(usize::MAX)
 }

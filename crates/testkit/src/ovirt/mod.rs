@@ -8,24 +8,20 @@ mod api;
 mod daemon;
 mod images;
 mod script;
-#[cfg(test)]
-mod tests;
 mod transfers;
 mod xml;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
+use rustls::ServerConfig;
 
+use self::images::Images;
+use crate::adversary::{Adversary, Reply};
 use crate::fail::OrFail;
-use crate::serving::{self, ScriptedServer};
-use crate::wire::{self, Request, Stream};
+use crate::serving::HttpServer;
+use crate::wire::Request;
 
 pub use daemon::Daemon;
 pub use script::{Contents, DISK_ID, Extents, Fault, IMAGE_ID, PASSWORD, Script, USER};
@@ -37,9 +33,6 @@ pub const DISK_IS_LOCKED: &str =
 
 /// The engine's message if several disks may be locked.
 pub const DISKS_ARE_LOCKED: &str = "[Cannot transfer Virtual Disk: The following disks are locked: disk. Please try again in a few minutes.]";
-
-/// Longest request body that is read.
-const BODY_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// A request to which the engine responded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,15 +46,15 @@ pub struct Call {
 /// An engine and an image server on free loopback ports. They stop when dropped.
 pub struct Engine {
     state: Arc<State>,
-    _servers: [ScriptedServer; 2],
+    engine: Adversary,
+    images: HttpServer<Images>,
 }
 
-/// The state that all connections share.
+/// The state that both servers share.
 struct State {
     script: Script,
-    tls: Option<TlsAcceptor>,
-    engine: SocketAddr,
-    images: SocketAddr,
+    /// The address of the image server, at which tickets are valid.
+    image_server: OnceLock<String>,
     log: Mutex<Log>,
 }
 
@@ -76,8 +69,6 @@ struct Log {
     log_ins: usize,
     /// Number of GETs of an image.
     reads: usize,
-    body_bytes: u64,
-    leaked: bool,
 }
 
 impl Engine {
@@ -87,32 +78,36 @@ impl Engine {
     }
 
     /// Starts an engine over HTTPS (see [`crate::certs`]).
-    pub fn start_tls(script: Script, tls: Arc<rustls::ServerConfig>) -> Self {
-        Self::spawn(script, Some(tls.into()))
+    pub fn start_tls(script: Script, tls: Arc<ServerConfig>) -> Self {
+        Self::spawn(script, Some(tls))
     }
 
-    fn spawn(script: Script, tls: Option<TlsAcceptor>) -> Self {
-        let listeners = [(); 2].map(|()| serving::bind().or_fail("a port"));
-        let [engine, images] =
-            listeners.each_ref().map(|listener| listener.local_addr().or_fail("a port"));
-        let state = Arc::new(State { script, tls, engine, images, log: Mutex::default() });
-        let mut is_engine = [true, false].into_iter();
-        let servers = listeners.map(|listener| {
-            let (state, is_engine) = (Arc::clone(&state), is_engine.next() == Some(true));
-            let serve = move |tcp| connection(Arc::clone(&state), tcp, is_engine);
-            ScriptedServer::start_on(listener, serve).or_fail("a server")
-        });
-        Self { state, _servers: servers }
+    fn spawn(script: Script, tls: Option<Arc<ServerConfig>>) -> Self {
+        let state =
+            Arc::new(State { script, image_server: OnceLock::new(), log: Mutex::default() });
+        let images = HttpServer::serve(Images(Arc::clone(&state)), tls.clone());
+        let images = images.or_fail("an image server");
+        let url = match (&state.script.daemon, &state.script.host) {
+            (Some(daemon), _) => daemon.url(),
+            (None, Some(host)) => images.url("").replace("127.0.0.1", host),
+            (None, None) => images.url(""),
+        };
+        state.image_server.set(url).ok().or_fail("one address");
+        let answering = Arc::clone(&state);
+        // This may call the real daemon and so block for a moment, in which other connections
+        // wait.
+        let answer = move |request: &Request, body: &str| answering.answer(request, body);
+        Self { state, engine: Adversary::start_with(answer, tls), images }
     }
 
     /// The URL of the API, without a trailing slash.
     pub fn api_url(&self) -> String {
-        format!("{}://{}{}", self.state.scheme(), self.state.engine, api::API)
+        self.engine.url(api::API)
     }
 
     /// The addresses of the engine and of the image server.
     pub fn addresses(&self) -> [SocketAddr; 2] {
-        [self.state.engine, self.state.images]
+        [self.engine.address(), self.images.address()]
     }
 
     /// All requests to the engine, in order.
@@ -144,12 +139,13 @@ impl Engine {
 
     /// Bytes of images sent so far.
     pub fn body_bytes(&self) -> u64 {
-        self.state.log().body_bytes
+        self.images.body_bytes()
     }
 
     /// True if the image server ever received the engine's credentials.
     pub fn leaked(&self) -> bool {
-        self.state.log().leaked
+        let requests = self.images.requests();
+        requests.iter().any(|recorded| recorded.request.header("authorization").is_some())
     }
 }
 
@@ -158,35 +154,17 @@ impl State {
         self.log.lock().ok().or_fail("a connection panicked")
     }
 
-    fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
-    }
-
-    /// The address of the image server, at which tickets are valid.
-    fn image_server(&self) -> String {
-        match &self.script.daemon {
-            Some(daemon) => daemon.url(),
-            None => {
-                let host = self.script.host.clone();
-                let host = host.unwrap_or_else(|| self.images.ip().to_string());
-                format!("{}://{host}:{}", self.scheme(), self.images.port())
-            }
-        }
-    }
-
-    /// Records that bytes were read, which keeps their ticket alive.
-    fn sent(&self, ticket: &str, bytes: usize) {
-        let mut log = self.log();
-        log.body_bytes += bytes as u64;
-        if let Some(transfer) = log.transfers.iter_mut().find(|transfer| transfer.id == ticket) {
-            transfer.active = Instant::now();
-        }
+    /// The engine's response to a request.
+    fn answer(&self, request: &Request, body: &str) -> Reply {
+        let reply = api::answer(self, request, body);
+        let line = format!("{} {}", request.method, request.path());
+        self.log().calls.push(Call { line, status: reply.status });
+        reply
     }
 
     /// The fault of the next GET of an image.
-    fn next_fault(&self, has_secret: bool) -> Fault {
+    fn next_fault(&self) -> Fault {
         let mut log = self.log();
-        log.leaked |= has_secret;
         log.reads += 1;
         self.script.faults.get(log.reads - 1).cloned().unwrap_or(Fault::None)
     }
@@ -214,42 +192,4 @@ impl Log {
         let found = self.transfers.iter_mut().find(|transfer| transfer.id == id);
         found.filter(|transfer| !forgetful || !transfer.has_ended())
     }
-}
-
-/// Serves one connection until the peer or a fault ends it. Errors are ignored here: the peer
-/// notices them.
-async fn connection(state: Arc<State>, tcp: TcpStream, is_engine: bool) -> io::Result<()> {
-    let mut stream = serving::accept(state.tls.as_ref(), tcp).await?;
-    while let Some(request) = Request::read(&mut *stream).await? {
-        let go_on = if is_engine {
-            engine(&state, &mut *stream, &request).await?
-        } else {
-            images::serve(&state, &mut *stream, &request).await?
-        };
-        if !go_on {
-            return stream.shutdown().await;
-        }
-    }
-    Ok(())
-}
-
-async fn engine(state: &State, stream: &mut dyn Stream, request: &Request) -> io::Result<bool> {
-    let length: u64 =
-        request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-    let mut body = Vec::new();
-    (&mut *stream).take(length.min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
-    // This may call the real daemon and so block for a moment, in which other connections wait.
-    let answer = api::answer(state, request, &String::from_utf8_lossy(&body));
-    state.log().calls.push(Call {
-        line: format!("{} {}", request.method, request.path()),
-        status: answer.status,
-    });
-    let headers = [
-        ("Content-Type".to_owned(), answer.content_type.to_owned()),
-        ("Content-Length".to_owned(), answer.body.len().to_string()),
-    ];
-    wire::write_head(stream, answer.status, &headers).await?;
-    stream.write_all(&answer.body).await?;
-    stream.flush().await?;
-    Ok(true)
 }

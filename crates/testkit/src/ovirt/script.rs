@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -42,9 +41,6 @@ pub struct Script {
     pub documents: BTreeMap<String, Bytes>,
     /// How the image server responds to requests for extents.
     pub extents: Extents,
-    /// A ticket that was neither read nor extended for this time is refused (403), and its
-    /// transfer is paused.
-    pub ticket_life: Duration,
     /// Rate of every body from the image server in bytes per second; unlimited if `None`.
     pub rate: Option<u64>,
     /// The n-th GET of an image gets the n-th fault; later ones get none.
@@ -69,7 +65,6 @@ impl Script {
             forgetful: false,
             documents: BTreeMap::new(),
             extents: Extents::Served,
-            ticket_life: Duration::from_secs(60),
             rate: None,
             faults: Vec::new(),
             host: None,

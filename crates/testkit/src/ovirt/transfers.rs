@@ -1,7 +1,5 @@
 //! The image transfers of an engine: what was requested, and their progress.
 
-use std::time::Instant;
-
 use super::script::{Contents, DISK_ID, Script};
 use super::xml;
 
@@ -19,7 +17,6 @@ pub struct Transfer {
     /// How often the transfer was extended.
     pub extended: usize,
     pub(super) looks: usize,
-    pub(super) active: Instant,
     pub(super) contents: Contents,
 }
 
@@ -58,7 +55,6 @@ impl Transfer {
             subject,
             extended: 0,
             looks: 0,
-            active: Instant::now(),
             contents,
         })
     }
@@ -73,7 +69,6 @@ impl Transfer {
         self.looks += 1;
         if self.phase == "initializing" && self.looks > script.initializing {
             script.phase.clone_into(&mut self.phase);
-            self.active = Instant::now();
         }
     }
 
@@ -88,15 +83,6 @@ impl Transfer {
         }
         phase.clone_into(&mut self.phase);
         Ok(())
-    }
-
-    /// Returns whether the ticket is still valid. If it was idle for too long, the transfer is
-    /// paused.
-    pub(super) fn is_open(&mut self, script: &Script) -> bool {
-        if self.phase == "transferring" && self.active.elapsed() > script.ticket_life {
-            "paused_system".clone_into(&mut self.phase);
-        }
-        self.phase == "transferring"
     }
 }
 

@@ -24,18 +24,3 @@ pub(super) fn fault(detail: &str) -> String {
          <fault>\n    <detail>{detail}</detail>\n    <reason>Operation Failed</reason>\n</fault>\n"
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_and_ids_are_found() {
-        let document = r#"<image_transfer><image id="1"/><snapshot id='2'></snapshot><format>raw</format></image_transfer>"#;
-        assert_eq!(text(document, "format").as_deref(), Some("raw"));
-        assert_eq!(id(document, "image").as_deref(), Some("1"));
-        assert_eq!(id(document, "snapshot").as_deref(), Some("2"));
-        assert_eq!(id(document, "disk"), None);
-        assert_eq!(text(document, "phase"), None);
-    }
-}

@@ -4,7 +4,6 @@
 //! It parses requests as strictly as it can. If a proxy passes a request on twice or in pieces,
 //! this shows as an additional request.
 
-mod body;
 mod script;
 mod seen;
 
@@ -12,26 +11,23 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::certs::{Authority, KeyKind};
 use crate::fail::OrFail;
-use crate::serving::ScriptedServer;
+use crate::serving::{self, ScriptedServer, lock};
 use crate::wait;
+use crate::wire::{self, Incoming, Stream};
 
-use body::Body;
 pub use script::{Reads, Says, Script, Then, answer};
 pub use seen::{End, Seen};
 
-/// Longest head that is read.
-const HEAD_LIMIT_BYTES: usize = 256 * 1024;
-
 /// The state that all connections share.
+#[derive(Default)]
 struct Shared {
     scripts: Mutex<VecDeque<Script>>,
     seen: Mutex<Vec<Arc<Seen>>>,
@@ -53,12 +49,8 @@ impl Upstream {
         assert!(!scripts.is_empty(), "an upstream does something");
         let identity = authority.server_named(names, KeyKind::Ecdsa).or_fail("a certificate");
         let config = authority.mutual_config(&identity).or_fail("TLS");
-        let shared = Arc::new(Shared {
-            scripts: Mutex::new(scripts.into()),
-            seen: Mutex::default(),
-            connections: AtomicUsize::new(0),
-            open: AtomicUsize::new(0),
-        });
+        let scripts = Mutex::new(scripts.into());
+        let shared = Arc::new(Shared { scripts, ..Shared::default() });
         let (tls, serving) = (TlsAcceptor::from(config), Arc::clone(&shared));
         let server =
             ScriptedServer::start(move |tcp| accept(tcp, tls.clone(), Arc::clone(&serving)));
@@ -108,87 +100,83 @@ impl Upstream {
 }
 
 async fn accept(tcp: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) -> io::Result<()> {
-    let tls = acceptor.accept(tcp).await?;
+    let mut client = serving::accept(Some(&acceptor), tcp).await?;
     let connection = shared.connections.fetch_add(1, Ordering::Relaxed);
     shared.open.fetch_add(1, Ordering::Relaxed);
-    let result = serve(BufReader::new(tls), connection, &shared).await;
+    let result = serve(&mut *client, connection, &shared).await;
     shared.open.fetch_sub(1, Ordering::Relaxed);
     result
 }
 
 /// Follows scripts until the connection ends.
-async fn serve(
-    mut stream: BufReader<TlsStream<TcpStream>>,
-    connection: usize,
-    shared: &Shared,
-) -> io::Result<()> {
-    while let Some(head) = read_head(&mut stream).await? {
+async fn serve(client: &mut dyn Stream, connection: usize, shared: &Shared) -> io::Result<()> {
+    loop {
+        // Malformed bytes count as a head too, because they were sent.
+        let head = wire::read_head(client).await;
+        if head.is_empty() {
+            return Ok(());
+        }
         let seen = Arc::new(Seen::new(head, connection));
         lock(&shared.seen).push(Arc::clone(&seen));
         let script = shared.next();
-        let result = follow(&mut stream, &script, &seen).await;
+        let result = follow(client, &script, &seen).await;
         if result.is_err() {
             seen.finish(End::Aborted);
         }
         match script.then {
             Then::NextRequest => result?,
             Then::ReadOn => return result,
-            Then::Close => return stream.shutdown().await,
-            Then::Reset => return stream.get_ref().get_ref().0.set_zero_linger(),
+            Then::Close => return client.shutdown().await,
+            Then::Reset => return client.tcp().set_zero_linger(),
             Then::Hang => {
                 result?;
                 return std::future::pending().await;
             }
         }
     }
-    Ok(())
 }
 
-async fn follow(
-    stream: &mut BufReader<TlsStream<TcpStream>>,
-    script: &Script,
-    seen: &Seen,
-) -> io::Result<()> {
-    let mut body = Body::of(seen)?;
-    let wanted = match script.reads {
-        Reads::Head => 0,
-        Reads::Part(bytes) => bytes,
-        Reads::Everything => u64::MAX,
-    };
-    if wanted > 0 {
-        body.read(stream, seen, wanted).await?;
+async fn follow(client: &mut dyn Stream, script: &Script, seen: &Seen) -> io::Result<()> {
+    let mut body = seen.framing()?;
+    match script.reads {
+        Reads::Head => {}
+        Reads::Part(bytes) => read(client, &mut body, seen, bytes).await?,
+        Reads::Everything => read(client, &mut body, seen, u64::MAX).await?,
     }
     match &script.says {
         Says::Nothing => {}
-        Says::Head => stream.write_all(&answer(200, &seen.head)).await?,
-        Says::Bytes(bytes) => stream.write_all(bytes).await?,
+        Says::Head => client.write_all(&answer(200, &seen.head)).await?,
+        Says::Bytes(bytes) => client.write_all(bytes).await?,
     }
-    stream.flush().await?;
+    client.flush().await?;
     match script.then {
-        Then::NextRequest | Then::ReadOn => body.read(stream, seen, u64::MAX).await?,
+        Then::NextRequest => read(client, &mut body, seen, u64::MAX).await?,
+        Then::ReadOn => {
+            read(client, &mut body, seen, u64::MAX).await?;
+            // Waits for the end of the connection and ignores further bytes.
+            tokio::io::copy(client, &mut tokio::io::sink()).await?;
+        }
         Then::Close | Then::Reset | Then::Hang => {}
-    }
-    if script.then == Then::ReadOn {
-        // Waits for the end of the connection and ignores further bytes.
-        tokio::io::copy(stream, &mut tokio::io::sink()).await?;
     }
     Ok(())
 }
 
-/// Reads one head, or returns `None` at the end of the connection. Malformed bytes count as a head
-/// too, because they were sent.
-async fn read_head(stream: &mut BufReader<TlsStream<TcpStream>>) -> io::Result<Option<String>> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut limited = (&mut *stream).take(HEAD_LIMIT_BYTES as u64);
-        if limited.read_until(b'\n', &mut head).await.unwrap_or(0) == 0
-            || head.len() > HEAD_LIMIT_BYTES
-        {
+/// Reads until the end of the body or until `enough` bytes have arrived.
+async fn read(
+    client: &mut dyn Stream,
+    body: &mut Incoming,
+    seen: &Seen,
+    enough: u64,
+) -> io::Result<()> {
+    while seen.body_bytes() < enough {
+        let piece = body.next(client).await?;
+        if piece.is_empty() {
+            seen.finish(End::Complete);
             break;
         }
+        seen.take(&piece);
     }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    Ok(Some(head).filter(|head| !head.is_empty()))
+    Ok(())
 }
 
 impl Shared {
@@ -200,8 +188,4 @@ impl Shared {
         };
         next.or_fail("an upstream does something")
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().ok().or_fail("a connection panicked")
 }

@@ -1,9 +1,11 @@
 //! The requests that an upstream has received.
 
+use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::lock;
+use crate::serving::lock;
+use crate::wire::Incoming;
 
 /// The length of the part of a body that is kept.
 const KEPT_BYTES: usize = 64 * 1024;
@@ -66,6 +68,19 @@ impl Seen {
             .filter(|(field, _)| field.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.trim())
             .collect()
+    }
+
+    /// Determines the body's framing (RFC 9112 §6.3). An ambiguous head is an error: a proxy must
+    /// not pass it on.
+    pub(super) fn framing(&self) -> io::Result<Incoming> {
+        let lengths = self.headers("content-length");
+        let codings = self.headers("transfer-encoding");
+        match (lengths.as_slice(), codings.as_slice()) {
+            ([], []) => Ok(Incoming::Length(0)),
+            ([length], []) => length.parse().map(Incoming::Length).map_err(io::Error::other),
+            ([], [coding]) if coding.eq_ignore_ascii_case("chunked") => Ok(Incoming::Chunk(0)),
+            _ => Err(io::Error::other(format!("ambiguous framing: {:?}", self.head))),
+        }
     }
 
     pub(super) fn take(&self, piece: &[u8]) {

@@ -6,10 +6,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use rustls::ServerConfig;
 
 use crate::adversary::{Adversary, Reply};
 use crate::fail::OrFail;
+use crate::serving::lock;
 use crate::wire::Request;
 
 /// Size of a tracked block.
@@ -81,17 +84,15 @@ pub struct Tracked {
 impl Tracked {
     /// Starts a vSphere whose disk has no states yet.
     pub fn start() -> Self {
-        Self::serve(|answer| Adversary::start(answer))
+        Self::serve(None)
     }
 
     /// Like [`start`](Self::start), but over HTTPS (see [`crate::certs`]).
-    pub fn start_tls(tls: Arc<rustls::ServerConfig>) -> Self {
-        Self::serve(|answer| Adversary::start_tls(answer, tls))
+    pub fn start_tls(tls: Arc<ServerConfig>) -> Self {
+        Self::serve(Some(tls))
     }
 
-    fn serve(
-        start: impl FnOnce(Box<dyn Fn(&Request, &str) -> Reply + Send + Sync>) -> Adversary,
-    ) -> Self {
+    fn serve(tls: Option<Arc<ServerConfig>>) -> Self {
         let state = Arc::new(Mutex::new(State {
             checkpoints: Vec::new(),
             areas: HashMap::new(),
@@ -106,7 +107,8 @@ impl Tracked {
             logins: 0,
         }));
         let shared = Arc::clone(&state);
-        Self { server: start(Box::new(move |_, body| lock(&shared).answer(body))), state }
+        let answer = move |_: &Request, body: &str| lock(&shared).answer(body);
+        Self { server: Adversary::start_with(answer, tls), state }
     }
 
     /// `http://127.0.0.1:PORT`, or `https://…`.
@@ -147,10 +149,6 @@ impl Tracked {
     pub fn logins(&self) -> usize {
         lock(&self.state).logins
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
