@@ -185,7 +185,7 @@ mod tests {
         let device = TargetVolume { is_device: true, ..file(5 << 30, 5 << 30) };
         let options = device.target_options(&WANTED);
         assert_eq!((options.available, options.size, options.mode), (5 << 30, None, None));
-        // A blank disk has the requested size or that of the volume.
+        // A blank disk has the requested size, or the size of the volume.
         assert_eq!(file(1 << 30, 1 << 40).blank_options(&WANTED).available, 1 << 30);
         assert_eq!(file(1 << 20, (1 << 20) + 5).blank_options(&WANTED).available, 1 << 20);
     }

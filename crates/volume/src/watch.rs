@@ -183,7 +183,7 @@ mod tests {
                 Some("the target took 90.00 MiB/s; the source and the decoder were faster".into()),
             ),
             ([10, 0, 0], 0, 0, Some("the source gave 18.00 MiB/s".into())),
-            // It was too fast to matter, or nothing stands out.
+            // The transfer was too fast to matter, or no stage stands out.
             ([0, 0, 0], 0, 900, None),
             ([4, 3, 3], 0, 900, None),
         ] {

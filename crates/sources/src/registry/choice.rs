@@ -323,7 +323,7 @@ mod tests {
             (IMAGE_CONFIG, &[plain.clone(), named.clone()], "a.qcow2", only(&named)),
             ("x/y", &[named.clone(), named.clone()], "a.qcow2", only(&named)),
             ("x/y", &[named.clone(), plain, named.clone()], &digest, only(&named)),
-            // What cannot be chosen is listed.
+            // The error lists all disks if none is chosen.
             (
                 "x/y",
                 &[d.clone(), e.clone()],

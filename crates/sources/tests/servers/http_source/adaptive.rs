@@ -55,7 +55,8 @@ fn others_that_are_refused_or_do_not_give_the_range_are_not_used() {
     ] {
         let (seconds, requests) = timed(script, &body);
         assert!(requests == 2 || is_given_a_chance, "{requests}");
-        assert!(seconds < 4.0, "{seconds} s");
+        // One connection needs 3 s.
+        assert!(seconds < 6.0, "{seconds} s");
     }
 }
 
@@ -67,7 +68,7 @@ fn others_that_break_or_ignore_a_later_range_are_resumed() {
     let faults = vec![Fault::None, cut(11), cut(12), cut(15), Fault::ResetAt(18 << 20), cut(21)];
     // Each third request gets the whole object, after the validator was confirmed.
     for (script, most) in [
-        (Script { faults, ..slow(&body) }, 6.0),
+        (Script { faults, ..slow(&body) }, 7.5),
         (Script { ignored_ranges: Some(3), ..slow(&body) }, 9.0),
     ] {
         let (seconds, requests) = timed(script, &body);
@@ -94,6 +95,7 @@ fn a_skip_keeps_the_connections_and_reads_no_gap() {
     read.skip_to(96 << 20).unwrap();
     assert!(read_all(&mut *read).unwrap() == body[96 << 20..]);
     let seconds = began.elapsed().as_secs_f64();
-    assert!(seconds < 2.0, "{seconds} s");
+    // One connection needs 5.3 s.
+    assert!(seconds < 4.0, "{seconds} s");
     assert!(origin.body_bytes() < 152 << 20, "{}", origin.body_bytes());
 }
