@@ -22,7 +22,7 @@ const PVCS: usize = 50;
 
 /// Bytes that a slow client sends at once, and the time between them.
 const PIECE_BYTES: usize = 4096;
-const PIECE_INTERVAL: Duration = Duration::from_millis(250);
+const PIECE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Handshakes in progress at the same time.
 const HANDSHAKES: usize = 16;
@@ -37,7 +37,7 @@ const STAYS_BYTES: u64 = 32 << 20;
 const FAIR: u64 = 20;
 
 /// How long each phase is observed.
-const PHASE: Duration = Duration::from_secs(2);
+const PHASE: Duration = Duration::from_secs(4);
 
 /// Returns how many bytes of each upload have arrived.
 fn arrived(upstream: &Upstream) -> Vec<u64> {
