@@ -139,7 +139,7 @@ impl Cluster {
         self.define_with(kind, scope, &any);
     }
 
-    /// Like [`define`](Self::define), with this schema.
+    /// Defines a kind of CDI with this schema, in the same way.
     #[track_caller]
     pub fn define_with(&self, kind: &str, scope: &str, schema: &Value) {
         self.define_in(("cdi.kubevirt.io", "v1beta1"), kind, scope, schema);
