@@ -13,7 +13,7 @@ use datapath::error::{DecodeError, ThreadStartError, errno_text};
 use datapath::inspect::{Inspection, inspect_image, measure_image};
 use datapath::local::{LocalExtent, LocalFile, read_exact_at};
 use datapath::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
-use datapath::options::{PayloadKind, ReadOptions};
+use datapath::options::{ChosenFormat, PayloadKind, ReadOptions};
 use diskimage::Format;
 use serde::{Deserialize, Serialize};
 use sources::file::FileSource;
@@ -28,6 +28,8 @@ use crate::file_identity::{FileIdentity, full_path};
 pub(crate) struct ImageFile {
     pub(crate) file: File,
     pub(crate) identity: FileIdentity,
+    /// The format that the user chose.
+    format: Option<ChosenFormat>,
     /// The result of the inspection, or `None` for an archive.
     facts: Option<Inspection>,
     /// The check of the content, if the user gave a checksum.
@@ -80,7 +82,12 @@ pub(crate) fn refusal_text(error: &datapath::Error) -> String {
 impl ImageFile {
     /// Opens a file. For a disk image, the header and the tables are inspected. For an archive,
     /// the only check is that it is a tar.
-    pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, ImageFileError> {
+    /// A `format` that the user chose is not detected.
+    pub(crate) fn open(
+        path: &Path,
+        is_archive: bool,
+        format: Option<ChosenFormat>,
+    ) -> Result<Self, ImageFileError> {
         if path == Path::new("-") {
             return Err(ImageFileError::StandardInput);
         }
@@ -101,12 +108,13 @@ impl ImageFile {
         let identity = FileIdentity::new(absolute, &file).map_err(unreadable)?;
         let source = FileSource::open(&identity.path, CancellationToken::new())
             .map_err(datapath::Error::from)?;
-        let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default());
+        let payload = PayloadKind::from(format);
+        let facts = inspect_image(&source, payload, &ReadOptions::default());
         if is_archive {
             // The server reports all other defects of an archive.
             return match facts.ok().and_then(|facts| non_archive(&file, &facts)) {
                 Some(what) => Err(ImageFileError::NotArchive { path: path.to_owned(), what }),
-                None => Ok(Self { file, identity, facts: None, check: None }),
+                None => Ok(Self { file, identity, format: None, facts: None, check: None }),
             };
         }
         let facts = facts.map_err(|error| ImageFileError::Useless {
@@ -115,7 +123,7 @@ impl ImageFile {
         })?;
         match facts.refused {
             Some(reason) => Err(ImageFileError::Useless { path: path.to_owned(), reason }),
-            None => Ok(Self { file, identity, facts: Some(facts), check: None }),
+            None => Ok(Self { file, identity, format, facts: Some(facts), check: None }),
         }
     }
 
@@ -134,7 +142,18 @@ impl ImageFile {
     pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, ImageFileError> {
         let source =
             FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
-        Ok(measure_image(&source, PayloadKind::Image(None), &ReadOptions::with_stop(stop))?)
+        let payload = PayloadKind::from(self.format);
+        Ok(measure_image(&source, payload, &ReadOptions::with_stop(stop))?)
+    }
+
+    /// Returns the format that the server need not detect: the chosen one, or that of a raw disk,
+    /// in which a guest may have written anything. `is_encoded` is true if the stream is encoded.
+    pub(crate) fn stated_format(&self, is_encoded: bool) -> Option<ChosenFormat> {
+        match (self.is_raw(), is_encoded) {
+            (true, true) => Some(ChosenFormat::VerbatimInZstd),
+            (true, false) => Some(ChosenFormat::Verbatim),
+            (false, _) => self.format,
+        }
     }
 
     /// Returns true if the image is not compressed as a whole, so that it is useful to compress
@@ -339,7 +358,7 @@ mod tests {
                 true => testkit::disk::write_sparse(&path, &content),
                 false => fs::write(&path, &content).unwrap(),
             }
-            let image = ImageFile::open(&path, false).unwrap();
+            let image = ImageFile::open(&path, false, None).unwrap();
             assert!(image.is_raw());
             for end in [0, 2, 8, 12] {
                 let kept = KeptPrefix::ending_at((end * MIB) as u64);
@@ -380,9 +399,10 @@ mod tests {
         ] {
             let path = folder.path().join(name);
             fs::write(&path, content).unwrap();
-            assert_eq!(ImageFile::open(&path, true).is_ok(), is_tar, "{name}");
+            assert_eq!(ImageFile::open(&path, true, None).is_ok(), is_tar, "{name}");
         }
-        let said = |path: &str| ImageFile::open(Path::new(path), false).unwrap_err().to_string();
+        let said =
+            |path: &str| ImageFile::open(Path::new(path), false, None).unwrap_err().to_string();
         assert!(
             said("https://h/d.img").ends_with("with kubectl cdi import https://h/d.img TARGET")
         );
@@ -396,7 +416,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         File::create(&path).unwrap().set_len(1 << 30).unwrap();
-        let image = ImageFile::open(&path, false).unwrap();
+        let image = ImageFile::open(&path, false, None).unwrap();
         assert_eq!(image.prefix_marks(2 * MARK_BYTES - 1).unwrap(), []);
         let ends: Vec<u64> = image
             .prefix_marks((1 << 30) - 1)

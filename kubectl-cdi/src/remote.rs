@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::inspect::{Inspection, inspect_image};
-use datapath::options::{PayloadKind, ReadOptions};
+use datapath::options::{ChosenFormat, PayloadKind, ReadOptions};
 use datapath::source::Source;
 use https::tls::{self, TlsError, TrustedRoots};
 use program::env::{NamedStrings, ProcessEnv};
@@ -80,9 +80,12 @@ impl From<SourceError> for DiskSizeError {
     }
 }
 
-/// Returns the size in bytes of the disk in the image at `url`. Servers' certificates are verified
-/// against the system's certificate authorities.
-pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
+/// Returns the size in bytes of the disk in the image at `url`, which has this format if it is
+/// given. Servers' certificates are verified against the system's certificate authorities.
+pub(crate) async fn disk_bytes(
+    url: &str,
+    format: Option<ChosenFormat>,
+) -> Result<u64, DiskSizeError> {
     // The other schemes need credentials, which are stored in a Secret in the cluster.
     if !["http://", "https://", REGISTRY].iter().any(|scheme| url.starts_with(scheme)) {
         return Err(DiskSizeError::Unknown(
@@ -90,7 +93,7 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
         ));
     }
     let url = url.to_owned();
-    let facts = within_patience(move |network| inspect_source(&url, &network)).await??;
+    let facts = within_patience(move |network| inspect_source(&url, format, &network)).await??;
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),
@@ -126,11 +129,16 @@ fn open_network(handle: Handle, stop: CancellationToken) -> Result<Arc<Network>,
     Ok(Arc::new(network))
 }
 
-fn inspect_source(url: &str, network: &Arc<Network>) -> Result<Inspection, DiskSizeError> {
+fn inspect_source(
+    url: &str,
+    format: Option<ChosenFormat>,
+    network: &Arc<Network>,
+) -> Result<Inspection, DiskSizeError> {
     let source: Box<dyn Source> = match url.starts_with(REGISTRY) {
         true => Box::new(RegistrySource::open(url, network, &RegistryOptions::default())?),
         false => Box::new(HttpSource::open(HttpConfig::new(url, network)?)?),
     };
     let reading = ReadOptions::with_stop(network.stop.clone());
-    Ok(inspect_image(&*source, PayloadKind::default(), &reading)?)
+    let payload = PayloadKind::from(format);
+    Ok(inspect_image(&*source, payload, &reading)?)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use datapath::facts::ImageFacts;
 use datapath::marks::PrefixCrc;
 use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
+use datapath::options::ChosenFormat;
 use diskimage::HEAD_BYTES;
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
@@ -79,6 +80,8 @@ pub(crate) struct UploadPlan {
     pub(crate) total: Option<u64>,
     pub(crate) promise: AnnouncedChecksum,
     pub(crate) mode: UploadMode,
+    /// The format of an image, if the client chose one.
+    pub(crate) format: Option<ChosenFormat>,
 }
 
 impl UploadPlan {

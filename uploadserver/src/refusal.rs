@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, StatusCode, header};
 use https::body::TooLarge;
-use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, ZSTD};
+use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, FORMAT_HEADER, ZSTD};
 
 use crate::checksum::AnnouncedChecksumError;
 use crate::failure::UploadError;
@@ -45,6 +45,10 @@ pub(crate) enum RequestRefusal {
     CloneEncoding(String),
     #[error("{ENCODING_HEADER} is for clones, but {CONTENT_HEADER} does not announce one")]
     NoClone,
+    #[error("{FORMAT_HEADER}: {0}")]
+    Format(String),
+    #[error("{FORMAT_HEADER} is for images of disks: leave it out for an archive or a clone")]
+    NoImage,
     #[error("async clone not supported")]
     AsyncClone,
     /// zstd frames do not show whether more frames should follow, so only a checksum can prove

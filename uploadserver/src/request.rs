@@ -1,10 +1,13 @@
 //! Parses the headers of an upload request once, before anything is decided.
 
 use datapath::digest::Checksum;
+use datapath::options::ChosenFormat;
 use http::{HeaderMap, HeaderValue, Method};
 use https::body;
 use hyper::body::SizeHint;
-use program::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, ZSTD};
+use program::cdi::{
+    CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, FORMAT_HEADER, ZSTD,
+};
 
 use crate::checksum::{self, AnnouncedChecksum};
 use crate::form;
@@ -80,6 +83,7 @@ impl<'p> UploadRequest<'p> {
                 let length = tus::length_at_creation(headers)?;
                 let part = UploadPart::read(headers, body, 0, length)?;
                 let plan = UploadPlan {
+                    format: read_format(headers)?,
                     total: length,
                     promise: checksum::promised_of_parts(headers)?,
                     mode: UploadMode::Resumable(tus::marks(headers, length)?),
@@ -125,6 +129,10 @@ impl WholeUpload {
             false => CodingOwner::Object,
         };
         representation::check(headers, body, coded)?;
+        let format = read_format(headers)?;
+        if format.is_some() && content != BodyContent::Image {
+            return Err(RequestRefusal::NoImage);
+        }
         // Without this check, the form itself would be written to the disk: many people know only
         // curl's option `-F`.
         if !endpoint.is_form && form::form_boundary(headers).is_ok() {
@@ -145,6 +153,7 @@ impl WholeUpload {
             boundary,
             plan: UploadPlan {
                 content,
+                format,
                 // The length of a form is larger than the length of the file in it.
                 total: body.exact().filter(|_| !endpoint.is_form),
                 promise,
@@ -155,6 +164,12 @@ impl WholeUpload {
             },
         })
     }
+}
+
+/// Reads the format that the client has chosen.
+fn read_format(headers: &HeaderMap) -> Result<Option<ChosenFormat>, RequestRefusal> {
+    let parse = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).parse();
+    headers.get(FORMAT_HEADER).map(parse).transpose().map_err(RequestRefusal::Format)
 }
 
 fn read_content(

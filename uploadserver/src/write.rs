@@ -7,7 +7,7 @@ use datapath::archive;
 use datapath::decode::Codec;
 use datapath::disk::{self, VerifiedPrefix};
 use datapath::observe::Observer;
-use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::{ChosenFormat, CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
 use datapath::transfer;
 use diskimage::Format;
 use http::StatusCode;
@@ -99,10 +99,11 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
     };
     let target = volume.target_options(&config.wanted);
     let reading = read_options(config, job, CompressionLayers::Sniffed);
-    // A client that sends prefix checksums has read the whole image and determined that it is raw.
-    let payload = match &kept {
-        Some(_) => PayloadKind::RAW,
-        None => PayloadKind::default(),
+    let payload = match (&kept, job.plan.format) {
+        // A client that sends prefix checksums has read the whole image and determined that it is
+        // raw. What it sends begins in the middle of the disk, where any magic number may be.
+        (Some(_), None) => ChosenFormat::Verbatim.payload_kind(),
+        (_, chosen) => chosen.into(),
     };
     transfer_to(config, received, payload, &target, &reading, kept)
 }

@@ -39,7 +39,8 @@ pub fn check_image(
     reading: &ReadOptions,
     data: bool,
 ) -> Result<CheckReport, Error> {
-    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let (payload, reading) = reading.for_payload(payload, source);
+    let reading = &reading;
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::open_payload(input, payload, reading)?;
     let ImageHead { format, .. } = ImageHead::read(&mut input, payload, reading)?;

@@ -62,7 +62,8 @@ pub fn inspect_image(
             ..Inspection::from_source(source, Vec::new(), Format::Raw)
         });
     }
-    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let (payload, reading) = reading.for_payload(payload, source);
+    let reading = &reading;
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::open_payload(input, payload, reading)?;
     let ImageHead { format, ending } = ImageHead::read(&mut input, payload, reading)?;
@@ -91,7 +92,8 @@ pub fn measure_image(
     payload: PayloadKind,
     reading: &ReadOptions,
 ) -> Result<u64, Error> {
-    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let (payload, reading) = reading.for_payload(payload, source);
+    let reading = &reading;
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::open_payload(input, payload, reading)?;
     let ImageHead { format, ending } = ImageHead::read(&mut input, payload, reading)?;

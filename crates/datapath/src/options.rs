@@ -5,6 +5,7 @@
 use std::num::{NonZeroU64, NonZeroUsize};
 #[cfg(feature = "targets")]
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use diskimage::Format;
@@ -14,7 +15,7 @@ use crate::codec::Codec;
 use crate::digest::Checksum;
 #[cfg(feature = "targets")]
 use crate::disk::VerifiedPrefix;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, FormatError};
 use crate::memory::MemoryBudget;
 use crate::min_speed::SpeedLimit;
 use crate::observe::{NoObserver, Observer};
@@ -35,9 +36,29 @@ pub enum CompressionLayers {
     Only(Codec),
 }
 
+/// A raw disk, as its source states it. A guest wrote the bytes of the disk, and they may begin
+/// like any image or archive, so they are not interpreted beyond what is stated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatedDisk {
+    /// The compression around the disk.
+    pub layers: CompressionLayers,
+    /// Size of the disk in bytes, if it is stated. The disk must have it.
+    pub bytes: Option<u64>,
+}
+
+impl StatedDisk {
+    /// An uncompressed disk.
+    pub const PLAIN: Self = Self { layers: CompressionLayers::None, bytes: None };
+
+    /// A disk in one zstd stream.
+    pub const ZSTD: Self = Self { layers: CompressionLayers::Only(Codec::Zstd), bytes: None };
+}
+
 /// The content inside the layers that becomes a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
+    /// A raw disk in which nothing is detected.
+    Disk(StatedDisk),
     /// A disk image of this format; `None` recognises the format by the first bytes.
     Image(Option<Format>),
     /// A tar that is a clone of a directory and contains the raw disk `disk.img`.
@@ -45,6 +66,63 @@ pub enum PayloadKind {
     /// An OVA: a tar with one disk image of this format; `None` recognises the format by its first
     /// bytes. The tar is read to its end, where its manifest may be.
     Appliance(Option<Format>),
+}
+
+/// A format that somebody chose instead of having it detected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChosenFormat {
+    /// All bytes as they are. `raw`, in contrast, still removes compression.
+    Verbatim,
+    /// All bytes inside one zstd stream. For our own programs, which compress what they send.
+    VerbatimInZstd,
+    /// An image of this format.
+    Image(Format),
+}
+
+impl ChosenFormat {
+    /// The name of [`ChosenFormat::Verbatim`].
+    pub const VERBATIM: &str = "verbatim";
+
+    const VERBATIM_IN_ZSTD: &str = "verbatim+zstd";
+
+    /// Returns the name by which the format is chosen.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verbatim => Self::VERBATIM,
+            Self::VerbatimInZstd => Self::VERBATIM_IN_ZSTD,
+            Self::Image(format) => format.flag_name(),
+        }
+    }
+
+    /// Returns the content that becomes a disk.
+    pub fn payload_kind(self) -> PayloadKind {
+        match self {
+            Self::Verbatim => PayloadKind::Disk(StatedDisk::PLAIN),
+            Self::VerbatimInZstd => PayloadKind::Disk(StatedDisk::ZSTD),
+            Self::Image(format) => PayloadKind::Image(Some(format)),
+        }
+    }
+}
+
+impl From<Option<ChosenFormat>> for PayloadKind {
+    fn from(chosen: Option<ChosenFormat>) -> Self {
+        chosen.map_or_else(Self::default, ChosenFormat::payload_kind)
+    }
+}
+
+impl FromStr for ChosenFormat {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            Self::VERBATIM => Ok(Self::Verbatim),
+            Self::VERBATIM_IN_ZSTD => Ok(Self::VerbatimInZstd),
+            name => {
+                let listed = |error| format!("{error}, or {}", Self::VERBATIM);
+                name.parse().map(Self::Image).map_err(listed)
+            }
+        }
+    }
 }
 
 impl Default for PayloadKind {
@@ -57,17 +135,12 @@ impl PayloadKind {
     /// A raw disk written by a guest, whatever its first and last bytes look like.
     pub const RAW: Self = Self::Image(Some(Format::Raw));
 
-    /// The payload of `source`. If the source is a guest's disk, that overrides `self`.
-    pub(crate) fn for_source(self, source: &dyn Source) -> Self {
-        if source.is_disk() { Self::RAW } else { self }
-    }
-
     /// The format, if it is known before the first byte. A clone is always raw, because the disk
     /// of a guest may begin like any image.
     pub(crate) fn known_format(self) -> Option<Format> {
         match self {
             Self::Image(format) | Self::Appliance(format) => format,
-            Self::CloneOfFiles => Some(Format::Raw),
+            Self::CloneOfFiles | Self::Disk(_) => Some(Format::Raw),
         }
     }
 }
@@ -121,6 +194,8 @@ pub struct ReadOptions {
     /// compressed or not. It may be a web page about an image. Otherwise such a source is a raw
     /// disk of one sector.
     pub full_header: bool,
+    /// The size in bytes that the disk must have, if the source states it.
+    pub disk_bytes: Option<u64>,
     /// Read the source to its end even if the image does not need all of it: another process may
     /// be waiting to send the rest, or the caller wants to confirm that everything arrived.
     pub read_all: bool,
@@ -143,6 +218,7 @@ impl Default for ReadOptions {
             checksum: None,
             layers: CompressionLayers::Sniffed,
             full_header: false,
+            disk_bytes: None,
             read_all: false,
             limits: DecodeLimits::default(),
             limit_rate: None,
@@ -159,13 +235,34 @@ impl ReadOptions {
         Self { stop, ..Self::default() }
     }
 
-    /// The settings for `source`. In a guest's disk no layers or headers are looked for.
-    pub(crate) fn for_source(&self, source: &dyn Source) -> Self {
-        let mut reading = self.clone();
-        if source.is_disk() {
-            (reading.layers, reading.full_header) = (CompressionLayers::None, false);
+    /// Returns the payload of `source` and the settings for reading it. What the source states
+    /// counts unless somebody chose a format.
+    pub(crate) fn for_payload(
+        &self,
+        payload: PayloadKind,
+        source: &dyn Source,
+    ) -> (PayloadKind, Self) {
+        let stated = match payload {
+            PayloadKind::Disk(stated) => Some(stated),
+            PayloadKind::Image(None) => source.stated_disk(),
+            _ => None,
+        };
+        match stated {
+            Some(StatedDisk { layers, bytes }) => {
+                let reading =
+                    Self { layers, disk_bytes: bytes, full_header: false, ..self.clone() };
+                (PayloadKind::RAW, reading)
+            }
+            None => (payload, self.clone()),
         }
-        reading
+    }
+
+    /// Returns an error if the disk has another size than its source states.
+    pub(crate) fn check_disk_size(&self, found: u64) -> Result<(), FormatError> {
+        match self.disk_bytes {
+            Some(stated) if stated != found => Err(FormatError::StatedSize { stated, found }),
+            _ => Ok(()),
+        }
     }
 
     /// Returns an error if a stream that begins with `head` is empty, or shorter than required.

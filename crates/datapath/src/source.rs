@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use crate::changes::ChangedRanges;
 use crate::error::SourceError;
+use crate::options::StatedDisk;
 use crate::storage::StorageLocation;
 
 /// An opened object. Its bytes can be read once in order and, if [`Source::is_ranged`], also by
@@ -38,10 +39,10 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// True if the bytes are the disk of a guest. They are not interpreted then, because a guest's
-    /// disk may begin like any image or archive.
-    fn is_disk(&self) -> bool {
-        false
+    /// The raw disk that the bytes are, if the source states that. Then nothing is detected, because
+    /// a guest's disk may begin like any image or archive.
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        None
     }
 
     /// For a source that delivers only what changed since an earlier state: the ranges of the disk

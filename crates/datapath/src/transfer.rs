@@ -46,7 +46,8 @@ pub fn transfer_image(
     writing: &WriteOptions,
 ) -> Result<TransferReport, Error> {
     refuse_changes(source)?;
-    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let (payload, reading) = reading.for_payload(payload, source);
+    let reading = &reading;
     reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&target.path, source)?;
 
@@ -102,6 +103,7 @@ pub(crate) fn write_disk(
     // The format is certain only now, because a footer may follow a raw image.
     let CopiedDisk { virtual_size, format } = copied;
     facts.format = format;
+    reading.check_disk_size(virtual_size)?;
 
     // Drain and verify: after the copy, because only the end of the stream proves its beginning;
     // and before the disk grows, because growing may take long and would be wasted on bad data.

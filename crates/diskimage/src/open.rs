@@ -1,5 +1,6 @@
 //! Opens an image of any readable format by its head.
 
+use crate::qcow2::BackingFile;
 use crate::{Error, Format, Image, qcow2, vdi, vhd, vhdx, vmdk};
 
 impl Image {
@@ -20,9 +21,9 @@ impl Image {
     }
 
     /// Reads the head of a qcow2 delta, an image that stores only the differences to a base image.
-    /// Also returns the name of the base, if the header has one: KubeVirt's incremental backups do
-    /// not name theirs.
-    pub fn open_delta(head: &[u8]) -> Result<(Self, Option<String>), Error> {
+    /// Also returns what the header says about the base, if it names one: KubeVirt's incremental
+    /// backups do not name theirs.
+    pub fn open_delta(head: &[u8]) -> Result<(Self, Option<BackingFile>), Error> {
         let (layout, base) = qcow2::open_delta(head)?;
         Ok((Self { layout }, base))
     }

@@ -89,6 +89,10 @@ pub fn allocated_bytes(path: &Path) -> u64 {
     path.metadata().or_fail(path.display()).blocks() * 512
 }
 
+/// The local file header of a zip (APPNOTE 4.3.7), for a deflated `disk.img`.
+pub const ZIP_HEADER: [u8; 38] =
+    *b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0disk.img";
+
 /// The smallest ISO image in a Debian package that tests may use.
 pub fn iso() -> PathBuf {
     let path = PathBuf::from("/usr/lib/memtest86+/memtest86+x64.iso");

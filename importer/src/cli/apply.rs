@@ -41,7 +41,7 @@ fn apply_delta(
         None => source,
     };
     let is_qcow2_chosen = arguments.base.is_some() || arguments.no_backing_name;
-    if source.changed_ranges().is_none() && (source.is_disk() || !is_qcow2_chosen) {
+    if source.changed_ranges().is_none() && (source.stated_disk().is_some() || !is_qcow2_chosen) {
         let what = "apply expects a qcow2 delta with --base or --no-backing-name, a raw disk with --ranges, or a VMware disk with --previous-checkpoint";
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }

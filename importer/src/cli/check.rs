@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use datapath::check::{CheckReport, check_image};
 use datapath::observe::NoObserver;
-use datapath::options::PayloadKind;
 use program::progress::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -20,7 +19,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     arguments.log.begin_logging(super::PROGRAM);
     let is_json = arguments.json;
     let (name, report) = super::on_runtime(NoObserver::new_shared(), move |context| {
-        let content = PayloadKind::Image(arguments.source.content.format);
+        let content = arguments.source.content.payload_kind();
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
         let source = context.open_image(&arguments.source, false)?;

@@ -136,6 +136,11 @@ impl JobContext {
             }
         })?;
         check_options(arguments, place.kind(), place.is_local()).map_err(usage_error)?;
+        if arguments.content.is_contradictory() {
+            return Err(usage_error(
+                "--ova reads one file of an archive, --format verbatim the whole archive: remove one of them",
+            ));
+        }
         place.check_request(credentials.as_ref()).map_err(|error| match place.kind() {
             SourceKind::ImageIo | SourceKind::Vddk => usage_error(format!("{error}: {GIVE_LOGIN}")),
             SourceKind::Nbd => usage_error(format!("{error}; write nbd://HOST:PORT/EXPORT")),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datapath::observe::Observer;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::{ChosenFormat, PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::Source;
 use datapath::{Error, archive, delta, disk, transfer};
 use program::paths::PodPaths;
@@ -92,7 +92,7 @@ impl PodImport {
         let target = self.volume.target_options(&self.config.wanted);
         let report = transfer::transfer_image(
             source,
-            PayloadKind::default(),
+            PayloadKind::from(remote.format),
             &target,
             &self.read_options(remote),
             &self.write_options(),

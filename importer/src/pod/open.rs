@@ -99,7 +99,7 @@ impl PodImport {
         sandbox::enter_deferred()
             .map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
         let is_http = matches!(place, SourceLocation::Http { .. }) && !remote.is_node_pull;
-        if is_http && remote.made == ProductKind::Disk {
+        if is_http && remote.made == ProductKind::Disk && remote.format.is_none() {
             source = registry::open_layout(source, &remote.layout, remote.checksum.is_some())?;
         }
         Ok(ConnectedSource {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
+use datapath::options::ChosenFormat;
 use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 use url::Url;
@@ -108,6 +109,11 @@ pub(super) struct UploadArgs {
     #[arg(long)]
     pub(super) archive: bool,
 
+    /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they are,
+    /// while `raw` still removes compression
+    #[arg(long, value_name = "FORMAT", conflicts_with = "archive", help_heading = "Upload")]
+    pub(super) format: Option<ChosenFormat>,
+
     /// Fail unless the image file has this hash: md5, sha1, sha256 or sha512
     #[arg(long, value_name = "ALG:HEX", help_heading = "Upload")]
     pub(super) checksum: Option<Checksum>,
@@ -156,6 +162,11 @@ pub(super) struct ClusterImportArgs {
     /// https://s3.us-east-1.amazonaws.com]
     #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
     pub(super) endpoint: Option<Url>,
+
+    /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they are,
+    /// while `raw` still removes compression
+    #[arg(long, value_name = "FORMAT", help_heading = "Source")]
+    pub(super) format: Option<ChosenFormat>,
 
     /// Secret with credentials for the source
     #[arg(long, value_name = "NAME", help_heading = "Source")]

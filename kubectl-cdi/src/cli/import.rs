@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use datapath::digest::Checksum;
+use program::cdi::FORMAT_HEADER;
 use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
 
@@ -60,6 +61,7 @@ async fn import_volume(
         secret: arguments.secret.clone(),
         cert_config_map: arguments.cert_configmap.clone(),
         checksum: arguments.checksum.clone(),
+        format: arguments.format.map(|format| format!("{FORMAT_HEADER}: {}", format.name())),
         ..ClusterImport::new(&arguments.url, arguments.endpoint.as_ref())?
     };
     source.check_fields()?;
@@ -127,7 +129,7 @@ async fn planned_volume(
         Some(size) => size,
         None => {
             view.watch.set_wait_reason("finding out the disk size");
-            let disk_bytes = remote::disk_bytes(&arguments.url).await?;
+            let disk_bytes = remote::disk_bytes(&arguments.url, arguments.format).await?;
             size_for(target, volume, disk_bytes, file_system).await
         }
     };

@@ -97,10 +97,11 @@ async fn upload_image(
     view: VolumeJobView,
 ) -> Result<Option<CompletedUpload>, PluginCommandError> {
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
+    let format = arguments.format;
     // The image is opened on a blocking thread, because reading the tables of a large image takes
     // a while and signals must be handled meanwhile.
     let checksum = arguments.checksum.clone();
-    let opening = move || ImageFile::open(&path, is_archive)?.with_checksum(checksum);
+    let opening = move || ImageFile::open(&path, is_archive, format)?.with_checksum(checksum);
     let opened = threads::run_blocking(opening).await;
     let image = Arc::new(opened.map_err(|error| PluginCommandError::Internal(error.to_string()))??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);

@@ -23,6 +23,8 @@ pub struct ClusterImport {
     pub cert_config_map: Option<String>,
     /// The checksum as `ALGORITHM:HEX`; only for HTTP sources.
     pub checksum: Option<String>,
+    /// A header for the importer's pod that states the format; only for HTTP sources.
+    pub format: Option<String>,
 }
 
 /// Reasons why CDI cannot import from a source.
@@ -85,6 +87,9 @@ impl ClusterImport {
             kind if kind != SourceKind::Http && self.checksum.is_some() => {
                 ("--checksum", "http:// and https://")
             }
+            kind if kind != SourceKind::Http && self.format.is_some() => {
+                ("--format", "http:// and https://")
+            }
             SourceKind::Gcs if self.cert_config_map.is_some() => {
                 ("--cert-configmap", "http://, https://, docker:// and s3://")
             }
@@ -95,12 +100,13 @@ impl ClusterImport {
 
     /// Returns the `source` field of a DataVolume.
     pub(super) fn source_value(&self) -> Value {
-        let fields = object_of([
+        let mut fields = object_of([
             ("url", Some(self.url.as_str())),
             ("secretRef", self.secret.as_deref()),
             ("certConfigMap", self.cert_config_map.as_deref()),
             ("checksum", self.checksum.as_deref()),
         ]);
+        fields.extend(self.format.iter().map(|line| ("extraHeaders".to_owned(), json!([line]))));
         json!({self.kind.name(): fields})
     }
 
@@ -112,6 +118,7 @@ impl ClusterImport {
             ("storage.import.secretName", self.secret.as_deref()),
             ("storage.import.certConfigMap", self.cert_config_map.as_deref()),
             ("storage.import.checksum", self.checksum.as_deref()),
+            ("storage.import.extraHeaders.0", self.format.as_deref()),
         ])
     }
 }

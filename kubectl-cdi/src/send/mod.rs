@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use datapath::encode::Encoding;
 use datapath::marks::PrefixCrc;
+use datapath::options::ChosenFormat;
 use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::threads;
@@ -232,6 +233,10 @@ impl UploadTask<'_> {
         })
     }
 
+    fn stated_format(&self) -> Option<ChosenFormat> {
+        self.image.stated_format(self.is_encoded())
+    }
+
     fn is_encoded(&self) -> bool {
         matches!(self.encoding, Encoding::Zstd(_))
     }
@@ -243,7 +248,9 @@ impl UploadTask<'_> {
     ) -> Result<Option<UploadSession>, UploadRequestError> {
         let marks = self.prefix_marks(ledger).await?;
         let token = self.tokens.current_token().await?;
-        match in_time(protocol::begin_upload(self.proxy, &token, &marks)).await? {
+        match in_time(protocol::begin_upload(self.proxy, &token, self.stated_format(), &marks))
+            .await?
+        {
             BegunUpload::NotHere => Ok(None),
             BegunUpload::At(location, known) => {
                 let kept = match known {

@@ -62,7 +62,8 @@ impl UploadTask<'_> {
         let stream = UploadBody::resume_after(0, self.image, self.encoding, &ledger, self.watch);
         let (stream, tally) = stream?.ok_or(UploadRequestError::Missing)?;
         let kind = HeaderValue::from_static("application/octet-stream");
-        let headers = [bearer, (header::CONTENT_TYPE, kind)];
+        let mut headers = vec![bearer, (header::CONTENT_TYPE, kind)];
+        headers.extend(protocol::format_header(self.stated_format()));
         let asking = protocol::send_request(self.proxy, Method::POST, path, &headers, stream);
         self.while_it_moves(&tally, asking).await?;
         Ok(ledger.lock().stream_position())

@@ -4,10 +4,13 @@
 use bytes::Bytes;
 use datapath::error::ThreadStartError;
 use datapath::marks::PrefixCrc;
+use datapath::options::ChosenFormat;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
 use hyper::body::Body;
-use program::cdi::{CHECKSUM_HEADER, KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
+use program::cdi::{
+    CHECKSUM_HEADER, FORMAT_HEADER, KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE,
+};
 
 use super::connection::{NoResponseError, ProxyClient, ProxyResponse};
 use super::ledger::CHECKSUM_NAME;
@@ -77,15 +80,23 @@ pub(crate) enum BegunUpload {
     NotHere,
 }
 
-/// Begins an upload. `marks` are checksums of prefixes of the disk that the server may already
-/// have.
+/// Returns the header that states the format of the image, if the server need not detect it.
+pub(super) fn format_header(format: Option<ChosenFormat>) -> Option<(HeaderName, HeaderValue)> {
+    let name = HeaderName::from_static(FORMAT_HEADER);
+    format.map(|format| (name, HeaderValue::from_static(format.name())))
+}
+
+/// Begins an upload of an image in this format. `marks` are checksums of prefixes of the disk that
+/// the server may already have.
 pub(crate) async fn begin_upload(
     proxy: &ProxyClient,
     token: &UploadToken,
+    format: Option<ChosenFormat>,
     marks: &[PrefixCrc],
 ) -> Result<BegunUpload, UploadRequestError> {
     let named = HeaderValue::from_static(CHECKSUM_NAME);
     let mut headers = vec![bearer_header(token), TUS, LATER, (CHECKSUM, named)];
+    headers.extend(format_header(format));
     let marks: Vec<String> = marks.iter().map(PrefixCrc::to_string).collect();
     if !marks.is_empty()
         && let Ok(marks) = HeaderValue::from_str(&marks.join(","))

@@ -200,7 +200,7 @@ mod tests {
         let path = folder.path().join("image");
         let content = testkit::disk::content(1, 4 << 20);
         std::fs::write(&path, &content).unwrap();
-        let image = Arc::new(ImageFile::open(&path, false).unwrap());
+        let image = Arc::new(ImageFile::open(&path, false, None).unwrap());
         let ledger = Arc::new(Mutex::new(PieceLedger::new(None)));
         let identity: &FileIdentity = &image.identity;
         let location = format!("{}/1", program::cdi::RESUMABLE).try_into().unwrap();

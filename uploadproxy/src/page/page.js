@@ -5,9 +5,11 @@ import { cancellable, interrupted, upload } from "./upload.js";
 const SPEED_WINDOW_MS = 10_000;
 const TITLE = document.title;
 
-const [form, tokenField, tokenHint, fileField, fileSize, startButton, cancelButton, transfer, bar, figures, status, answer] =
-  ["form", "token", "token-hint", "file", "file-size", "start", "cancel", "transfer", "bar", "figures", "status", "answer"]
+const [form, tokenField, tokenHint, fileField, fileSize, verbatimChoice, verbatimBox, startButton, cancelButton] =
+  ["form", "token", "token-hint", "file", "file-size", "verbatim-choice", "verbatim", "start", "cancel"]
     .map((id) => document.getElementById(id));
+const [transfer, bar, figures, status, answer] =
+  ["transfer", "bar", "figures", "status", "answer"].map((id) => document.getElementById(id));
 
 const HINT = tokenHint.textContent;
 
@@ -142,6 +144,8 @@ function say(words, kind = "") {
 /** Shows how large the chosen file is. */
 function showFile() {
   const [file] = fileField.files;
+  verbatimChoice.hidden = true;
+  verbatimBox.checked = false;
   fileSize.textContent = file ? `${size(file.size)} are to be sent. ` : "";
 }
 
@@ -177,13 +181,15 @@ async function start() {
   const { signal } = cancellation;
   const meter = new Meter(file.size);
   try {
-    const said = await upload(file, { token: () => token, signal, meter, say, askForToken });
+    const isVerbatim = verbatimBox.checked;
+    const said = await upload(file, { token: () => token, signal, meter, say, askForToken, isVerbatim });
     tokenField.value = "";
     describeToken();
     say(`Done. ${file.name} is on the volume.`, "done");
     showAnswer(said);
   } catch (error) {
     say(signal.aborted ? "Cancelled." : error.message, "failed");
+    verbatimChoice.hidden = ![400, 415].includes(error.status);
     showAnswer(error.said ?? "");
   }
   token = "";

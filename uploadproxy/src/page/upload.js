@@ -7,6 +7,7 @@ import { AHEAD_BYTES, CHECKSUM, FIRST_BYTES, GzipParts, PlainParts, crc64, gzipS
 const WHOLE = "v1beta1/upload";
 const RESUMABLE = "v1beta1/upload-resumable";
 const TUS = { "Tus-Resumable": "1.0.0" };
+const VERBATIM = { "X-Cdi-Workers-Format": "verbatim" };
 
 // How often in a row a resumable upload may fail to move on. The pauses between add up to four minutes; the upload
 // server keeps what it has for longer.
@@ -40,14 +41,15 @@ const MEANING = {
 
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;": "'" };
 
-// The page of the running upload: `token()`, `signal` of the button Cancel, `meter`, `say` and `askForToken`.
+// The page of the running upload: `token()`, `signal` of the button Cancel, `meter`, `say`, `askForToken`, and `isVerbatim` for a file
+// that is stored as it is.
 let page;
 
 /** An upload that has failed: in words, and with what the server said. */
 class Failure extends Error {
-  constructor(message, said = "") {
+  constructor(message, said = "", status = 0) {
     super(message);
-    this.said = said;
+    Object.assign(this, { said, status });
   }
 
   static of(xhr) {
@@ -56,7 +58,7 @@ class Failure extends Error {
     }
     const isText = !(xhr.getResponseHeader("Content-Type") ?? "").includes("html");
     const said = isText ? xhr.responseText.trim().replace(/&(lt|gt|amp|#34|#39);/g, (name) => ENTITIES[name]) : "";
-    return new Failure(`${MEANING[xhr.status] ?? "The upload was refused."} (${xhr.status})`, said);
+    return new Failure(`${MEANING[xhr.status] ?? "The upload was refused."} (${xhr.status})`, said, xhr.status);
   }
 }
 
@@ -121,15 +123,16 @@ export async function upload(file, shownBy) {
     }
   }
   const { name, size, lastModified } = file;
-  const session = { name, size, lastModified };
-  const speed = await gzipSpeed(file, page.signal);
+  const session = { name, size, lastModified, isVerbatim: page.isVerbatim };
+  // What is stored as it is cannot be compressed on the way: the server removes nothing.
+  const speed = session.isVerbatim ? 0 : await gzipSpeed(file, page.signal);
   const xhr = await begin(session);
   return xhr ? keeping(session, () => sendNew(file, session, xhr, speed)) : uploadWhole(file);
 }
 
 async function uploadWhole(file) {
   page.say("Uploading. A broken connection will end this upload: the server cannot continue it.");
-  const xhr = await request("POST", WHOLE, {}, file, (sent) => page.meter.show(sent), sayVerifying);
+  const xhr = await request("POST", WHOLE, page.isVerbatim ? VERBATIM : {}, file, (sent) => page.meter.show(sent), sayVerifying);
   if (xhr.status !== 200) {
     throw Failure.of(xhr);
   }
@@ -146,7 +149,7 @@ async function begin(session) {
     // The compressed length is known only at the end.
     ? { "Upload-Defer-Length": 1 }
     : { "Upload-Length": session.size, "X-Cdi-Checksum": CHECKSUM };
-  const xhr = await request("POST", RESUMABLE, { ...TUS, ...headers });
+  const xhr = await request("POST", RESUMABLE, { ...TUS, ...headers, ...(session.isVerbatim ? VERBATIM : {}) });
   if (!session.place && WHOLE_ONLY.includes(xhr.status)) {
     return null;
   }

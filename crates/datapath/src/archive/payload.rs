@@ -17,7 +17,7 @@ pub(crate) fn open_payload(
 ) -> Result<TransferInput, Error> {
     let mut promised = None;
     let mut image = match payload {
-        PayloadKind::Image(_) => return Ok(input),
+        PayloadKind::Image(_) | PayloadKind::Disk(_) => return Ok(input),
         PayloadKind::CloneOfFiles => {
             input.enter_archive("tar", DiskImage::find_disk, DiskImage::size)?
         }

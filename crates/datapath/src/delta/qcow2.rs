@@ -49,7 +49,8 @@ fn open_delta(
         return Err(error.into());
     }
     let (image, backing_file) = Image::open_delta(&input.peek(HEAD_BYTES)?)?;
-    check_base(backing_file.as_deref(), base.name.as_deref())?;
+    let found = backing_file.as_ref().map(|file| file.name.as_str());
+    check_base(found, base.name.as_deref())?;
     Ok(image)
 }
 

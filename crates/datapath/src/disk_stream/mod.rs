@@ -60,7 +60,8 @@ pub fn stream_disk(
     outlet: &mut PieceOutlet<'_>,
 ) -> Result<StreamedDisk, Error> {
     refuse_changes(source)?;
-    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let (payload, reading) = reading.for_payload(payload, source);
+    let reading = &reading;
     let meter = Meter::new(source, reading)?;
     let readings = meter.readings();
     let route = if meter.must_read_all() { ReadRoute::OnePass } else { writing.route };
@@ -95,6 +96,7 @@ pub fn stream_disk(
         }
     }
     let virtual_size = facts.virtual_size.unwrap_or(blocks.position());
+    reading.check_disk_size(virtual_size)?;
     if virtual_size < blocks.position() {
         return Err(trailing_bytes_error(facts.format, virtual_size, blocks.position()));
     }

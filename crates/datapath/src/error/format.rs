@@ -77,6 +77,14 @@ pub enum FormatError {
         /// Bytes that the target can hold.
         available: u64,
     },
+    /// The source states another size of the disk than it has.
+    #[error("the disk has {found} bytes, but its source states {stated}: publish it again")]
+    StatedSize {
+        /// The stated size in bytes.
+        stated: u64,
+        /// Size of the disk in bytes.
+        found: u64,
+    },
     /// The disk would be larger than any file or device can be.
     #[error(
         "the size of the disk would be {virtual_size} bytes, and no file or device can have more than {MAX_DISK_BYTES}: check the source"
@@ -142,7 +150,11 @@ impl FormatError {
     pub(super) fn kind_name(&self) -> &'static str {
         let [image, archive, memory, endless, too_large, base] = Self::KINDS;
         match self {
-            Self::Image(_) | Self::Text(_) | Self::Foreign(_) | Self::Impossible { .. } => image,
+            Self::Image(_)
+            | Self::Text(_)
+            | Self::Foreign(_)
+            | Self::StatedSize { .. }
+            | Self::Impossible { .. } => image,
             Self::Archive(_) if !self.is_too_large() => archive,
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,

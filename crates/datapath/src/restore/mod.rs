@@ -70,6 +70,14 @@ fn read_maps(
         return Err(Error::from(SourceError::new(SourceErrorKind::Invalid, message)).into());
     }
     let memory = &reading.limits.memory;
+    // What the second file states about the first one decides how that is read.
+    let mut stated = None;
+    if let Some((file, part)) = chain.placed_files().nth(1) {
+        let reader = MetadataReader::of_part(chain, part, input, memory);
+        // Its own errors are reported in the order of the files.
+        let second = reader.map_err(|error| of_file(file, error))?.head().clone();
+        stated = Image::open_delta(&second).ok().and_then(|(_, base)| base?.format);
+    }
     let mut backups = Vec::with_capacity(chain.file_count());
     for (file, part) in chain.placed_files() {
         let head = MetadataReader::of_part(chain, part.clone(), input, memory)
@@ -78,7 +86,7 @@ fn read_maps(
         let opened = if backups.is_empty() {
             // The length is passed, because the input continues with the next file, even within the
             // first bytes if this file is short.
-            open_full(&head, part.end - part.start)
+            open_full(&head, part.end - part.start, stated.as_deref())
         } else {
             open_increment(&head)
         };
@@ -119,9 +127,18 @@ fn of_file(file: &ChainFile, error: impl Into<Error>) -> RestoreError {
     RestoreError { error: error.into(), file: Some(file.source.name()) }
 }
 
-/// Opens the full backup: `length` bytes that begin with `head`.
-fn open_full(head: &[u8], length: u64) -> Result<OpenedBackup, Error> {
-    match detect_format(head, length)? {
+/// Opens the full backup: `length` bytes that begin with `head`. If the next file states a format,
+/// nothing is detected: the disk of a guest may begin like any image.
+fn open_full(head: &[u8], length: u64, stated: Option<&str>) -> Result<OpenedBackup, Error> {
+    let format = match stated {
+        Some("raw") => Format::Raw,
+        Some("qcow2") => {
+            let head = head.get(..DETECT_BYTES).unwrap_or(head);
+            Format::resolve_wanted(head, Some(Format::Qcow2))?
+        }
+        _ => detect_format(head, length)?,
+    };
+    match format {
         Format::Raw => Ok(OpenedBackup::from_raw(length)),
         Format::Qcow2 => match Image::open(Format::Qcow2, head) {
             Ok(image) => Ok(OpenedBackup::from_image(image, None)),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use diskimage::Image;
+use diskimage::qcow2::BackingFile;
 
 use super::source::{ChainFile, ChainSource};
 use crate::delta::last_part;
@@ -14,7 +15,7 @@ pub(super) struct OpenedBackup {
     /// The image; `None` for a raw disk.
     pub(super) image: Option<Image>,
     virtual_size: u64,
-    backing_file: Option<String>,
+    backing_file: Option<BackingFile>,
 }
 
 impl OpenedBackup {
@@ -22,7 +23,7 @@ impl OpenedBackup {
         Self { image: None, virtual_size: length.next_multiple_of(SECTOR), backing_file: None }
     }
 
-    pub(super) fn from_image(image: Image, backing_file: Option<String>) -> Self {
+    pub(super) fn from_image(image: Image, backing_file: Option<BackingFile>) -> Self {
         let virtual_size = image.head_facts().virtual_size;
         Self { image: Some(image), virtual_size, backing_file }
     }
@@ -37,7 +38,7 @@ pub(super) fn check_order(
     let Some((before, _, opened)) = backups.last() else {
         return Ok(());
     };
-    if let Some(found) = next.backing_file.as_deref().map(last_part)
+    if let Some(found) = next.backing_file.as_ref().map(|file| last_part(&file.name))
         && found != before.name
     {
         return Err(ChainOrderError::Base { found: found.to_owned(), before: before.name.clone() });

@@ -9,5 +9,6 @@ mod archive;
 mod delta;
 mod faults;
 mod local;
+mod stated;
 mod writer;
 mod xz;

@@ -26,6 +26,8 @@ const MAX_DIRECTORY_BYTES: u64 = 1024 * 65_535;
 #[derive(Default)]
 pub(super) struct HeaderExtensions {
     pub(super) data_file: Option<String>,
+    /// The format of the backing file.
+    pub(super) backing_format: Option<String>,
     /// The extension that points to an encryption header is present.
     pub(super) has_crypto: bool,
     bitmaps: Option<BitmapsExtension>,
@@ -79,6 +81,7 @@ impl HeaderExtensions {
                     bytes.len()
                 )));
             }
+            BACKING_FORMAT => self.backing_format = Some(crate::text::printable_name(bytes)),
             _ => {}
         }
         Ok(())

@@ -80,6 +80,15 @@ pub struct Qcow2Header {
     pub is_delta: bool,
 }
 
+/// The base of a delta, as the header of the delta names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackingFile {
+    /// The name of the file, escaped.
+    pub name: String,
+    /// The name of its format in QEMU's terms, escaped, if it is stated.
+    pub format: Option<String>,
+}
+
 impl Qcow2Header {
     /// Reads the header from the beginning of the image: the first
     /// [`HEAD_BYTES`](crate::HEAD_BYTES), or all of a shorter image. Refuses an image with a
@@ -87,19 +96,19 @@ impl Qcow2Header {
     pub fn parse(head: &[u8]) -> Result<Self, Error> {
         match Self::parse_any(head)? {
             (header, None) => Ok(header),
-            (_, Some(name)) => Err(Error::BackingFile(name)),
+            (_, Some(base)) => Err(Error::BackingFile(base.name)),
         }
     }
 
     /// Reads the header of a delta, an image that stores only the differences to a base image.
-    /// Also returns the name of the base, if the header has one.
-    pub fn parse_delta(head: &[u8]) -> Result<(Self, Option<String>), Error> {
+    /// Also returns what the header says about the base, if it names one.
+    pub fn parse_delta(head: &[u8]) -> Result<(Self, Option<BackingFile>), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
         Ok((header, backing_file))
     }
 
-    fn parse_any(head: &[u8]) -> Result<(Self, Option<String>), Error> {
+    fn parse_any(head: &[u8]) -> Result<(Self, Option<BackingFile>), Error> {
         let short = |needed: usize| Format::Qcow2.short_header_error(needed as u64, head);
         let word = |offset: usize| be32(head, offset).ok_or_else(|| short(offset + 4));
         let long = |offset: usize| be64(head, offset).ok_or_else(|| short(offset + 8));
@@ -190,7 +199,9 @@ impl Qcow2Header {
         };
         let header = header.with_l1_checked(size, u64::from(word(36)?))?;
         header.check_tables()?;
-        Ok((header, backing_file))
+        let base = backing_file
+            .map(|name| BackingFile { name, format: extensions.backing_format.clone() });
+        Ok((header, base))
     }
 
     /// Validates the number of L1 entries. `size` is not rounded to sectors: QEMU requires an L1

@@ -23,7 +23,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use header::Qcow2Header;
+pub use header::{BackingFile, Qcow2Header};
 pub use writer::{
     ImageSink, IncompleteImage, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES,
 };
@@ -38,8 +38,10 @@ pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
 }
 
 /// Reads the head of a delta, an image that stores only the differences to a base image. Also
-/// returns the name of the base, if the header has one.
-pub(crate) fn open_delta(head: &[u8]) -> Result<(Box<dyn ImageLayout>, Option<String>), Error> {
+/// returns what the header says about the base, if it names one.
+pub(crate) fn open_delta(
+    head: &[u8],
+) -> Result<(Box<dyn ImageLayout>, Option<BackingFile>), Error> {
     let (header, base) = Qcow2Header::parse_delta(head)?;
     Ok((Box::new(Qcow2Layout::new(header)), base))
 }

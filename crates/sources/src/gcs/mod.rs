@@ -60,7 +60,7 @@ pub fn open(
         dialect.pin_generation(generation);
     }
     let checksum = announced_checksum(http.response_headers(), http.content_encoding());
-    Ok(StoredObject { http, checksum, what })
+    Ok(StoredObject { http, checksum, stated_disk: None, what })
 }
 
 /// The location of an object: its URL and its names.

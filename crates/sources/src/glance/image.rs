@@ -2,6 +2,7 @@
 
 use datapath::digest::{Checksum, ChecksumError};
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::options::StatedDisk;
 use serde::Deserialize;
 
 use crate::error::invalid_error;
@@ -27,7 +28,6 @@ impl GlanceImage {
             let what = "the image service's description of the image cannot be read";
             SourceError::with_context(SourceErrorKind::Io, what, error)
         })?;
-        // The declared format is only a hint: the importer determines the format from the content.
         tracing::info!(
             disk_format = %plain_line(image.disk_format.as_deref().unwrap_or("unknown")),
             container_format = %plain_line(image.container_format.as_deref().unwrap_or("unknown")),
@@ -67,6 +67,13 @@ impl GlanceImage {
         }
         let md5 = self.checksum.as_deref();
         md5.map(|md5| format!("md5:{md5}").parse().map_err(hash_error)).transpose()
+    }
+
+    /// Returns what the cloud states about an image whose format is raw. Other formats are
+    /// recognised by the content.
+    pub(super) fn stated_disk(&self) -> Option<StatedDisk> {
+        let is_bare = self.container_format.as_deref() == Some("bare");
+        (is_bare && self.disk_format.as_deref() == Some("raw")).then_some(StatedDisk::PLAIN)
     }
 
     /// Fails unless the number of bytes that are sent equals the size of the image.

@@ -141,7 +141,7 @@ fn open_as(
     };
     let http = HttpSource::open(config)?;
     image.check_length(http.total_bytes())?;
-    Ok(StoredObject { http, checksum, what: what.to_owned() })
+    Ok(StoredObject { http, checksum, stated_disk: image.stated_disk(), what: what.to_owned() })
 }
 
 #[cfg(test)]

@@ -19,6 +19,13 @@ pub struct ExtraHeader {
     pub(crate) value: HeaderValue,
 }
 
+impl ExtraHeader {
+    /// Returns the value if the header has this `name`, in lower case.
+    pub fn value_of(&self, name: &str) -> Option<String> {
+        (self.name == name).then(|| String::from_utf8_lossy(self.value.as_bytes()).into_owned())
+    }
+}
+
 /// Parses a header line `Name: value`. It is split at the first colon, and the value is trimmed. A
 /// line without a colon is dropped, as in CDI. Errors name the header, never its value.
 pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, SourceError> {

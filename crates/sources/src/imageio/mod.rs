@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::options::StatedDisk;
 use datapath::source::{Source, SourceBody};
 use url::Url;
 
@@ -45,6 +46,7 @@ pub struct ImageIoSource {
     _ticket: TicketKeeper,
     _transfer: ImageTransfer,
     name: String,
+    format: TransferFormat,
     progress: Arc<ReadActivity>,
 }
 
@@ -91,7 +93,8 @@ impl ImageIoSource {
             );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
-        Ok(Self { data, _ticket: ticket, _transfer: transfer, name, progress })
+        let format = transfer.format;
+        Ok(Self { data, _ticket: ticket, _transfer: transfer, name, format, progress })
     }
 }
 
@@ -106,6 +109,11 @@ impl Source for ImageIoSource {
 
     fn is_ranged(&self) -> bool {
         self.data.is_ranged()
+    }
+
+    /// A whole disk is requested as raw. The changes since a checkpoint come as qcow2.
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        matches!(self.format, TransferFormat::Raw).then_some(StatedDisk::PLAIN)
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {

@@ -34,6 +34,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
 use datapath::error::SourceError;
+use datapath::options::StatedDisk;
 use datapath::source::{Source, SourceBody};
 use datapath::zeros::is_known_zero;
 use parking_lot::Mutex;
@@ -174,6 +175,11 @@ impl Source for NbdSource {
 
     fn is_ranged(&self) -> bool {
         true
+    }
+
+    /// An export is a block device.
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        Some(StatedDisk::PLAIN)
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {

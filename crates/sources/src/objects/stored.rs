@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::options::StatedDisk;
 use datapath::source::{Source, SourceBody};
 
 use url::Url;
@@ -19,6 +20,8 @@ pub struct StoredObject {
     pub(crate) http: HttpSource,
     /// Digest of all bytes, as the store announces it.
     pub(crate) checksum: Option<Checksum>,
+    /// The raw disk that the object is, if the store states that.
+    pub(crate) stated_disk: Option<StatedDisk>,
     /// `"bucket/key"`, for error messages.
     pub(crate) what: String,
 }
@@ -65,6 +68,10 @@ impl Source for StoredObject {
 
     fn has_own_digest(&self) -> bool {
         self.checksum.is_some()
+    }
+
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        self.stated_disk
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use datapath::changes::ChangedRanges;
 use datapath::digest::HashingThread;
 use datapath::error::{SourceError, SourceErrorKind, ThreadStartError};
+use datapath::options::StatedDisk;
 use datapath::source::{Source, SourceBody};
 use datapath::storage::StorageLocation;
 
@@ -59,8 +60,8 @@ impl Source for SignedSource {
         true
     }
 
-    fn is_disk(&self) -> bool {
-        self.source.is_disk()
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        self.source.stated_disk()
     }
 
     fn changed_ranges(&self) -> Option<&ChangedRanges> {

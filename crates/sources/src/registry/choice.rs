@@ -34,7 +34,7 @@ pub(super) enum DiskChoice {
     Container(Vec<OciDescriptor>),
     /// This layer: a file in it if the layer is a tar, otherwise the whole layer.
     Layer(OciDescriptor),
-    /// This whole layer, even if it begins like a tar.
+    /// This layer: a raw disk in one zstd stream.
     Disk(OciDescriptor),
 }
 

@@ -6,9 +6,11 @@ use datapath::archive::{self, ArchiveErrorKind, ArchivedFile, SearchResult, find
 use datapath::chunks::{ChunkStream, PeekStream};
 use datapath::decode;
 use datapath::error::{Error, FormatError, SourceError, SourceErrorKind};
+use datapath::options::StatedDisk;
 use datapath::source::SourceBody;
+use program::quantity::parse_bytes;
 
-use super::choice::DiskChoice;
+use super::choice::{DISK_SIZE, DiskChoice};
 use super::lookup::LayerLookup;
 use super::manifest::OciDescriptor;
 use super::messages::{pull_error, without_prefix};
@@ -29,6 +31,8 @@ pub(super) struct OpenedDisk {
     pub(super) body: Box<dyn SourceBody>,
     /// The number of bytes.
     pub(super) size: u64,
+    /// What the manifest states about the bytes.
+    pub(super) stated_disk: Option<StatedDisk>,
 }
 
 /// A file in a layer, positioned at its first byte.
@@ -50,7 +54,12 @@ pub(super) fn open_disk(
         DiskChoice::Layer(layer) => open_by_content(store, layer, false),
         DiskChoice::Disk(layer) => {
             refuse_encrypted(layer)?;
-            Ok(OpenedDisk::from_layer(open_verified(store, layer).map_err(pull_error)?, layer))
+            let body = open_verified(store, layer).map_err(pull_error)?;
+            let stated_disk = Some(StatedDisk {
+                bytes: layer.annotation(DISK_SIZE).and_then(|size| parse_bytes(size).ok()),
+                ..StatedDisk::ZSTD
+            });
+            Ok(OpenedDisk { stated_disk, ..OpenedDisk::from_layer(body, layer) })
         }
     }
 }
@@ -150,12 +159,13 @@ impl OpenedDisk {
     fn from_layer(body: Box<dyn SourceBody>, layer: &OciDescriptor) -> Self {
         // This is upstream's message.
         tracing::info!("Layer detected as raw disk image, streaming to disk");
-        Self { body, size: layer.size }
+        Self { body, size: layer.size, stated_disk: None }
     }
 
     fn from_file(file: Box<ArchivedFile<LayerLookup>>, layer: &OciDescriptor) -> Self {
         let size = file.size();
-        Self { body: Box::new(ContainerDisk { file, layer: layer.clone() }), size }
+        let body = Box::new(ContainerDisk { file, layer: layer.clone() });
+        Self { body, size, stated_disk: None }
     }
 }
 

@@ -49,6 +49,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::options::StatedDisk;
 use datapath::source::{Source, SourceBody};
 use datapath::storage::StorageLocation;
 use parking_lot::Mutex;
@@ -95,6 +96,7 @@ pub struct RegistrySource {
     environment: Vec<String>,
     size: u64,
     storage: Option<StorageLocation>,
+    stated_disk: Option<StatedDisk>,
     disk: Mutex<Option<Box<dyn SourceBody>>>,
 }
 
@@ -124,6 +126,7 @@ impl RegistrySource {
             environment: config.env_variables().to_vec(),
             size: disk.size,
             storage: None,
+            stated_disk: disk.stated_disk,
             disk: Mutex::new(Some(disk.body)),
         }
     }
@@ -211,6 +214,10 @@ impl Source for RegistrySource {
 
     fn has_own_digest(&self) -> bool {
         true
+    }
+
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        self.stated_disk
     }
 
     fn storage_location(&self) -> Option<StorageLocation> {

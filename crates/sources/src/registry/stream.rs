@@ -13,6 +13,7 @@ use datapath::changes::ChangedRanges;
 use datapath::chunks::{ChunkStream, PeekStream};
 use datapath::decode::SNIFF_BYTES;
 use datapath::error::{Error, SourceError, SourceErrorKind};
+use datapath::options::StatedDisk;
 use datapath::source::{Source, SourceBody};
 use datapath::storage::StorageLocation;
 use parking_lot::Mutex;
@@ -336,8 +337,8 @@ impl Source for PeekedSource {
         self.source.has_own_digest()
     }
 
-    fn is_disk(&self) -> bool {
-        self.source.is_disk()
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        self.source.stated_disk()
     }
 
     fn changed_ranges(&self) -> Option<&ChangedRanges> {

@@ -49,5 +49,5 @@ pub fn open(
         dialect.pin_version(version);
     }
     let checksum = checksum::announced_checksum(http.response_headers());
-    Ok(StoredObject { http, checksum, what })
+    Ok(StoredObject { http, checksum, stated_disk: None, what })
 }

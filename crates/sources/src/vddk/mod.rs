@@ -27,6 +27,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::options::StatedDisk;
 use datapath::source::{Source, SourceBody};
 use url::Url;
 
@@ -215,8 +216,8 @@ impl Source for VddkSource {
         self.changes.is_none()
     }
 
-    fn is_disk(&self) -> bool {
-        true
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        Some(StatedDisk::PLAIN)
     }
 
     fn changed_ranges(&self) -> Option<&ChangedRanges> {

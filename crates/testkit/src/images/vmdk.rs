@@ -40,6 +40,27 @@ pub enum Tables {
     /// together; otherwise all tables follow all grains. Then come the directory, a footer that
     /// states its position, and an end-of-stream marker.
     Footer,
+    /// The same parts in an order that exporters of other makers choose. All grains come first.
+    Exported(ExportLayout),
+}
+
+/// What exporters write in another way than VMware and VirtualBox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExportLayout {
+    /// Number of sectors of zeros before the tables.
+    pub padding: u8,
+    /// True if one marker, which states 0 sectors, is for all tables.
+    pub is_marked_once: bool,
+    /// True if tables and directory are written twice.
+    pub is_redundant: bool,
+    /// True if the header states no offset for the redundant directory, as for the other one.
+    pub is_redundant_at_end: bool,
+}
+
+impl ExportLayout {
+    /// The layout of Xen Orchestra.
+    pub const XEN_ORCHESTRA: Self =
+        Self { padding: 200, is_marked_once: true, is_redundant: true, is_redundant_at_end: false };
 }
 
 /// Describes an image to build.
@@ -113,6 +134,7 @@ impl Vmdk {
             Tables::First => builder.tables_first(),
             Tables::Last => builder.tables_last(),
             Tables::Footer => builder.tables_with_footer(),
+            Tables::Exported(layout) => builder.tables_of_exporter(layout),
         }
         builder.bytes
     }
@@ -130,8 +152,12 @@ impl Vmdk {
     fn header(&self, redundant: u64, directory: u64, overhead: u64) -> Vec<u8> {
         // Flags: bits 0 valid newline detection, 1 redundant table, 2 zeroed grains, 16 compressed
         // grains, 17 markers.
+        let is_redundant = match self.tables {
+            Tables::Exported(layout) => layout.is_redundant,
+            _ => redundant != 0,
+        };
         let flags: u32 =
-            if self.compressed { 0x3_0005 } else { 5 } | if redundant == 0 { 0 } else { 2 };
+            if self.compressed { 0x3_0005 } else { 5 } | if is_redundant { 2 } else { 0 };
         let mut header = Vec::new();
         header.extend(b"KDMV");
         header.extend(1u32.to_le_bytes());
@@ -247,15 +273,52 @@ impl Builder<'_> {
                 self.add_table(table);
             }
         }
-        self.add_marker(self.directory_sectors(), GRAIN_DIRECTORY);
+        let directory = self.add_directory(self.directory_sectors());
+        self.add_footer(0, directory, overhead);
+        self.set_header(&self.vmdk.header(0, AT_END, overhead));
+    }
+
+    /// Writes what [`ExportLayout`] describes.
+    fn tables_of_exporter(&mut self, layout: ExportLayout) {
+        let overhead = self.pad_to_grains() as u64;
+        self.add_grains();
+        self.bytes.resize(self.bytes.len() + usize::from(layout.padding) * SECTOR, 0);
+        let mut directories = [0, 0];
+        for directory in directories.iter_mut().skip(usize::from(!layout.is_redundant)) {
+            if layout.is_marked_once {
+                self.add_marker(0, GRAIN_TABLE);
+            }
+            for table in 0..self.directory.len() {
+                if layout.is_marked_once {
+                    self.directory[table] = to_u32(self.sector());
+                    self.bytes.extend(self.table(table));
+                } else {
+                    self.add_table(table);
+                }
+            }
+            let sectors = if layout.is_marked_once { 0 } else { self.directory_sectors() };
+            *directory = self.add_directory(sectors);
+        }
+        let [redundant, directory] = directories;
+        self.add_footer(redundant, directory, overhead);
+        let redundant = if layout.is_redundant_at_end { AT_END } else { 0 };
+        self.set_header(&self.vmdk.header(redundant, AT_END, overhead));
+    }
+
+    /// Writes the directory behind a marker that states these sectors. Returns its sector.
+    fn add_directory(&mut self, sectors: usize) -> u64 {
+        self.add_marker(sectors, GRAIN_DIRECTORY);
         let directory = self.sector() as u64;
         self.bytes.extend(self.directory_bytes());
+        directory
+    }
+
+    fn add_footer(&mut self, redundant: u64, directory: u64, overhead: u64) {
         // The footer has a marker even in uncompressed images, because readers find it by its
         // marker.
         self.bytes.extend(marker(1, FOOTER));
-        self.bytes.extend(self.vmdk.header(0, directory, overhead));
+        self.bytes.extend(self.vmdk.header(redundant, directory, overhead));
         self.bytes.extend(marker(0, END_OF_STREAM));
-        self.set_header(&self.vmdk.header(0, AT_END, overhead));
     }
 
     fn add_grains(&mut self) {

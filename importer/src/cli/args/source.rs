@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use datapath::options::PayloadKind;
+use datapath::options::{ChosenFormat, PayloadKind};
 use diskimage::Format;
 use program::command_line::values::{DurationValue, whole_number};
 use sources::RetryPolicy;
@@ -156,9 +156,10 @@ impl FromStr for ConnectionCount {
 /// How the content of a source is taken.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
-    /// Read the image as this format instead of detecting it
+    /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they
+    /// are, while `raw` still removes compression
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), help_heading = "Source")]
-    pub format: Option<Format>,
+    pub format: Option<ChosenFormat>,
 
     /// Read the one disk image in an OVA (a tar), and verify its checksum in the manifest
     #[arg(long, help_heading = "Source")]
@@ -168,15 +169,25 @@ pub struct ContentArgs {
 impl ContentArgs {
     /// Returns the kind of content to expect: either an image, or an OVA that contains one.
     pub fn payload_kind(&self) -> PayloadKind {
-        if self.ova { PayloadKind::Appliance(self.format) } else { PayloadKind::Image(self.format) }
+        match (self.ova, self.format) {
+            (true, None) => PayloadKind::Appliance(None),
+            (true, Some(ChosenFormat::Image(format))) => PayloadKind::Appliance(Some(format)),
+            (_, chosen) => chosen.into(),
+        }
+    }
+
+    /// True if the options contradict each other.
+    pub fn is_contradictory(&self) -> bool {
+        self.ova && !matches!(self.format, None | Some(ChosenFormat::Image(_)))
     }
 }
 
 /// Returns a parser for the names of supported formats. QEMU's names for them are accepted too.
-fn format_parser() -> impl TypedValueParser<Value = Format> {
+fn format_parser() -> impl TypedValueParser<Value = ChosenFormat> {
     let names = Format::readable_formats()
-        .map(|format| PossibleValue::new(format.flag_name()).alias(format.qemu_name()));
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Format>())
+        .map(|format| PossibleValue::new(format.flag_name()).alias(format.qemu_name()))
+        .chain([PossibleValue::new(ChosenFormat::VERBATIM)]);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<ChosenFormat>())
 }
 
 /// Returns the help text of `--no-progress-timeout`.

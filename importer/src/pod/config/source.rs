@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use datapath::digest::Checksum;
+use datapath::options::ChosenFormat;
+use program::cdi::FORMAT_HEADER;
 use program::env::{EnvReader, NamedStrings};
 use program::paths::PodPaths;
 use sources::http::parse_header;
@@ -70,6 +72,8 @@ pub(crate) struct RemoteSource {
     /// True if a side container with the user's image serves the disk.
     pub(crate) is_node_pull: bool,
     pub(crate) made: ProductKind,
+    /// The format of the image, if the DataVolume states one.
+    pub(crate) format: Option<ChosenFormat>,
     /// Checksum of the whole object.
     pub(crate) checksum: Option<Checksum>,
 }
@@ -114,7 +118,11 @@ impl SourceConfig {
         let made = read_made(reader, &kind, &content)?;
         // All three read their variables even if another one has failed, so that every error is
         // reported.
-        let place = read_place(reader, env, &kind);
+        let mut format = None;
+        let place = read_place(reader, env, &kind, &mut format);
+        if format.is_some() && made != ProductKind::Disk {
+            reader.reject_variable(CONTENT_TYPE, format!("{FORMAT_HEADER} is for images of disks"));
+        }
         let checksum = read_checksum(reader);
         let network = PodNetwork::from_env(reader, env);
         let layout = match &place {
@@ -129,6 +137,7 @@ impl SourceConfig {
             // checksum.
             checksum: checksum.filter(|_| !is_node_pull),
             network,
+            format,
             made: match location_base(&place) {
                 Some(_) if matches!(place, SourceLocation::Vddk(_)) => ProductKind::Changes,
                 Some(_) => ProductKind::Delta,
@@ -175,9 +184,10 @@ fn read_place(
     reader: &mut EnvReader<'_>,
     env: &dyn NamedStrings,
     kind: &str,
+    format: &mut Option<ChosenFormat>,
 ) -> Option<SourceLocation> {
     match kind {
-        "http" => read_http(reader),
+        "http" => read_http(reader, format),
         "registry" => Some(SourceLocation::Registry {
             reference: require_endpoint(reader)?,
             options: read_registry_options(reader),
@@ -267,12 +277,25 @@ fn require_text(reader: &mut EnvReader<'_>, name: &str) -> Option<String> {
     text
 }
 
-fn read_http(reader: &mut EnvReader<'_>) -> Option<SourceLocation> {
+/// Reads the location of an object on a web server. The format is taken out of the extra headers,
+/// which are the only field of a DataVolume that CDI passes on as it is.
+fn read_http(
+    reader: &mut EnvReader<'_>,
+    format: &mut Option<ChosenFormat>,
+) -> Option<SourceLocation> {
     let endpoint = http_endpoint(reader);
     let mut headers = Vec::new();
     for (name, line) in reader.with_prefix(EXTRA_HEADER) {
         match parse_header(&line, false) {
-            Ok(header) => headers.extend(header),
+            Ok(None) => {}
+            Ok(Some(header)) => match header.value_of(FORMAT_HEADER).map(|value| value.parse()) {
+                None => headers.push(header),
+                Some(Ok(chosen)) => *format = Some(chosen),
+                Some(Err(reason)) => {
+                    let reason: String = reason;
+                    reader.reject_variable(&name, format!("{FORMAT_HEADER}: {reason}"));
+                }
+            },
             Err(error) => reader.reject_variable(&name, error.to_string()),
         }
     }

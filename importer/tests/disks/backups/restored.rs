@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use testkit::disk;
 use testkit::fail::OrFail;
+use testkit::images::qcow2::{Guest, Qcow2};
 use testkit::images::{Compression, Content, Spec};
 use testkit::loopdev::LoopDevice;
 use testkit::process::Program;
@@ -39,6 +40,28 @@ fn a_full_backup_and_ten_others_are_the_disk_of_qemu_img() {
     let device = LoopDevice::of_file(&old);
     restore(&[], &chain.files, device.path()).assert_success("a device with other content");
     disk::assert_same(device.path(), &chain.raw, chain.virtual_size, "the device");
+}
+
+/// The increment states that its backing file is raw, whatever the guest wrote into it.
+#[test]
+#[ignore = "tools: qemu-img, qemu-io"]
+fn a_full_backup_that_is_stated_to_be_raw_is_raw() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let (full, increment, target) = (path("guest.raw"), path("inc.qcow2"), path("disk.img"));
+    let heads = [Qcow2::new(16, vec![Guest::Data(1)]).build().image, b"U".repeat(20_480)];
+    for mut disk in heads {
+        disk.resize(8 << 20, 0);
+        std::fs::write(&full, &disk).or_fail("the full backup");
+        let create = "create -q -f qcow2 -F raw -b".split(' ').map(OsStr::new);
+        tools::run("qemu-img", create.chain([full.as_os_str(), increment.as_os_str()]));
+        let words = [OsStr::new("-f"), OsStr::new("qcow2"), increment.as_os_str()];
+        tools::filter("qemu-io", words, b"write -P 5 4M 64k\n");
+        let files = [full.clone(), increment.clone()];
+        restore(&["--force"], &files, &target).assert_success("restore");
+        disk[4 << 20..(4 << 20) + (64 << 10)].fill(5);
+        assert!(std::fs::read(&target).or_fail("the disk") == disk);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use testkit::gateway::Fault;
 use testkit::loopdev::LoopDevice;
 use testkit::process::{Finished, Program};
 
-use crate::contract::images::{DISK_BYTES, Images};
+use crate::contract::images::{DISK_BYTES, Image, Images};
 use crate::contract::servers::Server;
 use crate::place::{MIB, Place, SOURCE_FAILED, UNTRUSTED};
 
@@ -36,17 +36,27 @@ fn fetch<S: Server>(server: &S, object: &[u8], options: &[&str], case: &str) -> 
     place.assert_imports(program, object, &format!("{}: {case}", S::NAME))
 }
 
-/// Raw and qcow2, compressed in several ways, give the same disk in files and on used devices.
+/// Raw and qcow2, compressed in several ways, give the same disk in files and on used devices. If
+/// the server states that its object is raw, they are what a guest wrote, and the disk has their
+/// bytes.
 pub(crate) fn images<S: Server>() {
-    let images = Images::build();
+    let mut images = Images::build();
+    if S::STATES_RAW {
+        // What CDI's test of ImageIO without extents serves (`datavolume_test.go` 953).
+        images.forms.push(Image { name: "text", bytes: b"U".repeat(20_480) });
+        for form in &mut images.forms {
+            form.bytes.resize(form.bytes.len().next_multiple_of(512), 0);
+        }
+    }
     for form in &images.forms {
         let case = format!("{}: {}", S::NAME, form.name);
+        let expected = if S::STATES_RAW { &form.bytes } else { &images.disk };
         let server = S::start(&form.bytes, Vec::new());
-        let finished = fetch(&server, &images.disk, &[], form.name);
+        let finished = fetch(&server, expected, &[], form.name);
         let is_ranged = finished.stdout.contains("qcow2 (ranged)");
         assert_eq!(
             is_ranged,
-            S::RANGED && form.name == "qcow2 zlib",
+            S::RANGED && !S::STATES_RAW && form.name == "qcow2 zlib",
             "{case}: {}",
             finished.stdout
         );
@@ -58,7 +68,7 @@ pub(crate) fn images<S: Server>() {
         let program = import_of(&place, &server, server.source(), device.path());
         program.run().assert_success(&case);
         assert!(
-            std::fs::read(device.path()).or_fail(&case) == images.disk,
+            std::fs::read(device.path()).or_fail(&case).starts_with(expected),
             "{case}: the device differs"
         );
     }

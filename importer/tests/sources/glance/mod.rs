@@ -6,7 +6,8 @@ mod faults;
 mod hostile;
 mod trust;
 
-use testkit::openstack::script::{CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, USER};
+use testkit::images::qcow2::{Guest, Qcow2};
+use testkit::openstack::script::{CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, Script, USER};
 use testkit::process::Program;
 
 use crate::place::{MIB, Place, SOURCE_FAILED, assert_harmless};
@@ -45,4 +46,14 @@ fn assert_refused(place: &Place, program: Program, sentence: &str) {
 fn assert_refuses(cloud: &Cloud, sentence: &str) {
     let place = Place::new();
     assert_refused(&place, import(&place, cloud), sentence);
+}
+
+/// A guest may have written an image into the first sectors of its own disk.
+#[test]
+fn an_image_that_glance_calls_raw_is_stored_as_it_is() {
+    let disk = Qcow2::new(16, vec![Guest::Data(1), Guest::Hole]).build().image;
+    let mut script = Script::new(disk.clone());
+    script.image["disk_format"] = "raw".into();
+    let (place, cloud) = (Place::new(), Cloud::start(script));
+    assert_imports(&place, import(&place, &cloud), &disk);
 }

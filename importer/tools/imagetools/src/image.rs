@@ -131,7 +131,9 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
 
 fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageError> {
     match Image::open(format, head) {
-        Err(ImageError::BackingFile(_)) => Image::open_delta(head),
+        Err(ImageError::BackingFile(_)) => {
+            Image::open_delta(head).map(|(image, base)| (image, base.map(|base| base.name)))
+        }
         opened => Ok((opened?, None)),
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use datapath::changes::ChangedRanges;
 use datapath::delta::DeltaBase;
 use datapath::error::SourceError;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::{PayloadKind, ReadOptions, StatedDisk, WriteOptions};
 use datapath::source::{Source, SourceBody};
 use datapath::transfer_image;
 use proptest::prelude::*;
@@ -56,8 +56,8 @@ impl Source for Changed {
         false
     }
 
-    fn is_disk(&self) -> bool {
-        true
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        Some(StatedDisk::PLAIN)
     }
 
     fn changed_ranges(&self) -> Option<&ChangedRanges> {

@@ -20,6 +20,7 @@ impl ImageIo {
 
 impl Server for ImageIo {
     const NAME: &'static str = "imageio";
+    const STATES_RAW: bool = true;
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
         let contents = Contents { raw: object.to_vec().into(), ..Contents::default() };

@@ -22,6 +22,9 @@ pub(crate) trait Server: Sized {
     /// False if the object is inside of another one, so that it is only read in order.
     const RANGED: bool = true;
 
+    /// True if the server states that its object is a raw disk: then no byte of it is examined.
+    const STATES_RAW: bool = false;
+
     /// Bytes that a connection brings besides those of the object, and those of the requests that
     /// are in flight at once, where replies come in any order: after a cut, they are requested again.
     const UNIT_BYTES: u64 = 0;

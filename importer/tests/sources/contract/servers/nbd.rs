@@ -17,6 +17,7 @@ pub(crate) struct Nbd {
 
 impl Server for Nbd {
     const NAME: &'static str = "nbd";
+    const STATES_RAW: bool = true;
     const UNIT_BYTES: u64 = 4 * (2 << 20);
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
