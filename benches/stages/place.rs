@@ -25,6 +25,7 @@ pub(crate) fn target(path: PathBuf, cache: CacheMode) -> DiskOptions {
     DiskOptions {
         path,
         available: u64::MAX,
+        counts_stored: false,
         size: None,
         preallocate: false,
         cache,

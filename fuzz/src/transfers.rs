@@ -84,6 +84,7 @@ pub fn transfer(
     let target = disk::DiskOptions {
         path: FOLDER.join("disk"),
         available: AVAILABLE,
+        counts_stored: false,
         size: None,
         preallocate: false,
         cache: disk::CacheMode::Auto,

@@ -51,6 +51,9 @@ pub(crate) fn success_line(job: &UploadJob) -> String {
     if let AnnouncedChecksum::Known(checksum) = &job.plan.promise {
         line.push_str(&format!(", {} matches", checksum.algorithm()));
     }
+    if let Some(warning) = job.progress.image_facts().and_then(|facts| facts.warning) {
+        line.push_str(&format!("; warning: {warning}"));
+    }
     line.push_str(if job.plan.is_async() { "; the disk is being completed\n" } else { "\n" });
     line
 }

@@ -1,13 +1,11 @@
 //! Parses the headers of an upload request once, before anything is decided.
 
 use datapath::digest::Checksum;
-use datapath::options::ChosenFormat;
+use datapath::options::{ChosenFormat, FORMAT_HEADER};
 use http::{HeaderMap, HeaderValue, Method};
 use https::body;
 use hyper::body::SizeHint;
-use program::cdi::{
-    CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, FORMAT_HEADER, ZSTD,
-};
+use program::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, ZSTD};
 
 use crate::checksum::{self, AnnouncedChecksum};
 use crate::form;

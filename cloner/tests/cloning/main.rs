@@ -3,6 +3,7 @@
 mod cli;
 mod clone;
 mod contract;
+mod filesystems;
 mod mistakes;
 mod serve;
 mod streams;

@@ -78,6 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = DiskOptions {
         path: disk.into(),
         available: 1 << 40,
+        counts_stored: false,
         size: None,
         preallocate: false,
         cache: CacheMode::Auto,

@@ -41,4 +41,6 @@ pub struct ImageFacts {
     pub virtual_size: Option<u64>,
     /// The route by which the image is read.
     pub route: RouteTaken,
+    /// A sentence about an image that is probably not a disk.
+    pub warning: Option<&'static str>,
 }

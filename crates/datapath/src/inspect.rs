@@ -66,7 +66,7 @@ pub fn inspect_image(
     let reading = &reading;
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::open_payload(input, payload, reading)?;
-    let ImageHead { format, ending } = ImageHead::read(&mut input, payload, reading)?;
+    let ImageHead { format, ending, .. } = ImageHead::read(&mut input, payload, reading)?;
     let mut found = Inspection::from_source(source, input.layer_names(), format);
     match format {
         Format::Raw => {
@@ -96,7 +96,7 @@ pub fn measure_image(
     let reading = &reading;
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
     let mut input = archive::open_payload(input, payload, reading)?;
-    let ImageHead { format, ending } = ImageHead::read(&mut input, payload, reading)?;
+    let ImageHead { format, ending, .. } = ImageHead::read(&mut input, payload, reading)?;
     if format != Format::Raw {
         let image = open_mapped(format, &mut input, &reading.limits.memory)?;
         return Ok(image.head_facts().virtual_size);

@@ -68,6 +68,10 @@ pub enum PayloadKind {
     Appliance(Option<Format>),
 }
 
+/// Ours, not CDI's: the header with the [`ChosenFormat`] of an uploaded image. In a DataVolume's
+/// `extraHeaders`, it is for the importer's pod and not sent to the server.
+pub const FORMAT_HEADER: &str = "x-cdi-workers-format";
+
 /// A format that somebody chose instead of having it detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChosenFormat {

@@ -99,7 +99,8 @@ pub(crate) fn write_disk(
         writing.workers,
         (&reading.stop, &readings),
         |writer| image.copy_to_disk(&mut input, writer, reading, writing, tick),
-    )?;
+    )
+    .map_err(|error| disk.explain_full(error))?;
     // The format is certain only now, because a footer may follow a raw image.
     let CopiedDisk { virtual_size, format } = copied;
     facts.format = format;
@@ -111,8 +112,9 @@ pub(crate) fn write_disk(
     let source_bytes = readings.position();
 
     reading.observer.begin_phase(TransferPhase::Resize);
-    let disk_size =
-        readings.time_stage(Stage::Target, || disk.resize(virtual_size, target.size))?;
+    let disk_size = readings
+        .time_stage(Stage::Target, || disk.resize(virtual_size, target.size))
+        .map_err(|error| disk.explain_full(error))?;
 
     // Commit: writing the first MiB, which was held back, makes the disk complete.
     reading.check_stop()?;

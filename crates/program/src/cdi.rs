@@ -62,11 +62,6 @@ pub const FILES_CLONE: &str = "filesystem-clone";
 /// own programs never send it.
 pub const ENCODING_HEADER: &str = "x-cdi-workers-clone";
 
-/// Ours, not CDI's: the format of an uploaded image, which is then not detected. Its values are
-/// those of `--format`. In a DataVolume's `extraHeaders`, it is for the importer's pod and not sent
-/// to the server.
-pub const FORMAT_HEADER: &str = "x-cdi-workers-format";
-
 /// The clone encoding that our programs prefer: zstd frames, with a checksum of the stream in
 /// [`CHECKSUM_HEADER`].
 pub const ZSTD: &str = "zstd";

@@ -128,6 +128,7 @@ impl TargetVolume {
         disk::DiskOptions {
             path: self.path.clone(),
             available: self.available,
+            counts_stored: false,
             size: wanted.size.filter(|_| !self.is_device).map(|requested| requested.min(usable)),
             preallocate: wanted.preallocate,
             cache: wanted.cache,
@@ -137,9 +138,15 @@ impl TargetVolume {
     }
 
     /// Returns options for a copy of another disk, which already has its final size. The copy may
-    /// use all free space.
+    /// use all free space. CDI makes the claim for a clone of a block device too small for the
+    /// whole disk in a file, so only what is stored counts, unless all of it must be.
     pub fn clone_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
-        disk::DiskOptions { available: self.free, size: None, ..self.target_options(wanted) }
+        disk::DiskOptions {
+            available: self.free,
+            counts_stored: !wanted.preallocate,
+            size: None,
+            ..self.target_options(wanted)
+        }
     }
 
     /// Returns options for a blank disk of the requested size, or of all available space if that

@@ -183,6 +183,7 @@ fn target_options(path: &Path, arguments: &WriteArgs) -> Result<DiskOptions, Imp
     Ok(DiskOptions {
         path: path.to_owned(),
         available: arguments.size.unwrap_or(u64::MAX),
+        counts_stored: false,
         size: arguments.size,
         preallocate: arguments.preallocate,
         cache: match (arguments.direct, arguments.cached) {

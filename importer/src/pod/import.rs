@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datapath::observe::Observer;
-use datapath::options::{ChosenFormat, PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::Source;
 use datapath::{Error, archive, delta, disk, transfer};
 use program::paths::PodPaths;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use datapath::digest::Checksum;
-use program::cdi::FORMAT_HEADER;
+use datapath::options::FORMAT_HEADER;
 use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
 

@@ -41,6 +41,7 @@ pub(super) fn apply_changes(
         format: Format::Raw,
         virtual_size: Some(changes.disk_bytes()),
         route: RouteTaken::OnePass,
+        warning: None,
     };
     reading.observer.record_image(&facts);
 

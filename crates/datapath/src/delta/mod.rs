@@ -40,6 +40,7 @@ impl DeltaBase {
         disk::DiskOptions {
             path: self.path.clone(),
             available: self.available,
+            counts_stored: false,
             size: None,
             preallocate: self.preallocated,
             cache: self.cache,

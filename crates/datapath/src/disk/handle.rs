@@ -36,6 +36,8 @@ pub struct Disk {
     pub(super) kind: DiskKind,
     /// Largest size of the disk in bytes.
     pub(super) capacity: u64,
+    /// What is stored is limited to the capacity, and not the size of the disk.
+    pub(super) counts_stored: bool,
     pub(super) preallocate: bool,
     /// True if ranges that are not written read as zeros.
     pub(super) zeroed: bool,
@@ -162,6 +164,16 @@ impl Disk {
         (!rest.is_empty()).then_some(rest)
     }
 
+    /// Adds the numbers to `error` if the filesystem is full.
+    pub(crate) fn explain_full(&self, error: Error) -> Error {
+        match error {
+            Error::Target(full) if full.is_no_space() && self.kind == DiskKind::File => {
+                full.with_space(self.written_bytes(), self.capacity).into()
+            }
+            other => other,
+        }
+    }
+
     pub(super) fn set_len(&self, size: u64) -> Result<(), TargetError> {
         self.file.set_len(size).map_err(|source| self.target_error("resize", source))
     }
@@ -196,6 +208,7 @@ impl Disk {
             .into()),
             Err(error) => Err(error),
         }
+        .map_err(|error| self.explain_full(error))
     }
 
     fn commit_held(&self, virtual_size: u64, mode: Option<u32>) -> Result<(), Error> {
@@ -310,6 +323,7 @@ mod tests {
         let options = DiskOptions {
             path: folder.path().join("disk.img"),
             available: 1 << 20,
+            counts_stored: false,
             size: None,
             preallocate: false,
             cache: CacheMode::Page,

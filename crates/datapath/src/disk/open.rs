@@ -62,6 +62,7 @@ impl Disk {
         let options = DiskOptions {
             path: dir.to_owned(),
             available: u64::MAX,
+            counts_stored: false,
             size: None,
             preallocate: false,
             cache: CacheMode::Auto,
@@ -131,7 +132,7 @@ impl Disk {
     }
 
     fn create_file(options: &DiskOptions, virtual_size: Option<u64>) -> Result<Self, Error> {
-        if let Some(virtual_size) = virtual_size {
+        if let Some(virtual_size) = virtual_size.filter(|_| !options.counts_stored) {
             check_fits(virtual_size, options.available)?;
         }
         let (file, unfinished) = UnfinishedFile::create(&options.path, options.overwrite)?;
@@ -156,6 +157,7 @@ impl Disk {
             pacer: FlushPacer::default(),
             kind,
             capacity,
+            counts_stored: options.counts_stored && kind == DiskKind::File,
             preallocate: options.preallocate,
             zeroed: false,
             held: Mutex::new(Vec::new()),
@@ -168,8 +170,13 @@ impl Disk {
         }
     }
 
-    /// Returns an error if a disk of `virtual_size` bytes is larger than the target may be.
+    /// Returns an error if a disk of `virtual_size` bytes is larger than the target may be, or if
+    /// too much is stored already.
     pub fn check_fits(&self, virtual_size: u64) -> Result<(), Error> {
+        if self.counts_stored {
+            check_fits(virtual_size, u64::MAX)?;
+            return check_fits(self.written_bytes(), self.capacity);
+        }
         check_fits(virtual_size, self.capacity)
     }
 

@@ -75,7 +75,7 @@ pub fn stream_disk(
     let mut blocks = BlockOutlet::new(outlet);
     let mut source_bytes = None;
     match image {
-        PreparedImage::Raw { virtual_size, ending } => {
+        PreparedImage::Raw { virtual_size, ending, .. } => {
             let limit = virtual_size.filter(|_| ending == raw::EndingKind::Footer);
             blocks.limit = limit.unwrap_or(u64::MAX);
             let copied = raw::pass_in_order(&mut input, ending, |bytes| {

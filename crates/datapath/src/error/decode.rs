@@ -1,5 +1,6 @@
 //! Errors of compressed layers.
 
+use super::format::KEEP_BYTES;
 use crate::memory::MemoryLimitError;
 
 /// A failure of the decode stage. `codec` names the layer that failed.
@@ -62,7 +63,9 @@ pub enum DecodeError {
         limit: usize,
     },
     /// The codec is recognised but not supported.
-    #[error("{0} compression is not supported: recompress the image with gzip, xz, zstd or bzip2")]
+    #[error(
+        "{0} compression is not supported: recompress the image with gzip, xz, zstd or bzip2; {KEEP_BYTES}"
+    )]
     Unsupported(&'static str),
     /// The stream is empty.
     #[error("could not process image header: EOF")]

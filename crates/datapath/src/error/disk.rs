@@ -92,6 +92,17 @@ impl TargetError {
         ))
     }
 
+    /// Extends the error of a full filesystem by what was `stored` there, and by the bytes that were
+    /// `available` at the beginning.
+    pub(crate) fn with_space(self, stored: u64, available: u64) -> Self {
+        match available {
+            u64::MAX => self,
+            _ => self.with_remains(format!(
+                "{stored} bytes were stored, and {available} were available at the beginning"
+            )),
+        }
+    }
+
     /// Extends the failure of an archive's commit that happened after its first rename.
     pub(crate) fn partly_unpacked(self) -> Self {
         self.with_remains(

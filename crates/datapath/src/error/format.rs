@@ -28,8 +28,18 @@ impl std::fmt::Display for TextPayload {
     }
 }
 
-/// Advice on importing a file that does not look like a disk.
-const TAKE_RAW: &str = "to import it as a raw disk anyway, give --format raw, or convert it to qcow2 with `qemu-img convert -f raw -O qcow2`";
+/// Advice on storing a file that does not look like a disk.
+pub(super) const KEEP_BYTES: &str = "to store the bytes as they are, choose the format verbatim (--format verbatim; the header X-CDI-Workers-Format: verbatim), or \
+     convert them to qcow2 with `qemu-img convert -f raw -O qcow2`";
+
+/// A kind of file that cannot be a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForeignFile {
+    /// The name of the kind, with an article.
+    pub kind: &'static str,
+    /// What turns the file into a disk, or finds the right file.
+    pub remedy: &'static str,
+}
 
 /// A failure of the format stage.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +48,11 @@ pub enum FormatError {
     #[error(transparent)]
     Image(#[from] diskimage::Error),
     /// The source is text: probably a web page about a disk, or an error page.
-    #[error("{0}: check the address, and whether it requires a login; {TAKE_RAW}")]
+    #[error("{0}: check the address, and whether it requires a login; {KEEP_BYTES}")]
     Text(TextPayload),
     /// The source is a known kind of file that cannot be a disk.
-    #[error("this is {0}, not a disk: check the address; {TAKE_RAW}")]
-    Foreign(&'static str),
+    #[error("this is {}, not a disk: {}; {KEEP_BYTES}", .0.kind, .0.remedy)]
+    Foreign(ForeignFile),
     /// The head of the image is larger than the memory budget allows.
     #[error("the head of the image {0}: give the process more memory")]
     Head(#[source] MemoryLimitError),

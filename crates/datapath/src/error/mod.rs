@@ -12,7 +12,7 @@ pub use self::archive::{ArchiveError, ArchiveErrorKind};
 pub use self::chain::ChainOrderError;
 pub use self::decode::DecodeError;
 pub use self::disk::{TargetError, TargetRefusedError, errno_text};
-pub use self::format::{FormatError, TextPayload};
+pub use self::format::{ForeignFile, FormatError, TextPayload};
 pub use self::source::{SourceError, SourceErrorKind};
 use crate::digest::ChecksumMismatchError;
 use crate::observe::Stage;

@@ -49,6 +49,7 @@ impl MappedChain {
             format: Format::Qcow2,
             virtual_size: Some(self.facts.virtual_size),
             route: RouteTaken::Ranged,
+            warning: None,
         }
     }
 

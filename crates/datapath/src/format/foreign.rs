@@ -5,7 +5,7 @@
 //! label of a filesystem. None of these is a page of text, and each magic number here is compared
 //! in all the bits that its format fixes.
 
-use crate::error::{FormatError, TextPayload};
+use crate::error::{ForeignFile, FormatError, TextPayload};
 
 /// Number of text bytes at the beginning that rule out a disk. A shorter file counts as text if
 /// all of it is text.
@@ -19,15 +19,15 @@ const QUOTED_CHARS: usize = 60;
 const USTAR: &[u8] = b"ustar";
 const USTAR_AT: usize = 257;
 
-/// Rejects `head`, which is not the head of a known image format, if it is text or a file that
-/// cannot be a disk. A tar or a LUKS container is accepted with a warning, because somebody may
-/// want it on a disk unchanged. `bytes` and `content_type` describe the source as far as they are
-/// known.
+/// Examines `head`, which is not the head of a known image format. Text and files that cannot be a
+/// disk are refused. A file that is only probably none, or that somebody may want on a disk
+/// unchanged, is accepted with a warning, which is returned and logged. `bytes` and `content_type`
+/// describe the source as far as they are known.
 pub(crate) fn refuse_foreign(
     head: &[u8],
     bytes: Option<u64>,
     content_type: Option<&str>,
-) -> Result<(), FormatError> {
+) -> Result<Option<&'static str>, FormatError> {
     if is_text(head) {
         return Err(FormatError::Text(TextPayload {
             beginning: printable::escape_line(&String::from_utf8_lossy(head), QUOTED_CHARS),
@@ -35,23 +35,24 @@ pub(crate) fn refuse_foreign(
             content_type: content_type.map(|name| printable::escape_line(name, QUOTED_CHARS)),
         }));
     }
-    if let Some(kind) = foreign_kind(head) {
-        return Err(FormatError::Foreign(kind));
+    if let Some((kind, remedy)) = foreign_kind(head) {
+        return Err(FormatError::Foreign(ForeignFile { kind, remedy }));
     }
-    if head.get(USTAR_AT..).is_some_and(|rest| rest.starts_with(USTAR)) {
-        tracing::warn!(
-            "this is a tar archive, stored unchanged as a disk: use --ova for the disk in an OVA, or unpack the archive into a directory"
-        );
-    } else if head.starts_with(b"LUKS\xBA\xBE") {
-        tracing::warn!("this disk is encrypted by LUKS: only a guest that has the key can read it");
+    let doubt = doubtful_kind(head);
+    if let Some(warning) = doubt {
+        tracing::warn!("{warning}");
     }
-    Ok(())
+    Ok(doubt)
 }
 
-/// True if the first [`TEXT_BYTES`] of `head`, or all of a shorter `head`, are text: UTF-8 in
-/// which white space is the only kind of control character.
+/// The first [`TEXT_BYTES`] of `head`, or all of a shorter `head`.
+fn text_page(head: &[u8]) -> &[u8] {
+    head.get(..TEXT_BYTES).unwrap_or(head)
+}
+
+/// True if the page is text: UTF-8 in which white space is the only kind of control character.
 fn is_text(head: &[u8]) -> bool {
-    let page = head.get(..TEXT_BYTES).unwrap_or(head);
+    let page = text_page(head);
     let text = match std::str::from_utf8(page) {
         Ok(text) => text,
         // The page may end in the middle of a character.
@@ -61,13 +62,71 @@ fn is_text(head: &[u8]) -> bool {
         }
         Err(_) => return false,
     };
-    !text.is_empty() && text.chars().all(|c| !c.is_control() || c.is_ascii_whitespace())
+    !text.is_empty() && text.chars().all(is_text_char)
 }
 
-/// Recognises files that cannot be a disk by the fixed bits of their first bytes. Returns a name
-/// for the kind.
-fn foreign_kind(head: &[u8]) -> Option<&'static str> {
-    Some(match head {
+fn is_text_char(c: char) -> bool {
+    !c.is_control() || c.is_ascii_whitespace()
+}
+
+/// True if the page may be text in another encoding than UTF-8: UTF-16 with a byte order mark, or
+/// at least 256 bytes of an encoding that contains ASCII. One character in 256 may be a control
+/// character, but none of the first ones: a boot sector begins with a jump and a number.
+fn may_be_text(head: &[u8]) -> bool {
+    let page = text_page(head);
+    let odd = match page {
+        [0xFF, 0xFE, _, _, ..] => odd_utf16(page, u16::from_le_bytes),
+        [0xFE, 0xFF, _, _, ..] => odd_utf16(page, u16::from_be_bytes),
+        _ if page.len() < 256 || !page.iter().take(16).all(is_ascii_text) => return false,
+        _ => page.iter().filter(|byte| !is_ascii_text(byte)).count(),
+    };
+    odd <= page.len() / 256
+}
+
+/// True unless the byte is a control character without its highest bit.
+fn is_ascii_text(byte: &u8) -> bool {
+    is_text_char(char::from(byte & 0x7F))
+}
+
+/// Number of characters in UTF-16 that are invalid or control characters.
+fn odd_utf16(page: &[u8], decode: fn([u8; 2]) -> u16) -> usize {
+    let (units, _) = page.as_chunks();
+    let characters = char::decode_utf16(units.iter().map(|unit| decode(*unit)));
+    characters.filter(|c| !c.as_ref().is_ok_and(|c| is_text_char(*c))).count()
+}
+
+/// The remedy for a file that was probably fetched by mistake.
+const CHECK_ADDRESS: &str = "check the address";
+
+/// Files that cannot be a disk: their fixed first bytes, at least eight; their kind; the remedy.
+#[rustfmt::skip]
+const FOREIGN: &[(&[u8], &str, &str)] = &[
+    (b"VMA\0\0\0\0\x01", "a backup of Proxmox VE (VMA)", "take the disks out with `vma extract`"),
+    // Version 1.0, headers of 28 and 12 bytes (AOSP, libsparse/sparse_format.h).
+    (b"\x3A\xFF\x26\xED\x01\0\0\0\x1C\0\x0C\0", "an Android sparse image", "convert it with `simg2img`"),
+    (b"partclone-image", "a partclone image", "restore it with `partclone.restore`"),
+    (b"\0ntfsclone-image", "an ntfsclone image", "restore it with `ntfsclone --restore-image`"),
+    (b"MSWIM\0\0\0", "a Windows installation image (WIM)", "apply it to a disk with DISM or `wimapply`"),
+    (b"EVF\x09\x0D\x0A\xFF\0", "an EnCase image (E01)", "convert it with `ewfexport -f raw`"),
+    (b"EVF2\x0D\x0A\x81\0", "an EnCase image (Ex01)", "convert it with `ewfexport -f raw`"),
+    (b"encrcdsa", "an encrypted disk image of macOS (dmg)", "convert it with `hdiutil convert -format UDTO`"),
+    (b"MComprHD", "a disk image of MAME (CHD)", "convert it with `chdman extracthd`"),
+    (b"age-encryption.org/v1\n", "encrypted with age", "decrypt it with `age --decrypt`"),
+    (b"Salted__", "encrypted with OpenSSL", "decrypt it with `openssl enc -d`"),
+    // Header of 28 bytes, version 1.
+    (b"xar!\0\x1C\0\x01", "a package of macOS (xar)", CHECK_ADDRESS),
+    // The signature is followed by four reserved zeros ([MS-CAB] 2.1).
+    (b"MSCF\0\0\0\0", "a cabinet (CAB)", CHECK_ADDRESS),
+    (b"!<arch>\n", "a package or library (ar)", CHECK_ADDRESS),
+];
+
+/// Recognises files that cannot be a disk by the fixed bits of their first bytes. Returns the kind
+/// and the remedy.
+fn foreign_kind(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    if let Some((_, kind, remedy)) = FOREIGN.iter().find(|(magic, ..)| head.starts_with(magic)) {
+        return Some((kind, remedy));
+    }
+    let kind = match head {
         // ELF: class 1 or 2, byte order 1 or 2, version 1 (System V ABI, "ELF Identification").
         [0x7F, b'E', b'L', b'F', 1 | 2, 1 | 2, 1, ..] => "a program (ELF)",
         [b'%', b'P', b'D', b'F', b'-', b'1' | b'2', b'.', ..] => "a PDF document",
@@ -77,9 +136,12 @@ fn foreign_kind(head: &[u8]) -> Option<&'static str> {
         [b'R', b'a', b'r', b'!', 0x1A, 7, 0, ..] | [b'R', b'a', b'r', b'!', 0x1A, 7, 1, 0, ..] => {
             "a RAR archive"
         }
-        // A cabinet: the signature is followed by four reserved zeros ([MS-CAB] 2.1).
-        [b'M', b'S', b'C', b'F', 0, 0, 0, 0, ..] => "a cabinet (CAB)",
-        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', b'\n', ..] => "a package or library (ar)",
+        // cpio in the format "newc": 13 numbers of 8 hexadecimal digits follow the magic number.
+        [b'0', b'7', b'0', b'7', b'0', b'1' | b'2', ..]
+            if head.get(6..110).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
+        {
+            "a cpio archive"
+        }
         // An .lzma stream as xz writes it: default properties, a dictionary of at least 4 KiB,
         // unknown size.
         [0x5D, 0, low, ..] if head.get(5..13) == Some(&[0xFF; 8][..]) && low & 0x0F == 0 => {
@@ -88,6 +150,39 @@ fn foreign_kind(head: &[u8]) -> Option<&'static str> {
         // compress: 9 to 16 bits, block mode (with a clear code), reserved bits zero.
         [0x1F, 0x9D, flags, ..] if flags & 0xE0 == 0x80 && (9..=16).contains(&(flags & 0x1F)) => {
             "a .Z stream (compress)"
+        }
+        _ => return None,
+    };
+    Some((kind, CHECK_ADDRESS))
+}
+
+/// The warning about a file that is probably not a disk, or that not every guest can use.
+fn doubtful_kind(head: &[u8]) -> Option<&'static str> {
+    Some(match head {
+        _ if head.get(USTAR_AT..).is_some_and(|rest| rest.starts_with(USTAR)) => {
+            "this is a tar archive, stored unchanged as a disk: use --ova for the disk in an OVA, or unpack the archive into a directory"
+        }
+        [b'L', b'U', b'K', b'S', 0xBA, 0xBE, ..] => {
+            "this disk is encrypted by LUKS: only a guest that has the key can read it"
+        }
+        [0x89, b'L', b'Z', b'O', 0, 0x0D, 0x0A, 0x1A, 0x0A, ..] => {
+            "this looks like an lzop stream, stored unchanged as a disk: decompress it with `lzop -d`"
+        }
+        [0x02, 0x21, 0x4C, 0x18, ..] => {
+            "this looks like an old lz4 stream, stored unchanged as a disk: decompress it with `lz4 -d`"
+        }
+        [b'L', b'R', b'Z', b'I', 0, ..] => {
+            "this looks like an lrzip stream, stored unchanged as a disk: decompress it with `lrzip -d`"
+        }
+        // A packet with the session key, for a public key (version, 8 bytes of key ID, algorithm)
+        // or a passphrase (version, cipher, kind of S2K); RFC 9580 §4.2, §5.1, §5.3.
+        [0x84 | 0xC1, _, 3, _, _, _, _, _, _, _, _, 1 | 16 | 18 | 25, ..]
+        | [0x85, _, _, 3, _, _, _, _, _, _, _, _, 1 | 16 | 18 | 25, ..]
+        | [0x8C | 0xC3, _, 4, 1..=13, 0 | 1 | 3, ..] => {
+            "this looks like an OpenPGP message, stored unchanged as a disk: decrypt it with `gpg --decrypt`"
+        }
+        _ if may_be_text(head) => {
+            "this looks like text, stored unchanged as a disk: check the address, and whether it requires a login"
         }
         _ => return None,
     })
@@ -113,7 +208,7 @@ mod tests {
             ),
             "{error}"
         );
-        assert!(error.contains("--format raw"), "{error}");
+        assert!(error.contains("--format verbatim"), "{error}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) struct ImageHead {
     pub(crate) format: Format,
     /// The kind of bytes that may follow the disk if the image is raw.
     pub(crate) ending: EndingKind,
+    /// The warning about a raw image that is probably not a disk.
+    pub(crate) warning: Option<&'static str>,
 }
 
 impl ImageHead {
@@ -34,13 +36,14 @@ impl ImageHead {
             EndingKind::Disk | EndingKind::Sniffed => payload.known_format(),
         };
         let format = Format::resolve_wanted(&head, wanted)?;
+        let mut warning = None;
         if format == Format::Raw && wanted.is_none() {
             let bytes = input
                 .total_bytes()
                 .or_else(|| (head.len() < DETECT_BYTES).then_some(head.len() as u64));
-            refuse_foreign(&head, bytes, input.readings().content_type())?;
+            warning = refuse_foreign(&head, bytes, input.readings().content_type())?;
         }
-        Ok(Self { format, ending })
+        Ok(Self { format, ending, warning })
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) enum PreparedImage {
         virtual_size: Option<u64>,
         /// The kind of bytes that may follow the disk in the stream.
         ending: EndingKind,
+        /// The warning about a stream that is probably not a disk.
+        warning: Option<&'static str>,
     },
     /// An image with a map of its clusters.
     Mapped(MappedImage),
@@ -39,7 +41,7 @@ impl PreparedImage {
         reading: &ReadOptions,
         route: ReadRoute,
     ) -> Result<Self, Error> {
-        let ImageHead { format, ending } = ImageHead::read(input, payload, reading)?;
+        let ImageHead { format, ending, warning } = ImageHead::read(input, payload, reading)?;
         if format != Format::Raw {
             let image = in_transfer(reading, open_mapped(format, input, &reading.limits.memory))?;
             let mapped = MappedImage::start(image, source, input, reading, route)?;
@@ -53,14 +55,14 @@ impl PreparedImage {
         };
         let ending = if footer.is_some() { EndingKind::Footer } else { ending };
         let virtual_size = footer.or_else(|| input.total_bytes().map(whole_sectors));
-        Ok(Self::Raw { virtual_size, ending })
+        Ok(Self::Raw { virtual_size, ending, warning })
     }
 
     /// Facts about the image, including those that the source or the layers of `input` supply.
     pub(crate) fn image_facts(&self, input: &TransferInput) -> ImageFacts {
         let layers = input.layer_names();
         match self {
-            Self::Raw { virtual_size, ending } => ImageFacts {
+            Self::Raw { virtual_size, ending, warning } => ImageFacts {
                 layers,
                 format: match ending {
                     EndingKind::Footer => Format::Vhd,
@@ -68,6 +70,7 @@ impl PreparedImage {
                 },
                 virtual_size: *virtual_size,
                 route: RouteTaken::Raw,
+                warning: *warning,
             },
             Self::Mapped(mapped) => mapped.image_facts(layers),
             Self::Chain(chain) => chain.image_facts(layers),
@@ -94,7 +97,7 @@ impl PreparedImage {
         tick: impl FnMut(&Writer<'_>),
     ) -> Result<CopiedDisk, Error> {
         let copied = match self {
-            Self::Raw { virtual_size, ending } => {
+            Self::Raw { virtual_size, ending, .. } => {
                 // Without a footer the size of the disk is the length of the stream, so no limit
                 // applies.
                 let limit = virtual_size.filter(|_| ending == EndingKind::Footer);

@@ -69,6 +69,7 @@ impl MappedImage {
             format: self.facts.format,
             virtual_size: Some(self.facts.virtual_size),
             route: self.route,
+            warning: None,
         }
     }
 

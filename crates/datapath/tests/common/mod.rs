@@ -183,6 +183,7 @@ pub fn file(path: &Path) -> disk::DiskOptions {
     disk::DiskOptions {
         path: path.to_owned(),
         available: u64::MAX,
+        counts_stored: false,
         size: None,
         preallocate: false,
         cache: disk::CacheMode::Auto,

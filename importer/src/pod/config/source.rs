@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use datapath::digest::Checksum;
-use datapath::options::ChosenFormat;
-use program::cdi::FORMAT_HEADER;
+use datapath::options::{ChosenFormat, FORMAT_HEADER};
 use program::env::{EnvReader, NamedStrings};
 use program::paths::PodPaths;
 use sources::http::parse_header;

@@ -155,7 +155,7 @@ fn write_files(folder: &Path) {
         ("program.gz", tools::filter("gzip", ["-c"], &program[..1 << 16])),
         ("program", program[..1 << 16].to_vec()),
         ("paper.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".repeat(100)),
-        ("disk.zip", [b"PK\x03\x04\x14\0\0\0\x08\0".to_vec(), disk::content(2, 4096)].concat()),
+        ("disk.zip", [disk::ZIP_HEADER.to_vec(), disk::content(2, 4096)].concat()),
         ("disk.7z", [b"7z\xBC\xAF\x27\x1C\0\x04".to_vec(), disk::content(2, 4096)].concat()),
         ("disk.rar", [b"Rar!\x1A\x07\x01\0".to_vec(), disk::content(2, 4096)].concat()),
         ("disk.qed", [b"QED\0".to_vec(), disk::content(2, 4096)].concat()),

@@ -113,7 +113,7 @@ fn write_files(folder: &Path) {
         ("empty", Vec::new()),
         ("page.html", PAGE.into()),
         ("paper.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".repeat(100)),
-        ("disk.zip", [b"PK\x03\x04\x14\0\0\0\x08\0".to_vec(), disk::content(2, 4096)].concat()),
+        ("disk.zip", [disk::ZIP_HEADER.to_vec(), disk::content(2, 4096)].concat()),
         ("half.gz", gzip[..gzip.len() / 2].to_vec()),
         ("damaged.qcow2", [b"QFI\xfb\0\0\0\x03".to_vec(), vec![0xEE; 4096]].concat()),
         ("files.tar", tar(&[("a", b"content")])),

@@ -101,7 +101,7 @@ fn write_files(folder: &Path) {
     ] {
         std::fs::write(folder.join(name), text).or_fail(name);
     }
-    let zip = [b"PK\x03\x04\x14\0\0\0\x08\0".to_vec(), disk::content(2, 4096)].concat();
+    let zip = [disk::ZIP_HEADER.to_vec(), disk::content(2, 4096)].concat();
     std::fs::write(folder.join("disk.zip"), zip).or_fail("a file");
     std::fs::write(folder.join("raw"), disk::content(1, 1 << 20)).or_fail("a file");
     std::fs::create_dir(folder.join("directory")).or_fail("a folder");

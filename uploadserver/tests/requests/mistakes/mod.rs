@@ -88,7 +88,7 @@ fn write_files(folder: &Path) {
         ),
         ("program", program[..1 << 16].to_vec()),
         ("paper.pdf", b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".repeat(100)),
-        ("disk.zip", foreign(b"PK\x03\x04\x14\0\0\0\x08\0")),
+        ("disk.zip", foreign(&disk::ZIP_HEADER)),
         ("disk.7z", foreign(b"7z\xBC\xAF\x27\x1C\0\x04")),
         ("disk.rar", foreign(b"Rar!\x1A\x07\x01\0")),
         ("half.gz", half(&filter("gzip"))),
