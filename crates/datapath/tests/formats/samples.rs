@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use testkit::disk;
 use testkit::images::vdi::{Block, Vdi};
 use testkit::images::vhd::{Dynamic, Table};
-use testkit::images::vmdk::{Grain, Tables, Vmdk};
+use testkit::images::vmdk::{ExportLayout, Grain, Tables, Vmdk};
 use testkit::images::{Oracle, Subformat};
 
 use crate::common::fast_folder;
@@ -154,6 +154,7 @@ fn vmdk_by_hand() -> Vec<Sample> {
         ("tables last", Tables::Last, false),
         ("tables last, compressed", Tables::Last, true),
         ("footer", Tables::Footer, true),
+        ("exported by Xen Orchestra", Tables::Exported(ExportLayout::XEN_ORCHESTRA), true),
     ];
     let by_hand = |(name, tables, compressed)| {
         let vmdk = Vmdk { order: vec![2, 2, 2, 2, 2, 1], ..small_vmdk(tables, compressed) };

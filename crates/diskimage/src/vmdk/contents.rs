@@ -2,6 +2,8 @@
 //! QEMU uses only the tables, and both have to describe the same disk.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::{BuildHasher, RandomState};
 
 use super::header::{SECTOR, VmdkHeader};
 use super::tables::{grain_entries, read_entries};
@@ -13,6 +15,9 @@ use crate::{Error, Format};
 /// half-empty nodes, and the overhead of the allocator.
 const ENTRY_BYTES: u64 = 96;
 
+/// Largest number of grain directories: the one that the footer refers to, and a redundant one.
+const MAX_DIRECTORIES: usize = 2;
+
 /// The entries of a grain table or directory, in sectors.
 type Entries = Box<[u32]>;
 
@@ -23,17 +28,16 @@ type Entries = Box<[u32]>;
 pub(super) struct VmdkContents {
     /// Tables that the image should have according to the markers, by index in the directory.
     marked: BTreeMap<u64, Entries>,
-    /// Offsets of the tables that arrived and match the markers, by index in the directory.
-    confirmed: BTreeMap<u64, Host>,
-    /// Other tables that arrived, by offset in the image. Their indexes become known when the
-    /// directory arrives.
-    unplaced: BTreeMap<Host, Entries>,
-    /// Offset and entries of the directory.
-    directory: Option<(Host, Entries)>,
+    /// Hashes of such tables that arrived, by index in the directory.
+    confirmed: BTreeMap<u64, u64>,
+    /// Hashes of all tables that arrived, by offset in the image.
+    arrived: BTreeMap<Host, u64>,
+    /// Offsets and entries of the directories.
+    directories: Vec<(Host, Entries)>,
     /// Index of the table that the last grain belongs to.
     latest: u64,
-    /// Bytes of the entries in `marked` and `unplaced`.
-    bytes: u64,
+    /// The hashes have a random key, so that nobody can make two tables with the same hash.
+    hashing: RandomState,
 }
 
 impl VmdkContents {
@@ -59,19 +63,16 @@ impl VmdkContents {
             return Err(Format::Vmdk
                 .corrupt_error("a grain follows the grain table that should refer to it", host));
         }
-        if !self.marked.contains_key(&table) {
-            if !self.reserve_table(header, batch) {
-                return Ok(());
+        let entries = match self.marked.entry(table) {
+            Entry::Occupied(entries) => entries.into_mut(),
+            Entry::Vacant(place) => {
+                if !batch.charge_bytes(header.table_bytes() + ENTRY_BYTES) {
+                    return Ok(());
+                }
+                place.insert(empty_table(header))
             }
-            let count = usize::try_from(header.table_entries).unwrap_or(0);
-            self.marked.insert(table, vec![0; count].into());
-        }
-        let entry = self
-            .marked
-            .get_mut(&table)
-            .zip(usize::try_from(index).ok())
-            .and_then(|(entries, index)| entries.get_mut(index));
-        match entry {
+        };
+        match usize::try_from(index).ok().and_then(|index| entries.get_mut(index)) {
             Some(entry) if *entry == 0 => {
                 *entry = sector;
                 Ok(())
@@ -80,57 +81,48 @@ impl VmdkContents {
         }
     }
 
-    /// Adds a grain table. It is usually the table of the latest grains.
+    /// Adds the grain table at `host`. It is usually the table of the latest grains.
     pub(super) fn add_table(
         &mut self,
         header: &VmdkHeader,
-        table: LoadedTable<'_>,
+        host: Host,
+        table: &[u8],
         batch: &mut RangeBatch,
     ) {
-        let is_latest = self
-            .marked
-            .get(&self.latest)
-            .is_some_and(|marked| marked.iter().copied().eq(grain_entries(header, table.bytes)));
-        if is_latest {
+        if !batch.charge_bytes(2 * ENTRY_BYTES) {
+            return;
+        }
+        let entries: Entries = grain_entries(header, table).collect();
+        let hash = self.hashing.hash_one(&entries);
+        self.arrived.insert(host, hash);
+        if self.marked.get(&self.latest) == Some(&entries) {
             self.marked.remove(&self.latest);
-            self.confirmed.insert(self.latest, table.host);
-            self.bytes = self.bytes.saturating_sub(header.table_bytes());
-        } else if self.reserve_table(header, batch) {
-            let entries = grain_entries(header, table.bytes).collect();
-            self.unplaced.insert(table.host, entries);
+            self.confirmed.insert(self.latest, hash);
         }
     }
 
-    /// Adds the grain directory.
+    /// Adds a grain directory.
     pub(super) fn add_directory(
         &mut self,
         table: LoadedTable<'_>,
         batch: &mut RangeBatch,
     ) -> Result<(), Error> {
-        if self.directory.is_some() {
-            return Err(Format::Vmdk.corrupt_error("a second grain directory", table.host));
+        if self.directories.len() == MAX_DIRECTORIES {
+            return Err(Format::Vmdk.corrupt_error("a third grain directory", table.host));
         }
         // The entries are charged twice, because a list doubles in size when it grows.
         if batch.charge_bytes(2 * table.bytes.len() as u64) {
-            self.directory = Some((table.host, read_entries(table.bytes).collect()));
+            self.directories.push((table.host, read_entries(table.bytes).collect()));
         }
         Ok(())
     }
 
-    /// Charges the memory of another table. Returns false if the limit is exceeded.
-    fn reserve_table(&mut self, header: &VmdkHeader, batch: &mut RangeBatch) -> bool {
-        let granted = batch.charge_bytes(header.table_bytes() + ENTRY_BYTES);
-        if granted {
-            self.bytes += header.table_bytes();
-        }
-        granted
-    }
-
     /// Bytes of memory that the contents use.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let directory = self.directory.as_ref().map_or(0, |(_, entries)| entries.len());
-        let tables = self.marked.len() + self.confirmed.len() + self.unplaced.len();
-        self.bytes + bytes_of::<u32>(directory) + tables as u64 * ENTRY_BYTES
+        let marked = self.marked.values().map(|entries| entries.len());
+        let directories = self.directories.iter().map(|(_, entries)| entries.len());
+        let maps = self.marked.len() + self.confirmed.len() + self.arrived.len();
+        bytes_of::<u32>(marked.chain(directories).sum()) + maps as u64 * ENTRY_BYTES
     }
 
     /// Compares all tables with the markers, after everything has arrived. The footer states that
@@ -140,41 +132,37 @@ impl VmdkContents {
         header: &VmdkHeader,
         directory: Host,
     ) -> Result<(), Error> {
-        let (host, tables) = match self.directory.take() {
-            Some((host, tables)) if host == directory => (host, tables),
-            _ => {
-                return Err(Format::Vmdk.corrupt_error(
-                    "the footer refers to a grain directory that is not in the stream",
-                    directory,
-                ));
-            }
+        let Some((host, tables)) = self.directories.iter().find(|(host, _)| *host == directory)
+        else {
+            return Err(Format::Vmdk.corrupt_error(
+                "the footer refers to a grain directory that is not in the stream",
+                directory,
+            ));
         };
+        let empty = empty_table(header);
+        let empty_hash = self.hashing.hash_one(&empty);
         for (index, sector) in (0u64..).zip(tables.iter()) {
             let table = Host(u64::from(*sector) * SECTOR);
-            if !self.matches_table(index, table) {
+            let marked = || self.marked.get(&index).map(|entries| self.hashing.hash_one(entries));
+            let expected = self.confirmed.get(&index).copied().or_else(marked);
+            // Without a table, the grains read as zeros.
+            let found =
+                if table == Host(0) { Some(empty_hash) } else { self.arrived.get(&table).copied() };
+            if found != Some(expected.unwrap_or(empty_hash)) {
                 let start = index * header.table_span();
                 let what = format!(
                     "the grain table of disk offset {start:#x} contradicts the markers of its grains"
                 );
                 return Err(
-                    Format::Vmdk.corrupt_error(what, if table == Host(0) { host } else { table })
+                    Format::Vmdk.corrupt_error(what, if table == Host(0) { *host } else { table })
                 );
             }
         }
         Ok(())
     }
+}
 
-    /// Returns true if table `index` contains exactly the marked grains. The table is at `host`,
-    /// which is 0 if the directory lists no table there.
-    fn matches_table(&mut self, index: u64, host: Host) -> bool {
-        let is_empty = |entries: &Entries| entries.iter().all(|entry| *entry == 0);
-        if let Some(confirmed) = self.confirmed.remove(&index) {
-            return confirmed == host;
-        }
-        match (self.marked.remove(&index), self.unplaced.remove(&host)) {
-            (marked, Some(table)) => marked.map_or(is_empty(&table), |marked| marked == table),
-            (None, None) => host == Host(0),
-            (Some(_), None) => false,
-        }
-    }
+/// The table of grains that are all missing.
+fn empty_table(header: &VmdkHeader) -> Entries {
+    vec![0; usize::try_from(header.table_entries).unwrap_or(0)].into()
 }

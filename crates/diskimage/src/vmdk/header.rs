@@ -82,8 +82,10 @@ impl VmdkHeader {
                 .header_error(format!("it begins with {magic:#010x} instead of {MAGIC:#010x}")));
         }
         let flags = u32_at(8)?;
-        // The redundant directory is not used, but QEMU validates its offset.
-        if flags & REDUNDANT != 0 {
+        let directory = u64_at(56)?;
+        // The redundant directory is not used, but QEMU validates its offset. If the directory
+        // comes last, the footer states both offsets.
+        if flags & REDUNDANT != 0 && directory != AT_END {
             in_bytes("the offset of the redundant grain directory", u64_at(48)?)?;
         }
         // Bit 16 of the flags has the same meaning, but QEMU uses this field, the algorithm.
@@ -101,7 +103,7 @@ impl VmdkHeader {
             capacity: in_bytes("the capacity", u64_at(12)?)?,
             grain: parse_grain_size(u64_at(20)?)?,
             table_entries: table_entries(u32_at(44)?)?,
-            directory: match u64_at(56)? {
+            directory: match directory {
                 AT_END => GrainDirectory::AtEnd,
                 sector => {
                     GrainDirectory::At(Host(in_bytes("the offset of the grain directory", sector)?))

@@ -9,6 +9,10 @@ use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format};
 
+/// The type of a marker in its sector, and the end of the marker.
+const TYPE_AT: usize = 12;
+const MARKER_END: usize = 16;
+
 /// Follows a stream from marker to marker.
 #[derive(Debug, Default)]
 pub(super) struct MarkerWalk {
@@ -17,6 +21,8 @@ pub(super) struct MarkerWalk {
     directory: Option<Host>,
     /// The offset after the end-of-stream marker, once that marker has arrived.
     end: Option<Host>,
+    /// The part of a grain table that has arrived.
+    table: Vec<u8>,
 }
 
 impl MarkerWalk {
@@ -36,7 +42,7 @@ impl MarkerWalk {
         match table.kind {
             MARKER => self.learn_marker(header, table, next)?,
             MARKER_TYPE => self.learn_type(header, table, next)?,
-            MARKED_TABLE => self.contents.add_table(header, table, next),
+            MARKED_TABLE => self.learn_table_sector(header, table, next)?,
             MARKED_DIRECTORY => self.contents.add_directory(table, next)?,
             _ => self.directory = Some(directory_of(header, table.host, table.bytes)?),
         }
@@ -80,36 +86,80 @@ impl MarkerWalk {
         next: &mut RangeBatch,
     ) -> Result<(), Error> {
         let host = Host(table.host.0 - MARKER_BYTES);
-        let number = crate::bytes_at::le32(table.bytes, 0);
-        let Some(kind) = number.and_then(MarkerKind::from_number) else {
-            return Err(Format::Vmdk
-                .corrupt_error(format!("a marker of the unknown type {number:?}"), host));
-        };
-        // The marker states how far to skip, and the header how much to read: VMware pads its
-        // tables.
-        let (role, length, sectors) = match kind {
-            MarkerKind::EndOfStream => return self.learn_end(header, host, table.note),
-            MarkerKind::GrainTable => (MARKED_TABLE, header.table_bytes(), table.note),
-            MarkerKind::Directory => (MARKED_DIRECTORY, header.directory_bytes(), table.note),
+        let start = host + SECTOR;
+        let kind = crate::bytes_at::le32(table.bytes, 0).and_then(MarkerKind::from_number);
+        if kind == Some(MarkerKind::EndOfStream) {
+            if self.directory.is_some() || table.note != 0 {
+                return self.learn_end(header, host, table.note);
+            }
+            // Zeros are padding if the footer has not come. Xen Orchestra pads behind its grains.
+            push_marker(next, start);
+            return Ok(());
+        }
+        self.check_no_footer(host)?;
+        let length = match kind {
+            Some(MarkerKind::GrainTable) => header.table_bytes(),
+            Some(MarkerKind::Directory) => header.directory_bytes(),
             // A footer always has one sector, whatever the marker says: QEMU expects it at the end
             // of the image.
-            MarkerKind::Footer => (MARKED_FOOTER, HEADER_BYTES as u64, 1),
+            Some(MarkerKind::Footer) => HEADER_BYTES as u64,
+            // Readers that use the tables never see other markers.
+            Some(MarkerKind::EndOfStream) | None => 0,
         };
-        self.check_no_footer(host)?;
-        let start = host + SECTOR;
+        // The marker states how far to skip, and the header how much to read: VMware pads its
+        // tables. Xen Orchestra states 0 sectors.
+        let sectors = match (kind, table.note) {
+            (Some(MarkerKind::Footer), _) => 1,
+            (_, 0) => length.div_ceil(SECTOR),
+            (_, sectors) => sectors,
+        };
         let end = sectors.checked_mul(SECTOR).and_then(|bytes| start.checked_add(bytes));
-        match end {
-            Some(end) if end - start >= length => {
-                next.push_table(start, length, role, 0);
-                push_marker(next, end);
-                Ok(())
+        let Some(end) = end.filter(|end| *end - start >= length) else {
+            let what = format!("a marker states {sectors} sectors for a table of {length} bytes");
+            return Err(Format::Vmdk.corrupt_error(what, host));
+        };
+        match kind {
+            Some(MarkerKind::GrainTable) => {
+                self.table.clear();
+                next.push_table(start, SECTOR, MARKED_TABLE, table.note);
+                return Ok(());
             }
-            _ => {
-                let what =
-                    format!("a marker states {sectors} sectors for a table of {length} bytes");
-                Err(Format::Vmdk.corrupt_error(what, host))
-            }
+            Some(MarkerKind::Directory) => next.push_table(start, length, MARKED_DIRECTORY, 0),
+            Some(MarkerKind::Footer) => next.push_table(start, length, MARKED_FOOTER, 0),
+            Some(MarkerKind::EndOfStream) | None => {}
         }
+        push_marker(next, end);
+        Ok(())
+    }
+
+    /// Handles a sector after the marker of grain tables. `LoadedTable::note` is the number of
+    /// sectors that are left, or 0 if it is unknown: Xen Orchestra writes all tables after one
+    /// marker that states 0 sectors. Then the next marker is their end.
+    fn learn_table_sector(
+        &mut self,
+        header: &VmdkHeader,
+        sector: LoadedTable<'_>,
+        next: &mut RangeBatch,
+    ) -> Result<(), Error> {
+        let (host, left) = (sector.host, sector.note);
+        if left == 0 && is_zero(&self.table) && begins_section(sector.bytes) {
+            let note = crate::bytes_at::le64(sector.bytes, 0).unwrap_or(0);
+            let bytes = sector.bytes.get(TYPE_AT..MARKER_END).unwrap_or_default();
+            let marker = LoadedTable { kind: MARKER_TYPE, host: host + MARKER_BYTES, note, bytes };
+            return self.learn_type(header, marker, next);
+        }
+        self.table.extend_from_slice(sector.bytes);
+        let table_bytes = usize::try_from(header.table_bytes()).unwrap_or(usize::MAX);
+        if let Some(table) = self.table.get(..table_bytes) {
+            let start = Host((host + SECTOR).0.saturating_sub(self.table.len() as u64));
+            self.contents.add_table(header, start, table, next);
+            self.table.clear();
+        }
+        match left {
+            1 => push_marker(next, host + SECTOR),
+            _ => next.push_table(host + SECTOR, SECTOR, MARKED_TABLE, left.saturating_sub(1)),
+        }
+        Ok(())
     }
 
     fn check_no_footer(&self, host: Host) -> Result<(), Error> {
@@ -173,4 +223,17 @@ pub(super) fn directory_of(header: &VmdkHeader, host: Host, footer: &[u8]) -> Re
 
 fn push_marker(batch: &mut RangeBatch, host: Host) {
     batch.push_table(host, MARKER_BYTES, MARKER, 0);
+}
+
+/// True for a sector that contains the marker of tables, of a directory or of a footer. A grain
+/// table looks different: no entry refers to the first sectors of the image, where the header is.
+fn begins_section(sector: &[u8]) -> bool {
+    let Some((marker, padding)) = sector.split_at_checked(MARKER_END) else { return false };
+    VmdkMarker::parse(marker).is_some_and(|marker| marker.size == 0)
+        && matches!(crate::bytes_at::le32(marker, TYPE_AT), Some(1..=3))
+        && is_zero(padding)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }

@@ -10,7 +10,7 @@ use testkit::images::qcow2::{CORRUPT, DIRTY, Guest, Qcow2};
 use testkit::images::vdi::{self, Vdi};
 use testkit::images::vhd::{Dynamic, Footer, Table, fixed};
 use testkit::images::vhdx::{self, Vhdx};
-use testkit::images::vmdk::{Grain, Tables, Vmdk, descriptor};
+use testkit::images::vmdk::{ExportLayout, Grain, Tables, Vmdk, descriptor};
 use testkit::process::Program;
 use testkit::random::Random;
 use testkit::{disk, tools};
@@ -195,6 +195,7 @@ fn vmdk_images_in_any_order_are_read() {
         (Tables::Last, false),
         (Tables::Last, true),
         (Tables::Footer, true),
+        (Tables::Exported(ExportLayout::XEN_ORCHESTRA), true),
     ] {
         for is_shuffled in [false, true] {
             let name = format!("{tables:?}, compressed {compressed}, shuffled {is_shuffled}");

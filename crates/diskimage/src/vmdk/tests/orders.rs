@@ -1,7 +1,7 @@
 //! Grains and tables in any order must give the disk.
 
 use proptest::prelude::*;
-use testkit::images::vmdk::{Grain, Tables, Vmdk};
+use testkit::images::vmdk::{ExportLayout, Grain, Tables, Vmdk};
 
 use crate::Format;
 use crate::stream::testing::{check_prefix, check_survival, one_pass, ranged};
@@ -16,13 +16,27 @@ fn grains() -> impl Strategy<Value = Vec<Grain>> {
 }
 
 pub(super) fn images() -> impl Strategy<Value = Vmdk> {
-    let tables = prop_oneof![Just(Tables::First), Just(Tables::Last), Just(Tables::Footer)];
+    let exported = (0u8..40, any::<[bool; 3]>()).prop_map(|(padding, flags)| {
+        let [is_marked_once, is_redundant, is_redundant_at_end] = flags;
+        Tables::Exported(ExportLayout {
+            padding,
+            is_marked_once,
+            is_redundant,
+            is_redundant_at_end,
+        })
+    });
+    let tables = prop_oneof![
+        1 => Just(Tables::First),
+        1 => Just(Tables::Last),
+        1 => Just(Tables::Footer),
+        3 => exported,
+    ];
     let order = prop_oneof![Just(Vec::new()), prop::collection::vec(any::<u16>(), 0..60)];
     (grains(), tables, any::<bool>(), order, 0u64..8).prop_map(
         |(grains, tables, compressed, order, cut_sectors)| Vmdk {
             cut_sectors,
             order,
-            ..Vmdk::small(tables, compressed, grains)
+            ..Vmdk::small(tables, compressed || matches!(tables, Tables::Exported(_)), grains)
         },
     )
 }
@@ -59,7 +73,7 @@ proptest! {
     ) {
         let image = vmdk.build();
         check_prefix(Format::Vmdk, &image, &vmdk.disk(), cut)?;
-        if vmdk.tables == Tables::Footer {
+        if matches!(vmdk.tables, Tables::Footer | Tables::Exported(_)) {
             let cut = cut.index(image.len());
             prop_assert!(one_pass(Format::Vmdk, &image[..cut], 1000).is_err());
             prop_assert!(ranged(Format::Vmdk, &image[..cut], 1000).is_err());
