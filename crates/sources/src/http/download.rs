@@ -10,7 +10,6 @@ use reqwest::Response;
 use tracing::Instrument;
 
 use super::cause::transport_failure;
-use super::config::ContinuityProof;
 use super::identity::{ContentRange, ObjectIdentity, changed_error};
 use super::object::HttpObject;
 use super::sample::DownloadSampler;
@@ -46,6 +45,14 @@ struct DownloadConnection {
     response: Response,
     /// Bytes at the start of the response that had already been received.
     repeated: u64,
+    /// Offset after the last byte of a part; `None` for the whole object.
+    end: Option<u64>,
+}
+
+impl DownloadConnection {
+    fn to_whole_object(response: Response) -> Self {
+        Self { response, repeated: 0, end: None }
+    }
 }
 
 impl<'a> HttpDownload<'a> {
@@ -61,7 +68,7 @@ impl<'a> HttpDownload<'a> {
             position,
             end: object.identity.length,
             bounded: false,
-            connection: response.map(|response| DownloadConnection { response, repeated: 0 }),
+            connection: response.map(DownloadConnection::to_whole_object),
             sampler: object.sample.as_ref().map(|sample| DownloadSampler::new(sample, position)),
             complete: false,
             is_hasty: false,
@@ -91,6 +98,8 @@ impl<'a> HttpDownload<'a> {
             }
             let span = attempts.tracing_span();
             match self.try_next(&mut attempts).instrument(span).await {
+                // A part has ended before the range did.
+                Ok(Some(chunk)) if chunk.is_empty() => {}
                 Ok(chunk) => return Ok(chunk),
                 Err(failure) if self.is_hasty => return Err(failure.into_error()),
                 Err(failure) => {
@@ -102,6 +111,7 @@ impl<'a> HttpDownload<'a> {
         }
     }
 
+    /// Returns the next bytes, which are empty at the end of a short part.
     async fn try_next(
         &mut self,
         attempts: &mut RetryAttempts<'_>,
@@ -124,6 +134,11 @@ impl<'a> HttpDownload<'a> {
                 transport_failure(error, &client.request_route(connection.response.url()))
             })?;
             let Some(mut chunk) = chunk else {
+                // The server may have sent less than it was asked for.
+                if connection.end == Some(self.position) && self.end != Some(self.position) {
+                    self.connection = None;
+                    return Ok(Some(Bytes::new()));
+                }
                 return self.check_end().map(|()| None);
             };
             if connection.repeated > 0 {
@@ -147,7 +162,8 @@ impl<'a> HttpDownload<'a> {
 
     fn accept_chunk(&mut self, chunk: Bytes) -> Result<Bytes, AttemptError> {
         let position = self.position.saturating_add(chunk.len() as u64);
-        if let Some(end) = self.end
+        let part_end = self.connection.as_ref().and_then(|connection| connection.end);
+        if let Some(end) = part_end.or(self.end)
             && position > end
         {
             let message = format!("the server announced {end} bytes and sent at least {position}");
@@ -186,8 +202,9 @@ impl<'a> HttpDownload<'a> {
         let response = self.object.get(Some(&part)).await?;
         match response.status() {
             StatusCode::PARTIAL_CONTENT => {
-                self.end = Some(self.object.check_part(&response, start, self.end)?);
-                Ok(Some(DownloadConnection { response, repeated: overlap }))
+                let (end, total) = self.object.check_part(&response, start, self.end)?;
+                self.end = self.end.or(total);
+                Ok(Some(DownloadConnection { response, repeated: overlap, end: Some(end) }))
             }
             StatusCode::OK => self.accept_full_response(response).map(Some),
             StatusCode::PRECONDITION_FAILED => {
@@ -200,12 +217,17 @@ impl<'a> HttpDownload<'a> {
 
     async fn connect_at_start(&mut self) -> Result<DownloadConnection, AttemptError> {
         let response = self.object.get(None).await?;
-        if response.status() != StatusCode::OK {
+        if !HttpObject::is_whole(&response) {
             return Err(AttemptError::from_status(200, response.status(), response.headers()));
         }
         let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
         self.object.check_identity(&identity).map_err(AttemptError::Final)?;
-        Ok(DownloadConnection { response, repeated: 0 })
+        // Other connections may have read parts already.
+        let has_parts = self.object.has_served_ranges.load(Ordering::Relaxed);
+        if has_parts && !self.object.is_proven(&response) {
+            return Err(HttpObject::whole_object_error(0, "may be another version"));
+        }
+        Ok(DownloadConnection::to_whole_object(response))
     }
 
     /// Compares a sample of the received bytes with the server's object, if nothing else can show
@@ -214,7 +236,9 @@ impl<'a> HttpDownload<'a> {
     // The mutable reference makes the future `Send`, although a running digest is not `Sync`.
     async fn check_sample(&mut self, attempts: &RetryAttempts<'_>) -> Result<u64, AttemptError> {
         let object = self.object;
-        let check = self.sampler.as_ref().and_then(DownloadSampler::plan_check);
+        let is_needed = object.needs_sample.load(Ordering::Relaxed);
+        let sampler = self.sampler.as_ref().filter(|_| is_needed);
+        let check = sampler.and_then(DownloadSampler::plan_check);
         let (Some(sample), Some(check)) = (&object.sample, check) else {
             return Ok(0);
         };
@@ -243,9 +267,7 @@ impl<'a> HttpDownload<'a> {
         self.object.check_identity(&identity).map_err(AttemptError::Final)?;
         // Without proof, the rest may belong to another version, and the disk would be made of two
         // halves that do not match.
-        let proven = self.object.identity.is_proven_by(response.headers())
-            || self.object.is_checked
-            || self.object.continuity == ContinuityProof::Immutable;
+        let proven = self.object.is_proven(&response);
         // A server that has served ranges may be one of several, not all of which do.
         if proven
             && self.object.has_served_ranges.load(Ordering::Relaxed)
@@ -264,7 +286,10 @@ impl<'a> HttpDownload<'a> {
             bytes = self.position,
             "the server ignores ranges: earlier bytes are read and discarded"
         );
-        Ok(DownloadConnection { response, repeated: self.position })
+        Ok(DownloadConnection {
+            repeated: self.position,
+            ..DownloadConnection::to_whole_object(response)
+        })
     }
 
     /// Handles a 416. Either no byte is missing, because a body without a length broke just before

@@ -25,7 +25,10 @@ impl ObjectIdentity {
         Self {
             length,
             etag: headers.get(header::ETAG).cloned(),
-            last_modified: headers.get(header::LAST_MODIFIED).cloned(),
+            last_modified: headers
+                .get(header::LAST_MODIFIED)
+                .filter(|_| modification_age(headers).is_none_or(|age| age >= DATE_PRECISION))
+                .cloned(),
             encoding: content_encoding(headers),
             strong: strong_validator(headers),
         }
@@ -33,6 +36,11 @@ impl ObjectIdentity {
 
     pub(super) fn encoding(&self) -> Option<&str> {
         self.encoding.as_deref()
+    }
+
+    /// True if the validator is an entity tag.
+    pub(super) fn has_strong_etag(&self) -> bool {
+        self.strong.as_ref().is_some_and(|(name, _)| *name == header::ETAG)
     }
 
     /// True if `later` carries the same validator that is sent in `If-Range`.
@@ -46,16 +54,18 @@ impl ObjectIdentity {
         check_equal("length", text(self.length), text(later.length))
     }
 
+    /// Fails if `later` has a different length or encoding.
+    pub(super) fn check_form(&self, later: &Self) -> Result<(), SourceError> {
+        self.check_length(later)?;
+        let name = |identity: &Self| Some(identity.encoding().unwrap_or("identity").to_owned());
+        check_equal("Content-Encoding", name(self), name(later))
+    }
+
     /// Fails if `later` describes another object, or another version of it. A property that is
     /// missing in one of them is not compared. Dates are compared only if the entity tags cannot
     /// be.
     pub(super) fn check_unchanged(&self, later: &Self) -> Result<(), SourceError> {
-        self.check_length(later)?;
-        check_equal(
-            "Content-Encoding",
-            Some(self.encoding_name().to_owned()),
-            Some(later.encoding_name().to_owned()),
-        )?;
+        self.check_form(later)?;
         match (&self.etag, &later.etag) {
             (Some(was), Some(is)) => {
                 check_equal("ETag", Some(opaque_tag(was)), Some(opaque_tag(is)))
@@ -65,10 +75,6 @@ impl ObjectIdentity {
                 check_equal("Last-Modified", text(&self.last_modified), text(&later.last_modified))
             }
         }
-    }
-
-    fn encoding_name(&self) -> &str {
-        self.encoding().unwrap_or("identity")
     }
 }
 
@@ -97,6 +103,17 @@ pub(super) fn changed_error(fact: &str, was: &str, is: &str) -> SourceError {
     SourceError::new(SourceErrorKind::Changed, message)
 }
 
+/// Precision of `Last-Modified` and `Date`. An object that is younger may change again without a
+/// new date, and some servers state the time of the response as that of the last change.
+const DATE_PRECISION: Duration = Duration::from_secs(1);
+
+/// Returns the time between `Last-Modified` and `Date`, if both are stated.
+fn modification_age(headers: &HeaderMap) -> Option<Duration> {
+    let time = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
+    let last_modified = time(header::LAST_MODIFIED)?;
+    Some(time(header::DATE)?.duration_since(last_modified).unwrap_or_default())
+}
+
 /// Returns a strong `ETag`, otherwise a `Last-Modified` that is strong in the sense of RFC 9110
 /// §8.8.2.2: at least one second older than the `Date` of the same response, so that a second
 /// change within that second cannot go unnoticed.
@@ -106,14 +123,16 @@ fn strong_validator(headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
     {
         return Some((header::ETAG, etag.clone()));
     }
-    let time = |name| httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok();
-    let last_modified = time(header::LAST_MODIFIED)?;
-    let age = time(header::DATE)?.duration_since(last_modified).ok()?;
     let value = headers.get(header::LAST_MODIFIED)?.clone();
-    (age >= Duration::from_secs(1)).then_some((header::LAST_MODIFIED, value))
+    (modification_age(headers)? >= DATE_PRECISION).then_some((header::LAST_MODIFIED, value))
 }
 
-/// Returns `Content-Encoding` in lower case, with all lines joined; `None` for `identity`.
+/// Values of `Content-Encoding` that change no byte. Object stores replay `aws-chunked`, which
+/// describes only how the object was uploaded; the others are mistakes in an object's metadata.
+const WITHOUT_EFFECT: [&str; 9] =
+    ["identity", "aws-chunked", "none", "binary", "7bit", "8bit", "us-ascii", "utf-8", "utf8"];
+
+/// Returns `Content-Encoding` in lower case, with all lines joined; `None` if nothing is encoded.
 fn content_encoding(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(header::CONTENT_ENCODING).iter();
     let text: Vec<String> =
@@ -122,7 +141,7 @@ fn content_encoding(headers: &HeaderMap) -> Option<String> {
         .iter()
         .flat_map(|line| line.split(','))
         .map(str::trim)
-        .filter(|coding| !coding.is_empty() && *coding != "identity")
+        .filter(|coding| !coding.is_empty() && !WITHOUT_EFFECT.contains(coding))
         .collect();
     (!codings.is_empty()).then(|| codings.join(", "))
 }
@@ -219,10 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn content_encodings_are_joined_and_identity_is_ignored() {
-        for (value, expected) in
-            [("identity", None), ("GZIP", Some("gzip")), ("gzip , br", Some("gzip, br"))]
-        {
+    fn content_encodings_are_joined_and_those_without_effect_are_ignored() {
+        for (value, expected) in [
+            ("identity", None),
+            ("aws-chunked", None),
+            ("UTF-8", None),
+            ("GZIP", Some("gzip")),
+            ("aws-chunked,gzip", Some("gzip")),
+            ("gzip , br", Some("gzip, br")),
+        ] {
             let identity = identity(&[(header::CONTENT_ENCODING, value)], 1);
             assert_eq!(identity.encoding(), expected);
         }

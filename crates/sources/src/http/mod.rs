@@ -141,7 +141,7 @@ impl HttpSource {
             .map_or((None, None), |r| (r.part, r.total));
         let later = ObjectIdentity::from_headers(response.headers(), total);
         let is_part = response.status() == StatusCode::PARTIAL_CONTENT && answered == Some(0..1);
-        Ok(is_part && object.check_identity(&later).is_ok())
+        Ok(is_part && object.check_identity(&later).is_ok() && object.is_proven(&response))
     }
 }
 
@@ -219,7 +219,7 @@ async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError
     // later.
     let (response, location) = client.follow_redirects(client.start_url(), None).await?;
     match response.status() {
-        StatusCode::OK => Ok((response, location)),
+        _ if HttpObject::is_whole(&response) => Ok((response, location)),
         status => {
             let failure = AttemptError::from_status(200, status, response.headers());
             Err(failure.with_plain_words(&client.describe_refusal(status, &location)))

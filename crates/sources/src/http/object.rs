@@ -27,8 +27,10 @@ pub(super) struct HttpObject {
     pub(super) is_checked: bool,
     pub(super) continuity: ContinuityProof,
     pub(super) regions: Option<ObjectRegions>,
-    /// A sample of the received bytes, if only it can show that parts belong together.
+    /// A sample of the received bytes, if perhaps only it can show that parts belong together.
     pub(super) sample: Option<ReceivedSample>,
+    /// True if the server's answers to ranges contain no validator that proves them.
+    pub(super) needs_sample: AtomicBool,
     /// True once the server has sent a part of the object that was requested.
     pub(super) has_served_ranges: AtomicBool,
 }
@@ -42,11 +44,13 @@ impl HttpObject {
         identity: ObjectIdentity,
         location: Url,
     ) -> Self {
-        let is_provable = identity.strong.is_some()
+        // A part must repeat an ETag, but need not repeat a date (RFC 9110 §15.3.7).
+        let is_provable = identity.has_strong_etag()
             || config.is_checked
             || config.continuity == ContinuityProof::Immutable;
         // Without a length, a longer object could not be recognised.
         let is_sampled = !is_provable && identity.length.is_some();
+        let needs_sample = AtomicBool::new(identity.strong.is_none());
         Self {
             client,
             identity,
@@ -55,6 +59,7 @@ impl HttpObject {
             continuity: config.continuity,
             regions: config.regions,
             sample: is_sampled.then(ReceivedSample::new),
+            needs_sample,
             has_served_ranges: AtomicBool::new(false),
         }
     }
@@ -145,18 +150,20 @@ impl HttpObject {
         Err(AttemptError::new_transient(SourceErrorKind::Length, message))
     }
 
-    /// Checks that a 206 contains exactly the bytes from `start` to `end`, or to the end of the
-    /// object, of exactly this object. Returns the offset after the last byte.
+    /// Checks that a 206 contains bytes from `start` on, and none after `end` or the end of the
+    /// object, of exactly this object. A server may send fewer bytes than it was asked for (RFC
+    /// 9110 §15.3.7). Returns the offset after the last byte, and the length of the object.
     pub(super) fn check_part(
         &self,
         response: &Response,
         start: u64,
         end: Option<u64>,
-    ) -> Result<u64, AttemptError> {
+    ) -> Result<(u64, Option<u64>), AttemptError> {
         let answered = ContentRange::from_headers(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = ObjectIdentity::from_headers(response.headers(), total);
         self.check_identity(&identity).map_err(AttemptError::Final)?;
+        self.check_proof(response)?;
         // A chunked response does not state its length. The length becomes known only when the
         // download is resumed, from the Content-Range of the new response.
         let end = end.or(total);
@@ -164,10 +171,10 @@ impl HttpObject {
         let is_known = self.sample.is_none() || total.is_some();
         match answered.and_then(|range| range.part) {
             Some(part)
-                if is_known && part.start == start && end.is_none_or(|end| part.end == end) =>
+                if is_known && part.start == start && end.is_none_or(|end| part.end <= end) =>
             {
                 self.has_served_ranges.store(true, Ordering::Relaxed);
-                Ok(part.end)
+                Ok((part.end, total))
             }
             _ => {
                 let end = end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
@@ -183,6 +190,48 @@ impl HttpObject {
         }
     }
 
+    /// True if a later response is certainly of the same object: it has the validator, the name of
+    /// the object implies its content, or a checksum of the whole object will show it.
+    pub(super) fn is_proven(&self, response: &Response) -> bool {
+        self.identity.is_proven_by(response.headers())
+            || self.is_checked
+            || self.continuity == ContinuityProof::Immutable
+    }
+
+    /// Fails if a part may belong to another object: nothing proves it, and no sample of the
+    /// received bytes was compared. The failure is transient if a sample can be compared.
+    fn check_proof(&self, response: &Response) -> Result<(), AttemptError> {
+        let is_sampled = self.sample.is_some();
+        if self.is_proven(response) || (is_sampled && self.needs_sample.load(Ordering::Relaxed)) {
+            return Ok(());
+        }
+        let Some((name, value)) = &self.identity.strong else {
+            // Then the request was not sent, unless the caller compares the bytes.
+            return Ok(());
+        };
+        let message = format!(
+            "the server sent a part of the object without its {name} {}, so the part may belong to another version. Start the import \
+             again, or give a checksum",
+            printable::escape_text(&String::from_utf8_lossy(value.as_bytes()))
+        );
+        if is_sampled {
+            self.needs_sample.store(true, Ordering::Relaxed);
+            return Err(AttemptError::new_transient(SourceErrorKind::NotResumable, message));
+        }
+        Err(AttemptError::new_final(SourceErrorKind::NotResumable, message))
+    }
+
+    /// True for a response with the whole object. Some caches answer a plain request with a part
+    /// that is the whole.
+    pub(super) fn is_whole(response: &Response) -> bool {
+        match response.status() {
+            StatusCode::OK => true,
+            StatusCode::PARTIAL_CONTENT => ContentRange::from_headers(response.headers())
+                .is_some_and(|range| range.part == range.total.map(|total| 0..total)),
+            _ => false,
+        }
+    }
+
     /// Creates the failure for a 200 although a range from `start` on was requested.
     pub(super) fn whole_object_error(start: u64, what: &str) -> AttemptError {
         let message = format!(
@@ -193,6 +242,10 @@ impl HttpObject {
 
     /// Returns the header that makes the server send only parts of this version of the object.
     fn condition_header(&self) -> Option<(HeaderName, HeaderValue)> {
+        // Otherwise a server with another validator would not send the part.
+        if self.is_checked {
+            return None;
+        }
         let (validator, value) = self.identity.strong.clone()?;
         let name = match self.continuity {
             ContinuityProof::IfRange => header::IF_RANGE,
@@ -208,10 +261,12 @@ impl HttpObject {
         self.continuity == ContinuityProof::Immutable || self.identity.strong.is_some()
     }
 
-    /// Fails if a later response describes another object, or another version of it.
+    /// Fails if a later response describes another object, or another version of it. If a checksum
+    /// decides at the end, validators are not compared: those of several servers may differ.
     pub(super) fn check_identity(&self, later: &ObjectIdentity) -> Result<(), SourceError> {
         match self.continuity {
             ContinuityProof::Immutable => self.identity.check_length(later),
+            _ if self.is_checked => self.identity.check_form(later),
             ContinuityProof::IfRange | ContinuityProof::IfMatch => {
                 self.identity.check_unchanged(later)
             }

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use super::script::{Fault, Framing, Object, Ranges, Script};
+use super::script::{Fault, Framing, NOW, Object, Ranges, Script};
 use crate::wire;
 use crate::wire::Request;
 
@@ -84,7 +84,11 @@ pub(super) fn answer(script: &Script, request: &Request, nth: usize, fault: &Fau
         _ => &script.object,
     };
     let is_ignored = script.ignored_ranges.is_some_and(|every| nth % every == every - 1);
-    let range = wanted_range(script, request, object).filter(|_| !is_ignored);
+    let range = wanted_range(script, request, object).filter(|_| !is_ignored).map(|range| {
+        let most = script.most_part_bytes.unwrap_or(u64::MAX);
+        range.start..range.end.min(range.start.saturating_add(most))
+    });
+    let range = range.or(script.is_always_part.then_some(0..object.len()));
     match wire::partial(range, object.body.len()) {
         (_, _, None) => whole(script, object),
         (206, range, Some((name, value))) => {
@@ -101,6 +105,7 @@ fn wanted_range(script: &Script, request: &Request, object: &Object) -> Option<R
     }
     // RFC 9110 §13.1.5: if the validator does not match, the range is ignored.
     if let Some(validator) = request.header("if-range")
+        && !script.ignores_conditions
         && Some(validator) != object.etag.as_deref()
         && Some(validator) != object.last_modified.as_deref()
     {
@@ -142,7 +147,9 @@ fn part(script: &Script, object: &Object, range: Range<usize>) -> Answer {
 }
 
 fn common_headers(script: &Script, object: &Object) -> Vec<(String, String)> {
-    let mut headers = vec![("Date".to_owned(), wire::now())];
+    let now = wire::now();
+    let mut headers = vec![("Date".to_owned(), now.clone())];
+    let last_modified = object.last_modified.as_deref();
     let accept_ranges = match script.ranges {
         Ranges::Served | Ranges::Claimed => Some("bytes"),
         Ranges::Refused => Some("none"),
@@ -151,7 +158,7 @@ fn common_headers(script: &Script, object: &Object) -> Vec<(String, String)> {
     let optional = [
         ("Accept-Ranges", accept_ranges),
         ("ETag", object.etag.as_deref()),
-        ("Last-Modified", object.last_modified.as_deref()),
+        ("Last-Modified", last_modified.map(|date| if date == NOW { &now } else { date })),
     ];
     for (name, value) in optional {
         headers.extend(value.map(|value| (name.to_owned(), value.to_owned())));

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use rustls::ServerConfig;
 
 use self::answer::Answer;
-pub use self::script::{Fault, Framing, Object, Ranges, Script};
+pub use self::script::{Fault, Framing, NOW, Object, Ranges, Script};
 pub use crate::serving::Recorded;
 use crate::serving::{After, Exchange, Handler, HttpServer, Pace, lock};
 use crate::wire::{self, Request};

@@ -15,6 +15,12 @@ pub struct Script {
     pub replaced: Option<(usize, Object)>,
     /// How `Range` is treated.
     pub ranges: Ranges,
+    /// Most bytes that a response to a range has.
+    pub most_part_bytes: Option<u64>,
+    /// True if `If-Range` is ignored: a part may be of another object.
+    pub ignores_conditions: bool,
+    /// True if the response to a request without a range is a 206 as well.
+    pub is_always_part: bool,
     /// How the length of a body is announced.
     pub framing: Framing,
     /// True if a chunked body ends without its last chunk.
@@ -58,6 +64,9 @@ impl Script {
             object: Object::new(body, Some("\"v1\"")),
             replaced: None,
             ranges: Ranges::Served,
+            most_part_bytes: None,
+            ignores_conditions: false,
+            is_always_part: false,
             framing: Framing::Length,
             cut_end_mark: false,
             content_range: None,
@@ -85,9 +94,12 @@ pub struct Object {
     pub body: Bytes,
     /// The `ETag`, with quotes and, if it is weak, `W/`.
     pub etag: Option<String>,
-    /// The `Last-Modified` header, as an HTTP date.
+    /// The `Last-Modified` header, as an HTTP date, or [`NOW`].
     pub last_modified: Option<String>,
 }
+
+/// A `Last-Modified` that is always the time of the response.
+pub const NOW: &str = "now";
 
 impl Object {
     /// An object without `Last-Modified`.

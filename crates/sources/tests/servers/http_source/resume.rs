@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use datapath::error::SourceErrorKind;
-use testkit::origin::{Fault, Framing, Object, Ranges};
+use testkit::origin::{Fault, Framing, NOW, Object, Ranges};
 
 use super::*;
 
@@ -170,6 +170,97 @@ fn a_replaced_object_is_refused() {
     script.replaced =
         Some((1, Object { last_modified: Some(DATES[1].into()), ..script.object.clone() }));
     refused(&start(script), SourceErrorKind::Changed, &DATES);
+}
+
+/// The first response is of one object, and all others are of another one with the same length.
+/// Whatever validators they have, and even if the server ignores conditions, the two are not joined.
+#[test]
+fn two_objects_are_never_joined_whatever_their_validators() {
+    let first = noise(LENGTH);
+    let second: Bytes = first.iter().map(|byte| !byte).collect::<Vec<_>>().into();
+    let [etag, other, weak] = ["\"v1\"", "\"v2\"", "W/\"v1\""].map(Some);
+    let [old, new] = DATES.map(Some);
+    let validators = [
+        (etag, None),
+        (other, None),
+        (weak, None),
+        (None, old),
+        (None, new),
+        (etag, old),
+        (other, old),
+        (etag, new),
+        (None, Some(NOW)),
+        (None, None),
+    ];
+    let object = |body: &Bytes, (etag, date): (Option<&str>, Option<&str>)| Object {
+        last_modified: date.map(str::to_owned),
+        ..Object::new(body.clone(), etag)
+    };
+    for was in validators {
+        // If the validator is repeated, nobody can tell.
+        let repeats = |is: (Option<&str>, Option<&str>)| match was {
+            (Some(tag), _) if tag != "W/\"v1\"" => is.0 == was.0,
+            (_, Some(date)) if date != NOW => is.1 == was.1,
+            _ => false,
+        };
+        for is in validators.into_iter().filter(|is| !repeats(*is)) {
+            for connections in [1, 4] {
+                let origin = start(Script {
+                    object: object(&first, was),
+                    replaced: Some((1, object(&second, is))),
+                    ignores_conditions: true,
+                    rate: Some(64 << 20),
+                    faults: vec![Fault::CutAt(500_000)],
+                    ..Script::new(first.clone())
+                });
+                let fetched = fetch_with(&origin, |config| {
+                    network(config).connections = NonZeroUsize::new(connections);
+                    network(config).patience.retries = Some(2);
+                });
+                if let Ok(bytes) = fetched {
+                    assert!(bytes == first || bytes == second, "{was:?}, {is:?}, {connections}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_date_that_is_always_now_counts_as_none() {
+    let body = noise(LENGTH);
+    let mut script = without_validator(breaking(&body, vec![Fault::CutAt(500_000)]));
+    script.object.last_modified = Some(NOW.into());
+    let origin = start(script);
+    assert_eq!(fetch(&origin).unwrap(), body);
+    assert!(ranges_asked(&origin).len() > 2, "no bytes were compared");
+}
+
+#[test]
+fn different_etags_are_joined_only_with_a_checksum() {
+    let body = noise(LENGTH);
+    let script = Script {
+        replaced: Some((1, Object::new(body.clone(), Some("\"v2\"")))),
+        ..breaking(&body, vec![Fault::CutAt(500_000)])
+    };
+    refused(&start(script.clone()), SourceErrorKind::Changed, &["\"v1\"", "\"v2\""]);
+    let fetched = fetch_with(&start(script), |config| config.is_checked = true);
+    assert_eq!(fetched.unwrap(), body);
+}
+
+#[test]
+fn a_server_may_send_less_than_it_was_asked_for() {
+    let body = noise(LENGTH);
+    for connections in [1, 4] {
+        let origin = start(Script {
+            most_part_bytes: Some(100_000),
+            is_always_part: true,
+            ..breaking(&body, vec![Fault::CutAt(300_000)])
+        });
+        let fetched = fetch_with(&origin, |config| {
+            network(config).connections = NonZeroUsize::new(connections);
+        });
+        assert_eq!(fetched.unwrap(), body, "{connections} connections");
+    }
 }
 
 #[test]
@@ -375,7 +466,7 @@ fn a_wrong_content_range_is_refused() {
     let body = noise(LENGTH);
     for (answer, words) in [
         ("bytes 0-999999/1000000", "bytes 500000 to 1000000"),
-        ("bytes 500000-999998/1000000", "bytes 500000-999998/1000000"),
+        ("bytes 500000-999998/1000000", "announced 999999 bytes"),
         ("bytes 500000-999999/1000001", "length was 1000000 and is 1000001"),
         ("nonsense", "nonsense"),
     ] {
