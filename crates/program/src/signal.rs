@@ -1,13 +1,19 @@
-//! Handles SIGTERM and SIGINT.
+//! Handles SIGTERM, SIGINT and SIGHUP.
 //!
 //! The process of a pod has pid 1. The kernel ignores signals to pid 1 that have no handler, so a
 //! handler must be installed. The first signal asks all tasks to stop and gives them time to clean
-//! up. The second one ends the process immediately.
+//! up. A second one ends the process immediately, unless it follows at once.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// For this long after the first signal, further ones are ignored. GNU timeout sends its signal to
+/// the process and then to the group of processes, so one process receives it twice.
+const REPEATS: Duration = Duration::from_millis(500);
 
 /// A signal that asks the process to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +22,8 @@ pub enum StopSignal {
     Terminate,
     /// SIGINT: Ctrl-C on a terminal.
     Interrupt,
+    /// SIGHUP: the terminal was closed, or its connection broke.
+    Hangup,
 }
 
 impl StopSignal {
@@ -25,6 +33,7 @@ impl StopSignal {
         match self {
             Self::Terminate => 128 + 15,
             Self::Interrupt => 128 + 2,
+            Self::Hangup => 128 + 1,
         }
     }
 
@@ -33,6 +42,7 @@ impl StopSignal {
         match self {
             Self::Terminate => "SIGTERM",
             Self::Interrupt => "SIGINT",
+            Self::Hangup => "SIGHUP",
         }
     }
 }
@@ -59,8 +69,8 @@ impl ShutdownRequest {
 
 /// Installs the handlers and starts a task that waits for signals as long as the runtime lives.
 ///
-/// Must be called on a tokio runtime. From then on, SIGTERM and SIGINT no longer end the process
-/// by default. Neither does SIGXFSZ: a write beyond the file size limit (RLIMIT_FSIZE) fails with
+/// Must be called on a tokio runtime. From then on, SIGTERM, SIGINT and SIGHUP no longer end the
+/// process by default. SIGHUP stays ignored if it was, as by nohup. Neither does SIGXFSZ: a write beyond the file size limit (RLIMIT_FSIZE) fails with
 /// an error instead.
 pub fn watch_signals() -> io::Result<ShutdownRequest> {
     let mut signals = SignalStreams::install()?;
@@ -68,14 +78,17 @@ pub fn watch_signals() -> io::Result<ShutdownRequest> {
         ShutdownRequest { token: CancellationToken::new(), first: Arc::new(OnceLock::new()) };
     let seen = shutdown.clone();
     tokio::spawn(async move {
+        let first = signals.next_signal().await;
+        let counted_from = Instant::now() + REPEATS;
+        tracing::info!("received {}: stopping", first.name());
+        seen.first.get_or_init(|| first);
+        seen.token.cancel();
         loop {
-            let signal = signals.next_signal().await;
-            if seen.first.set(signal).is_err() {
-                tracing::warn!("second signal {}: ending without clean-up", signal.name());
-                std::process::exit(signal.exit_code().into());
+            let second = signals.next_signal().await;
+            if Instant::now() >= counted_from {
+                tracing::warn!("second signal {}: ending without clean-up", second.name());
+                std::process::exit(second.exit_code().into());
             }
-            tracing::info!("received {}: stopping", signal.name());
-            seen.token.cancel();
         }
     });
     Ok(shutdown)
@@ -85,6 +98,7 @@ pub fn watch_signals() -> io::Result<ShutdownRequest> {
 #[cfg(unix)]
 struct SignalStreams {
     terminate: tokio::signal::unix::Signal,
+    hangup: Option<tokio::signal::unix::Signal>,
     interrupt: tokio::signal::unix::Signal,
 }
 
@@ -97,6 +111,7 @@ impl SignalStreams {
         drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
+            hangup: ends_at_hangup().then(|| signal(SignalKind::hangup())).transpose()?,
             interrupt: signal(SignalKind::interrupt())?,
         })
     }
@@ -104,9 +119,27 @@ impl SignalStreams {
     async fn next_signal(&mut self) -> StopSignal {
         tokio::select! {
             _ = self.terminate.recv() => StopSignal::Terminate,
+            Some(()) = next_hangup(&mut self.hangup) => StopSignal::Hangup,
             _ = self.interrupt.recv() => StopSignal::Interrupt,
         }
     }
+}
+
+#[cfg(unix)]
+async fn next_hangup(signals: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
+    signals.as_mut()?.recv().await
+}
+
+/// Returns true if SIGHUP would end the process, and false if it is ignored or nobody can tell
+/// (outside of Linux). Its bit in the mask of ignored signals is the lowest (proc_pid_status(5),
+/// `SigIgn`).
+#[cfg(unix)]
+fn ends_at_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 0)
 }
 
 /// The console's events: Ctrl-C and Ctrl-Break interrupt; a closed window, a logoff and a shutdown

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use program::env::{NamedStrings, ProcessEnv};
 use program::signal;
@@ -40,7 +40,11 @@ struct Running {
 
 impl Running {
     fn start(behaviour: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_by(&mut Command::new(std::env::current_exe().unwrap()), behaviour)
+    }
+
+    fn start_by(command: &mut Command, behaviour: &str) -> Self {
+        let mut child = command
             .args(["--exact", "child", "--nocapture"])
             .env(CHILD_VARIABLE, behaviour)
             .stdout(Stdio::piped())
@@ -71,18 +75,34 @@ impl Running {
 
 #[test]
 fn the_first_signal_stops_the_process_and_sets_its_exit_code() {
-    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let child = Running::start("stop");
         child.send(signal);
         assert_eq!(child.exit_code(), Some(code));
     }
 }
 
+/// GNU timeout sends its signal twice, so the second one counts only half a second later.
 #[test]
-fn the_second_signal_ends_a_process_that_hangs() {
-    let mut child = Running::start("hang");
-    child.send(Signal::TERM);
-    child.wait_for("stopping");
-    child.send(Signal::INT);
-    assert_eq!(child.exit_code(), Some(130));
+fn a_later_signal_ends_a_process_that_hangs() {
+    let mut running = Running::start("hang");
+    let began = Instant::now();
+    running.send(Signal::TERM);
+    running.wait_for("stopping");
+    while running.child.try_wait().unwrap().is_none() {
+        running.send(Signal::INT);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(began.elapsed() >= Duration::from_millis(500), "{:?}", began.elapsed());
+    assert_eq!(running.exit_code(), Some(130));
+}
+
+#[test]
+fn a_hangup_is_ignored_if_it_was_at_the_start() {
+    let mut running =
+        Running::start_by(Command::new("nohup").arg(std::env::current_exe().unwrap()), "stop");
+    running.send(Signal::HUP);
+    running.send(Signal::TERM);
+    running.wait_for("stopping");
+    assert_eq!(running.exit_code(), Some(143));
 }
