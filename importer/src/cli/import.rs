@@ -13,7 +13,7 @@ use program::command_line::FailedCommand;
 use program::progress::{BinaryBytes, ProgressDisplay, bytes_per_second};
 use volume::limits::TransferLimits;
 
-use super::args::{ContentArgs, ConvertArgs, ConvertedFormat, ImportArgs, RouteOption, WriteArgs};
+use super::args::{ContentArgs, ConvertArgs, DiskFormat, ImportArgs, RouteOption, WriteArgs};
 use super::event::ImportEvent;
 use super::evidence;
 use super::failure::{ImporterCommandError, of_source};
@@ -44,6 +44,7 @@ pub(super) struct ImportJob {
 
 pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandError> {
     let ImportArgs { source, evidence, target, write } = arguments;
+    require_raw(&write)?;
     run_job(ImportJob {
         verb: "imported",
         limits: source.limits.clone(),
@@ -56,6 +57,16 @@ pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandErr
     })
 }
 
+/// Fails for an output format that only `convert` writes.
+pub(super) fn require_raw(arguments: &WriteArgs) -> Result<(), ImporterCommandError> {
+    match arguments.output_format {
+        Some(DiskFormat::Qcow2) => Err(ImporterCommandError::Usage(
+            "this command writes raw disks: make qcow2 of one with cdi-importer convert".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandError> {
     let image = arguments.image;
     if image.to_str().is_some_and(|image| image.contains("://")) {
@@ -65,9 +76,13 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
         );
         return Err(ImporterCommandError::Usage(what));
     }
-    let format = arguments.output_format.unwrap_or(ConvertedFormat::of_name(&arguments.target));
+    let mut arguments = arguments;
+    if target::has_extension(&arguments.target, "qcow2") {
+        arguments.write.output_format.get_or_insert(DiskFormat::Qcow2);
+    }
+    let format = arguments.write.output_format.unwrap_or(DiskFormat::Raw);
     let compression = arguments.compression;
-    if format == ConvertedFormat::Qcow2 {
+    if format == DiskFormat::Qcow2 {
         refuse_raw_options(&arguments.target, &arguments.write)?;
     } else if compression.is_some() {
         let what =
@@ -78,7 +93,7 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
         verb: "converted",
         work: Box::new(move |context, target, reading, writing| {
             let opened = context.open_local(&image)?;
-            if format == ConvertedFormat::Raw {
+            if format == DiskFormat::Raw {
                 return transfer_source(&*opened, &arguments.content, target, reading, writing);
             }
             let name = opened.name();
@@ -175,6 +190,9 @@ fn run_transfer(
 
 fn target_options(path: &Path, arguments: &WriteArgs) -> Result<DiskOptions, ImporterCommandError> {
     target::check_target(path)?;
+    if arguments.output_format.is_none() {
+        target::check_name(path)?;
+    }
     if arguments.size.is_some() && disk::is_block_device(path) {
         return Err(ImporterCommandError::Usage(
             "--size is for files: a block device has its own size".to_owned(),

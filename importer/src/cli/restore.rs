@@ -30,6 +30,7 @@ pub(super) fn run(arguments: RestoreArgs) -> Result<(), ImporterCommandError> {
     if let Some((_, what)) = options.into_iter().find(|(is_given, _)| *is_given) {
         return Err(ImporterCommandError::Usage(what.to_owned()));
     }
+    import::require_raw(&write)?;
     // Read first, so that a wrong list is reported before the job begins.
     let expected = manifest.map(|list| read_manifest(&list, &backups)).transpose()?;
     import::run_job(ImportJob {

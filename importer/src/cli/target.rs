@@ -32,6 +32,52 @@ pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
     Ok(())
 }
 
+/// Extensions of file names that claim a format or a compression, and the command that makes such
+/// a file of a raw disk. The first ones also need the name of the file.
+const CLAIMS: [(&str, &str); 12] = [
+    ("qcow2", "cdi-importer convert"),
+    ("vmdk", "qemu-img convert -O vmdk"),
+    ("vdi", "qemu-img convert -O vdi"),
+    ("vhd", "qemu-img convert -O vpc"),
+    ("vhdx", "qemu-img convert -O vhdx"),
+    ("gz", "gzip"),
+    ("xz", "xz"),
+    ("zst", "zstd"),
+    ("bz2", "bzip2"),
+    ("zip", "zip"),
+    ("tar", "tar"),
+    ("ova", "tar"),
+];
+
+/// Rejects a file whose name claims to be something other than a raw disk.
+pub(super) fn check_name(path: &Path) -> Result<(), ImporterCommandError> {
+    let claim = CLAIMS.iter().find(|(extension, _)| has_extension(path, extension));
+    let Some((extension, command)) = claim else {
+        return Ok(());
+    };
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Ok(());
+    }
+    let mut raw = path.with_extension("");
+    if raw.extension().is_none() {
+        raw.set_extension("img");
+    }
+    let (file, raw) = (path.display(), raw.display());
+    let then = match command.split_once(' ') {
+        Some(_) => format!("`{command} {raw} {file}`"),
+        None => format!("`{command}`"),
+    };
+    Err(ImporterCommandError::Usage(format!(
+        "{file} is named as {extension}, but a raw disk would be written: name the target {raw}, and make {extension} of it with {then}; \
+         --output-format raw writes a raw disk with this name"
+    )))
+}
+
+/// Returns true if the name of `path` ends in `.extension`, in any case.
+pub(super) fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}
+
 /// The error for a target that is also read.
 pub(super) fn source_error(path: &Path) -> ImporterCommandError {
     let refusal = io::Error::other(TargetRefusedError::Source);
@@ -64,6 +110,21 @@ mod tests {
         }
         for path in ["./-", "disk.img", "/dev/null", "/dev/shm/nosuchfile", "/device/nosuchfile"] {
             check_target(Path::new(path)).unwrap();
+        }
+    }
+
+    #[test]
+    fn names_that_claim_something_else_than_a_raw_disk_are_refused() {
+        for (path, meant) in [
+            ("vm.qcow2", "name the target vm.img, and make qcow2 of it with `cdi-importer convert vm.img vm.qcow2`"),
+            ("/x/VM.VHD", "name the target /x/VM.img, and make vhd of it with `qemu-img convert -O vpc /x/VM.img /x/VM.VHD`"),
+            ("z.img.gz", "name the target z.img, and make gz of it with `gzip`"),
+        ] {
+            let refused = check_name(Path::new(path)).unwrap_err().to_string();
+            assert!(refused.contains(meant), "{refused}");
+        }
+        for path in ["disk.img", "disk", "qcow2", "disk.raw", "boot.iso", ".gz"] {
+            check_name(Path::new(path)).unwrap();
         }
     }
 }

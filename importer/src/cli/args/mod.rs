@@ -8,7 +8,7 @@ mod source_options;
 mod write;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -27,7 +27,7 @@ use self::help::{
 pub use self::pack::PackArgs;
 pub use self::source::{ContentArgs, SourceArgs};
 pub(super) use self::source_options::check_options;
-pub use self::write::{JobArgs, RouteOption, TransferArgs, WriteArgs};
+pub use self::write::{DiskFormat, JobArgs, RouteOption, TransferArgs, WriteArgs};
 
 /// CDI's default for `FILESYSTEM_OVERHEAD` (`spec.config.filesystemOverhead.global`).
 pub const DEFAULT_OVERHEAD: f64 = 0.06;
@@ -128,10 +128,6 @@ pub struct ConvertArgs {
     #[command(flatten, next_help_heading = "Source")]
     pub limits: TransferLimits,
 
-    /// Write the disk in this format [default: qcow2 for a name that ends in .qcow2, otherwise raw]
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Target")]
-    pub output_format: Option<ConvertedFormat>,
-
     /// Compress the clusters of a qcow2 image [default: none]
     #[arg(long, value_name = "CODEC", value_parser = compression_parser(), help_heading = "Target")]
     pub compression: Option<Qcow2Compression>,
@@ -139,23 +135,6 @@ pub struct ConvertArgs {
     /// Options for writing.
     #[command(flatten)]
     pub write: WriteArgs,
-}
-
-/// Values of `--output-format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ConvertedFormat {
-    /// The bytes of the disk
-    Raw,
-    /// A qcow2 image, in a new file
-    Qcow2,
-}
-
-impl ConvertedFormat {
-    /// Returns the format that the name of `target` asks for.
-    pub(super) fn of_name(target: &Path) -> Self {
-        let extension = target.extension().unwrap_or_default();
-        if extension.eq_ignore_ascii_case("qcow2") { Self::Qcow2 } else { Self::Raw }
-    }
 }
 
 fn compression_parser() -> impl TypedValueParser<Value = Qcow2Compression> {

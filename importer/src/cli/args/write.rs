@@ -50,6 +50,11 @@ pub struct WriteArgs {
     #[arg(long, help_heading = "Target")]
     pub force: bool,
 
+    /// Write the disk in this format [default: raw; convert writes qcow2 to a name that ends in
+    /// .qcow2]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Target")]
+    pub output_format: Option<DiskFormat>,
+
     /// Set the size of the disk (500Mi, 20Gi, 2e9), for files only; a larger image is refused
     #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Target")]
     pub size: Option<u64>,
@@ -78,6 +83,15 @@ pub struct JobArgs {
     /// Verbosity.
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Values of `--output-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DiskFormat {
+    /// The bytes of the disk
+    Raw,
+    /// A qcow2 image, in a new file (convert only)
+    Qcow2,
 }
 
 /// Values of `--route`.

@@ -99,7 +99,8 @@ fn damaged_and_exchanged_files_and_targets_that_are_sources_are_refused() {
     let target = path("disk.img");
     let [full, first, second, third, larger] = &chain.files[..] else { panic!("five files") };
     let before = std::fs::read(first).or_fail("a backup");
-    restore(&["--force"], &chain.files, first).assert_failure(7, "it is the source");
+    let words = ["--force", "--output-format", "raw"];
+    restore(&words, &chain.files, first).assert_failure(7, "it is the source");
     assert!(std::fs::read(first).or_fail("a backup") == before);
 
     std::fs::hard_link(first, path("link.qcow2")).or_fail("a link");

@@ -90,7 +90,7 @@ fn the_disk_of_an_archive_does_not_replace_the_archive() {
     let words = ["--format=ustar", "-C"].map(OsStr::new);
     let words = words.into_iter().chain([folder.as_os_str(), OsStr::new("-cf"), ova.as_os_str()]);
     tools::run("tar", words.chain(["vm.ovf", "vm.raw"].map(OsStr::new)));
-    refused(&["convert", "--ova", "--force"], &ova, &ova, &ova);
+    refused(&["convert", "--ova", "--force", "--output-format", "raw"], &ova, &ova, &ova);
 }
 
 #[test]
