@@ -98,11 +98,14 @@ impl WatchedJob for VolumeJobView {
     }
 
     fn plain_line(&self, _: &JobMoment) -> String {
-        let (done, total) = (self.done_bytes(), self.total_bytes().unwrap_or(0));
-        let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
-        let (done, total, passed) =
-            (BinaryBytes(done), BinaryBytes(total), BinaryBytes(self.watch.handed_over()));
+        let (done, passed) = (self.done_bytes(), BinaryBytes(self.watch.handed_over()));
         let verb = if self.is_download { "received" } else { "sent" };
+        // A resumed download has bytes before the pod has said how many there are.
+        let Some(total) = self.total_bytes() else {
+            return format!("{}, {passed} {verb}", BinaryBytes(done));
+        };
+        let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
+        let (done, total) = (BinaryBytes(done), BinaryBytes(total));
         format!("{percent} %, {done} of {total}, {passed} {verb}")
     }
 

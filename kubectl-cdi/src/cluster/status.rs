@@ -44,13 +44,18 @@ impl ClusterEvent {
     fn from_object(event: &Value) -> Option<Self> {
         let at = |pointer| text_at(event, pointer).map(printable_line);
         let name = at("/involvedObject/name")?;
+        let (reason, message) = (at("/reason").unwrap_or_default(), text_at(event, "/message"));
+        // CDI reports successes as warnings, and conflicts between its controllers, which retry.
+        let is_harmless = reason == "Completed"
+            || reason.ends_with("Succeeded")
+            || message.is_some_and(|message| message.contains("the object has been modified"));
         let times = ["/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
         Some(Self {
-            is_warning: text_at(event, "/type") == Some("Warning"),
+            is_warning: text_at(event, "/type") == Some("Warning") && !is_harmless,
             time: times.into_iter().find_map(at).unwrap_or_default(),
             object: format!("{}/{name}", at("/involvedObject/kind").unwrap_or_default()),
-            reason: at("/reason").unwrap_or_default(),
-            message: printable_text(text_at(event, "/message"))?,
+            reason,
+            message: printable_text(message)?,
             name,
             namespace: at("/involvedObject/namespace").unwrap_or_default(),
         })

@@ -148,7 +148,12 @@ impl ReaderConnection {
             .header(header::HOST, "localhost")
             .body(Empty::new())
             .map_err(|error| DownloadError::Internal(error.to_string()))?;
-        let response = match timeout(STALL, self.sender.send_request(request)).await {
+        // The connection is ready again only after its task has read the end of the last response.
+        let answered = async {
+            self.sender.ready().await?;
+            self.sender.send_request(request).await
+        };
+        let response = match timeout(STALL, answered).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(broken(&self.failure_words(&error).await)),
             Err(_) => return Err(silent()),
