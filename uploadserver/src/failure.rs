@@ -84,9 +84,7 @@ fn way_out(error: &Error) -> Option<&'static str> {
         Error::Decode(DecodeError::Truncated { .. } | DecodeError::Corrupt { .. }) => {
             Some("compare the file with its checksum, and send it again")
         }
-        Error::Format(FormatError::Image(image)) if !image.to_string().contains("`qemu-img") => {
-            Some("check the file with `qemu-img check`, and send it again")
-        }
+        Error::Format(FormatError::Image(image)) => image.remedy(),
         Error::Format(FormatError::Archive(archive)) => match archive.kind {
             ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => {
                 Some("compare the file with its checksum, and send it again")

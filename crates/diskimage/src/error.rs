@@ -101,8 +101,8 @@ pub enum Error {
     },
     /// The image stores only the differences to another image, its parent.
     #[error(
-        "the {format} image stores only the differences to another{}: other files are never opened; flatten it first with `qemu-img \
-         convert -O qcow2`", named(.name)
+        "the {format} image stores only the differences to another{}: other files are never opened; {}",
+        named(.name), merge_advice(*.format)
     )]
     Parent {
         /// The format.
@@ -117,7 +117,7 @@ pub enum Error {
     #[error("the image uses unsupported incompatible feature(s): {0}")]
     UnknownFeatures(String),
     /// A table or a table entry is invalid.
-    #[error("corrupt {format} image: {what} (at image offset {offset:#x}): {}", advice(*.format))]
+    #[error("corrupt {format} image: {what} (at image offset {offset:#x}): {}", .format.repair_advice())]
     Corrupt {
         /// The format.
         format: Format,
@@ -209,6 +209,23 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Returns what to do about a damaged image, if the message does not say it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Header { what, .. } if what.contains("`qemu-img") => None,
+            Self::Header { format, .. }
+            | Self::ShortHeader { format, .. }
+            | Self::L1TooBig { format, .. } => Some(format.repair_advice()),
+            Self::L1TooSmall { .. } => Some(Format::Qcow2.repair_advice()),
+            Self::CompressedCluster { .. } | Self::Truncated { .. } => {
+                Some("compare it with its checksum, or export it again")
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Format {
     /// Creates the error for a header value that the format does not allow.
     pub(crate) fn header_error(self, what: impl Into<String>) -> Error {
@@ -227,18 +244,31 @@ impl Format {
         Error::Corrupt { format: self, what: what.into(), offset }
     }
 
+    /// Returns what to do about a damaged image. `qemu-img check` supports only these two formats.
+    pub const fn repair_advice(self) -> &'static str {
+        match self {
+            Self::Qcow2 | Self::Vhdx => {
+                "export it again, or repair a copy with `qemu-img check -r all`"
+            }
+            _ => "export or download it again",
+        }
+    }
+
     /// Creates the error for a header of `needed` bytes, when `head` is shorter.
     pub(crate) fn short_header_error(self, needed: u64, head: &[u8]) -> Error {
         Error::ShortHeader { format: self, needed, available: head.len() as u64 }
     }
 }
 
-/// Returns the advice for a damaged image. For a VMDK, `qemu-img check` only checks that the
-/// grains lie within the file.
-const fn advice(format: Format) -> &'static str {
+/// Returns how to merge an image of differences with its parent. qemu-img reads only the parents of
+/// VMDK images. It opens a VHD without its parent, exits with 0, and the disk is wrong.
+const fn merge_advice(format: Format) -> &'static str {
     match format {
-        Format::Vmdk => "export or download it again",
-        _ => "check it with `qemu-img check`",
+        Format::Vhd | Format::Vhdx => {
+            "merge it with its parent first, with `Merge-VHD` in Hyper-V, or with `VBoxManage clonemedium`"
+        }
+        Format::Vdi => "merge it with its parent first, with `VBoxManage clonemedium`",
+        _ => "flatten it first with `qemu-img convert -O qcow2`",
     }
 }
 

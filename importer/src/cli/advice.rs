@@ -124,7 +124,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
                 "`cdi-importer import` writes whole images, and --no-backing-name applies KubeVirt's incremental backups"
             }
             diskimage::Error::NothingToCheck => "compare its checksum instead",
-            _ => "fetch it again, or repair a copy with `qemu-img check`",
+            _ => error.remedy()?,
         },
         FormatError::TooLarge { .. } => "choose a larger target, or a larger --size for a file",
         FormatError::Base { found, expected } if is_path_of(expected, found) => {
@@ -143,7 +143,6 @@ fn format_advice(error: &FormatError) -> Option<String> {
             | ArchiveErrorKind::Dangling
             | ArchiveErrorKind::HeaderChecksum { .. }
             | ArchiveErrorKind::Number { .. }
-            | ArchiveErrorKind::LoneZeroBlock
             | ArchiveErrorKind::Pax(_)
             | ArchiveErrorKind::Sparse(_) => FETCH_AGAIN,
             ArchiveErrorKind::NoDisk { .. } => "import the disk file itself",

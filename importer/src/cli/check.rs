@@ -34,7 +34,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     super::print_bytes(text.as_bytes())?;
     match report.findings.error_count {
         0 => Ok(()),
-        count => Err(ImporterCommandError::Damaged(count, name)),
+        count => Err(ImporterCommandError::Damaged(count, name, report.format)),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use datapath::Error;
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::restore::RestoreError;
+use diskimage::Format;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::StopSignal;
@@ -22,7 +23,7 @@ pub enum ImporterCommandError {
     /// The transfer failed. The second field is the name of the source, if it could be opened.
     Transfer(Error, Option<String>),
     /// `check` found this number of errors in the image of this name.
-    Damaged(u64, String),
+    Damaged(u64, String, Format),
     /// A bug, or the failure of a basic system operation, such as starting a thread or writing to
     /// stdout.
     Internal(String),
@@ -95,9 +96,9 @@ impl fmt::Display for ImporterCommandError {
         let text = match self {
             Self::Usage(text) | Self::Internal(text) => text.clone(),
             Self::Sandbox(error) => error.to_string(),
-            Self::Damaged(count, name) => format!(
-                "{name}: the image has {count} error(s): repair a copy with `qemu-img check -r all`, or restore it from a backup"
-            ),
+            Self::Damaged(count, name, format) => {
+                format!("{name}: the image has {count} error(s): {}", format.repair_advice())
+            }
             Self::Transfer(error, source) => advice::describe(error, source.as_deref()),
             Self::Signalled(signal) => format!("stopped by {}", signal.name()),
         };

@@ -179,8 +179,8 @@ fn bad_images_are_reported_by_the_step_that_fails() {
             LISTING.repeat(20),
             format!(
                 "Unable to process data: Unable to convert source data to target format: this is text, not a disk: it begins with \
-                 \"{}…\" ({} bytes): check the address, and whether it requires a login; to import it as a raw disk anyway, give \
-                 --format raw, or convert it to qcow2 with `qemu-img convert -f raw -O qcow2`",
+                 \"{}…\" ({} bytes): check the address, and whether it requires a login; to store the bytes as they are, \
+                 choose the format verbatim (--format verbatim, or the header X-CDI-Workers-Format: verbatim)",
                 String::from_utf8_lossy(&LISTING[..60]),
                 20 * LISTING.len()
             ),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use diskimage::Format;
 
 use super::entries::{TarEntry, TarEntryKind, TarReader};
+use super::expanded::ExpandedFile;
 use super::manifest;
 use super::name::printable_name;
 use crate::chunks::ChunkStream;
@@ -26,14 +27,14 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// Maximum number of file names that the error lists if no disk is found.
 const MAX_LISTED: usize = 20;
 
-/// The only disk of an appliance, as a stream of its bytes.
+/// The only disk of an appliance, as a stream of its bytes. Holes are returned as zeros: Google
+/// Compute Engine's images are tars with a sparse `disk.raw`.
 ///
 /// The end of the stream is reported only after the rest of the archive was read. By then the
 /// archive is known to contain no second disk, and the digests in its manifests were verified.
 pub(crate) struct ApplianceDisk {
-    entries: TarReader,
+    file: ExpandedFile,
     name: Vec<u8>,
-    size: u64,
     hashing: Vec<(DigestAlgorithm, HashingThread)>,
     manifests: OvfManifests,
     ended: bool,
@@ -64,9 +65,8 @@ impl ApplianceDisk {
                         .into_iter()
                         .map(|algorithm| Ok((algorithm, HashingThread::start(algorithm)?)))
                         .collect::<Result<_, ThreadStartError>>()?,
-                    entries,
+                    file: ExpandedFile::new(entries, size),
                     name,
-                    size,
                     manifests,
                     ended: false,
                 });
@@ -82,7 +82,7 @@ impl ApplianceDisk {
 
     /// The size of the disk image in bytes.
     pub(crate) fn size(&self) -> u64 {
-        self.size
+        self.file.size()
     }
 
     /// Returns the format that the file extension indicates. `None` for formats without a
@@ -101,7 +101,7 @@ impl ApplianceDisk {
     /// Reads the rest of the archive and verifies the digests of the disk. Fails if there is a
     /// second disk.
     fn drain_archive(&mut self) -> Result<(), Error> {
-        let entries = &mut self.entries;
+        let entries = &mut self.file.entries;
         while let Some(TarEntry { name, kind, .. }) = entries.next_entry()? {
             if is_disk(&name) && kind != TarEntryKind::Directory {
                 let first = printable_name(&self.name);
@@ -145,7 +145,7 @@ impl ChunkStream for ApplianceDisk {
         if self.ended {
             return Ok(None);
         }
-        let Some((_, bytes)) = self.entries.next_data()? else {
+        let Some(bytes) = self.file.next_chunk()? else {
             return self.drain_archive().map(|()| None);
         };
         for (_, hashing) in &self.hashing {
@@ -209,13 +209,11 @@ impl OvfManifests {
     }
 }
 
-/// Returns the size of the disk in bytes. Fails unless the disk is a regular file that is not
-/// sparse.
+/// Returns the size of the disk in bytes. Fails unless the disk is a regular file.
 fn disk_size(entries: &TarReader, kind: &TarEntryKind) -> Result<u64, Error> {
     let refuse = |what| Err(entries.entry_error(ArchiveErrorKind::Disk(what)));
     match kind {
-        TarEntryKind::File { size, is_sparse: false, .. } => Ok(*size),
-        TarEntryKind::File { .. } => refuse("is stored with holes"),
+        TarEntryKind::File { size, .. } => Ok(*size),
         TarEntryKind::Symlink(_) | TarEntryKind::HardLink(_) => refuse("is a link"),
         TarEntryKind::Directory => refuse("is a directory"),
         TarEntryKind::Fifo | TarEntryKind::Special(_) => refuse("is a device or a pipe"),

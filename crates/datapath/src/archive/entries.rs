@@ -199,6 +199,12 @@ impl TarReader {
             b'3' => TarEntryKind::Special("a character device"),
             b'4' => TarEntryKind::Special("a block device"),
             b'5' => TarEntryKind::Directory,
+            // A directory of an incremental archive (`tar -g`), followed by the names that it had.
+            b'D' => {
+                let size = self.entry_size(header, &pax)?;
+                self.set_data(SparseLayout::without_holes(size), size);
+                TarEntryKind::Directory
+            }
             b'6' => TarEntryKind::Fifo,
             other => {
                 // POSIX suggests extracting an unknown type as a regular file. The result would
@@ -329,8 +335,8 @@ impl TarReader {
         Ok(())
     }
 
-    /// Returns the next header, or `None` at the end of the archive: after two blocks of zeros, or
-    /// if the stream ends between two entries.
+    /// Returns the next header, or `None` at the end of the archive: after a block of zeros, which
+    /// should be followed by a second one, or if the stream ends between two entries.
     fn next_header(&mut self) -> Result<Option<Block>, Error> {
         if self.cursor.fill_buffer()?.is_empty() {
             return self.end_without_mark();
@@ -349,7 +355,13 @@ impl TarReader {
         }
         match is_zero(&self.read_block()?) {
             true => Ok(None),
-            false if self.has_entries => Err(self.entry_error(ArchiveErrorKind::LoneZeroBlock)),
+            // GNU tar also ends there, with a warning.
+            false if self.has_entries => {
+                tracing::warn!(
+                    "the archive ends with a single zero block, and what follows is ignored"
+                );
+                Ok(None)
+            }
             false => Err(self.entry_error(ArchiveErrorKind::NotTar)),
         }
     }

@@ -28,11 +28,12 @@ fn base_256(first: u8, rest: &[u8]) -> Option<i64> {
     i64::try_from(value).ok()
 }
 
-/// Parses octal digits with spaces or NULs around them.
+/// Parses octal digits as GNU tar does (`from_header` in list.c): one NUL and then any spaces may
+/// come before them, and the next NUL or space ends them. After two NULs the number is 0.
 fn parse_octal(bytes: &[u8]) -> Option<i64> {
-    let mut parts = bytes.split(|byte| matches!(byte, b' ' | 0));
-    let number = parts.find(|part| !part.is_empty()).unwrap_or_default();
-    i64::try_from(parse_digits(number, 8)?).ok()
+    let field = bytes.strip_prefix(b"\0").unwrap_or(bytes).trim_ascii_start();
+    let digits = field.split(|byte| matches!(byte, b' ' | 0)).next().unwrap_or_default();
+    i64::try_from(parse_digits(digits, 8)?).ok()
 }
 
 fn parse_digits(bytes: &[u8], radix: u32) -> Option<u64> {

@@ -4,6 +4,7 @@ use diskimage::{DETECT_BYTES, Error as ImageError, Format};
 
 use super::appliance::ApplianceDisk;
 use super::disk::DiskImage;
+use crate::decode::decode_file;
 use crate::error::Error;
 use crate::input::TransferInput;
 use crate::options::{HEADER_BYTES, PayloadKind, ReadOptions};
@@ -16,6 +17,7 @@ pub(crate) fn open_payload(
     reading: &ReadOptions,
 ) -> Result<TransferInput, Error> {
     let mut promised = None;
+    let mut named = None;
     let mut image = match payload {
         PayloadKind::Image(_) | PayloadKind::Disk(_) => return Ok(input),
         PayloadKind::CloneOfFiles => {
@@ -24,14 +26,20 @@ pub(crate) fn open_payload(
         PayloadKind::Appliance(format) => {
             let find = |stream| {
                 let appliance = ApplianceDisk::find_disk(stream)?;
-                promised = appliance.expected_format().filter(|_| format.is_none());
+                named = appliance.expected_format();
+                promised = named.filter(|_| format.is_none());
                 Ok(appliance)
             };
             let mut disk = input.enter_archive("ova", find, ApplianceDisk::size)?;
             // The archive is read to its end, because the disk may be followed by a second disk,
             // which is an error, or by the manifest with its digest.
             disk.read_to_end();
-            disk
+            // OVF lets files be compressed by gzip (DSP0243, `ovf:compression`). The bytes of a
+            // raw disk belong to its guest, so they are not looked at.
+            match named {
+                Some(_) => decode_file(disk, &reading.limits)?,
+                None => disk,
+            }
         }
     };
     reading.check_header(&image.peek(HEADER_BYTES)?)?;

@@ -40,7 +40,7 @@ pub(super) struct Bzip2Engine {
 impl DecoderEngine for Bzip2Engine {
     const CODEC: Codec = Codec::Bzip2;
     const HEAD_BYTES: usize = 10;
-    const PADDING: MemberPadding = MemberPadding::Nowhere;
+    const PADDING: MemberPadding = MemberPadding::AtEnd;
 
     fn is_member_start(head: &[u8]) -> bool {
         begins_stream(head)

@@ -117,3 +117,20 @@ pub(crate) fn decode_input(
     reading.check_header(&input.peek(HEADER_BYTES)?)?;
     Ok(input)
 }
+
+/// Decodes the layers around a file of an archive.
+pub(crate) fn decode_file(
+    mut file: TransferInput,
+    limits: &DecodeLimits,
+) -> Result<TransferInput, Error> {
+    if sniff_codec(&file.peek(SNIFF_BYTES)?).is_none() {
+        return Ok(file);
+    }
+    let (mut names, readings) = (file.layer_names(), file.readings());
+    let DecodedStream { layers, stream } = open_layers(Box::new(file), limits)?;
+    names.extend(layers.iter().map(|codec| codec.name()));
+    let mut decoded = TransferInput::from_decoded(stream, names, readings);
+    // The archive's end and its manifest follow the file.
+    decoded.read_to_end();
+    Ok(decoded)
+}

@@ -68,11 +68,6 @@ pub enum ArchiveErrorKind {
     /// The archive ends after extended headers, without the entry that they describe.
     #[error("the archive is truncated: it ends after a long name or pax header")]
     Dangling,
-    /// A block of zeros is followed by something other than a second one.
-    #[error(
-        "the archive is damaged: a zero block is not followed by the second one that ends an archive"
-    )]
-    LoneZeroBlock,
     /// A pax extended header does not consist of valid records.
     #[error("the archive is damaged: the pax header {0}")]
     Pax(&'static str),

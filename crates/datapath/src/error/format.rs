@@ -29,8 +29,7 @@ impl std::fmt::Display for TextPayload {
 }
 
 /// Advice on storing a file that does not look like a disk.
-pub(super) const KEEP_BYTES: &str = "to store the bytes as they are, choose the format verbatim (--format verbatim; the header X-CDI-Workers-Format: verbatim), or \
-     convert them to qcow2 with `qemu-img convert -f raw -O qcow2`";
+pub(super) const KEEP_BYTES: &str = "to store the bytes as they are, choose the format verbatim (--format verbatim, or the header X-CDI-Workers-Format: verbatim)";
 
 /// A kind of file that cannot be a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -126,7 +126,8 @@ fn only_padding_that_the_format_allows_may_follow() {
         (Codec::Zstd, &[0], false, false),
         (Codec::Zstd, &[0; 8], false, false),
         (Codec::Bzip2, &[0x55], false, false),
-        (Codec::Bzip2, &[0], false, false),
+        (Codec::Bzip2, &[0], true, false),
+        (Codec::Bzip2, &[0; 10_000], true, false),
         (Codec::Bzip2, b"BZh9 and more text", false, false),
     ] {
         let packed = pack(codec, &data);

@@ -1,5 +1,6 @@
 //! OVA files, in which `tar` packs a description, a manifest and a disk.
 
+use std::io::Write;
 use std::path::Path;
 
 use datapath::archive::ArchiveErrorKind;
@@ -9,7 +10,10 @@ use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::transfer::TransferReport;
 use datapath::{Error, transfer_image};
 use diskimage::Format;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use testkit::images::Subformat;
+use testkit::images::vmdk::{Grain, Tables, Vmdk};
 use testkit::{disk, tools};
 
 use crate::archive::tape::{Fields, Tape};
@@ -152,7 +156,7 @@ fn an_appliance_must_have_exactly_one_disk() {
 }
 
 #[test]
-fn links_sparse_files_and_folders_are_not_accepted_as_disks() {
+fn links_and_folders_are_not_accepted_as_disks() {
     let disk = disk::content(1, 8192);
     for typeflag in [b'1', b'2', b'3', b'5', b'6'] {
         let mut fields = Fields::new(typeflag, "disk.vmdk");
@@ -164,16 +168,31 @@ fn links_sparse_files_and_folders_are_not_accepted_as_disks() {
         let second = import(&ova, OVA);
         assert_eq!(second.is_ok(), typeflag == b'5', "a second `disk.vmdk` of type {typeflag}");
     }
+}
+
+/// Google stores its images as a sparse `disk.raw`.
+#[test]
+fn a_sparse_disk_is_filled_with_zeros() {
+    let mut disk = disk::content(1, 8192);
+    disk.resize(1 << 20, 0);
     let folder = fast_folder();
-    let path = folder.path().join("disk.img");
-    std::fs::write(&path, &disk).unwrap();
-    std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
-    let ova = gnu_packs(folder.path(), &["-S"], &["disk.img"]);
-    let refused = import(&ova, OVA).unwrap_err();
-    assert!(
-        matches!(refusal(&refused), ArchiveErrorKind::Disk("is stored with holes")),
-        "{refused}"
-    );
+    disk::write_sparse(&folder.path().join("disk.raw"), &disk);
+    let ova = gnu_packs(folder.path(), &["-S", "--format=oldgnu"], &["disk.raw"]);
+    assert!(ova.len() < disk.len());
+    assert!(imported(&ova) == disk);
+}
+
+#[test]
+fn a_disk_may_be_compressed_if_its_name_states_a_format() {
+    let vmdk = Vmdk::small(Tables::First, false, vec![Grain::Data(1), Grain::Hole]);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&vmdk.build()).unwrap();
+    let packed = packed.finish().unwrap();
+    assert!(imported(&Tape::default().file("disk1.vmdk", &packed).end()) == vmdk.disk());
+    // The bytes of a raw disk belong to its guest.
+    let mut raw = packed;
+    raw.resize(raw.len().next_multiple_of(512), 0);
+    assert!(imported(&Tape::default().file("disk.raw", &raw).end()) == raw);
 }
 
 #[test]

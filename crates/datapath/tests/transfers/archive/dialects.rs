@@ -61,6 +61,36 @@ fn sizes_and_times_may_be_base_256() {
     assert_eq!(seen[Path::new("f")].content, b"abc");
 }
 
+/// In some archives of Maven a single block of zeros is followed by other bytes.
+#[test]
+fn a_single_block_of_zeros_ends_an_archive() {
+    let tar = Tape::default().file("f", b"abc").0;
+    let behind = Tape::default().file("g", b"abc").end();
+    let seen = as_gnu_tar(&[tar, vec![0; 512], behind].concat());
+    assert!(!seen.contains_key(Path::new("g")));
+}
+
+#[test]
+fn directories_of_incremental_archives_have_data() {
+    let mut directory = Fields::new(b'D', "d/");
+    directory.mode = 0o711;
+    directory.size = 4;
+    let seen = as_gnu_tar(&Tape::default().entry(&directory, b"Yf\0\0").file("d/f", b"x").end());
+    assert_eq!(seen[Path::new("d")].mode, 0o40711);
+}
+
+#[test]
+fn a_number_may_follow_one_nul() {
+    for (field, size) in [(&b"\x000000000003\0"[..12], 3), (&b"\x00\x000000000003"[..12], 0)]
+    {
+        let mut block = Fields::new(b'0', "f").block();
+        block[124..136].copy_from_slice(field);
+        seal(&mut block);
+        let seen = as_gnu_tar(&Tape(block.to_vec()).data(&b"abc"[..size]).end());
+        assert_eq!(seen[Path::new("f")].content.len(), size);
+    }
+}
+
 #[test]
 fn pax_records_override_headers_and_long_names() {
     let mut long = Fields::new(b'L', "././@LongLink");
