@@ -67,7 +67,7 @@ pub(super) fn require_raw(arguments: &WriteArgs) -> Result<(), ImporterCommandEr
     }
 }
 
-pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandError> {
+pub(super) fn run_convert(mut arguments: ConvertArgs) -> Result<(), ImporterCommandError> {
     let image = arguments.image;
     if image.to_str().is_some_and(|image| image.contains("://")) {
         let (image, target) = (image.display(), arguments.target.display());
@@ -76,7 +76,6 @@ pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandE
         );
         return Err(ImporterCommandError::Usage(what));
     }
-    let mut arguments = arguments;
     if target::has_extension(&arguments.target, "qcow2") {
         arguments.write.output_format.get_or_insert(DiskFormat::Qcow2);
     }

@@ -116,8 +116,14 @@ mod tests {
     #[test]
     fn names_that_claim_something_else_than_a_raw_disk_are_refused() {
         for (path, meant) in [
-            ("vm.qcow2", "name the target vm.img, and make qcow2 of it with `cdi-importer convert vm.img vm.qcow2`"),
-            ("/x/VM.VHD", "name the target /x/VM.img, and make vhd of it with `qemu-img convert -O vpc /x/VM.img /x/VM.VHD`"),
+            (
+                "vm.qcow2",
+                "name the target vm.img, and make qcow2 of it with `cdi-importer convert vm.img vm.qcow2`",
+            ),
+            (
+                "/x/VM.VHD",
+                "name the target /x/VM.img, and make vhd of it with `qemu-img convert -O vpc /x/VM.img /x/VM.VHD`",
+            ),
             ("z.img.gz", "name the target z.img, and make gz of it with `gzip`"),
         ] {
             let refused = check_name(Path::new(path)).unwrap_err().to_string();

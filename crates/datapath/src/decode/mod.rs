@@ -27,7 +27,7 @@ mod xz;
 pub(crate) mod zstd;
 
 pub use self::sniff::{SNIFF_BYTES, check_supported, sniff_codec};
-pub(crate) use self::stack::{decode_file, decode_input};
 pub use self::stack::{DecodedStream, MAX_LAYERS, open_layers};
+pub(crate) use self::stack::{decode_file, decode_input};
 pub use crate::codec::{CONTENT_CODINGS, Codec};
 pub use crate::options::DecodeLimits;
