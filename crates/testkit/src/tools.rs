@@ -12,7 +12,7 @@ use crate::fail::OrFail;
 use crate::wait;
 
 /// Programs, and the Debian packages that contain them.
-const PACKAGES: [(&str, &str); 47] = [
+const PACKAGES: [(&str, &str); 48] = [
     ("addpart", "util-linux"),
     ("bash", "bash"),
     ("bsdtar", "libarchive-tools"),
@@ -46,6 +46,7 @@ const PACKAGES: [(&str, &str); 47] = [
     ("podman", "podman"),
     ("prlimit", "util-linux"),
     ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
