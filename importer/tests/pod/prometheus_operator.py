@@ -59,12 +59,17 @@ def scrape_configuration(monitor):
         rules.append({"source_labels": [META + source], "target_label": target})
     for rule in endpoint.pop("relabelings", []):
         rules.append({snake_case(field): value for field, value in rule.items()})
+    # Stands in for the network of a cluster.
+    rules.append({"action": "keep", "source_labels": ["__address__"], "regex": f".*:({'|'.join(map(str, admitted))})"})
     tls = {snake_case(field): value for field, value in endpoint.pop("tlsConfig", {}).items()}
     found = {"job_name": f"podMonitor/{name}/0", "file_sd_configs": [{"files": [str(output / "pods.json")]}], "relabel_configs": rules}
     path = {"metrics_path": endpoint.pop("path")} if "path" in endpoint else {}
     return {**found, **path, "tls_config": tls, **endpoint}
 
 
+# CDI's own NetworkPolicy for the proxy admits 8443.
+policies = [manifest["spec"] for manifest in manifests if manifest["kind"] == "NetworkPolicy"]
+admitted = {8443, *(port["port"] for policy in policies for rule in policy["ingress"] for port in rule["ports"])}
 (output / "pods.json").write_text(json.dumps([discovered(*pod.split("/")) for pod in pods]))
 jobs = [scrape_configuration(manifest) for manifest in manifests if manifest["kind"] == "PodMonitor"]
 [groups] = [manifest["spec"] for manifest in manifests if manifest["kind"] == "PrometheusRule"]
