@@ -60,7 +60,10 @@ enum PollError {
 /// Fetches the digest of the image given in `arguments`, and updates the DataImportCron.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
-    program::start::start_pod(PROGRAM, &flags, arguments, env, async |flags, shutdown| {
+    // CDI passes no verbosity. At level 0 the retries would not be logged, and the pod would be
+    // silent for minutes while a registry does not answer.
+    let arguments = [&[OsString::from("-v=1")], arguments].concat();
+    program::start::start_pod(PROGRAM, &flags, &arguments, env, async |flags, shutdown| {
         let polling = poll_registry(&flags, env, shutdown.cancel_token());
         match shutdown.cancel_token().run_until_cancelled(polling).await {
             Some(Ok(())) => ExitReason::Done,

@@ -29,3 +29,13 @@ fn help_and_version_are_printed() {
         assert!(help.stderr.contains(flag), "{flag}: {}", help.stderr);
     }
 }
+
+#[test]
+fn retries_are_logged_without_a_verbosity() {
+    let finished = Program::new(BINARY)
+        .args(["-ns", "a", "-cron", "b", "-url", "docker://127.0.0.1:1/c/d:e"])
+        .env("CDI_WORKERS_CONTACT_SECONDS", "1")
+        .run();
+    finished.assert_failure(1, "Failed getting the digest of docker://127.0.0.1:1/c/d:e: ");
+    assert!(finished.stderr.contains(": retrying in 1 s ("), "{}", finished.stderr);
+}
