@@ -1,6 +1,8 @@
 //! Servers that cannot be reached: the error says which, by which way and why, without secrets.
 
-use std::net::SocketAddr;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
 
 use testkit::certs::{Authority, PROXIED_NAME};
 use testkit::fail::OrFail;
@@ -145,6 +147,14 @@ fn failures_of_a_proxy_are_distinguished_from_those_of_the_server() {
     let server = Origin::start_tls(Script::new(""), tls).or_fail("a server");
     let living = ForwardProxy::start(server.address()).or_fail("a proxy");
     let living = format!("http://{}", living.address());
+    // The proxy works, but the server behind it closes the connection during TLS.
+    let closing = TcpListener::bind(("127.0.0.1", 0)).or_fail("a server");
+    let closing_address = closing.local_addr().or_fail("its address");
+    thread::spawn(move || {
+        closing.incoming().flatten().for_each(|mut client| drop(client.read(&mut [0])));
+    });
+    let before_tls = ForwardProxy::start(closing_address).or_fail("a proxy");
+    let before_tls = format!("http://{}", before_tls.address());
     // A web server in place of the proxy, which does not support tunnels.
     let web = Origin::start(Script {
         expires: [(format!("{PROXIED_NAME}:443"), (0, 403))].into(),
@@ -155,6 +165,7 @@ fn failures_of_a_proxy_are_distinguished_from_those_of_the_server() {
     for (proxy, cause) in [
         (&unknown, format!("cannot find {UNKNOWN} port 3128: {DOES_NOT_RESOLVE}")),
         (&living, format!("TLS with {PROXIED_NAME} port 443: invalid peer certificate")),
+        (&before_tls, format!("TLS with {PROXIED_NAME} port 443: ")),
         (&web.url(""), "tunnel error: unsuccessful".to_owned()),
     ] {
         let expected = format!("through the proxy {proxy}: {cause}");

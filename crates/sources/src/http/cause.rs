@@ -31,6 +31,9 @@ const NOISE: [&str; 9] = [
 /// Message of a proxy tunnel for every failure on the way to the proxy.
 const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
+/// Beginning of the message of every failure until a tunnel is established.
+const TUNNEL_PREFIX: &str = "tunnel error: ";
+
 /// Message of a tunnel that the proxy refuses with any status except the one for a missing
 /// password, which has its own message.
 const TUNNEL_REFUSED: &str = "tunnel error: unsuccessful";
@@ -44,15 +47,20 @@ pub(super) struct RequestRoute {
     server: String,
     /// The proxy in between: its origin, and its host and port.
     proxy: Option<(String, String)>,
+    /// True if the proxy opens a tunnel (`CONNECT`) to the server.
+    has_tunnel: bool,
 }
 
 impl RequestRoute {
     /// Describes a request to `url`, which error messages call `shown`.
     pub(super) fn new(url: &Url, shown: String, proxy: &ProxyConfig) -> Self {
+        let proxy = proxy.proxy_for(url);
+        let is_http_proxy = proxy.is_some_and(|proxy| proxy.scheme().starts_with("http"));
         Self {
             shown,
             server: host_and_port(url),
-            proxy: proxy.proxy_for(url).map(|proxy| (url_origin(proxy), host_and_port(proxy))),
+            proxy: proxy.map(|proxy| (url_origin(proxy), host_and_port(proxy))),
+            has_tunnel: url.scheme() == "https" && is_http_proxy,
         }
     }
 
@@ -195,10 +203,13 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
 
 /// Describes the failure with its peer: an unknown host name, a failed connection or failed TLS.
 fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
-    let is_tls = any_layer(&error, |layer| layer.is::<rustls::Error>());
-    let is_of_tunnel = any_layer(&error, |layer| layer.to_string() == TUNNEL);
-    let is_io = error.is_timeout() || any_layer(&error, |layer| layer.is::<io::Error>());
     let (is_connect, is_dns) = (error.is_connect(), error.is_dns());
+    let is_of_tunnel = any_layer(&error, |layer| layer.to_string().starts_with(TUNNEL_PREFIX));
+    // A tunnel only breaks without an error of its own while TLS begins at its end. A timeout does
+    // not tell how far the connection got.
+    let breaks_in_tunnel = route.has_tunnel && is_connect && !is_of_tunnel && !error.is_timeout();
+    let is_tls = breaks_in_tunnel || any_layer(&error, |layer| layer.is::<rustls::Error>());
+    let is_io = error.is_timeout() || any_layer(&error, |layer| layer.is::<io::Error>());
     let peer = match &route.proxy {
         // Once a tunnel is established, TLS is spoken with the server at its end.
         Some((_, proxy)) if !is_tls || is_of_tunnel => proxy,
