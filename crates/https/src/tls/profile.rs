@@ -38,6 +38,11 @@ const SUITES: [(&str, &str, CipherSuite); 6] = [
     ),
 ];
 
+/// Suites in CDI's default profile (OpenShift's `Intermediate`) that cannot be offered because
+/// rustls has no finite-field Diffie-Hellman. They are reported only if no other suite is listed.
+const DEFAULT_BUT_NOT_OFFERED: [&str; 2] =
+    ["DHE-RSA-AES128-GCM-SHA256", "DHE-RSA-AES256-GCM-SHA384"];
+
 /// Prefixes of TLS 1.3 suite names, which are the same in OpenSSL and IANA. All TLS 1.3 suites are
 /// always offered.
 const TLS13_PREFIXES: [&str; 3] = ["TLS_AES_", "TLS_CHACHA20_", "TLS_SM4_"];
@@ -79,10 +84,14 @@ impl TlsProfile {
                 None => not_offered.push(name.to_owned()),
             }
         }
+        if !suites.is_empty() {
+            not_offered.retain(|name| !DEFAULT_BUT_NOT_OFFERED.contains(&name.as_str()));
+        }
         Self { needs_tls13, suites: is_restricted.then_some(suites), not_offered }
     }
 
-    /// Returns the requested names that cannot be offered, for one line in the log.
+    /// Returns the requested names that cannot be offered, for one line in the log. The ones
+    /// in CDI's default profile are left out.
     pub fn not_offered(&self) -> &[String] {
         &self.not_offered
     }
@@ -139,6 +148,20 @@ mod tests {
         assert_eq!(profile.not_offered(), ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]);
         assert!(offered(&profile).is_empty());
         assert_eq!(profile.protocol_versions(), [&version::TLS13]);
+    }
+
+    #[test]
+    fn the_default_profile_of_cdi_is_not_reported() {
+        let names = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,\
+            ECDHE-ECDSA-AES128-GCM-SHA256,ECDHE-RSA-AES128-GCM-SHA256,\
+            ECDHE-ECDSA-AES256-GCM-SHA384,ECDHE-RSA-AES256-GCM-SHA384,\
+            ECDHE-ECDSA-CHACHA20-POLY1305,ECDHE-RSA-CHACHA20-POLY1305,\
+            DHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES256-GCM-SHA384";
+        let profile = TlsProfile::new("VersionTLS12", names);
+        assert!(profile.not_offered().is_empty(), "{profile:?}");
+        assert_eq!(offered(&profile).len(), SUITES.len());
+        let chosen = TlsProfile::new("", "DHE-RSA-AES128-GCM-SHA256");
+        assert_eq!(chosen.not_offered(), ["DHE-RSA-AES128-GCM-SHA256"]);
     }
 
     #[test]
