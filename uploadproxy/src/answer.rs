@@ -12,6 +12,7 @@ use https::body;
 use https::listener::Peer;
 use https::reply;
 use hyper::body::Incoming;
+use program::logging::LogThrottle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -49,6 +50,9 @@ pub(crate) struct ProxyState {
     /// Cancelled when the process is about to exit.
     pub(crate) stop: CancellationToken,
 }
+
+/// Log lines about clients that are refused for their token.
+static REFUSALS: LogThrottle = LogThrottle::new();
 
 /// Answers one request.
 pub(crate) async fn answer_request(
@@ -234,10 +238,10 @@ fn refuse_token(
     request: Request<Incoming>,
 ) -> Reply {
     let address = peer.address;
-    match refusal {
-        TokenError::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
-        _ => tracing::info!("refused a request from {address}: {refusal}"),
-    }
+    REFUSALS.log(|omitted| match refusal {
+        TokenError::Unsuitable(_) => tracing::error!(omitted, "{refusal} (from {address})"),
+        _ => tracing::info!(omitted, "refused a request from {address}: {refusal}"),
+    });
     proxy.figures.count_outcome(match refusal {
         TokenError::Invalid(_) => RequestOutcome::Unauthorized,
         TokenError::NoToken | TokenError::Unsuitable(_) => RequestOutcome::BadRequest,

@@ -7,6 +7,7 @@ use http::{HeaderValue, Request, StatusCode};
 use https::listener::{ActiveGuard, Peer};
 use hyper::body::{Body, Incoming};
 use program::cdi::{ENCODING_HEADER, ZSTD};
+use program::logging::LogThrottle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,9 @@ use crate::resumable;
 use crate::routes::{self, ServerRoute, UploadEndpoint};
 use crate::server::UploadServer;
 use crate::status;
+
+/// Log lines about clients that are refused for their certificate or method.
+static REFUSALS: LogThrottle = LogThrottle::new();
 
 /// Answers one request.
 pub(crate) async fn answer(
@@ -59,7 +63,9 @@ async fn upload(
         Err(refusal) => {
             server.figures.count_refusal();
             if matches!(refusal, RequestRefusal::Client | RequestRefusal::Method(_)) {
-                tracing::warn!("refused a request from {}: {refusal}", peer.address);
+                REFUSALS.log(|omitted| {
+                    tracing::warn!(omitted, "refused a request from {}: {refusal}", peer.address);
+                });
             }
             refusal.reply(endpoint.is_resumable())
         }

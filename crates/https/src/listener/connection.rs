@@ -12,6 +12,7 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use program::logging::LogThrottle;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -24,6 +25,9 @@ use super::handshake::{self, HelloReader};
 use super::response_body::{FlushTracker, ResponseBody};
 use super::{Peer, RequestGuard};
 use crate::tls;
+
+/// Log lines about clients that are refused in the TLS handshake.
+static FAILED_HANDSHAKES: LogThrottle = LogThrottle::new();
 
 /// Maximum duration of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,7 +87,9 @@ impl HttpsConnection {
         let stream = match self.stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(stream))) => stream,
             Some(Ok(Err(error))) => {
-                return tracing::info!("TLS handshake error from {address}: {error}");
+                return FAILED_HANDSHAKES.log(|omitted| {
+                    tracing::info!(omitted, "TLS handshake error from {address}: {error}");
+                });
             }
             Some(Err(_)) => {
                 return tracing::debug!(%address, "a client did not complete its TLS handshake");

@@ -6,6 +6,7 @@
 //! fields of the event.
 
 mod line;
+mod throttle;
 
 use std::io;
 
@@ -16,6 +17,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 
+pub use self::throttle::LogThrottle;
 #[cfg(feature = "progress")]
 use crate::color;
 use crate::env::NamedStrings;

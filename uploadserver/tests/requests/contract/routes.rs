@@ -1,7 +1,11 @@
 //! Every method on every path, for every certificate and state of the server.
 
 use std::fmt;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use testkit::cases::check_all;
@@ -10,6 +14,7 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::https::{Connection, Request, Response};
 use testkit::upload_pod::{CLIENT_NAME, Server, UploadPod};
+use testkit::wait;
 
 use crate::contract::{MIB, assert_logged, pod};
 
@@ -269,6 +274,35 @@ fn a_certificate_of_another_authority_fails_the_handshake() {
         .and_then(|mut connection| connection.exchange(&Request::new("GET", "/healthz"), &[]));
     assert!(answer.is_err(), "{answer:?}");
     server.post("/v1beta1/upload", &disk::content(1, MIB)).assert_uploaded();
+}
+
+#[test]
+fn refused_clients_are_logged_at_most_once_a_second() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let config = pod.authority().client_config_for(&Offer::default()).unwrap();
+    let refuse = || {
+        let refused = server.connect_as(&config).exchange(&Request::post("/v1beta1/upload"), b"x");
+        refused.unwrap().assert_refused(401, "--cert");
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    };
+    let started = Instant::now();
+    (0..50).for_each(|_| refuse());
+    // The last round is at least a second later, so that its lines count the others.
+    thread::sleep(Duration::from_secs(1));
+    refuse();
+    let most = 2 + started.elapsed().as_secs() as usize;
+    for message in ["refused a request from ", "TLS handshake error from "] {
+        let lines = || -> Vec<String> {
+            let log = server.log();
+            log.lines().filter(|line| line.contains(message)).map(str::to_owned).collect()
+        };
+        let is_counted = || lines().iter().any(|line| line.contains(" omitted="));
+        wait::until(|| format!("a count of {message:?}: {:#?}", lines()), is_counted);
+        assert!(lines().len() <= most, "{:#?}", lines());
+    }
 }
 
 #[test]
