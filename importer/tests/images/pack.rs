@@ -34,6 +34,27 @@ fn succeed(program: Program, case: &str) -> Finished {
     finished
 }
 
+#[test]
+fn a_layout_with_a_named_pipe_is_refused_at_once() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let [raw, layout, target] = ["raw", "layout", "disk.img"].map(|name| folder.path().join(name));
+    std::fs::write(&raw, disk::content(1, 100_000)).or_fail("a disk");
+    succeed(pack().arg(&raw).arg(into("oci", &layout)), "pack");
+    let layer = manifest(&layout)["layers"][0]["digest"].as_str().or_fail("a digest").to_owned();
+    let archive = folder.path().join("archive.tar");
+    for (path, source) in [
+        (layout.join("blobs").join(layer.replace(':', "/")), into("oci", &layout)),
+        (layout.join("index.json"), into("oci", &layout)),
+        (archive.clone(), into("oci-archive", &archive)),
+    ] {
+        std::fs::remove_file(&path).ok();
+        tools::run("mkfifo", [&path]);
+        let program = Program::new(crate::BINARY).args(["import", &source]).arg(&target);
+        program.run().assert_failure(3, "not a regular file or block device");
+    }
+    assert!(!target.exists());
+}
+
 /// Imports `source`, and returns the disk.
 fn import(source: &str, options: &[&str]) -> Vec<u8> {
     let folder = tempfile::tempdir().or_fail("a folder");

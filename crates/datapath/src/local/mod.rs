@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -90,6 +91,18 @@ impl LocalFile {
             data_end: 0,
             ahead: None,
         }
+    }
+}
+
+/// Opens the regular file or block device `path`, which is read at any offset. Anything else is
+/// refused at once, even a named pipe that nobody writes.
+pub fn open_seekable(path: &Path) -> io::Result<File> {
+    let file = unix::without_wait(File::options().read(true)).open(path)?;
+    let kind = file.metadata()?.file_type();
+    match kind.is_file() || is_block_device(kind) {
+        true => Ok(file),
+        false if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        false => Err(io::Error::other("not a regular file or block device")),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Reads files at an offset, on Unix. `windows.rs` has the same functions for Windows.
 
-use std::fs::{File, FileType};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::LocalFile;
@@ -15,6 +15,11 @@ impl AsFd for LocalFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Prepares `options` so that opening a named pipe does not wait for its other end.
+pub(super) fn without_wait(options: &mut OpenOptions) -> &mut OpenOptions {
+    options.custom_flags(i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0))
 }
 
 /// True for a block device, which is read like a file.
@@ -50,9 +55,8 @@ pub(super) fn advise_sequential(file: &File) {
 #[cfg(target_os = "linux")]
 pub(super) fn open_direct(file: &File) -> io::Result<File> {
     use std::os::fd::AsRawFd;
-    use std::os::unix::fs::OpenOptionsExt;
 
-    let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
+    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let same = format!("/proc/self/fd/{}", file.as_raw_fd());
     File::options().read(true).custom_flags(flags).open(same)
 }

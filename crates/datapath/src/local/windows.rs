@@ -1,9 +1,14 @@
 //! Reads files at an offset, on Windows. `unix.rs` describes the functions.
 
-use std::fs::{File, FileType};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::windows::fs::FileExt;
+
+/// Changes nothing: files here are not pipes.
+pub(super) fn without_wait(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
 
 /// Returns false: devices such as `\\\\.\\PhysicalDrive0` do not look like files here.
 pub fn is_block_device(_: FileType) -> bool {

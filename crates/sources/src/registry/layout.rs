@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use datapath::archive;
 use datapath::buffer::ChunkBuffer;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
-use datapath::local::read_at;
+use datapath::local::{open_seekable, read_at};
 use datapath::source::SourceBody;
 use datapath::storage::StorageLocation;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,7 @@ impl OciLayout {
         image: Option<String>,
         stop: CancellationToken,
     ) -> Result<Self, SourceError> {
-        let file = File::open(&path).map_err(|error| open_error(&path, &error))?;
+        let file = open_seekable(&path).map_err(|error| open_error(&path, &error))?;
         let wanted = |name: &[u8]| {
             let name = without_dot(name);
             name == INDEX.as_bytes() || name.starts_with(b"blobs/")
@@ -81,7 +81,7 @@ impl OciLayout {
         let (file, offset, length) = match &self.files {
             LayoutFiles::Directory => {
                 let path = self.path.join(name);
-                let file = File::open(&path).map_err(|error| open_error(&path, &error))?;
+                let file = open_seekable(&path).map_err(|error| open_error(&path, &error))?;
                 let length = file.metadata().map_err(|error| open_error(&path, &error))?.len();
                 (file, 0, length)
             }
