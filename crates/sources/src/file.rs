@@ -10,7 +10,7 @@ use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
 use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::local::{LocalExtent, LocalFile, LocalReader, is_block_device};
+use datapath::local::{LocalExtent, LocalFile, LocalReader, is_block_device, open_seekable};
 use datapath::source::{Source, SourceBody};
 use datapath::storage::StorageLocation;
 use datapath::zeros::ZEROS;
@@ -43,9 +43,22 @@ impl FileSource {
         if path.as_os_str() == "-" {
             return Self::open_stdin(stop);
         }
+        Self::open_with(path, stop, |path| File::open(path))
+    }
+
+    /// Opens `path`, which must be a regular file or a block device.
+    pub fn open_seekable(path: &Path, stop: CancellationToken) -> Result<Self, SourceError> {
+        Self::open_with(path, stop, open_seekable)
+    }
+
+    fn open_with(
+        path: &Path,
+        stop: CancellationToken,
+        open_file: impl FnOnce(&Path) -> io::Result<File>,
+    ) -> Result<Self, SourceError> {
         let name = path.display().to_string();
         let open = || -> io::Result<FileKind> {
-            let file = File::open(path)?;
+            let file = open_file(path)?;
             let kind = file.metadata()?.file_type();
             if kind.is_dir() {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory));
@@ -152,7 +165,9 @@ impl Source for FileSource {
             return Ok(body);
         };
         let what = format!("{} is not the file listed in the manifest {list}", self.name);
-        Ok(Box::new(VerifiedBody::new(body, expected.clone(), what)?))
+        let body = VerifiedBody::new(body, expected.clone(), what)?;
+        // The user gave the list as evidence, so this is not a failure of the source.
+        Ok(Box::new(body.with_error_kind(SourceErrorKind::Signature)))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

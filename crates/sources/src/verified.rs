@@ -16,6 +16,8 @@ pub struct VerifiedBody {
     hashing: Option<HashingThread>,
     expected: Checksum,
     what: String,
+    /// Kind of the error if the digest is wrong.
+    kind: SourceErrorKind,
 }
 
 impl VerifiedBody {
@@ -27,7 +29,13 @@ impl VerifiedBody {
     ) -> Result<Self, SourceError> {
         let hashing = HashingThread::start(expected.algorithm());
         let failed = |error| SourceError::with_context(SourceErrorKind::Io, &what, error);
-        Ok(Self { body, hashing: Some(hashing.map_err(failed)?), expected, what })
+        let kind = SourceErrorKind::Digest;
+        Ok(Self { body, hashing: Some(hashing.map_err(failed)?), expected, what, kind })
+    }
+
+    /// Makes a wrong digest an error of this kind.
+    pub(crate) fn with_error_kind(self, kind: SourceErrorKind) -> Self {
+        Self { kind, ..self }
     }
 
     fn verify_checksum(&mut self) -> Result<(), SourceError> {
@@ -40,7 +48,7 @@ impl VerifiedBody {
                     "{}: the received bytes have {calculated}, the source announced {expected}",
                     self.what
                 );
-                Err(SourceError::new(SourceErrorKind::Digest, message))
+                Err(SourceError::new(self.kind, message))
             }
             Ok(()) => Ok(()),
         }

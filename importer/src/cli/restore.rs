@@ -54,7 +54,7 @@ fn open_chain(
     let mut expected = expected.unwrap_or_default().into_iter();
     let mut files = Vec::with_capacity(backups.len());
     for path in backups {
-        let mut source = FileSource::open(path, context.stop.clone())?;
+        let mut source = FileSource::open_seekable(path, context.stop.clone())?;
         if let Some((checksum, list)) = expected.next() {
             source = source.with_expected(checksum, list);
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use testkit::disk;
 use testkit::fail::OrFail;
+use testkit::tools;
 
 use super::{Chain, restore};
 
@@ -120,6 +121,13 @@ fn damaged_and_exchanged_files_and_targets_that_are_sources_are_refused() {
     }
     std::fs::copy(second, first).or_fail("another backup");
     let finished = restore(&["--manifest", list], &chain.files, &target);
-    finished.assert_failure(3, "backup1.qcow2 is not the file listed in the manifest");
+    finished.assert_failure(6, "backup1.qcow2 is not the file listed in the manifest");
+    assert!(!target.exists());
+
+    tools::run("mkfifo", [&path("pipe.qcow2")]);
+    for files in [[full, &path("pipe.qcow2")], [&path("pipe.qcow2"), first]] {
+        let finished = restore(&[], &files.map(PathBuf::clone), &target);
+        finished.assert_failure(3, "pipe.qcow2: not a regular file or block device");
+    }
     assert!(!target.exists());
 }
