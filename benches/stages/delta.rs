@@ -31,6 +31,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
         path: folder.path().join("disk"),
         available: u64::MAX,
         name: None,
+        may_be_larger: true,
         preallocated: false,
         cache: CacheMode::Auto,
     };

@@ -49,6 +49,7 @@ fn apply_delta(
         path: arguments.target.clone(),
         available: u64::MAX,
         name: arguments.base.clone(),
+        may_be_larger: false,
         preallocated: false,
         cache: CacheMode::Auto,
     };

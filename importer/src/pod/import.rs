@@ -133,6 +133,7 @@ impl PodImport {
             path: self.volume.path.clone(),
             available: self.volume.available,
             name: Some(remote.base_snapshot().unwrap_or_default().to_owned()),
+            may_be_larger: true,
             preallocated: self.config.wanted.preallocate,
             cache: self.config.wanted.cache,
         };

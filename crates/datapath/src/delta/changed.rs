@@ -46,7 +46,7 @@ pub(super) fn apply_changes(
     reading.observer.record_image(&facts);
 
     reading.observer.begin_phase(TransferPhase::Transfer);
-    let disk = Disk::open_in_place(&base.target_options(), changes.disk_bytes())?;
+    let disk = super::open_base(base, changes.disk_bytes())?;
     // The disk is never grown here. If the source's disk has grown since, its changes are not
     // enough.
     disk.check_holds(changes.disk_bytes())?;

@@ -29,6 +29,9 @@ pub struct DeltaBase {
     /// The name that a qcow2 delta must give for its backing file, without directories. `None` for
     /// a delta that must not name one.
     pub name: Option<String>,
+    /// True if a file may be larger than the delta's disk, because a pod has grown it to the size
+    /// of its volume. Otherwise such a file is refused as the base of another delta.
+    pub may_be_larger: bool,
     /// True if ranges that become zero stay allocated.
     pub preallocated: bool,
     /// When to use the page cache.
@@ -77,6 +80,16 @@ pub fn apply_delta(
         Some(changes) => changed::apply_changes(source, changes, base, reading, writing),
         None => qcow2::apply_qcow2(source, base, reading, writing),
     }
+}
+
+/// Opens the disk of `base` for a delta to a disk of `virtual_size` bytes. The base stays visible,
+/// since applying the delta again repairs an interruption.
+fn open_base(base: &DeltaBase, virtual_size: u64) -> Result<Disk, Error> {
+    let disk = Disk::open_in_place(&base.target_options(), virtual_size)?;
+    if !base.may_be_larger {
+        disk.check_is_base(virtual_size)?;
+    }
+    Ok(disk)
 }
 
 /// Ends a delta after all its data was passed to `disk`: verifies the rest of the source and waits

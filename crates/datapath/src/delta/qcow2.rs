@@ -30,8 +30,7 @@ pub(super) fn apply_qcow2(
     reading.observer.record_image(&facts);
 
     reading.observer.begin_phase(TransferPhase::Transfer);
-    // In place: the base stays visible, since applying the delta again repairs an interruption.
-    let disk = Disk::open_in_place(&base.target_options(), delta.facts.virtual_size)?;
+    let disk = super::open_base(base, delta.facts.virtual_size)?;
     disk.grow_file(delta.facts.virtual_size)?;
     write_delta(&mut delta, &mut input, &disk, reading, writing)?;
     super::finish_delta(facts, delta.facts.virtual_size, input, disk, reading)

@@ -18,9 +18,13 @@ use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
 use crate::error::{Error, FormatError, TargetError, TargetRefusedError};
 use crate::facts::MAX_DISK_BYTES;
+use crate::local::read_exact_at;
 use crate::lock::{LockState, lock_file, retry_while_held};
 use crate::marks::HELD_BYTES;
 use crate::unnamed_file::create_unnamed;
+
+/// The first bytes of a qcow2 image (QEMU's docs/interop/qcow2.rst).
+const QCOW2_MAGIC: [u8; 4] = *b"QFI\xFB";
 
 impl Disk {
     /// Opens the target for a disk of `virtual_size` bytes; `None` if the size is known only at
@@ -92,6 +96,27 @@ impl Disk {
         };
         if held < virtual_size {
             return Err(FormatError::Grown { virtual_size, held }.into());
+        }
+        Ok(())
+    }
+
+    /// Returns an error if a file cannot be the base of a delta to a raw disk of `virtual_size`
+    /// bytes: the base may be smaller, but not larger. A device may be larger than its disk.
+    pub(crate) fn check_is_base(&self, virtual_size: u64) -> Result<(), Error> {
+        if self.kind == DiskKind::Device {
+            return Ok(());
+        }
+        let held = self.file_length()?;
+        let mut magic = [0; QCOW2_MAGIC.len()];
+        // A guest may store a qcow2 image on its disk, but the disk then has the size of the delta.
+        if held != virtual_size
+            && read_exact_at(&self.file, &mut magic, 0).is_ok()
+            && magic == QCOW2_MAGIC
+        {
+            return Err(FormatError::Qcow2Base.into());
+        }
+        if held > virtual_size {
+            return Err(FormatError::Shrunk { virtual_size, held }.into());
         }
         Ok(())
     }

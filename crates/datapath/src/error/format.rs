@@ -36,7 +36,7 @@ pub(super) const KEEP_BYTES: &str = "to store the bytes as they are, choose the 
 pub struct ForeignFile {
     /// The name of the kind, with an article.
     pub kind: &'static str,
-    /// What turns the file into a disk, or finds the right file.
+    /// Advice that turns the file into a disk, or finds the right file.
     pub remedy: &'static str,
 }
 
@@ -134,6 +134,22 @@ pub enum FormatError {
         /// Size in bytes of the disk on the target.
         held: u64,
     },
+    /// A delta is smaller than the disk on the target, so it belongs to another disk.
+    #[error(
+        "the delta is for a disk of {virtual_size} bytes, but the target has {held}: choose the disk that it belongs to"
+    )]
+    Shrunk {
+        /// Size in bytes of the delta's disk.
+        virtual_size: u64,
+        /// Size in bytes of the target.
+        held: u64,
+    },
+    /// The target of a delta is a qcow2 file, which raw data would destroy.
+    #[error(
+        "the target is a qcow2 file, expected a raw disk: convert it with `cdi-importer convert`, or write the disk of all backups with \
+         `cdi-importer restore`"
+    )]
+    Qcow2Base,
     /// Because of the order of the image, more bytes wait for their position than fit into memory,
     /// and neither the target nor a scratch directory can hold them.
     #[error(
@@ -168,9 +184,12 @@ impl FormatError {
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,
             Self::Endless { .. } => endless,
-            Self::Base { .. } | Self::NamedBase { .. } | Self::Chain(_) | Self::Grown { .. } => {
-                base
-            }
+            Self::Base { .. }
+            | Self::NamedBase { .. }
+            | Self::Chain(_)
+            | Self::Grown { .. }
+            | Self::Shrunk { .. }
+            | Self::Qcow2Base => base,
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use testkit::disk;
 use testkit::fail::OrFail;
+use testkit::process::Program;
 use testkit::tools;
 
 use super::{Chain, restore};
@@ -130,4 +131,26 @@ fn damaged_and_exchanged_files_and_targets_that_are_sources_are_refused() {
         finished.assert_failure(3, "pipe.qcow2: not a regular file or block device");
     }
     assert!(!target.exists());
+}
+
+#[test]
+#[ignore = "tools: qemu-img, qemu-io"]
+fn apply_refuses_qcow2_files_and_larger_disks() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let chain = Chain::build(folder.path(), 1);
+    chain.name_bases();
+    let [full, first, ..] = &chain.files[..] else { panic!("two files") };
+    let larger = folder.path().join("larger.img");
+    let file = std::fs::File::create(&larger).or_fail("a file");
+    file.set_len(chain.virtual_size + 512).or_fail("its size");
+    let base = full.file_name().or_fail("a name");
+    for (target, sentence) in [
+        (full, "the target is a qcow2 file, expected a raw disk"),
+        (&larger, "the delta is for a disk of"),
+    ] {
+        let before = std::fs::read(target).or_fail("the target");
+        let program = Program::new(crate::BINARY).args(["apply", "--base"]).arg(base);
+        program.arg(first).arg(target).run().assert_failure(4, sentence);
+        assert!(std::fs::read(target).or_fail("the target") == before, "{sentence}");
+    }
 }
