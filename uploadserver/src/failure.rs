@@ -104,8 +104,6 @@ fn error_status(error: &Error) -> StatusCode {
     match error {
         Error::Format(FormatError::Text(_) | FormatError::Foreign(_))
         | Error::Decode(DecodeError::Unsupported(_)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        // The upload may succeed with more memory, so the status does not blame the client.
-        Error::Decode(DecodeError::Memory { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
         Error::Format(_) | Error::Decode(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
         Error::Source(source) if source.kind() == SourceErrorKind::Invalid => {
             StatusCode::BAD_REQUEST
@@ -120,6 +118,7 @@ fn error_status(error: &Error) -> StatusCode {
 mod tests {
     use datapath::digest::ChecksumMismatchError;
     use datapath::error::{SourceError, TargetError};
+    use datapath::memory::MemoryLimitError;
 
     use super::*;
 
@@ -134,6 +133,10 @@ mod tests {
     fn too_large() -> Error {
         let (virtual_size, available) = (2, 1);
         FormatError::TooLarge { virtual_size, available }.into()
+    }
+
+    fn exceeded() -> MemoryLimitError {
+        MemoryLimitError { needed: 3, available: 1, limit: 2 }
     }
 
     #[test]
@@ -172,6 +175,13 @@ mod tests {
                 DOING,
                 500,
                 "Unable to transfer source data to target file: failed to pull image: unexpected EOF",
+            ),
+            (
+                DecodeError::Memory { codec: "zstd", exceeded: exceeded() }.into(),
+                first,
+                400,
+                "Unable to obtain information about data source: the zstd stream needs 3 bytes of memory, but only 1 of the 2 allowed for \
+                 an image are left: recompress it with a smaller window, or give the process more memory",
             ),
             (
                 DecodeError::Empty.into(),
