@@ -75,6 +75,12 @@ class PackagesTest(unittest.TestCase):
             self.assertTrue(all(member.isreg() for member in packed.getmembers()), name)
             return {member.name: member.mode for member in packed.getmembers()}
 
+    def test_dependencies_are_checked_for_every_target_of_a_release(self):
+        root = SCRIPT.parents[2]
+        line = re.search(r"targets=\((.+ .+)\)", (root / "ci/release/build").read_text())
+        checked = tomllib.loads((root / "deny.toml").read_text())["graph"]["targets"]
+        self.assertEqual(line.group(1).split(), checked)
+
     def test_the_same_input_gives_the_same_bytes(self):
         again = pack(Path(self.folder.name) / "second")
         names = sorted(path.name for path in self.packages.iterdir())
