@@ -1,6 +1,6 @@
 //! Disks and snapshots in the oVirt engine.
 
-use datapath::error::SourceError;
+use datapath::error::{SourceError, SourceErrorKind};
 use http::Method;
 
 use super::session::{OvirtSession, path_segment};
@@ -39,7 +39,16 @@ impl OvirtSession {
     /// Fetches the description of a disk. Fails if it does not state a size.
     async fn get_disk(&self, id: &str) -> Result<XmlElement, SourceError> {
         let path = format!("disks/{}", path_segment(id)?);
-        let disk = self.call_api(Method::GET, &path, None).await?;
+        let disk = self.call_api(Method::GET, &path, None).await.map_err(|error| {
+            match error.kind() {
+                // The engine itself says "Operation Failed: [Entity not found]".
+                SourceErrorKind::Status(404) => {
+                    let what = format!("the engine has no disk {id}");
+                    SourceError::with_context(error.kind(), what, error)
+                }
+                _ => error,
+            }
+        })?;
         let size = disk.text_of("total_size").and_then(|text| text.parse::<u64>().ok());
         match size {
             Some(_) => Ok(disk),

@@ -50,6 +50,6 @@ impl Server for ImageIo {
     }
 
     fn missing(&self) -> (Vec<String>, &'static str) {
-        (self.address("no-such-disk"), "the engine's answer to \"disks/no-such-disk\"")
+        (self.address("no-such-disk"), "the engine has no disk no-such-disk: ")
     }
 }
