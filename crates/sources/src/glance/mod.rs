@@ -139,7 +139,7 @@ fn open_as(
         },
         ..HttpConfig::from_url(url, network)
     };
-    let http = HttpSource::open(config)?;
+    let http = HttpSource::open_after_login(config)?;
     image.check_length(http.total_bytes())?;
     Ok(StoredObject { http, checksum, stated_disk: image.stated_disk(), what: what.to_owned() })
 }

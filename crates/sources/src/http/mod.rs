@@ -37,11 +37,12 @@ mod status;
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use datapath::decode::CONTENT_CODINGS;
 use datapath::error::SourceError;
+use datapath::observe::LimitingPart;
 use datapath::source::{Source, SourceBody};
 use http::header::AsHeaderName;
 use http::{HeaderMap, StatusCode, header};
@@ -99,6 +100,15 @@ impl HttpSource {
             first: Mutex::new(Some(response)),
             is_ranged: OnceLock::new(),
         })
+    }
+
+    /// Opens like [`Self::open`] after a login, and counts the time until the response as limited
+    /// by the source. The time of the login is not counted.
+    pub(crate) fn open_after_login(config: HttpConfig) -> Result<Self, SourceError> {
+        let (network, began) = (Arc::clone(&config.network), Instant::now());
+        let opened = Self::open(config);
+        network.observer.record_limit(LimitingPart::Source, began.elapsed());
+        opened
     }
 
     /// Returns the headers of the first response.

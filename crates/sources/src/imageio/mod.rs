@@ -79,7 +79,7 @@ impl ImageIoSource {
         let progress = Arc::new(ReadActivity::default());
         let shared = Arc::clone(&transfer.shared);
         let ticket = TicketKeeper::start_renewal(shared, config.clone(), Arc::clone(&progress));
-        let data = HttpSource::open(config)?;
+        let data = HttpSource::open_after_login(config)?;
         // An unknown length is rejected too: a server that announces none cannot know whether it
         // sent everything.
         if let Some(extents) = &extents

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustls::ServerConfig;
@@ -50,6 +51,8 @@ pub struct Script {
     pub image: Value,
     /// The catalogue of services that comes with a token that has a scope.
     pub catalog: Value,
+    /// Time that Keystone takes to issue a token.
+    pub login_pause: Duration,
     /// Number of requests for image bytes for which a token is valid.
     pub reads_of_token: usize,
     /// Responses by path that replace the normal ones.
@@ -76,6 +79,7 @@ impl Script {
             }),
             catalog: catalog(&[("image", "public", "RegionOne", &format!("{CLOUD}/image"))]),
             bytes,
+            login_pause: Duration::ZERO,
             reads_of_token: usize::MAX,
             replies: HashMap::new(),
             faults: Vec::new(),
@@ -240,6 +244,7 @@ impl State {
 
     /// Keystone's response to a request for a token.
     fn new_token(&self, body: &str) -> Reply {
+        std::thread::sleep(self.script.login_pause);
         let asked: Value = serde_json::from_str(body).unwrap_or_default();
         let auth = &asked["auth"];
         let proof = &auth["identity"];

@@ -1,7 +1,9 @@
 //! Images that differ from their descriptions, expiring tokens, and verified hashes.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
+use testkit::fail::OrFail;
 use testkit::gateway::Fault;
 use testkit::openstack::script::{Cloud, Script};
 use testkit::{disk, tools};
@@ -52,6 +54,19 @@ fn the_secure_hash_is_verified_or_the_md5_if_there_is_none() {
         let is_warned = finished.stderr.contains(unverified);
         assert_eq!(is_warned, said == unverified, "{}", finished.stderr);
     }
+}
+
+#[test]
+fn the_time_of_the_login_does_not_count_as_a_slow_source() {
+    let pause = Duration::from_secs(2);
+    let cloud = Cloud::start(
+        Script { login_pause: pause, ..Script::new(&RAW[..]) }.with("disk_format", "raw"),
+    );
+    let place = Place::new();
+    let finished = place.assert_imports(import(&place, &cloud), &RAW, "a slow login");
+    let (_, limits) = finished.stdout.split_once("limited by: source ").or_fail(&finished.stdout);
+    let seconds = limits.split(' ').next().and_then(|text| text.parse::<f64>().ok());
+    assert!(seconds.or_fail(limits) < pause.as_secs_f64(), "{limits}");
 }
 
 #[test]
