@@ -146,8 +146,8 @@ impl ImageFile {
         Ok(measure_image(&source, payload, &ReadOptions::with_stop(stop))?)
     }
 
-    /// Returns the format that the server need not detect: the chosen one, or that of a raw disk,
-    /// in which a guest may have written anything. `is_encoded` is true if the stream is encoded.
+    /// Returns the format that the server need not detect: the chosen one, or raw, because a
+    /// guest may have written anything to its disk. `is_encoded` is true if the stream is encoded.
     pub(crate) fn stated_format(&self, is_encoded: bool) -> Option<ChosenFormat> {
         match (self.is_raw(), is_encoded) {
             (true, true) => Some(ChosenFormat::VerbatimInZstd),

@@ -101,7 +101,7 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
     let reading = read_options(config, job, CompressionLayers::Sniffed);
     let payload = match (&kept, job.plan.format) {
         // A client that sends prefix checksums has read the whole image and determined that it is
-        // raw. What it sends begins in the middle of the disk, where any magic number may be.
+        // raw. The body begins in the middle of the disk, where any magic number may be.
         (Some(_), None) => ChosenFormat::Verbatim.payload_kind(),
         (_, chosen) => chosen.into(),
     };

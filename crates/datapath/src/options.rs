@@ -239,8 +239,8 @@ impl ReadOptions {
         Self { stop, ..Self::default() }
     }
 
-    /// Returns the payload of `source` and the settings for reading it. What the source states
-    /// counts unless somebody chose a format.
+    /// Returns the payload of `source` and the settings for reading it. The format that the
+    /// source states counts unless the user chose another one.
     pub(crate) fn for_payload(
         &self,
         payload: PayloadKind,

@@ -36,7 +36,7 @@ pub struct Disk {
     pub(super) kind: DiskKind,
     /// Largest size of the disk in bytes.
     pub(super) capacity: u64,
-    /// What is stored is limited to the capacity, and not the size of the disk.
+    /// True if the capacity limits the stored bytes instead of the size of the disk.
     pub(super) counts_stored: bool,
     pub(super) preallocate: bool,
     /// True if ranges that are not written read as zeros.

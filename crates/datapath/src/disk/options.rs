@@ -21,8 +21,8 @@ pub struct DiskOptions {
     pub path: PathBuf,
     /// Largest size of the disk in bytes. The size of a device limits it too.
     pub available: u64,
-    /// What is stored is limited to the available bytes, and not the size of the disk: zeros
-    /// become holes in a file. For a copy of a disk that is mostly empty.
+    /// True if `available` limits the stored bytes instead of the size of the disk: zeros become
+    /// holes in a file. For a copy of a disk that is mostly empty.
     pub counts_stored: bool,
     /// Grow a regular file to at least this many bytes at the end. The file is never shrunk.
     pub size: Option<u64>,

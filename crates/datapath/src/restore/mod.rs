@@ -70,11 +70,11 @@ fn read_maps(
         return Err(Error::from(SourceError::new(SourceErrorKind::Invalid, message)).into());
     }
     let memory = &reading.limits.memory;
-    // What the second file states about the first one decides how that is read.
+    // The backing format in the second file decides how the first file is read.
     let mut stated = None;
     if let Some((file, part)) = chain.placed_files().nth(1) {
         let reader = MetadataReader::of_part(chain, part, input, memory);
-        // Its own errors are reported in the order of the files.
+        // Errors of this file are reported in the order of the files.
         let second = reader.map_err(|error| of_file(file, error))?.head().clone();
         stated = Image::open_delta(&second).ok().and_then(|(_, base)| base?.format);
     }

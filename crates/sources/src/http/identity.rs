@@ -104,7 +104,7 @@ pub(super) fn changed_error(fact: &str, was: &str, is: &str) -> SourceError {
 }
 
 /// Precision of `Last-Modified` and `Date`. An object that is younger may change again without a
-/// new date, and some servers state the time of the response as that of the last change.
+/// new date, and some servers state the time of the response as the time of the last change.
 const DATE_PRECISION: Duration = Duration::from_secs(1);
 
 /// Returns the time between `Last-Modified` and `Date`, if both are stated.

@@ -262,7 +262,7 @@ impl HttpObject {
     }
 
     /// Fails if a later response describes another object, or another version of it. If a checksum
-    /// decides at the end, validators are not compared: those of several servers may differ.
+    /// decides at the end, validators are not compared: several servers may send different ones.
     pub(super) fn check_identity(&self, later: &ObjectIdentity) -> Result<(), SourceError> {
         match self.continuity {
             ContinuityProof::Immutable => self.identity.check_length(later),

@@ -31,7 +31,7 @@ pub(super) struct OpenedDisk {
     pub(super) body: Box<dyn SourceBody>,
     /// The number of bytes.
     pub(super) size: u64,
-    /// What the manifest states about the bytes.
+    /// Format and size that the manifest states.
     pub(super) stated_disk: Option<StatedDisk>,
 }
 
