@@ -16,7 +16,7 @@ use super::PROGRAM;
 use super::args::ClusterArgs;
 use super::failure::PluginCommandError;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use crate::cluster::{Cluster, DownloadSource};
+use crate::cluster::{Cluster, ClusterError, DownloadSource, is_our_cloner, printable_line};
 use crate::receive::{DiskFormat, DownloadTask, LocalDisk, ReaderSlot};
 
 pub(super) const DOWNLOAD_EXAMPLES: &str = "\
@@ -33,11 +33,8 @@ Examples:
   # Write the disk to a pipe
   kubectl cdi download dv/fedora - | ssh host 'cat > fedora.raw'";
 
-/// The image of the pod that reads a volume, unless the builder of this program names another one.
-const CLONER_IMAGE: &str = match option_env!("CDI_CLONER_IMAGE") {
-    Some(image) => image,
-    None => concat!("registry.example.org/cdi-workers/cdi-cloner:v", env!("CARGO_PKG_VERSION")),
-};
+/// The image of the pod that reads a volume, if the builder of this program names one.
+const CLONER_IMAGE: Option<&str> = option_env!("CDI_CLONER_IMAGE");
 
 #[derive(Debug, Args)]
 pub(super) struct DownloadArgs {
@@ -61,9 +58,10 @@ pub(super) struct DownloadArgs {
     #[arg(long, help_heading = "Download")]
     force: bool,
 
-    /// Image with cdi-cloner for the pod that reads the volume
-    #[arg(long, value_name = "IMAGE", default_value = CLONER_IMAGE, help_heading = "Download")]
-    image: String,
+    /// Image with cdi-cloner for the pod that reads the volume [default: the one that CDI uses, if
+    /// it is from cdi-workers]
+    #[arg(long, value_name = "IMAGE", help_heading = "Download")]
+    image: Option<String>,
 
     /// Retry an interrupted download for this long
     #[arg(long, value_name = "TIME", default_value = "1h", help_heading = "Download")]
@@ -142,6 +140,7 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
     }
     start::on_runtime(async |shutdown| {
         let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
+        let image = reader_image(&cluster, arguments.image.as_deref()).await?;
         let disk = LocalDisk::open(&arguments.file, format)?;
         let (is_file, identity) = (disk.is_file(), disk.identity());
         let reader = ReaderSlot::default();
@@ -149,7 +148,7 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
             cluster: &cluster,
             source: &arguments.source,
             download: &identity,
-            image: &arguments.image,
+            image: &image,
             is_forced: arguments.force,
             patience: arguments.timeout.0,
             watch: &view.watch,
@@ -166,6 +165,31 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
         reader.remove_pod(&cluster).await;
         result
     })
+}
+
+/// Returns the image of the pod that reads the volume, by default the one of CDI's cloner.
+async fn reader_image(
+    cluster: &Cluster,
+    given: Option<&str>,
+) -> Result<String, PluginCommandError> {
+    if let Some(image) = given.or(CLONER_IMAGE) {
+        return Ok(image.to_owned());
+    }
+    let reason = match cluster.cloner_image().await {
+        Ok(Some(image)) if is_our_cloner(&image) => return Ok(image),
+        Ok(Some(image)) => {
+            format!("CDI's cloner image is not from cdi-workers: {}", printable_line(&image))
+        }
+        Ok(None) => {
+            "deployment/cdi-deployment with a CLONER_IMAGE not found in namespace cdi".to_owned()
+        }
+        Err(error @ ClusterError::Denied { .. }) => error.to_string(),
+        Err(error) => return Err(error.into()),
+    };
+    let what = format!(
+        "cannot choose an image for the reader pod: {reason}; give --image with an image of cdi-cloner"
+    );
+    Err(PluginCommandError::Usage(what))
 }
 
 /// Returns the format of the file, by default according to its name.

@@ -92,6 +92,19 @@ impl Cluster {
         Ok(CdiConfig::from_object(&config.ok_or(ClusterError::NoCdi)?))
     }
 
+    /// Returns the image of CDI's cloner pods, if CDI is in its usual namespace. Other namespaces
+    /// are not searched, because their users choose the names of their Deployments.
+    pub async fn cloner_image(&self) -> Result<Option<String>, ClusterError> {
+        let mut cdi = self.clone();
+        "cdi".clone_into(&mut cdi.namespace);
+        let found = cdi.get_object(ResourceKind::DEPLOYMENTS, "cdi-deployment").await?;
+        let env =
+            found.as_ref().map(|found| &found["spec"]["template"]["spec"]["containers"][0]["env"]);
+        let env = env.and_then(Value::as_array).into_iter().flatten();
+        let mut images = env.filter(|variable| variable["name"] == "CLONER_IMAGE");
+        Ok(images.find_map(|variable| text_at(variable, "/value")).map(str::to_owned))
+    }
+
     /// Returns the properties of file systems in a storage class. If `class` is `None`, the
     /// default classes are used.
     pub async fn file_system(&self, config: &CdiConfig, class: Option<&str>) -> FileSystem {
@@ -124,6 +137,19 @@ impl Cluster {
     }
 }
 
+/// Returns true if the name of a cloner image shows that it is ours, which has `cdi-cloner serve`.
+/// Upstream's has the same name, but another repository, and a tag that begins with `v`.
+pub fn is_our_cloner(image: &str) -> bool {
+    let (image, _digest) = image.split_once('@').unwrap_or((image, ""));
+    let (path, file) = image.rsplit_once('/').unwrap_or_default();
+    let (name, tag) = file.split_once(':').unwrap_or((file, ""));
+    let is_version = |tag: &str| {
+        let numbers: Vec<_> = tag.split('.').map(str::parse::<u32>).collect();
+        numbers.len() == 3 && numbers.iter().all(Result::is_ok)
+    };
+    name == "cdi-cloner" && (path.split('/').any(|part| part == "cdi-workers") || is_version(tag))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -148,6 +174,24 @@ mod tests {
         config["spec"] = json!({"uploadProxyURLOverride": "http://override:8080/path"});
         let url = CdiConfig::from_object(&config).proxy_url().unwrap();
         assert_eq!(url.as_str(), "http://override:8080/path");
+    }
+
+    #[test]
+    fn our_cloner_is_known_by_its_name() {
+        for (image, is_ours) in [
+            ("registry.example:5000/vm/cdi-cloner:0.1.0", true),
+            ("registry.example/cdi-workers/cdi-cloner", true),
+            ("ghcr.io/cdi-workers/cdi-cloner:v0.1.0@sha256:00", true),
+            ("quay.io/kubevirt/cdi-cloner:v1.66.0", false),
+            ("quay.io/kubevirt/cdi-cloner@sha256:00", false),
+            ("registry:5000/cdi-cloner:latest", false),
+            ("registry:5000/cdi-cloner:1.66", false),
+            ("registry.example/cdi-workers/cdi-importer:0.1.0", false),
+            ("cdi-cloner", false),
+            ("", false),
+        ] {
+            assert_eq!(is_our_cloner(image), is_ours, "{image}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ use kube::{Client, Config};
 use program::env::{NamedStrings, ProcessEnv};
 
 pub use claim::{ClaimReadError, DownloadSource, ReadableClaim};
-pub use config::CdiConfig;
+pub use config::{CdiConfig, is_our_cloner};
 pub use destination::{VolumeTarget, VolumeTargetKind};
 pub use error::ClusterError;
 pub use import::{ClusterImport, ImportError};

@@ -23,6 +23,8 @@ impl ResourceKind {
     pub(crate) const CLAIMS: Self = Self::new_namespaced("pvc", "", "v1", "persistentvolumeclaims");
     pub(crate) const PODS: Self = Self::new_namespaced("pod", "", "v1", "pods");
     pub(crate) const EVENTS: Self = Self::new_namespaced("event", "", "v1", "events");
+    pub(crate) const DEPLOYMENTS: Self =
+        Self::new_namespaced("deployment", "apps", "v1", "deployments");
     pub(crate) const MACHINES: Self =
         Self::new_namespaced("vm", "kubevirt.io", "v1", "virtualmachines");
     pub(crate) const NAMESPACES: Self =

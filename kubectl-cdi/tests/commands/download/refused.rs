@@ -3,10 +3,12 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use testkit::cluster::cdi::CDI_NAMESPACE;
 use testkit::cluster::users::Right;
 use testkit::process::Program;
 
 use super::{Scene, cluster};
+use crate::BINARY;
 use crate::upload::last_event;
 
 impl Scene {
@@ -96,6 +98,47 @@ fn volumes_without_a_readable_disk_are_refused() {
     scene.program("pvc/none", "mine").start().wait().assert_failure(7, "mine already exists");
     let finished = scene.program("pvc/none", "copy.vmdk").start().wait();
     finished.assert_failure(2, "copy.vmdk is not supported");
+}
+
+#[test]
+#[ignore = "server: Kubernetes"]
+fn without_an_image_the_one_of_cdi_is_used_if_it_is_ours() {
+    let scene = Scene::new();
+    scene.claim("Filesystem", b"disk");
+    let download = || {
+        let program = Program::new(BINARY).args(["download", "pvc/disk"]).arg(scene.path("copy"));
+        let program = program.args(["--namespace", &scene.namespace, "--kubeconfig"]);
+        program.arg(cluster().administrator()).env("HOME", scene.folder.path()).start().wait()
+    };
+    download().assert_failure(2, "not found in namespace cdi; give --image");
+    cluster().create_namespace(CDI_NAMESPACE);
+    for (image, is_ours) in [
+        ("quay.io/kubevirt/cdi-cloner:v1.66.0", false),
+        ("registry.example/a/cdi-cloner:0.1.0", true),
+    ] {
+        let labels = json!({"app": "cdi"});
+        let env = json!([{"name": "CLONER_IMAGE", "value": image}]);
+        let containers = json!([{"name": "cdi-controller", "image": "i", "env": env}]);
+        let path = format!("/apis/apps/v1/namespaces/{CDI_NAMESPACE}/deployments/cdi-deployment");
+        cluster().apply(&path, &json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "cdi-deployment", "namespace": CDI_NAMESPACE},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+            },
+        }));
+        let finished = download();
+        if is_ours {
+            finished.assert_success(image);
+            let pod = &scene.kubelet.made()[0];
+            assert_eq!(pod["spec"]["containers"][0]["image"], image, "{pod}");
+        } else {
+            finished.assert_failure(2, image);
+            assert!(scene.kubelet.made().is_empty() && !scene.path("copy").exists());
+        }
+    }
 }
 
 #[test]
