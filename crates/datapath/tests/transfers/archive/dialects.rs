@@ -81,8 +81,7 @@ fn directories_of_incremental_archives_have_data() {
 
 #[test]
 fn a_number_may_follow_one_nul() {
-    for (field, size) in [(&b"\x000000000003\0"[..12], 3), (&b"\x00\x000000000003"[..12], 0)]
-    {
+    for (field, size) in [(&b"\x000000000003\0"[..12], 3), (&b"\x00\x000000000003"[..12], 0)] {
         let mut block = Fields::new(b'0', "f").block();
         block[124..136].copy_from_slice(field);
         seal(&mut block);
