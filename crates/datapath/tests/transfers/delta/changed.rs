@@ -78,7 +78,7 @@ fn base(path: &Path) -> DeltaBase {
         path: path.to_owned(),
         available: u64::MAX,
         name: None,
-        may_be_larger: false,
+        may_be_larger: true,
         preallocated: false,
         cache: datapath::disk::CacheMode::Auto,
     }

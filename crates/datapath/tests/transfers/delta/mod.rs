@@ -25,7 +25,7 @@ fn base(path: &Path, delta: &Delta) -> DeltaBase {
         path: path.to_owned(),
         available: u64::MAX,
         name: Some(delta.base_name()),
-        may_be_larger: false,
+        may_be_larger: true,
         preallocated: false,
         cache: datapath::disk::CacheMode::Auto,
     }
