@@ -238,10 +238,13 @@ fn refuse_token(
     request: Request<Incoming>,
 ) -> Reply {
     let address = peer.address;
-    REFUSALS.log(|omitted| match refusal {
-        TokenError::Unsuitable(_) => tracing::error!(omitted, "{refusal} (from {address})"),
-        _ => tracing::info!(omitted, "refused a request from {address}: {refusal}"),
-    });
+    match refusal {
+        // CDI has signed such a token, so strangers cannot fill the log with these lines.
+        TokenError::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
+        _ => REFUSALS.log(|omitted| {
+            tracing::info!(omitted, "refused a request from {address}: {refusal}");
+        }),
+    }
     proxy.figures.count_outcome(match refusal {
         TokenError::Invalid(_) => RequestOutcome::Unauthorized,
         TokenError::NoToken | TokenError::Unsuitable(_) => RequestOutcome::BadRequest,

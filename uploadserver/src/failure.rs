@@ -180,7 +180,7 @@ mod tests {
                 DecodeError::Memory { codec: "zstd", exceeded: exceeded() }.into(),
                 first,
                 400,
-                "Unable to obtain information about data source: the zstd stream needs 3 bytes of memory, but only 1 of the 2 allowed for \
+                "Unable to transfer source data to target file: the zstd stream needs 3 bytes of memory, but only 1 of the 2 allowed for \
                  an image are left: recompress it with a smaller window, or give the process more memory",
             ),
             (

@@ -1,6 +1,7 @@
 //! Who may upload: the header, the signature, and the claims of a token.
 
 use std::fmt;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use testkit::cases::check_all;
@@ -67,6 +68,7 @@ fn check(front: &Scripted, rows: Vec<Row>) {
 
 #[test]
 fn the_header_must_be_bearer_white_space_and_a_token() {
+    let started = Instant::now();
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let token = front.proxy.key().token(PVC, NAMESPACE);
     let mut rows = vec![
@@ -96,6 +98,10 @@ fn the_header_must_be_bearer_white_space_and_a_token() {
     ];
     rows.push(Row { name: "none".into(), authorization: None, status: 400 });
     check(&front, rows);
+    // Strangers can cause these lines, so there is at most one a second.
+    let log = front.server.log();
+    let refused = log.lines().filter(|line| line.contains("refused a request from ")).count();
+    assert!((1..=1 + started.elapsed().as_secs()).contains(&(refused as u64)), "{log}");
 }
 
 #[test]
