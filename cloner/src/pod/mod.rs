@@ -106,6 +106,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
         TransferMetrics::new(&registry, "cloner", CloneError::TROUBLES.into_iter(), DEPRECATED);
     let counted = Arc::new(CountedTransfer::new(Arc::new(metrics)));
     metrics::serve_metrics(env, registry, shutdown.cancel_token()).await;
+    sandbox::close_listening();
     let tally = Arc::new(Tally::with_observer(Arc::clone(&counted) as _));
     let cloning = clone_volume(&config, &counted.metrics, &tally);
     let watching = report_progress(progress.as_ref(), &tally, config.upload_bytes);

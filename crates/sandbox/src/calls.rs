@@ -8,8 +8,12 @@
 /// Groups of calls for processes that do more than read and write files of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallSet {
-    /// Sockets for TCP and UDP.
+    /// Sockets for TCP, and for UDP, by which names are looked up.
     pub network: bool,
+    /// Listening on a port.
+    pub listen: bool,
+    /// Setting the times of files by their names, as archives need for symbolic links.
+    pub trees: bool,
     /// Connections to Unix sockets.
     pub unix: bool,
     /// Waiting for another program that was started before.
@@ -27,9 +31,13 @@ mod filter {
     pub(crate) fn deny_sockets() -> Result<(), String> {
         Ok(())
     }
+
+    pub(crate) fn deny_listening() -> Result<(), String> {
+        Ok(())
+    }
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod filter;
 
-pub(crate) use filter::{deny_sockets, restrict_calls};
+pub(crate) use filter::{deny_listening, deny_sockets, restrict_calls};

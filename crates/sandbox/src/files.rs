@@ -154,6 +154,7 @@ impl SandboxRules {
         let mut target = TargetRule::new(path, true);
         target.folders.push((folder.to_owned(), tree_rights()));
         self.targets.push(target);
+        self.calls.trees = true;
         self
     }
 
@@ -172,6 +173,7 @@ impl SandboxRules {
     /// Allows everything that an archive may contain in `folder` and below it.
     pub fn write_tree(&mut self, folder: impl Into<PathBuf>) -> &mut Self {
         self.trees.insert(folder.into());
+        self.calls.trees = true;
         self
     }
 
@@ -179,6 +181,7 @@ impl SandboxRules {
     pub fn listen(&mut self, port: u16) -> &mut Self {
         self.listen.insert(port);
         self.calls.network = true;
+        self.calls.listen = true;
         self
     }
 
@@ -318,7 +321,17 @@ fn try_restrict(
     }
     let mut created = ruleset.create()?;
     for path in paths {
-        created = created.add_rule(PathBeneath::new(path.descriptor, path.rights))?;
+        // A pipe or another file that only the kernel has cannot have a rule, and needs none:
+        // Landlock does not restrict it. All other rules must hold. The clone is another
+        // descriptor of the same rules.
+        let rule = PathBeneath::new(path.descriptor, path.rights);
+        let added = created
+            .try_clone()
+            .map_err(|error| error.to_string())
+            .and_then(|created| created.add_rule(rule).map_err(|error| error.to_string()));
+        if let Err(reason) = added {
+            tracing::debug!("sandbox: no rule for a file: {reason}");
+        }
     }
     for port in rules.listen {
         created = created.add_rule(NetPort::new(port, AccessNet::BindTcp))?;

@@ -120,6 +120,24 @@ type AppliedPart = Result<String, String>;
 struct AppliedSandbox {
     files: AppliedPart,
     calls: AppliedPart,
+    limits: AppliedLimits,
+}
+
+/// What every process gives up, also before it starts another program.
+#[derive(Debug, Clone, Copy)]
+struct AppliedLimits {
+    has_no_new_privileges: bool,
+    has_no_core_dumps: bool,
+}
+
+impl AppliedLimits {
+    fn apply() -> Self {
+        let limit = Rlimit { current: Some(CORE_BYTES), maximum: Some(CORE_BYTES) };
+        Self {
+            has_no_core_dumps: setrlimit(Resource::Core, limit).is_ok(),
+            has_no_new_privileges: set_no_new_privs(true).is_ok(),
+        }
+    }
 }
 
 impl fmt::Display for AppliedSandbox {
@@ -133,7 +151,24 @@ impl fmt::Display for AppliedSandbox {
             Ok(calls) => write!(f, ", {calls}")?,
             Err(reason) => write!(f, ", system calls not restricted ({reason})")?,
         }
-        f.write_str(", no new privileges, no core dumps")
+        if self.limits.has_no_new_privileges {
+            f.write_str(", no new privileges")?;
+        }
+        if self.limits.has_no_core_dumps {
+            f.write_str(", no core dumps")?;
+        }
+        Ok(())
+    }
+}
+
+impl AppliedSandbox {
+    /// True if the kernel did all that it was asked for. A process that starts a program keeps its
+    /// files on purpose.
+    fn is_complete(&self) -> bool {
+        let has_files =
+            self.files.as_ref().err().is_none_or(|reason| reason == files::STARTS_PROGRAM);
+        let limits = self.limits.has_no_new_privileges && self.limits.has_no_core_dumps;
+        has_files && self.calls.is_ok() && limits
     }
 }
 
@@ -142,7 +177,7 @@ enum SandboxState {
     /// Nothing is restricted.
     Outside,
     /// The process starts a program first, and [`enter_deferred`] restricts it.
-    Deferred(SandboxMode),
+    Deferred(SandboxMode, AppliedLimits),
     /// The process is restricted.
     Inside(AppliedSandbox),
 }
@@ -163,16 +198,14 @@ pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), SandboxError>
     {
         return Err(SandboxError::Unavailable("files", reason.to_owned()));
     }
-    // Both only take rights away. If one fails, the rest is still worth having.
-    let limit = Rlimit { current: Some(CORE_BYTES), maximum: Some(CORE_BYTES) };
-    setrlimit(Resource::Core, limit).ok();
-    set_no_new_privs(true).ok();
+    // If one of the limits fails, the rest is still worth having.
+    let limits = AppliedLimits::apply();
     if rules.deferred.is_some() {
-        *STATE.lock() = SandboxState::Deferred(mode);
+        *STATE.lock() = SandboxState::Deferred(mode, limits);
         return Ok(());
     }
     let calls = rules.calls();
-    apply(mode, files::restrict_files(rules)?, calls)
+    apply(mode, limits, files::restrict_files(rules)?, calls)
 }
 
 /// Restricts a pod to `rules`, in the mode that `env` names, and logs what was applied. Like
@@ -186,19 +219,24 @@ pub fn enter_pod(env: &dyn NamedStrings, rules: SandboxRules) -> Result<(), Sand
 /// Restricts the system calls of a process that has started another program in the meantime. Does
 /// nothing unless [`enter`] deferred this.
 pub fn enter_deferred() -> Result<(), SandboxError> {
-    let mode = match *STATE.lock() {
-        SandboxState::Deferred(mode) => mode,
+    let (mode, limits) = match *STATE.lock() {
+        SandboxState::Deferred(mode, limits) => (mode, limits),
         SandboxState::Outside | SandboxState::Inside(_) => return Ok(()),
     };
     // Landlock would also restrict that program if it were applied before its start, and is of
     // little use in one of several threads afterwards.
-    let calls = CallSet { network: true, unix: true, children: true };
-    apply(mode, Err(files::STARTS_PROGRAM.to_owned()), calls)?;
+    let calls = CallSet { network: true, unix: true, children: true, ..CallSet::default() };
+    apply(mode, limits, Err(files::STARTS_PROGRAM.to_owned()), calls)?;
     log_applied();
     Ok(())
 }
 
-fn apply(mode: SandboxMode, files: AppliedPart, set: CallSet) -> Result<(), SandboxError> {
+fn apply(
+    mode: SandboxMode,
+    limits: AppliedLimits,
+    files: AppliedPart,
+    set: CallSet,
+) -> Result<(), SandboxError> {
     let calls = calls::restrict_calls(set);
     if mode == SandboxMode::Require {
         for (what, part) in [("files", &files), ("system calls", &calls)] {
@@ -207,16 +245,17 @@ fn apply(mode: SandboxMode, files: AppliedPart, set: CallSet) -> Result<(), Sand
             }
         }
     }
-    *STATE.lock() = SandboxState::Inside(AppliedSandbox { files, calls });
+    *STATE.lock() = SandboxState::Inside(AppliedSandbox { files, calls, limits });
     Ok(())
 }
 
 /// Logs what restricts this process. Called once the log has begun.
 pub fn log_applied() {
     match &*STATE.lock() {
-        SandboxState::Inside(applied) => tracing::info!("{applied}"),
+        SandboxState::Inside(applied) if applied.is_complete() => tracing::info!("{applied}"),
+        SandboxState::Inside(applied) => tracing::warn!("{applied}"),
         SandboxState::Outside => tracing::debug!("sandbox: off"),
-        SandboxState::Deferred(_) => {}
+        SandboxState::Deferred(..) => {}
     }
 }
 
@@ -227,6 +266,16 @@ pub fn close_network() {
         && let Err(reason) = calls::deny_sockets()
     {
         tracing::warn!("sandbox: new sockets are still possible: {reason}");
+    }
+}
+
+/// Takes the right to listen from a process that serves its metrics already. Does nothing outside
+/// the sandbox.
+pub fn close_listening() {
+    if matches!(&*STATE.lock(), SandboxState::Inside(applied) if applied.calls.is_ok())
+        && let Err(reason) = calls::deny_listening()
+    {
+        tracing::warn!("sandbox: new sockets can still listen: {reason}");
     }
 }
 
@@ -259,12 +308,21 @@ mod tests {
 
     #[test]
     fn the_log_line_states_what_is_missing() {
-        let line = |files, calls| AppliedSandbox { files, calls }.to_string();
+        let applied = |files, calls, has_no_core_dumps| {
+            let limits = AppliedLimits { has_no_new_privileges: true, has_no_core_dumps };
+            AppliedSandbox { files, calls, limits }
+        };
+        let (files, calls) = (Ok("files by Landlock ABI 3".to_owned()), Ok("9 calls".to_owned()));
+        let complete = applied(files, calls, true);
         assert_eq!(
-            line(Ok("files by Landlock ABI 3".to_owned()), Ok("120 system calls".to_owned())),
-            "sandbox: files by Landlock ABI 3, 120 system calls, no new privileges, no core dumps"
+            complete.to_string(),
+            "sandbox: files by Landlock ABI 3, 9 calls, no new privileges, no core dumps"
         );
-        let line = line(Err("no Landlock".to_owned()), Err("s390x".to_owned()));
+        assert!(complete.is_complete());
+        let applied = applied(Err("no Landlock".to_owned()), Err("s390x".to_owned()), false);
+        assert!(!applied.is_complete());
+        let line = applied.to_string();
+        assert!(line.ends_with(", no new privileges"), "{line}");
         assert!(line.contains("files not restricted (no Landlock)"), "{line}");
         assert!(line.contains("system calls not restricted (s390x)"), "{line}");
     }

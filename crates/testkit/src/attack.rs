@@ -54,11 +54,13 @@ const NO_FILE: Argument = Number(u64::MAX);
 /// `sockaddr_in`: AF_INET, port 9, 127.0.0.1.
 const ADDRESS: &[u8] = &[2, 0, 0, 9, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 const RDONLY: Argument = Number(0);
+/// MSG_FASTOPEN.
+const FAST_OPEN: Argument = Number(0x2000_0000);
 /// O_WRONLY and O_CREAT.
 const CREATE: Argument = Number(0o101);
 
 /// All attacks. The first [`HARMLESS`] can be tried without a sandbox too.
-const ATTACKS: [Attack; 20] = [
+const ATTACKS: [Attack; 66] = [
     attack("open", libc::SYS_openat, &[HERE, Beside(SECRET), RDONLY]),
     attack("create", libc::SYS_openat, &[HERE, Beside(LOOT), CREATE, Number(0o600)]),
     attack("unlink", libc::SYS_unlink, &[Beside(VICTIM)]),
@@ -87,6 +89,52 @@ const ATTACKS: [Attack; 20] = [
     attack("io_uring", libc::SYS_io_uring_setup, &[Number(1), Bytes(&[0; 120])]),
     attack("bpf", libc::SYS_bpf, &[Number(0), Bytes(&[0; 64]), Number(64)]),
     attack("keyctl", libc::SYS_keyctl, &[Number(0), Number(0xffff_fffe), Number(1)]),
+    attack("chmod", libc::SYS_chmod, &[Beside(SECRET), Number(0o4755)]),
+    attack("fchmodat", libc::SYS_fchmodat, &[HERE, Beside(SECRET), Number(0o4755)]),
+    attack("fchmodat2", 452, &[HERE, Beside(SECRET), Number(0o4755), Number(0)]),
+    attack("chown", libc::SYS_chown, &[Beside(SECRET), Number(1), Number(1)]),
+    attack("fchownat", libc::SYS_fchownat, &[HERE, Beside(SECRET), Number(1), Number(1)]),
+    attack("utimes", libc::SYS_utimes, &[Beside(SECRET), Number(0)]),
+    attack("utimensat", libc::SYS_utimensat, &[HERE, Beside(SECRET), Number(0), Number(0)]),
+    attack("MPTCP", libc::SYS_socket, &[Number(2), Number(1), Number(262)]),
+    attack("raw socket", libc::SYS_socket, &[Number(2), Number(3), Number(1)]),
+    attack("ping socket", libc::SYS_socket, &[Number(2), Number(2), Number(1)]),
+    attack("Unix datagrams", libc::SYS_socketpair, &[Number(1), Number(2), Number(0), Number(0)]),
+    attack("UDP", libc::SYS_socket, &[Number(2), Number(2), Number(0)]),
+    attack("listen", libc::SYS_listen, &[Before, Number(1)]),
+    attack("bind", libc::SYS_bind, &[Before, Bytes(ADDRESS), Number(16)]),
+    attack("fast open", libc::SYS_sendto, &[NO_FILE, Number(0), Number(0), FAST_OPEN]),
+    attack("fast open message", libc::SYS_sendmsg, &[NO_FILE, Number(0), FAST_OPEN]),
+    attack("own signals", libc::SYS_fcntl, &[Number(0), Number(8), Number(1)]),
+    attack("another signal", libc::SYS_fcntl, &[Number(0), Number(10), Number(9)]),
+    attack("lease", libc::SYS_fcntl, &[Number(0), Number(1024), Number(2)]),
+    attack("terminal input", libc::SYS_ioctl, &[Number(0), Number(0x5412), Bytes(b"x")]),
+    attack("own device", libc::SYS_ioctl, &[Number(0), Number(0x8901), Bytes(&[0; 4])]),
+    attack("dumpable", libc::SYS_prctl, &[Number(4), Number(1)]),
+    attack("protect", libc::SYS_mprotect, &[Number(0), Number(4096), Number(7)]),
+    attack("link", libc::SYS_link, &[Beside(SECRET), Beside(LOOT)]),
+    attack("symlink", libc::SYS_symlink, &[Bytes(b"/etc/shadow\0"), Beside(LOOT)]),
+    attack("rename", libc::SYS_rename, &[Beside(VICTIM), Beside(LOOT)]),
+    attack("mkdir", libc::SYS_mkdir, &[Beside(LOOT), Number(0o700)]),
+    attack("device", libc::SYS_mknodat, &[HERE, Beside(LOOT), Number(0o060_600), Number(0x700)]),
+    attack("truncate", libc::SYS_truncate, &[Beside(VICTIM), Number(0)]),
+    attack("setuid", libc::SYS_setuid, &[Number(0)]),
+    attack("setgroups", libc::SYS_setgroups, &[Number(0), Number(0)]),
+    attack("capabilities", libc::SYS_capset, &[Number(0), Number(0)]),
+    attack("chroot", libc::SYS_chroot, &[Bytes(b"/\0")]),
+    attack("umount", libc::SYS_umount2, &[Bytes(b"/nowhere\0"), Number(0)]),
+    attack("namespace", libc::SYS_setns, &[Number(0), Number(0)]),
+    attack("handle", libc::SYS_open_by_handle_at, &[Number(0), Number(0), Number(0)]),
+    attack("memory of others", libc::SYS_process_vm_readv, &[Number(1), Number(0), Number(0)]),
+    attack("process", libc::SYS_pidfd_open, &[Number(1), Number(0)]),
+    attack("performance", libc::SYS_perf_event_open, &[Number(0), Number(0)]),
+    attack("page faults", libc::SYS_userfaultfd, &[Number(0)]),
+    attack("limit", libc::SYS_prlimit64, &[Number(0), Number(7), Bytes(&[9; 16]), Number(0)]),
+    attack("shared memory", libc::SYS_shmget, &[Number(0), Number(4096), Number(0o600)]),
+    attack("log of the kernel", libc::SYS_syslog, &[Number(10), Number(0), Number(0)]),
+    attack("module", libc::SYS_finit_module, &[NO_FILE, Bytes(b"\0"), Number(0)]),
+    attack("clock", libc::SYS_clock_settime, &[Number(0), Number(0)]),
+    attack("host name", libc::SYS_sethostname, &[Bytes(b"x\0"), Number(0)]),
 ];
 
 /// Number of attacks that do no harm to the machine if they succeed.

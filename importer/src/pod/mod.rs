@@ -54,6 +54,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
     let registry = MetricsRegistry::default();
     metrics::serve_metrics(env, registry.clone(), shutdown.cancel_token()).await;
+    sandbox::close_listening();
     tracing::info!(version = *program::VERSION, "Starting importer");
 
     volume::limits::of_pod();

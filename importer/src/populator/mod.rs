@@ -96,6 +96,7 @@ impl Populator {
     ) -> ExitReason {
         let registry = MetricsRegistry::default();
         metrics::serve_metrics(env, registry.clone(), shutdown.cancel_token()).await;
+        sandbox::close_listening();
         tracing::info!(version = *program::VERSION, "Starting {}", self.program_name());
         volume::limits::of_pod();
         let config = match PopulatorConfig::from_flags(self, &flags, env, shutdown.cancel_token()) {

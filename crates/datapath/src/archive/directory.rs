@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps,
-    UTIME_OMIT, accessat, chmodat, linkat, mkdirat, mknodat, openat, renameat, renameat_with,
-    statat, symlinkat, syncfs, unlinkat, utimensat,
+    UTIME_OMIT, accessat, chmodat, fchmod, linkat, mkdirat, mknodat, openat, renameat,
+    renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -264,8 +264,17 @@ impl Directory {
 
     /// Sets the permissions of an entry that is not a symbolic link.
     pub(super) fn set_mode(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
-        chmodat(&self.fd, name, Mode::from_bits_truncate(mode), AtFlags::empty())
-            .map_err(self.map_errno("change permissions of", name))
+        // Through a descriptor, because the sandbox of root allows no chmod(2) of a name. Without
+        // NONBLOCK, opening a pipe would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mode = Mode::from_bits_truncate(mode);
+        let changed = match openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(entry) => fchmod(entry, mode),
+            // Only root can open what its owner may not read.
+            Err(Errno::ACCESS) => chmodat(&self.fd, name, mode, AtFlags::empty()),
+            Err(other) => Err(other),
+        };
+        changed.map_err(self.map_errno("change permissions of", name))
     }
 
     pub(super) fn set_mtime(&self, name: &[u8], mtime: TarTimestamp) -> Result<(), TargetError> {

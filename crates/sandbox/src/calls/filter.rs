@@ -8,12 +8,13 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
+use rustix::process::geteuid;
+
 use super::CallSet;
 
-/// fchmodat2(2) has the same number everywhere; libc lacks it for arm64.
-const FCHMODAT2: c_long = 452;
-
 /// Calls without conditions, with the reason for each group.
+/// chmod(2) and chown(2) of names are missing: Landlock does not limit them to the directories of its rules,
+/// so a confined process could make any program set-user-ID.
 const GROUPS: [(&str, &[c_long]); 10] = [
     (
         "memory (mmap and mprotect have conditions)",
@@ -35,7 +36,7 @@ const GROUPS: [(&str, &[c_long]); 10] = [
         ],
     ),
     (
-        "signals: SIGTERM, SIGINT, and a stack for overflows",
+        "signals: SIGTERM, SIGINT, SIGHUP, and a stack for overflows",
         &[
             libc::SYS_restart_syscall,
             libc::SYS_rt_sigaction,
@@ -67,14 +68,13 @@ const GROUPS: [(&str, &[c_long]); 10] = [
         ],
     ),
     (
-        "reading and writing (ioctl has conditions)",
+        "reading and writing (fcntl and ioctl have conditions)",
         &[
             libc::SYS_close,
             libc::SYS_dup,
             libc::SYS_dup3,
             libc::SYS_fadvise64,
             libc::SYS_fallocate,
-            libc::SYS_fcntl,
             libc::SYS_fdatasync,
             libc::SYS_flock,
             libc::SYS_fsync,
@@ -95,15 +95,12 @@ const GROUPS: [(&str, &[c_long]); 10] = [
         ],
     ),
     (
-        "names and attributes of files, which Landlock limits to some directories",
+        "names and attributes of files, which Landlock limits to some directories (utimensat has \
+         conditions)",
         &[
             libc::SYS_faccessat,
             libc::SYS_faccessat2,
             libc::SYS_fchmod,
-            libc::SYS_fchmodat,
-            FCHMODAT2,
-            libc::SYS_fchown,
-            libc::SYS_fchownat,
             libc::SYS_fstat,
             libc::SYS_fstatfs,
             libc::SYS_getcwd,
@@ -120,7 +117,6 @@ const GROUPS: [(&str, &[c_long]); 10] = [
             libc::SYS_statx,
             libc::SYS_symlinkat,
             libc::SYS_unlinkat,
-            libc::SYS_utimensat,
         ],
     ),
     (
@@ -138,7 +134,8 @@ const GROUPS: [(&str, &[c_long]); 10] = [
         ],
     ),
     (
-        "transfers over sockets that are open or were received (socketpair: signals in tokio)",
+        "transfers over sockets that are open or were received (sending and socketpair have \
+         conditions)",
         &[
             libc::SYS_accept4,
             libc::SYS_getpeername,
@@ -146,8 +143,6 @@ const GROUPS: [(&str, &[c_long]); 10] = [
             libc::SYS_getsockopt,
             libc::SYS_recvfrom,
             libc::SYS_recvmsg,
-            libc::SYS_sendmsg,
-            libc::SYS_sendto,
             libc::SYS_setsockopt,
             libc::SYS_shutdown,
         ],
@@ -158,7 +153,6 @@ const GROUPS: [(&str, &[c_long]); 10] = [
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[c_long] = &[
     libc::SYS_access,
-    libc::SYS_chmod,
     libc::SYS_epoll_wait,
     libc::SYS_getdents,
     libc::SYS_link,
@@ -176,9 +170,32 @@ const OLD_CALLS: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const OLD_CALLS: &[c_long] = &[];
 
-/// New sockets (socket has conditions). `sendmmsg` sends two questions to a name server.
-const SOCKETS: [c_long; 4] =
-    [libc::SYS_bind, libc::SYS_connect, libc::SYS_listen, libc::SYS_sendmmsg];
+/// New connections (socket has conditions). `sendmmsg` sends two questions to a name server.
+const CONNECTIONS: [c_long; 2] = [libc::SYS_connect, libc::SYS_sendmmsg];
+
+/// Listening. Landlock does not see a socket that listens on a port that the kernel chooses.
+const LISTENING: [c_long; 2] = [libc::SYS_bind, libc::SYS_listen];
+
+/// The bits of a socket's type without its flags (socket(2)).
+const SOCKET_TYPE: u64 = 0xf;
+
+/// Calls that send, and the number of their argument with flags. With MSG_FASTOPEN they would open
+/// a connection, which Landlock does not see.
+const SENDING: [(c_long, u8); 3] =
+    [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
+
+/// The bits of a mode for set-user-ID, set-group-ID and sticky (inode(7)).
+const SET_ID: u64 = 0o7000;
+
+/// Commands of fcntl(2). Those that are missing let the kernel send signals to other processes.
+const COMMANDS: [i32; 6] = [
+    libc::F_DUPFD,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+];
 
 /// Waiting for a program that was started before, and ending it.
 const CHILDREN: [c_long; 5] = [
@@ -252,6 +269,16 @@ fn bits(flags: i32) -> u64 {
     u64::from(flags.cast_unsigned())
 }
 
+/// A socket of this family, type (with any flags) and protocol.
+fn socket_rule(family: i32, kind: i32, protocol: i32) -> Result<SeccompRule, BackendError> {
+    let is_kind = SeccompCmpOp::MaskedEq(SOCKET_TYPE);
+    SeccompRule::new(vec![
+        equals(0, bits(family))?,
+        SeccompCondition::new(1, SeccompCmpArgLen::Dword, is_kind, bits(kind))?,
+        equals(2, bits(protocol))?,
+    ])
+}
+
 /// Returns all allowed calls, with their conditions.
 fn allowed_calls(set: CallSet) -> Result<Rules, BackendError> {
     let groups = GROUPS.iter().flat_map(|(_, calls)| calls.iter().copied());
@@ -274,20 +301,48 @@ fn allowed_calls(set: CallSet) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_prlimit64, vec![masked(2, u64::MAX, 0)?]);
     // Only signals to this process, which aborts with one.
     rules.insert(libc::SYS_tgkill, one_of(0, [u64::from(std::process::id())])?);
-    let unix = bits(libc::AF_UNIX);
-    rules.insert(libc::SYS_socketpair, one_of(0, [unix])?);
-    let mut sockets = one_of(0, set.unix.then_some(unix))?;
+    rules.insert(libc::SYS_fcntl, one_of(1, COMMANDS.map(bits))?);
+    // The times of an open file: without a path. All other calls about attributes take descriptors.
+    let times = if set.trees { Vec::new() } else { vec![masked(1, u64::MAX, 0)?] };
+    rules.insert(libc::SYS_utimensat, times);
+    // An ordinary user cannot open a directory without rights to change them. Never set-user-ID.
+    if set.trees && !geteuid().is_root() {
+        rules.insert(libc::SYS_fchmodat, vec![masked(2, SET_ID, 0)?]);
+    }
+    for (call, flags) in SENDING {
+        rules.insert(call, vec![masked(flags, bits(libc::MSG_FASTOPEN), 0)?]);
+    }
+    // tokio has a pair for signals. Datagrams could be sent to other sockets.
+    let stream = |family| socket_rule(family, libc::SOCK_STREAM, 0);
+    rules.insert(libc::SYS_socketpair, vec![stream(libc::AF_UNIX)?]);
+    let mut sockets = Vec::new();
+    if set.unix {
+        sockets.push(stream(libc::AF_UNIX)?);
+    }
     if set.network {
-        sockets.extend(one_of(0, [libc::AF_INET, libc::AF_INET6].map(bits))?);
+        // Without MPTCP and raw sockets, which Landlock does not see. UDP is for name servers.
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            for protocol in [0, libc::IPPROTO_TCP] {
+                sockets.push(socket_rule(family, libc::SOCK_STREAM, protocol)?);
+            }
+            for protocol in [0, libc::IPPROTO_UDP] {
+                sockets.push(socket_rule(family, libc::SOCK_DGRAM, protocol)?);
+            }
+        }
         // getaddrinfo(3) sorts addresses by the routes to them (rtnetlink(7)).
         sockets.push(SeccompRule::new(vec![
             equals(0, bits(libc::AF_NETLINK))?,
             equals(2, bits(libc::NETLINK_ROUTE))?,
         ])?);
     }
-    if !sockets.is_empty() {
-        rules.extend(SOCKETS.map(|call| (call, Vec::new())));
+    if sockets.is_empty() {
+        rules.remove(&libc::SYS_sendmmsg);
+    } else {
+        rules.insert(libc::SYS_connect, Vec::new());
         rules.insert(libc::SYS_socket, sockets);
+    }
+    if set.listen {
+        rules.extend(LISTENING.map(|call| (call, Vec::new())));
     }
     if set.children {
         rules.extend(CHILDREN.map(|call| (call, Vec::new())));
@@ -311,8 +366,16 @@ pub(crate) fn restrict_calls(set: CallSet) -> Result<String, String> {
 
 /// Denies new sockets and connections to all threads of this process.
 pub(crate) fn deny_sockets() -> Result<(), String> {
-    let denied = SOCKETS.into_iter().chain([libc::SYS_socket]);
-    let rules = denied.map(|call| (call, Vec::new())).collect();
+    deny(CONNECTIONS.into_iter().chain(LISTENING).chain([libc::SYS_socket]))
+}
+
+/// Denies new listening sockets to all threads of this process.
+pub(crate) fn deny_listening() -> Result<(), String> {
+    deny(LISTENING)
+}
+
+fn deny(calls: impl IntoIterator<Item = c_long>) -> Result<(), String> {
+    let rules = calls.into_iter().map(|call| (call, Vec::new())).collect();
     install(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.cast_unsigned()))
 }
 
@@ -329,7 +392,7 @@ mod tests {
 
     #[test]
     fn no_set_has_a_call_that_starts_or_inspects_programs() {
-        let all = CallSet { network: true, unix: true, children: true };
+        let all = CallSet { network: true, listen: true, trees: true, unix: true, children: true };
         for set in [CallSet::default(), all] {
             let rules = allowed_calls(set).unwrap();
             for call in [
@@ -348,11 +411,20 @@ mod tests {
                 libc::SYS_memfd_create,
                 libc::SYS_setuid,
                 libc::SYS_pidfd_getfd,
+                libc::SYS_fchownat,
             ] {
                 assert!(!rules.contains_key(&call), "{set:?} {call}");
             }
             // Without conditions, these would allow processes, other users' programs, code.
-            for call in [libc::SYS_clone, libc::SYS_prctl, libc::SYS_mmap, libc::SYS_ioctl] {
+            for call in [
+                libc::SYS_clone,
+                libc::SYS_prctl,
+                libc::SYS_mmap,
+                libc::SYS_ioctl,
+                libc::SYS_fcntl,
+                libc::SYS_sendto,
+                libc::SYS_socketpair,
+            ] {
                 assert!(!rules[&call].is_empty(), "{set:?} {call}");
             }
         }
@@ -362,8 +434,11 @@ mod tests {
     fn only_programs_with_a_network_make_sockets() {
         let local = allowed_calls(CallSet::default()).unwrap();
         let network = allowed_calls(CallSet { network: true, ..CallSet::default() }).unwrap();
-        for call in SOCKETS.into_iter().chain([libc::SYS_socket]) {
+        for call in CONNECTIONS.into_iter().chain([libc::SYS_socket]) {
             assert!(!local.contains_key(&call) && network.contains_key(&call), "{call}");
+        }
+        for call in LISTENING {
+            assert!(!local.contains_key(&call) && !network.contains_key(&call), "{call}");
         }
     }
 
