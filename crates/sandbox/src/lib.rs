@@ -123,7 +123,7 @@ struct AppliedSandbox {
     limits: AppliedLimits,
 }
 
-/// What every process gives up, also before it starts another program.
+/// Rights that every process gives up, also before it starts another program.
 #[derive(Debug, Clone, Copy)]
 struct AppliedLimits {
     has_no_new_privileges: bool,

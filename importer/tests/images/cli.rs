@@ -214,7 +214,7 @@ fn info_describes_an_image_and_why_it_would_be_refused() {
 fn shells_complete_subcommands_options_and_values() {
     let commands = "apply check completions convert help import info man pack restore unpack";
     let commands: Vec<_> = commands.split(' ').collect();
-    let formats = ["qcow2", "raw", "vdi", "vhd", "vhdx", "vmdk"];
+    let formats = ["qcow2", "raw", "vdi", "verbatim", "vhd", "vhdx", "vmdk"];
     for (words, expected) in [
         (&[""][..], &commands[..]),
         (&["imp"], &["import"]),

@@ -124,13 +124,13 @@ pub(crate) fn progress<S: Server>() {
     assert_eq!(event(&finished, "done")["source_bytes"], total, "{}", S::NAME);
 }
 
-/// The first event of a kind that `--progress json` wrote, after any at 0 %.
+/// The first event of a kind that `--progress json` wrote, after any without a byte.
 fn event(finished: &Finished, kind: &str) -> serde_json::Value {
     let lines = finished.stdout.lines().map(|line| {
         let event: serde_json::Value = serde_json::from_str(line).or_fail(line);
         event
     });
-    let mut events = lines.filter(|event| event["event"] == kind && event["percent"] != 0.0);
+    let mut events = lines.filter(|event| event["event"] == kind && event["source_bytes"] != 0);
     events.next().or_fail(&finished.stdout)
 }
 

@@ -36,7 +36,7 @@ use testkit::fail::OrFail;
 use testkit::https::Request;
 use testkit::origin::{Origin, Script};
 use testkit::upload_proxy::NAMESPACE;
-use testkit::{tokens, tools};
+use testkit::{disk, tokens, tools};
 
 use crate::page::scene::{PVC, Scene, crc64nvme};
 use testkit::relay::Relay;
@@ -138,7 +138,7 @@ fn a_file_that_is_not_a_disk_is_refused_after_its_first_bytes(browser: BrowserKi
     let relay = Relay::start(scene.front.address());
     let image = scene.image(64 * MIB);
     let mut zip = std::fs::read(&image).or_fail("the image");
-    zip[..10].copy_from_slice(b"PK\x03\x04\x14\0\0\0\x08\0");
+    zip[..disk::ZIP_HEADER.len()].copy_from_slice(&disk::ZIP_HEADER);
     std::fs::write(&image, zip).or_fail("the image");
     scene.upload(&relay.url(), &scene.token(), &image);
     let words = scene.wait_for_end("failed");
