@@ -1,8 +1,8 @@
 //! All fuzz targets, for one program: a program for each would contain the same code 17 times.
 //!
-//! `delegate`, `listener`, `node_pull`, `program`, `publisher`, `source` and `upload` contain single
-//! files of other crates, as symbolic links in folders of these names. Depending on the crates
-//! themselves would add a TLS stack to the build with sanitizers.
+//! `delegate`, `listener`, `node_pull`, `program`, `publisher`, `source` and `upload` contain
+//! single files of other crates, as symbolic links in folders of these names. Depending on the
+//! crates themselves would add a TLS stack to the build with sanitizers.
 
 #![forbid(unsafe_code)]
 // The unit tests of those files belong to their own crates.

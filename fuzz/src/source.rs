@@ -73,7 +73,8 @@ pub mod registry {
             bundle::check_signature(key, &digest, document).map_err(flaw_text)
         }
 
-        /// Returns whether `key` signs the image `digest` with a payload, a layer with this descriptor.
+        /// Returns whether `key` signs the image `digest` with a payload, a layer with this
+        /// descriptor.
         pub fn signs_with_payload(
             key: &PublisherKey,
             digest: &str,

@@ -202,8 +202,8 @@ mod tests {
         fn adding_zeros_gives_the_crc_that_the_library_computes(count in any::<u64>(), state in any::<u64>()) {
             let mut crc = Digest::new_with_init_state(CRC, state);
             add_zeros(&mut crc, count);
-            // Combining removes the masks of the first checksum and applies the masks of the second.
-            // Both are the same here, so they cancel out.
+            // Combining removes the masks of the first checksum and applies the masks of the
+            // second. Both are the same here, so they cancel out.
             prop_assert_eq!(crc.get_state(), checksum_combine(CRC, state, 0, count));
         }
     }

@@ -39,8 +39,8 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// The raw disk that the bytes are, if the source states that. Then nothing is detected, because
-    /// a guest's disk may begin like any image or archive.
+    /// The raw disk that the bytes are, if the source states that. Then nothing is detected,
+    /// because a guest's disk may begin like any image or archive.
     fn stated_disk(&self) -> Option<StatedDisk> {
         None
     }

@@ -70,8 +70,8 @@ impl ShutdownRequest {
 /// Installs the handlers and starts a task that waits for signals as long as the runtime lives.
 ///
 /// Must be called on a tokio runtime. From then on, SIGTERM, SIGINT and SIGHUP no longer end the
-/// process by default. SIGHUP stays ignored if it was, as by nohup. Neither does SIGXFSZ: a write beyond the file size limit (RLIMIT_FSIZE) fails with
-/// an error instead.
+/// process by default. SIGHUP stays ignored if it was, as by nohup. SIGXFSZ does not end it either:
+/// a write beyond the file size limit (RLIMIT_FSIZE) fails with an error instead.
 pub fn watch_signals() -> io::Result<ShutdownRequest> {
     let mut signals = SignalStreams::install()?;
     let shutdown =

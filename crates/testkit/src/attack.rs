@@ -2,8 +2,8 @@
 //! deny. Only for Linux on x86-64.
 //!
 //! `failing` stops the program at a call that one of its stages makes, and lets the stopped thread
-//! make these calls instead, as injected code would. Then the thread continues. Our programs contain
-//! no code for these tests.
+//! make these calls instead, as injected code would. Then the thread continues. Our programs
+//! contain no code for these tests.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Tables of typical user mistakes: how a program or server reports each of them.
 //!
 //! A row is a command line without the program's name; its words are separated by spaces. A leading
-//! `NAME=value` sets a variable, and `<FILE` redirects standard input. `{NAME}` stands for a word of
-//! the [`MistakeScene`], and `{target}` for a file in the row's own folder.
+//! `NAME=value` sets a variable, and `<FILE` redirects standard input. `{NAME}` stands for a word
+//! of the [`MistakeScene`], and `{target}` for a file in the row's own folder.
 //!
 //! The exit codes and messages of a table are in a snapshot. Each message says where the mistake
 //! is, why the command failed and what to do; read it as a user before you accept it with

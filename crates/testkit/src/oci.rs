@@ -198,7 +198,8 @@ impl Artifact {
     }
 }
 
-/// A layout whose `index.json` lists `artifacts`. Returns the names of its files in the order in which KubeVirt sends them.
+/// A layout whose `index.json` lists `artifacts`. Returns the names of its files in the order in
+/// which KubeVirt sends them.
 pub fn write_artifacts(folder: &Path, artifacts: &[Artifact]) -> Vec<String> {
     let blobs = folder.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).or_fail("a folder for blobs");
@@ -230,14 +231,16 @@ pub fn write_artifacts(folder: &Path, artifacts: &[Artifact]) -> Vec<String> {
     names
 }
 
-/// Makes the `index.json` of a layout the only image in another one, as `skopeo copy` needs it to push an index.
+/// Makes the `index.json` of a layout the only image in another one, as `skopeo copy` needs it to
+/// push an index.
 pub fn wrap_index(folder: &Path) {
     let index = std::fs::read(folder.join("index.json")).or_fail("index.json");
     let descriptor = put_blob(&folder.join("blobs/sha256"), &index, INDEX);
     write_index(folder, &[descriptor]);
 }
 
-/// A tar of the files `names` of the layout in `folder`, as KubeVirt sends it: ustar, no directories.
+/// A tar of the files `names` of the layout in `folder`, as KubeVirt sends it: ustar, no
+/// directories.
 pub fn tar_layout(folder: &Path, names: &[String]) -> Vec<u8> {
     let folder = folder.to_str().or_fail("a path of ASCII");
     let options = ["--format=ustar", "--no-recursion", "--mtime=@0", "-cf", "-", "-C", folder];

@@ -1,6 +1,7 @@
-//! Parses any evidence of a publisher: keys, keyrings, OpenPGP signatures, lists of checksums, cosign
-//! signatures. Checks that an accepted checksum, text or digest occurs in the input, and that errors
-//! are printable. The stand-in for aws-lc accepts most signatures; see `crate::signatures`.
+//! Parses any evidence of a publisher: keys, keyrings, OpenPGP signatures, lists of checksums,
+//! cosign signatures. Checks that an accepted checksum, text or digest occurs in the input, and
+//! that errors are printable. The stand-in for aws-lc accepts most signatures; see
+//! `crate::signatures`.
 
 mod key;
 mod openpgp;

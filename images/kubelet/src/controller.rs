@@ -17,7 +17,8 @@ pub const CLAIM: &str = "disk";
 /// A DNS name by which pods reach a server, and the server's address.
 pub type Host<'a> = (&'a str, std::net::Ipv4Addr);
 
-/// A folder of an import pod at which a ConfigMap or Secret is mounted, and the variable that names it.
+/// A folder of an import pod at which a ConfigMap or Secret is mounted, and the variable that
+/// names it.
 pub type MountPoint = (&'static str, Option<&'static str>);
 
 /// Certificates of the source.

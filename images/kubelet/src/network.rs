@@ -82,7 +82,8 @@ impl Network {
         self.forward(SocketAddr::from((NODE, server.port())), server);
     }
 
-    /// Lets pods reach a server on this machine's loopback as a service of the node: at the link-local `address`.
+    /// Lets pods reach a server on this machine's loopback as a service of the node: at the
+    /// link-local `address`.
     pub fn open_service(&self, address: SocketAddrV4, server: SocketAddr) {
         self.ip(&["address", "add", &format!("{}/32", address.ip()), "dev", BRIDGE]);
         self.forward(address.into(), server);

@@ -1,4 +1,5 @@
-//! Files that are not disk images: a web page is refused (see the table of mistakes), most other content is stored as it is.
+//! Files that are not disk images: a web page is refused (see the table of mistakes), most other
+//! content is stored as it is.
 
 use testkit::fail::OrFail;
 use testkit::process::Program;

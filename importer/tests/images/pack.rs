@@ -105,8 +105,8 @@ fn files_below(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Every field is as in an export of KubeVirt (`pkg/storage/oci`), but for the time of creation, and
-/// the types of a disk without a machine.
+/// Every field is as in an export of KubeVirt (`pkg/storage/oci`), but for the time of creation,
+/// and the types of a disk without a machine.
 #[test]
 #[ignore = "tools: qemu-img, zstd"]
 fn a_machine_is_what_kubevirt_exports() {

@@ -1,5 +1,5 @@
-//! The monitors, alerts and dashboard in `images/deploy/monitoring`, loaded by a real Prometheus that
-//! finds all four programs with the labels of CDI's pods.
+//! The monitors, alerts and dashboard in `images/deploy/monitoring`, loaded by a real Prometheus
+//! that finds all four programs with the labels of CDI's pods.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! Node pull by an image volume: the kubelet mounts the user's image, and the importer reads the disk in it.
+//! Node pull by an image volume: the kubelet mounts the user's image, and the importer reads the
+//! disk in it.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -10,7 +11,8 @@ use testkit::{disk, tools};
 
 use super::pod::{MIB, Pod, SUCCESS, write};
 
-/// A pod whose image volume is its folder `image`, and whose init container has left the file `shared/env`.
+/// A pod whose image volume is its folder `image`, and whose init container has left the file
+/// `shared/env`.
 fn pod() -> Pod {
     let mut pod = Pod::new(&[
         ("IMPORTER_SOURCE", "registry"),

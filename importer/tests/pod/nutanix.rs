@@ -1,4 +1,5 @@
-//! The imports that Forklift makes of Nutanix disks: a session cookie that expires, and the server's own certificate as trust.
+//! The imports that Forklift makes of Nutanix disks: a session cookie that expires, and the
+//! server's own certificate as trust.
 
 use testkit::certs::{Authority, KeyKind};
 use testkit::disk;

@@ -44,7 +44,8 @@ fn the_disk_and_the_labels_of_an_image_arrive() {
     assert!(finished.stderr.contains(line), "{}", finished.stderr);
 }
 
-/// Runs a pod that imports an image with the variables `env`, which must succeed. Returns the labels of its message, and its log.
+/// Runs a pod that imports an image with the variables `env`, which must succeed. Returns the
+/// labels of its message, and its log.
 fn labels_from(env: Vec<&'static str>) -> (serde_json::Map<String, serde_json::Value>, String) {
     let registry = LayoutRegistry::of_images(&[image(env).0]);
     let pod = pod(&registry.reference(), "amd64");

@@ -1,4 +1,5 @@
-//! Certificates that a cluster mounts into all pods: additional authorities, and one for the metrics.
+//! Certificates that a cluster mounts into all pods: additional authorities, and one for the
+//! metrics.
 
 use rustix::process::Signal;
 use testkit::certs::{Authority, KeyKind};

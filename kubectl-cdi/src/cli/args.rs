@@ -109,8 +109,8 @@ pub(super) struct UploadArgs {
     #[arg(long)]
     pub(super) archive: bool,
 
-    /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they are,
-    /// while `raw` still removes compression
+    /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they
+    /// are, while `raw` still removes compression
     #[arg(long, value_name = "FORMAT", conflicts_with = "archive", help_heading = "Upload")]
     pub(super) format: Option<ChosenFormat>,
 
@@ -163,8 +163,8 @@ pub(super) struct ClusterImportArgs {
     #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
     pub(super) endpoint: Option<Url>,
 
-    /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they are,
-    /// while `raw` still removes compression
+    /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they
+    /// are, while `raw` still removes compression
     #[arg(long, value_name = "FORMAT", help_heading = "Source")]
     pub(super) format: Option<ChosenFormat>,
 

@@ -136,7 +136,8 @@ impl ServerArgs {
 /// Arguments of `token`.
 #[derive(Debug, Args)]
 pub(super) struct TokenArgs {
-    /// The private key (RSA, PEM): id_rsa of CDI's Secret cdi-api-signing-key, or token.key of `dev`
+    /// The private key (RSA, PEM): id_rsa of CDI's Secret cdi-api-signing-key, or token.key of
+    /// `dev`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) key: PathBuf,
 

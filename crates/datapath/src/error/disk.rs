@@ -92,8 +92,8 @@ impl TargetError {
         ))
     }
 
-    /// Extends the error of a full filesystem by what was `stored` there, and by the bytes that were
-    /// `available` at the beginning.
+    /// Extends the error of a full filesystem by what was `stored` there, and by the bytes that
+    /// were `available` at the beginning.
     pub(crate) fn with_space(self, stored: u64, available: u64) -> Self {
         match available {
             u64::MAX => self,

@@ -57,8 +57,8 @@ fn forced(format: Format) -> Options {
     (PayloadKind::Image(Some(format)), ReadOptions::default())
 }
 
-/// A footer that matches the size is not part of the disk, and takes no space. The end of a disk may
-/// be a file that is itself a smaller fixed image, so any other footer is kept.
+/// A footer that matches the size is not part of the disk, and takes no space. The end of a disk
+/// may be a file that is itself a smaller fixed image, so any other footer is kept.
 #[test]
 fn only_a_matching_footer_is_removed() {
     let other = |change: &dyn Fn(&mut Footer)| {

@@ -13,8 +13,8 @@ use rustix::process::geteuid;
 use super::CallSet;
 
 /// Calls without conditions, with the reason for each group.
-/// chmod(2) and chown(2) of names are missing: Landlock does not limit them to the directories of its rules,
-/// so a confined process could make any program set-user-ID.
+/// chmod(2) and chown(2) of names are missing: Landlock does not limit them to the directories of
+/// its rules, so a confined process could make any program set-user-ID.
 const GROUPS: [(&str, &[c_long]); 10] = [
     (
         "memory (mmap and mprotect have conditions)",

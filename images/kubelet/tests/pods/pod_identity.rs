@@ -1,4 +1,5 @@
-//! EKS Pod Identity: the platform gives the pods of a service account a token and the address of a service of the node.
+//! EKS Pod Identity: the platform gives the pods of a service account a token and the address of a
+//! service of the node.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

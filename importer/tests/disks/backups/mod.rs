@@ -20,7 +20,8 @@ struct Chain {
 }
 
 impl Chain {
-    /// A full backup with compressed clusters and `increments` others, of many kinds and sizes. None names its backing file.
+    /// A full backup with compressed clusters and `increments` others, of many kinds and sizes.
+    /// None names its backing file.
     fn build(folder: &Path, increments: u64) -> Self {
         let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::RandomOrder) };
         let full = spec.build(folder, "full");

@@ -24,7 +24,8 @@ fn a_full_backup_and_ten_others_are_the_disk_of_qemu_img() {
     assert!(restored.stdout.starts_with("restored qcow2 (ranged): "), "{}", restored.stdout);
     disk::assert_same(&target, &chain.raw, chain.virtual_size, "restored");
 
-    // The way of KubeVirt's documents: each file becomes the backing file of the next, and the last is converted.
+    // The way of KubeVirt's documents: each file becomes the backing file of the next, and the
+    // last is converted.
     chain.name_bases();
     let oracle = folder.path().join("oracle.img");
     assert!(tools::qemu_converts("qcow2", chain.files.last().or_fail("a file"), &oracle));

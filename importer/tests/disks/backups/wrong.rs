@@ -48,7 +48,8 @@ fn wrong_orders_and_missing_links_are_refused() {
     }
     chain.name_bases();
     for order in wrong_orders() {
-        // Without the newest backup the chain is an older state of the disk, so nothing contradicts it.
+        // Without the newest backup the chain is an older state of the disk, so nothing
+        // contradicts it.
         let order = if order == [0, 1, 2, 3] { vec![0, 1, 2, 3, 3] } else { order };
         refused(&[], &order, 4);
     }

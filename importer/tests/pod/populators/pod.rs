@@ -78,8 +78,8 @@ impl Pod {
             .envs(&self.secret)
     }
 
-    /// Runs the populator, and asserts that the file then is the disk `expected`, and that its group
-    /// may write it.
+    /// Runs the populator, and asserts that the file then is the disk `expected`, and that its
+    /// group may write it.
     #[track_caller]
     pub(crate) fn assert_fills(&self, expected: &Path, case: &str) -> Finished {
         let finished = self.program().run();

@@ -1,4 +1,5 @@
-//! Disks that are not in a container image: exports of KubeVirt, files pushed by ORAS, Podman's machines.
+//! Disks that are not in a container image: exports of KubeVirt, files pushed by ORAS, Podman's
+//! machines.
 
 use std::ffi::OsStr;
 
@@ -60,9 +61,9 @@ fn an_export_of_kubevirt_is_read_from_a_layout_a_tar_and_a_registry() {
     assert_eq!(blobs.count(), 4, "{requests:?}");
 }
 
-/// The image of CDI's tests for the layer selector (`kubevirt-vm-oci-image.tar` of cdi#4214), rebuilt
-/// from what is known of it: members and their order, fields, sizes. Its disk is noise, so the digest
-/// differs.
+/// The image of CDI's tests for the layer selector (`kubevirt-vm-oci-image.tar` of cdi#4214),
+/// rebuilt from what is known of it: members and their order, fields, sizes. Its disk is noise, so
+/// the digest differs.
 #[test]
 #[ignore = "tools: zstd"]
 fn the_test_image_of_cdis_layer_selector_is_imported() {

@@ -24,7 +24,8 @@ fn hostile_answers() -> Vec<(&'static str, Answer)> {
     let json = |text: &str| Answer::json(text);
     let mut huge = ready_pvc("disk");
     huge["metadata"]["annotations"]["x"] = "LONG".into();
-    // As an object, it would keep the API server busy for seconds: serde_json is not optimized here.
+    // As an object, it would keep the API server busy for seconds: serde_json is not optimized
+    // here.
     let huge = huge.to_string().replace("LONG", &"x".repeat(64 << 20));
     let head = b"HTTP/1.1 200 OK\r\n".to_vec();
     let numbers = "{\"metadata\":{\"name\":7,\"annotations\":{\"cdi.kubevirt.io/storage.upload.target\":1}}}";

@@ -159,8 +159,8 @@ fn an_upload_resumes_after_the_page_is_reloaded(browser: BrowserKind) {
         title.as_str().is_some_and(|title| title.contains(" % · Upload a disk image")),
         "{title}"
     );
-    // The bar counts what the browser and the sockets took, which on a busy machine is far more than
-    // what the server has: once it had 3 of 48 MiB when the bar was at the half.
+    // The bar counts what the browser and the sockets took, which on a busy machine is far more
+    // than what the server has: once it had 3 of 48 MiB when the bar was at the half.
     scene.upload_server.wait_for_received(16 * MIB);
     let (_, again) = scene.resume_after_crash(&relay, &image);
     assert!(again < 42 * MIB, "{again} bytes were sent after the page was loaded again");

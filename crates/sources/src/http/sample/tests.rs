@@ -85,8 +85,9 @@ fn every_block_is_equally_likely_to_be_in_the_sample() {
     assert!(quarters.iter().all(|count| (6000..6800).contains(count)), "{quarters:?}");
 }
 
-/// Receives most of an object `rounds` times, and then compares with an object in which `changed` of a
-/// thousand blocks, not counting the tail, have one other byte. Returns how many were accepted.
+/// Receives most of an object `rounds` times, and then compares with an object in which `changed`
+/// of a thousand blocks, not counting the tail, have one other byte. Returns how many were
+/// accepted.
 fn count_missed(changed: u64, rounds: u64) -> usize {
     let object = noise(2, OBJECT_BYTES);
     (0..rounds)

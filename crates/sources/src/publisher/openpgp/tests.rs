@@ -336,8 +336,8 @@ proptest! {
         prop_assert_eq!(checked.is_ok(), hint.contains(&at));
     }
 
-    /// A changed keyring can no longer verify, except where it has hints: the beginning of a digest,
-    /// or a packet that is not needed.
+    /// A changed keyring can no longer verify, except where it has hints: the beginning of a
+    /// digest, or a packet that is not needed.
     #[test]
     fn a_changed_binding_never_verifies(at in any::<prop::sample::Index>(), bit in 0..8) {
         let owner = Builder::with_flags(1);

@@ -173,7 +173,8 @@ fn a_replaced_object_is_refused() {
 }
 
 /// The first response is of one object, and all others are of another one with the same length.
-/// Whatever validators they have, and even if the server ignores conditions, the two are not joined.
+/// Whatever validators they have, and even if the server ignores conditions, the two are not
+/// joined.
 #[test]
 fn two_objects_are_never_joined_whatever_their_validators() {
     let first = noise(LENGTH);

@@ -26,7 +26,8 @@ pub(crate) trait Server: Sized {
     const STATES_RAW: bool = false;
 
     /// Bytes that a connection brings besides those of the object, and those of the requests that
-    /// are in flight at once, where replies come in any order: after a cut, they are requested again.
+    /// are in flight at once, where replies come in any order: after a cut, they are requested
+    /// again.
     const UNIT_BYTES: u64 = 0;
 
     /// Starts a server with `object`. The i-th reply with bytes of it suffers the i-th fault.
