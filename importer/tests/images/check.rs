@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use diskimage::Format;
+use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::qcow2::{Guest, Qcow2};
 use testkit::images::{Compression, Content, Spec};
@@ -158,4 +160,40 @@ fn sound_images_have_no_errors() {
         std::fs::write(&image, spec.build().image).or_fail("the image");
         assert_sound(&image, &format!("{spec:?}"));
     }
+}
+
+/// A remedy that a message names works for its format: qemu-img checks only some formats (exit code
+/// 63 for the others), and reads only the parents of VMDK images.
+#[test]
+#[ignore = "tools: qemu-img"]
+fn remedies_work_for_their_formats() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let qemu = |words: &[&str], files: &[&Path]| {
+        Program::new("qemu-img").args(words).args(files).run().code()
+    };
+    let content = disk::content(1, 4 << 20);
+    std::fs::write(path("raw"), &content).or_fail("a disk");
+    for (name, format) in [
+        ("qcow2", Format::Qcow2),
+        ("vdi", Format::Vdi),
+        ("vmdk", Format::Vmdk),
+        ("vpc", Format::Vhd),
+        ("vhdx", Format::Vhdx),
+    ] {
+        let image = path(name);
+        assert_eq!(qemu(&["convert", "-f", "raw", "-O", name], &[&path("raw"), &image]), 0);
+        let is_checked = qemu(&["check", "-r", "all", "-f", name], &[&image]) != 63;
+        assert_eq!(
+            format.repair_advice().contains("`qemu-img check -r all`"),
+            is_checked,
+            "{name}"
+        );
+    }
+    let (parent, child) = (path("vmdk"), path("child.vmdk"));
+    let words = ["create", "-q", "-f", "vmdk", "-F", "vmdk", "-b"];
+    assert_eq!(qemu(&words, &[&parent, &child]), 0);
+    check(&child, &[]).assert_failure(4, "flatten it first with `qemu-img convert -O qcow2`");
+    assert_eq!(qemu(&["convert", "-O", "raw"], &[&child, &path("flat")]), 0);
+    assert!(std::fs::read(path("flat")).or_fail("a disk") == content);
 }
