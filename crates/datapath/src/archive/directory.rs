@@ -268,11 +268,15 @@ impl Directory {
         // NONBLOCK, opening a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::from_bits_truncate(mode);
-        let changed = match openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(entry) => fchmod(entry, mode),
-            // Only root can open what its owner may not read.
-            Err(Errno::ACCESS) => chmodat(&self.fd, name, mode, AtFlags::empty()),
-            Err(other) => Err(other),
+        let changed = match name {
+            // An error of opening must not look like one of changing: see `apply_attributes`.
+            b"." => fchmod(&self.fd, mode),
+            _ => match openat(&self.fd, name, flags, Mode::empty()) {
+                Ok(entry) => fchmod(entry, mode),
+                // Only root can open what its owner may not read.
+                Err(Errno::ACCESS) => chmodat(&self.fd, name, mode, AtFlags::empty()),
+                Err(other) => Err(other),
+            },
         };
         changed.map_err(self.map_errno("change permissions of", name))
     }
