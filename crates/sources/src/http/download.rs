@@ -34,6 +34,9 @@ pub(super) struct HttpDownload<'a> {
     bounded: bool,
     connection: Option<DownloadConnection>,
     sampler: Option<DownloadSampler<'a>>,
+    /// The position up to which the last response only repeated bytes, which were compared. The
+    /// next response continues there without a comparison, so that it brings new bytes.
+    compared: Option<u64>,
     complete: bool,
     /// True if the first failure is returned.
     is_hasty: bool,
@@ -47,11 +50,13 @@ struct DownloadConnection {
     repeated: u64,
     /// Offset after the last byte of a part; `None` for the whole object.
     end: Option<u64>,
+    /// Offset of the first new byte.
+    begin: u64,
 }
 
 impl DownloadConnection {
     fn to_whole_object(response: Response) -> Self {
-        Self { response, repeated: 0, end: None }
+        Self { response, repeated: 0, end: None, begin: 0 }
     }
 }
 
@@ -70,6 +75,7 @@ impl<'a> HttpDownload<'a> {
             bounded: false,
             connection: response.map(DownloadConnection::to_whole_object),
             sampler: object.sample.as_ref().map(|sample| DownloadSampler::new(sample, position)),
+            compared: None,
             complete: false,
             is_hasty: false,
             ignored_ranges: 0,
@@ -136,6 +142,7 @@ impl<'a> HttpDownload<'a> {
             let Some(mut chunk) = chunk else {
                 // The server may have sent less than it was asked for.
                 if connection.end == Some(self.position) && self.end != Some(self.position) {
+                    self.compared = (connection.begin == self.position).then_some(self.position);
                     self.connection = None;
                     return Ok(Some(Bytes::new()));
                 }
@@ -204,7 +211,8 @@ impl<'a> HttpDownload<'a> {
             StatusCode::PARTIAL_CONTENT => {
                 let (end, total) = self.object.check_part(&response, start, self.end)?;
                 self.end = self.end.or(total);
-                Ok(Some(DownloadConnection { response, repeated: overlap, end: Some(end) }))
+                let (end, begin) = (Some(end), self.position);
+                Ok(Some(DownloadConnection { response, repeated: overlap, end, begin }))
             }
             StatusCode::OK => self.accept_full_response(response).map(Some),
             StatusCode::PRECONDITION_FAILED => {
@@ -236,7 +244,8 @@ impl<'a> HttpDownload<'a> {
     // The mutable reference makes the future `Send`, although a running digest is not `Sync`.
     async fn check_sample(&mut self, attempts: &RetryAttempts<'_>) -> Result<u64, AttemptError> {
         let object = self.object;
-        let is_needed = object.needs_sample.load(Ordering::Relaxed);
+        let is_needed = object.needs_sample.load(Ordering::Relaxed)
+            && self.compared.take() != Some(self.position);
         let sampler = self.sampler.as_ref().filter(|_| is_needed);
         let check = sampler.and_then(DownloadSampler::plan_check);
         let (Some(sample), Some(check)) = (&object.sample, check) else {

@@ -264,6 +264,23 @@ fn a_server_may_send_less_than_it_was_asked_for() {
     }
 }
 
+/// The bytes that are compared before a resume may fill a whole part. If they never fit, the
+/// transfer ends instead of asking for ever.
+#[test]
+fn short_parts_without_a_validator_are_compared_once_and_continued() {
+    let body = noise(LENGTH);
+    for (most, is_resumed) in [(600_000, true), (100_000, false)] {
+        for script in unproven(&body, vec![Fault::CutAt(most)]) {
+            let origin = start(Script { most_part_bytes: Some(most), ..script });
+            let fetched = fetch_with(&origin, |config| {
+                network(config).patience.retries = Some(2);
+            });
+            assert_eq!(fetched.is_ok_and(|bytes| bytes == body), is_resumed, "{most}");
+            assert!(origin.requests().len() < 1000);
+        }
+    }
+}
+
 #[test]
 fn a_shortened_object_is_refused() {
     let body = noise(LENGTH);
