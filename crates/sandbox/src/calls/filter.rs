@@ -171,10 +171,11 @@ const OLD_CALLS: &[c_long] = &[
 const OLD_CALLS: &[c_long] = &[];
 
 /// New connections (socket has conditions). `sendmmsg` sends two questions to a name server.
-const CONNECTIONS: [c_long; 2] = [libc::SYS_connect, libc::SYS_sendmmsg];
+/// getaddrinfo(3) binds the socket by which it asks for routes; Landlock limits TCP ports.
+const CONNECTIONS: [c_long; 3] = [libc::SYS_bind, libc::SYS_connect, libc::SYS_sendmmsg];
 
-/// Listening. Landlock does not see a socket that listens on a port that the kernel chooses.
-const LISTENING: [c_long; 2] = [libc::SYS_bind, libc::SYS_listen];
+/// Landlock does not see a socket that listens on a port that the kernel chooses.
+const LISTENING: [c_long; 1] = [libc::SYS_listen];
 
 /// The bits of a socket's type without its flags (socket(2)).
 const SOCKET_TYPE: u64 = 0xf;
@@ -338,7 +339,7 @@ fn allowed_calls(set: CallSet) -> Result<Rules, BackendError> {
     if sockets.is_empty() {
         rules.remove(&libc::SYS_sendmmsg);
     } else {
-        rules.insert(libc::SYS_connect, Vec::new());
+        rules.extend([libc::SYS_bind, libc::SYS_connect].map(|call| (call, Vec::new())));
         rules.insert(libc::SYS_socket, sockets);
     }
     if set.listen {
