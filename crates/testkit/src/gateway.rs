@@ -36,7 +36,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// These faults for the first GET requests.
+    /// Faults of the first GET requests, in order.
     pub fn of(faults: Vec<Fault>) -> Self {
         Self { matching: |request| request.method == "GET", faults, bytes_per_second: None }
     }
