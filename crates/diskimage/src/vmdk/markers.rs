@@ -142,7 +142,7 @@ impl MarkerWalk {
         next: &mut RangeBatch,
     ) -> Result<(), Error> {
         let (host, left) = (sector.host, sector.note);
-        if left == 0 && is_zero(&self.table) && begins_section(sector.bytes) {
+        if left == 0 && is_zero(&self.table) && begins_section(header, sector.bytes) {
             let note = crate::bytes_at::le64(sector.bytes, 0).unwrap_or(0);
             let bytes = sector.bytes.get(TYPE_AT..MARKER_END).unwrap_or_default();
             let marker = LoadedTable { kind: MARKER_TYPE, host: host + MARKER_BYTES, note, bytes };
@@ -227,10 +227,12 @@ fn push_marker(batch: &mut RangeBatch, host: Host) {
 
 /// True for a sector that contains the marker of tables, of a directory or of a footer. A grain
 /// table looks different: no entry refers to the first sectors of the image, where the header is.
-fn begins_section(sector: &[u8]) -> bool {
+/// If entry 1 stands for zeros, a table may look like a marker of tables, and is taken for a table.
+fn begins_section(header: &VmdkHeader, sector: &[u8]) -> bool {
     let Some((marker, padding)) = sector.split_at_checked(MARKER_END) else { return false };
+    let kinds = if header.has_zeroed_grains { 2..=3 } else { 1..=3 };
     VmdkMarker::parse(marker).is_some_and(|marker| marker.size == 0)
-        && matches!(crate::bytes_at::le32(marker, TYPE_AT), Some(1..=3))
+        && crate::bytes_at::le32(marker, TYPE_AT).is_some_and(|kind| kinds.contains(&kind))
         && is_zero(padding)
 }
 

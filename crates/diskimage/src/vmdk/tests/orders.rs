@@ -66,6 +66,16 @@ proptest! {
         }
     }
 
+    /// With one marker for all tables, such tables look like other markers.
+    #[test]
+    fn tables_of_zeroed_grains_are_no_markers(
+        grains in prop::collection::vec(prop_oneof![6 => Just(Grain::Hole), 2 => Just(Grain::Zeroed), 1 => Just(Grain::Data(1))], 1..60),
+    ) {
+        let tables = Tables::Exported(ExportLayout::XEN_ORCHESTRA);
+        let vmdk = Vmdk::small(tables, true, grains);
+        prop_assert!(one_pass(Format::Vmdk, &vmdk.build(), 1000).unwrap().disk == vmdk.disk());
+    }
+
     #[test]
     fn every_prefix_fails_unless_only_unmapped_bytes_are_missing(
         vmdk in images(),
