@@ -2,7 +2,7 @@
 //! escaped as by [`printable`]; no message contains parts of a kubeconfig or credentials.
 
 use datapath::error::errno_text;
-use kube::client::AuthError;
+use kube::client::{AuthError, RustlsTlsError};
 use kube::config::KubeconfigError;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
@@ -299,6 +299,9 @@ impl ClusterError {
         let host = host.to_owned();
         match error {
             kube::Error::Auth(error) => Self::Login { host, words: login_message(&error) },
+            kube::Error::RustlsTls(RustlsTlsError::InvalidPrivateKey(error)) => {
+                Self::Login { host, words: identity_message(&error.to_string()) }
+            }
             // kube's message contains the URL of the proxy, which may include a password.
             kube::Error::ProxyProtocolUnsupported { .. }
             | kube::Error::ProxyProtocolDisabled { .. } => Self::Kubeconfig(
@@ -347,6 +350,17 @@ fn login_message(error: &AuthError) -> String {
         }
         other => printable_line(&other.to_string()),
     }
+}
+
+/// Describes a certificate or key of the user that rustls refuses with `reason`. The text is
+/// compared because the error of webpki inside has no public type.
+fn identity_message(reason: &str) -> String {
+    if reason.contains("UnsupportedCertVersion") {
+        return "its client certificate is of X.509 version 1, and only version 3 is supported: sign it again with extensions \
+                (openssl x509 -req -extfile FILE)"
+            .to_owned();
+    }
+    format!("its client certificate or key cannot be used: {}", printable_line(reason))
 }
 
 impl FailedCommand for ClusterError {

@@ -64,6 +64,37 @@ fn a_server_that_is_not_a_cluster_is_reported_in_one_line() {
     }
 }
 
+/// `openssl x509 -req -in dev.csr -CA ca.crt -CAkey ca.key` makes such a certificate, as many
+/// instructions say. Valid until 2126.
+const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
+MIIBGDCBvwIUXjVPAXYNiREcNM5MJZEayhLh7REwCgYIKoZIzj0EAwIwDjEMMAoG
+A1UEAwwDZGV2MCAXDTI2MTEyOTAzMjE0MVoYDzIxMjYxMTA1MDMyMTQxWjAOMQww
+CgYDVQQDDANkZXYwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATAfvEsMPYqSWBk
+3sO4YTMr6xzE6ldRFH8WDyHQrtZfEKlumfZhKoMd16kMnu623E17OCwqxEB1tm3V
+5vWgKcWwMAoGCCqGSM49BAMCA0gAMEUCIHwOOZUYuyCl9BMXwG9KS/u8I03Vu1jg
+PTgvch0lVs1YAiEA7Bfcxe4jlntPsVz82vquhi5Ou45vJ8SIioqJYicX36I=
+-----END CERTIFICATE-----
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWxNQofHFbE5XMYNr
+usbXaMKnDivgQ2smLtfkhy/ywkuhRANCAATAfvEsMPYqSWBk3sO4YTMr6xzE6ldR
+FH8WDyHQrtZfEKlumfZhKoMd16kMnu623E17OCwqxEB1tm3V5vWgKcWw
+-----END PRIVATE KEY-----
+";
+
+#[test]
+fn a_client_certificate_that_rustls_refuses_is_not_blamed_on_the_server() {
+    let laptop = Laptop::new(&nobody());
+    std::fs::write(laptop.path("dev.pem"), VERSION_1).or_fail("a certificate");
+    let config = std::fs::read_to_string(laptop.path("config")).or_fail("a kubeconfig");
+    let file = laptop.path("dev.pem");
+    let user = format!("\"client-certificate\":\"{file}\",\"client-key\":\"{file}\"");
+    let config = config.replace("\"token\":\"hunter2\"", &user);
+    std::fs::write(laptop.path("config"), config).or_fail("a kubeconfig");
+    let finished = laptop.run("status");
+    finished
+        .assert_failure(7, ": its client certificate is of X.509 version 1, and only version 3");
+}
+
 #[test]
 fn a_dry_run_needs_no_cluster() {
     let laptop = Laptop::new(&nobody());
