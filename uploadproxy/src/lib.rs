@@ -24,7 +24,6 @@
 
 mod answer;
 mod api;
-mod certificates;
 pub mod cli;
 mod config;
 mod cors;

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use https::listener::{self, BindError, ListenerSettings, RuntimePool};
 use https::metrics;
-use https::tls::TlsError;
+use https::tls::{self, TlsError};
 use program::signal::ShutdownRequest;
 use program::start::{self, ProcessStartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::answer::{self, ProxyState};
-use crate::certificates;
 use crate::config::Config;
 use crate::figures::ProxyMetrics;
 use crate::limits::{UploadLimiter, UploadLimits};
@@ -52,7 +51,7 @@ pub async fn run(
     let figures = ProxyMetrics::default();
     let expiry = figures.certificate_expiry.clone();
     let settings = ListenerSettings {
-        tls: certificates::follow_files(config.tls, expiry, config.profile).await?,
+        tls: tls::follow_files(config.tls, expiry, config.profile).await?,
         connections: max_connections(raise_file_limit(), shares, config.allowed.uploads),
         header_timeout: HEADER_TIMEOUT,
         lanes: RuntimePool::new(start::build_runtimes())?,
@@ -78,6 +77,7 @@ pub async fn run(
         )
         .await;
     }
+    sandbox::close_listening();
     if let Ok(address) = socket.local_addr() {
         tracing::info!("Running server on {address}");
         ready(address);
@@ -135,7 +135,7 @@ fn max_connections(
 
 /// Raises the limit of open files to the highest value that the administrator allows. Returns the
 /// limit in effect.
-fn raise_file_limit() -> u64 {
+pub(crate) fn raise_file_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if limit.current == limit.maximum || setrlimit(Resource::Nofile, raised).is_ok() {

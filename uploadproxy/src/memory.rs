@@ -1,5 +1,5 @@
 //! Divides the memory that the cgroup allows into shares, which limit the numbers of simultaneous
-//! uploads and connections.
+//! uploads and connections; and the allocator's thread.
 
 use std::num::NonZeroUsize;
 
@@ -39,6 +39,17 @@ impl MemoryShares {
             others: count(CONNECTION_BYTES),
         }
     }
+}
+
+/// Runs `work` while the allocator has no thread of its own. Landlock restricts only threads that
+/// start later.
+pub(crate) fn without_background_thread<T>(work: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "jemalloc")]
+    tikv_jemalloc_ctl::background_thread::write(false).ok();
+    let done = work();
+    #[cfg(feature = "jemalloc")]
+    tikv_jemalloc_ctl::background_thread::write(true).ok();
+    done
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use sandbox::{SandboxError, SandboxMode, SandboxRules};
 use crate::config::Config;
 use crate::memory;
 
-/// Restricts the process, which has no other thread yet, to what a server with `config` opens.
-/// `termination_log` is the file with a pod's message.
+/// Restricts the process, which has no other thread yet, to what a server with `config` opens once
+/// it has read its key. `termination_log` is the file with a pod's message.
 pub(crate) fn enter_sandbox(
     mode: SandboxMode,
     config: &Config,
@@ -17,10 +17,6 @@ pub(crate) fn enter_sandbox(
     env: &dyn NamedStrings,
 ) -> Result<(), SandboxError> {
     let mut rules = SandboxRules::new(env);
-    let tls = &config.tls;
-    for file in [Some(&tls.certificate), Some(&tls.key), tls.client_ca.as_ref()] {
-        rules.read(file.cloned().unwrap_or_default());
-    }
     let destination = &config.destination;
     rules.write_disk_or_tree(&destination.disk, &destination.dir);
     if let Some(scratch) = &destination.scratch {

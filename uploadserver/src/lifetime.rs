@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use datapath::disk;
 use https::listener::{self, BindError, ListenerSettings};
-use https::tls::TlsError;
 use program::job::OnDrop;
 use program::signal::{ShutdownRequest, StopSignal};
+use rustls::ServerConfig;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -36,8 +36,6 @@ pub(crate) enum ServerExit {
 /// Reasons why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerStartError {
-    #[error("Error getting TLS config: {0}")]
-    Tls(#[from] TlsError),
     #[error(transparent)]
     Listen(#[from] BindError),
 }
@@ -46,10 +44,10 @@ pub(crate) enum ServerStartError {
 /// server listens.
 pub(crate) async fn run(
     config: Config,
+    tls: ServerConfig,
     shutdown: &ShutdownRequest,
     ready: impl FnOnce(std::net::SocketAddr),
 ) -> Result<ServerExit, ServerStartError> {
-    let tls = config.tls.server_config(&config.profile)?;
     let not_offered = config.profile.not_offered();
     if !not_offered.is_empty() {
         let names = not_offered.join(", ");

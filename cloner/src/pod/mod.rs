@@ -72,7 +72,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         let url = env.get(URL_VARIABLE).unwrap_or_default();
         confine::enter_pod(env, flags.own_value(MOUNT_FLAG), &url)
     };
-    let run = |flags, shutdown| run(flags, env, shutdown);
+    let run = |flags, (), shutdown| run(flags, env, shutdown);
     start::start_prepared_pod(PROGRAM, &FLAGS, &scripted, env, confine, run)
 }
 

@@ -7,17 +7,19 @@ use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode, header};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::listener::{self, ListenerSettings};
+use crate::listener::{self, ConnectionFigures, ListenerSettings, RuntimePool};
 use crate::reply::{self, Reply};
-use crate::tls::{ALPN_HTTP1, SelfSigned, ServerFiles, TlsError, TlsProfile};
+use crate::tls::{self, SelfSigned, ServerFiles, TlsError, TlsProfile};
 use program::env::NamedStrings;
-use program::metrics::MetricsRegistry;
+use program::metrics::{Gauge, MetricsRegistry};
 use program::paths::PodPaths;
 use rustls::ServerConfig;
 
@@ -103,29 +105,28 @@ fn log_start(started: Result<SocketAddr, MetricsStartError>) -> Option<SocketAdd
     }
 }
 
-/// Returns the TLS settings with the certificate in `folder`. If that is missing or cannot be used,
-/// generates a self-signed certificate, because without metrics a controller would not see the
-/// progress.
-fn tls_config(folder: Option<&Path>) -> Result<ServerConfig, TlsError> {
+/// Returns the TLS settings with the certificate in `folder`, which may be replaced. If it is
+/// missing or cannot be used, generates a self-signed certificate, because without metrics a
+/// controller would not see the progress.
+async fn tls_config(folder: Option<&Path>) -> Result<watch::Receiver<Arc<ServerConfig>>, TlsError> {
     let files = folder.map(|folder| ServerFiles {
         certificate: folder.join("tls.crt"),
         key: folder.join("tls.key"),
         client_ca: None,
     });
     if let Some(files) = files.filter(|files| files.certificate.exists() || files.key.exists()) {
-        match files.server_config(&TlsProfile::default()) {
-            Ok(mut config) => {
-                // Only HTTP/1.1: the reply closes the connection with a header that HTTP/2 lacks.
-                config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
-                return Ok(config);
-            }
+        let path = files.certificate.clone();
+        let (_, profile) = watch::channel(TlsProfile::default());
+        match tls::follow_files(files, Gauge::default(), profile).await {
+            Ok(followed) => return Ok(followed),
             Err(error) => tracing::warn!(
                 "serving metrics with a self-signed certificate, because {} or its key cannot be used: {error}",
-                files.certificate.display()
+                path.display()
             ),
         }
     }
-    SelfSigned::generate(CERTIFICATE_NAME)?.server_config()
+    let generated = SelfSigned::generate(CERTIFICATE_NAME)?.server_config()?;
+    Ok(watch::channel(Arc::new(generated)).1)
 }
 
 async fn try_start(
@@ -134,12 +135,14 @@ async fn try_start(
     stop: CancellationToken,
     folder: Option<&Path>,
 ) -> Result<SocketAddr, MetricsStartError> {
-    let tls = tls_config(folder)?;
+    let tls = tls_config(folder).await?;
     let (socket, address) = bind_first(addresses).await?;
     let settings = ListenerSettings {
+        tls,
         connections: CONNECTIONS,
         header_timeout: HEADER_TIMEOUT,
-        ..ListenerSettings::with_fixed_tls(tls)
+        lanes: RuntimePool::default(),
+        figures: ConnectionFigures::default(),
     };
     tokio::spawn(listener::serve(socket, settings, stop, move |_, _| {
         ready(metrics_reply(&registry))

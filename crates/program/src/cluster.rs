@@ -4,8 +4,10 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::vec::IntoIter;
 
+use crate::env::NamedStrings;
 use crate::flags::{KlogFlags, OwnFlag};
 use crate::sockets;
 use http::{Request, Response};
@@ -85,17 +87,33 @@ async fn resolve_name(name: Name) -> io::Result<IntoIter<SocketAddr>> {
     Ok(sockets::resolve_host(name.as_str(), 0).await?.into_iter())
 }
 
+fn kubeconfig_path(flags: &KlogFlags, env: &dyn NamedStrings) -> Option<String> {
+    let given = flags.own_value(KUBECONFIG).map(str::to_owned);
+    given.or_else(|| env.get(KUBECONFIG_VARIABLE)).filter(|file| !file.is_empty())
+}
+
+/// Returns the kubeconfig that [`client_config`] reads, if any, and the files that it names.
+pub fn config_files(flags: &KlogFlags, env: &dyn NamedStrings) -> Vec<PathBuf> {
+    let Some(path) = kubeconfig_path(flags, env) else {
+        return Vec::new();
+    };
+    let read = Kubeconfig::read_from(&path).unwrap_or_default();
+    let users = read.auth_infos.into_iter().filter_map(|named| named.auth_info);
+    let users = users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
+    let clusters = read.clusters.into_iter().filter_map(|named| named.cluster);
+    let named = users.flatten().chain(clusters.filter_map(|cluster| cluster.certificate_authority));
+    named.chain([path]).map(PathBuf::from).collect()
+}
+
 /// Finds the cluster configuration: first from the flags, then from the environment, and finally
 /// from the pod itself.
 pub async fn client_config(
     flags: &KlogFlags,
-    env: &dyn crate::env::NamedStrings,
+    env: &dyn NamedStrings,
 ) -> Result<Config, ClusterConfigError> {
     let complain = |error: &dyn fmt::Display| ClusterConfigError(error.to_string());
-    let given = |name| flags.own_value(name).map(str::to_owned);
-    let file = given(KUBECONFIG).or_else(|| env.get(KUBECONFIG_VARIABLE));
     let server = flags.own_value(SERVER).filter(|server| !server.is_empty());
-    let mut config = match (file.filter(|file| !file.is_empty()), server) {
+    let mut config = match (kubeconfig_path(flags, env), server) {
         (Some(file), _) => {
             let read = Kubeconfig::read_from(file).map_err(|error| complain(&error))?;
             Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())

@@ -53,18 +53,19 @@ where
     F: Future,
     F::Output: Into<ExitCode>,
 {
+    let main = |flags, (), shutdown| main(flags, shutdown);
     start_prepared_pod(program, own, arguments, env, |_| Ok(()), main)
 }
 
-/// Like [`start_pod`], but calls `prepare` before, while the process has a single thread. If that
-/// fails, the error becomes the termination message.
-pub fn start_prepared_pod<F>(
+/// Like [`start_pod`], but calls `prepare` before, while the process has a single thread, and
+/// passes its result to `main`. If that fails, the error becomes the termination message.
+pub fn start_prepared_pod<T, F>(
     program: &'static str,
     own: &[OwnFlag],
     arguments: &[OsString],
     env: &dyn NamedStrings,
-    prepare: impl FnOnce(&KlogFlags) -> Result<(), String>,
-    main: impl FnOnce(KlogFlags, ShutdownRequest) -> F,
+    prepare: impl FnOnce(&KlogFlags) -> Result<T, String>,
+    main: impl FnOnce(KlogFlags, T, ShutdownRequest) -> F,
 ) -> ExitCode
 where
     F: Future,
@@ -91,8 +92,9 @@ where
     // The hook writes to the log, so it is installed after logging starts.
     panics::install_hook();
     crate::install_provider();
-    let ended = prepare(&flags).map_err(ProcessStartError::Prepare).and_then(|()| {
-        on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()))
+    let ended = prepare(&flags).map_err(ProcessStartError::Prepare).and_then(|prepared| {
+        let main = async |shutdown| Ok(main(flags, prepared, shutdown).await.into());
+        on_runtime::<_, ProcessStartError, _>(main)
     });
     ended.unwrap_or_else(|error| {
         tracing::error!("{error}");

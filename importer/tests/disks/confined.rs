@@ -1,21 +1,25 @@
-//! The sandbox of the three programs: attacks from the threads of each stage are denied, the log
+//! The sandbox of the four programs: attacks from the threads of each stage are denied, the log
 //! says what was applied, and a transfer makes only the listed system calls.
 #![cfg(target_arch = "x86_64")]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 use testkit::attack::{
-    HARMLESS, READING, RECEIVING, SENDING, STARTING, WRITING, assert_denied, attacked, results,
+    HARMLESS, READING, RECEIVING, SECRET, SENDING, STARTING, WRITING, assert_denied, attacked,
+    results,
 };
 use testkit::clone_pod::ClonePod;
 use testkit::disk;
 use testkit::fail::OrFail;
+use testkit::https::Request;
+use testkit::kube_api::{KubeApi, ready_pvc};
 use testkit::process::{Finished, Program};
 use testkit::tools;
 use testkit::upload_pod::UploadPod;
-use testkit::upload_proxy::beside;
+use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
 
 use crate::BINARY;
 
@@ -26,6 +30,7 @@ enum Job {
     Import,
     Upload,
     Clone,
+    Proxy,
 }
 
 /// A folder with a compressed image, whose decoder has threads of its own, and its disk.
@@ -62,11 +67,15 @@ impl Scene {
 
     /// Runs the program of this job, changed by `adjust`, and asserts that the disk is right.
     fn transfer(&self, job: Job, adjust: impl Fn(Program) -> Program) {
-        let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
+        let proxy = UploadProxy::new(&beside(BINARY, "cdi-uploadproxy"));
+        let name = format!("cdi-upload-disk.{NAMESPACE}.svc");
+        let server = beside(BINARY, "cdi-uploadserver");
+        let pod = UploadPod::of_cluster(&server, proxy.cluster(), &[name]);
         let (finished, disk) = match job {
             Job::Import => (adjust(self.import("require")).run(), self.path("target/disk.img")),
             Job::Upload => (self.upload(&pod, adjust), pod.disk()),
             Job::Clone => (self.clone_to(&pod, adjust), pod.disk()),
+            Job::Proxy => (self.upload_by(&proxy, &pod, adjust), pod.disk()),
         };
         finished.assert_success(&format!("{job:?}"));
         let said = &finished.stderr;
@@ -92,6 +101,30 @@ impl Scene {
         finished
     }
 
+    fn upload_by(
+        &self,
+        proxy: &UploadProxy,
+        pod: &UploadPod,
+        adjust: impl Fn(Program) -> Program,
+    ) -> Finished {
+        let server = pod.start();
+        let api = KubeApi::start(&proxy.cluster().pem());
+        api.set_object("disk", ready_pvc("disk"));
+        let program = proxy.cluster_program(&api, Some(server.address()));
+        let front = proxy.serve(adjust(program.env("CDI_WORKERS_SANDBOX", "require")));
+        let body = std::fs::read(self.path("source/disk.xz")).or_fail("an image");
+        let request = Request::post(UPLOAD).header("Authorization", &proxy.bearer("disk"));
+        let response = front.exchange(&request, &body);
+        assert_eq!(response.status, 200, "{response:?}");
+        server.wait().assert_success("upload");
+        // The proxy is the child of strace or of the attacker.
+        let id = front.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let child = children.or_fail("the children").trim().parse().ok().and_then(Pid::from_raw);
+        rustix::process::kill_process(child.or_fail("a child"), Signal::TERM).or_fail("a signal");
+        front.wait()
+    }
+
     #[track_caller]
     fn assert_disk(&self, disk: &Path) {
         assert!(std::fs::read(disk).or_fail(disk.display()) == self.content);
@@ -114,6 +147,9 @@ fn attackers_in_all_stages_are_stopped() {
         // looking up its name.
         (Job::Clone, (READING, 2), &["socket", "UDP"]),
         (Job::Clone, (SENDING, 6), &["socket", "UDP"]),
+        // The proxy connects to the upload servers and the API server, over any TCP port.
+        (Job::Proxy, (RECEIVING, 30), &["socket", "UDP", "connect"]),
+        (Job::Proxy, (SENDING, 30), &["socket", "UDP", "connect"]),
     ] {
         scene.transfer(job, |program| attacked(program, BINARY, &report, stage, usize::MAX));
         assert_denied(&report, allowed);
@@ -131,6 +167,24 @@ fn without_the_sandbox_the_same_attacks_succeed() {
     for name in ["open", "create", "unlink", "memfd", "code"] {
         assert!(results[name] >= 0, "{results:?}");
     }
+}
+
+/// A rule for the key would follow its file: also to this other name, which is beside the report.
+#[test]
+#[ignore = "tools: xz"]
+fn the_key_of_the_upload_server_cannot_be_read_again() {
+    let scene = Scene::new();
+    let report = scene.path("attack/report");
+    let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
+    let finished = scene.upload(&pod, |program| {
+        let program = attacked(program, BINARY, &report, (WRITING, 1), usize::MAX);
+        let other = report.with_file_name(SECRET);
+        std::fs::remove_file(&other).or_fail("the secret");
+        std::fs::hard_link(pod.tls("server.key"), &other).or_fail("a link to the key");
+        program
+    });
+    finished.assert_success("upload");
+    assert_denied(&report, &["utimensat"]);
 }
 
 /// The names of all system calls in a log of strace, from the line at which the filter is complete.
@@ -159,7 +213,7 @@ fn traced(program: Program, log: &Path) -> Program {
 fn transfers_make_only_allowed_calls() {
     let scene = Scene::new();
     let log = scene.path("log");
-    for job in [Job::Import, Job::Upload, Job::Clone] {
+    for job in [Job::Import, Job::Upload, Job::Clone, Job::Proxy] {
         scene.transfer(job, |program| traced(program, &log));
         assert_eq!(denied_calls(&log), Vec::<String>::new(), "{job:?}");
     }

@@ -2,7 +2,7 @@
 //! cluster.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use program::command_line::values;
 use program::env::{EnvErrors, EnvReader, NamedStrings};
 use program::flags::KlogFlags;
 use program::paths::PodPaths;
+use sandbox::{SandboxRules, TcpConnections};
 
 use super::KEY_VARIABLE;
 use crate::api;
@@ -40,8 +41,8 @@ const CA_BUNDLE: (&str, &str) =
 /// limit of any single request.
 const API_PATIENCE: Duration = Duration::from_secs(12);
 
-/// The file that contains the pod's own namespace.
-const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// The folder with the pod's own namespace, and the token and authority of the API server.
+pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// CDI's namespace, used if that file is missing or empty.
 const NAMESPACE: &str = "cdi";
@@ -73,56 +74,108 @@ pub(super) enum ProxyConfigError {
     Client(#[from] kube::Error),
 }
 
-/// Reads all settings, and waits for the first TLS profile from the cluster.
-pub(super) async fn read_config(
-    flags: &KlogFlags,
+/// The settings in the environment.
+pub(super) struct ProxySettings {
+    verifier: TokenVerifier,
+    tls: ServerFiles,
+    client_certificate: PathBuf,
+    client_key: PathBuf,
+    /// The name of the ConfigMap with the authorities of upload servers.
+    bundle: String,
+    namespace: String,
+    listener: (String, u16),
+    metrics: Vec<SocketAddr>,
+    allowed: UploadLimits,
+    dial: Option<SocketAddr>,
+}
+
+/// Reads the settings in `env`.
+pub(super) fn read_settings(
     env: &dyn NamedStrings,
     paths: &PodPaths,
-) -> Result<Config, ProxyConfigError> {
+) -> Result<ProxySettings, ProxyConfigError> {
     let mut reader = EnvReader::new(env);
-    let cluster = cluster::client_config(flags, env).await?;
-    let client = api::api_client(with_timeouts(cluster.clone()))?;
     let key = reader.read_text(KEY_VARIABLE).ok_or(ProxyConfigError::NoKey)?;
     let verifier = TokenVerifier::new(&key)?;
     let path = |(name, fixed): (&str, &str)| {
         reader.read_text(name).map_or_else(|| paths.resolve_path(fixed), PathBuf::from)
     };
-    let tls = ServerFiles {
-        certificate: path(SERVER_CERTIFICATE),
-        key: path(SERVER_KEY),
-        client_ca: None,
-    };
-    let bundle = reader.read_text(CA_BUNDLE.0).unwrap_or_else(|| CA_BUNDLE.1.to_owned());
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &own_namespace(paths));
-    let identity = ProxyIdentity::new(
-        path(CLIENT_CERTIFICATE),
-        path(CLIENT_KEY),
-        AuthorityBundle::ConfigMap(Box::new(maps), bundle),
-    );
-    let (address, port) = or_default(&mut reader, LISTEN, values::listen);
-    let metrics = or_default(&mut reader, METRICS, metrics_addresses);
-    let allowed = UploadLimits {
-        uploads: read_number(&mut reader, MAX_UPLOADS),
-        uploads_per_client: read_number(&mut reader, MAX_UPLOADS_PER_CLIENT),
-        rate: reader.read_parsed(LIMIT_RATE, values::byte_rate),
-        rate_per_client: reader.read_parsed(LIMIT_RATE_PER_CLIENT, values::byte_rate),
-    };
-    let dial = reader.read_parsed(UPSTREAM, SocketAddr::from_str);
-    reader.into_result().map_err(ProxyConfigError::Environment)?;
-    Ok(Config {
-        address,
-        port,
-        tls,
-        // This waits for the first profile. Without it, a client could connect with ciphers that
-        // the cluster forbids.
-        profile: profile::follow_profile(api::watch_client(cluster)?).await,
+    let settings = ProxySettings {
         verifier,
-        volumes: ClaimDirectory::Cluster(ClusterClaims::new(client)),
-        identity,
-        dial,
-        allowed,
-        metrics,
-    })
+        tls: ServerFiles {
+            certificate: path(SERVER_CERTIFICATE),
+            key: path(SERVER_KEY),
+            client_ca: None,
+        },
+        client_certificate: path(CLIENT_CERTIFICATE),
+        client_key: path(CLIENT_KEY),
+        bundle: reader.read_text(CA_BUNDLE.0).unwrap_or_else(|| CA_BUNDLE.1.to_owned()),
+        namespace: own_namespace(paths),
+        listener: or_default(&mut reader, LISTEN, values::listen),
+        metrics: or_default(&mut reader, METRICS, metrics_addresses),
+        allowed: UploadLimits {
+            uploads: read_number(&mut reader, MAX_UPLOADS),
+            uploads_per_client: read_number(&mut reader, MAX_UPLOADS_PER_CLIENT),
+            rate: reader.read_parsed(LIMIT_RATE, values::byte_rate),
+            rate_per_client: reader.read_parsed(LIMIT_RATE_PER_CLIENT, values::byte_rate),
+        },
+        dial: reader.read_parsed(UPSTREAM, SocketAddr::from_str),
+    };
+    reader.into_result().map_err(ProxyConfigError::Environment)?;
+    Ok(settings)
+}
+
+impl ProxySettings {
+    /// Adds what a proxy with these settings opens to `rules`. Kubernetes replaces the files of a
+    /// Secret in their folder.
+    pub(super) fn extend_rules(&self, rules: &mut SandboxRules) {
+        let files =
+            [&self.tls.certificate, &self.tls.key, &self.client_certificate, &self.client_key];
+        for file in files {
+            rules.read(folder_of(file));
+        }
+        rules.listen(self.listener.1).connect(TcpConnections::Any);
+        for address in &self.metrics {
+            rules.listen(address.port());
+        }
+    }
+
+    /// Adds what the cluster says: the configuration of its client is in `flags` and `env`. Waits
+    /// for the first TLS profile.
+    pub(super) async fn into_config(
+        this: Result<Self, ProxyConfigError>,
+        flags: &KlogFlags,
+        env: &dyn NamedStrings,
+    ) -> Result<Config, ProxyConfigError> {
+        let cluster = cluster::client_config(flags, env).await?;
+        let client = api::api_client(with_timeouts(cluster.clone()))?;
+        let settings = this?;
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &settings.namespace);
+        let identity = ProxyIdentity::new(
+            settings.client_certificate,
+            settings.client_key,
+            AuthorityBundle::ConfigMap(Box::new(maps), settings.bundle),
+        );
+        Ok(Config {
+            address: settings.listener.0,
+            port: settings.listener.1,
+            tls: settings.tls,
+            // This waits for the first profile. Without it, a client could connect with ciphers
+            // that the cluster forbids.
+            profile: profile::follow_profile(api::watch_client(cluster)?).await,
+            verifier: settings.verifier,
+            volumes: ClaimDirectory::Cluster(ClusterClaims::new(client)),
+            identity,
+            dial: settings.dial,
+            allowed: settings.allowed,
+            metrics: settings.metrics,
+        })
+    }
+}
+
+/// Returns the folder of `file`, or the file itself in the root and the current folder.
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| folder.parent().is_some()).unwrap_or(file)
 }
 
 /// Sets timeouts for requests that are answered at once, so that a connection that has silently
@@ -137,7 +190,8 @@ fn with_timeouts(mut config: kube::Config) -> kube::Config {
 }
 
 fn own_namespace(paths: &PodPaths) -> String {
-    let written = std::fs::read_to_string(paths.resolve_path(NAMESPACE_FILE)).unwrap_or_default();
+    let file = paths.resolve_path(ACCOUNT).join("namespace");
+    let written = std::fs::read_to_string(file).unwrap_or_default();
     match written.trim() {
         "" => NAMESPACE.to_owned(),
         namespace => namespace.to_owned(),
@@ -198,7 +252,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = PodPaths::from_prefix(dir.path().to_str());
         assert_eq!(own_namespace(&paths), "cdi");
-        let file = paths.resolve_path(NAMESPACE_FILE);
+        let file = paths.resolve_path(ACCOUNT).join("namespace");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "other\n").unwrap();
         assert_eq!(own_namespace(&paths), "other");

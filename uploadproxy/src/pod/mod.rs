@@ -11,8 +11,11 @@ use program::exit::ExitReason;
 use program::flags::KlogFlags;
 use program::paths::PodPaths;
 use program::signal::ShutdownRequest;
+use program::start;
+use sandbox::SandboxRules;
 
-use crate::lifetime;
+use self::config::{ProxyConfigError, ProxySettings};
+use crate::{lifetime, memory};
 
 /// The variable that contains the key that verifies tokens. If it is set, the process runs as a
 /// pod.
@@ -20,15 +23,42 @@ pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
 
 /// Runs the upload proxy of a cluster with the flags `arguments` and the environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    program::start::start_pod(crate::PROGRAM, &cluster::FLAGS, arguments, env, |flags, shutdown| {
-        run(flags, env, shutdown)
-    })
+    let prepare = |flags: &KlogFlags| prepare(flags, env);
+    let run = |flags, settings, shutdown| run(flags, env, settings, shutdown);
+    start::start_prepared_pod(crate::PROGRAM, &cluster::FLAGS, arguments, env, prepare, run)
 }
 
-async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
+/// The settings in the environment, or the reason why the proxy cannot start with them.
+type ReadSettings = Result<ProxySettings, ProxyConfigError>;
+
+/// Reads the settings and enters the sandbox. The error is the reason why the pod must not
+/// continue.
+fn prepare(flags: &KlogFlags, env: &dyn NamedStrings) -> Result<ReadSettings, String> {
+    // The sandbox leaves no right to change limits.
+    lifetime::raise_file_limit();
     let paths = PodPaths::from_env(env);
+    let settings = config::read_settings(env, &paths);
+    if let Ok(settings) = &settings {
+        let mut rules = SandboxRules::new(env);
+        settings.extend_rules(&mut rules);
+        rules.read(config::ACCOUNT).write_file(paths.termination_log());
+        for file in cluster::config_files(flags, env) {
+            rules.read(file);
+        }
+        memory::without_background_thread(|| sandbox::enter_pod(env, rules))
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(settings)
+}
+
+async fn run(
+    flags: KlogFlags,
+    env: &dyn NamedStrings,
+    settings: ReadSettings,
+    shutdown: ShutdownRequest,
+) -> ExitReason {
     tracing::info!(version = *program::VERSION, "Starting upload proxy");
-    let reading = config::read_config(&flags, env, &paths);
+    let reading = ProxySettings::into_config(settings, &flags, env);
     let config = match shutdown.cancel_token().run_until_cancelled(reading).await {
         Some(Ok(config)) => config,
         Some(Err(refusal)) => return fatal_exit(&refusal.to_string()),

@@ -35,7 +35,7 @@ const TLS_ADVICE: &str = "; check --tls-cert, --tls-key, --client-ca and --self-
 pub(super) enum UploadServeError {
     #[error("{0}{TLS_ADVICE}")]
     Tls(#[from] TlsError),
-    #[error("{error}{advice}", error = .0, advice = if matches!(.0, ServerStartError::Tls(_)) { TLS_ADVICE } else { "" })]
+    #[error(transparent)]
     Start(#[from] ServerStartError),
     #[error("cannot use {}: {reason}", path.display())]
     Target { path: PathBuf, reason: String },
@@ -55,9 +55,7 @@ impl FailedCommand for UploadServeError {
     fn exit_reason(&self) -> ExitReason {
         match self {
             Self::Signalled(signal) => ExitReason::Signalled(*signal),
-            Self::Usage(_) | Self::Tls(_) | Self::Start(ServerStartError::Tls(_)) => {
-                ExitReason::Usage
-            }
+            Self::Usage(_) | Self::Tls(_) => ExitReason::Usage,
             Self::Target { .. } => ExitReason::Target,
             Self::Start(ServerStartError::Listen(_)) | Self::Process(_) | Self::Broken(_) => {
                 ExitReason::Internal
@@ -72,6 +70,7 @@ pub(super) fn run_serve(arguments: ServeArgs, mode: SandboxMode) -> Result<(), U
     let display = ProgressDisplay::for_server(PROGRAM, &arguments.output);
     let prints_address = arguments.print_address;
     let config = Config { display, ..build_config(arguments)? };
+    let tls = config.tls.server_config(&config.profile)?;
     confine::enter_sandbox(mode, &config, None, &ProcessEnv)?;
     let hint = upload_hint(&config);
     let ready = move |address: SocketAddr| {
@@ -85,7 +84,7 @@ pub(super) fn run_serve(arguments: ServeArgs, mode: SandboxMode) -> Result<(), U
         }
     };
     let exit = start::on_runtime(async |shutdown| {
-        Ok::<_, UploadServeError>(lifetime::run(config, &shutdown, ready).await?)
+        Ok::<_, UploadServeError>(lifetime::run(config, tls, &shutdown, ready).await?)
     })?;
     match exit {
         ServerExit::Success(_) | ServerExit::DeadlinePassed => Ok(()),

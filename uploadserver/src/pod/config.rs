@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use https::tls::{ServerFiles, TlsProfile};
+use https::tls::{ServerFiles, TlsError, TlsProfile};
 use program::command_line::values::DurationValue;
 use program::env::{EnvErrors, EnvReader, NamedStrings};
 use program::paths::{self, PodPaths};
@@ -46,13 +46,15 @@ const DEFAULT_ADDRESS: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8443;
 
 /// Errors in the environment, which prevent the server from starting.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) enum ServerConfigError {
     /// The deadline is malformed. This is a separate variant because upstream exits with a
     /// different code in this case.
     Deadline(String),
     /// The variables for the key or the certificate are missing.
     Tls,
+    /// The files with the key or certificates cannot be used.
+    Files(TlsError),
     /// Other variables are malformed.
     Environment(EnvErrors),
 }
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn invalid_variables_are_refused() {
         assert!(matches!(config(&[(DEADLINE, "tomorrow")]), Err(ServerConfigError::Deadline(_))));
-        assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), ServerConfigError::Tls);
+        assert!(matches!(config(&[(KEY_VARIABLE, "")]), Err(ServerConfigError::Tls)));
         let Err(ServerConfigError::Environment(errors)) =
             config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")])
         else {

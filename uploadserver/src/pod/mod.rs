@@ -11,9 +11,11 @@ use program::exit::ExitReason;
 use program::paths::PodPaths;
 use program::report::{self, TerminationMessage};
 use program::signal::ShutdownRequest;
+use rustls::ServerConfig;
 use sandbox::SandboxMode;
 
 use self::config::ServerConfigError;
+use crate::config::Config;
 use crate::confine;
 use crate::job::UploadSuccess;
 use crate::lifetime::{self, ServerExit};
@@ -26,28 +28,38 @@ const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the upload server of a pod with the klog flags `arguments` and the environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    let run = |_, shutdown| run(env, shutdown);
-    program::start::start_prepared_pod(PROGRAM, &[], arguments, env, |_| enter_sandbox(env), run)
+    let run = |_, prepared, shutdown| run(env, prepared, shutdown);
+    program::start::start_prepared_pod(PROGRAM, &[], arguments, env, |_| prepare(env), run)
 }
 
-/// The error is the reason why the pod must not continue.
-fn enter_sandbox(env: &dyn NamedStrings) -> Result<(), String> {
+/// The settings of a server, and its certificate.
+type PreparedServer = Result<(Config, ServerConfig), ServerConfigError>;
+
+/// Reads the settings and the key, and enters the sandbox. The error is the reason why the pod must
+/// not continue.
+fn prepare(env: &dyn NamedStrings) -> Result<PreparedServer, String> {
     let paths = PodPaths::from_env(env);
-    let Ok(config) = config::read_config(env, &paths) else {
-        // `run` reports the error, and exits.
-        return Ok(());
-    };
-    let log = paths.termination_log();
-    SandboxMode::of_pod(env)
-        .and_then(|mode| confine::enter_sandbox(mode, &config, Some(&log), env))
-        .map_err(|error| error.to_string())
+    let prepared = config::read_config(env, &paths).and_then(|config| {
+        let tls = config.tls.server_config(&config.profile).map_err(ServerConfigError::Files)?;
+        Ok((config, tls))
+    });
+    if let Ok((config, _)) = &prepared {
+        let log = paths.termination_log();
+        SandboxMode::of_pod(env)
+            .and_then(|mode| confine::enter_sandbox(mode, config, Some(&log), env))
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(prepared)
 }
 
-async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
+async fn run(
+    env: &dyn NamedStrings,
+    prepared: PreparedServer,
+    shutdown: ShutdownRequest,
+) -> ExitReason {
     volume::limits::of_pod();
-    let paths = PodPaths::from_env(env);
-    let config = match config::read_config(env, &paths) {
-        Ok(config) => config,
+    let (config, tls) = match prepared {
+        Ok(prepared) => prepared,
         // The exit codes are upstream's: 255, as in klog's `Fatal`, for a malformed deadline, and
         // 1 if TLS cannot be set up (contract §0.4, §2.1).
         Err(ServerConfigError::Deadline(reason)) => {
@@ -62,6 +74,10 @@ async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
             tracing::error!("Error getting TLS config: invalid TLS config");
             return ExitReason::Internal;
         }
+        Err(ServerConfigError::Files(error)) => {
+            tracing::error!("UploadServer failed: Error getting TLS config: {error}");
+            return ExitReason::Internal;
+        }
     };
     tracing::info!(
         version = *program::VERSION,
@@ -73,8 +89,8 @@ async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
             "no authority for client certificates is configured: every upload will be rejected"
         );
     }
-    match lifetime::run(config, &shutdown, |_| {}).await {
-        Ok(exit) => exit_with_message(&exit, &paths.termination_log()),
+    match lifetime::run(config, tls, &shutdown, |_| {}).await {
+        Ok(exit) => exit_with_message(&exit, &PodPaths::from_env(env).termination_log()),
         Err(error) => {
             tracing::error!("UploadServer failed: {error}");
             ExitReason::Internal

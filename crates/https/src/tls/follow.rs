@@ -1,4 +1,4 @@
-//! The certificate that the proxy presents to clients, reloaded while the proxy runs.
+//! The certificate that a server presents to clients, reloaded while the server runs.
 //!
 //! The kubelet replaces the files of a mounted Secret by swapping a symbolic link. Reading a few
 //! kilobytes every second detects such a change as reliably as a file watch, and works on every
@@ -8,19 +8,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use https::tls::{ServerFiles, TlsError, TlsProfile};
 use program::metrics::Gauge;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::interval;
 
+use super::{ServerFiles, TlsError, TlsProfile};
+
 /// Interval between two reads of the files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the TLS configuration of the listener with the certificate in `files`, and keeps it up
-/// to date. Changes of the files or the profile apply to all later handshakes. Unusable files are
+/// Returns the TLS configuration of a listener with the certificate in `files`, and keeps it up to
+/// date. Changes of the files or the profile apply to all later handshakes. Unusable files are
 /// ignored. `expiry` is set to the end of the current certificate's validity.
-pub(crate) async fn follow_files(
+pub async fn follow_files(
     files: ServerFiles,
     expiry: Gauge,
     mut profile: watch::Receiver<TlsProfile>,
@@ -82,18 +83,18 @@ fn read_files(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
 
 fn build_config(files: &ServerFiles, profile: &TlsProfile) -> Result<Arc<ServerConfig>, TlsError> {
     let mut config = files.server_config(profile)?;
-    // Only HTTP/1.1 is offered, as in upstream: a connection carries one body, so multiplexing has
-    // no benefit.
+    // Only HTTP/1.1 is offered, as in upstream: a connection carries one body or one page of
+    // metrics, so multiplexing has no benefit.
     config.alpn_protocols.clear();
     Ok(Arc::new(config))
 }
 
 #[cfg(test)]
 mod tests {
-    use https::tls::AuthorityFiles;
     use tokio::time::timeout;
 
     use super::*;
+    use crate::tls::AuthorityFiles;
 
     async fn is_new(receiver: &mut watch::Receiver<Arc<ServerConfig>>) -> bool {
         let changed = timeout(INTERVAL * 3, receiver.changed()).await;

@@ -5,6 +5,7 @@
 //! these directories is itself trusted, even if it is not a CA certificate.
 
 mod authority;
+mod follow;
 mod profile;
 mod roots;
 mod self_signed;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use authority::{AuthorityFiles, write_private};
+pub use follow::follow_files;
 pub use profile::TlsProfile;
 pub use roots::TrustedRoots;
 use rustls::client::WantsClientCert;
