@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "root: rights of root"]
+    #[ignore = "server: time"]
     fn output_code_written_bytes_and_memory_are_the_programs_own() {
         let ballast = vec![1_u8; 256 << 20];
         let script =

@@ -56,7 +56,7 @@ fn copy(path: &Path, folder: &tempfile::TempDir) -> PathBuf {
 }
 
 #[test]
-#[ignore = "root: rights of root"]
+#[ignore = "server: memtest86+, ipxe, grub-rescue-pc"]
 fn hybrid_images_are_imported_as_raw_disks() {
     for path in hybrids() {
         check(&copy(&path, &tempfile::tempdir().or_fail("a folder")), "raw");

@@ -33,7 +33,6 @@ pub(super) const FOREIGN_FILES: &[&str] = &[
     "import {files}/error.json {target}",
     "import {files}/pointer {target}",
     "import {files}/vm.ovf {target}",
-    "import /etc/passwd {target}",
     "import {files}/program {target}",
     "import {files}/program.gz {target}",
     "import {files}/paper.pdf {target}",

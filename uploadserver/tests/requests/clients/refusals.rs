@@ -36,7 +36,7 @@ fn a_client_that_is_still_sending_learns_why_it_was_refused() {
 }
 
 #[test]
-#[ignore = "tools: python3"]
+#[ignore = "server: python3-requests"]
 fn curl_and_requests_show_why_they_were_refused() {
     let folder = tempfile::tempdir().unwrap();
     let big = folder.path().join("big");
