@@ -9,6 +9,9 @@ use super::unix;
 /// The end of the name of an incomplete file.
 const PARTIAL: &str = ".partial";
 
+/// The reason for not giving a file its name.
+pub(super) const REPLACED: &str = "another program has replaced the incomplete file";
+
 /// The names of a file.
 pub(super) struct FileNames {
     pub(super) partial: PathBuf,
@@ -39,7 +42,7 @@ impl FileNames {
         let fail = |error| DownloadError::local("create", path, error);
         let file = unix::open_unlinked(path).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
-        if !metadata.is_file() || !unix::has_one_name(&metadata) {
+        if !metadata.is_file() || !unix::has_one_name(&file) {
             return Err(DownloadError::NoFile(path.clone()));
         }
         match file.try_lock() {

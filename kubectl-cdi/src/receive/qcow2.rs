@@ -33,6 +33,13 @@ const BLOCK_BYTES: usize = 4 * CLUSTER_BYTES;
 /// An update writes less than 1 KiB.
 const MARKED_BYTES: u64 = 4 << 20;
 
+/// The first bytes of a complete image, and the position of its size (qcow2.txt, "Header").
+const IMAGE_MAGIC: [u8; 4] = *b"QFI\xfb";
+const SIZE_AT: usize = 24;
+
+/// Position and number of the refcount table in the header. They depend on the last cluster.
+const REFCOUNTS_AT: std::ops::Range<usize> = 48..60;
+
 /// The first bytes of the mark.
 const MAGIC: [u8; 8] = *b"CDIqcow2";
 
@@ -46,8 +53,6 @@ struct ImageMark {
 }
 
 impl ImageMark {
-    const BYTES: usize = 25;
-
     fn to_bytes(&self) -> Bytes {
         let compression = Qcow2Compression::ALL.iter().position(|known| *known == self.compression);
         let mut bytes = MAGIC.to_vec();
@@ -57,8 +62,17 @@ impl ImageMark {
         bytes.into()
     }
 
+    /// Returns the mark that an image with a header had. Its last incomplete cluster is left out.
+    fn of_complete(bytes: &[u8], compression: Qcow2Compression) -> Option<Self> {
+        let (size, _) = bytes.get(SIZE_AT..)?.split_first_chunk()?;
+        let size = u64::from_be_bytes(*size);
+        let position = size - size % WRITTEN_CLUSTER_BYTES;
+        let is_image = bytes.starts_with(&IMAGE_MAGIC) && size <= MAX_DISK_BYTES;
+        is_image.then_some(Self { size, position, compression })
+    }
+
     /// Returns `None` if these are not the bytes of a mark.
-    fn parse(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+    fn parse(bytes: &[u8]) -> Option<Self> {
         let (magic, rest) = bytes.split_first_chunk()?;
         let (size, rest) = rest.split_first_chunk()?;
         let (position, rest) = rest.split_first_chunk()?;
@@ -125,11 +139,14 @@ impl Qcow2File {
         if self.output.file.metadata()?.len() == 0 {
             return Ok(());
         }
-        let mut bytes = [0; ImageMark::BYTES];
-        let read = read_exact_at(&self.output.file, &mut bytes, 0);
-        let Some(mark) = read.ok().and_then(|()| ImageMark::parse(&bytes)) else {
-            return Err(io::Error::other("it is not an incomplete download: choose another name"));
-        };
+        let unrelated =
+            || io::Error::other("it is not an incomplete download: choose another name");
+        let mut bytes = [0; SIZE_AT + 8];
+        read_exact_at(&self.output.file, &mut bytes, 0).map_err(|_| unrelated())?;
+        // The earlier process may have ended between the header and the name.
+        let complete = ImageMark::of_complete(&bytes, self.compression);
+        let is_complete = complete.is_some();
+        let mark = complete.or_else(|| ImageMark::parse(&bytes)).ok_or_else(unrelated)?;
         if mark.compression != self.compression {
             let words =
                 format!("it was begun with --compression {}: give the same", mark.compression);
@@ -155,12 +172,18 @@ impl Qcow2File {
                 pass(LocalExtent::Data(cluster), WRITTEN_CLUSTER_BYTES)
             })?;
             match mark.position - next {
-                0 => Ok(()),
-                hole => pass(LocalExtent::Hole(hole), hole),
+                0 => {}
+                hole => pass(LocalExtent::Hole(hole), hole)?,
             }
+            if is_complete {
+                writer.finish(mark.size, output)?;
+                output.check_header()?;
+            }
+            Ok(())
         });
         match scanned {
             _ if !is_wanted => return Ok(()),
+            Err(_) if is_complete => return Err(unrelated()),
             Err(error) => {
                 tracing::warn!("dropping what follows byte {position} of the disk: {error}");
             }
@@ -320,6 +343,17 @@ impl ImageOutput {
         result
     }
 
+    /// Fails unless the file has the header that would be written.
+    fn check_header(&mut self) -> Result<(), SinkError> {
+        let mut expected = self.header.take().unwrap_or_default().to_vec();
+        let mut found = vec![0; expected.len()];
+        read_exact_at(&self.file, &mut found, 0)?;
+        for header in [&mut expected, &mut found] {
+            header.get_mut(REFCOUNTS_AT).unwrap_or_default().fill(0);
+        }
+        if found == expected { Ok(()) } else { Err("another program wrote the header".into()) }
+    }
+
     fn write_bytes(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(offset))?;
         self.file.write_all(bytes)
@@ -330,11 +364,11 @@ impl ImageSink for ImageOutput {
     type Error = SinkError;
 
     fn write_at(&mut self, host: Host, bytes: Bytes) -> Result<(), SinkError> {
-        if self.is_read_only {
-            return Ok(());
-        }
         if host == Host(0) {
             self.header = Some(bytes);
+            return Ok(());
+        }
+        if self.is_read_only {
             return Ok(());
         }
         Ok(self.write_bytes(host.0, &bytes)?)

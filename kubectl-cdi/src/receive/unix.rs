@@ -1,6 +1,6 @@
 //! The parts of a download that differ between operating systems.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -8,6 +8,8 @@ use std::path::Path;
 
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
+
+use super::names::REPLACED;
 
 /// Returns stdout without a buffer.
 pub(super) fn unbuffered_stdout() -> io::Result<File> {
@@ -24,8 +26,8 @@ pub(super) fn open_unlinked(path: &Path) -> io::Result<File> {
 }
 
 /// Returns true if the file has no second name.
-pub(super) fn has_one_name(metadata: &Metadata) -> bool {
-    metadata.nlink() == 1
+pub(super) fn has_one_name(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 1)
 }
 
 /// Returns true if `path` is a name of `file`.
@@ -39,7 +41,7 @@ pub(super) fn is_name_of(path: &Path, file: &File) -> bool {
 /// Renames `file` from `from` to `to`, which must not exist, and makes its name durable.
 pub(super) fn rename_new(file: &File, from: &Path, to: &Path) -> io::Result<()> {
     if !is_name_of(from, file) {
-        return Err(io::Error::other("another program has replaced the incomplete file"));
+        return Err(io::Error::other(REPLACED));
     }
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // NFS does not support the flag.

@@ -1,13 +1,16 @@
 //! The parts of a download that differ between operating systems, on Windows. `unix.rs` describes
 //! the functions.
 
-use std::fs::{File, Metadata};
-use std::io;
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::os::windows::fs::OpenOptionsExt;
 use std::os::windows::io::AsHandle;
 use std::path::Path;
 
 use program::env::{NamedStrings, ProcessEnv};
+use winapi_util::file::information;
+
+use super::names::REPLACED;
 
 /// Opens a link itself, not the file to which it leads (FILE_FLAG_OPEN_REPARSE_POINT of
 /// CreateFileW).
@@ -22,18 +25,30 @@ pub(super) fn open_unlinked(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false).custom_flags(OPEN_LINK).open(path)
 }
 
-/// The number of names is not available without `unsafe`.
-pub(super) fn has_one_name(_: &Metadata) -> bool {
-    true
+pub(super) fn has_one_name(file: &File) -> bool {
+    information(file).is_ok_and(|found| found.number_of_links() == 1)
 }
 
-/// Not checked: the index of a file is not available without `unsafe`.
-pub(super) fn is_name_of(_: &Path, _: &File) -> bool {
-    true
+pub(super) fn is_name_of(path: &Path, file: &File) -> bool {
+    let identity = |file: &File| {
+        let found = information(file).ok()?;
+        Some((found.volume_serial_number(), found.file_index()))
+    };
+    let named = File::options().read(true).custom_flags(OPEN_LINK).open(path).ok();
+    named.is_some_and(|named| identity(&named).is_some_and(|found| identity(file) == Some(found)))
 }
 
-pub(super) fn rename_new(_: &File, from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::rename(from, to)
+pub(super) fn rename_new(file: &File, from: &Path, to: &Path) -> io::Result<()> {
+    if !is_name_of(from, file) {
+        return Err(io::Error::other(REPLACED));
+    }
+    // Renaming would replace a file that has appeared meanwhile. A second name never does. FAT has
+    // no second names.
+    match std::fs::hard_link(from, to) {
+        Ok(()) => std::fs::remove_file(from),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+        Err(_) => std::fs::rename(from, to),
+    }
 }
 
 pub(super) fn host_name() -> Vec<u8> {

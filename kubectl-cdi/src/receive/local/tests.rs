@@ -261,6 +261,33 @@ fn a_file_of_another_program_is_neither_truncated_nor_replaced() {
     assert_eq!(fs::read(&path).unwrap(), b"complete");
 }
 
+/// A process may be killed between the header, which is written last, and the name.
+#[test]
+#[ignore = "tools: qemu-img"]
+fn a_complete_image_without_its_name_is_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    for (compression, size) in
+        Qcow2Compression::ALL.into_iter().flat_map(|kind| [(kind, 1 << 20), (kind, 1_000_960)])
+    {
+        let path = folder.path().join(format!("{compression}-{size}"));
+        let content = testkit::disk::sparse_content(1, size, 2);
+        let format = DiskFormat::Qcow2(compression);
+        for is_first in [true, false] {
+            let mut disk = open(&path, format);
+            disk.read_left_behind(|| true).unwrap();
+            disk.begin(size).unwrap();
+            let position = usize::try_from(disk.position()).unwrap();
+            assert!(is_first || content.len() - position < 1 << 16, "from {position}");
+            append(&mut disk, &content[position..]);
+            disk.finish().unwrap();
+            assert!(read_disk(&path, format) == content, "{path:?}");
+            if is_first {
+                fs::rename(&path, path.with_added_extension("partial")).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn existing_files_links_and_locked_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
