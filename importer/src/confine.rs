@@ -7,6 +7,7 @@ use program::env::NamedStrings;
 use program::paths::PodPaths;
 use sandbox::{SandboxRules, TcpConnections};
 use sources::pod::CERT_DIR;
+use sources::{SourceLocation, SourceOptions};
 
 /// Variables that name files with an identity. They are read when a request is signed, possibly
 /// again during the transfer, because their tokens expire.
@@ -28,6 +29,37 @@ pub(crate) fn add_identities(rules: &mut SandboxRules, env: &dyn NamedStrings) {
     if let Some(home) = env.get("HOME") {
         rules.read(Path::new(&home).join(GOOGLE_IDENTITY));
     }
+}
+
+/// Allows reading the source at the address `text`. An address that cannot be parsed counts as a
+/// server: the command fails later, with its message.
+pub(crate) fn add_location(rules: &mut SandboxRules, text: &str) {
+    match SourceLocation::parse(text, SourceOptions::default()) {
+        Ok(SourceLocation::File(path)) => {
+            rules.read(path);
+        }
+        Ok(place) if place.is_local() => {
+            // `oci:DIR`, or `oci:DIR:NAME`.
+            let path = text.split_once(':').map_or(text, |(_, path)| path);
+            rules.read(path);
+            for (end, _) in path.match_indices(':') {
+                rules.read(&path[..end]);
+            }
+        }
+        Ok(SourceLocation::Vddk(_)) => {
+            rules.defer();
+        }
+        Ok(SourceLocation::Nbd(uri)) if is_unix_address(&uri) => {
+            rules.connect_unix();
+        }
+        _ => {
+            rules.connect(TcpConnections::Any);
+        }
+    }
+}
+
+fn is_unix_address(uri: &str) -> bool {
+    uri.split_once("://").is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().ends_with("+unix"))
 }
 
 /// Returns rules for what every pod of the importer needs besides its source and its target.

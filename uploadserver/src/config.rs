@@ -42,6 +42,9 @@ pub(crate) struct Config {
     /// True if the server exits after the first success, as CDI requires. Otherwise each upload
     /// replaces the previous one.
     pub(crate) once: bool,
+    /// True if the disk of a resumable raw upload stays after a signal, for the next server to
+    /// continue: in pods, which are deleted when a node is drained.
+    pub(crate) leaves_interrupted: bool,
     /// The progress display for running uploads, if there is one.
     pub(crate) display: Option<ProgressDisplay>,
 }

@@ -85,6 +85,9 @@ fn way_out(error: &Error) -> Option<&'static str> {
             Some("compare the file with its checksum, and send it again")
         }
         Error::Format(FormatError::Image(image)) => image.remedy(),
+        Error::Target(target) if target.is_denied() && sandbox::restricts_files() => Some(
+            "the sandbox allows only the directory that was there at the start: if it was mounted or made again, start the server again",
+        ),
         Error::Format(FormatError::Archive(archive)) => match archive.kind {
             ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => {
                 Some("compare the file with its checksum, and send it again")

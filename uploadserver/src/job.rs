@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use datapath::facts::ImageFacts;
-use datapath::marks::PrefixCrc;
+use datapath::marks::{HELD_BYTES, PrefixCrc};
 use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
 use datapath::options::ChosenFormat;
-use diskimage::HEAD_BYTES;
+use diskimage::{Format, HEAD_BYTES};
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -167,6 +167,14 @@ impl UploadJob {
             stop,
             outlook,
         }
+    }
+
+    /// Returns true if a later process can continue this upload: its client then sends checksums
+    /// of what may be on the disk ([`UploadMode::Resumable`]). The first MiB is never there.
+    pub(crate) fn can_continue_elsewhere(&self) -> bool {
+        let is_raw = self.progress.image_facts().is_some_and(|facts| facts.format == Format::Raw);
+        let is_started = self.progress.received_bytes() > HELD_BYTES;
+        self.plan.is_resumable() && self.plan.content == BodyContent::Image && is_raw && is_started
     }
 
     /// Waits until the client can be answered: at the end of the upload or, for an asynchronous

@@ -89,7 +89,12 @@ pub(crate) async fn run(
             tracing::info!("Shutting down http server after successful upload")
         }
         // A transfer that is still running removes the data that it has written.
-        _ => server.stop().await,
+        _ => {
+            if matches!(exit, ServerExit::Signalled(_)) {
+                server.leave_interrupted();
+            }
+            server.stop().await;
+        }
     }
     timeout(LAST_ANSWER, listening).await.ok();
     Ok(exit)

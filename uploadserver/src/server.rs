@@ -135,6 +135,15 @@ impl UploadServer {
             .ok_or(RequestRefusal::NoUpload)
     }
 
+    /// Leaves the disk of the upload in progress if another server can continue it.
+    pub(crate) fn leave_interrupted(&self) {
+        let can_continue = |job: Arc<UploadJob>| job.can_continue_elsewhere();
+        if self.config.leaves_interrupted && self.slot.current_job().is_some_and(can_continue) {
+            tracing::info!("the part of the disk that has arrived stays for the next server");
+            disk::leave_unfinished();
+        }
+    }
+
     /// Stops the upload in progress and gives it time to clean up.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();

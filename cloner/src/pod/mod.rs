@@ -91,7 +91,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     };
     let config = match Config::read(&flags, upload_bytes, env) {
         Ok(config) => config,
-        Err(refusal) => return report_fatal(&refusal),
+        Err(refusal) => return report_fatal(env, &refusal),
     };
     let registry = MetricsRegistry::default();
     // Controllers look for a metric series by owner, so a clone without an owner gets no series.
@@ -118,9 +118,9 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     match ended {
         Ok(()) => {
             counted.log_limits();
-            report_success(&config, &tally, progress.as_ref(), &PodPaths::from_env(env))
+            report_success(&config, &tally, progress.as_ref(), env)
         }
-        Err(sentence) => report_fatal(&sentence),
+        Err(sentence) => report_fatal(env, &sentence),
     }
 }
 
@@ -165,7 +165,7 @@ fn report_success(
     config: &Config,
     tally: &Tally,
     progress: Option<&ProgressMetric>,
-    paths: &PodPaths,
+    env: &dyn NamedStrings,
 ) -> ExitReason {
     if let Some(progress) = progress {
         progress.set_complete();
@@ -176,8 +176,11 @@ fn report_success(
     if config.preallocation {
         message.push_str(", Preallocation applied");
     }
-    if let Err(error) = report::write_text(&paths.termination_log(), &message) {
-        return report_fatal(&error.to_string());
+    let log = PodPaths::from_env(env).termination_log();
+    if let Err(error) = report::write_text(&log, &message) {
+        // The log is what remains for it.
+        tracing::error!("{error}");
+        return ExitReason::Fatal;
     }
     tracing::info!("clone complete");
     ExitReason::Done
@@ -189,8 +192,7 @@ fn report_stop(shutdown: &ShutdownRequest) -> ExitReason {
     ExitReason::Signalled(signal)
 }
 
-fn report_fatal(reason: &str) -> ExitReason {
-    // Without a termination message, the kubelet shows the end of the log (contract §0.3).
-    tracing::error!("{reason}");
+fn report_fatal(env: &dyn NamedStrings, reason: &str) -> ExitReason {
+    report::log_failure(env, reason);
     ExitReason::Fatal
 }

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::env::NamedStrings;
+use crate::paths::PodPaths;
+
 /// Maximum length in bytes of a termination message; the kubelet truncates longer ones
 /// (`MaxContainerTerminationMessageLength` in `k8s.io/kubernetes/pkg/kubelet/container`).
 pub const MAX_LENGTH_BYTES: usize = 4096;
@@ -125,6 +128,14 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
     }
     let line = text.replace(['\n', '\r'], " ");
     write_report(path, &without_middle(&printable::escape_text(&line)))
+}
+
+/// Logs why a pod fails, and writes it as the termination message.
+pub fn log_failure(env: &dyn NamedStrings, sentence: &str) {
+    tracing::error!("{sentence}");
+    if let Err(error) = write_text(&PodPaths::from_env(env).termination_log(), sentence) {
+        tracing::error!("{error}");
+    }
 }
 
 fn without_middle(line: &str) -> String {

@@ -8,7 +8,6 @@ use crate::env::NamedStrings;
 use crate::flags::{self, FlagError, KlogFlags, OwnFlag};
 use crate::logging::{self, LogFormat, LogOptions, LogStyle};
 use crate::panics::{self, CaughtPanic};
-use crate::paths::PodPaths;
 use crate::report;
 use crate::signal::{self, ShutdownRequest};
 use tokio::runtime::{Builder, Runtime};
@@ -97,12 +96,7 @@ where
         on_runtime::<_, ProcessStartError, _>(main)
     });
     ended.unwrap_or_else(|error| {
-        tracing::error!("{error}");
-        let message =
-            report::write_text(&PodPaths::from_env(env).termination_log(), &error.to_string());
-        if let Err(error) = message {
-            tracing::error!("{error}");
-        }
+        report::log_failure(env, &error.to_string());
         ExitReason::Internal.into()
     })
 }

@@ -249,6 +249,11 @@ fn apply(
     Ok(())
 }
 
+/// True if the kernel denies this process other files than those that it named.
+pub fn restricts_files() -> bool {
+    matches!(&*STATE.lock(), SandboxState::Inside(applied) if applied.files.is_ok())
+}
+
 /// Logs what restricts this process. Called once the log has begun.
 pub fn log_applied() {
     match &*STATE.lock() {

@@ -5,10 +5,9 @@ use std::path::Path;
 use program::env::ProcessEnv;
 use sandbox::{SandboxRules, TcpConnections};
 use sources::publisher::{is_url, signature_places};
-use sources::{SourceLocation, SourceOptions};
 
 use super::args::{EvidenceArgs, ImporterCommand, SourceArgs, WriteArgs};
-use crate::confine::add_identities;
+use crate::confine::{add_identities, add_location};
 
 /// Returns what `command` may open. `None` for a command that only starts another program.
 pub(super) fn command_rules(command: &ImporterCommand) -> Option<SandboxRules> {
@@ -94,37 +93,6 @@ fn add_evidence(rules: &mut SandboxRules, evidence: &EvidenceArgs) {
             false => rules.read(place),
         };
     }
-}
-
-/// Allows reading the source at the address `text`. An address that cannot be parsed counts as a
-/// server: the command fails later, with its message.
-fn add_location(rules: &mut SandboxRules, text: &str) {
-    match SourceLocation::parse(text, SourceOptions::default()) {
-        Ok(SourceLocation::File(path)) => {
-            rules.read(path);
-        }
-        Ok(place) if place.is_local() => {
-            // `oci:DIR`, or `oci:DIR:NAME`.
-            let path = text.split_once(':').map_or(text, |(_, path)| path);
-            rules.read(path);
-            for (end, _) in path.match_indices(':') {
-                rules.read(&path[..end]);
-            }
-        }
-        Ok(SourceLocation::Vddk(_)) => {
-            rules.defer();
-        }
-        Ok(SourceLocation::Nbd(uri)) if is_unix_address(&uri) => {
-            rules.connect_unix();
-        }
-        _ => {
-            rules.connect(TcpConnections::Any);
-        }
-    }
-}
-
-fn is_unix_address(uri: &str) -> bool {
-    uri.split_once("://").is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().ends_with("+unix"))
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use sandbox::SandboxRules;
 use sources::scheme::SourceKind;
 
 use super::SOURCE_VARIABLE;
-use super::config::{CONTENT_TYPE, DONE_FILE, READY_FILE};
+use super::config::{CONTENT_TYPE, DONE_FILE, ENDPOINT, READY_FILE};
 use super::image_volume::{ENV_FILE, IMAGE_ROOT_DIR};
 pub(super) use crate::confine::enter_pod;
-use crate::confine::pod_rules;
+use crate::confine::{add_location, pod_rules};
 
 /// Returns what the pod with the environment `env` may open.
 pub(super) fn import_rules(env: &dyn NamedStrings) -> SandboxRules {
@@ -34,8 +34,13 @@ pub(super) fn import_rules(env: &dyn NamedStrings) -> SandboxRules {
     for path in [IMAGE_ROOT_DIR, ENV_FILE].into_iter().filter_map(variable) {
         rules.read(path);
     }
-    if variable(SOURCE_VARIABLE).as_deref() == Some(SourceKind::Vddk.name()) {
+    let source = variable(SOURCE_VARIABLE);
+    if source.as_deref() == Some(SourceKind::Vddk.name()) {
         rules.defer();
+    }
+    // The only one that may be a file of the pod: `oci-archive:`.
+    if source.as_deref() == Some(SourceKind::Registry.name()) {
+        add_location(&mut rules, &variable(ENDPOINT).unwrap_or_default());
     }
     rules
 }

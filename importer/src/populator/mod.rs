@@ -23,7 +23,7 @@ use program::flags::{KlogFlags, OwnFlag};
 use program::job::{self, JobOutcome, POD_GRACE};
 use program::metrics::{MetricsRegistry, OPENSTACK_PROGRESS, OVIRT_PROGRESS};
 use program::signal::{ShutdownRequest, StopSignal};
-use program::start;
+use program::{report, start};
 use volume::messages::ProductKind;
 use volume::watch::PhaseTracker;
 
@@ -101,7 +101,7 @@ impl Populator {
         volume::limits::of_pod();
         let config = match PopulatorConfig::from_flags(self, &flags, env, shutdown.cancel_token()) {
             Ok(config) => config,
-            Err(refusal) => return report_failure(&refusal),
+            Err(refusal) => return report_failure(env, &refusal),
         };
         let phases = PhaseTracker::new(ProductKind::Disk);
         let watch =
@@ -110,7 +110,7 @@ impl Populator {
         match job::run_job(&shutdown, POD_GRACE, disk::remove_unfinished, work).await {
             JobOutcome::Returned(Ok(())) => ExitReason::Done,
             JobOutcome::Returned(Err(PopulateError::Failed(sentence)))
-            | JobOutcome::Failed(sentence) => report_failure(&sentence),
+            | JobOutcome::Failed(sentence) => report_failure(env, &sentence),
             JobOutcome::Returned(Err(PopulateError::Stopped)) => {
                 report_stopped(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
             }
@@ -119,10 +119,10 @@ impl Populator {
     }
 }
 
-/// Logs the failure and returns the exit code that the `Fatal` function of upstream's log uses.
+/// Reports the failure and returns the exit code that the `Fatal` function of upstream's log uses.
 /// The pod is then restarted.
-fn report_failure(sentence: &str) -> ExitReason {
-    tracing::error!("{sentence}");
+fn report_failure(env: &dyn NamedStrings, sentence: &str) -> ExitReason {
+    report::log_failure(env, sentence);
     ExitReason::Fatal
 }
 

@@ -5,7 +5,8 @@ use testkit::fail::OrFail;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::layout_registry::LayoutRegistry;
 use testkit::oci::{
-    Artifact, ArtifactLayer, Compression, Image, tar_layout, wrap_index, write_artifacts,
+    Artifact, ArtifactLayer, Compression, Image, archive_layout, tar_layout, wrap_index,
+    write_artifacts, write_layout,
 };
 use testkit::origin::Script;
 use testkit::{disk, tools};
@@ -42,6 +43,19 @@ fn the_disk_and_the_labels_of_an_image_arrive() {
     assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
     let line = "File 'disk/disk.img' found in the layer";
     assert!(finished.stderr.contains(line), "{}", finished.stderr);
+}
+
+/// Upstream accepts this scheme in pods.
+#[test]
+fn an_archive_in_the_pod_can_be_read_inside_the_sandbox() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let (layout, archive) = (folder.path().join("layout"), folder.path().join("image.tar"));
+    let (image, content) = image(vec![]);
+    write_layout(&layout, &[image]);
+    archive_layout(&layout, &archive);
+    let pod = pod(&format!("oci-archive:{}", archive.display()), "amd64");
+    pod.assert_succeeds_with(SUCCESS);
+    assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
 }
 
 /// Runs a pod that imports an image with the variables `env`, which must succeed. Returns the

@@ -161,6 +161,7 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
         resume: arguments.resume_timeout.0,
         limits: arguments.limits,
         once: arguments.once,
+        leaves_interrupted: false,
         display: None,
     })
 }

@@ -99,6 +99,7 @@ pub(super) fn read_config(
         resume: reader.read_parsed(RESUME_SECONDS, parse_resume).unwrap_or(RESUME),
         limits: TransferLimits::of_pod(&mut reader),
         once: true,
+        leaves_interrupted: true,
         display: None,
     };
     reader.into_result().map_err(ServerConfigError::Environment)?;

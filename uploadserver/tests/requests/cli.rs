@@ -135,6 +135,21 @@ fn one_upload_after_another_replaces_the_disk() {
     assert_eq!(running.wait().code(), 143);
 }
 
+#[test]
+fn a_directory_that_was_made_again_is_outside_the_sandbox() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, image) = (folder.path().join("dir"), folder.path().join("image"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(&image, disk::content(1, 1 << 20)).unwrap();
+    let running = serve(folder.path(), &["--insecure", "--dir"], &dir).start();
+    let address = address(&running);
+    std::fs::remove_dir(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    assert_eq!(curl(&folder.path().join("certs"), false, &address, &image), "500");
+    let line = running.wait_for_line("Saving stream failed");
+    assert!(line.contains("the sandbox allows only the directory that was there"), "{line}");
+}
+
 /// Compares the printed lines, because success and failure must not look the same.
 #[test]
 fn curl_shows_success_or_the_reason_for_a_failure() {

@@ -4,9 +4,17 @@ use std::path::Path;
 
 use testkit::certs::{Authority, KeyKind};
 use testkit::clone_pod::ClonePod;
+use testkit::fail::OrFail;
 use testkit::upstream::{End, Reads, Says, Script, Then, answer};
 
 use super::{BINARY, FATAL, MIB, Scene, start};
+
+/// The kubelet shows the termination message instead of the end of the log.
+#[track_caller]
+fn assert_message(pod: &ClonePod, sentence: &str) {
+    let message = pod.message().or_fail("a termination message");
+    assert!(message.contains(sentence), "{message}");
+}
 
 #[test]
 fn a_refusal_is_reported_even_if_it_comes_early() {
@@ -32,7 +40,7 @@ fn a_refusal_is_reported_even_if_it_comes_early() {
             scene.fill(24);
             let pod = scene.pod().block(&scene.disk());
             start(&pod).assert_failure(FATAL, expected);
-            assert_eq!(pod.message(), None);
+            assert_message(&pod, expected);
         }
     }
 }
@@ -46,8 +54,9 @@ fn a_success_status_before_everything_is_sent_is_an_error() {
     });
     scene.fill(64);
     let pod = scene.pod().block(&scene.disk());
-    start(&pod).assert_failure(FATAL, "the server answered 200 OK before everything was sent");
-    assert_eq!(pod.message(), None);
+    let sentence = "the server answered 200 OK before everything was sent";
+    start(&pod).assert_failure(FATAL, sentence);
+    assert_message(&pod, sentence);
 }
 
 #[test]
@@ -59,7 +68,7 @@ fn a_connection_that_breaks_is_an_error_with_the_url() {
             let finished = start(&pod);
             finished.assert_failure(FATAL, &format!(" POSTing to {}", scene.url()));
             assert!(finished.stderr.contains("Error "), "{}", finished.stderr);
-            assert_eq!(pod.message(), None);
+            assert_message(&pod, &format!(" POSTing to {}", scene.url()));
         }
     }
 }
@@ -89,7 +98,7 @@ fn nothing_is_sent_unless_both_sides_trust_each_other() {
         let finished = start(&pod);
         finished.assert_failure(FATAL, sentence);
         assert!(!finished.stderr.contains("secret"), "{}", finished.stderr);
-        assert_eq!(pod.message(), None);
+        assert_message(&pod, sentence);
     }
     assert!(scene.upstream.seen().is_empty());
 }
@@ -105,7 +114,7 @@ fn a_volume_that_cannot_be_read_breaks_the_connection() {
         "{}",
         finished.stderr
     );
-    assert_eq!(pod.message(), None);
+    assert_message(&pod, "Error reading the volume: /sys/class/net/lo/");
     let ended = |seen: &[std::sync::Arc<testkit::upstream::Seen>]| {
         seen.iter().all(|seen| seen.end().is_some())
     };

@@ -31,7 +31,7 @@ pub use self::{
     handle::Disk,
     options::{CacheMode, DiskOptions},
     place::{device_size, folder_of, free_space, is_block_device},
-    unfinished::{remove_stale, remove_unfinished},
+    unfinished::{leave_unfinished, remove_stale, remove_unfinished},
     verified_prefix::VerifiedPrefix,
     writer::{Writer, with_writer},
 };

@@ -45,6 +45,8 @@ enum FileState {
     Growing,
     Complete,
     Removed,
+    /// It stays as it is, and can no longer become complete.
+    Left,
 }
 
 /// The unfinished files of this process.
@@ -62,10 +64,25 @@ static REGISTRY: Mutex<UnfinishedFiles> =
 /// a process that exits without waiting for its transfers. No other file can be created
 /// afterwards.
 pub fn remove_unfinished() {
+    end_unfinished(|file| file.remove());
+}
+
+/// Leaves the unfinished files of this process as a kill would, for a process that can continue
+/// them: see [`super::VerifiedPrefix`]. No other file can be created afterwards.
+pub fn leave_unfinished() {
+    end_unfinished(|file| {
+        let mut state = file.state.lock();
+        if *state == FileState::Growing {
+            *state = FileState::Left;
+        }
+    });
+}
+
+fn end_unfinished(end: impl Fn(&UnfinishedFile)) {
     let mut registry = REGISTRY.lock();
     registry.is_closed = true;
     for file in registry.files.drain(..).filter_map(|file| file.upgrade()) {
-        file.remove();
+        end(&file);
     }
 }
 
@@ -146,7 +163,7 @@ impl UnfinishedFile {
         // it.
         self.sync_name(file)?;
         let mut state = self.state.lock();
-        if *state == FileState::Removed {
+        if matches!(*state, FileState::Removed | FileState::Left) {
             return Err(Error::Stopped);
         }
         if !self.is_in_place()? {

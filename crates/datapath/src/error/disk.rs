@@ -116,6 +116,11 @@ impl TargetError {
         Self { source: std::io::Error::other(Leaving { cause, remains }), ..self }
     }
 
+    /// True for EACCES and EPERM.
+    pub fn is_denied(&self) -> bool {
+        self.source.kind() == std::io::ErrorKind::PermissionDenied
+    }
+
     /// True for ENOSPC, EDQUOT and EFBIG, where a larger volume would help.
     pub fn is_no_space(&self) -> bool {
         use std::io::ErrorKind;

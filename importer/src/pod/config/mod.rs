@@ -13,7 +13,8 @@ use volume::limits::TransferLimits;
 use volume::messages::ProductKind;
 use volume::watch::PhaseTracker;
 
-use self::source::{CHECKSUM, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
+pub(super) use self::source::ENDPOINT;
+use self::source::{CHECKSUM, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
 pub(super) use self::source::{CONTENT_TYPE, PULL_METHOD, RemoteSource, SourceConfig};
 use super::SOURCE_VARIABLE;
 use super::image_volume::ImageVolume;

@@ -19,7 +19,7 @@ use volume::messages::ProductKind;
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
 
 /// URL of the object.
-pub(super) const ENDPOINT: &str = "IMPORTER_ENDPOINT";
+pub(in crate::pod) const ENDPOINT: &str = "IMPORTER_ENDPOINT";
 /// `kubevirt` (a disk image) or `archive` (a tar archive).
 pub(in crate::pod) const CONTENT_TYPE: &str = "IMPORTER_CONTENTTYPE";
 /// Prefix of variables that hold one header each, as `Name: value`.

@@ -34,6 +34,7 @@ impl Pod {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join(name);
         symlink(crate::BINARY, &program).unwrap();
+        std::fs::create_dir(folder.path().join("dev")).unwrap();
         let [metrics] = ports::free();
         let mut pod = Self {
             program,
@@ -74,6 +75,7 @@ impl Pod {
     pub(crate) fn program(&self) -> Program {
         Program::new(&self.program)
             .args(&self.flags)
+            .env("CDI_WORKERS_TEST_ROOT", self.folder())
             .env("CDI_WORKERS_TEST_METRICS_ADDR", self.metrics.to_string())
             .envs(&self.secret)
     }
@@ -101,6 +103,8 @@ impl Pod {
     pub(crate) fn assert_refused(&self, sentence: &str) {
         let finished = self.program().run();
         finished.assert_failure(FATAL, sentence);
+        let message = std::fs::read_to_string(self.folder().join("dev/termination-log")).unwrap();
+        assert!(message.contains(sentence), "{message}");
         assert!(!finished.crashed() && !self.disk().exists(), "{}", finished.stderr);
         assert!(!finished.stderr.contains(HIDDEN), "{}", finished.stderr);
     }

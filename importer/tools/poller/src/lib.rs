@@ -15,7 +15,7 @@ use program::flags::{FlagError, KlogFlags, OwnFlag};
 use program::paths::PodPaths;
 use program::signal::StopSignal;
 use program::threads;
-use program::{cluster, command_line};
+use program::{cluster, command_line, report};
 use sources::pod::PodNetwork;
 use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
@@ -69,7 +69,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
             Some(Ok(())) => ExitReason::Done,
             // As in upstream, the exit code is the one of Go's `log.Fatal`.
             Some(Err(failure)) => {
-                tracing::error!("{failure}");
+                report::log_failure(env, &failure.to_string());
                 ExitReason::Internal
             }
             None => ExitReason::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),

@@ -4,13 +4,16 @@ use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
+use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
 use testkit::wait;
 
-use crate::resume::{BINARY, CREATE, begin_deferred, checksum, create, location, patch, tus};
+use crate::resume::{
+    BINARY, CREATE, begin_deferred, checksum, create, location, patch, send_and_cut, tus,
+};
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use tokio_util::sync::CancellationToken;
 
@@ -245,12 +248,7 @@ fn the_disk_of_a_killed_server_is_kept_as_far_as_the_marks_of_the_client_match()
     let left = [&vec![0; MIB], &bytes[MIB..6 * MIB], &[1; 9]].concat();
     std::fs::write(pod.disk(), left).unwrap();
     std::fs::set_permissions(pod.disk(), Permissions::from_mode(0o600)).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    disk::write_sparse(&folder.path().join("image"), &bytes);
-    let image = File::open(folder.path().join("image")).unwrap();
-    let ends = [2, 5, 8].map(|end| end << 20);
-    let marks = datapath::marks::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
-    let marks: Vec<String> = marks.iter().map(datapath::marks::PrefixCrc::to_string).collect();
+    let marks = marks_of(&bytes, &[2, 5, 8].map(|end| end << 20));
     let server = pod.start();
     let backwards = [&*marks[1], &*marks[0]].join(",");
     for wrong in ["", "x", "4194304:zz", &*backwards, &vec![&*marks[0]; 200].join(",")] {
@@ -275,6 +273,40 @@ fn the_disk_of_a_killed_server_is_kept_as_far_as_the_marks_of_the_client_match()
     assert_eq!(response.status, 204, "{response:?}");
     server.wait().assert_success("what was left");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+/// A drained node and `kubectl delete pod` end the pod with SIGTERM.
+#[test]
+fn the_disk_of_a_raw_upload_survives_the_end_of_its_pod() {
+    const MIB: usize = 1 << 20;
+    let bytes = disk::content(8, 9 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    send_and_cut(&server, &path, &bytes, 0, 6 * MIB);
+    let written = || {
+        let disk = std::fs::read(pod.disk()).unwrap_or_default();
+        disk.get(MIB..5 * MIB).is_some_and(|part| part == &bytes[MIB..5 * MIB])
+    };
+    wait::until(|| "5 MiB are not on the disk", written);
+    server.signal(Signal::TERM);
+    let finished = server.wait();
+    assert_eq!(finished.code(), 143, "{}", finished.stderr);
+    let left = std::fs::read(pod.disk()).or_fail("the disk");
+    assert!(left.iter().take(MIB).all(|byte| *byte == 0), "it looks complete");
+    assert_eq!(std::fs::metadata(pod.disk()).unwrap().permissions().mode() & 0o777, 0o600);
+    let mark = marks_of(&bytes, &[5 * MIB as u64]);
+    let response = pod.start().exchange(&begin_with(&mark.join(",")), &[]);
+    assert_eq!(response.header("x-cdi-kept"), Some("5242880"), "{response:?}");
+}
+
+/// The checksums of the prefixes of `bytes` that end at `ends`.
+fn marks_of(bytes: &[u8], ends: &[u64]) -> Vec<String> {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    disk::write_sparse(&folder.path().join("image"), bytes);
+    let image = File::open(folder.path().join("image")).or_fail("an image");
+    let marks = datapath::marks::marks_of(&image, ends, &CancellationToken::new()).or_fail("marks");
+    marks.iter().map(datapath::marks::PrefixCrc::to_string).collect()
 }
 
 /// Leaves a disk like a killed server.

@@ -1,5 +1,6 @@
 //! The command line, which needs neither registry nor cluster.
 
+use testkit::fail::OrFail;
 use testkit::process::Program;
 
 use super::scene::BINARY;
@@ -32,10 +33,16 @@ fn help_and_version_are_printed() {
 
 #[test]
 fn retries_are_logged_without_a_verbosity() {
+    let root = tempfile::tempdir().or_fail("a folder");
+    std::fs::create_dir(root.path().join("dev")).or_fail("a folder");
     let finished = Program::new(BINARY)
         .args(["-ns", "a", "-cron", "b", "-url", "docker://127.0.0.1:1/c/d:e"])
         .env("CDI_WORKERS_CONTACT_SECONDS", "1")
+        .env("CDI_WORKERS_TEST_ROOT", root.path())
         .run();
-    finished.assert_failure(1, "Failed getting the digest of docker://127.0.0.1:1/c/d:e: ");
+    let sentence = "Failed getting the digest of docker://127.0.0.1:1/c/d:e: ";
+    finished.assert_failure(1, sentence);
+    let message = std::fs::read_to_string(root.path().join("dev/termination-log"));
+    assert!(message.or_fail("a message").starts_with(sentence));
     assert!(finished.stderr.contains(": retrying in 1 s ("), "{}", finished.stderr);
 }

@@ -57,6 +57,7 @@ impl Scene {
 
     /// The poller as the cron job runs it, with only the permissions of its account.
     pub(crate) fn program(&self, url: &str) -> Program {
+        std::fs::create_dir_all(self.root.path().join("dev")).or_fail("a folder");
         let kubeconfig = cluster().service_account(CDI_NAMESPACE, CRON_ACCOUNT);
         Program::new(BINARY)
             .args(["-ns", NAMESPACE, "-cron", self.name, "-url", url])
