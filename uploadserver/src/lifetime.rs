@@ -66,7 +66,9 @@ pub(crate) async fn run(
     // However this function ends, even by a panic, an unfinished upload must not look like a
     // complete disk.
     let _ending = OnDrop(Some(disk::remove_unfinished));
-    let server = Arc::new(UploadServer::new(config, shutdown.cancel_token().child_token()));
+    // No child of the shutdown request: a transfer that is cancelled removes its disk, which may
+    // have to stay.
+    let server = Arc::new(UploadServer::new(config, CancellationToken::new()));
     let closing = CancellationToken::new();
     let listening = tokio::spawn(listener::serve(
         socket,
