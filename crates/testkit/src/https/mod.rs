@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
@@ -140,7 +140,9 @@ impl Connection {
 
     /// Waits at most `patience` for the server to close the connection. Returns whether it did.
     pub fn is_closed_within(&mut self, patience: Duration) -> io::Result<bool> {
-        self.tcp.set_read_timeout(Some(patience))?;
+        let deadline = Instant::now() + patience;
+        // A process that is halted meanwhile begins the wait of the read anew.
+        self.tcp.set_read_timeout(Some(patience.min(Duration::from_millis(50))))?;
         while !self.ended {
             match self.fill() {
                 Err(error)
@@ -149,7 +151,9 @@ impl Connection {
                         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                     ) =>
                 {
-                    return Ok(false);
+                    if Instant::now() >= deadline {
+                        return Ok(false);
+                    }
                 }
                 // A reset ends the connection too.
                 Err(_) => break,
