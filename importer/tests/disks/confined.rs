@@ -112,7 +112,8 @@ impl Scene {
         api.set_object("disk", ready_pvc("disk"));
         let program = proxy.cluster_program(&api, Some(server.address()));
         let front = proxy.serve(adjust(program.env("CDI_WORKERS_SANDBOX", "require")));
-        let body = std::fs::read(self.path("source/disk.xz")).or_fail("an image");
+        // Raw, which is 48 reads of 128 KiB or more.
+        let body = std::fs::read(self.path("source/disk")).or_fail("an image");
         let request = Request::post(UPLOAD).header("Authorization", &proxy.bearer("disk"));
         let response = front.exchange(&request, &body);
         assert_eq!(response.status, 200, "{response:?}");
@@ -137,7 +138,8 @@ fn attackers_in_all_stages_are_stopped() {
     let scene = Scene::new();
     let report = scene.path("attack/report");
     for (job, stage, allowed) in [
-        (Job::Import, (STARTING, 5), &[][..]),
+        // On a slow machine, no more than four threads start.
+        (Job::Import, (STARTING, 4), &[][..]),
         (Job::Import, (READING, 3), &[]),
         (Job::Import, (WRITING, 1), &[]),
         // Archives contain times of symbolic links, which only calls with names can set.
