@@ -161,7 +161,12 @@ impl ContentRange {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (part, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+        let (unit, range) = text.trim().split_once(' ')?;
+        // Names of units are case-insensitive (RFC 9110 §14.1).
+        if !unit.eq_ignore_ascii_case("bytes") {
+            return None;
+        }
+        let (part, total) = range.split_once('/')?;
         let total = match total {
             "*" => None,
             text => Some(parse_digits(text)?),
@@ -259,6 +264,7 @@ mod tests {
             ("bytes 0-0/1", parsed(Some(0..1), Some(1))),
             ("bytes 5-9/10", parsed(Some(5..10), Some(10))),
             ("bytes 5-9/*", parsed(Some(5..10), None)),
+            ("Bytes 5-9/10", parsed(Some(5..10), Some(10))),
             ("bytes */10", parsed(None, Some(10))),
             ("bytes 5-10/10", None),
             ("bytes 9-5/10", None),

@@ -3,6 +3,7 @@
 mod adaptive;
 mod connections;
 mod dialects;
+mod odd;
 mod open;
 mod ranges;
 mod resume;
