@@ -196,3 +196,62 @@ fn archives_in_any_compression_are_unpacked() {
     assert_eq!(report.layers, ["snappy", "tar"]);
     assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"content");
 }
+
+/// Returns a file whose header has these bytes at `at`.
+fn patched(at: usize, bytes: &[u8]) -> Tape {
+    let mut block = Fields { size: 3, ..Fields::new(b'0', "f") }.block();
+    block[at..at + bytes.len()].copy_from_slice(bytes);
+    seal(&mut block);
+    Tape(block.to_vec()).data(b"abc")
+}
+
+#[test]
+fn rare_headers_are_understood_as_by_gnu_tar() {
+    let tape = Tape::default;
+    let sized = |typeflag, name: &str, size| {
+        let fields = Fields { size, mode: 0o755, ..Fields::new(typeflag, name) };
+        tape().file("f", b"x").entry(&Fields { link: b"f".to_vec(), ..fields }, b"").0
+    };
+    let long = |typeflag, text: &str| {
+        let size = text.len() as u64;
+        tape().entry(&Fields { size, ..Fields::new(typeflag, "././@LongLink") }, text.as_bytes())
+    };
+    let join = |tapes: &[Tape]| tapes.iter().flat_map(|tape| tape.0.clone()).collect::<Vec<_>>();
+    let soft = || tape().symlink("s", "x");
+    for (case, archive, names) in [
+        ("a file without a type", patched(156, b"\0").0, &["f"][..]),
+        ("ustar without a version", patched(257, b"ustar\0\0\0").0, &["f"]),
+        ("a mode with the type of a file", patched(100, b"0100644\0").0, &["f"]),
+        ("a binary mode", patched(100, b"\x80\0\0\0\0\0\x01\xa4").0, &["f"]),
+        ("a symbolic link with a size", sized(b'2', "s", 1), &["f", "s"]),
+        ("a hard link with a size", sized(b'1', "h", 1), &["f", "h"]),
+        ("a directory with a size", sized(b'5', "d/", 4096), &["d", "f"]),
+        ("a pipe with a size", sized(b'6', "p", 512), &["f", "p"]),
+        ("a header of Solaris", join(&[long(b'X', "15 mtime=-5.25\n"), soft()]), &["s"]),
+        ("K before L", join(&[long(b'K', "to"), long(b'L', "n"), soft()]), &["n"]),
+        ("L before K", join(&[long(b'L', "n\0"), long(b'K', "to\0"), soft()]), &["n"]),
+        ("L twice", join(&[long(b'L', "1"), long(b'L', "2"), soft()]), &["2"]),
+        ("a name of two lines", join(&[tape().pax(&[("path", "a=\nb")]), soft()]), &["a=\nb"]),
+    ] {
+        let tar = [archive, vec![0; 1024]].concat();
+        let seen = as_gnu_tar(&tar);
+        let seen: Vec<_> = seen.keys().filter_map(|path| path.to_str()).skip(1).collect();
+        assert_eq!(seen, names, "{case}");
+    }
+}
+
+/// Incremental archives of GNU tar have times where other headers have a prefix.
+#[test]
+fn appended_and_incremental_archives_are_those_of_gnu_tar() {
+    let folder = fast_folder();
+    let [tree, first, second] = ["tree", "first", "second"].map(|name| folder.path().join(name));
+    std::fs::create_dir_all(tree.join("d")).unwrap();
+    for name in ["a", "d/b"] {
+        std::fs::write(tree.join(name), name).unwrap();
+    }
+    std::fs::write(&first, gnu_packs(&tree, &[], &["a"])).unwrap();
+    std::fs::write(&second, gnu_packs(&tree, &["-b1"], &["d"])).unwrap();
+    tools::run("tar", ["-Af".as_ref(), first.as_os_str(), second.as_os_str()]);
+    assert_eq!(as_gnu_tar(&std::fs::read(&first).unwrap()).len(), 4);
+    assert_eq!(as_gnu_tar(&gnu_packs(&tree, &["-G"], &["."])).len(), 4);
+}
