@@ -2,15 +2,14 @@
 //! stores is stored.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::BINARY;
 use tempfile::TempDir;
 use testkit::clone_pod::ClonePod;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::loopdev::LoopDevice;
-use testkit::tools;
+use testkit::loopdev::{LoopDevice, Mount};
 use testkit::upload_pod::UploadPod;
 use testkit::upload_proxy::beside;
 
@@ -19,29 +18,6 @@ const MIB: u64 = 1 << 20;
 /// The size of the claim for a disk, with CDI's default overhead of 6 %.
 fn claim_bytes(disk: u64) -> u64 {
     (disk * 106).div_ceil(100)
-}
-
-/// A file system that is mounted at a folder until it is dropped.
-struct MountedVolume<'f> {
-    folder: &'f Path,
-    _device: LoopDevice,
-}
-
-impl<'f> MountedVolume<'f> {
-    fn new(kind: &str, bytes: u64, scratch: &Path, folder: &'f Path) -> Self {
-        let device = LoopDevice::empty(scratch, bytes.next_multiple_of(4096), 512);
-        let options: &[&str] = if kind == "ext4" { &["-q", "-m", "0"] } else { &["-q"] };
-        let device_path = device.path().to_string_lossy().into_owned();
-        tools::run(&format!("mkfs.{kind}"), options.iter().copied().chain([device_path.as_str()]));
-        tools::run("mount", [device_path.as_ref(), folder.as_os_str()]);
-        Self { folder, _device: device }
-    }
-}
-
-impl Drop for MountedVolume<'_> {
-    fn drop(&mut self) {
-        tools::run("umount", [self.folder]);
-    }
 }
 
 /// Clones a device of `disk_bytes`, of which the first `data_bytes` are data, into a claim of CDI.
@@ -60,7 +36,9 @@ fn clone(kind: &str, disk_bytes: u64, data_bytes: u64) -> Result<(), String> {
         .env("FILESYSTEM_OVERHEAD", "0.06")
         .env("UPLOAD_IMAGE_SIZE", &claim.to_string());
     let data = pod.path("data");
-    let _mounted = MountedVolume::new(kind, claim, scratch.path(), &data);
+    let volume = LoopDevice::empty(scratch.path(), claim.next_multiple_of(4096), 512);
+    let mkfs = if kind == "ext4" { "mkfs.ext4 -q -m 0" } else { "mkfs.xfs -q" };
+    let _mounted = Mount::of_device(volume.path(), mkfs, "rw", &data);
     let server = pod.start();
     let url = server.url("/v1beta1/upload");
     let cloner = ClonePod::new(BINARY, pod.authority(), pod.client(), &url).block(device.path());

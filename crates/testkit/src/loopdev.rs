@@ -47,18 +47,19 @@ impl LoopDevice {
             .or_fail("keep the backing file of a loop device");
         // Filled before it is attached: through the device, every byte would be copied twice.
         fill(&backing, bytes);
-        Self { device: attach(&backing, sector_size), backing: Some(backing), bytes }
+        Self { device: attach(&backing, sector_size, &[]), backing: Some(backing), bytes }
     }
 
-    /// Attaches a device on top of `below`, another loop device. This one must be dropped first.
-    pub fn over(below: &Self) -> Self {
-        Self { device: attach(&below.device, 512), backing: None, bytes: below.bytes }
+    /// Attaches a device on top of `below`, another loop device, with these `options` of losetup.
+    /// This one must be dropped first.
+    pub fn over(below: &Self, options: &[&str]) -> Self {
+        Self { device: attach(&below.device, 512, options), backing: None, bytes: below.bytes }
     }
 
     /// Attaches a device with the content of `file`, which is not removed.
     pub fn of_file(file: &Path) -> Self {
         Self {
-            device: attach(file, 512),
+            device: attach(file, 512, &[]),
             backing: None,
             bytes: std::fs::metadata(file).or_fail(file.display()).len(),
         }
@@ -89,11 +90,39 @@ impl LoopDevice {
     }
 }
 
+/// A mounted file system. It is unmounted when dropped.
+pub struct Mount {
+    folder: PathBuf,
+}
+
+impl Mount {
+    /// Runs `mount` with these words and `folder`. Needs root.
+    pub fn new(words: &[&str], folder: &Path) -> Self {
+        let words = words.iter().map(AsRef::as_ref);
+        tools::run("mount", words.chain([folder.as_os_str()]));
+        Self { folder: folder.to_owned() }
+    }
+
+    /// Makes a file system on `device` with the command line `mkfs`, and mounts it with `options`.
+    pub fn of_device(device: &Path, mkfs: &str, options: &str, folder: &Path) -> Self {
+        let device = device.to_string_lossy();
+        let mut words = mkfs.split(' ').chain([&*device]);
+        tools::run(words.next().or_fail("a program"), words);
+        Self::new(&["-o", options, &device], folder)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        tools::unmount(&self.folder);
+    }
+}
+
 /// Attaches a loop device to `backing` and returns its device node.
-fn attach(backing: &Path, sector_size: u32) -> PathBuf {
+fn attach(backing: &Path, sector_size: u32, options: &[&str]) -> PathBuf {
     let sectors = sector_size.to_string();
     let args = ["--find", "--show", "--sector-size", &sectors];
-    let words = args.iter().map(AsRef::as_ref).chain([backing.as_os_str()]);
+    let words = args.iter().chain(options).map(AsRef::as_ref).chain([backing.as_os_str()]);
     let _turn = turn();
     PathBuf::from(tools::run("losetup", words).trim())
 }

@@ -119,7 +119,7 @@ fn files_of_an_archive_do_not_replace_the_archive() {
 fn a_device_and_what_backs_it_cannot_be_source_and_target() {
     let scene = Scene::new();
     let below = LoopDevice::new(scene.folder.path(), 4 << 20, 512);
-    let above = LoopDevice::over(&below);
+    let above = LoopDevice::over(&below, &[]);
     let file = below.backing().or_fail("its file").to_owned();
     let devices = [below.path(), above.path()];
     let import = importer(["import", "-q"]).arg(&scene.disk.raw).arg(above.path());
@@ -138,14 +138,14 @@ fn a_device_and_what_backs_it_cannot_be_source_and_target() {
 }
 
 /// A partition of a loop device. It is removed on drop, because it would outlast the device.
-struct Partition {
+pub(crate) struct Partition {
     disk: PathBuf,
     number: String,
 }
 
 impl Partition {
     /// Adds a partition of `length` MiB that begins at `start` MiB of `disk`.
-    fn new(disk: &Path, number: u64, start: u64, length: u64) -> Self {
+    pub(crate) fn new(disk: &Path, number: u64, start: u64, length: u64) -> Self {
         let partition = Self { disk: disk.to_owned(), number: number.to_string() };
         let numbers = [number, start * 2048, length * 2048].map(|number| number.to_string());
         let words = [disk.as_os_str()].into_iter().chain(numbers.iter().map(OsStr::new));
@@ -153,7 +153,7 @@ impl Partition {
         partition
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("{}p{}", self.disk.display(), self.number))
     }
 }
