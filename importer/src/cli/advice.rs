@@ -173,9 +173,15 @@ fn target_advice(error: &TargetError) -> Option<String> {
             "its filesystem does not support files of that size, so choose another one"
         }
         ErrorKind::NotADirectory => "a part of the path is a file, so check the path",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "choose another target, or another user"
+        ErrorKind::ReadOnlyFilesystem => "mount it writable, or choose another target",
+        ErrorKind::ResourceBusy => {
+            "unmount it or end the program that uses it, or choose another target"
         }
+        // The system opens a read-only device for writing, and refuses only the writes.
+        ErrorKind::PermissionDenied if error.action == "write" => {
+            "it is read-only: choose another target"
+        }
+        ErrorKind::PermissionDenied => "choose another target, or another user",
         ErrorKind::NotFound if error.path.contains("://") => {
             "a target is a file or a block device on this machine"
         }

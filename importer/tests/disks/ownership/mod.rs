@@ -4,6 +4,7 @@ mod deltas;
 mod directories;
 mod disks;
 mod faults;
+mod filesystems;
 mod gate;
 mod kinds;
 mod output;
