@@ -45,7 +45,7 @@ enum FileState {
     Growing,
     Complete,
     Removed,
-    /// It stays as it is, and can no longer become complete.
+    /// The file stays as it is, and can no longer become complete.
     Left,
 }
 

@@ -141,7 +141,7 @@ impl Connection {
     /// Waits at most `patience` for the server to close the connection. Returns whether it did.
     pub fn is_closed_within(&mut self, patience: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + patience;
-        // A process that is halted meanwhile begins the wait of the read anew.
+        // A process that is halted meanwhile starts the wait of the read again.
         self.tcp.set_read_timeout(Some(patience.min(Duration::from_millis(50))))?;
         while !self.ended {
             match self.fill() {
