@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Runs steps with a heading and prints the time that each took. To be sourced.
+# Runs steps with a heading and prints the time that each took, and that of the processor. To be
+# sourced.
 
 # shellcheck disable=SC2034 # not everyone who sources this says how long all of it took
 started=$SECONDS
@@ -18,9 +19,18 @@ needs() {
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
+# The processor time of all programs that this script has run so far: fields 16 and 17 of proc(5),
+# stat.
+processor_seconds() {
+    local stat
+    read -ra stat <"/proc/$$/stat"
+    echo $(((stat[15] + stat[16]) / $(getconf CLK_TCK)))
+}
+
 # step NAME COMMAND…: runs the command. A failure ends the script and names the step.
 step() {
-    local name=$1 from=$SECONDS code=0
+    local name=$1 from=$SECONDS processor code=0
+    processor=$(processor_seconds)
     shift
     printf '\n=== %s\n' "$name"
     # In a subshell of its own, in which `set -e` also applies inside functions.
@@ -35,5 +45,5 @@ step() {
         printf '=== %s: FAILED after %d s (exit code %d)\n' "$name" "$((SECONDS - from))" "$code" >&2
         exit "$code"
     fi
-    printf '=== %s: %d s\n' "$name" "$((SECONDS - from))"
+    printf '=== %s: %d s, %d s of processor\n' "$name" "$((SECONDS - from))" "$(($(processor_seconds) - processor))"
 }
