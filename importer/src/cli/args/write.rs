@@ -18,7 +18,8 @@ pub struct TransferArgs {
     pub checksum: Option<Checksum>,
 
     /// Use this many threads to decompress and write [default: the CPUs of this process]
-    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Transfer")]
+    // Hidden, like `direct`, `cached` and `route`: for benchmarks and searches for faults.
+    #[arg(long, value_name = "N", value_parser = at_least_one, hide = true)]
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -39,11 +40,11 @@ pub struct WriteArgs {
 
     /// Bypass the page cache (O_DIRECT) for whole pages, if the target supports it [default: for
     /// large pieces only]
-    #[arg(long, help_heading = "Target")]
+    #[arg(long, hide = true)]
     pub direct: bool,
 
     /// Write everything through the page cache, flushed as it fills
-    #[arg(long, conflicts_with = "direct", help_heading = "Target")]
+    #[arg(long, conflicts_with = "direct", hide = true)]
     pub cached: bool,
 
     /// Replace an existing file
@@ -60,7 +61,7 @@ pub struct WriteArgs {
     pub size: Option<u64>,
 
     /// Choose how to read the image
-    #[arg(long, value_enum, default_value_t = RouteOption::Auto, help_heading = "Transfer")]
+    #[arg(long, value_enum, default_value_t = RouteOption::Auto, hide = true)]
     pub route: RouteOption,
 
     /// Directory for temporary data of the few images that need more memory than is allowed
