@@ -8,16 +8,8 @@ use datapath::error::SourceErrorKind;
 use datapath::facts::ImageFacts;
 use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
 use program::metrics::{Gauge, MetricsRegistry, ProgressMetric};
-use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics, writer_troubles};
+use volume::figures::{CountedTransfer, TransferMetrics, writer_troubles};
 use volume::watch::{self, PhaseTracker};
-
-const DEPRECATED: DeprecatedNames = &[
-    ("source_bytes", "cdi_importer_source_bytes_total"),
-    ("target_bytes", "cdi_importer_target_bytes_total"),
-    ("retries", "cdi_importer_retries_total"),
-    ("errors", "cdi_importer_errors_total"),
-    ("stage_seconds", "cdi_importer_stage_seconds_total"),
-];
 
 /// Logs the phases under CDI's names, and updates the progress metric that CDI's controllers
 /// scrape.
@@ -39,7 +31,7 @@ impl PodWatch {
         phases: PhaseTracker,
     ) -> Self {
         let (name, help) = progress;
-        let metrics = TransferMetrics::new(registry, "importer", writer_troubles(), DEPRECATED);
+        let metrics = TransferMetrics::new(registry, "importer", writer_troubles());
         Self {
             progress: registry.add_progress(name, help, owner_uid),
             connections: registry.add_gauge(

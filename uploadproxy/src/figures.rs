@@ -22,8 +22,6 @@ pub(crate) struct ProxyMetrics {
     pub(crate) connections: ConnectionFigures,
     seconds: Histogram,
     sizes: Histogram,
-    /// The sum of `seconds`, exported under its deprecated name.
-    milliseconds: Counter,
     /// The expiry time of the certificate presented to clients, in seconds since 1970.
     pub(crate) certificate_expiry: Gauge,
     outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
@@ -76,11 +74,6 @@ impl Default for ProxyMetrics {
                 "Bytes received in requests with a valid token.",
                 TRANSFER_BYTES,
             ),
-            milliseconds: registry.add_counter(
-                "cdi_uploadproxy_upload_milliseconds_total",
-                "Deprecated, to be removed in the next release: use cdi_uploadproxy_request_duration_seconds_sum.",
-                &[],
-            ),
             certificate_expiry: registry.add_gauge(
                 "cdi_uploadproxy_certificate_expiry_timestamp_seconds",
                 "Expiry time of the certificate presented to clients, in seconds since 1970.",
@@ -121,6 +114,5 @@ impl ProxyMetrics {
     pub(crate) fn record_request(&self, time: Duration, bytes: u64) {
         self.seconds.observe(time.as_secs_f64());
         self.sizes.observe(bytes as f64);
-        self.milliseconds.add(time.as_millis().try_into().unwrap_or(u64::MAX));
     }
 }

@@ -4,17 +4,9 @@ use std::sync::Arc;
 
 use datapath::memory;
 use program::metrics::{Counter, Gauge, MetricsRegistry};
-use volume::figures::{DeprecatedNames, TransferMetrics, writer_troubles};
+use volume::figures::{TransferMetrics, writer_troubles};
 
 use crate::job::UploadJob;
-
-const DEPRECATED: DeprecatedNames = &[
-    ("source_bytes", "cdi_uploadserver_received_bytes_total"),
-    ("target_bytes", "cdi_uploadserver_written_bytes_total"),
-    ("retries", "cdi_uploadserver_retries_total"),
-    ("errors", "cdi_uploadserver_errors_total"),
-    ("stage_seconds", "cdi_uploadserver_stage_seconds_total"),
-];
 
 /// The metric series of an upload server.
 pub(crate) struct ServerMetrics {
@@ -69,7 +61,6 @@ impl Default for ServerMetrics {
                 &registry,
                 "uploadserver",
                 writer_troubles(),
-                DEPRECATED,
             )),
             registry,
         }

@@ -20,7 +20,7 @@ use program::paths::PodPaths;
 use program::report;
 use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
-use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics};
+use volume::figures::{CountedTransfer, TransferMetrics};
 
 use self::config::Config;
 pub use self::names::MODE_VARIABLE;
@@ -32,9 +32,6 @@ use crate::source::Tally;
 use crate::source::VolumeSource;
 
 const PROGRAM: &str = "cdi-cloner";
-
-const DEPRECATED: DeprecatedNames =
-    &[("errors", "cdi_cloner_errors_total"), ("stage_seconds", "cdi_cloner_stage_seconds_total")];
 
 /// The name under which CDI's image starts the program.
 const SCRIPT: &str = "cloner_startup.sh";
@@ -102,8 +99,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     if let Some(progress) = &progress {
         progress.record_bytes(0, config.upload_bytes);
     }
-    let metrics =
-        TransferMetrics::new(&registry, "cloner", CloneError::TROUBLES.into_iter(), DEPRECATED);
+    let metrics = TransferMetrics::new(&registry, "cloner", CloneError::TROUBLES.into_iter());
     let counted = Arc::new(CountedTransfer::new(Arc::new(metrics)));
     metrics::serve_metrics(env, registry, shutdown.cancel_token()).await;
     sandbox::close_listening();

@@ -1,14 +1,13 @@
 //! Metrics of transfers, by stage. The names are the same in every program that writes or uploads
 //! a volume.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use datapath::error::{SourceErrorKind, error_kinds};
 use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferTimes};
-use program::metrics::{Counter, MetricValue, MetricsRegistry, SecondsCounter};
+use program::metrics::{Counter, MetricsRegistry, SecondsCounter};
 
 use crate::watch;
 
@@ -20,10 +19,6 @@ const SECONDS: &str = "Time spent in each stage: source waits for bytes, decode 
 
 const LIMITED: &str = "Time in which the transfer was limited by its source, by its decoder (decompressing and reading the image; \
                        in a clone, encoding), or by its target (writing and syncing, or the network). These times do not overlap.";
-
-/// Deprecated metric names. Each pair consists of a current name (without `cdi_transfer_` and
-/// `_total`) and the complete old name.
-pub type DeprecatedNames = &'static [(&'static str, &'static str)];
 
 /// The stage in which a transfer failed, and the kind of error.
 pub type TransferTrouble = (Stage, &'static str);
@@ -43,8 +38,6 @@ pub struct TransferMetrics {
     /// Retries by kind of error. Only the source is retried, so all of them have the stage
     /// `source`.
     retries: Vec<(&'static str, Counter)>,
-    /// The sum of all retries, exported only under its deprecated name.
-    all_retries: Counter,
     errors: Vec<(TransferTrouble, Counter)>,
     seconds: Vec<(Stage, SecondsCounter)>,
     limited: [SecondsCounter; LimitingPart::ALL.len()],
@@ -57,9 +50,8 @@ impl TransferMetrics {
         registry: &MetricsRegistry,
         program: &'static str,
         troubles: impl Iterator<Item = TransferTrouble>,
-        deprecated: DeprecatedNames,
     ) -> Self {
-        let family = MetricNames { registry, program, deprecated };
+        let family = MetricNames { registry, program };
         let troubles: Vec<_> = troubles.collect();
         let is_used = |stage: &Stage| troubles.iter().any(|(used, _)| used == stage);
         Self {
@@ -68,11 +60,6 @@ impl TransferMetrics {
                 family.add_counter(name, help, &[])
             }),
             retries: family.add_retries(),
-            all_retries: {
-                let all_retries = Counter::default();
-                family.show_old_name("retries", &SOURCE_STAGE, &all_retries);
-                all_retries
-            },
             seconds: (Stage::ALL.into_iter().filter(is_used))
                 .map(|stage| {
                     (
@@ -102,32 +89,22 @@ impl TransferMetrics {
     }
 }
 
-/// The labels of the retry series. Only reads of the source are retried.
-const SOURCE_STAGE: [(&str, &str); 1] = [("stage", Stage::Source.name())];
-
-/// Returns the complete name of a series.
-fn transfer_name(name: &str) -> String {
-    format!("cdi_transfer_{name}_total")
-}
-
-/// Registers the series of one program under their current and deprecated names.
+/// Registers the series of one program.
 struct MetricNames<'r> {
     registry: &'r MetricsRegistry,
     program: &'static str,
-    deprecated: DeprecatedNames,
 }
 
 impl MetricNames<'_> {
     fn add_counter(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
-        self.add_series(name, labels, |name, labels| self.registry.add_counter(name, help, labels))
+        self.registry.add_counter(format!("cdi_transfer_{name}_total"), help, &self.all(labels))
     }
 
-    /// Adds a retry counter for each kind of source error.
+    /// Adds a retry counter for each kind of source error. Only reads of the source are retried.
     fn add_retries(&self) -> Vec<(&'static str, Counter)> {
         let with_counter = |&kind| {
-            let labels =
-                [&[("program", self.program)], &SOURCE_STAGE[..], &[("kind", kind)]].concat();
-            (kind, self.registry.add_counter(transfer_name("retries"), RETRIES, &labels))
+            let labels = [("stage", Stage::Source.name()), ("kind", kind)];
+            (kind, self.add_counter("retries", RETRIES, &labels))
         };
         error_kinds(Stage::Source).iter().map(with_counter).collect()
     }
@@ -138,34 +115,12 @@ impl MetricNames<'_> {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> SecondsCounter {
-        self.add_series(name, labels, |name, labels| {
-            self.registry.add_seconds_counter(name, help, labels)
-        })
+        let name = format!("cdi_transfer_{name}_total");
+        self.registry.add_seconds_counter(name, help, &self.all(labels))
     }
 
-    /// Registers a series with `add` and, if it has a deprecated name, under that name as well.
-    fn add_series<V: Clone + Into<MetricValue>>(
-        &self,
-        name: &str,
-        labels: &[(&str, &str)],
-        add: impl FnOnce(Cow<'static, str>, &[(&str, &str)]) -> V,
-    ) -> V {
-        let value =
-            add(transfer_name(name).into(), &[&[("program", self.program)], labels].concat());
-        self.show_old_name(name, labels, &value);
-        value
-    }
-
-    /// Exports `value` of the series `name` under its deprecated name as well, if it has one.
-    fn show_old_name<V: Clone + Into<MetricValue>>(
-        &self,
-        name: &str,
-        labels: &[(&str, &str)],
-        value: &V,
-    ) {
-        if let Some((_, old_name)) = self.deprecated.iter().find(|(current, _)| *current == name) {
-            self.registry.add_deprecated(old_name, &transfer_name(name), labels, value.clone());
-        }
+    fn all<'l>(&self, labels: &[(&'l str, &'l str)]) -> Vec<(&'l str, &'l str)> {
+        [&[("program", self.program)], labels].concat()
     }
 }
 
@@ -213,7 +168,6 @@ impl Observer for CountedTransfer {
     }
 
     fn record_retry(&self, kind: SourceErrorKind) {
-        self.metrics.all_retries.add(1);
         if let Some((_, counter)) =
             self.metrics.retries.iter().find(|(known, _)| *known == kind.name())
         {
@@ -260,8 +214,7 @@ mod tests {
     #[test]
     fn every_error_series_starts_at_zero_and_counts_its_own_errors() {
         let registry = MetricsRegistry::default();
-        let old_names = &[("errors", "cdi_x_errors_total")];
-        let figures = TransferMetrics::new(&registry, "x", writer_troubles(), old_names);
+        let figures = TransferMetrics::new(&registry, "x", writer_troubles());
         let before = registry.encode_text();
         let (codec, text) = ("gzip", String::new);
         for (error, stage, kind) in [
@@ -297,10 +250,9 @@ mod tests {
             let labels = format!("stage=\"{stage}\",kind=\"{kind}\"");
             figures.record_failure(error.stage_and_kind());
             let after = registry.encode_text();
-            for name in ["cdi_transfer_errors_total{program=\"x\",", "cdi_x_errors_total{"] {
-                assert!(before.contains(&format!("{name}{labels}}} 0\n")), "{labels}");
-                assert!(after.contains(&format!("{name}{labels}}} 1\n")), "{labels}");
-            }
+            let series = format!("cdi_transfer_errors_total{{program=\"x\",{labels}}}");
+            assert!(before.contains(&format!("{series} 0\n")), "{labels}");
+            assert!(after.contains(&format!("{series} 1\n")), "{labels}");
         }
         let all = registry.encode_text();
         figures.record_failure(Error::Stopped.stage_and_kind());
@@ -311,8 +263,7 @@ mod tests {
     #[test]
     fn retries_times_and_bytes_add_up_and_a_restart_counts_once() {
         let registry = MetricsRegistry::default();
-        let old_names = &[("retries", "cdi_x_retries_total")];
-        let metrics = Arc::new(TransferMetrics::new(&registry, "x", writer_troubles(), old_names));
+        let metrics = Arc::new(TransferMetrics::new(&registry, "x", writer_troubles()));
         let figures = CountedTransfer::new(Arc::clone(&metrics));
         figures.record_retry(SourceErrorKind::Connect);
         figures.record_retry(SourceErrorKind::Status(503));
@@ -342,8 +293,5 @@ mod tests {
         ] {
             assert!(text.contains(&format!("\ncdi_transfer_{line}")), "{line} in {text}");
         }
-        let old = "# HELP cdi_x_retries_total Deprecated, to be removed in the next release: use cdi_transfer_retries_total.\n";
-        assert!(text.contains(old), "{text}");
-        assert!(text.contains("\ncdi_x_retries_total{stage=\"source\"} 2\n"), "{text}");
     }
 }

@@ -196,18 +196,6 @@ impl MetricsRegistry {
         histogram
     }
 
-    /// Exports the value of the metric `name` under its name in earlier releases as well.
-    pub fn add_deprecated(
-        &self,
-        old_name: &'static str,
-        name: &str,
-        labels: &[(&str, &str)],
-        value: impl Into<MetricValue>,
-    ) {
-        let help = format!("Deprecated, to be removed in the next release: use {name}.");
-        self.show_value(old_name.into(), help.into(), labels, value.into());
-    }
-
     /// Creates and registers a value that is exported as `kind`.
     fn add_series<V: Clone + Default>(
         &self,

@@ -273,7 +273,8 @@ fn a_broken_or_dependent_image_is_not_reported_as_too_large() {
 fn an_error_is_counted_by_stage_and_kind() {
     let pod = pod(&[]);
     let server = pod.start();
-    let series = "cdi_uploadserver_errors_total{stage=\"format\",kind=\"image\"}";
+    let family = "cdi_transfer_errors_total{program=\"uploadserver\"";
+    let series = format!("{family},stage=\"format\",kind=\"image\"}}");
     let metrics = || server.exchange(&Request::new("GET", "/metrics"), &[]).text();
     assert!(metrics().contains(&format!("{series} 0\n")), "{}", metrics());
     let mut image = b"QFI\xfb\0\0\0\x09".to_vec();
@@ -281,7 +282,7 @@ fn an_error_is_counted_by_stage_and_kind() {
     let response = server.exchange(&Request::post("/v1beta1/upload"), &image);
     assert_eq!(response.status, 400, "{response:?}");
     let metrics = metrics();
-    let errors = metrics.lines().filter(|line| line.starts_with("cdi_uploadserver_errors_total"));
+    let errors = metrics.lines().filter(|line| line.starts_with(family));
     let errors: Vec<&str> = errors.filter(|line| !line.ends_with(" 0")).collect();
     assert_eq!(errors, [format!("{series} 1")]);
     assert!(metrics.contains("cdi_uploadserver_state{state=\"idle\"} 1\n"), "{metrics}");
