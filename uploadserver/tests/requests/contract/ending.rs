@@ -160,7 +160,10 @@ fn a_running_upload_is_waited_for_after_the_deadline() {
         server.wait_for_line("waiting for upload to finish");
         if is_completed {
             upload.send(&content[5000..]).unwrap();
-            upload.response().unwrap().assert_uploaded();
+            upload
+                .response()
+                .unwrap_or_else(|error| panic!("{error}: {}", server.log()))
+                .assert_uploaded();
         }
         drop(upload);
         let finished = server.wait();
