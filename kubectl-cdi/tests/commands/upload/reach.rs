@@ -66,20 +66,7 @@ fn a_server_that_is_not_a_cluster_is_reported_in_one_line() {
 
 /// `openssl x509 -req -in dev.csr -CA ca.crt -CAkey ca.key` makes such a certificate, as many
 /// instructions say. Valid until 2126.
-const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
-MIIBGDCBvwIUXjVPAXYNiREcNM5MJZEayhLh7REwCgYIKoZIzj0EAwIwDjEMMAoG
-A1UEAwwDZGV2MCAXDTI2MTEyOTAzMjE0MVoYDzIxMjYxMTA1MDMyMTQxWjAOMQww
-CgYDVQQDDANkZXYwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATAfvEsMPYqSWBk
-3sO4YTMr6xzE6ldRFH8WDyHQrtZfEKlumfZhKoMd16kMnu623E17OCwqxEB1tm3V
-5vWgKcWwMAoGCCqGSM49BAMCA0gAMEUCIHwOOZUYuyCl9BMXwG9KS/u8I03Vu1jg
-PTgvch0lVs1YAiEA7Bfcxe4jlntPsVz82vquhi5Ou45vJ8SIioqJYicX36I=
------END CERTIFICATE-----
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWxNQofHFbE5XMYNr
-usbXaMKnDivgQ2smLtfkhy/ywkuhRANCAATAfvEsMPYqSWBk3sO4YTMr6xzE6ldR
-FH8WDyHQrtZfEKlumfZhKoMd16kMnu623E17OCwqxEB1tm3V5vWgKcWw
------END PRIVATE KEY-----
-";
+const VERSION_1: &str = include_str!("version-1.pem");
 
 #[test]
 fn a_client_certificate_that_rustls_refuses_is_not_blamed_on_the_server() {
