@@ -199,16 +199,19 @@ impl Disk {
     /// If the system nevertheless reports an error, the target may already hold the whole disk, so
     /// its first MiB is zeroed again. A file is also removed, unless that fails too.
     pub fn commit(self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
-        match self.commit_held(virtual_size, mode) {
-            Ok(()) => Ok(self.written_bytes()),
-            Err(Error::Target(error)) => Err(match self.zero_head(false) {
+        let failure = match self.commit_held(virtual_size, mode) {
+            Ok(()) => return Ok(self.written_bytes()),
+            Err(Error::Target(error)) => match self.zero_head(false) {
                 Err(hiding) if self.kind == DiskKind::Device => error.still_visible(&hiding),
                 _ => error,
             }
-            .into()),
-            Err(error) => Err(error),
+            .into(),
+            Err(error) => error,
+        };
+        if let Some(unfinished) = &self.unfinished {
+            unfinished.remove_after_commit();
         }
-        .map_err(|error| self.explain_full(error))
+        Err(self.explain_full(failure))
     }
 
     fn commit_held(&self, virtual_size: u64, mode: Option<u32>) -> Result<(), Error> {

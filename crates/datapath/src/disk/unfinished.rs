@@ -204,6 +204,17 @@ impl UnfinishedFile {
         }
     }
 
+    /// Removes the file even if it was left for another process. Called after a failed commit: the
+    /// first MiB may be there, so the file could look complete.
+    pub(super) fn remove_after_commit(&self) {
+        let mut state = self.state.lock();
+        if *state == FileState::Left {
+            *state = FileState::Growing;
+        }
+        drop(state);
+        self.remove();
+    }
+
     fn is_in_place(&self) -> Result<bool, TargetError> {
         match rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Inode::from(&stat) == self.inode),
@@ -355,6 +366,13 @@ mod tests {
         unfinished.remove();
         assert!(!folder.path().join("second").exists());
         assert!(matches!(unfinished.mark_complete(&file), Err(Error::Stopped)));
+        let path = folder.path().join("left");
+        let (file, unfinished) = create(&path, false).unwrap();
+        *unfinished.state.lock() = FileState::Left;
+        unfinished.remove();
+        assert!(path.exists() && unfinished.mark_complete(&file).is_err());
+        unfinished.remove_after_commit();
+        assert!(!path.exists());
     }
 
     #[test]
