@@ -39,8 +39,11 @@ struct Running {
 }
 
 impl Running {
+    /// The tests themselves may run under nohup, which ignores SIGHUP.
     fn start(behaviour: &str) -> Self {
-        Self::start_by(&mut Command::new(std::env::current_exe().unwrap()), behaviour)
+        let mut env = Command::new("env");
+        env.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
+        Self::start_by(&mut env, behaviour)
     }
 
     fn start_by(command: &mut Command, behaviour: &str) -> Self {

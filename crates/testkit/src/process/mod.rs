@@ -249,7 +249,7 @@ impl Program {
         };
         Running {
             name,
-            child,
+            child: ChildGroup(child),
             stdout,
             stderr,
             started: Instant::now(),
@@ -260,10 +260,22 @@ impl Program {
     }
 }
 
+/// A process and its group. A test that fails, or ends without waiting, leaves none behind.
+struct ChildGroup(Child);
+
+impl Drop for ChildGroup {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            rustix::process::kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
+            self.0.wait().ok();
+        }
+    }
+}
+
 /// A running program.
 pub struct Running {
     name: String,
-    child: Child,
+    child: ChildGroup,
     stdout: Output,
     stderr: Output,
     started: Instant,
@@ -280,7 +292,7 @@ impl Running {
 
     /// The process ID of the program, or of its wrapper if there is one.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Waits until the program handles signals. Our programs install the handler of SIGINT last
@@ -327,8 +339,8 @@ impl Running {
             std::thread::sleep(POLL);
         }
         let wall = self.started.elapsed();
-        let written_bytes = written_bytes(self.child.id());
-        let status = self.child.wait().or_fail(&self.name);
+        let written_bytes = written_bytes(self.child.0.id());
+        let status = self.child.0.wait().or_fail(&self.name);
         Finished {
             name: self.name,
             status,
@@ -348,7 +360,7 @@ impl Running {
     }
 
     pub(crate) fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        Pid::from_child(&self.child.0)
     }
 }
 
