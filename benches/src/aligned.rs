@@ -1,7 +1,7 @@
 //! Memory that is aligned for direct I/O.
 
 use bytes::Bytes;
-use datapath::buffer::PAGE;
+use stream::buffer::PAGE;
 
 /// Returns a copy of `bytes` that begins at a page boundary in memory.
 pub fn aligned(bytes: &[u8]) -> Bytes {

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapath::buffer::CHUNK_BYTES;
-use datapath::changes::ChangedRanges;
-use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Source, SourceBody};
+use stream::buffer::CHUNK_BYTES;
+use stream::changes::ChangedRanges;
+use stream::error::{SourceError, SourceErrorKind};
+use stream::source::{Source, SourceBody};
 
 use crate::aligned;
 

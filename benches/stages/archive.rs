@@ -5,8 +5,8 @@ use std::cell::LazyCell;
 
 use benches::{Kind, Memory};
 use criterion::Criterion;
-use datapath::archive::{UnpackOptions, unpack_archive};
-use datapath::options::ReadOptions;
+use datapath::unpack::{UnpackOptions, unpack_archive};
+use stream::options::ReadOptions;
 
 use crate::{Result, done, group, place};
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::bridge::{self, BridgeClosedError};
+use stream::bridge::{self, BridgeClosedError};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 

@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 
 use benches::{Codec, Kind};
 use bytes::Bytes;
+use codec::decode::{self, DecodeLimits};
 use criterion::Criterion;
-use datapath::chunks::ChunkStream;
-use datapath::decode::{self, DecodeLimits};
+use stream::chunks::ChunkStream;
 
 use crate::{ONE_AND_TWO, Result, done, group};
 
@@ -18,7 +18,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 struct Pieces(Bytes);
 
 impl ChunkStream for Pieces {
-    fn next_chunk(&mut self) -> std::result::Result<Option<Bytes>, datapath::Error> {
+    fn next_chunk(&mut self) -> std::result::Result<Option<Bytes>, stream::Error> {
         let length = CHUNK_BYTES.min(self.0.len());
         Ok((length > 0).then(|| self.0.split_to(length)))
     }

@@ -3,10 +3,10 @@
 
 use benches::{Kind, Memory};
 use criterion::Criterion;
-use datapath::changes::ChangedRanges;
 use datapath::delta::{DeltaBase, apply_delta};
 use datapath::disk::CacheMode;
-use datapath::options::ReadOptions;
+use stream::changes::ChangedRanges;
+use stream::options::ReadOptions;
 
 use crate::transfer::writing;
 use crate::{Result, done, group, place};

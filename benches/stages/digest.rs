@@ -2,7 +2,7 @@
 
 use benches::Kind;
 use criterion::Criterion;
-use datapath::digest::{DigestAlgorithm, RunningDigest};
+use stream::digest::{DigestAlgorithm, RunningDigest};
 
 use crate::{Result, group};
 

@@ -3,7 +3,7 @@
 use benches::Kind;
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::pack::ChunkPacker;
+use stream::pack::ChunkPacker;
 
 use crate::{Result, group};
 

@@ -6,12 +6,12 @@ use std::io::Write;
 
 use benches::{Kind, Memory};
 use bytes::Bytes;
+use codec::decode::{Codec, DecodeLimits, new_decoder};
 use criterion::Criterion;
-use datapath::chunks::ChunkStream;
-use datapath::decode::{Codec, DecodeLimits};
 use datapath::disk::CacheMode;
-use datapath::options::{CompressionLayers, PayloadKind, ReadOptions};
 use datapath::transfer::transfer_image;
+use stream::chunks::ChunkStream;
+use stream::options::{CompressionLayers, PayloadKind, ReadOptions};
 
 use crate::{Result, done, group, place, transfer as whole};
 
@@ -20,7 +20,7 @@ const DISK_BYTES: usize = 16 << 20;
 struct Whole(Option<Bytes>);
 
 impl ChunkStream for Whole {
-    fn next_chunk(&mut self) -> std::result::Result<Option<Bytes>, datapath::Error> {
+    fn next_chunk(&mut self) -> std::result::Result<Option<Bytes>, stream::Error> {
         Ok(self.0.take())
     }
 }
@@ -62,7 +62,7 @@ fn pack(data: &[u8]) -> Result<Bytes> {
 
 fn decode(packed: &Bytes) -> Result<()> {
     let mut stream =
-        Codec::Snappy.new_decoder(Box::new(Whole(Some(packed.clone()))), &DecodeLimits::default());
+        new_decoder(Codec::Snappy, Box::new(Whole(Some(packed.clone()))), &DecodeLimits::default());
     let mut bytes = 0;
     while let Some(chunk) = stream.next_chunk()? {
         bytes += chunk.len();

@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use benches::{Clusters, Codec, Kind, qcow2};
+use codec::decode;
 use criterion::Criterion;
-use datapath::decode;
 use diskimage::qcow2::Qcow2Header;
 use diskimage::{DETECT_BYTES, Format};
 

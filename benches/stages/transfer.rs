@@ -7,8 +7,9 @@ use benches::{Clusters, Codec, Kind, Memory, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
 use datapath::disk::CacheMode;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::WriteOptions;
 use datapath::transfer::transfer_image;
+use stream::options::{PayloadKind, ReadOptions};
 
 use crate::{Result, done, group, place, threads};
 

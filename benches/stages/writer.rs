@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use benches::Kind;
 use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, measurement::WallTime};
-use datapath::buffer::CHUNK_BYTES;
 use datapath::disk::{self, CacheMode, Disk, with_writer};
+use stream::buffer::CHUNK_BYTES;
 use testkit::loopdev::LoopDevice;
 use tokio_util::sync::CancellationToken;
 

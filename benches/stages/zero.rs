@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use benches::Kind;
 use criterion::Criterion;
-use datapath::zeros::{data_runs, is_zero};
+use stream::zeros::{data_runs, is_zero};
 
 use crate::{Result, group};
 

@@ -5,10 +5,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::digest::{DigestAlgorithm, RunningDigest};
-use datapath::encode::Encoding;
-use datapath::encode::outgoing::{EncodedStream, IncompleteStreamError};
-use datapath::error::errno_text;
+use codec::encode::Encoding;
+use codec::encode::outgoing::{EncodedStream, IncompleteStreamError};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
 use https::client::{self, HttpsServer};
@@ -16,6 +14,8 @@ use https::tls::{self, IdentityError, TrustedRoots};
 use hyper::body::{Body, Frame};
 use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, UPLOAD_ASYNC, ZSTD};
 use program::report::error_chain;
+use stream::digest::{DigestAlgorithm, RunningDigest};
+use stream::error::errno_text;
 use tokio::time::timeout;
 use url::Url;
 

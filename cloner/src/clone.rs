@@ -3,16 +3,16 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use datapath::encode::{CompressionRule, Encoding};
-use datapath::error::ThreadStartError;
-use datapath::observe::Stage;
+use codec::encode::outgoing::EncodedStream;
+use codec::encode::{CompressionRule, Encoding};
 use http::StatusCode;
 use program::env::{ProcessEnv, is_pace_fixed};
+use stream::error::ThreadStartError;
+use stream::observe::Stage;
 
 use crate::client::{ServerResponse, UploadClient};
 use crate::source::Tally;
 use crate::source::{VolumeReadError, VolumeSource};
-use datapath::encode::outgoing::EncodedStream;
 
 /// Maximum number of encoder threads. Two of them compress faster than a 10 Gbit/s network can
 /// send.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One thread reads, and several threads encode. Encoded pieces are sent in order. The number of
-//! bytes in transit between the threads is limited ([`datapath::encode::outgoing`]).
+//! bytes in transit between the threads is limited ([`codec::encode::outgoing`]).
 //!
 //! If reading the source fails, the request body is aborted, so that no server mistakes a part for
 //! the whole volume. A clone succeeds only if the server answers with a 2xx status after the end

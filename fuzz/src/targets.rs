@@ -8,12 +8,11 @@ mod guard;
 mod headers;
 mod images;
 mod manifest;
-pub mod publisher;
+mod nbd;
+mod publisher;
 mod text;
 mod transfer;
 mod xml;
-
-use crate::source;
 
 /// Feeds an input to the code of a target.
 pub type FuzzTarget = fn(&[u8]);
@@ -26,7 +25,7 @@ pub const TARGETS: [(&str, FuzzTarget); 17] = [
     ("guard", guard::run),
     ("headers", headers::run),
     ("manifest", manifest::run),
-    ("nbd", source::nbd::run),
+    ("nbd", nbd::run),
     ("publisher", publisher::run),
     ("qcow2", images::qcow2),
     ("text", text::run),

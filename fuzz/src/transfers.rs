@@ -4,13 +4,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::Pieces;
 use bytes::Bytes;
 use datapath::disk;
-use datapath::error::SourceError;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::source::{Source, SourceBody};
+use datapath::options::WriteOptions;
 use datapath::transfer::transfer_image;
+use stream::error::SourceError;
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::{Source, SourceBody};
+
+use crate::Pieces;
 
 /// Space on the target. This limit also stops bombs.
 pub const AVAILABLE: u64 = 1 << 20;

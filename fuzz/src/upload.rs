@@ -1,12 +1,11 @@
 //! The parsers for what clients send in uploads: checksums, resumable uploads, forms.
 
-mod checksum;
-mod tus;
-
-use datapath::digest::Checksum;
 use http::HeaderMap;
+use stream::digest::Checksum;
 
-use self::checksum::{AnnouncedChecksum, AnnouncedChecksumError, promised, promised_of_parts};
+use uploadserver::checksum::{
+    AnnouncedChecksum, AnnouncedChecksumError, promised, promised_of_parts,
+};
 
 /// Returns the checksum that `headers` announce, if its value is already known, or the reason why
 /// they cannot be parsed.
@@ -31,10 +30,10 @@ fn known(
 
 /// Resumable uploads.
 pub mod resumable {
-    use datapath::marks::PrefixCrc;
     use http::HeaderMap;
+    use stream::marks::PrefixCrc;
 
-    use super::tus;
+    use uploadserver::tus;
 
     /// Returns the offset of a request that begins or continues an upload, and the upload's total
     /// length; or the reason why the request is invalid.
@@ -56,13 +55,12 @@ pub mod resumable {
 
 /// Forms.
 pub mod form {
-    mod parts;
-
     use std::sync::Arc;
 
     use hyper::Request;
     use hyper::body::Incoming;
     use tokio::sync::Mutex;
+    use uploadserver::form::parts;
 
     /// Returns the file in the form that `request` carries.
     pub async fn file(request: Request<Incoming>) -> Result<Vec<u8>, String> {

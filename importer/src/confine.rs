@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use fetch::pod::CERT_DIR;
 use https::metrics;
 use program::env::NamedStrings;
 use program::paths::PodPaths;
 use sandbox::{SandboxRules, TcpConnections};
-use sources::pod::CERT_DIR;
 use sources::{SourceLocation, SourceOptions};
 
 /// Variables that name files with an identity. They are read when a request is signed, possibly

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::Error;
-use datapath::error::SourceErrorKind;
-use datapath::facts::ImageFacts;
-use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
 use program::metrics::{Gauge, MetricsRegistry, ProgressMetric};
-use volume::figures::{CountedTransfer, TransferMetrics, writer_troubles};
-use volume::watch::{self, PhaseTracker};
+use reporting::figures::{CountedTransfer, TransferMetrics, writer_troubles};
+use reporting::watch::{self, PhaseTracker};
+use stream::Error;
+use stream::error::SourceErrorKind;
+use stream::facts::ImageFacts;
+use stream::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
 
 /// Logs the phases under CDI's names, and updates the progress metric that CDI's controllers
 /// scrape.
@@ -103,7 +103,7 @@ impl Observer for PodWatch {
 #[cfg(test)]
 mod tests {
     use program::metrics::IMPORT_PROGRESS;
-    use volume::messages::ProductKind;
+    use reporting::messages::ProductKind;
 
     use super::*;
 

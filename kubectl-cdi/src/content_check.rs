@@ -4,12 +4,12 @@ use std::fmt;
 use std::io;
 
 use bytes::Bytes;
-use datapath::buffer::CHUNK_BYTES;
-use datapath::digest::{Checksum, ChecksumMismatchError, HashingThread};
-use datapath::error::ThreadStartError;
-use datapath::local::{LocalExtent, LocalFile};
-use datapath::zeros::ZEROS;
 use parking_lot::Mutex;
+use stream::buffer::CHUNK_BYTES;
+use stream::digest::{Checksum, ChecksumMismatchError, HashingThread};
+use stream::error::ThreadStartError;
+use stream::local::{LocalExtent, LocalFile};
+use stream::zeros::ZEROS;
 
 /// The comparison of a file with the checksum that the user expects. All streams of an upload
 /// share it, so that each byte is hashed once.
@@ -97,7 +97,7 @@ impl fmt::Debug for ContentCheck {
 
 #[cfg(test)]
 mod tests {
-    use datapath::digest::{DigestAlgorithm, RunningDigest};
+    use stream::digest::{DigestAlgorithm, RunningDigest};
 
     use super::*;
 

@@ -4,16 +4,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use datapath::digest::Checksum;
-use datapath::error::{SourceError, SourceErrorKind};
+use fetch::Network;
+use fetch::http::{HttpConfig, HttpSource};
+use oci::pin_signed_image;
 use program::exit::ExitReason;
-use sources::Network;
-use sources::http::{HttpConfig, HttpSource};
-use sources::publisher::{
+use publisher::{
     DocumentReader, EvidenceError, ImageSigner, ListDemand, is_url, location_name, read_key_file,
     read_keyring_file, require_name,
 };
-use sources::registry::pin_signed_image;
+use stream::digest::Checksum;
+use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
 
 use crate::keyless::{KeylessDemand, KeylessSigner};

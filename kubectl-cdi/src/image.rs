@@ -6,18 +6,18 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use datapath::digest::{Checksum, ChecksumMismatchError};
-use datapath::encode::PIECE_BYTES;
-use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
-use datapath::error::{DecodeError, ThreadStartError, errno_text};
-use datapath::inspect::{Inspection, inspect_image, measure_image};
-use datapath::local::{LocalExtent, LocalFile, read_exact_at};
-use datapath::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
-use datapath::options::{ChosenFormat, PayloadKind, ReadOptions};
+use codec::encode::PIECE_BYTES;
+use codec::encode::outlet::{OutletClosedError, PieceOutlet};
 use diskimage::Format;
+use fetch::file::FileSource;
+use fetch::scheme::find_scheme;
+use inspect::{Inspection, inspect_image, measure_image};
 use serde::{Deserialize, Serialize};
-use sources::file::FileSource;
-use sources::scheme::find_scheme;
+use stream::digest::{Checksum, ChecksumMismatchError};
+use stream::error::{DecodeError, ThreadStartError, errno_text};
+use stream::local::{LocalExtent, LocalFile, read_exact_at};
+use stream::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
+use stream::options::{ChosenFormat, PayloadKind, ReadOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::content_check::ContentCheck;
@@ -54,7 +54,7 @@ pub(crate) enum ImageFileError {
     #[error("{} is not a tar archive but {what}: leave out --archive", path.display())]
     NotArchive { path: PathBuf, what: String },
     #[error("{0}")]
-    Refused(#[from] datapath::Error),
+    Refused(#[from] stream::Error),
     #[error("{}: {reason}", path.display())]
     Useless { path: PathBuf, reason: String },
     #[error("{} was changed while it was sent: upload it again", .0.display())]
@@ -70,9 +70,9 @@ pub(crate) enum ImageFileError {
 
 /// Returns the reason why an image is rejected. An empty image gets a different sentence, because
 /// CDI's message about it refers to the header.
-pub(crate) fn refusal_text(error: &datapath::Error) -> String {
+pub(crate) fn refusal_text(error: &stream::Error) -> String {
     match error {
-        datapath::Error::Decode(DecodeError::Empty) => {
+        stream::Error::Decode(DecodeError::Empty) => {
             "it is empty: check what it should contain".to_owned()
         }
         error => error.to_string(),
@@ -107,7 +107,7 @@ impl ImageFile {
         }
         let identity = FileIdentity::new(absolute, &file).map_err(unreadable)?;
         let source = FileSource::open(&identity.path, CancellationToken::new())
-            .map_err(datapath::Error::from)?;
+            .map_err(stream::Error::from)?;
         let payload = PayloadKind::from(format);
         let facts = inspect_image(&source, payload, &ReadOptions::default());
         if is_archive {
@@ -141,7 +141,7 @@ impl ImageFile {
     /// early when `stop` is cancelled.
     pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, ImageFileError> {
         let source =
-            FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
+            FileSource::open(&self.identity.path, stop.clone()).map_err(stream::Error::from)?;
         let payload = PayloadKind::from(self.format);
         Ok(measure_image(&source, payload, &ReadOptions::with_stop(stop))?)
     }
@@ -340,7 +340,7 @@ fn is_tar_header(header: &[u8; TAR_HEADER_BYTES]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use datapath::encode::VolumePiece;
+    use codec::encode::VolumePiece;
 
     use super::*;
 

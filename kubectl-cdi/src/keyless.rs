@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
+use publisher::{EvidenceError, ImageSigner, SignatureForm, SignedDocument, read_file};
 use regex::Regex;
 use serde::Deserialize;
 use sigstore_verify::trust_root::TrustedRoot;
@@ -21,7 +22,6 @@ use sigstore_verify::types::{
     SignatureBytes, SignatureContent, SignedTimestamp, VerificationMaterial,
 };
 use sigstore_verify::{VerificationPolicy, Verifier};
-use sources::publisher::{EvidenceError, ImageSigner, SignatureForm, SignedDocument, read_file};
 
 /// Largest trusted root, in bytes. That of Sigstore's public instance has 7 KB.
 const MAX_ROOT_BYTES: u64 = 1 << 20;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::error::{SourceError, SourceErrorKind};
-use datapath::inspect::{Inspection, inspect_image};
-use datapath::options::{ChosenFormat, PayloadKind, ReadOptions};
-use datapath::source::Source;
+use fetch::Network;
+use fetch::http::{HttpConfig, HttpSource};
+use fetch::proxy::ProxyConfig;
 use https::tls::{self, TlsError, TrustedRoots};
+use inspect::{Inspection, inspect_image};
+use oci::{RegistryOptions, RegistrySource, SeveralDisks};
 use program::env::{NamedStrings, ProcessEnv};
 use program::threads;
-use sources::Network;
-use sources::http::{HttpConfig, HttpSource};
-use sources::proxy::ProxyConfig;
-use sources::registry::{RegistryOptions, RegistrySource, SeveralDisks};
+use stream::error::{SourceError, SourceErrorKind};
+use stream::options::{ChosenFormat, PayloadKind, ReadOptions};
+use stream::source::Source;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -54,21 +54,21 @@ impl From<TlsError> for DiskSizeError {
     }
 }
 
-impl From<datapath::Error> for DiskSizeError {
-    fn from(error: datapath::Error) -> Self {
+impl From<stream::Error> for DiskSizeError {
+    fn from(error: stream::Error) -> Self {
         match error {
-            datapath::Error::Source(error)
+            stream::Error::Source(error)
                 if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) =>
             {
                 Self::NotFound(error.plain_words().to_owned())
             }
-            datapath::Error::Source(error) if SeveralDisks::of_error(&error).is_some() => {
+            stream::Error::Source(error) if SeveralDisks::of_error(&error).is_some() => {
                 // The error's plain words name an option of cdi-importer.
                 Self::Refused(format!(
                     "{error}; a DataVolume cannot choose one: write it to a file with `cdi-importer import --layer NAME`, then upload the file"
                 ))
             }
-            datapath::Error::Source(error) => Self::Unknown(error.plain_words().to_owned()),
+            stream::Error::Source(error) => Self::Unknown(error.plain_words().to_owned()),
             error => Self::Refused(refusal_text(&error)),
         }
     }
@@ -76,7 +76,7 @@ impl From<datapath::Error> for DiskSizeError {
 
 impl From<SourceError> for DiskSizeError {
     fn from(error: SourceError) -> Self {
-        datapath::Error::from(error).into()
+        stream::Error::from(error).into()
     }
 }
 

@@ -6,8 +6,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use datapath::digest::{Checksum, ChecksumError, DigestAlgorithm};
 use http::{HeaderMap, HeaderValue, header};
+use stream::digest::{Checksum, ChecksumError, DigestAlgorithm};
 // The value of this header is `algorithm:hex`. It is only the algorithm if the checksum itself
 // follows after the last byte.
 use program::cdi::CHECKSUM_HEADER as OWN;
@@ -40,7 +40,7 @@ const TRAILER_ALGORITHMS: [DigestAlgorithm; 2] = [DigestAlgorithm::Sha256, Diges
 
 /// The checksum that a client announces when an upload begins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum AnnouncedChecksum {
+pub enum AnnouncedChecksum {
     /// No checksum was announced.
     #[default]
     None,
@@ -54,7 +54,7 @@ pub(crate) enum AnnouncedChecksum {
 /// Reasons why a checksum header is rejected: it is malformed, or cannot be used with this
 /// request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AnnouncedChecksumError {
+pub enum AnnouncedChecksumError {
     #[error("invalid checksum in {OWN}: {0}")]
     Own(#[from] ChecksumError),
     #[error("{0} is not text")]
@@ -73,9 +73,7 @@ pub(crate) enum AnnouncedChecksumError {
 
 /// Returns the checksum that the first request of a resumable upload announces. If the header
 /// names only an algorithm, the last request may contain the checksum.
-pub(crate) fn promised_of_parts(
-    headers: &HeaderMap,
-) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
+pub fn promised_of_parts(headers: &HeaderMap) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
     match headers.get(OWN).and_then(named) {
         Some(algorithm) => Ok(AnnouncedChecksum::Later(vec![algorithm])),
         None => promised(headers, false),
@@ -83,7 +81,7 @@ pub(crate) fn promised_of_parts(
 }
 
 /// Returns the checksum that a request with the whole object announces.
-pub(crate) fn promised(
+pub fn promised(
     headers: &HeaderMap,
     is_form: bool,
 ) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {

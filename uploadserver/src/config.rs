@@ -31,7 +31,7 @@ pub(crate) struct Config {
     pub(crate) destination: UploadDestination,
     pub(crate) wanted: DiskRequest,
     /// True if images that end within their first 512 bytes are rejected; see
-    /// [`datapath::options::ReadOptions::full_header`].
+    /// [`stream::options::ReadOptions::full_header`].
     pub(crate) full_header: bool,
     /// A time shortly before the certificates expire. From then on, the server exits as soon as no
     /// upload is in progress.

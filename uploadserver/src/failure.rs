@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use datapath::Error;
-use datapath::error::{ArchiveErrorKind, DecodeError, FormatError, SourceErrorKind};
-use datapath::observe::TransferPhase;
 use http::StatusCode;
-use volume::messages::{self, ProductKind};
+use reporting::messages::{self, ProductKind};
+use stream::Error;
+use stream::error::{ArchiveErrorKind, DecodeError, FormatError, SourceErrorKind};
+use stream::observe::TransferPhase;
 
 /// Prefix of every failure message.
 const FAILED: &str = "Saving stream failed: ";
@@ -119,9 +119,9 @@ fn error_status(error: &Error) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use datapath::digest::ChecksumMismatchError;
-    use datapath::error::{SourceError, TargetError};
-    use datapath::memory::MemoryLimitError;
+    use stream::digest::ChecksumMismatchError;
+    use stream::error::{SourceError, TargetError};
+    use stream::memory::MemoryLimitError;
 
     use super::*;
 

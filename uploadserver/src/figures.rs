@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use datapath::memory;
 use program::metrics::{Counter, Gauge, MetricsRegistry};
-use volume::figures::{TransferMetrics, writer_troubles};
+use reporting::figures::{TransferMetrics, writer_troubles};
+use stream::memory;
 
 use crate::job::UploadJob;
 

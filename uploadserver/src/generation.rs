@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::error::{SourceError, SourceErrorKind};
 use parking_lot::Mutex;
+use stream::error::{SourceError, SourceErrorKind};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

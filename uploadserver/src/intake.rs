@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use datapath::bridge::{self, BridgeClosedError, PackingSender};
-use datapath::digest::{Checksum, RunningDigest};
-use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Source, SourceBody};
 use parking_lot::Mutex;
+use stream::bridge::{self, BridgeClosedError, PackingSender};
+use stream::digest::{Checksum, RunningDigest};
+use stream::error::{SourceError, SourceErrorKind};
+use stream::source::{Source, SourceBody};
 use tokio_util::sync::CancellationToken;
 
 use crate::checksum::AnnouncedChecksum;
@@ -183,7 +183,7 @@ struct ReceivedBody {
     chunks: bridge::BridgeReceiver,
     end: Arc<Mutex<Option<End>>>,
     /// Running digests of all bytes so far, one for each algorithm that the trailer may name.
-    digests: Vec<(datapath::digest::DigestAlgorithm, RunningDigest)>,
+    digests: Vec<(stream::digest::DigestAlgorithm, RunningDigest)>,
     stop: CancellationToken,
 }
 
@@ -238,7 +238,7 @@ impl ReceivedBody {
                 ))
             })?;
         let verified = stated.verify(&digest.finish_digest());
-        verified.map_err(|mismatch| wrong(datapath::Error::from(mismatch).to_string()))
+        verified.map_err(|mismatch| wrong(stream::Error::from(mismatch).to_string()))
     }
 }
 
@@ -254,7 +254,7 @@ fn read_once_error() -> SourceError {
 
 #[cfg(test)]
 mod tests {
-    use datapath::digest::DigestAlgorithm;
+    use stream::digest::DigestAlgorithm;
 
     use super::*;
 

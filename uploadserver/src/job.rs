@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use datapath::facts::ImageFacts;
-use datapath::marks::{HELD_BYTES, PrefixCrc};
-use datapath::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
-use datapath::options::ChosenFormat;
 use diskimage::{Format, HEAD_BYTES};
+use reporting::figures::{CountedTransfer, TransferMetrics};
+use reporting::messages::ProductKind;
+use reporting::watch::{self, PhaseTracker};
+use stream::facts::ImageFacts;
+use stream::marks::{HELD_BYTES, PrefixCrc};
+use stream::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
+use stream::options::ChosenFormat;
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
-use volume::figures::{CountedTransfer, TransferMetrics};
-use volume::messages::ProductKind;
-use volume::watch::{self, PhaseTracker};
 
 use crate::checksum::AnnouncedChecksum;
 use crate::failure::UploadError;

@@ -20,13 +20,15 @@
 
 mod access;
 mod answer;
-mod checksum;
+#[doc(hidden)] // for the fuzz targets
+pub mod checksum;
 pub mod cli;
 mod config;
 mod confine;
 mod failure;
 mod figures;
-mod form;
+#[doc(hidden)] // for the fuzz targets
+pub mod form;
 mod generation;
 mod intake;
 mod job;
@@ -43,6 +45,7 @@ mod routes;
 mod server;
 mod slot;
 mod status;
-mod tus;
+#[doc(hidden)] // for the fuzz targets
+pub mod tus;
 mod watched;
 mod write;

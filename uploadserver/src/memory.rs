@@ -1,6 +1,6 @@
 //! Returns the memory of the process to the system between two uploads.
 
-use datapath::buffer;
+use stream::buffer;
 
 #[cfg(feature = "jemalloc")]
 pub(crate) use self::jemalloc::without_background_thread;

@@ -12,12 +12,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::digest::Checksum;
-use datapath::error::{SourceError, SourceErrorKind};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use https::listener::ActiveGuard;
 use hyper::body::Incoming;
+use stream::digest::Checksum;
+use stream::error::{SourceError, SourceErrorKind};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

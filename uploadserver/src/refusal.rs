@@ -1,9 +1,9 @@
 //! Requests that the server rejects, and the responses to them.
 
-use datapath::options::FORMAT_HEADER;
 use http::{HeaderValue, StatusCode, header};
 use https::body::TooLarge;
 use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, ZSTD};
+use stream::options::FORMAT_HEADER;
 
 use crate::checksum::AnnouncedChecksumError;
 use crate::failure::UploadError;

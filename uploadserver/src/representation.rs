@@ -1,7 +1,7 @@
 //! Checks the headers that change the meaning of a body: a range, a content coding, or an
 //! impossible length. Unsupported values are rejected before any of the body is read.
 
-use datapath::decode::CONTENT_CODINGS;
+use codec::decode::CONTENT_CODINGS;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use https::body::{self, TooLarge};
 use hyper::body::SizeHint;

@@ -1,11 +1,11 @@
 //! Parses the headers of an upload request once, before anything is decided.
 
-use datapath::digest::Checksum;
-use datapath::options::{ChosenFormat, FORMAT_HEADER};
 use http::{HeaderMap, HeaderValue, Method};
 use https::body;
 use hyper::body::SizeHint;
 use program::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, ZSTD};
+use stream::digest::Checksum;
+use stream::options::{ChosenFormat, FORMAT_HEADER};
 
 use crate::checksum::{self, AnnouncedChecksum};
 use crate::form;

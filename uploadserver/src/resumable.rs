@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::digest::Checksum;
-use datapath::error::SourceErrorKind;
-use datapath::observe::Observer;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use https::body;
 use https::listener::Peer;
 use hyper::body::Incoming;
 use program::cdi::{KEPT_HEADER, KEPT_LATER, RESULT_HEADER, RESUMABLE};
+use stream::digest::Checksum;
+use stream::error::SourceErrorKind;
+use stream::observe::Observer;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;

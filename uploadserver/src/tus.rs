@@ -1,9 +1,9 @@
 //! The headers of tus 1.0.0 (<https://tus.io/protocols/resumable-upload>), and our own additional
 //! headers.
 
-use datapath::marks::{MAX_MARKS, PrefixCrc};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use program::cdi::MARKS_HEADER;
+use stream::marks::{MAX_MARKS, PrefixCrc};
 
 pub(crate) const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
@@ -24,7 +24,7 @@ const PART: &str = "application/offset+octet-stream";
 
 /// Reasons why the tus headers of a request are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TusHeaderError {
+pub enum TusHeaderError {
     #[error("Tus-Resumable: 1.0.0 is needed to begin a resumable upload")]
     NotTus,
     #[error("only version 1.0.0 of tus is supported")]
@@ -51,7 +51,7 @@ pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
 
 /// Returns the length of the upload that a request creates, or `None` if the length will be sent
 /// later.
-pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, TusHeaderError> {
+pub fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, TusHeaderError> {
     if !headers.contains_key(TUS_RESUMABLE) {
         // This is answered with 404: kubectl-cdi 0.1.0 uses another protocol on this path, and
         // falls back to sending everything in one request if the path is not found.
@@ -68,7 +68,7 @@ pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, Tus
 
 /// Returns the offset of the bytes that continue an upload, and the length of the upload if this
 /// request contains it.
-pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>), TusHeaderError> {
+pub fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>), TusHeaderError> {
     check_version(headers)?;
     if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != PART) {
         return Err(TusHeaderError::ContentType);
@@ -79,10 +79,7 @@ pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>
 
 /// Returns the prefix checksums of a disk that may already exist in part. The request must not
 /// state a length, because the length of the stream differs from the size of the disk.
-pub(crate) fn marks(
-    headers: &HeaderMap,
-    length: Option<u64>,
-) -> Result<Vec<PrefixCrc>, TusHeaderError> {
+pub fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<PrefixCrc>, TusHeaderError> {
     let refused = |words: &str| TusHeaderError::Marks(words.to_owned());
     let Some(value) = headers.get(MARKS_HEADER) else {
         return Ok(Vec::new());

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use datapath::Error;
-use datapath::archive;
-use datapath::decode::Codec;
+use codec::decode::Codec;
 use datapath::disk::{self, VerifiedPrefix};
-use datapath::observe::Observer;
-use datapath::options::{ChosenFormat, CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::WriteOptions;
 use datapath::transfer;
+use datapath::unpack;
 use diskimage::Format;
 use http::StatusCode;
-use volume::{TargetVolume, watch};
+use reporting::watch;
+use stream::Error;
+use stream::observe::Observer;
+use stream::options::{ChosenFormat, CompressionLayers, PayloadKind, ReadOptions};
+use volume::TargetVolume;
 
 use crate::checksum::AnnouncedChecksum;
 use crate::config::Config;
@@ -173,13 +175,13 @@ fn unpack_archive(
     layers: CompressionLayers,
 ) -> Result<(), Error> {
     let dir = &config.destination.dir;
-    let target = archive::UnpackOptions {
+    let target = unpack::UnpackOptions {
         dir: dir.clone(),
         overwrite: true,
         available: disk::free_space(dir)?,
     };
-    let report = archive::unpack_archive(received, &target, &read_options(config, job, layers))?;
-    watch::log_unpacked(&report, dir);
+    let report = unpack::unpack_archive(received, &target, &read_options(config, job, layers))?;
+    watch::log_unpacked(report.source_bytes, report.entries, report.data_bytes, dir);
     tracing::info!("Wrote archive data");
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datapath::memory::RESERVE_BYTES;
+use stream::memory::RESERVE_BYTES;
 use testkit::bombs;
 use testkit::cases::check_all;
 use testkit::cgroup::MemoryCgroup;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use datapath::encode::{CompressionRule, Encoding};
+use codec::encode::{CompressionRule, Encoding};
 use program::cdi::READER_PORT;
 use program::command_line::LogArgs;
 use program::command_line::values::DurationValue;

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use datapath::storage::StorageLocation;
+use codec::encode::outgoing::EncodedStream;
 use program::command_line::{self, FailedCommand};
 use program::env::ProcessEnv;
 use program::progress::{BinaryBytes, ProgressDisplay};
 use program::start;
 use program::threads;
 use sandbox::SandboxRules;
+use stream::storage::StorageLocation;
 use tokio::runtime::Handle;
 
 use self::args::{
@@ -35,7 +36,6 @@ use crate::estimate::{self, SizeKind};
 use crate::serve::{self, ServeError};
 use crate::source::Tally;
 use crate::source::VolumeSource;
-use datapath::encode::outgoing::EncodedStream;
 
 /// The program's name, which begins each error line.
 const PROGRAM: &str = "cdi-cloner";
@@ -133,7 +133,7 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let (volume, stream, seconds) =
         (tally.volume_bytes(), tally.stream_bytes(), started.elapsed().as_secs_f64());
     if result.is_ok() {
-        volume::watch::log_slow_part(&times.0, volume, stream);
+        reporting::watch::log_slow_part(&times.0, volume, stream);
     }
     match &result {
         Ok(encoding) => display.show_summary(
@@ -236,7 +236,7 @@ fn setup_text(error: &SetupError) -> String {
 
 fn read_file(path: &Path) -> Result<Vec<u8>, ClonerCommandError> {
     fs::read(path).map_err(|error| {
-        let text = datapath::error::errno_text(&error);
+        let text = stream::error::errno_text(&error);
         ClonerCommandError::Usage(format!(
             "cannot read {}: {text}; check --ca, --cert and --key",
             path.display()

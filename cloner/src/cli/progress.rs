@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use datapath::observe::{LimitingPart, Observer, Stage, TransferTimes};
 use program::progress::{BinaryBytes, JobMoment, WatchedJob, emit_event};
 use serde::Serialize;
+use stream::observe::{LimitingPart, Observer, Stage, TransferTimes};
 
 use crate::source::Tally;
 

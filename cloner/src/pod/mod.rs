@@ -20,7 +20,7 @@ use program::paths::PodPaths;
 use program::report;
 use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
-use volume::figures::{CountedTransfer, TransferMetrics};
+use reporting::figures::{CountedTransfer, TransferMetrics};
 
 use self::config::Config;
 pub use self::names::MODE_VARIABLE;

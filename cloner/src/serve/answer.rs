@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use datapath::checkpoints::DiskCheckpoint;
-use datapath::encode::outgoing::{EncodedStream, IncompleteStreamError};
+use codec::encode::outgoing::{EncodedStream, IncompleteStreamError};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Frame};
 use program::cdi::{DISK_BYTES_HEADER, SERVED_CHECKPOINTS, SERVED_DISK};
 use program::threads;
+use stream::checkpoints::DiskCheckpoint;
 use tokio::sync::mpsc;
 
 use super::ServedVolume;

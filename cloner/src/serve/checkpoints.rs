@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use datapath::checkpoints::{DiskCheckpoint, DiskCrc};
 use parking_lot::Mutex;
+use stream::checkpoints::{DiskCheckpoint, DiskCrc};
 
 use crate::source::{DeviceSource, VolumeReadError};
 
@@ -14,7 +14,7 @@ pub(super) struct CheckpointTable(Mutex<KnownCheckpoints>);
 
 #[derive(Default)]
 struct KnownCheckpoints {
-    /// The checkpoints at multiples of [`datapath::checkpoints::CHECKPOINT_BYTES`].
+    /// The checkpoints at multiples of [`stream::checkpoints::CHECKPOINT_BYTES`].
     regular: BTreeMap<u64, DiskCheckpoint>,
     /// The last one at another offset. Clients ask for the offset first, and then read from it.
     last: Option<DiskCheckpoint>,

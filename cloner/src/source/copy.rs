@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use datapath::encode::outlet::PieceOutlet;
-use datapath::local::next_data;
+use codec::encode::outlet::PieceOutlet;
 use rustix::io::Errno;
+use stream::local::next_data;
 
 use super::VolumeReadError;
 

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use datapath::encode::PIECE_BYTES;
-use datapath::encode::outlet::PieceOutlet;
-use datapath::local::{LocalExtent, LocalFile};
-use datapath::storage::StorageLocation;
+use codec::encode::PIECE_BYTES;
+use codec::encode::outlet::PieceOutlet;
 use rustix::fs::{FileType, Mode, OFlags};
+use stream::local::{LocalExtent, LocalFile};
+use stream::storage::StorageLocation;
 
 use super::VolumeReadError;
 

@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use datapath::archive::write::{self, DataRegion, EntryAttributes, NewEntryKind};
-use datapath::encode::outlet::PieceOutlet;
+use codec::encode::outlet::PieceOutlet;
 use rustix::fs::Stat;
+use tar::write::{self, DataRegion, EntryAttributes, NewEntryKind};
 
 use super::copy::AnnouncedFile;
 use super::{VolumeReadError, holes};

@@ -2,9 +2,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use datapath::archive::write::{DataRegion, MAX_REGIONS};
-use datapath::local::next_data;
 use rustix::io::Errno;
+use stream::local::next_data;
+use tar::write::{DataRegion, MAX_REGIONS};
 
 /// Size of the blocks to which the regions in a tar archive are aligned.
 const BLOCK_BYTES: u64 = 512;

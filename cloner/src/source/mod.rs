@@ -11,11 +11,11 @@ mod tree;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use datapath::encode::outgoing;
-use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
-use datapath::error::errno_text;
-use datapath::storage::StorageLocation;
+use codec::encode::outgoing;
+use codec::encode::outlet::{OutletClosedError, PieceOutlet};
 use rustix::io::Errno;
+use stream::error::errno_text;
+use stream::storage::StorageLocation;
 
 pub(crate) use self::device::DeviceSource;
 use self::tree::DirectorySource;

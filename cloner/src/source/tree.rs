@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
-use datapath::archive::write::{self, EntryAttributes, NewEntryKind};
-use datapath::encode::outlet::PieceOutlet;
+use codec::encode::outlet::PieceOutlet;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, major, minor};
+use tar::write::{self, EntryAttributes, NewEntryKind};
 
 use super::links::HardLinks;
 use super::{VolumeReadError, file};

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::disk::{CacheMode, DiskOptions};
-use datapath::error::{SourceError, SourceErrorKind};
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::source::{Source, SourceBody};
+use datapath::options::WriteOptions;
 use datapath::transfer_image;
+use stream::error::{SourceError, SourceErrorKind};
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::{Source, SourceBody};
 
 /// A sender that is silent for longer than this has failed: nothing in TCP ends the wait.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -5,14 +5,16 @@ use diskimage::{
     CompressedClusters, Error as ImageError, Findings, Format, Guest, GuestSink, ImageChecker,
 };
 
-use crate::archive;
-use crate::decode;
-use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::format::{ImageHead, fetch_map, fetch_tables, open_mapped, pass_mapped, ranged_length};
-use crate::inflate::Inflater;
-use crate::meter::Meter;
-use crate::options::{PayloadKind, ReadOptions};
-use crate::source::Source;
+use codec::decode;
+use codec::inflate::Inflater;
+use inspect::{ImageHead, open_mapped};
+use inspect::{fetch_map, fetch_tables, ranged_length};
+use stream::error::{Error, SourceError, SourceErrorKind};
+use stream::meter::Meter;
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
+
+use crate::format::pass_mapped;
 
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub fn check_image(
     let (payload, reading) = reading.for_payload(payload, source);
     let reading = &reading;
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
-    let mut input = archive::open_payload(input, payload, reading)?;
+    let mut input = tar::open_payload(input, payload, reading)?;
     let ImageHead { format, .. } = ImageHead::read(&mut input, payload, reading)?;
     if format == Format::Raw {
         return Err(ImageError::NothingToCheck.into());

@@ -1,18 +1,19 @@
 //! The function that connects all stages of a transfer.
 
-use crate::archive;
-use crate::decode;
+use codec::decode;
+use codec::input::TransferInput;
+use stream::error::{Error, SourceError, SourceErrorKind};
+use stream::facts::ImageFacts;
+use stream::memory;
+use stream::meter::Meter;
+use stream::observe::{ByteCount, Stage, TransferPhase};
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
+
 use crate::disk::{self, Disk, Writer, with_timed_writer};
-use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::facts::ImageFacts;
 use crate::format::PreparedImage;
 use crate::format::raw::CopiedDisk;
-use crate::input::TransferInput;
-use crate::memory;
-use crate::meter::Meter;
-use crate::observe::{ByteCount, Stage, TransferPhase};
-use crate::options::{PayloadKind, ReadOptions, WriteOptions};
-use crate::source::Source;
+use crate::options::WriteOptions;
 
 /// Results of a finished transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub fn transfer_image(
 
     // Tar and OVA: the file inside is a stream like any other. In the facts the archive appears as
     // a layer.
-    let mut input = archive::open_payload(input, payload, reading)?;
+    let mut input = tar::open_payload(input, payload, reading)?;
 
     // Format: the head, and the map if the source supports ranges. This comes before the target is
     // opened, because the target must know the size, and because a bad image must not destroy the

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::error::TargetError;
+use stream::error::TargetError;
 
 /// Creates a file in `dir` that only its owner may read and write.
 pub(crate) fn create_unnamed(dir: &Path) -> Result<File, TargetError> {

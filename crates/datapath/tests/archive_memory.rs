@@ -11,9 +11,9 @@ mod tape;
 mod common;
 
 use bytes::Bytes;
-use datapath::archive::{self, unpack_archive};
-use datapath::memory;
-use datapath::options::ReadOptions;
+use datapath::unpack::{UnpackOptions, unpack_archive};
+use stream::memory;
+use stream::options::ReadOptions;
 
 use common::Generated;
 use tape::{Fields, Tape};
@@ -59,11 +59,8 @@ fn peak_resident_kib() -> u64 {
 fn memory_does_not_grow_with_the_archive() {
     let folder = common::fast_folder();
     std::fs::create_dir(folder.path().join("there-before")).unwrap();
-    let target = archive::UnpackOptions {
-        dir: folder.path().to_owned(),
-        overwrite: true,
-        available: u64::MAX,
-    };
+    let target =
+        UnpackOptions { dir: folder.path().to_owned(), overwrite: true, available: u64::MAX };
     let report = unpack_archive(&Generated(piece), &target, &ReadOptions::default()).unwrap();
     assert_eq!(report.entries, (FLAT + 2 * DIRECTORIES + 1) as u64);
     let (held, resident) = (memory::peak_bytes(), peak_resident_kib());

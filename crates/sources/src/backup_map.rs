@@ -13,15 +13,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use datapath::changes::ChangedRanges;
-use datapath::error::{SourceError, errno_text};
-use datapath::memory::{MemoryBudget, MemoryGrant};
 use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use stream::changes::ChangedRanges;
+use stream::error::{SourceError, errno_text};
+use stream::memory::{MemoryBudget, MemoryGrant};
 
-use crate::error::invalid_error;
+use fetch::error::invalid_error;
 
 /// Bytes of memory that a range takes in the finished list.
 const RANGE_BYTES: u64 = 16;

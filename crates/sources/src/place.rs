@@ -9,27 +9,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use datapath::error::SourceError;
-use datapath::observe::LimitingPart;
-use datapath::source::Source;
+use stream::error::SourceError;
+use stream::observe::LimitingPart;
+use stream::source::Source;
 use tracing::Span;
 use url::Url;
 
-use crate::checkpoints::Checkpoints;
-use crate::credentials::BasicCredentials;
-use crate::error::invalid_error;
-use crate::file::FileSource;
-use crate::gcs;
-use crate::glance::{self, GlanceAccess, GlanceOptions};
-use crate::http::{ExtraHeader, HttpConfig, HttpSource, parse_endpoint};
-use crate::imageio::{self, ImageIoSource, disk_of_engine};
-use crate::nbd::{NbdSource, NbdUri};
-use crate::network::Network;
-use crate::objects::{ObjectOptions, ObjectStoreKind};
-use crate::registry::{self, RegistryOptions, RegistrySource};
-use crate::s3;
-use crate::scheme::{SourceKind, find_scheme, listed_schemes};
-use crate::vddk::{self, VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
+use fetch::BasicCredentials;
+use fetch::Network;
+use fetch::error::invalid_error;
+use fetch::file::FileSource;
+use fetch::http::{ExtraHeader, HttpConfig, HttpSource, parse_endpoint};
+use fetch::scheme::{SourceKind, find_scheme, listed_schemes};
+use hypervisors::Checkpoints;
+use hypervisors::imageio::{self, ImageIoSource, disk_of_engine};
+use hypervisors::nbd::{NbdSource, NbdUri};
+use hypervisors::vddk::{self, VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
+use oci::{self, RegistryOptions, RegistrySource};
+use stores::glance::{self, GlanceAccess, GlanceOptions};
+use stores::objects::{ObjectOptions, ObjectStoreKind};
+use stores::{gcs, s3};
 
 /// All kinds of object stores.
 pub static STORES: [&ObjectStoreKind; 2] = [&s3::STORE, &gcs::STORE];
@@ -159,7 +158,7 @@ impl SourceLocation {
     /// calls this function first, to distinguish usage errors from failures of the source.
     pub fn check_request(&self, credentials: Option<&BasicCredentials>) -> Result<(), SourceError> {
         match self {
-            Self::Registry { reference, .. } => registry::check_reference(reference),
+            Self::Registry { reference, .. } => oci::check_reference(reference),
             Self::ImageIo { .. } => imageio::require_credentials(credentials).map(drop),
             Self::Vddk(_) => vddk::require_credentials(credentials).map(drop),
             Self::Nbd(uri) => NbdUri::parse(uri).map(drop),
@@ -173,7 +172,7 @@ impl SourceLocation {
             Self::File(_) => return None,
             Self::Http { url, .. } => url.as_str(),
             Self::Object { url, .. } => url,
-            Self::Registry { reference, .. } => return registry::registry_host(reference),
+            Self::Registry { reference, .. } => return oci::registry_host(reference),
             Self::Nbd(uri) => uri,
             Self::ImageIo { api, .. } => api.as_str(),
             Self::Vddk(options) => options.endpoint.as_str(),
@@ -304,8 +303,9 @@ fn open_place(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSo
 
 #[cfg(test)]
 mod tests {
+    use stream::error::SourceErrorKind;
+
     use super::*;
-    use datapath::error::SourceErrorKind;
 
     #[test]
     fn locations_are_told_apart_by_their_form() {

@@ -3,9 +3,13 @@
 use std::path::Path;
 
 use aws_lc_rs::digest;
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 
 use crate::fail::OrFail;
+use crate::tokens::pem;
 use crate::tools;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -299,4 +303,15 @@ fn put_image(put: &impl Fn(&[u8], &str) -> Value, image: &Image) -> Value {
     let mut descriptor = put(manifest.to_string().as_bytes(), MANIFEST);
     descriptor["platform"] = json!({ "architecture": image.architecture, "os": "linux" });
     descriptor
+}
+
+/// A new publisher: the public key as PEM, and a function that signs with the private one, as
+/// `cosign sign --key` does (ECDSA, P-256, SHA-256).
+pub fn publisher() -> (String, impl Fn(&[u8]) -> Vec<u8>) {
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).or_fail("a key");
+    let pem = pem("PUBLIC KEY", pair.public_key().as_der().or_fail("a public key").as_ref());
+    let sign = move |bytes: &[u8]| {
+        pair.sign(&SystemRandom::new(), bytes).or_fail("a signature").as_ref().to_vec()
+    };
+    (pem, sign)
 }

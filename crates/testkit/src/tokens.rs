@@ -129,7 +129,7 @@ pub fn unsigned(claims: &Value) -> String {
 }
 
 /// Encodes as PEM (RFC 7468), in lines of 64 characters.
-fn pem(label: &str, der: &[u8]) -> String {
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {label}-----\n");
     for line in text.as_bytes().chunks(64) {

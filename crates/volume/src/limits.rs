@@ -4,14 +4,14 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use datapath::memory::{MemoryBudget, PROCESS_BYTES, RESERVE_BYTES};
-use datapath::min_speed::{self, SpeedLimit};
-use datapath::observe::Observer;
-use datapath::options::ReadOptions;
 use program::cgroup;
 use program::command_line::values::{DurationValue, byte_rate};
 use program::env::EnvReader;
 use program::quantity;
+use stream::memory::{MemoryBudget, PROCESS_BYTES, RESERVE_BYTES};
+use stream::min_speed::{self, SpeedLimit};
+use stream::observe::Observer;
+use stream::options::ReadOptions;
 use tokio_util::sync::CancellationToken;
 
 /// Ours, not CDI's: minimum average speed of a source or client in bytes per second; 0 disables
@@ -135,7 +135,7 @@ mod tests {
     use std::collections::HashMap;
     use std::time::Duration;
 
-    use datapath::observe::NoObserver;
+    use stream::observe::NoObserver;
 
     use super::*;
 

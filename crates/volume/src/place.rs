@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use datapath::disk::{self, CacheMode, VerifiedPrefix};
-use datapath::error::TargetError;
 use program::paths::PodPaths;
 use program::space;
+use stream::error::TargetError;
 
-use crate::messages::ProductKind;
+use reporting::messages::ProductKind;
 
 /// Permissions of a finished disk image. The virtual machine runs as another user of the same
 /// group, so the group may read and write.

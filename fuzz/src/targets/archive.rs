@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use codec::decode::Codec;
+use datapath::unpack::{UnpackOptions, unpack_archive};
+use stream::options::{CompressionLayers, PayloadKind, ReadOptions};
+
 use crate::Pieces;
 use crate::transfers::{AVAILABLE, FOLDER, MemorySource, transfer};
-use datapath::archive::{self, unpack_archive};
-use datapath::decode::Codec;
-use datapath::options::{CompressionLayers, PayloadKind, ReadOptions};
 
 /// Size of a tar's block, and the position of the checksum in a header.
 const BLOCK: usize = 512;
@@ -39,8 +40,7 @@ fn sealed(input: &[u8]) -> Vec<u8> {
 }
 
 fn run_unpack(source: &MemorySource) {
-    let target =
-        archive::UnpackOptions { dir: DIR.clone(), overwrite: false, available: AVAILABLE };
+    let target = UnpackOptions { dir: DIR.clone(), overwrite: false, available: AVAILABLE };
     let outcome = unpack_archive(source, &target, &ReadOptions::default());
     let left = fs::read_dir(&*DIR).expect("the directory").count();
     match outcome {

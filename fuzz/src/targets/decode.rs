@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
-use datapath::Error;
-use datapath::chunks::ChunkStream;
-use datapath::decode::{self, DecodeLimits};
-use datapath::memory::MemoryBudget;
+use codec::decode::{self, DecodeLimits};
+use stream::Error;
+use stream::chunks::ChunkStream;
+use stream::memory::MemoryBudget;
 
 use crate::Pieces;
 

@@ -3,10 +3,11 @@
 
 use std::cell::RefCell;
 
-use crate::listener::watched;
-use crate::{Pieces, Script, runtime, serve};
 use http_body_util::BodyExt;
+use https::listener::framing::FramingGuard;
 use tokio::io::AsyncReadExt;
+
+use crate::{Pieces, Script, runtime, serve};
 
 /// Appended to the fuzzer's bytes: a request with two lengths, which the guard must hide from
 /// hyper. If the guard loses track of the requests, hyper sees it.
@@ -19,7 +20,7 @@ type Handed = (String, Option<Vec<u8>>);
 /// Returns the bytes that hyper gets to see.
 fn seen(pieces: Pieces) -> Vec<u8> {
     let mut seen = Vec::new();
-    let mut stream = watched(Script::new(pieces));
+    let mut stream = FramingGuard::new(Script::new(pieces));
     let reading = stream.read_to_end(&mut seen);
     runtime().block_on(reading).expect("a stream in memory");
     seen
@@ -27,7 +28,7 @@ fn seen(pieces: Pieces) -> Vec<u8> {
 
 fn handed_out(pieces: Pieces) -> Vec<Handed> {
     let requests = RefCell::new(Vec::new());
-    serve(watched(Script::new(pieces)), async |request| {
+    serve(FramingGuard::new(Script::new(pieces)), async |request| {
         // Recorded before its body is read: hyper may close a connection whose client has finished
         // sending.
         requests.borrow_mut().push((request.uri().to_string(), None));

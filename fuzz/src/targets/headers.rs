@@ -2,15 +2,17 @@
 //! `Range`, `Content-Range`, and challenges of registries. Accepted values are stated in the
 //! header and lie within the object, and errors are printable messages.
 
-use crate::node_pull::wanted;
-use crate::source::http::content_range;
-use crate::source::registry::challenge;
+use http::{HeaderMap, header};
+use stream::digest::DigestAlgorithm;
+use stream::marks::MAX_MARKS;
+
+use containerimage_server::range::RequestedRange;
+use fetch::http::ContentRange;
+use oci::challenge::{AuthChallenge, choose_challenge};
+
 use crate::upload::resumable::{asked, marks};
 use crate::upload::{promise, promise_of_parts};
 use crate::{Pieces, Script, assert_sentence, serve};
-use datapath::digest::DigestAlgorithm;
-use datapath::marks::MAX_MARKS;
-use http::{HeaderMap, header};
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
@@ -53,6 +55,15 @@ fn check_resumable(headers: &HeaderMap) {
     }
 }
 
+/// Returns the range to send of a file of `length` bytes, or `None` if it cannot be satisfied.
+fn wanted(header: &str, length: u64) -> Option<std::ops::Range<u64>> {
+    match RequestedRange::from_header(header, length) {
+        RequestedRange::Whole => Some(0..length),
+        RequestedRange::Part(range) => Some(range),
+        RequestedRange::Unsatisfiable => None,
+    }
+}
+
 fn check_ranges(headers: &HeaderMap) {
     if let Some(asked) = text(headers, header::RANGE.as_str()) {
         for length in [0, 1, 100, u64::MAX] {
@@ -66,7 +77,7 @@ fn check_ranges(headers: &HeaderMap) {
             );
         }
     }
-    if let Some((part, total)) = content_range(headers) {
+    if let Some(ContentRange { part, total }) = ContentRange::from_headers(headers) {
         let stated = text(headers, header::CONTENT_RANGE.as_str()).expect("a header that was read");
         let of = total.map_or("*".to_owned(), |total| total.to_string());
         let again = match part {
@@ -98,7 +109,7 @@ pub fn run(data: &[u8]) {
         check_promises(request.headers());
         check_resumable(request.headers());
         check_ranges(request.headers());
-        if let Some(realm) = challenge(request.headers()) {
+        if let Some(AuthChallenge::Bearer { realm, .. }) = choose_challenge(request.headers()) {
             assert!(realm.len() <= lines.len());
         }
     });

@@ -3,26 +3,24 @@
 //! that errors are printable. The stand-in for aws-lc accepts most signatures; see
 //! `crate::signatures`.
 
-mod key;
-mod openpgp;
-mod signer;
-mod sums;
-
-pub use self::key::PublisherKey;
-use self::openpgp::{ClearSigned, DetachedSignature, Keyring, OpenPgpError, is_clear_signed};
-pub use self::signer::{ImageSigner, SignatureForm, SignedDocument};
-use crate::assert_sentence;
-use crate::source::registry::cosign::{signs_with_bundle, signs_with_payload};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use datapath::error::{SourceError, SourceErrorKind};
 use serde_json::Value;
+use stream::error::{SourceError, SourceErrorKind};
+
+use oci::cosign::{SignatureFlaw, bundle, simple};
+use oci::digest::OciDigest;
+use oci::manifest::OciDescriptor;
+use publisher::openpgp::{ClearSigned, DetachedSignature, Keyring, OpenPgpError, is_clear_signed};
+use publisher::{PublisherKey, sums};
+
+use crate::assert_sentence;
 
 /// The name of the image in lists, and its digest in signatures of cosign.
 const NAME: &str = "disk.img";
 const HEX: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// A key that aws-lc would not accept, but the stand-in for aws-lc does.
+/// A key of a point that is not on the curve.
 const KEY: &[u8] = b"-----BEGIN PUBLIC KEY-----
 MBkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDAgAE
 -----END PUBLIC KEY-----
@@ -73,6 +71,33 @@ fn check_list(text: &str) {
             assert!(text.to_ascii_lowercase().contains(hex) && text.contains(NAME), "{checksum}");
         }
         Err(error) => assert_reason(error.to_string()),
+    }
+}
+
+/// Returns whether `key` signs the image `digest` with a bundle.
+fn signs_with_bundle(key: &PublisherKey, digest: &str, document: &[u8]) -> Result<bool, String> {
+    let digest = OciDigest::try_from(digest.to_owned())?;
+    bundle::check_signature(key, &digest, document).map_err(flaw_text)
+}
+
+/// Returns whether `key` signs the image `digest` with a payload, a layer with this descriptor.
+fn signs_with_payload(
+    key: &PublisherKey,
+    digest: &str,
+    descriptor: &[u8],
+    payload: &[u8],
+) -> Result<bool, String> {
+    let digest = OciDigest::try_from(digest.to_owned())?;
+    let layer: OciDescriptor =
+        serde_json::from_slice(descriptor).map_err(|error| error.to_string())?;
+    simple::check_signature(key, &digest, &layer, payload).map_err(flaw_text)
+}
+
+fn flaw_text(flaw: SignatureFlaw) -> String {
+    match flaw {
+        SignatureFlaw::OtherSigner(text)
+        | SignatureFlaw::Malformed(text)
+        | SignatureFlaw::OtherImage(text) => text,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parses checksums and sizes as users write them in variables and flags.
 
-use datapath::digest::Checksum;
 use program::quantity;
+use stream::digest::Checksum;
 
 pub fn run(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else {

@@ -1,11 +1,12 @@
 //! Sends any object through the whole data path, with and without ranges. The result is a disk
 //! that fits, or an error and no file. If both ways succeed, the disks are equal.
 
+use codec::decode::DecodeLimits;
+use stream::memory::MemoryBudget;
+use stream::options::{PayloadKind, ReadOptions};
+
 use crate::Pieces;
 use crate::transfers::{MemorySource, transfer};
-use datapath::decode::DecodeLimits;
-use datapath::memory::MemoryBudget;
-use datapath::options::{PayloadKind, ReadOptions};
 
 /// Imports the object and returns the disk if that succeeds.
 fn import(pieces: &Pieces, is_ranged: bool) -> Option<Vec<u8>> {

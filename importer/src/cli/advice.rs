@@ -4,8 +4,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use datapath::Error;
-use datapath::error::{
+use stream::Error;
+use stream::error::{
     ArchiveErrorKind, DecodeError, FormatError, SourceError, SourceErrorKind, TargetError,
 };
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn only_an_entry_that_cannot_be_unpacked_is_left_out_of_the_archive() {
         let advice = |kind| {
-            let error = datapath::error::ArchiveError { kind, offset: 512, entry: None };
+            let error = stream::error::ArchiveError { kind, offset: 512, entry: None };
             describe(&FormatError::from(error).into(), None)
         };
         let damaged = advice(ArchiveErrorKind::HeaderChecksum { stored: -1, calculated: 5 });

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use datapath::delta::{self, DeltaReport};
 use datapath::disk::CacheMode;
-use datapath::observe::TransferTimes;
-use datapath::options::ReadOptions;
-use datapath::source::Source;
+use fetch::ranges::RangesSource;
 use program::progress::BinaryBytes;
 use sources::backup_map::{BackupType, read_backup_map};
-use sources::ranges::RangesSource;
+use stream::observe::TransferTimes;
+use stream::options::ReadOptions;
+use stream::source::Source;
 
 use super::args::{ApplyArgs, BackupTypeOption};
 use super::failure::{ImporterCommandError, of_source};

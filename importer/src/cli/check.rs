@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use datapath::check::{CheckReport, check_image};
-use datapath::observe::NoObserver;
 use program::progress::BinaryBytes;
 use serde_json::{Value, json};
+use stream::observe::NoObserver;
 
 use super::args::CheckArgs;
 use super::failure::{ImporterCommandError, of_source};

@@ -12,9 +12,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use datapath::error::{ThreadStartError, errno_text};
+use hypervisors::vddk::END_LIMIT;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use sources::vddk::END_LIMIT;
+use stream::error::{ThreadStartError, errno_text};
 
 use super::args::RunArgs;
 use super::failure::ImporterCommandError;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use program::env::ProcessEnv;
+use publisher::{is_url, signature_places};
 use sandbox::{SandboxRules, TcpConnections};
-use sources::publisher::{is_url, signature_places};
 
 use super::args::{EvidenceArgs, ImporterCommand, SourceArgs, WriteArgs};
 use crate::confine::{add_identities, add_location};

@@ -1,10 +1,10 @@
 //! Evidence of an image's publisher that is given on a command line.
 
-use datapath::options::ReadOptions;
-use datapath::source::Source;
-use sources::publisher::{
+use publisher::{
     ListDemand, SignedSource, location_name, read_image_signature, read_keyring_file, require_name,
 };
+use stream::options::ReadOptions;
+use stream::source::Source;
 
 use super::args::{EvidenceArgs, SourceArgs};
 use super::failure::ImporterCommandError;

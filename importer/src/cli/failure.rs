@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use datapath::Error;
-use datapath::error::{SourceError, SourceErrorKind};
 use datapath::restore::RestoreError;
 use diskimage::Format;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::StopSignal;
 use program::start::ProcessStartError;
+use publisher::EvidenceError;
 use sandbox::SandboxError;
-use sources::publisher::EvidenceError;
+use stream::Error;
+use stream::error::{SourceError, SourceErrorKind};
 
 use super::advice;
 
@@ -152,8 +152,8 @@ impl From<SourceError> for ImporterCommandError {
 mod tests {
     use std::io;
 
-    use datapath::digest::ChecksumMismatchError;
-    use datapath::error::{DecodeError, FormatError, TargetError};
+    use stream::digest::ChecksumMismatchError;
+    use stream::error::{DecodeError, FormatError, TargetError};
 
     use super::*;
 

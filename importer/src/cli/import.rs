@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use datapath::disk::{self, DiskOptions};
 use datapath::disk_stream::write_qcow2;
-use datapath::options::{self, ReadOptions, WriteOptions};
-use datapath::source::Source;
+use datapath::options::{ReadRoute, WriteOptions};
 use datapath::transfer::{self, TransferReport};
 use program::command_line::FailedCommand;
 use program::progress::{BinaryBytes, ProgressDisplay, bytes_per_second};
+use stream::options::ReadOptions;
+use stream::source::Source;
 use volume::limits::TransferLimits;
 
 use super::args::{ContentArgs, ConvertArgs, DiskFormat, ImportArgs, RouteOption, WriteArgs};
@@ -178,8 +179,8 @@ fn run_transfer(
     let reading = job::read_options(&arguments.transfer, &job.limits, context);
     let writing = WriteOptions {
         route: match arguments.route {
-            RouteOption::Auto => options::ReadRoute::Auto,
-            RouteOption::OnePass => options::ReadRoute::OnePass,
+            RouteOption::Auto => ReadRoute::Auto,
+            RouteOption::OnePass => ReadRoute::OnePass,
         },
         scratch: arguments.scratch.clone(),
         ..job::write_options(&arguments.transfer)

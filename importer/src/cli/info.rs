@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use datapath::Error;
-use datapath::inspect::{Inspection, inspect_image};
-use datapath::observe::NoObserver;
+use inspect::{Inspection, inspect_image};
+use oci::{ArtifactDisk, SeveralDisks};
 use program::progress::BinaryBytes;
 use program::space::ALIGNMENT_BYTES;
 use serde_json::{Value, json};
-use sources::registry::{ArtifactDisk, SeveralDisks};
+use stream::Error;
+use stream::observe::NoObserver;
 
 use super::args::InfoArgs;
 use super::failure::{ImporterCommandError, of_source};

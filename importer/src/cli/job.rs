@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapath::observe::TransferTimes;
-use datapath::options::{ReadOptions, WriteOptions};
-use datapath::source::Source;
+use datapath::options::WriteOptions;
 use program::progress::{ProgressDisplay, ProgressMode};
+use stream::observe::TransferTimes;
+use stream::options::ReadOptions;
+use stream::source::Source;
 use volume::limits::TransferLimits;
 
 use super::args::{JobArgs, SourceArgs, TransferArgs};

@@ -27,11 +27,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use datapath::disk;
-use datapath::facts::ImageFacts;
-use datapath::observe::Observer;
 use program::command_line;
 use program::job::{self as background, COMMAND_GRACE, JobOutcome};
 use program::start;
+use stream::facts::ImageFacts;
+use stream::observe::Observer;
 use tokio::runtime::Handle;
 
 use self::args::{ImporterCli, ImporterCommand};

@@ -4,27 +4,26 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::error::errno_text;
-use datapath::observe::Observer;
-use datapath::options::PayloadKind;
-use datapath::source::Source;
+use fetch::file::FileSource;
+use fetch::http::{ExtraHeader, parse_header};
+use fetch::pod::fixed_connections;
+use fetch::policy::{ExtraPermissions, ImportPolicy};
+use fetch::proxy::ProxyConfig;
+use fetch::scheme::SourceKind;
+use fetch::{BasicCredentials, Network, RetryPolicy};
 use https::tls::{self, TrustedRoots};
+use hypervisors::Checkpoints;
+use hypervisors::vddk::{VddkInstallation, VddkSourceOptions};
+use oci::{self, RegistryOptions};
 use program::env::{NamedStrings, ProcessEnv};
 use program::paths::PodPaths;
-use sources::BasicCredentials;
-use sources::file::FileSource;
-use sources::http::{ExtraHeader, parse_header};
-use sources::objects::{AddressingStyle, ObjectOptions};
-use sources::pod::fixed_connections;
-use sources::policy::{ExtraPermissions, ImportPolicy};
-use sources::proxy::ProxyConfig;
-use sources::publisher::{DocumentReader, read_key_file};
-use sources::registry::{self, RegistryOptions};
-use sources::scheme::SourceKind;
-use sources::vddk::{VddkInstallation, VddkSourceOptions};
-use sources::{
-    Checkpoints, Network, OpenedSource, RetryPolicy, SourceInfo, SourceLocation, SourceOptions,
-};
+use publisher::{DocumentReader, read_key_file};
+use sources::{OpenedSource, SourceInfo, SourceLocation, SourceOptions};
+use stores::objects::{AddressingStyle, ObjectOptions};
+use stream::error::errno_text;
+use stream::observe::Observer;
+use stream::options::PayloadKind;
+use stream::source::Source;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -83,7 +82,7 @@ impl JobContext {
             return Ok((source, location));
         }
         let options = registry_options(arguments)?;
-        Ok((registry::open_layout(source, &options, will_be_checked)?, location))
+        Ok((oci::open_layout(source, &options, will_be_checked)?, location))
     }
 
     /// Returns a reader for documents beside the image that `arguments` name.

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use fetch::BasicCredentials;
 use program::env::{EnvReader, NamedStrings, ProcessEnv};
-use sources::BasicCredentials;
-use sources::glance::{GlanceAccess, NameStyle};
+use stores::glance::{GlanceAccess, NameStyle};
 use url::Url;
 
 use super::failure::ImporterCommandError;

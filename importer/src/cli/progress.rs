@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::observe::Stage;
 use program::progress::{
     BinaryBytes, JobMoment, WaitState, WatchedJob, bytes_per_second, emit_event,
 };
+use stream::observe::Stage;
 
 use super::event::ImportEvent;
 use super::watch::TransferWatch;
@@ -119,7 +119,7 @@ fn progress_line(watch: &TransferWatch, speed: u64, seconds_left: Option<u64>) -
 
 #[cfg(test)]
 mod tests {
-    use datapath::observe::{ByteCount, Observer};
+    use stream::observe::{ByteCount, Observer};
 
     use super::*;
 

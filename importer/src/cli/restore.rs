@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use datapath::digest::Checksum;
-use datapath::error::errno_text;
 use datapath::restore::{self, ChainFile, ChainSource, DatedFolder};
+use fetch::file::FileSource;
 use program::limited::read_limited;
-use sources::file::FileSource;
+use stream::digest::Checksum;
+use stream::error::errno_text;
 
 use super::args::{RestoreArgs, RouteOption};
 use super::failure::{ImporterCommandError, of_source};
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: RestoreArgs) -> Result<(), ImporterCommandError> {
         write,
         work: Box::new(move |context, target, reading, writing| {
             let chain = open_chain(&backups, expected, context)?;
-            let name = || datapath::source::Source::name(&chain);
+            let name = || stream::source::Source::name(&chain);
             restore::restore_chain(&chain, target, reading, writing).map_err(of_source(name))
         }),
     })

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use datapath::error::{TargetError, TargetRefusedError};
+use stream::error::{TargetError, TargetRefusedError};
 
 use super::failure::ImporterCommandError;
 
@@ -81,7 +81,7 @@ pub(super) fn has_extension(path: &Path, extension: &str) -> bool {
 /// The error for a target that is also read.
 pub(super) fn source_error(path: &Path) -> ImporterCommandError {
     let refusal = io::Error::other(TargetRefusedError::Source);
-    datapath::Error::from(TargetError::new("open", path, refusal)).into()
+    stream::Error::from(TargetError::new("open", path, refusal)).into()
 }
 
 fn is_below_devices(path: &Path) -> bool {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use datapath::archive::{self, UnpackReport};
 use datapath::disk;
-use datapath::observe::TransferTimes;
+use datapath::unpack::{self, UnpackReport};
 use program::progress::{BinaryBytes, bytes_per_second};
+use stream::observe::TransferTimes;
 
 use super::args::UnpackArgs;
 use super::failure::{ImporterCommandError, of_source};
@@ -32,12 +32,12 @@ fn unpack_archive(
     let reading = job::read_options(&arguments.job.transfer, limits, context);
     let is_checked = reading.checksum.is_some();
     let source = job::open_source(&arguments.source, context, is_checked, "an archive is a tar")?;
-    let target = archive::UnpackOptions {
+    let target = unpack::UnpackOptions {
         dir: arguments.dir.clone(),
         overwrite: arguments.overwrite,
-        available: disk::free_space(&arguments.dir).map_err(datapath::Error::from)?,
+        available: disk::free_space(&arguments.dir).map_err(stream::Error::from)?,
     };
-    archive::unpack_archive(&*source, &target, &reading).map_err(of_source(|| source.name()))
+    unpack::unpack_archive(&*source, &target, &reading).map_err(of_source(|| source.name()))
 }
 
 /// Returns the line that reports a success, such as `unpacked gzip > tar: 1200 entries, 1.30 GiB

@@ -4,15 +4,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use datapath::error::SourceErrorKind;
-use datapath::facts::ImageFacts;
-use datapath::observe::{
-    ByteCount, LimitingPart, Observer, RetryPause, Stage, TransferPhase, TransferTimes,
-};
 use parking_lot::Mutex;
 use program::progress::{PlannedRetry, WaitState};
+use reporting::watch::log_slow_part;
 use serde::Serialize;
-use volume::watch::log_slow_part;
+use stream::error::SourceErrorKind;
+use stream::facts::ImageFacts;
+use stream::observe::{
+    ByteCount, LimitingPart, Observer, RetryPause, Stage, TransferPhase, TransferTimes,
+};
 
 use super::format_chain;
 

@@ -1,9 +1,9 @@
 //! The rules of the sandbox for CDI's importer pod.
 
+use fetch::scheme::SourceKind;
 use program::env::NamedStrings;
 use program::paths::PodPaths;
 use sandbox::SandboxRules;
-use sources::scheme::SourceKind;
 
 use super::SOURCE_VARIABLE;
 use super::config::{CONTENT_TYPE, DONE_FILE, ENDPOINT, READY_FILE};

@@ -9,12 +9,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use fetch::file::FileSource;
 use program::env::EnvReader;
 use program::limited::read_limited;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
-use sources::file::FileSource;
 use tokio_util::sync::CancellationToken;
 
 use super::SOURCE_VARIABLE;
@@ -60,7 +60,7 @@ pub(super) enum ImageVolumeError {
         .0.display()
     )]
     NotRegular(PathBuf),
-    #[error("Cannot locate image file: cannot read {}: {}", path.display(), datapath::error::errno_text(cause))]
+    #[error("Cannot locate image file: cannot read {}: {}", path.display(), stream::error::errno_text(cause))]
     Io { path: PathBuf, cause: io::Error },
 }
 
@@ -137,7 +137,7 @@ impl ImageVolume {
         match read_text(path) {
             Ok(text) => text.trim().split('\n').map(str::to_owned).collect(),
             Err(error) => {
-                let cause = datapath::error::errno_text(&error);
+                let cause = stream::error::errno_text(&error);
                 tracing::error!("cannot read the labels of the image: {}: {cause}", path.display());
                 Vec::new()
             }

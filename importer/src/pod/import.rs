@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use datapath::observe::Observer;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::source::Source;
-use datapath::{Error, archive, delta, disk, transfer};
+use datapath::options::WriteOptions;
+use datapath::unpack;
+use datapath::{delta, disk, transfer};
 use program::paths::PodPaths;
 use program::report::TerminationMessage;
+use reporting::messages::ProductKind;
+use reporting::watch;
+use stream::Error;
+use stream::observe::Observer;
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use volume::messages::ProductKind;
-use volume::{TargetVolume, watch};
+use volume::TargetVolume;
 
 use super::config::{Config, RemoteSource, SourceConfig};
 use super::message::PodImportError;
@@ -112,14 +116,14 @@ impl PodImport {
                 "an archive needs a volume with a filesystem, and this one is a block device",
             ));
         }
-        let target = archive::UnpackOptions {
+        let target = unpack::UnpackOptions {
             dir: self.paths.data_path(),
             overwrite: true,
             available: self.volume.free,
         };
-        let report = archive::unpack_archive(source, &target, &self.read_options(remote))
+        let report = unpack::unpack_archive(source, &target, &self.read_options(remote))
             .map_err(|error| self.record_failure(&error, ProductKind::Directory))?;
-        watch::log_unpacked(&report, &target.dir);
+        watch::log_unpacked(report.source_bytes, report.entries, report.data_bytes, &target.dir);
         Ok(Provenance { digest: report.checksum, disk_bytes: None })
     }
 

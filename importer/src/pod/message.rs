@@ -1,9 +1,10 @@
 //! The messages of a pod that fails. CDI's controllers, tests and users know these sentences.
 
-use datapath::error::{SourceError, SourceErrorKind};
-use datapath::observe::TransferPhase;
-use datapath::{Error, disk};
-use volume::messages::{self, ProductKind};
+use datapath::disk;
+use reporting::messages::{self, ProductKind};
+use stream::Error;
+use stream::error::{SourceError, SourceErrorKind};
+use stream::observe::TransferPhase;
 
 use super::image_volume::ImageVolumeError;
 
@@ -82,7 +83,7 @@ impl PodImportError {
 
 #[cfg(test)]
 mod tests {
-    use datapath::digest::ChecksumMismatchError;
+    use stream::digest::ChecksumMismatchError;
 
     use super::*;
 

@@ -28,9 +28,9 @@ use program::paths::PodPaths;
 use program::report::{self, TerminationMessage};
 use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
+use reporting::messages;
 use tokio::runtime::Handle;
 use volume::TargetVolume;
-use volume::messages;
 
 use self::config::Config;
 use self::import::PodImport;

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use datapath::source::Source;
+use stream::source::Source;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -130,11 +130,7 @@ fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
 pub(super) fn create_done_file(file: &Path) {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o666).open(file);
     if let Err(error) = created {
-        tracing::error!(
-            "cannot create {}: {}",
-            file.display(),
-            datapath::error::errno_text(&error)
-        );
+        tracing::error!("cannot create {}: {}", file.display(), stream::error::errno_text(&error));
     }
 }
 

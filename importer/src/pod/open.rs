@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use datapath::error::{SourceError, SourceErrorKind};
-use datapath::observe::Observer;
-use datapath::source::Source;
+use fetch::Network;
+use fetch::http::read_secret_headers;
+use hypervisors::vddk::VddkLibraryInfo;
+use oci;
 use program::report::{self, TerminationMessage};
-use sources::http::read_secret_headers;
-use sources::registry;
-use sources::vddk::VddkLibraryInfo;
-use sources::{Network, OpenedSource, SourceInfo, SourceLocation};
-use volume::messages::ProductKind;
-use volume::watch;
+use reporting::messages::ProductKind;
+use reporting::watch;
+use sources::{OpenedSource, SourceInfo, SourceLocation};
+use stream::error::{SourceError, SourceErrorKind};
+use stream::observe::Observer;
+use stream::source::Source;
 
 use super::config::RemoteSource;
 use super::image_volume::ImageVolume;
@@ -100,7 +101,7 @@ impl PodImport {
             .map_err(|error| SourceError::new(SourceErrorKind::Invalid, error.to_string()))?;
         let is_http = matches!(place, SourceLocation::Http { .. }) && !remote.is_node_pull;
         if is_http && remote.made == ProductKind::Disk && remote.format.is_none() {
-            source = registry::open_layout(source, &remote.layout, remote.checksum.is_some())?;
+            source = oci::open_layout(source, &remote.layout, remote.checksum.is_some())?;
         }
         Ok(ConnectedSource {
             source,

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use fetch::Network;
+use fetch::pod::{PodNetwork, read_contact_limit};
 use https::tls::{self, TrustedRoots};
 use program::env::{EnvReader, NamedStrings};
 use program::flags::{KlogFlags, OwnFlag};
 use program::paths::PodPaths;
-use sources::pod::{PodNetwork, read_contact_limit};
-use sources::{Network, SourceLocation};
+use sources::SourceLocation;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use volume::limits::TransferLimits;

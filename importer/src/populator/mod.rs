@@ -24,8 +24,8 @@ use program::job::{self, JobOutcome, POD_GRACE};
 use program::metrics::{MetricsRegistry, OPENSTACK_PROGRESS, OVIRT_PROGRESS};
 use program::signal::{ShutdownRequest, StopSignal};
 use program::{report, start};
-use volume::messages::ProductKind;
-use volume::watch::PhaseTracker;
+use reporting::messages::ProductKind;
+use reporting::watch::PhaseTracker;
 
 use self::config::PopulatorConfig;
 use self::populate::{PopulateError, populate_volume};

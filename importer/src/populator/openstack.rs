@@ -3,7 +3,7 @@
 use program::env::EnvReader;
 use program::flags::{KlogFlags, OwnFlag};
 use sources::SourceLocation;
-use sources::glance::{GlanceAccess, GlanceOptions, NameStyle};
+use stores::glance::{GlanceAccess, GlanceOptions, NameStyle};
 
 use super::origin::{INSECURE, PopulatorSource};
 

@@ -1,6 +1,7 @@
 //! The part of the configuration that differs between the populators.
 
-use sources::{BasicCredentials, SourceLocation};
+use fetch::BasicCredentials;
+use sources::SourceLocation;
 
 /// A boolean in the secrets of both populators: true disables the verification of certificates.
 /// Each populator parses it in its own way.

@@ -1,10 +1,12 @@
 //! `ovirt-populator`: imports a disk from an oVirt engine.
 
+use fetch::BasicCredentials;
+use hypervisors::Checkpoints;
+use hypervisors::imageio::api_of_engine;
 use program::env::{EnvReader, go_bool};
 use program::flags::{KlogFlags, OwnFlag};
 use program::secret::Secret;
-use sources::imageio::api_of_engine;
-use sources::{BasicCredentials, Checkpoints, SourceLocation};
+use sources::SourceLocation;
 
 use super::origin::{INSECURE, PopulatorSource};
 

@@ -5,11 +5,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::error::TargetError;
-use datapath::observe::Observer;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::{Error, disk, transfer};
-use volume::{DiskRequest, TargetVolume, messages};
+use datapath::options::WriteOptions;
+use datapath::{disk, transfer};
+use reporting::messages;
+use stream::Error;
+use stream::error::TargetError;
+use stream::observe::Observer;
+use stream::options::{PayloadKind, ReadOptions};
+use volume::{DiskRequest, TargetVolume};
 
 use super::config::PopulatorConfig;
 use crate::watch::PodWatch;
@@ -61,7 +64,7 @@ pub(super) fn populate_volume(
         &writing,
     )
     .map_err(because)?;
-    volume::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
+    reporting::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
     watch.finish_progress();
     Ok(())
 }

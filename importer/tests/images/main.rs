@@ -20,7 +20,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use datapath::digest::{DigestAlgorithm, RunningDigest};
+use stream::digest::{DigestAlgorithm, RunningDigest};
 use testkit::fail::OrFail;
 use testkit::process::Finished;
 

@@ -287,7 +287,7 @@ fn a_wrong_checksum_is_final_and_leaves_no_disk() {
     let origin = serve(Script::new(content.clone()));
     let zeros = format!("md5:{}", "0".repeat(32));
     let pod = Pod::http(&origin.url("/disk"), &[("IMPORTER_CHECKSUM", &zeros)]);
-    let mut digest = datapath::digest::RunningDigest::new(datapath::digest::DigestAlgorithm::Md5);
+    let mut digest = stream::digest::RunningDigest::new(stream::digest::DigestAlgorithm::Md5);
     digest.update(&content);
     pod.assert_succeeds_with(&format!(
         "{{\"message\":\"Unable to process data: Unable to transfer source data to target file: checksum validation \

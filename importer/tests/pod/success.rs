@@ -73,8 +73,7 @@ fn a_stale_disk_of_an_earlier_attempt_is_replaced() {
 #[test]
 fn a_right_checksum_is_confirmed_in_the_log() {
     let content = disk::content(9, MIB);
-    let mut digest =
-        datapath::digest::RunningDigest::new(datapath::digest::DigestAlgorithm::Sha512);
+    let mut digest = stream::digest::RunningDigest::new(stream::digest::DigestAlgorithm::Sha512);
     digest.update(&content);
     let checksum = digest.finish_digest();
     let origin = serve(Script::new(content));

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use datapath::digest::{DigestAlgorithm, RunningDigest};
+use stream::digest::{DigestAlgorithm, RunningDigest};
 use testkit::certs::Authority;
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};

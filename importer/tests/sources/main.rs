@@ -23,7 +23,7 @@ mod vmware;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use sources::{Network, RetryPolicy};
+use fetch::{Network, RetryPolicy};
 use testkit::certs;
 use testkit::objects::{Kind, Store};
 use tokio::runtime::Runtime;

@@ -5,10 +5,10 @@ mod volume;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use datapath::digest::Checksum;
-use datapath::options::ChosenFormat;
 use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
+use stream::digest::Checksum;
+use stream::options::ChosenFormat;
 use url::Url;
 
 pub(super) use self::volume::{DryRun, ManifestFormat, ObjectScope, VolumeArgs};

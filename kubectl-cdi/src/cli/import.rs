@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use datapath::digest::Checksum;
-use datapath::options::FORMAT_HEADER;
 use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
+use stream::digest::Checksum;
+use stream::options::FORMAT_HEADER;
 
 use super::args::ClusterImportArgs;
 use super::dry_run::DryRunVolume;

@@ -15,11 +15,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use datapath::memory::{MemoryBudget, PROCESS_BYTES};
 use program::cgroup;
 use program::command_line::{self, CompletionLine};
 use program::signal::ShutdownRequest;
 use program::start;
+use stream::memory::{MemoryBudget, PROCESS_BYTES};
 
 use self::args::{ObjectScope, PluginCli, PluginCommand, VolumeArgs};
 use self::failure::PluginCommandError;

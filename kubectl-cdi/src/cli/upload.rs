@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use datapath::encode::{CompressionRule, Encoding};
-use datapath::error::errno_text;
+use codec::encode::{CompressionRule, Encoding};
 use program::command_line::FailedCommand;
 use program::env::{NamedStrings, ProcessEnv, is_pace_fixed};
 use program::progress::{BinaryBytes, ProgressDisplay};
 use program::threads;
+use stream::error::errno_text;
 use tokio_util::sync::CancellationToken;
 
 use super::args::{EncodingOption, UploadArgs};

@@ -1,8 +1,8 @@
 //! A request to the API server: a verb on a resource, its path, and the error to report if it is
 //! rejected.
 
-use datapath::memory::MemoryBudget;
 use program::names::is_subdomain;
+use stream::memory::MemoryBudget;
 
 use super::error::ClusterError;
 use super::json;

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use datapath::memory::{MemoryBudget, MemoryGrant, MemoryLimitError};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
+use stream::memory::{MemoryBudget, MemoryGrant, MemoryLimitError};
 use tokio::time::timeout;
 use url::form_urlencoded;
 

@@ -1,11 +1,11 @@
 //! Errors of requests to the cluster. Each message states what to do. Text from other programs is
 //! escaped as by [`printable`]; no message contains parts of a kubeconfig or credentials.
 
-use datapath::error::errno_text;
 use kube::client::{AuthError, RustlsTlsError};
 use kube::config::KubeconfigError;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
+use stream::error::errno_text;
 
 use super::destination::VolumeTarget;
 use super::object::printable_line;

@@ -1,7 +1,7 @@
 //! The source of an import, as represented in CDI's API.
 
+use fetch::scheme::{SCHEMES, SourceKind, find_scheme};
 use serde_json::{Map, Value, json};
-use sources::scheme::{SCHEMES, SourceKind, find_scheme};
 use url::Url;
 
 use super::object::object_of;
@@ -68,7 +68,7 @@ impl ClusterImport {
         let url = match (kind, endpoint) {
             (SourceKind::S3, endpoint) => {
                 let amazon = Url::parse(AMAZON).map_err(|error| invalid(error.to_string()))?;
-                let url = sources::s3::url_at(endpoint.unwrap_or(&amazon), address);
+                let url = stores::s3::url_at(endpoint.unwrap_or(&amazon), address);
                 url.map_err(|error| invalid(error.to_string()))?.into()
             }
             (_, None) => address.to_owned(),

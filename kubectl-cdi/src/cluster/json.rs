@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use datapath::memory::{MemoryGrant, MemoryLimitError};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use stream::memory::{MemoryGrant, MemoryLimitError};
 
 /// The memory of a map. A node of its B-tree has room for 11 entries (640 bytes); in a map with
 /// several nodes, at least 5 entries of each node are used.
@@ -143,8 +143,8 @@ impl<'de> Visitor<'de> for CountedValue<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use datapath::memory::MemoryBudget;
     use serde_json::json;
+    use stream::memory::MemoryBudget;
 
     use super::*;
 

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use datapath::memory::MemoryGrant;
 use k8s_openapi::jiff::Timestamp;
 use program::progress::BinaryBytes;
 use serde_json::{Value, json};
+use stream::memory::MemoryGrant;
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};

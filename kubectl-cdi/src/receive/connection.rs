@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::checkpoints::{CHECKPOINT_BYTES, DiskCheckpoint};
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -15,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use kube::api::Portforwarder;
 use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_CHECKPOINTS, SERVED_DISK};
 use program::report::error_chain;
+use stream::checkpoints::{CHECKPOINT_BYTES, DiskCheckpoint};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use datapath::error::errno_text;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
+use stream::error::errno_text;
 
 use crate::cluster::{ClaimReadError, ClusterError};
 

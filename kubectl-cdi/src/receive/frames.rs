@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 
 use bytes::Bytes;
-use datapath::chunks::ChunkStream;
-use datapath::decode::{Codec, DecodeLimits};
-use datapath::error::Error;
+use codec::decode::{Codec, DecodeLimits, new_decoder};
+use stream::chunks::ChunkStream;
+use stream::error::Error;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
@@ -83,7 +83,7 @@ pub(super) fn may_begin(file: &File) -> io::Result<bool> {
 
 /// Decodes a frame.
 pub(super) fn decode_frame(frame: Bytes) -> Box<dyn ChunkStream> {
-    Codec::Zstd.new_decoder(Box::new(FrameBytes(Some(frame))), &DecodeLimits::default())
+    new_decoder(Codec::Zstd, Box::new(FrameBytes(Some(frame))), &DecodeLimits::default())
 }
 
 struct FrameBytes(Option<Bytes>);

@@ -5,13 +5,13 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use bytes::Bytes;
+use codec::encode::{Encoding, PIECE_BYTES, PieceEncoder, VolumePiece};
 use crc_fast::CrcAlgorithm;
-use datapath::checkpoints::{DiskCheckpoint, DiskCrc};
-use datapath::chunks::ChunkStream;
-use datapath::encode::{Encoding, PIECE_BYTES, PieceEncoder, VolumePiece};
-use datapath::local::{LocalExtent, LocalFile};
-use datapath::zeros::{ZEROS, data_runs, is_zero};
 use diskimage::qcow2::Qcow2Compression;
+use stream::checkpoints::{DiskCheckpoint, DiskCrc};
+use stream::chunks::ChunkStream;
+use stream::local::{LocalExtent, LocalFile};
+use stream::zeros::{ZEROS, data_runs, is_zero};
 
 use super::error::DownloadError;
 use super::frames::{self, FrameReader};
@@ -188,7 +188,7 @@ impl LocalDisk {
         self.output.seek(SeekFrom::Start(end)).map(drop)
     }
 
-    fn read_frame(&mut self, frame: Bytes) -> Result<(), datapath::error::Error> {
+    fn read_frame(&mut self, frame: Bytes) -> Result<(), stream::error::Error> {
         let mut decoded = frames::decode_frame(frame);
         let checkpoints = &mut self.checkpoints;
         while let Some(bytes) = decoded.next_chunk()? {

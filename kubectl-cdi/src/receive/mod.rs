@@ -11,12 +11,12 @@
 //! comparison at the end proves that the whole disk is.
 
 mod connection;
+mod disk_body;
 mod error;
 mod frames;
 mod local;
 mod names;
 mod qcow2;
-mod stream;
 #[cfg_attr(not(unix), path = "windows.rs")]
 mod unix;
 
@@ -170,7 +170,7 @@ impl DownloadTask<'_> {
                 return Ok(());
             }
             let body = reader.request_disk(has, size).await?;
-            stream::receive_disk(body, disk, size, self.watch).await?;
+            disk_body::receive_disk(body, disk, size, self.watch).await?;
         }
     }
 

@@ -11,15 +11,15 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use bytes::Bytes;
-use datapath::encode::outgoing::PieceKind;
-use datapath::encode::qcow2::append_piece;
-use datapath::encode::{EncodedPiece, Encoding, PieceEncoder, VolumePiece};
-use datapath::inflate::Inflater;
-use datapath::local::{LocalExtent, read_exact_at};
+use codec::encode::outgoing::PieceKind;
+use codec::encode::qcow2::append_piece;
+use codec::encode::{EncodedPiece, Encoding, PieceEncoder, VolumePiece};
+use codec::inflate::Inflater;
 use diskimage::qcow2::{
     ImageSink, IncompleteImage, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES,
 };
 use diskimage::{ClusterCompression, CompressedClusters, GuestRange, Host};
+use stream::local::{LocalExtent, read_exact_at};
 
 use super::connection::MAX_DISK_BYTES;
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::error::errno_text;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Empty;
 pub(crate) use https::client::NoResponseError;
 use https::client::{self, HttpsServer, RequestConnection};
 use https::tls::{self, TlsError, TrustedRoots};
 use hyper::body::Body;
+use stream::error::errno_text;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;

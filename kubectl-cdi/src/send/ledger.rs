@@ -10,10 +10,10 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 
+use codec::encode::outgoing::{PassedPiece, PieceKind};
 use crc_fast::CrcAlgorithm;
-use datapath::encode::outgoing::{PassedPiece, PieceKind};
-use datapath::marks::HELD_BYTES;
 use serde::{Deserialize, Serialize};
+use stream::marks::HELD_BYTES;
 
 use super::location::UploadLocation;
 use crate::file_identity::FileIdentity;

@@ -14,19 +14,19 @@ mod place;
 mod plain;
 mod protocol;
 mod stall_timer;
-mod stream;
 mod tokens;
+mod upload_body;
 mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::encode::Encoding;
-use datapath::marks::PrefixCrc;
-use datapath::options::ChosenFormat;
+use codec::encode::Encoding;
 use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::threads;
+use stream::marks::PrefixCrc;
+use stream::options::ChosenFormat;
 use tokio::time::{sleep, timeout};
 
 pub(crate) use self::connection::{ProxyClient, ProxySetupError, ProxyTrust};
@@ -35,8 +35,8 @@ use self::location::UploadLocation;
 pub(crate) use self::place::{ClaimBusyError, LockedFile};
 use self::protocol::{BegunUpload, UploadRequestError};
 pub(crate) use self::stall_timer::{StallTimer, StalledError};
-use self::stream::{Tally, UploadBody};
 pub(crate) use self::tokens::TokenCache;
+use self::upload_body::{Tally, UploadBody};
 pub(crate) use self::watch::UploadWatch;
 use crate::cluster::ClusterError;
 use crate::image::{ImageFile, ImageFileError, KeptPrefix};

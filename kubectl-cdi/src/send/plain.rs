@@ -10,7 +10,7 @@ use program::cdi::{UPLOAD, UPLOAD_ASYNC};
 use super::ledger::PieceLedger;
 use super::protocol::{self, UploadRequestError, bearer_header};
 use super::stall_timer::StallTimer;
-use super::stream::UploadBody;
+use super::upload_body::UploadBody;
 use super::{CompletedUpload, UploadSendError, UploadTask};
 
 impl UploadTask<'_> {

@@ -2,13 +2,13 @@
 //! their responses.
 
 use bytes::Bytes;
-use datapath::error::ThreadStartError;
-use datapath::marks::PrefixCrc;
-use datapath::options::{ChosenFormat, FORMAT_HEADER};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
 use hyper::body::Body;
 use program::cdi::{CHECKSUM_HEADER, KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
+use stream::error::ThreadStartError;
+use stream::marks::PrefixCrc;
+use stream::options::{ChosenFormat, FORMAT_HEADER};
 
 use super::connection::{NoResponseError, ProxyClient, ProxyResponse};
 use super::ledger::CHECKSUM_NAME;

@@ -4,16 +4,16 @@
 //! memory until that header ends. It is therefore given one frame at a time, and a limited number
 //! of bytes before the file.
 
-mod parts;
+pub mod parts;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapath::error::{SourceError, SourceErrorKind};
 use http_body_util::BodyExt;
 use https::listener::ActiveGuard;
 use hyper::body::Incoming;
 use multer::Field;
+use stream::error::{SourceError, SourceErrorKind};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 

@@ -22,7 +22,7 @@ const MAX_PREAMBLE_BYTES: u64 = 4 << 20;
 
 /// Reasons why the file in a form cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FormError {
+pub enum FormError {
     #[error("this is not a form: {0}; send a plain image to the path upload")]
     Boundary(multer::Error),
     #[error("malformed form: {0}")]
@@ -46,17 +46,14 @@ enum BodyError {
 }
 
 /// Returns the boundary between the parts of a form, which the content type of a request contains.
-pub(crate) fn form_boundary(headers: &HeaderMap) -> Result<String, FormError> {
+pub fn form_boundary(headers: &HeaderMap) -> Result<String, FormError> {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     multer::parse_boundary(content_type).map_err(FormError::Boundary)
 }
 
 /// Finds the file in `body`, and skips the parts before it.
-pub(super) async fn find_file<B>(
-    body: &Shared<B>,
-    boundary: String,
-) -> Result<Field<'static>, FormError>
+pub async fn find_file<B>(body: &Shared<B>, boundary: String) -> Result<Field<'static>, FormError>
 where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,

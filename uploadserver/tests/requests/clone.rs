@@ -5,9 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::BINARY;
-use datapath::digest::{DigestAlgorithm, RunningDigest};
-use datapath::encode::{CompressionRule, Encoding, PIECE_BYTES, VolumePiece};
+use codec::encode::{CompressionRule, Encoding, PIECE_BYTES, VolumePiece};
+use stream::digest::{DigestAlgorithm, RunningDigest};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::framing::chunked;
@@ -15,6 +14,8 @@ use testkit::https::{Request, Response};
 use testkit::loopdev::{DIRT, LoopDevice};
 use testkit::tools;
 use testkit::upload_pod::{Server, UploadPod};
+
+use crate::BINARY;
 
 const MIB: u64 = 1 << 20;
 

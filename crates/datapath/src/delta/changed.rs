@@ -3,20 +3,21 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use codec::input::TransferInput;
 use diskimage::Format;
+use stream::changes::{ChangedOffsets, ChangedRanges};
+use stream::chunks::{ChunkStream, PeekStream};
+use stream::error::{Error, SourceError, SourceErrorKind};
+use stream::facts::{ImageFacts, RouteTaken};
+use stream::meter::Meter;
+use stream::observe::TransferPhase;
+use stream::options::ReadOptions;
+use stream::source::Source;
+use stream::zeros::is_zero;
 
 use super::{DeltaBase, DeltaReport};
-use crate::changes::{ChangedOffsets, ChangedRanges};
-use crate::chunks::{ChunkStream, PeekStream};
 use crate::disk::{self, Disk, Writer, with_timed_writer};
-use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::facts::{ImageFacts, RouteTaken};
-use crate::input::TransferInput;
-use crate::meter::Meter;
-use crate::observe::TransferPhase;
-use crate::options::{ReadOptions, WriteOptions};
-use crate::source::Source;
-use crate::zeros::is_zero;
+use crate::options::WriteOptions;
 
 /// Zeros are detected in blocks of this size. The device would have to write smaller ranges of
 /// zeros anyway.

@@ -10,14 +10,16 @@ mod qcow2;
 
 use std::path::PathBuf;
 
+use codec::input::TransferInput;
+use stream::error::Error;
+use stream::facts::ImageFacts;
+use stream::observe::{ByteCount, Stage, TransferPhase};
+use stream::options::ReadOptions;
+use stream::source::Source;
+
 pub(crate) use self::qcow2::last_part;
 use crate::disk::{self, CacheMode, Disk};
-use crate::error::Error;
-use crate::facts::ImageFacts;
-use crate::input::TransferInput;
-use crate::observe::{ByteCount, Stage, TransferPhase};
-use crate::options::{ReadOptions, WriteOptions};
-use crate::source::Source;
+use crate::options::WriteOptions;
 
 /// The disk to which a delta is applied.
 #[derive(Debug, Clone)]

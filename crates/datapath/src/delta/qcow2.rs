@@ -1,17 +1,19 @@
 //! Applies a qcow2 image that holds the difference to its backing file.
 
+use codec::decode;
+use codec::input::TransferInput;
 use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
+use inspect::ImageHead;
+use stream::error::{Error, FormatError};
+use stream::meter::Meter;
+use stream::observe::TransferPhase;
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
 
 use super::{DeltaBase, DeltaReport};
-use crate::decode;
 use crate::disk::{self, Disk, Writer, with_timed_writer};
-use crate::error::{Error, FormatError};
-use crate::format::{ImageHead, MappedImage};
-use crate::input::TransferInput;
-use crate::meter::Meter;
-use crate::observe::TransferPhase;
-use crate::options::{PayloadKind, ReadOptions, WriteOptions};
-use crate::source::Source;
+use crate::format::MappedImage;
+use crate::options::WriteOptions;
 
 /// Applies the image in `source` to the disk of `base`.
 pub(super) fn apply_qcow2(

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use diskimage::CompressedClusters;
 
-use crate::buffer::{CHUNK_BYTES, SMALL_BYTES};
-use crate::pack::PackedChunk;
+use stream::buffer::{CHUNK_BYTES, SMALL_BYTES};
+use stream::pack::PackedChunk;
 
 /// Disk bytes in a unit of work. Writing 1.4 GB from huge pages took 0.78 s, 0.70 s and 0.68 s
 /// with writes of 1, 2 and 4 MiB.

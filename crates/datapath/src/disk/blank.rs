@@ -2,13 +2,13 @@
 
 use std::fs::File;
 
+use stream::error::{Error, TargetError};
+use stream::marks::HELD_BYTES;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
 use super::options::DiskOptions;
 use super::place::{device_size, is_block_device};
-use crate::error::{Error, TargetError};
-use crate::marks::HELD_BYTES;
 
 /// Makes the target an empty disk of `available` bytes, or of the whole device if that is smaller.
 /// A device is zeroed only if preallocation is requested. Otherwise it is only synced: CDI leaves

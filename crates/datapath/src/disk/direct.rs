@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stream::buffer::PAGE;
+
 use super::options::CacheMode;
-use crate::buffer::PAGE;
 
 /// Smallest direct write in bytes. The page cache gathers smaller writes into larger ones, whereas
 /// every direct write waits for the disk.

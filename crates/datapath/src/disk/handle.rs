@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use stream::error::{Error, TargetError};
+use stream::marks::HELD_BYTES;
+use stream::meter::MeterReadings;
+use stream::observe::{ByteCount, LimitingPart, SharedTime, Stage};
+use stream::zeros::{ZERO_BLOCK, data_runs};
 
 use super::direct::DirectFile;
 use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
-use crate::error::{Error, TargetError};
-use crate::marks::HELD_BYTES;
-use crate::meter::MeterReadings;
-use crate::observe::{ByteCount, LimitingPart, SharedTime, Stage};
-use crate::zeros::{ZERO_BLOCK, data_runs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskKind {
@@ -310,13 +310,17 @@ fn resized_bytes(bytes: &[u8], length: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use stream::observe::{Observer, TransferTimes};
+
     use super::*;
     use crate::disk::{CacheMode, DiskOptions};
-    use crate::observe::TransferTimes;
 
-    impl crate::observe::Observer for TransferTimes {
+    #[derive(Default)]
+    struct ObservedTimes(TransferTimes);
+
+    impl Observer for ObservedTimes {
         fn record_limit(&self, part: LimitingPart, time: Duration) {
-            self.add_limit(part, time);
+            self.0.add_limit(part, time);
         }
     }
 
@@ -334,7 +338,7 @@ mod tests {
             mode: None,
         };
         let disk = Disk::open(&options, Some(1 << 20)).unwrap();
-        let times = Arc::new(TransferTimes::default());
+        let times = Arc::new(ObservedTimes::default());
         let readings = MeterReadings::reporting_to(Arc::clone(&times) as _);
         let second = Duration::from_secs(1);
         disk.add_wait(2 * second);
@@ -345,7 +349,7 @@ mod tests {
         disk.add_wait(second);
         disk.report_progress(&readings);
         disk.report_progress(&readings);
-        let limits = times.limit_times().map(|(_, time)| time);
+        let limits = times.0.limit_times().map(|(_, time)| time);
         assert_eq!(limits, [Duration::ZERO, 3 * second / 2, 3 * second / 2]);
     }
 }

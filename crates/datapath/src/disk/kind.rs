@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use stream::error::{TargetError, TargetRefusedError};
+
 use super::place::is_block_device;
-use crate::error::{TargetError, TargetRefusedError};
 
 /// State of a target's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,10 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
+use stream::error::{Error, FormatError, TargetError, TargetRefusedError};
+use stream::facts::MAX_DISK_BYTES;
+use stream::local::read_exact_at;
+use stream::marks::HELD_BYTES;
 
 use super::direct::DirectFile;
 use super::handle::{BusyTimes, Disk, DiskKind};
@@ -16,11 +20,7 @@ use super::kind::{TargetKind, classify_target, inspect_existing, inspect_target}
 use super::options::{CacheMode, DiskOptions};
 use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
-use crate::error::{Error, FormatError, TargetError, TargetRefusedError};
-use crate::facts::MAX_DISK_BYTES;
-use crate::local::read_exact_at;
 use crate::lock::{LockState, lock_file, retry_while_held};
-use crate::marks::HELD_BYTES;
 use crate::unnamed_file::create_unnamed;
 
 /// The first bytes of a qcow2 image (QEMU's docs/interop/qcow2.rst).

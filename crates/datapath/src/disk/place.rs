@@ -6,9 +6,9 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use crate::error::{TargetError, TargetRefusedError};
-use crate::source::Source;
-use crate::storage::StorageLocation;
+use stream::error::{TargetError, TargetRefusedError};
+use stream::source::Source;
+use stream::storage::StorageLocation;
 
 /// True if `path` is a block device or a symbolic link to one.
 pub fn is_block_device(path: &Path) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::buffer::ChunkBuffer;
+use stream::buffer::ChunkBuffer;
 
 /// Total length of all slices in bytes.
 pub(super) fn total_bytes(slices: &[&[u8]]) -> usize {
@@ -47,9 +47,10 @@ pub(super) fn copy_to_chunks(slices: &[&[u8]]) -> Vec<ChunkBuffer> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::buffer::{CHUNK_BYTES, PAGE};
     use proptest::prelude::*;
+    use stream::buffer::{CHUNK_BYTES, PAGE};
+
+    use super::*;
 
     proptest! {
         #[test]

@@ -20,12 +20,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use stream::error::{Error, TargetError, TargetRefusedError};
+use stream::storage::Inode;
 
 use super::kind::{TargetKind, inspect_target};
 use super::place::folder_of;
-use crate::error::{Error, TargetError, TargetRefusedError};
 use crate::lock::{LockState, lock_file};
-use crate::storage::Inode;
 
 /// Maximum number of attempts while other processes keep replacing the file.
 const ATTEMPTS: usize = 100;

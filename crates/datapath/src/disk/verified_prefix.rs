@@ -11,15 +11,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use stream::error::{Error, TargetError};
+use stream::marks::{HELD_BYTES, PrefixCrc, marks_of};
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
 use super::kind::{TargetKind, inspect_target};
 use super::open::open_existing;
 use super::options::DiskOptions;
-use crate::error::{Error, TargetError};
 use crate::lock::{LockState, lock_file};
-use crate::marks::{HELD_BYTES, PrefixCrc, marks_of};
 
 /// A disk that a dead attempt left, opened exclusively for this process, and the end of its
 /// verified part.

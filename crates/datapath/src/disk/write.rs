@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::IoSlice;
 
 use rustix::io::Errno;
+use stream::buffer::{ChunkBuffer, PAGE};
+use stream::error::TargetError;
+use stream::marks::HELD_BYTES;
 
 use super::direct::DirectFile;
 use super::handle::Disk;
 use super::slices::{copy_to_chunks, sub_slices, total_bytes};
-use crate::buffer::{ChunkBuffer, PAGE};
-use crate::error::TargetError;
-use crate::marks::HELD_BYTES;
 
 /// Maximum number of slices in one vectored write (`IOV_MAX` on Linux).
 const MAX_SLICES: usize = 1024;

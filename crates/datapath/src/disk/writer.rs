@@ -10,8 +10,16 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use codec::inflate::Inflater;
 use diskimage::{CompressedClusters, Error as ImageError, Guest};
 use parking_lot::Mutex;
+use stream::buffer::{AlignedBuffer, PAGE};
+use stream::error::{Error, TargetError, ThreadStartError};
+use stream::marks::HELD_BYTES;
+use stream::meter::MeterReadings;
+use stream::observe::Stage;
+use stream::queue::WorkQueue;
+use stream::zeros::{data_runs, is_known_zero};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -20,14 +28,6 @@ use super::coverage::Coverage;
 use super::handle::Disk;
 use super::slices::sub_slices;
 use super::zeroing::ZeroingFrontier;
-use crate::buffer::{AlignedBuffer, PAGE};
-use crate::error::{Error, TargetError, ThreadStartError};
-use crate::inflate::Inflater;
-use crate::marks::HELD_BYTES;
-use crate::meter::MeterReadings;
-use crate::observe::Stage;
-use crate::queue::WorkQueue;
-use crate::zeros::{data_runs, is_known_zero};
 
 /// Maximum number of bytes that wait for the writing threads, including those being written.
 const QUEUE_BYTES: usize = 8 << 20;

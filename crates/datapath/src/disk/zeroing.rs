@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use stream::buffer::PAGE;
+use stream::error::{Error, TargetError};
+use stream::marks::HELD_BYTES;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::{Disk, DiskKind};
-use crate::buffer::PAGE;
-use crate::error::{Error, TargetError};
-use crate::marks::HELD_BYTES;
 
 /// Bytes zeroed with one call. Limits how long a device can delay a stop request.
 const WINDOW_BYTES: u64 = 1 << 30;

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use codec::encode::blocks::BlockOutlet;
+use codec::inflate::Inflater;
+use codec::input::TransferInput;
 use diskimage::{CompressedClusters, Error as ImageError, Format, GuestOrderMap, GuestRange};
+use stream::error::{Error, SourceError};
+use stream::meter::{MeterReadings, RateLimiter, map_source_error};
+use stream::min_speed::{MinSpeedCheck, SpeedLimit};
+use stream::observe::Stage;
+use stream::options::ReadOptions;
+use stream::source::Source;
 
 use crate::disk::Writer;
-use crate::encode::blocks::BlockOutlet;
-use crate::error::{Error, SourceError};
 use crate::format::MappedImage;
-use crate::inflate::Inflater;
-use crate::input::TransferInput;
-use crate::meter::{MeterReadings, RateLimiter, map_source_error};
-use crate::min_speed::{MinSpeedCheck, SpeedLimit};
-use crate::observe::Stage;
-use crate::options::ReadOptions;
-use crate::source::Source;
 
 /// Most bytes of the image that are read with one request.
 const REQUEST_BYTES: u64 = 4 << 20;

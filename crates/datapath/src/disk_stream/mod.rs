@@ -6,20 +6,21 @@ mod in_order;
 mod qcow2;
 mod scratch_disk;
 
+use codec::decode;
+use codec::encode::blocks::BlockOutlet;
+use codec::encode::outlet::PieceOutlet;
 use diskimage::Format;
+use inspect::raw::EndingKind;
+use stream::error::{Error, SourceError, SourceErrorKind};
+use stream::facts::{ImageFacts, RouteTaken};
+use stream::meter::Meter;
+use stream::observe::Stage;
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
 
 pub use self::qcow2::write_qcow2;
-use crate::archive;
-use crate::decode;
-use crate::encode::blocks::BlockOutlet;
-use crate::encode::outlet::{OutletClosedError, PieceOutlet};
-use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::facts::{ImageFacts, RouteTaken};
 use crate::format::{PreparedImage, raw};
-use crate::meter::Meter;
-use crate::observe::Stage;
-use crate::options::{PayloadKind, ReadOptions, ReadRoute, WriteOptions};
-use crate::source::Source;
+use crate::options::{ReadRoute, WriteOptions};
 use crate::transfer::refuse_changes;
 
 /// A disk that was streamed to its end.
@@ -33,13 +34,6 @@ pub struct StreamedDisk {
     pub source_bytes: u64,
     /// The digest of the whole source, if one was requested.
     pub checksum: Option<String>,
-}
-
-impl From<OutletClosedError> for Error {
-    /// The consumer reports its own error, or was stopped.
-    fn from(_: OutletClosedError) -> Self {
-        Self::Stopped
-    }
 }
 
 /// Maximum size of a streamed disk in bytes: 64 TiB, the largest VHDX ([MS-VHDX] §1). A qcow2
@@ -66,7 +60,7 @@ pub fn stream_disk(
     let readings = meter.readings();
     let route = if meter.must_read_all() { ReadRoute::OnePass } else { writing.route };
     let input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
-    let mut input = archive::open_payload(input, payload, reading)?;
+    let mut input = tar::open_payload(input, payload, reading)?;
     let image = PreparedImage::open(source, &mut input, payload, reading, route)?;
     let mut facts = image.image_facts(&input);
     reading.observer.record_image(&facts);
@@ -76,7 +70,7 @@ pub fn stream_disk(
     let mut source_bytes = None;
     match image {
         PreparedImage::Raw { virtual_size, ending, .. } => {
-            let limit = virtual_size.filter(|_| ending == raw::EndingKind::Footer);
+            let limit = virtual_size.filter(|_| ending == EndingKind::Footer);
             blocks.limit = limit.unwrap_or(u64::MAX);
             let copied = raw::pass_in_order(&mut input, ending, |bytes| {
                 check_possible(blocks.position().saturating_add(bytes.len() as u64))?;

@@ -8,22 +8,23 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use codec::encode::outgoing::{EncodedStream, SendStats};
+use codec::encode::outlet::PieceOutlet;
+use codec::encode::qcow2::append_piece;
+use codec::encode::{EncodedPiece, Encoding, MAX_FILE_ENCODERS};
 use diskimage::Host;
 use diskimage::qcow2::{ImageSink, Qcow2Compression, Qcow2Writer};
+use stream::error::{Error, SourceErrorKind};
+use stream::facts::ImageFacts;
+use stream::memory;
+use stream::meter::MeterReadings;
+use stream::observe::{ByteCount, LimitingPart, Observer, RetryPause, Stage, TransferPhase};
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
 
 use super::{StreamedDisk, stream_disk};
 use crate::disk::{Disk, DiskOptions, Writer, refuse_source, with_writer};
-use crate::encode::outgoing::{EncodedStream, SendStats};
-use crate::encode::outlet::PieceOutlet;
-use crate::encode::qcow2::append_piece;
-use crate::encode::{EncodedPiece, Encoding, MAX_FILE_ENCODERS};
-use crate::error::{Error, SourceErrorKind};
-use crate::facts::ImageFacts;
-use crate::memory;
-use crate::meter::MeterReadings;
-use crate::observe::{ByteCount, LimitingPart, Observer, RetryPause, Stage, TransferPhase};
-use crate::options::{PayloadKind, ReadOptions, WriteOptions};
-use crate::source::Source;
+use crate::options::WriteOptions;
 use crate::transfer::TransferReport;
 
 /// Writes the disk in `source` to the new file `target` as a qcow2 image, in one pass. Zeros are

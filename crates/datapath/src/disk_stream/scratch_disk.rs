@@ -4,15 +4,17 @@
 use std::fs::File;
 use std::path::Path;
 
-use crate::buffer::CHUNK_BYTES;
+use codec::encode::blocks::BlockOutlet;
+use codec::input::TransferInput;
+use stream::buffer::CHUNK_BYTES;
+use stream::error::{Error, SourceError, SourceErrorKind, TargetError};
+use stream::facts::ImageFacts;
+use stream::local::{LocalExtent, LocalFile};
+use stream::options::ReadOptions;
+
 use crate::disk::{Disk, with_writer};
-use crate::encode::blocks::BlockOutlet;
-use crate::error::{Error, SourceError, SourceErrorKind, TargetError};
-use crate::facts::ImageFacts;
 use crate::format::PreparedImage;
-use crate::input::TransferInput;
-use crate::local::{LocalExtent, LocalFile};
-use crate::options::{ReadOptions, WriteOptions};
+use crate::options::WriteOptions;
 
 /// Writes the disk of `image` to a sparse, unnamed file in the scratch directory.
 pub(super) fn write_to_scratch(

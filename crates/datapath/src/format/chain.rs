@@ -1,16 +1,16 @@
 //! Copies a chain of images, whose bytes follow each other in the input, by its merged map.
 
 use bytes::Bytes;
+use codec::inflate::Inflater;
+use codec::input::TransferInput;
 use diskimage::{
     ClippedClusters, CompressedClusters, Format, Guest, GuestSink, HeadFacts, Host, ImageStream,
 };
+use stream::chunks::ChunkStream;
+use stream::error::Error;
+use stream::facts::{ImageFacts, RouteTaken};
 
-use crate::chunks::ChunkStream;
 use crate::disk::Writer;
-use crate::error::Error;
-use crate::facts::{ImageFacts, RouteTaken};
-use crate::inflate::Inflater;
-use crate::input::TransferInput;
 
 /// One image of a chain.
 pub(crate) struct ChainedFile {

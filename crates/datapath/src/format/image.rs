@@ -1,18 +1,20 @@
 //! The image in the middle of a transfer: first opened, then copied.
 
+use codec::input::TransferInput;
 use diskimage::{CompressedClusters, Format};
+use inspect::ranged_length;
+use inspect::raw::{EndingKind, SECTOR};
+use inspect::{ImageHead, in_transfer, open_mapped};
+use stream::error::Error;
+use stream::facts::{ImageFacts, RouteTaken};
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
 
 use super::chain::MappedChain;
-use super::head::{ImageHead, in_transfer, open_mapped};
 use super::mapped::MappedImage;
-use super::raw::{self, CopiedDisk, EndingKind, SECTOR};
-use super::tables::ranged_length;
+use super::raw::{self, CopiedDisk};
 use crate::disk::Writer;
-use crate::error::Error;
-use crate::facts::{ImageFacts, RouteTaken};
-use crate::input::TransferInput;
-use crate::options::{PayloadKind, ReadOptions, ReadRoute, WriteOptions};
-use crate::source::Source;
+use crate::options::{ReadRoute, WriteOptions};
 
 /// An image that is ready to be copied.
 pub(crate) enum PreparedImage {

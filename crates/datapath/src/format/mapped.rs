@@ -9,17 +9,18 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use codec::input::TransferInput;
 use diskimage::{Guest, GuestOrderMap, GuestSink, HeadFacts, Host, Image, ImageStream};
+use inspect::{fetch_map, ranged_length};
+use stream::chunks::ChunkStream;
+use stream::error::Error;
+use stream::facts::{ImageFacts, RouteTaken};
+use stream::options::ReadOptions;
+use stream::source::Source;
 
 use super::park::ParkedClusters;
-use super::tables::{fetch_map, ranged_length};
-use crate::chunks::ChunkStream;
 use crate::disk::Writer;
-use crate::error::Error;
-use crate::facts::{ImageFacts, RouteTaken};
-use crate::input::TransferInput;
-use crate::options::{ReadOptions, ReadRoute, WriteOptions};
-use crate::source::Source;
+use crate::options::{ReadRoute, WriteOptions};
 
 /// An image with a map that is ready to be converted.
 pub(crate) struct MappedImage {

@@ -8,20 +8,21 @@
 mod order;
 mod source;
 
+use codec::decode;
+use codec::input::TransferInput;
 use diskimage::{ChainMap, DETECT_BYTES, Error as ImageError, Format, Host, Image, MapBuilder};
+use inspect::detect_format;
+use inspect::{MetadataReader, ranged_length};
+use stream::error::{ChainOrderError, Error, SourceError, SourceErrorKind};
+use stream::meter::Meter;
+use stream::observe::TransferPhase;
+use stream::options::ReadOptions;
 
 use self::order::{OpenedBackup, check_distinct, check_order};
 pub use self::source::{ChainFile, ChainSource, DatedFolder};
-use crate::decode;
 use crate::disk;
-use crate::error::{ChainOrderError, Error, SourceError, SourceErrorKind};
-use crate::format::{
-    ChainedFile, MappedChain, MetadataReader, PreparedImage, detect_format, ranged_length,
-};
-use crate::input::TransferInput;
-use crate::meter::Meter;
-use crate::observe::TransferPhase;
-use crate::options::{ReadOptions, WriteOptions};
+use crate::format::{ChainedFile, MappedChain, PreparedImage};
+use crate::options::WriteOptions;
 use crate::transfer::{self, TransferReport};
 
 /// The error of a restore, with the name of the file that caused it, if a single file did.

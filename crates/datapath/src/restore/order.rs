@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use diskimage::Image;
 use diskimage::qcow2::BackingFile;
+use inspect::raw::SECTOR;
+use stream::error::ChainOrderError;
 
 use super::source::{ChainFile, ChainSource};
 use crate::delta::last_part;
-use crate::error::ChainOrderError;
-use crate::format::raw::SECTOR;
 
 /// A file whose header has been read.
 pub(super) struct OpenedBackup {

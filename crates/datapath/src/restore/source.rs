@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::error::{SourceError, SourceErrorKind};
-use crate::source::{Source, SourceBody};
+use stream::error::{SourceError, SourceErrorKind};
+use stream::source::{Source, SourceBody};
 
 /// A file of a backup chain.
 pub struct ChainFile {

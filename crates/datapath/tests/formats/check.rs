@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use datapath::source::Source;
-use datapath::{Error, disk};
+use datapath::disk;
 use diskimage::Format;
+use stream::Error;
+use stream::source::Source;
 use testkit::tools;
 use testkit::wait::PATIENCE;
 

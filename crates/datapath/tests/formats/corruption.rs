@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapath::error::SourceError;
-use datapath::memory;
-use datapath::source::{Source, SourceBody};
 use diskimage::Format;
+use stream::error::SourceError;
+use stream::memory;
+use stream::source::{Source, SourceBody};
 use testkit::cases::check_all;
 
 use crate::check::{ask_qemu, import_from, is_itself};

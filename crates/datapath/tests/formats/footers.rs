@@ -1,14 +1,17 @@
 //! Raw disks with a footer behind them: fixed VHD images, and disks that only look like them.
 
-use crate::common::{Memory, fast_folder, file, noise};
 use bytes::Bytes;
-use datapath::inspect::measure_image;
-use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::WriteOptions;
 use datapath::transfer::TransferReport;
-use datapath::{Error, disk, transfer_image};
+use datapath::{disk, transfer_image};
 use diskimage::Format;
+use inspect::measure_image;
+use stream::Error;
+use stream::options::{CompressionLayers, PayloadKind, ReadOptions};
 use testkit::images::vhd::{Footer, fixed};
 use testkit::tools;
+
+use crate::common::{Memory, fast_folder, file, noise};
 
 const DISK_BYTES: usize = (1 << 20) + 5 * 1024;
 

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use crate::common::{Memory, file, noise, qemu_img, transfer};
-use datapath::facts::RouteTaken;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::{Error, disk, transfer_image};
+use datapath::options::WriteOptions;
+use datapath::{disk, transfer_image};
+use stream::Error;
+use stream::facts::RouteTaken;
+use stream::options::{PayloadKind, ReadOptions};
 use testkit::tools;
+
+use crate::common::{Memory, file, noise, qemu_img, transfer};
 
 const MIB: usize = 1 << 20;
 

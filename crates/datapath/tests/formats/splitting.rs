@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use datapath::facts::RouteTaken;
-use datapath::options::{PayloadKind, ReadOptions, ReadRoute, WriteOptions};
+use datapath::options::{ReadRoute, WriteOptions};
 use datapath::transfer_image;
 use proptest::prelude::*;
+use stream::facts::RouteTaken;
+use stream::options::{PayloadKind, ReadOptions};
 use testkit::cases::check_all;
 
 use crate::common::objects::{Object, objects};

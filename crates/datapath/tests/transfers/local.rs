@@ -4,9 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use datapath::buffer::{CHUNK_BYTES, PAGE, SMALL_BYTES};
-use datapath::local::{LocalExtent, LocalFile, LocalReader};
 use proptest::prelude::*;
+use stream::buffer::{CHUNK_BYTES, PAGE, SMALL_BYTES};
+use stream::local::{LocalExtent, LocalFile, LocalReader};
 use testkit::disk;
 use testkit::loopdev::LoopDevice;
 

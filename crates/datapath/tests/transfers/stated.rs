@@ -4,12 +4,13 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapath::error::SourceError;
-use datapath::options::{PayloadKind, ReadOptions, StatedDisk, WriteOptions};
-use datapath::source::{Source, SourceBody};
+use datapath::options::WriteOptions;
 use datapath::transfer_image;
 use diskimage::Format;
 use proptest::prelude::*;
+use stream::error::SourceError;
+use stream::options::{PayloadKind, ReadOptions, StatedDisk};
+use stream::source::{Source, SourceBody};
 use testkit::images::qcow2::{Guest, Qcow2};
 use testkit::images::vdi::{Block, Vdi};
 use testkit::images::vhdx::Vhdx;

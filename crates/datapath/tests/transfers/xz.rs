@@ -2,12 +2,15 @@
 
 use std::num::NonZeroUsize;
 
-use crate::common::{Memory, fast_folder, file, noise, qemu_img};
-use datapath::error::DecodeError;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::WriteOptions;
 use datapath::transfer::TransferReport;
-use datapath::{Error, disk, transfer_image};
+use datapath::{disk, transfer_image};
+use stream::Error;
+use stream::error::DecodeError;
+use stream::options::{PayloadKind, ReadOptions};
 use testkit::tools;
+
+use crate::common::{Memory, fast_folder, file, noise, qemu_img};
 
 const MIB: usize = 1 << 20;
 

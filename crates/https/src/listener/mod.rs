@@ -10,7 +10,8 @@
 
 mod connection;
 mod connection_table;
-mod framing;
+#[doc(hidden)] // for the fuzz targets
+pub mod framing;
 mod handshake;
 mod response_body;
 mod runtime_pool;

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use diskimage::qcow2::Qcow2Compression;
+use hypervisors::vddk::RUN_WITH_PARENT;
 use program::command_line::LogArgs;
 use sandbox::SandboxArgs;
-use sources::vddk::RUN_WITH_PARENT;
 use volume::limits::TransferLimits;
 use volume::limits::memory_limit;
 

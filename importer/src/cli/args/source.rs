@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use datapath::options::{ChosenFormat, PayloadKind};
 use diskimage::Format;
+use fetch::RetryPolicy;
+use fetch::scheme::listed_schemes;
+use oci::LayerSelector;
 use program::command_line::values::{DurationValue, whole_number};
-use sources::RetryPolicy;
-use sources::registry::LayerSelector;
-use sources::scheme::listed_schemes;
+use stream::options::{ChosenFormat, PayloadKind};
 use volume::limits::TransferLimits;
 
 /// Options of the source, which several subcommands share.

@@ -1,6 +1,6 @@
 //! A table of the options that have an effect only on some kinds of source.
 
-use sources::scheme::{SCHEMES, SourceKind};
+use fetch::scheme::{SCHEMES, SourceKind};
 
 use super::SourceArgs;
 

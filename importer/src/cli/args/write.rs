@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use datapath::digest::Checksum;
 use program::command_line::OutputArgs;
 use program::command_line::values::{at_least_one, writable_folder};
 use program::progress::ProgressArgs;
+use stream::digest::Checksum;
 
 /// The options of every transfer.
 #[derive(Debug, Clone, Args)]

@@ -5,11 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::archive::write::{
-    EntryAttributes, NewEntryKind, encode_header, end_bytes, padding_bytes,
-};
 use datapath::disk::folder_of;
-use datapath::error::TargetError;
+use stream::error::TargetError;
+use tar::write::{EntryAttributes, NewEntryKind, encode_header, end_bytes, padding_bytes};
 
 use super::LayoutWriter;
 use super::documents::LayoutDocuments;

@@ -6,8 +6,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use datapath::disk::folder_of;
-use datapath::error::TargetError;
 use rustix::io::Errno;
+use stream::error::TargetError;
 
 use super::LayoutWriter;
 use super::documents::LayoutDocuments;

@@ -1,10 +1,8 @@
 //! The JSON documents of an artifact: config, manifest, index and `oci-layout`.
 
-use datapath::digest::{DigestAlgorithm, RunningDigest};
+use oci::{DISK_NAME, DISK_SIZE, KUBEVIRT_DISK, OCI_INDEX, OCI_MANIFEST, REF_NAME, TITLE};
 use serde_json::{Value, json};
-use sources::registry::{
-    DISK_NAME, DISK_SIZE, KUBEVIRT_DISK, OCI_INDEX, OCI_MANIFEST, REF_NAME, TITLE,
-};
+use stream::digest::{DigestAlgorithm, RunningDigest};
 
 use super::layer::WrittenLayer;
 use super::name::DiskName;

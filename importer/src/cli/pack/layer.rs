@@ -3,14 +3,15 @@
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
-use datapath::Error;
-use datapath::digest::{DigestAlgorithm, RunningDigest};
+use codec::encode::outgoing::{EncodedStream, SendStats};
+use codec::encode::{Encoding, MAX_FILE_ENCODERS};
 use datapath::disk_stream::stream_disk;
-use datapath::encode::outgoing::{EncodedStream, SendStats};
-use datapath::encode::{Encoding, MAX_FILE_ENCODERS};
-use datapath::observe::ByteCount;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::source::Source;
+use datapath::options::WriteOptions;
+use stream::Error;
+use stream::digest::{DigestAlgorithm, RunningDigest};
+use stream::observe::ByteCount;
+use stream::options::{PayloadKind, ReadOptions};
+use stream::source::Source;
 
 use super::super::failure::ImporterCommandError;
 use super::super::open::JobContext;

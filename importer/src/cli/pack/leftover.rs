@@ -7,10 +7,10 @@ use std::io::{ErrorKind, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use datapath::error::TargetError;
 use program::limited::read_limited;
 use serde::Deserialize;
 use serde_json::Value;
+use stream::error::TargetError;
 
 use super::directory::{INDEX, LAYOUT, blob_directory};
 use super::staged_file::open_regular;

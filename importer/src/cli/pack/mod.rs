@@ -18,12 +18,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use datapath::error::TargetError;
 use datapath::options::WriteOptions;
-use datapath::storage::StorageLocation;
+use oci::own_architecture;
 use program::limited::read_limited;
 use program::progress::BinaryBytes;
-use sources::registry::own_architecture;
+use stream::error::TargetError;
+use stream::storage::StorageLocation;
+
+pub(super) use name::{DiskName, PackTarget};
 
 use self::archive::ArchiveWriter;
 use self::directory::DirectoryWriter;
@@ -33,7 +35,6 @@ use super::failure::{ImporterCommandError, of_source};
 use super::job;
 use super::open::JobContext;
 use super::target;
-pub(super) use name::{DiskName, PackTarget};
 
 /// Largest definition of a virtual machine. Objects in a cluster have at most 1.5 MiB (etcd).
 const MAX_CONFIG_BYTES: u64 = 2 << 20;
@@ -101,7 +102,7 @@ fn pack_disks(
     }
     let documents = description.render(&packed);
     let manifest_digest = documents.manifest.digest.clone();
-    layout.finish_layout(&documents).map_err(datapath::Error::from)?;
+    layout.finish_layout(&documents).map_err(stream::Error::from)?;
     Ok(PackReport { target: arguments.target.to_string(), disks: packed, manifest_digest })
 }
 
@@ -123,7 +124,7 @@ fn open_layout(
                 .map(|layout| Box::new(layout) as _)
         }
     };
-    Ok(opened.map_err(datapath::Error::from)?)
+    Ok(opened.map_err(stream::Error::from)?)
 }
 
 fn pack_disk(
@@ -160,7 +161,7 @@ fn read_config(path: &Path) -> Result<MachineConfig, ImporterCommandError> {
         ImporterCommandError::Usage(format!("cannot use --config {}: {why}", path.display()))
     };
     let read = fs::File::open(path).and_then(|file| read_limited(file, MAX_CONFIG_BYTES));
-    let bytes = read.map_err(|error| failed(datapath::error::errno_text(&error)))?;
+    let bytes = read.map_err(|error| failed(stream::error::errno_text(&error)))?;
     MachineConfig::parse(bytes).map_err(failed)
 }
 

@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use datapath::error::{TargetError, TargetRefusedError, errno_text};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use stream::error::{TargetError, TargetRefusedError, errno_text};
 
 /// A file under a temporary name. Dropping it removes it.
 pub(super) struct StagedFile {

@@ -5,13 +5,13 @@ mod source;
 use std::path::PathBuf;
 
 use datapath::disk::CacheMode;
+use fetch::pod::PROXY;
 use program::env::{EnvErrors, EnvReader, NamedStrings, go_bool};
 use program::{quantity, space};
-use sources::pod::PROXY;
+use reporting::messages::ProductKind;
+use reporting::watch::PhaseTracker;
 use volume::DiskRequest;
 use volume::limits::TransferLimits;
-use volume::messages::ProductKind;
-use volume::watch::PhaseTracker;
 
 pub(super) use self::source::ENDPOINT;
 use self::source::{CHECKSUM, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
@@ -145,9 +145,10 @@ impl EnvironmentError {
 mod tests {
     use std::collections::HashMap;
 
-    use super::*;
+    use fetch::http::parse_header;
     use sources::SourceLocation;
-    use sources::http::parse_header;
+
+    use super::*;
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
         let basic = [(SOURCE_VARIABLE, "http"), (ENDPOINT, "http://h/x"), (PREALLOCATION, "false")];

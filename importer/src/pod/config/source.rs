@@ -2,19 +2,20 @@
 
 use std::path::PathBuf;
 
-use datapath::digest::Checksum;
-use datapath::options::{ChosenFormat, FORMAT_HEADER};
+use fetch::http::parse_header;
+use fetch::pod::{CERT_DIR, PodNetwork};
+use hypervisors::Checkpoints;
+use hypervisors::vddk::{VddkInstallation, VddkOptions};
+use oci::{LayerSelector, RegistryOptions};
 use program::env::{EnvReader, NamedStrings};
 use program::paths::PodPaths;
-use sources::http::parse_header;
-use sources::objects::ObjectOptions;
+use reporting::messages::ProductKind;
+use sources::SourceLocation;
 use sources::place::STORES;
-use sources::pod::{CERT_DIR, PodNetwork};
-use sources::registry::{LayerSelector, RegistryOptions};
-use sources::vddk::{VddkInstallation, VddkOptions};
-use sources::{Checkpoints, SourceLocation};
+use stores::objects::ObjectOptions;
+use stream::digest::Checksum;
+use stream::options::{ChosenFormat, FORMAT_HEADER};
 use url::Url;
-use volume::messages::ProductKind;
 
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
 

@@ -3,11 +3,10 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use datapath::source::Source;
-use sources::BasicCredentials;
-use sources::Checkpoints;
-use sources::Network;
-use sources::imageio::ImageIoSource;
+use fetch::{BasicCredentials, Network};
+use hypervisors::Checkpoints;
+use hypervisors::imageio::ImageIoSource;
+use stream::source::Source;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
 use testkit::random::Random;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use datapath::error::SourceErrorKind;
+use stream::error::SourceErrorKind;
 use testkit::nbd::NbdServer;
 use testkit::nbd_proxy::NbdProxy;
 

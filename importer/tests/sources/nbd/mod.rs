@@ -10,14 +10,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::network as access;
-use datapath::error::SourceError;
-use datapath::source::{Source, SourceBody};
-use datapath::zeros::is_known_zero;
-use sources::nbd::NbdSource;
-use sources::{Network, RetryPolicy};
+use fetch::{Network, RetryPolicy};
+use hypervisors::nbd::NbdSource;
+use stream::error::SourceError;
+use stream::source::{Source, SourceBody};
+use stream::zeros::is_known_zero;
 use testkit::{certs, disk};
 use tokio_util::sync::CancellationToken;
+
+use crate::network as access;
 
 fn connections(count: usize) -> Network {
     Network { connections: NonZeroUsize::new(count), ..access() }

@@ -1,6 +1,6 @@
 //! Credentials of a workload: those that the environment leads to, and those that expire.
 
-use datapath::error::SourceErrorKind;
+use stream::error::SourceErrorKind;
 use testkit::origin::{Origin, Script};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Features of Google Cloud Storage: generations, tokens, and a CRC of every object.
 
-use datapath::error::SourceErrorKind;
+use stream::error::SourceErrorKind;
 use testkit::objects::service_account;
 
 use super::*;
@@ -42,7 +42,7 @@ fn a_service_account_signs_its_own_token() {
     let url = format!("http://{}/private/disk", GCS.address());
     let open = |key_file, anonymous| {
         let options = ObjectOptions { key_file, anonymous, ..ObjectOptions::default() };
-        sources::gcs::open(&url, &Arc::new(access(Kind::Gcs)), &options)
+        stores::gcs::open(&url, &Arc::new(access(Kind::Gcs)), &options)
     };
     let source = open(Some(file.clone()), false).unwrap();
     assert!(read_all(&source).unwrap() == content);

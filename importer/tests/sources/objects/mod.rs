@@ -11,17 +11,17 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::{GCS, MOTO, S3S};
-use datapath::error::SourceError;
-use datapath::source::Source;
-use sources::BasicCredentials;
-use sources::objects::ObjectOptions;
-use sources::policy::{ExtraPermissions, ImportPolicy};
-use sources::{Network, RetryPolicy};
+use fetch::policy::{ExtraPermissions, ImportPolicy};
+use fetch::{BasicCredentials, Network, RetryPolicy};
+use stores::objects::ObjectOptions;
+use stream::error::SourceError;
+use stream::source::Source;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, PUBLIC, SECRET_KEY, Store};
 use testkit::random::Random;
 use testkit::wait;
+
+use crate::{GCS, MOTO, S3S};
 
 /// Length of the objects that most tests read: more than the sockets of a connection hold.
 const LENGTH: usize = 3_000_000;
@@ -70,8 +70,8 @@ fn environment(variables: &[(&str, &str)]) -> Network {
 fn open(kind: Kind, url: &str, access: &Network) -> Result<Box<dyn Source>, SourceError> {
     let (network, options) = (Arc::new(access.clone()), ObjectOptions::default());
     Ok(match kind {
-        Kind::Gcs => Box::new(sources::gcs::open(url, &network, &options)?),
-        Kind::Moto | Kind::S3s => Box::new(sources::s3::open(url, &network, &options)?),
+        Kind::Gcs => Box::new(stores::gcs::open(url, &network, &options)?),
+        Kind::Moto | Kind::S3s => Box::new(stores::s3::open(url, &network, &options)?),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Features of S3: signatures, regions, versions, and checksums of several kinds.
 
-use datapath::digest::{DigestAlgorithm, RunningDigest};
-use datapath::error::SourceErrorKind;
+use stream::digest::{DigestAlgorithm, RunningDigest};
+use stream::error::SourceErrorKind;
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn without_keys_and_in_anonymous_access_nothing_is_signed() {
     for (access, anonymous) in [(&nobody, false), (&access(Kind::Moto), true)] {
         let setup = Setup::public("anonymous");
         let options = ObjectOptions { anonymous, ..ObjectOptions::default() };
-        let source = sources::s3::open(&setup.url(), &Arc::new(access.clone()), &options).unwrap();
+        let source = stores::s3::open(&setup.url(), &Arc::new(access.clone()), &options).unwrap();
         assert!(read_all(&source).unwrap() == setup.content);
         assert_eq!(setup.sent("authorization"), [None]);
     }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 
-use datapath::checkpoints::CHECKPOINT_BYTES;
 use proptest::prelude::*;
+use stream::checkpoints::CHECKPOINT_BYTES;
 use testkit::tools;
 
 use super::*;

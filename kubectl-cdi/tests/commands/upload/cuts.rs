@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use datapath::digest::{DigestAlgorithm, RunningDigest};
 use rustix::process::Signal;
+use stream::digest::{DigestAlgorithm, RunningDigest};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::random::Random;

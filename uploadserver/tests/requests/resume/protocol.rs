@@ -5,17 +5,17 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use rustix::process::Signal;
+use stream::digest::{DigestAlgorithm, RunningDigest};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
 use testkit::wait;
+use tokio_util::sync::CancellationToken;
 
 use crate::resume::{
     BINARY, CREATE, begin_deferred, checksum, create, location, patch, send_and_cut, tus,
 };
-use datapath::digest::{DigestAlgorithm, RunningDigest};
-use tokio_util::sync::CancellationToken;
 
 #[test]
 fn complete_pieces_are_answered_with_the_offset() {
@@ -305,8 +305,8 @@ fn marks_of(bytes: &[u8], ends: &[u64]) -> Vec<String> {
     let folder = tempfile::tempdir().or_fail("a folder");
     disk::write_sparse(&folder.path().join("image"), bytes);
     let image = File::open(folder.path().join("image")).or_fail("an image");
-    let marks = datapath::marks::marks_of(&image, ends, &CancellationToken::new()).or_fail("marks");
-    marks.iter().map(datapath::marks::PrefixCrc::to_string).collect()
+    let marks = stream::marks::marks_of(&image, ends, &CancellationToken::new()).or_fail("marks");
+    marks.iter().map(stream::marks::PrefixCrc::to_string).collect()
 }
 
 /// Leaves a disk like a killed server.
@@ -329,7 +329,7 @@ fn a_leftover_disk_with_a_hole_of_tebibytes_is_checked_at_once() {
         file.set_len(8 * TIB).unwrap();
     });
     let file = File::open(pod.disk()).unwrap();
-    let marks = datapath::marks::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
+    let marks = stream::marks::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
     let server = pod.start();
     let response = server.exchange(&begin_with(&marks[0].to_string()), &[]);
     // A server that has not finished its check after 20 s would answer `later`.

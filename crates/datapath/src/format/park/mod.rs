@@ -10,15 +10,15 @@ use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
 use diskimage::{HeadFacts, Host};
+use stream::error::{Error, FormatError};
+use stream::marks::HELD_BYTES;
+use stream::memory::{HeldMemory, MemoryBudget, MemoryGrant};
+use stream::zeros::is_zero;
 
 use self::scratch::ScratchFile;
 use self::slots::TargetSlots;
 use crate::disk::Writer;
-use crate::error::{Error, FormatError};
-use crate::marks::HELD_BYTES;
-use crate::memory::{HeldMemory, MemoryBudget, MemoryGrant};
 use crate::options::WriteOptions;
-use crate::zeros::is_zero;
 
 /// Maximum number of bytes that wait in memory. Images written by qemu-img need one cluster,
 /// images that were in use up to 1.6 MB. With 32 MiB, too little memory was left for the other

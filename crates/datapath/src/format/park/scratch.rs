@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use stream::error::TargetError;
 
-use crate::error::TargetError;
 use crate::unnamed_file::create_unnamed;
 
 /// Stores parked clusters one after the other.

@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use bytes::Bytes;
+use stream::error::Error;
+use stream::marks::HELD_BYTES;
 
 use crate::disk::Writer;
-use crate::error::Error;
-use crate::marks::HELD_BYTES;
 
 /// The set of guest clusters whose final content has been written. It is stored as bit sets of
 /// 4096 clusters, which exist only where they have members.

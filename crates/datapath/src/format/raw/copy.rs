@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use diskimage::Format;
+use inspect::raw::TailBuffer;
+use inspect::raw::{EndingKind, SECTOR};
+use stream::chunks::ChunkStream;
+use stream::error::{Error, SourceError, SourceErrorKind};
+use stream::marks::HELD_BYTES;
 
-use super::footer::{EndingKind, SECTOR};
-use super::tail::TailBuffer;
-use crate::chunks::ChunkStream;
 use crate::disk::Writer;
-use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::marks::HELD_BYTES;
 
 /// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

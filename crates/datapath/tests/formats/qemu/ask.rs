@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use bytes::Bytes;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::transfer_image;
-use datapath::{Error, check, disk};
+use datapath::options::WriteOptions;
+use datapath::{check, disk, transfer_image};
 use diskimage::Format;
+use stream::Error;
+use stream::options::{PayloadKind, ReadOptions};
 use testkit::tools;
 
 use crate::common::{Memory, fast_folder, file};

@@ -3,15 +3,17 @@
 use std::io::Write;
 use std::path::Path;
 
-use datapath::archive::ArchiveErrorKind;
-use datapath::facts::RouteTaken;
-use datapath::inspect::inspect_image;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::options::WriteOptions;
 use datapath::transfer::TransferReport;
-use datapath::{Error, transfer_image};
+use datapath::transfer_image;
 use diskimage::Format;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use inspect::inspect_image;
+use stream::Error;
+use stream::error::ArchiveErrorKind;
+use stream::facts::RouteTaken;
+use stream::options::{PayloadKind, ReadOptions};
 use testkit::images::Subformat;
 use testkit::images::vmdk::{Grain, Tables, Vmdk};
 use testkit::{disk, tools};

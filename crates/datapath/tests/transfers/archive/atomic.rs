@@ -4,12 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use datapath::Error;
-use datapath::archive::ArchiveErrorKind;
-use datapath::digest::Checksum;
-use datapath::error::TargetRefusedError;
-use datapath::observe::TransferPhase;
-use datapath::options::ReadOptions;
+use stream::Error;
+use stream::digest::Checksum;
+use stream::error::{ArchiveErrorKind, TargetRefusedError};
+use stream::observe::TransferPhase;
+use stream::options::ReadOptions;
 use testkit::tmpfs::Tmpfs;
 
 use crate::archive::tape::Tape;

@@ -2,11 +2,12 @@
 //! refusals.
 
 use bytes::Bytes;
-use datapath::Error;
-use datapath::archive::{ArchiveErrorKind as Kind, ArchiveMember, MemberSearch, find_file};
-use datapath::chunks::ChunkStream;
-use datapath::options::ReadOptions;
-use datapath::zeros::ZEROS;
+use stream::Error;
+use stream::chunks::ChunkStream;
+use stream::error::ArchiveErrorKind as Kind;
+use stream::options::ReadOptions;
+use stream::zeros::ZEROS;
+use tar::{ArchiveMember, MemberSearch, find_file};
 
 use crate::archive::tape::{Fields, Tape, seal};
 use crate::archive::{refusal, snapshot, unpack_to, unpack_with};
@@ -297,7 +298,7 @@ fn a_huge_sparse_file_is_refused_and_leaves_nothing() {
     let records = [("GNU.sparse.size", "18446744073709551615"), ("GNU.sparse.map", "0,0")];
     let tar = Tape::default().pax(&records).file("f", b"").end();
     let error = unpack_to(folder.path(), &tar).unwrap_err();
-    assert!(matches!(error, datapath::Error::Target(_)), "{error}");
+    assert!(matches!(error, stream::Error::Target(_)), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 

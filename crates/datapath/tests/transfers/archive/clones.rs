@@ -3,13 +3,14 @@
 
 use std::io::Write;
 
-use datapath::archive::ArchiveErrorKind;
-use datapath::decode::Codec;
-use datapath::error::{DecodeError, FormatError};
-use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use codec::decode::Codec;
+use datapath::options::WriteOptions;
 use datapath::transfer::TransferReport;
-use datapath::{Error, transfer_image};
+use datapath::transfer_image;
 use diskimage::Format;
+use stream::Error;
+use stream::error::{ArchiveErrorKind, DecodeError, FormatError};
+use stream::options::{CompressionLayers, PayloadKind, ReadOptions};
 use testkit::loopdev::LoopDevice;
 use testkit::{disk, tools};
 

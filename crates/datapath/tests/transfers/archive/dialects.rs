@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use datapath::decode::Codec;
-use datapath::options::{CompressionLayers, ReadOptions};
+use codec::decode::Codec;
+use stream::options::{CompressionLayers, ReadOptions};
 use testkit::tools;
 
 use crate::archive::tape::{Fields, Tape, seal};

@@ -14,10 +14,10 @@ mod truncation;
 
 use std::path::Path;
 
-use datapath::Error;
-use datapath::archive::{self, UnpackReport, unpack_archive};
-use datapath::error::{FormatError, TargetRefusedError};
-use datapath::options::ReadOptions;
+use datapath::unpack::{UnpackOptions, UnpackReport, unpack_archive};
+use stream::Error;
+use stream::error::{ArchiveErrorKind, FormatError, TargetRefusedError};
+use stream::options::ReadOptions;
 use testkit::tools;
 
 use crate::common::Memory;
@@ -29,8 +29,7 @@ fn unpack_to(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
 
 /// Unpacks `tar` into `dir`, but refuses it if a file of it exists already.
 fn unpack_beside(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
-    let target =
-        archive::UnpackOptions { dir: dir.to_owned(), overwrite: false, available: u64::MAX };
+    let target = UnpackOptions { dir: dir.to_owned(), overwrite: false, available: u64::MAX };
     unpack_archive(&Memory::new(tar.to_vec()), &target, &ReadOptions::default())
 }
 
@@ -40,7 +39,7 @@ fn unpack_with(
     available: u64,
     options: &ReadOptions,
 ) -> Result<UnpackReport, Error> {
-    let target = archive::UnpackOptions { dir: dir.to_owned(), overwrite: true, available };
+    let target = UnpackOptions { dir: dir.to_owned(), overwrite: true, available };
     unpack_archive(&Memory::new(tar.to_vec()), &target, options)
 }
 
@@ -51,7 +50,7 @@ fn gnu_packs(folder: &Path, flags: &[&str], names: &[&str]) -> Vec<u8> {
 }
 
 /// Returns the kind of an archive error.
-fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
+fn refusal(error: &Error) -> &ArchiveErrorKind {
     match error {
         Error::Format(FormatError::Archive(refused)) => &refused.kind,
         other => panic!("not a refusal: {other}"),

@@ -6,8 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use datapath::archive::ArchiveErrorKind;
-use datapath::error::TargetRefusedError;
+use stream::error::{ArchiveErrorKind, TargetRefusedError};
 
 use crate::archive::tape::Tape;
 use crate::archive::{refusal, snapshot, target_refusal, unpack_beside, unpack_to};

@@ -3,8 +3,9 @@
 use std::os::unix::fs::FileExt;
 
 use datapath::delta::{DeltaReport, apply_delta};
-use datapath::facts::RouteTaken;
-use datapath::options::{ReadOptions, ReadRoute, WriteOptions};
+use datapath::options::{ReadRoute, WriteOptions};
+use stream::facts::RouteTaken;
+use stream::options::ReadOptions;
 use testkit::cases::check_all;
 use testkit::images::{Compression, Content, Delta, Spec, Version};
 use testkit::loopdev::{DIRT, LoopDevice};

@@ -1,9 +1,10 @@
 //! Deltas that fail on the way: each is an error, keeps the disk, and gives the right disk when it
 //! is applied again.
 
-use datapath::Error;
 use datapath::delta::apply_delta;
-use datapath::options::{ReadOptions, WriteOptions};
+use datapath::options::WriteOptions;
+use stream::Error;
+use stream::options::ReadOptions;
 use tokio_util::sync::CancellationToken;
 
 use crate::common::Memory;

@@ -5,13 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bytes::Bytes;
-use datapath::changes::ChangedRanges;
 use datapath::delta::DeltaBase;
-use datapath::error::SourceError;
-use datapath::options::{PayloadKind, ReadOptions, StatedDisk, WriteOptions};
-use datapath::source::{Source, SourceBody};
+use datapath::options::WriteOptions;
 use datapath::transfer_image;
 use proptest::prelude::*;
+use stream::changes::ChangedRanges;
+use stream::error::SourceError;
+use stream::options::{PayloadKind, ReadOptions, StatedDisk};
+use stream::source::{Source, SourceBody};
 use testkit::disk;
 use testkit::loopdev::LoopDevice;
 

@@ -8,10 +8,11 @@ mod refused;
 
 use std::path::{Path, PathBuf};
 
-use datapath::Error;
 use datapath::delta::{DeltaBase, DeltaReport, apply_delta};
-use datapath::options::{ReadOptions, WriteOptions};
-use datapath::source::Source;
+use datapath::options::WriteOptions;
+use stream::Error;
+use stream::options::ReadOptions;
+use stream::source::Source;
 use tempfile::TempDir;
 use testkit::disk;
 use testkit::images::{Compression, Content, Delta, Spec};

@@ -1,8 +1,8 @@
 //! Checks that a file that is not a delta, or not one to this disk, is refused before anything is
 //! touched.
 
-use datapath::Error;
 use datapath::delta::DeltaBase;
+use stream::Error;
 use testkit::images::{Content, Spec};
 
 use crate::common::Memory;

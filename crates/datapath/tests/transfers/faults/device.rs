@@ -1,10 +1,11 @@
 //! Checks that after a failure the first MiB of a block device is zero. A device cannot be
 //! removed, and so nothing boots from it.
 
-use datapath::error::FormatError;
-use datapath::marks::HELD_BYTES;
-use datapath::options::ReadOptions;
-use datapath::{Error, disk};
+use datapath::disk;
+use stream::Error;
+use stream::error::FormatError;
+use stream::marks::HELD_BYTES;
+use stream::options::ReadOptions;
 use testkit::loopdev::{DIRT, LoopDevice};
 
 use crate::common::objects::{DISK_BYTES, Object, objects};

@@ -7,11 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use datapath::disk::VerifiedPrefix;
-use datapath::marks::{HELD_BYTES, MARK_BYTES, PrefixCrc, marks_of};
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::{Error, transfer_image};
+use datapath::options::WriteOptions;
+use datapath::transfer_image;
 use proptest::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
+use stream::Error;
+use stream::marks::{HELD_BYTES, MARK_BYTES, PrefixCrc, marks_of};
+use stream::options::{PayloadKind, ReadOptions};
 use testkit::disk;
 use testkit::loopdev::{DIRT, LoopDevice};
 use tokio_util::sync::CancellationToken;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use datapath::error::FormatError;
-use datapath::{Error, disk};
+use datapath::disk;
+use stream::Error;
+use stream::error::FormatError;
 use testkit::tools;
 
 use crate::common::objects::objects;

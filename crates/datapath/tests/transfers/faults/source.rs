@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use datapath::Error;
-use datapath::digest::{ChecksumMismatchError, DigestAlgorithm, RunningDigest};
-use datapath::options::ReadOptions;
+use stream::Error;
+use stream::digest::{ChecksumMismatchError, DigestAlgorithm, RunningDigest};
+use stream::options::ReadOptions;
 use testkit::cases::check_all;
 use testkit::images::vhd::{Footer, fixed};
 use testkit::images::{Content, Spec};

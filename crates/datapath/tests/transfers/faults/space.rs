@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::{Error, disk};
+use datapath::disk;
+use stream::Error;
 use tempfile::TempDir;
 use testkit::images::{Compression, Content, Spec};
 use testkit::tmpfs::Tmpfs;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use datapath::Error;
-use datapath::observe::TransferPhase;
-use datapath::options::ReadOptions;
+use stream::Error;
+use stream::observe::TransferPhase;
+use stream::options::ReadOptions;
 use testkit::random::Random;
 use tokio_util::sync::CancellationToken;
 

@@ -178,13 +178,13 @@ impl RequestHead {
 
 /// A connection whose request framing is checked.
 #[derive(Debug)]
-pub(super) struct FramingGuard<S> {
+pub struct FramingGuard<S> {
     stream: S,
     framing: RequestFraming,
 }
 
 impl<S> FramingGuard<S> {
-    pub(super) fn new(stream: S) -> Self {
+    pub fn new(stream: S) -> Self {
         Self { stream, framing: RequestFraming::default() }
     }
 }

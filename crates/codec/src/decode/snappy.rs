@@ -1,0 +1,299 @@
+//! Decodes the snappy framing format (`framing_format.txt` of google/snappy, 2013), which CDI's
+//! cloner sends.
+//!
+//! A stream is a sequence of chunks: one byte of type, three bytes of length, and a body. The
+//! format has no end mark, so a stream may end after any chunk. For the shared decoder loop, every
+//! chunk is a member. Snappy is never detected from the content and is used only where it is
+//! expected: a clone contains the data of a guest, which may look like anything.
+
+use snap::raw::{Decoder as Raw, decompress_len};
+use stream::buffer::ChunkBuffer;
+use stream::codec::Codec;
+use stream::options::DecodeLimits;
+use stream::zeros::is_zero;
+
+use super::decoder::{DecoderEngine, EngineError, MemberPadding, advance_input};
+
+/// Size of a chunk header: type and length (§3).
+pub(crate) const HEADER_BYTES: usize = 4;
+/// Size of the masked CRC-32C before the data of a chunk (§3, §4.2).
+pub(crate) const CHECKSUM_BYTES: usize = 4;
+/// Limit on the uncompressed data of a chunk in bytes (§4.2).
+pub(crate) const MAX_DATA_BYTES: usize = 65536;
+/// Compressed size of [`MAX_DATA_BYTES`] bytes in the worst case: `32 + n + n/6`
+/// (`MaxCompressedLength`).
+const MAX_COMPRESSED_BYTES: usize = 32 + MAX_DATA_BYTES + MAX_DATA_BYTES / 6;
+/// The body of a stream identifier (§4.1).
+pub(crate) const IDENTIFIER: &[u8] = b"sNaPpY";
+
+/// The kind of a chunk, according to its type byte (§4).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SnappyChunkKind {
+    Compressed,
+    Uncompressed,
+    Skippable,
+    Identifier,
+}
+
+impl SnappyChunkKind {
+    fn from_byte(byte: u8) -> Result<Self, EngineError> {
+        match byte {
+            0x00 => Ok(Self::Compressed),
+            0x01 => Ok(Self::Uncompressed),
+            0x02..=0x7f => Err(corrupt_error(format!("a chunk of the reserved type {byte:#04x}"))),
+            0x80..=0xfe => Ok(Self::Skippable),
+            0xff => Ok(Self::Identifier),
+        }
+    }
+
+    /// Returns the allowed sizes of the body in bytes.
+    fn body_size_range(self) -> std::ops::RangeInclusive<usize> {
+        match self {
+            Self::Compressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_COMPRESSED_BYTES,
+            Self::Uncompressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_DATA_BYTES,
+            // The largest length that fits into three bytes.
+            Self::Skippable => 0..=0xff_ffff,
+            Self::Identifier => IDENTIFIER.len()..=IDENTIFIER.len(),
+        }
+    }
+}
+
+/// The header of the current chunk.
+#[derive(Clone, Copy)]
+struct SnappyChunkHeader {
+    kind: SnappyChunkKind,
+    body_bytes: usize,
+}
+
+impl SnappyChunkHeader {
+    fn parse(
+        [kind, low, middle, high]: [u8; HEADER_BYTES],
+        is_first: bool,
+    ) -> Result<Self, EngineError> {
+        let kind = SnappyChunkKind::from_byte(kind)?;
+        if is_first && kind != SnappyChunkKind::Identifier {
+            return Err(corrupt_error("it does not begin with a stream identifier"));
+        }
+        let body_bytes = usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16;
+        let allowed = kind.body_size_range();
+        if allowed.contains(&body_bytes) {
+            Ok(Self { kind, body_bytes })
+        } else {
+            Err(corrupt_error(format!(
+                "a chunk of {body_bytes} bytes, expected {} to {}",
+                allowed.start(),
+                allowed.end()
+            )))
+        }
+    }
+}
+
+/// Decodes chunks. Header and body of a chunk may be split across any number of inputs.
+pub(super) struct SnappyEngine {
+    raw: Raw,
+    identified: bool,
+    header: Option<SnappyChunkHeader>,
+    /// The part of the current header or body that came with earlier inputs. The content of
+    /// skippable chunks is not kept.
+    pending: Vec<u8>,
+    skipped: usize,
+    /// Decoded data that did not fit into the output, and the number of its bytes that were
+    /// already written.
+    decoded: Vec<u8>,
+    delivered: usize,
+    /// The body of an earlier chunk that decoded to zeros. Large parts of a disk are zeros, and an
+    /// identical body need not be decoded again.
+    zeros: Vec<u8>,
+}
+
+impl DecoderEngine for SnappyEngine {
+    const CODEC: Codec = Codec::Snappy;
+    const HEAD_BYTES: usize = 1;
+    const PADDING: MemberPadding = MemberPadding::Nowhere;
+
+    /// Accepts anything. [`SnappyChunkHeader::parse`] rejects invalid chunks, with a more precise
+    /// reason.
+    fn is_member_start(_head: &[u8]) -> bool {
+        true
+    }
+
+    fn new(_limits: &DecodeLimits) -> Result<Self, EngineError> {
+        Ok(Self {
+            raw: Raw::new(),
+            identified: false,
+            header: None,
+            pending: Vec::new(),
+            skipped: 0,
+            decoded: Vec::new(),
+            delivered: 0,
+            zeros: Vec::new(),
+        })
+    }
+
+    fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
+        self.header = None;
+        self.skipped = 0;
+        Ok(())
+    }
+
+    fn decode_step(
+        &mut self,
+        input: &mut &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
+        if self.delivered < self.decoded.len() {
+            return Ok(self.deliver_decoded(output));
+        }
+        let Some(header) = self.header else {
+            return self.read_header(input);
+        };
+        if header.kind == SnappyChunkKind::Skippable {
+            let skip = input.len().min(header.body_bytes - self.skipped);
+            advance_input(input, skip as u64);
+            self.skipped += skip;
+            return Ok(self.skipped == header.body_bytes);
+        }
+        // The body is decoded in place. Only a chunk that is split across two inputs is copied
+        // first.
+        if self.pending.is_empty()
+            && let Some((body, rest)) = input.split_at_checked(header.body_bytes)
+        {
+            *input = rest;
+            return self.finish_chunk(header.kind, body, output);
+        }
+        if !self.collect_pending(header.body_bytes, input) {
+            return Ok(false);
+        }
+        let body = std::mem::take(&mut self.pending);
+        let finished = self.finish_chunk(header.kind, &body, output);
+        // Put the vector back, so that its allocation is reused.
+        self.pending = body;
+        self.pending.clear();
+        finished
+    }
+}
+
+impl SnappyEngine {
+    /// Reads the header of a chunk. Returns true if the chunk is complete, because it has no body.
+    fn read_header(&mut self, input: &mut &[u8]) -> Result<bool, EngineError> {
+        if !self.collect_pending(HEADER_BYTES, input) {
+            return Ok(false);
+        }
+        let Some(&bytes) = self.pending.first_chunk() else {
+            return Ok(false);
+        };
+        self.pending.clear();
+        let header = SnappyChunkHeader::parse(bytes, !self.identified)?;
+        self.header = Some(header);
+        Ok(header.body_bytes == 0)
+    }
+
+    /// Fills `pending` up to `want` bytes, a number that was checked to be small. Returns true if
+    /// `pending` contains all of them.
+    fn collect_pending(&mut self, want: usize, input: &mut &[u8]) -> bool {
+        let missing = want.saturating_sub(self.pending.len()).min(input.len());
+        let (now, rest) = input.split_at(missing);
+        self.pending.extend_from_slice(now);
+        *input = rest;
+        self.pending.len() >= want
+    }
+
+    /// Decodes the complete body of a chunk. Returns true if all of its data was written to the
+    /// output.
+    fn finish_chunk(
+        &mut self,
+        kind: SnappyChunkKind,
+        body: &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
+        if kind == SnappyChunkKind::Identifier {
+            self.identified = true;
+            return if body == IDENTIFIER {
+                Ok(true)
+            } else {
+                Err(corrupt_error("its stream identifier is not `sNaPpY`"))
+            };
+        }
+        let (stored, data) = body
+            .split_first_chunk::<CHECKSUM_BYTES>()
+            .ok_or_else(|| corrupt_error("a chunk without a checksum"))?;
+        let stored = u32::from_le_bytes(*stored);
+        let length = match kind {
+            SnappyChunkKind::Compressed => {
+                decompress_len(data).map_err(|error| corrupt_error(error.to_string()))?
+            }
+            _ => data.len(),
+        };
+        if length > MAX_DATA_BYTES {
+            return Err(corrupt_error(format!(
+                "a chunk with {length} bytes of data, the limit is {MAX_DATA_BYTES}"
+            )));
+        }
+        let is_compressed = kind == SnappyChunkKind::Compressed;
+        if let Some(room) = output.spare_capacity().get_mut(..length) {
+            // Clones contain many zeros. A chunk of zeros is decoded once and then recognised by
+            // its compressed form, at 26 GiB/s instead of 1.3 GiB/s.
+            if is_compressed && body == self.zeros {
+                room.fill(0);
+            } else {
+                expand_chunk(&mut self.raw, kind, data, room)?;
+                verify_checksum(stored, room)?;
+                if is_compressed && is_zero(room) {
+                    self.zeros.clear();
+                    self.zeros.extend_from_slice(body);
+                }
+            }
+            output.mark_filled(length as u64);
+            return Ok(true);
+        }
+        self.decoded.resize(length, 0);
+        self.delivered = 0;
+        expand_chunk(&mut self.raw, kind, data, &mut self.decoded)?;
+        verify_checksum(stored, &self.decoded)?;
+        Ok(self.deliver_decoded(output))
+    }
+
+    /// Writes decoded data to the output. Returns true if none is left.
+    fn deliver_decoded(&mut self, output: &mut ChunkBuffer) -> bool {
+        let mut rest = self.decoded.get(self.delivered..).unwrap_or_default();
+        output.fill_from(&mut rest);
+        self.delivered = self.decoded.len() - rest.len();
+        rest.is_empty()
+    }
+}
+
+/// Writes the data of a chunk into `room`, which has exactly the decoded size.
+fn expand_chunk(
+    raw: &mut Raw,
+    kind: SnappyChunkKind,
+    data: &[u8],
+    room: &mut [u8],
+) -> Result<(), EngineError> {
+    if kind == SnappyChunkKind::Compressed {
+        raw.decompress(data, room).map_err(|error| corrupt_error(error.to_string()))?;
+    } else {
+        room.copy_from_slice(data);
+    }
+    Ok(())
+}
+
+fn verify_checksum(stored: u32, data: &[u8]) -> Result<(), EngineError> {
+    let calculated = mask_crc(crc32c::crc32c(data));
+    if stored == calculated {
+        Ok(())
+    } else {
+        Err(corrupt_error(format!(
+            "the checksum of a chunk is {stored:#010x}, its data has {calculated:#010x}"
+        )))
+    }
+}
+
+/// Masks a checksum. Checksums are stored masked, since the CRC of data that contains its own CRC
+/// has little value (§3).
+pub(crate) fn mask_crc(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+fn corrupt_error(reason: impl Into<String>) -> EngineError {
+    EngineError::Corrupt(reason.into())
+}

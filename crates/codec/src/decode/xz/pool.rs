@@ -1,0 +1,271 @@
+//! State shared by the thread that reads an .xz file and the threads that decode its blocks.
+//!
+//! ```text
+//!  reader ── bytes of blocks, in order ──► waiting (bounded) ──► worker: one block at a time
+//!  reader ◄── chunks, in order or not ◄─── ready (bounded) ◄─────┘
+//! ```
+//!
+//! Deadlocks are impossible for two reasons. Blocks are taken in order, and all bytes of a block
+//! come before the bytes of the next one, so the oldest block in progress always has its bytes.
+//! Also, a worker that holds the chunk that the reader needs next does not have to wait for room.
+
+use parking_lot::{Condvar, Mutex};
+use stream::error::DecodeError;
+
+use bytes::Bytes;
+
+use super::decoder::BlockDecoder;
+use super::state::{AssignedBlock, BlockExtent, Placed, PoolState, WorkerInput};
+use super::walk::XzBlock;
+
+/// The next action of the reader.
+pub(super) enum ReaderStep {
+    /// Return this chunk.
+    Deliver(Placed),
+    /// Read and feed more of the file.
+    Feed,
+    /// Return this error.
+    Fail(DecodeError),
+    /// Nothing is left: all blocks that began are decoded and delivered.
+    Done,
+}
+
+/// The state, with a condition variable for each side that may wait for a change.
+#[derive(Default)]
+pub(super) struct BlockPool {
+    state: Mutex<PoolState>,
+    reader: Condvar,
+    workers: Condvar,
+}
+
+impl BlockPool {
+    /// Changes the state and wakes the workers.
+    fn for_workers(&self, change: impl FnOnce(&mut PoolState)) {
+        change(&mut self.state.lock());
+        // Wake all workers: one may wait for a block, another for input, a third for room.
+        self.workers.notify_all();
+    }
+}
+
+/// Methods for the reader.
+impl BlockPool {
+    /// Allows chunks to be delivered in any order from now on.
+    pub(super) fn allow_any_order(&self) {
+        self.for_workers(|state| state.any_order = true);
+    }
+
+    /// Waits for the next action of the reader. Returns `Feed` only if `has_more` is true, that
+    /// is, if the reader is not yet at the end of the file, and `Done` only if it is false.
+    pub(super) fn next_step(&self, has_more: bool) -> ReaderStep {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(chunk) = state.take_ready() {
+                drop(state);
+                self.workers.notify_all();
+                return ReaderStep::Deliver(chunk);
+            }
+            if let Some(error) = state.take_failure() {
+                return ReaderStep::Fail(error);
+            }
+            match has_more {
+                true if state.is_hungry() => return ReaderStep::Feed,
+                false if state.is_done() => return ReaderStep::Done,
+                _ => self.reader.wait(&mut state),
+            }
+        }
+    }
+
+    /// Begins a block.
+    pub(super) fn begin_block(&self, block: XzBlock) {
+        self.for_workers(|state| state.begin_block(block));
+    }
+
+    /// Adds bytes to the block that began last.
+    pub(super) fn feed_bytes(&self, bytes: Bytes) {
+        self.for_workers(|state| state.feed_bytes(bytes));
+    }
+
+    /// Completes the block that began last, which decodes to `decoded` bytes.
+    pub(super) fn complete_block(&self, decoded: u64) {
+        self.for_workers(|state| state.end_block(BlockExtent::Whole(decoded)));
+    }
+
+    /// Ends the input, possibly in the middle of the block that began last.
+    pub(super) fn end_input(&self) {
+        self.for_workers(|state| state.end_block(BlockExtent::Cut));
+    }
+
+    /// Closes the pool. The workers then return instead of waiting or taking another block.
+    pub(super) fn close(&self) {
+        self.for_workers(|state| state.closed = true);
+    }
+}
+
+/// Methods for the workers.
+impl BlockPool {
+    /// Waits for a block. `None` if the workers should return.
+    pub(super) fn take_block(&self) -> Option<AssignedBlock> {
+        let mut state = self.state.lock();
+        while !state.closed {
+            if let Some(taken) = state.take_block() {
+                return Some(taken);
+            }
+            self.workers.wait(&mut state);
+        }
+        None
+    }
+
+    /// Waits for input of the block `number`.
+    pub(super) fn take_input(&self, number: u64) -> WorkerInput {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(food) = state.take_food(number) {
+                drop(state);
+                self.reader.notify_one();
+                return food;
+            }
+            self.workers.wait(&mut state);
+        }
+    }
+
+    /// Delivers a chunk of the block `number` that belongs at `offset`, and waits until there is
+    /// room for it. Returns `false` if the chunk is not needed any more.
+    pub(super) fn deliver_chunk(&self, number: u64, offset: u64, bytes: Bytes) -> bool {
+        let mut state = self.state.lock();
+        while !state.is_abandoned(number) && !state.has_room(offset, &bytes) {
+            self.workers.wait(&mut state);
+        }
+        if state.is_abandoned(number) {
+            return false;
+        }
+        state.add_ready(offset, bytes);
+        drop(state);
+        self.reader.notify_one();
+        true
+    }
+
+    /// Ends the work on the block `number`. The outcome is a decoder that can be reused, `None` if
+    /// the block was abandoned, or an error.
+    pub(super) fn finish_block(
+        &self,
+        number: u64,
+        outcome: Result<Option<BlockDecoder>, DecodeError>,
+    ) {
+        self.for_workers(|state| state.finish_block(number, outcome));
+        self.reader.notify_one();
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use super::super::state::{AHEAD_BYTES, READY_BYTES, WAITING_BYTES};
+    use super::*;
+
+    pub(in super::super) fn block(dictionary: u64) -> XzBlock {
+        XzBlock { stream_header: [0; 12], dictionary, start: 0, offset: 0 }
+    }
+
+    pub(in super::super) fn bytes(length: usize) -> Bytes {
+        Bytes::from(vec![7; length])
+    }
+
+    fn bad(offset: u64) -> Result<Option<BlockDecoder>, DecodeError> {
+        Err(DecodeError::Truncated { codec: "xz", offset })
+    }
+
+    /// Returns a pool with `blocks` blocks, all of them taken.
+    fn pool(blocks: u64) -> BlockPool {
+        let pool = BlockPool::default();
+        for number in 0..blocks {
+            pool.begin_block(block(0));
+            assert_eq!(pool.take_block().unwrap().number, number);
+        }
+        pool
+    }
+
+    /// Checks that `action` waits until `release` is called, and then returns.
+    fn waits(pool: &BlockPool, action: impl FnOnce() + Send, release: impl FnOnce(&BlockPool)) {
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(action);
+            // A waiting thread cannot be observed directly, so the check is that it has not
+            // returned after 20 ms.
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waiting.is_finished());
+            release(pool);
+            waiting.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_reader_stops_feeding_when_enough_input_waits() {
+        let pool = pool(1);
+        for _ in 0..WAITING_BYTES / (1 << 20) {
+            assert!(matches!(pool.next_step(true), ReaderStep::Feed));
+            pool.feed_bytes(bytes(1 << 20));
+        }
+        let feed = || assert!(matches!(pool.next_step(true), ReaderStep::Feed));
+        waits(&pool, feed, |pool| assert!(matches!(pool.take_input(0), WorkerInput::Bytes(_))));
+    }
+
+    #[test]
+    fn a_full_store_takes_only_the_next_chunk_in_order() {
+        let pool = pool(2);
+        let half = AHEAD_BYTES / 2;
+        let start = u64::try_from(half).unwrap();
+        assert!(pool.deliver_chunk(1, start, bytes(half)));
+        let deliver = || assert!(pool.deliver_chunk(1, 2 * start, bytes(half)));
+        waits(&pool, deliver, |pool| {
+            // A chunk of the oldest block does not wait, and reading it makes room.
+            assert!(pool.deliver_chunk(0, 0, bytes(half)));
+            for expected in [0, start] {
+                assert!(
+                    matches!(pool.next_step(true), ReaderStep::Deliver((at, _)) if at == expected)
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn without_order_any_ready_chunk_is_delivered() {
+        let pool = pool(2);
+        pool.allow_any_order();
+        assert!(pool.deliver_chunk(1, 1000, bytes(READY_BYTES)));
+        let deliver = || assert!(pool.deliver_chunk(0, 0, bytes(1)));
+        waits(&pool, deliver, |pool| {
+            assert!(matches!(pool.next_step(false), ReaderStep::Deliver((1000, _))));
+        });
+        assert!(matches!(pool.next_step(false), ReaderStep::Deliver((0, _))));
+    }
+
+    #[test]
+    fn the_first_bad_block_is_reported_when_none_before_it_can_fail() {
+        let pool = pool(4);
+        pool.finish_block(3, bad(3));
+        assert!(!pool.deliver_chunk(4, 0, bytes(1)), "chunks behind a bad block are not needed");
+        pool.finish_block(0, Ok(None));
+        let fail = || {
+            let step = pool.next_step(true);
+            assert!(matches!(step, ReaderStep::Fail(DecodeError::Truncated { offset: 1, .. })));
+        };
+        waits(&pool, fail, |pool| {
+            pool.finish_block(2, bad(2));
+            pool.finish_block(1, bad(1));
+        });
+    }
+
+    #[test]
+    fn closing_wakes_waiting_workers() {
+        let empty = pool(0);
+        waits(&empty, || assert!(empty.take_block().is_none()), BlockPool::close);
+
+        let starved = pool(1);
+        let starve = || assert!(matches!(starved.take_input(0), WorkerInput::Nothing));
+        waits(&starved, starve, BlockPool::close);
+
+        let full = pool(1);
+        let deliver = || assert!(!full.deliver_chunk(0, 1, bytes(AHEAD_BYTES + 1)));
+        waits(&full, deliver, BlockPool::close);
+    }
+}

@@ -1,0 +1,267 @@
+//! Describes transport failures in plain words: which server, which route and which cause.
+
+use std::error::Error;
+use std::time::{Duration, SystemTime};
+use std::{io, iter};
+
+use http::StatusCode;
+use program::sockets;
+use stream::error::{SourceError, SourceErrorKind, errno_text};
+use url::Url;
+
+use crate::address::url_origin;
+use crate::messages::status_text;
+use crate::proxy::ProxyConfig;
+use crate::retry::AttemptError;
+
+/// Messages of the client's error layers that do not explain the cause, or that the final sentence
+/// expresses better.
+const NOISE: [&str; 9] = [
+    "error sending request",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "request or response body error",
+    "error decoding response body",
+    "error reading a body from connection",
+    "dns error",
+    "error resolving DNS",
+    "tcp connect error",
+];
+
+/// Message of a proxy tunnel for every failure on the way to the proxy.
+const TUNNEL: &str = "tunnel error: failed to create underlying connection";
+
+/// Beginning of the message of every failure until a tunnel is established.
+const TUNNEL_PREFIX: &str = "tunnel error: ";
+
+/// Message of a tunnel that the proxy refuses with any status except the one for a missing
+/// password, which has its own message.
+const TUNNEL_REFUSED: &str = "tunnel error: unsuccessful";
+
+/// The parts of a request that appear in the error message when it fails.
+#[derive(Debug)]
+pub(super) struct RequestRoute {
+    /// The requested URL, and the URL that redirected to it.
+    shown: String,
+    /// Host and port of the server.
+    server: String,
+    /// The proxy in between: its origin, and its host and port.
+    proxy: Option<(String, String)>,
+    /// True if the proxy opens a tunnel (`CONNECT`) to the server.
+    has_tunnel: bool,
+}
+
+impl RequestRoute {
+    /// Describes a request to `url`, which error messages call `shown`.
+    pub(super) fn new(url: &Url, shown: String, proxy: &ProxyConfig) -> Self {
+        let proxy = proxy.proxy_for(url);
+        let is_http_proxy = proxy.is_some_and(|proxy| proxy.scheme().starts_with("http"));
+        Self {
+            shown,
+            server: host_and_port(url),
+            proxy: proxy.map(|proxy| (url_origin(proxy), host_and_port(proxy))),
+            has_tunnel: url.scheme() == "https" && is_http_proxy,
+        }
+    }
+
+    /// Explains a status for a URL with this scheme, and what to do about it. The response may
+    /// come from a proxy in between.
+    pub(super) fn describe_refusal(
+        &self,
+        status: StatusCode,
+        scheme: &str,
+        has_login: bool,
+    ) -> String {
+        let (shown, code) = (&self.shown, status.as_u16());
+        let text = match code {
+            407 => {
+                let proxy = self.proxy.as_ref().map_or("a proxy", |(proxy, _)| proxy);
+                return format!(
+                    "the proxy {proxy} requires a user name and a password (407): set {scheme}_proxy to http://NAME:PASSWORD@HOST:PORT"
+                );
+            }
+            400 if scheme == "http" => {
+                format!("{shown} answers {}: is it https://?", status_text(status))
+            }
+            401 if has_login => {
+                format!("{shown} does not accept the user name and the password (401): check them")
+            }
+            401 => {
+                format!(
+                    "{shown} requires a user name and a password (401): give --user and --password-file"
+                )
+            }
+            403 => format!(
+                "{shown} denies access (403): does it need a login, or has a signed URL expired?"
+            ),
+            404 | 410 => format!("{shown} does not exist ({code}): is the address right?"),
+            408 | 429 | 500..=599 => {
+                format!("{shown} answers {}: try again later", status_text(status))
+            }
+            _ => format!("{shown} answers {}: check the address", status_text(status)),
+        };
+        match &self.proxy {
+            Some((proxy, _)) => format!("through the proxy {proxy}: {text}"),
+            None => text,
+        }
+    }
+
+    /// Creates the error for a response that was not complete in time. Parts of it may have
+    /// arrived.
+    pub(super) fn incomplete_error(&self, limit: Duration) -> SourceError {
+        let message = format!("{}: no complete answer within {} s", self.shown, limit.as_secs());
+        SourceError::new(SourceErrorKind::Stalled, message)
+    }
+}
+
+/// Formats the host and the effective port as `host port 443`.
+fn host_and_port(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port_or_known_default() {
+        Some(port) => format!("{host} port {port}"),
+        // SOCKS proxies, whose default port is 1080 (RFC 1928 §3).
+        None => format!("{host} port 1080"),
+    }
+}
+
+/// Joins the causes of `error` from the outside in, without URLs (which may hold secrets),
+/// repetitions and noise. Example: `connection refused`.
+pub(super) fn plain_cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut words: Vec<String> = Vec::new();
+    for layer in iter::successors(Some(&error as &dyn Error), |&layer| layer.source()) {
+        let text = match layer.downcast_ref::<io::Error>() {
+            Some(io) => errno_text(io),
+            None => layer.to_string(),
+        };
+        let repeats = words.last().is_some_and(|last| last.contains(&text));
+        if !repeats && !NOISE.contains(&text.as_str()) && text != TUNNEL {
+            words.push(text);
+        }
+    }
+    if words.is_empty() { error.to_string() } else { words.join(": ") }
+}
+
+/// Iterates over the layers of `error`, the outermost first.
+fn error_layers(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    iter::successors(Some(error as &(dyn Error + 'static)), |&layer| {
+        // The source of an `io::Error` is not the error that it wraps, but the source of that
+        // error.
+        match layer.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => layer.source(),
+        }
+    })
+}
+
+/// True if `test` is true for any layer of `error`.
+fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
+    error_layers(error).any(test)
+}
+
+/// Text at which rustls begins details that the advice gives in plain words: seconds since 1970,
+/// and names as Rust prints them.
+const TLS_DETAILS: [&str; 3] =
+    [": verification time ", "; certificate is only valid for", "; certificate is not valid for"];
+
+/// Returns advice about a TLS failure that has a common cause.
+fn tls_advice(error: &rustls::Error) -> Option<String> {
+    use rustls::{CertificateError, Error, InvalidMessage};
+    let date = |time: rustls::pki_types::UnixTime| {
+        httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()))
+    };
+    Some(match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is not signed by a trusted authority; --ca-dir DIR adds authorities"
+                .to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+            format!(
+                "its certificate expired on {}: is the clock of this machine right?",
+                date(*not_after)
+            )
+        }
+        Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
+            format!(
+                "its certificate is not valid before {}: is the clock of this machine right?",
+                date(*not_before)
+            )
+        }
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            presented, ..
+        }) => {
+            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name));
+            let names = names.collect::<Vec<_>>().join(", ");
+            format!("its certificate is for {names}: is the address right?")
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not speak TLS: is it http://?".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// Describes the failure with its peer: an unknown host name, a failed connection or failed TLS.
+fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
+    let (is_connect, is_dns) = (error.is_connect(), error.is_dns());
+    let is_of_tunnel = any_layer(&error, |layer| layer.to_string().starts_with(TUNNEL_PREFIX));
+    // A tunnel only breaks without an error of its own while TLS begins at its end. A timeout does
+    // not tell how far the connection got.
+    let breaks_in_tunnel = route.has_tunnel && is_connect && !is_of_tunnel && !error.is_timeout();
+    let is_tls = breaks_in_tunnel || any_layer(&error, |layer| layer.is::<rustls::Error>());
+    let is_io = error.is_timeout() || any_layer(&error, |layer| layer.is::<io::Error>());
+    let peer = match &route.proxy {
+        // Once a tunnel is established, TLS is spoken with the server at its end.
+        Some((_, proxy)) if !is_tls || is_of_tunnel => proxy,
+        _ => &route.server,
+    };
+    let advice = error_layers(&error).find_map(|layer| tls_advice(layer.downcast_ref()?));
+    let mut cause = plain_cause(error);
+    if advice.is_some()
+        && let Some(details) = TLS_DETAILS.iter().find_map(|details| cause.find(details))
+    {
+        cause.truncate(details);
+    }
+    let sentence = if is_tls {
+        let advice = advice.map(|advice| format!(": {advice}")).unwrap_or_default();
+        format!("TLS with {peer}: {cause}{advice}")
+    } else if is_dns {
+        format!("cannot find {peer}: {cause}")
+    } else if is_connect && is_io {
+        format!("cannot connect to {peer}: {cause}")
+    } else if cause == TUNNEL_REFUSED {
+        format!("{cause}: does it allow connections to {}, or require a password?", route.server)
+    } else {
+        cause
+    };
+    match &route.proxy {
+        Some((proxy, _)) => format!("through the proxy {proxy}: {sentence}"),
+        None => sentence,
+    }
+}
+
+/// Creates the failure of a connection or body, with a message for the log and the termination
+/// message.
+pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
+    // A retry does not fix a certificate.
+    let is_final = any_layer(&error, |layer| {
+        // A retry does not change a refusal by a proxy either.
+        layer.is::<rustls::Error>() || layer.to_string() == TUNNEL_REFUSED
+            // Our resolver has refused an address.
+            || layer.is::<SourceError>()
+    }) || error.is_builder();
+    let is_unknown =
+        any_layer(&error, |layer| layer.downcast_ref().is_some_and(sockets::is_unknown_host));
+    let kind = match error.is_connect() {
+        _ if is_unknown => SourceErrorKind::UnknownHost,
+        true => SourceErrorKind::Connect,
+        false => SourceErrorKind::Io,
+    };
+    let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
+    let error = SourceError::new(kind, message);
+    if is_final {
+        AttemptError::Final(error)
+    } else {
+        AttemptError::Transient { error, retry_after: None }
+    }
+}

@@ -1,0 +1,12 @@
+//! Disks of other hypervisors: NBD servers, VMware, and oVirt.
+
+#![forbid(unsafe_code)]
+
+mod checkpoints;
+pub mod imageio;
+pub mod nbd;
+pub mod vddk;
+#[doc(hidden)] // for the fuzz targets
+pub mod xml;
+
+pub use checkpoints::Checkpoints;

@@ -1,0 +1,155 @@
+//! The reply to one read. Its parts may arrive in any order; its bytes are handed out in order.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use bytes::Bytes;
+use stream::buffer::{CHUNK_BYTES, ChunkBuffer};
+use stream::zeros::ZEROS;
+
+use super::wire::NbdViolation;
+
+/// Maximum number of separate parts of an incomplete reply. Servers send a reply in order, or
+/// nearly so.
+const MAX_PARTS: usize = 1024;
+
+/// The bytes of one read, in slots that become chunks. They are laid out in memory as on the disk.
+pub(super) struct ReadAssembly {
+    range: Range<u64>,
+    slots: VecDeque<AssemblySlot>,
+    /// Ranges that have arrived, in ascending order. Ranges that touch each other are merged.
+    arrived: Vec<Range<u64>>,
+}
+
+/// A part of the read that becomes one chunk. If it has no buffer, all of its bytes that have
+/// arrived are zeros.
+struct AssemblySlot {
+    range: Range<u64>,
+    buffer: Option<ChunkBuffer>,
+}
+
+impl AssemblySlot {
+    fn slot_len(&self) -> usize {
+        range_len(&self.range)
+    }
+}
+
+impl ReadAssembly {
+    /// Creates the assembly for a read of `range`, which is held in memory as a whole.
+    pub(super) fn new(range: Range<u64>) -> Self {
+        let mut slots = VecDeque::new();
+        let mut start = range.start;
+        while start < range.end {
+            let boundary = (start / CHUNK_BYTES as u64 + 1).saturating_mul(CHUNK_BYTES as u64);
+            let end = boundary.min(range.end);
+            slots.push_back(AssemblySlot { range: start..end, buffer: None });
+            start = end;
+        }
+        Self { range, slots, arrived: Vec::new() }
+    }
+
+    /// Returns the requested range.
+    pub(super) fn requested_range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// Checks a part that the server announces, which is `length` bytes at `offset`, and returns
+    /// its range. The part must lie within the requested range and must not have arrived before.
+    pub(super) fn check_part(&self, offset: u64, length: u64) -> Result<Range<u64>, NbdViolation> {
+        let end = offset.checked_add(length);
+        let Some(end) =
+            end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
+        else {
+            return Err(NbdViolation(format!(
+                "{length} bytes at offset {offset} do not belong to a read of {} bytes at offset {}",
+                self.range.end - self.range.start,
+                self.range.start
+            )));
+        };
+        let twice = self.arrived.iter().any(|part| part.start < end && offset < part.end);
+        if twice {
+            return Err(NbdViolation(format!(
+                "some of the {length} bytes at offset {offset} arrive twice"
+            )));
+        }
+        Ok(offset..end)
+    }
+
+    /// Returns the buffer for the first bytes of `part`, which may be shorter than `part`. `part`
+    /// was accepted by [`ReadAssembly::check_part`].
+    pub(super) fn part_buffer(&mut self, part: &Range<u64>) -> &mut [u8] {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {
+            return &mut [];
+        };
+        let (start, slot_length) = (slot.range.start, slot.slot_len());
+        let covers_slot = part.start == start && part.end >= slot.range.end;
+        let from = range_len(&(start..part.start));
+        let to = range_len(&(start..part.end.min(slot.range.end)));
+        let buffer = slot.buffer.get_or_insert_with(|| {
+            let mut buffer = ChunkBuffer::new(start);
+            // Holes are never written, so the buffer, which may be a reused one, is zeroed.
+            if !covers_slot {
+                let room = buffer.spare_capacity();
+                let used = slot_length.min(room.len());
+                room[..used].fill(0);
+            }
+            buffer
+        });
+        buffer.spare_capacity().get_mut(from..to).unwrap_or_default()
+    }
+
+    /// Records the arrival of `part`, either as data in [`ReadAssembly::part_buffer`] or as zeros,
+    /// which need not be written.
+    pub(super) fn mark_received(&mut self, part: Range<u64>) -> Result<(), NbdViolation> {
+        let at = self.arrived.partition_point(|before| before.end < part.start);
+        match self.arrived.get_mut(at) {
+            Some(before) if before.end == part.start => before.end = part.end,
+            Some(after) if after.start == part.end => after.start = part.start,
+            _ => self.arrived.insert(at, part),
+        }
+        if let (Some(this), Some(next)) =
+            (self.arrived.get(at).cloned(), self.arrived.get(at + 1).cloned())
+            && this.end == next.start
+        {
+            self.arrived[at].end = next.end;
+            self.arrived.remove(at + 1);
+        }
+        if self.arrived.len() > MAX_PARTS {
+            return Err(NbdViolation(format!(
+                "a read of {} bytes is answered in more than {MAX_PARTS} parts out of order",
+                self.range.end - self.range.start
+            )));
+        }
+        Ok(())
+    }
+
+    /// True if every byte has arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.range.is_empty() || self.arrived.first() == Some(&self.range)
+    }
+
+    /// Returns the next chunk in order, with its offset. Must be called only when the read is
+    /// complete.
+    pub(super) fn pop_chunk(&mut self) -> Option<(u64, Bytes)> {
+        self.slots.pop_front()?.into_chunk()
+    }
+}
+
+impl AssemblySlot {
+    fn into_chunk(self) -> Option<(u64, Bytes)> {
+        let length = self.slot_len();
+        let bytes = match self.buffer {
+            Some(mut buffer) => {
+                buffer.mark_filled(length as u64);
+                buffer.freeze()
+            }
+            None => Bytes::from_static(ZEROS.get(..length)?),
+        };
+        Some((self.range.start, bytes))
+    }
+}
+
+/// Returns the length of a range, which is at most the length of a chunk or a read.
+fn range_len(range: &Range<u64>) -> usize {
+    usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,363 @@
+//! Reads ranges of an export in order, over one connection at a time. After a connection breaks,
+//! it resumes with the read that was interrupted.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fetch::engine::RemoteObject;
+use fetch::retry::AttemptError;
+use stream::error::{SourceError, SourceErrorKind};
+use stream::zeros::ZEROS;
+use tracing::Instrument;
+
+use super::connection::{NbdConnection, ReplyEvent};
+use super::export::NbdExport;
+use super::extents::{ReadPlan, ReadStep};
+use super::wire::ServerError;
+
+/// Maximum number of requests in flight, if they are small.
+const MAX_REQUESTS: usize = 16;
+
+/// Maximum number of times that the longest read is halved: from 2 MiB to 64 KiB.
+const MAX_SHRUNK: u32 = 5;
+
+/// Number of consecutive errors of the server that end the download.
+const MAX_SERVER_ERRORS: u32 = 5;
+
+/// Downloads the bytes of some ranges.
+pub(super) struct NbdDownload<'a, R> {
+    export: &'a NbdExport,
+    /// Ranges that follow the ranges in `todo`.
+    ranges: R,
+    /// Ranges that have been started. The first one shrinks as its bytes are handed out.
+    todo: VecDeque<Range<u64>>,
+    /// True if block status is worth requesting.
+    sparse: bool,
+    way: Option<NbdPipeline>,
+    /// Number of times that reads were shortened: after each connection that broke before its
+    /// first read was answered, and after each error of the server.
+    shrunk: u32,
+    /// Bytes that arrived on a connection before it broke.
+    salvaged: VecDeque<Bytes>,
+}
+
+/// A connection and the requests that were sent on it.
+struct NbdPipeline {
+    connection: NbdConnection,
+    plan: ReadPlan,
+    ahead_bytes: u64,
+    /// The part of the last started range that has not been requested yet. The first `begun`
+    /// ranges of `todo` have been started.
+    unasked: Range<u64>,
+    begun: usize,
+    /// Replies that are expected, in order.
+    asked: VecDeque<QueuedRequest>,
+    asked_bytes: u64,
+    /// True if a read was answered on this connection.
+    brought: bool,
+}
+
+enum QueuedRequest {
+    Read(Range<u64>),
+    Zeros(Range<u64>),
+    Status,
+}
+
+impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
+    /// Reads all of `ranges`, none of which may be empty, over `connection` as long as it works.
+    /// If `sparse` is true, runs of zeros are looked up first.
+    pub(super) fn new(
+        export: &'a NbdExport,
+        ranges: R,
+        connection: Option<NbdConnection>,
+        sparse: bool,
+    ) -> Self {
+        Self {
+            way: connection.map(|connection| NbdPipeline::new(export, connection, sparse, 0)),
+            shrunk: 0,
+            export,
+            ranges,
+            todo: VecDeque::new(),
+            sparse,
+            salvaged: VecDeque::new(),
+        }
+    }
+
+    /// Returns the next bytes; `None` at the end of the last range.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let mut attempts = self.export.network().retry_attempts();
+        let mut server_errors = 0;
+        loop {
+            if let Some(bytes) = self.salvaged.pop_front() {
+                return Ok(Some(bytes));
+            }
+            // Each piece of a reply may take as long as the limit, and bytes are handed out only
+            // when the reply is complete. The whole reply therefore has to arrive within the
+            // remaining time.
+            let attempt = self.try_next(attempts.wait_limit()).instrument(attempts.tracing_span());
+            let attempt = tokio::time::timeout(attempts.remaining_time(), attempt);
+            let stalled = || {
+                let message = "the NBD server sends less than a reply in that time";
+                Err(AttemptError::new_transient(SourceErrorKind::Stalled, message).into())
+            };
+            let failure = match attempt.await.unwrap_or_else(|_| stalled()) {
+                Ok(bytes) => return Ok(bytes),
+                Err(NbdDownloadError::Connection(failure)) => {
+                    self.salvage_replies();
+                    failure
+                }
+                Err(NbdDownloadError::Refused { what, error }) => {
+                    self.begin_again().await;
+                    server_errors += 1;
+                    judge_server_error(&what, &error, server_errors)?
+                }
+            };
+            let place = self.todo.front().map_or(self.export.size, |range| range.start);
+            let pause = attempts.record_failure(failure, &format!("at byte {place}"))?;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Receives the replies to all requests, wanted or not, and returns the connection. It is then
+    /// free for another download, or to be closed.
+    pub(super) async fn into_connection(self) -> Option<NbdConnection> {
+        let mut connection = self.way?.connection;
+        let limit = self.export.server.retry_policy().idle_limit();
+        connection.drain_replies(limit).await.ok()?;
+        Some(connection)
+    }
+
+    /// Returns the next bytes, over the current connection or over a new one.
+    async fn try_next(&mut self, limit: Duration) -> Result<Option<Bytes>, NbdDownloadError> {
+        if self.todo.is_empty() {
+            let Some(range) = self.ranges.next() else {
+                return Ok(None);
+            };
+            self.todo.push_back(range);
+        }
+        let mut way = match self.way.take() {
+            Some(way) => way,
+            None => {
+                let connection = self.export.reconnect(limit).await?;
+                NbdPipeline::new(self.export, connection, self.sparse, self.shrunk)
+            }
+        };
+        let result = self.advance_pipeline(&mut way, limit).await;
+        self.way = Some(way);
+        result
+    }
+
+    /// Sends requests and receives replies until bytes arrive.
+    async fn advance_pipeline(
+        &mut self,
+        way: &mut NbdPipeline,
+        limit: Duration,
+    ) -> Result<Option<Bytes>, NbdDownloadError> {
+        loop {
+            way.send_requests(&mut self.todo, &mut self.ranges, limit).await?;
+            if let Some((offset, bytes)) = way.next_chunk(limit).await?
+                && let Some(bytes) = self.hand_out(offset, &bytes, Some(way))
+            {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    /// Returns the part of `bytes`, which begin at `offset`, that is wanted next. The rest is
+    /// surplus, because whole blocks were requested.
+    fn hand_out(
+        &mut self,
+        offset: u64,
+        bytes: &Bytes,
+        way: Option<&mut NbdPipeline>,
+    ) -> Option<Bytes> {
+        let wanted = self.todo.front_mut()?;
+        let end = offset + bytes.len() as u64;
+        let (from, to) = (offset.max(wanted.start), end.min(wanted.end));
+        let index = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
+        if from != wanted.start || from >= to {
+            return None;
+        }
+        wanted.start = to;
+        if wanted.is_empty() {
+            self.todo.pop_front();
+            if let Some(way) = way {
+                way.begun = way.begun.saturating_sub(1);
+            }
+        }
+        Some(bytes.slice(index(from)..index(to)))
+    }
+
+    /// Abandons the current requests, but keeps the connection for new ones: a server that reports
+    /// an error is still available.
+    async fn begin_again(&mut self) {
+        let limit = self.export.server.retry_policy().idle_limit();
+        if let Some(NbdPipeline { mut connection, .. }) = self.way.take()
+            && connection.drain_replies(limit).await.is_ok()
+        {
+            self.shrunk += 1;
+            self.way = Some(NbdPipeline::new(self.export, connection, self.sparse, self.shrunk));
+        }
+    }
+
+    /// Abandons the connection, but keeps the reads that it has already answered.
+    fn salvage_replies(&mut self) {
+        let Some(mut way) = self.way.take() else { return };
+        self.shrunk += u32::from(!way.brought);
+        while matches!(way.asked.front(), Some(QueuedRequest::Read(_))) {
+            match way.connection.take_ready_event() {
+                Ok(Some(ReplyEvent::Data(offset, bytes))) => {
+                    let wanted = self.hand_out(offset, &bytes, None);
+                    self.salvaged.extend(wanted);
+                }
+                Ok(Some(ReplyEvent::ReadDone)) => {
+                    way.asked.pop_front();
+                }
+                _ => break,
+            }
+        }
+    }
+}
+
+impl NbdPipeline {
+    /// Creates a pipeline whose reads are halved `shrunk` times. Short reads make progress over
+    /// connections that break during long ones, and they reach the readable data around a bad
+    /// spot.
+    fn new(export: &NbdExport, connection: NbdConnection, sparse: bool, shrunk: u32) -> Self {
+        let agreement = connection.agreement();
+        let asks = sparse && agreement.allocation.is_some();
+        let longest_read = (export.read_bytes() >> shrunk.min(MAX_SHRUNK))
+            .min(agreement.block_sizes.maximum.into());
+        Self {
+            plan: ReadPlan::new(export.size, agreement.block_sizes.minimum, longest_read, asks),
+            ahead_bytes: export.ahead_bytes(),
+            unasked: 0..0,
+            begun: 0,
+            asked: VecDeque::new(),
+            asked_bytes: 0,
+            brought: false,
+            connection,
+        }
+    }
+
+    /// Sends requests for `todo`, which is continued with `ranges`, until the limit of bytes in
+    /// flight is reached.
+    async fn send_requests(
+        &mut self,
+        todo: &mut VecDeque<Range<u64>>,
+        ranges: &mut impl Iterator<Item = Range<u64>>,
+        limit: Duration,
+    ) -> Result<(), AttemptError> {
+        // Nothing is sent after a request for block status: its reply decides what to read next.
+        while self.asked.len() < MAX_REQUESTS
+            && self.asked_bytes < self.ahead_bytes
+            && !matches!(self.asked.back(), Some(QueuedRequest::Status))
+        {
+            if self.unasked.is_empty() {
+                if self.begun == todo.len() {
+                    todo.extend(ranges.next());
+                }
+                let Some(range) = todo.get(self.begun) else { break };
+                self.unasked = range.clone();
+                self.begun += 1;
+            }
+            self.ask_once(limit).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_once(&mut self, limit: Duration) -> Result<(), AttemptError> {
+        match self.plan.next_step(&self.unasked) {
+            ReadStep::Read(range) => {
+                self.connection.request_read(self.plan.align_range(&range), limit).await?;
+                self.unasked.start = range.end;
+                self.asked_bytes += range.end - range.start;
+                self.asked.push_back(QueuedRequest::Read(range));
+            }
+            ReadStep::Zeros(range) => {
+                self.unasked.start = range.end;
+                self.asked.push_back(QueuedRequest::Zeros(range));
+            }
+            ReadStep::Ask(range) => {
+                self.connection.request_block_status(range, limit).await?;
+                self.asked.push_back(QueuedRequest::Status);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next bytes, with their offset; `None` if another event arrived.
+    async fn next_chunk(
+        &mut self,
+        limit: Duration,
+    ) -> Result<Option<(u64, Bytes)>, NbdDownloadError> {
+        if let Some(QueuedRequest::Zeros(range)) = self.asked.front_mut() {
+            let offset = range.start;
+            let length = (range.end - offset).min(ZEROS.len() as u64);
+            range.start += length;
+            if range.is_empty() {
+                self.asked.pop_front();
+            }
+            let length = usize::try_from(length).unwrap_or(ZEROS.len());
+            return Ok(Some((offset, Bytes::from_static(&ZEROS[..length]))));
+        }
+        match self.connection.next_event(limit).await? {
+            ReplyEvent::Data(offset, bytes) => {
+                self.brought = true;
+                return Ok(Some((offset, bytes)));
+            }
+            ReplyEvent::ReadDone => {
+                if let Some(QueuedRequest::Read(range)) = self.asked.pop_front() {
+                    self.asked_bytes -= range.end - range.start;
+                }
+            }
+            ReplyEvent::Status(from, extents) => {
+                self.asked.pop_front();
+                self.plan.record_extents(from, extents);
+            }
+            // Block status only saves reading, so without it the export is read as a whole.
+            ReplyEvent::Refused { what, error }
+                if matches!(self.asked.front(), Some(QueuedRequest::Status)) =>
+            {
+                tracing::info!(
+                    "the NBD server answers the {what} with {error}: reading everything"
+                );
+                self.asked.pop_front();
+                self.plan.stop_asking();
+            }
+            ReplyEvent::Refused { what, error } => {
+                return Err(NbdDownloadError::Refused { what, error });
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Judges an error of the server, the `times`th in a row. It is transient until there are too
+/// many.
+fn judge_server_error(
+    what: &str,
+    error: &ServerError,
+    times: u32,
+) -> Result<AttemptError, SourceError> {
+    let text = format!("the NBD server answers the {what} with {error}");
+    if times == MAX_SERVER_ERRORS {
+        let message = format!("{text}, {times} times in a row");
+        return Err(SourceError::new(SourceErrorKind::Io, message));
+    }
+    Ok(AttemptError::new_transient(SourceErrorKind::Io, text))
+}
+
+/// The reason why an attempt returned no bytes.
+enum NbdDownloadError {
+    Connection(AttemptError),
+    Refused { what: String, error: ServerError },
+}
+
+impl From<AttemptError> for NbdDownloadError {
+    fn from(failure: AttemptError) -> Self {
+        Self::Connection(failure)
+    }
+}

@@ -1,0 +1,81 @@
+//! Presents some ranges of an export, one after the other, as one object.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fetch::Network;
+use fetch::engine::{ConnectionOutlet, RemoteObject};
+use stream::error::SourceError;
+
+use super::connection::NbdConnection;
+use super::export::NbdExport;
+
+/// Ranges of an export. Byte 0 of the object is the first byte of the first range.
+pub(super) struct ExportSelection {
+    pub(super) export: Arc<NbdExport>,
+    /// The ranges, in order and not empty.
+    pub(super) ranges: Arc<[Range<u64>]>,
+}
+
+impl RemoteObject for ExportSelection {
+    type Connection = NbdConnection;
+
+    const AHEAD_BYTES: u64 = NbdExport::AHEAD_BYTES;
+    const LIBRARY_BYTES: u64 = NbdExport::LIBRARY_BYTES;
+
+    fn network(&self) -> &Network {
+        self.export.network()
+    }
+
+    fn object_len(&self) -> Option<u64> {
+        Some(self.ranges.iter().map(|range| range.end - range.start).sum())
+    }
+
+    /// One connection is enough: most ranges are small, and many requests are in flight on it.
+    fn connection_count(&self) -> usize {
+        1
+    }
+
+    async fn read_ranges(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>> + Send,
+        first: Option<NbdConnection>,
+        outlet: ConnectionOutlet,
+    ) -> Result<(), SourceError> {
+        let ranges = ranges.flat_map(|wanted| locate_ranges(&self.ranges, wanted));
+        self.export.send_ranges(ranges, first, outlet).await
+    }
+}
+
+/// Returns where the bytes `wanted` of the object lie in the export. The object consists of
+/// `ranges`, one after the other.
+fn locate_ranges(ranges: &[Range<u64>], wanted: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut start = 0u64;
+    ranges.iter().filter_map(move |range| {
+        let length = range.end - range.start;
+        let (from, to) = (wanted.start.max(start), wanted.end.min(start + length));
+        let place = (from < to).then(|| range.start + (from - start)..range.start + (to - start));
+        start += length;
+        place
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use fetch::engine::TO_THE_END;
+
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_stream_is_located_on_the_export() {
+        let ranges = [10..20, 30..31, 40..60];
+        for (wanted, expected) in [
+            (0..TO_THE_END, vec![10..20, 30..31, 40..60]),
+            (9..11, vec![19..20, 30..31]),
+            (5..12, vec![15..20, 30..31, 40..41]),
+            (31..TO_THE_END, vec![]),
+        ] {
+            assert_eq!(locate_ranges(&ranges, wanted).collect::<Vec<_>>(), expected);
+        }
+    }
+}

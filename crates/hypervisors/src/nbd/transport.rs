@@ -1,0 +1,60 @@
+//! Connections to servers, and their errors.
+
+use std::io;
+
+use fetch::retry::AttemptError;
+use program::sockets;
+use stream::error::{SourceError, SourceErrorKind, errno_text};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::uri::NbdAddress;
+use super::wire::NbdViolation;
+
+/// Both directions of a connection, encrypted or not.
+pub trait NbdTransport: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> NbdTransport for T {}
+
+/// A connection of any kind.
+pub(super) type Stream = Box<dyn NbdTransport>;
+
+/// Connects to `address`.
+pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError> {
+    let connecting = async {
+        Ok::<Stream, io::Error>(match address {
+            NbdAddress::Tcp { host, port } => {
+                let addresses = sockets::resolve_host(host, *port).await?;
+                let stream = TcpStream::connect(&*addresses).await?;
+                // Send small requests at once, because the next request often waits for the reply.
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+            NbdAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        })
+    };
+    connecting.await.map_err(|error| {
+        let message = format!("cannot connect to the NBD server: {}", errno_text(&error));
+        let kind = match sockets::is_unknown_host(&error) {
+            true => SourceErrorKind::UnknownHost,
+            false => SourceErrorKind::Connect,
+        };
+        AttemptError::new_transient(kind, message)
+    })
+}
+
+/// Creates the failure for a connection that ended or broke.
+pub(super) fn connection_error(error: &io::Error) -> AttemptError {
+    let message = match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the NBD server closed the connection".to_owned(),
+        _ => format!("the connection to the NBD server broke: {}", errno_text(error)),
+    };
+    AttemptError::new_transient(SourceErrorKind::Io, message)
+}
+
+impl From<NbdViolation> for AttemptError {
+    fn from(violation: NbdViolation) -> Self {
+        let message = format!("the NBD server violates the protocol: {}", violation.0);
+        Self::Final(SourceError::new(SourceErrorKind::Invalid, message))
+    }
+}

@@ -1,0 +1,154 @@
+//! Responses of vSphere: results, faults and references to objects.
+
+use fetch::messages::plain_line;
+use http::StatusCode;
+use stream::error::{SourceError, SourceErrorKind};
+
+use crate::xml::{XmlElement, escape_text};
+
+/// Longest name of an object, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+
+/// A reference to an object of vSphere: its type and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManagedObjectReference {
+    pub(super) kind: &'static str,
+    pub name: String,
+}
+
+impl ManagedObjectReference {
+    /// Creates a reference to the object called `name`.
+    pub(super) fn new(kind: &'static str, name: &str) -> Self {
+        Self { kind, name: name.to_owned() }
+    }
+
+    /// Creates a reference to an object from the name that the server returned. Names become
+    /// arguments of nbdkit, so unusual characters are rejected. Real names look like `vm-42` or
+    /// `12-snapshot-3`.
+    pub fn from_name(kind: &'static str, name: &str) -> Result<Self, SourceError> {
+        let name = name.trim();
+        let is_usual =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
+            return Ok(Self::new(kind, name));
+        }
+        let message = format!(
+            "vSphere returned {:?} as the name of a {kind}, which is not a valid object name",
+            plain_line(name)
+        );
+        Err(SourceError::new(SourceErrorKind::Invalid, message))
+    }
+
+    /// Formats the reference as XML, in an element named `element`.
+    pub(super) fn to_xml(&self, element: &str) -> String {
+        let (kind, name) = (self.kind, escape_text(&self.name));
+        format!("<{element} type=\"{kind}\">{name}</{element}>")
+    }
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub enum VsphereCallError {
+    /// vSphere answered with a fault.
+    Fault(VsphereFault),
+    /// vSphere sent no usable response.
+    Lost(SourceError),
+}
+
+impl From<SourceError> for VsphereCallError {
+    fn from(error: SourceError) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<VsphereCallError> for SourceError {
+    fn from(failed: VsphereCallError) -> Self {
+        match failed {
+            VsphereCallError::Fault(fault) => Self::from_cause(SourceErrorKind::Invalid, fault),
+            VsphereCallError::Lost(error) => error,
+        }
+    }
+}
+
+/// A fault, with vSphere's text.
+#[derive(Debug, thiserror::Error)]
+#[error("vSphere refuses {method}: {text}")]
+pub struct VsphereFault {
+    method: String,
+    /// Name of the fault's type, such as `NotAuthenticated`.
+    pub(super) kind: String,
+    text: String,
+}
+
+impl VsphereFault {
+    fn from_xml(method: &str, fault: &XmlElement) -> Self {
+        let detail = fault.child("detail").and_then(|detail| detail.children.first());
+        // The simulator calls every element `Fault` and gives the type only as an attribute;
+        // vSphere gives both.
+        let kind = detail.map(|detail| detail.kind.as_deref().unwrap_or(&detail.name));
+        let kind = kind.map_or("", |kind| kind.rsplit(':').next().unwrap_or(kind));
+        Self {
+            method: method.to_owned(),
+            kind: plain_line(kind.strip_suffix("Fault").unwrap_or(kind)),
+            text: plain_line(fault.text_of("faultstring").unwrap_or("no reason")),
+        }
+    }
+}
+
+/// Returns the element with the result in `envelope`, the response to a call of `method`.
+pub fn parse_response(
+    method: &str,
+    status: StatusCode,
+    envelope: &[u8],
+) -> Result<XmlElement, VsphereCallError> {
+    let body = XmlElement::parse(envelope)
+        .ok()
+        .filter(|envelope| envelope.name == "Envelope")
+        .and_then(|envelope| envelope.into_child("Body"))
+        .and_then(first_child);
+    match body {
+        Some(fault) if fault.name == "Fault" => {
+            Err(VsphereCallError::Fault(VsphereFault::from_xml(method, &fault)))
+        }
+        Some(response) if status.is_success() => Ok(response),
+        _ => {
+            let code = status.as_u16();
+            let message = format!(
+                "vSphere answers {method} with status {code} and without SOAP: is this its URL?"
+            );
+            Err(SourceError::new(SourceErrorKind::Status(code), message).into())
+        }
+    }
+}
+
+/// Returns the first child of `element`.
+pub fn first_child(element: XmlElement) -> Option<XmlElement> {
+    element.children.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_recognised_by_their_type() {
+        for detail in [
+            "<NotAuthenticatedFault xmlns='urn:vim25' xsi:type='NotAuthenticated'/>",
+            "<NotAuthenticatedFault/>",
+            "<Fault xmlns:X='http://www.w3.org/2001/XMLSchema-instance' X:type='vim25:NotAuthenticated'/>",
+        ] {
+            let envelope = format!(
+                "<Envelope><Body><Fault><faultstring>no</faultstring><detail>{detail}</detail></Fault></Body></Envelope>"
+            );
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            let Err(VsphereCallError::Fault(fault)) =
+                parse_response("Login", status, envelope.as_bytes())
+            else {
+                panic!("{detail}")
+            };
+            assert_eq!(fault.kind, "NotAuthenticated", "{detail}");
+            assert_eq!(fault.to_string(), "vSphere refuses Login: no");
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Disks of VMware machines, through nbdkit and VMware's library (VDDK).
+//!
+//! ```text
+//!  VddkSource ── open ──► vSphere (SOAP): machine, snapshot, file, changes
+//!                           └──► NbdkitProcess (a child) ──► NbdSource over its socket
+//! ```
+//!
+//! If an earlier checkpoint is given, the bytes are the ranges that changed since then, one after
+//! the other.
+
+#[doc(hidden)] // for the fuzz targets
+pub mod answer;
+#[doc(hidden)] // for the fuzz targets
+pub mod areas;
+mod body;
+mod change_id;
+mod changes;
+mod disk;
+mod log;
+mod nbdkit;
+mod pin;
+mod program;
+mod soap;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fetch::Network;
+use fetch::error::invalid_error;
+use fetch::retry::with_lookup_limit;
+use stream::changes::ChangedRanges;
+use stream::error::{SourceError, SourceErrorKind};
+use stream::options::StatedDisk;
+use stream::source::{Source, SourceBody};
+use url::Url;
+
+use self::body::{VddkBody, VddkReadState};
+use self::change_id::BEGIN_ANEW;
+use self::disk::{EarlierState, LocatedDisk};
+pub use self::log::VddkLibraryInfo;
+use self::nbdkit::{NbdkitDisk, NbdkitProcess};
+pub use self::nbdkit::{RUN_WITH_PARENT, VddkInstallation};
+use self::pin::Thumbprint;
+pub use self::program::END_LIMIT;
+use self::soap::VsphereSession;
+pub use self::soap::require_credentials;
+use super::nbd::{NbdSource, NbdUri};
+use crate::checkpoints::Checkpoints;
+
+/// A disk, and how to reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VddkOptions {
+    /// URL of vCenter or ESXi; the API is at `/sdk` below it.
+    pub endpoint: Url,
+    /// The machine's instance UUID or BIOS UUID.
+    pub uuid: String,
+    /// File of the disk: `[datastore1] vm/disk.vmdk`.
+    pub backing_file: String,
+    /// Thumbprint of the server's certificate, which is passed on to the library.
+    pub thumbprint: Option<String>,
+    /// The snapshot to read, and the snapshot that the target already holds. Both are identified
+    /// by their name or the name of their object, the second one also by its change ID.
+    pub checkpoints: Checkpoints,
+    /// True if server certificates are verified with the certificates that the user has given.
+    /// Otherwise the server is identified only by its thumbprint.
+    pub has_certificates: bool,
+    /// Paths of programs and libraries.
+    pub installation: VddkInstallation,
+}
+
+/// Options that are given in addition to an address.
+#[derive(Debug, Clone, Default)]
+pub struct VddkSourceOptions {
+    /// Thumbprint of the server's certificate.
+    pub thumbprint: Option<String>,
+    /// True if the user has given certificates for verifying servers.
+    pub has_certificates: bool,
+    /// Paths of programs and libraries.
+    pub installation: VddkInstallation,
+}
+
+impl VddkOptions {
+    /// Parses `vddk+https://VCENTER/?vm=UUID&disk=FILE`. The server is identified by the
+    /// thumbprint if one is given without certificates, and otherwise by its certificate.
+    pub fn parse(
+        address: &str,
+        checkpoints: Checkpoints,
+        particulars: VddkSourceOptions,
+    ) -> Result<Self, SourceError> {
+        let VddkSourceOptions { thumbprint, has_certificates, installation } = particulars;
+        let parsed = address.get("vddk+".len()..).and_then(|address| Url::parse(address).ok());
+        let parts = parsed.and_then(|mut endpoint| {
+            let part = |name| {
+                let mut pairs = endpoint.query_pairs();
+                pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+            };
+            let (uuid, backing_file) = (part("vm")?, part("disk")?);
+            endpoint.set_query(None);
+            Some((endpoint, uuid, backing_file))
+        });
+        let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
+            invalid_error(
+                "a VMware disk is given as vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
+            )
+        })?;
+        Ok(Self {
+            endpoint,
+            uuid,
+            backing_file,
+            has_certificates: has_certificates || thumbprint.is_none(),
+            thumbprint,
+            checkpoints,
+            installation,
+        })
+    }
+}
+
+/// Longest time for which connecting to nbdkit is retried. nbdkit closes the connection if VMware's
+/// library does not open the disk, which is nearly always final; vSphere has answered before.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);
+
+/// A disk that nbdkit serves. All methods block, so they must not be called inside an asynchronous
+/// task.
+pub struct VddkSource {
+    // This field is dropped before `nbdkit`, so that its connections are closed first.
+    disk: NbdSource,
+    nbdkit: NbdkitProcess,
+    changes: Option<ChangedRanges>,
+    reading: VddkReadState,
+    name: String,
+}
+
+impl VddkSource {
+    /// Finds the disk, starts nbdkit for it and connects to nbdkit. Must be called on the thread
+    /// that the source lives on.
+    pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
+        check_architecture(std::env::consts::ARCH)?;
+        if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
+            return Err(invalid_error("previous checkpoint set without current"));
+        }
+        let credentials = require_credentials(network.credentials.as_ref())?;
+        let tls = tls_config(options, network)?;
+        let network = network.clone_with(|network| network.tls = tls);
+        let (found, changes) = network.block_on(locate_disk(options, &network))?;
+        let disk = NbdkitDisk {
+            server: options.endpoint.host_str().unwrap_or_default(),
+            user: credentials.user(),
+            password: credentials.password(),
+            thumbprint: options.thumbprint.as_deref(),
+            machine: &found.machine.name,
+            snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
+            file: &found.disk.file,
+        };
+        // Cancelled when nbdkit exits, so that every wait for nbdkit ends at once instead of at its
+        // time limit.
+        let gone = network.stop.child_token();
+        let nbdkit =
+            NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
+        let name = match &disk.snapshot {
+            Some(snapshot) => format!("{} of {} in {snapshot}", disk.file, options.uuid),
+            None => format!("{} of {}", disk.file, options.uuid),
+        };
+        let reading = VddkReadState {
+            endpoint: options.endpoint.clone(),
+            network: Arc::clone(&network),
+            log: nbdkit.program_log(),
+            gone: gone.clone(),
+            found,
+        };
+        let uri = NbdUri::from_unix_path(&nbdkit.socket_path(), "");
+        let local = network.clone_with(|network| {
+            network.stop = gone;
+            network.patience.contact_limit = OPEN_LIMIT;
+        });
+        let disk = match NbdSource::open_uri(uri, &local) {
+            Ok(disk) => disk,
+            Err(error) => {
+                // The socket only shows that nbdkit is gone; the log shows what the library
+                // rejected.
+                nbdkit.end_process();
+                return Err(reading.explain_error(error));
+            }
+        };
+        let is_test = options.installation.is_for_tests();
+        let changes = changes.map(|changes| on_exported(changes, &disk, is_test)).transpose()?;
+        Ok(Self { disk, nbdkit, changes, reading, name })
+    }
+
+    /// Returns the library's information about itself so far. It is complete when the first byte
+    /// has been read.
+    pub fn library_info(&self) -> VddkLibraryInfo {
+        self.nbdkit.library_info()
+    }
+
+    /// Returns a function that returns the same as [`VddkSource::library_info`], even after the
+    /// source was dropped.
+    pub fn library_info_reader(&self) -> impl Fn() -> VddkLibraryInfo + use<> {
+        let log = self.nbdkit.program_log();
+        move || log.library_info()
+    }
+}
+
+impl Source for VddkSource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        match &self.changes {
+            Some(changes) => Some(changes.changed_bytes()),
+            None => self.disk.total_bytes(),
+        }
+    }
+
+    fn is_ranged(&self) -> bool {
+        self.changes.is_none()
+    }
+
+    fn stated_disk(&self) -> Option<StatedDisk> {
+        Some(StatedDisk::PLAIN)
+    }
+
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
+        self.changes.as_ref()
+    }
+
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        let bytes = match &self.changes {
+            Some(changes) => self.disk.ranges_body(changes.ranges()),
+            None => self.disk.open_body()?,
+        };
+        Ok(Box::new(VddkBody { bytes, reading: self.reading.clone(), is_checked: false }))
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let bytes = self.disk.read_range(range);
+        bytes.map_err(|error| self.reading.explain_error(error))
+    }
+}
+
+/// Finds the disk, and what changed on it if an earlier state is given.
+async fn locate_disk(
+    options: &VddkOptions,
+    network: &Arc<Network>,
+) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
+    let mut session = VsphereSession::open(&options.endpoint, network).await?;
+    let (uuid, file) = (&options.uuid, &options.backing_file);
+    let found =
+        with_lookup_limit(disk::find_disk(&mut session, uuid, file, &options.checkpoints)).await;
+    // The session is closed even after a failure; otherwise vSphere would keep it until it
+    // expires.
+    let found = match found {
+        Ok(found) => {
+            let is_test = options.installation.is_for_tests();
+            changes_of(&mut session, found, is_test, network).await
+        }
+        Err(error) => Err(error),
+    };
+    session.close().await;
+    found
+}
+
+async fn changes_of(
+    session: &mut VsphereSession,
+    found: LocatedDisk,
+    is_test: bool,
+    network: &Network,
+) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
+    tracing::info!(?found, "found the disk in vSphere");
+    let since = match &found.since {
+        None => return Ok((found, None)),
+        // CDI's own tests import from VMware's simulator in stages, with a plugin for tests.
+        // Everywhere else this state is rejected.
+        Some(EarlierState::Same) if is_test => return Ok((found, ChangedRanges::new(0, []))),
+        Some(EarlierState::Same) => {
+            return Err(invalid_error(format!(
+                "vSphere reports neither the size of the disk {} nor its changes: {BEGIN_ANEW}",
+                found.disk.file
+            )));
+        }
+        Some(EarlierState::Tracked(since)) => since,
+    };
+    let capacity = found.disk.capacity.ok_or_else(|| {
+        invalid_error(format!("vSphere does not report the size of the disk {}", found.disk.file))
+    })?;
+    // This query transfers no data, so it is limited like any period without progress.
+    let limit = network.patience.no_progress_limit;
+    let changes =
+        tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
+    let changes = changes.unwrap_or_else(|_| {
+        let message = format!(
+            "vSphere did not report within {} s what changed since {since}",
+            limit.as_secs()
+        );
+        Err(SourceError::new(SourceErrorKind::Stalled, message))
+    })?;
+    tracing::info!(
+        "{} bytes of {capacity} changed since {since}, in {} areas",
+        changes.changed_bytes(),
+        changes.ranges().len()
+    );
+    Ok((found, Some(changes)))
+}
+
+/// Checks `changes` against the size of the disk that nbdkit exports.
+fn on_exported(
+    changes: ChangedRanges,
+    disk: &NbdSource,
+    is_test: bool,
+) -> Result<ChangedRanges, SourceError> {
+    let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
+    let agreed = if is_test {
+        // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere reports a
+        // disk of 2 GiB. All changes have to lie in that file. Before anything is written, it is
+        // checked that the target has room for the file.
+        ChangedRanges::new(exported, changes.ranges().iter().cloned())
+    } else {
+        // Both are the size of one disk in one snapshot. If they differ, vSphere and the library
+        // look at different disks, or at states before and after a resize, and the bytes that
+        // would be read are not the changed bytes. Upstream copies them.
+        (exported == told).then_some(changes)
+    };
+    agreed.ok_or_else(|| {
+        let message = format!(
+            "the disk has {told} bytes according to vSphere and {exported} according to the VDDK library: it was resized; import it again from the start"
+        );
+        SourceError::new(SourceErrorKind::Changed, message)
+    })
+}
+
+/// Returns the TLS settings for the server. Certificates from the user take precedence over the
+/// thumbprint. With neither, the server is not verified.
+fn tls_config(
+    options: &VddkOptions,
+    network: &Arc<Network>,
+) -> Result<Arc<rustls::ClientConfig>, SourceError> {
+    let verified = options.has_certificates || network.insecure;
+    // CDI's own tests replace the library with a test plugin and pass "testprint" as the
+    // thumbprint. With that plugin, such text is ignored. Everywhere else it is rejected, because a
+    // user who gives a thumbprint must not be connected to an unverified server.
+    let is_test = options.installation.is_for_tests();
+    let thumbprint =
+        options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
+    match thumbprint {
+        Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
+        None if !verified => {
+            tracing::warn!(
+                "neither certificates nor a thumbprint are given: the vSphere server is not verified"
+            );
+            let config = https::tls::insecure_client_config();
+            config
+                .map(Arc::new)
+                .map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
+        }
+        _ => Ok(Arc::clone(&network.tls)),
+    }
+}
+
+/// Fails if VMware's library does not exist for this architecture. `rust_name` is Rust's name of
+/// the architecture; the error shows Go's name, which users know.
+fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
+    let name = match rust_name {
+        "x86_64" => return Ok(()),
+        "aarch64" => "arm64",
+        other => other,
+    };
+    Err(invalid_error(format!("the {name} architecture does not support VDDK")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_must_name_vcenter_machine_and_disk() {
+        let parse = |address| {
+            VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default())
+        };
+        let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
+        assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
+        assert_eq!(
+            (options.uuid.as_str(), options.backing_file.as_str()),
+            ("42-a", "[ds 1] vm/d.vmdk")
+        );
+        assert!(options.has_certificates, "the certificate is verified");
+        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
+            assert!(parse(address).is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn unsupported_architectures_are_reported_by_their_usual_names() {
+        assert!(check_architecture("x86_64").is_ok());
+        for (rust_name, name) in [("aarch64", "arm64"), ("s390x", "s390x")] {
+            assert_eq!(
+                check_architecture(rust_name).unwrap_err().to_string(),
+                format!("the {name} architecture does not support VDDK")
+            );
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Amazon S3 and the many servers that speak its protocol.
+//!
+//! Objects are read by `HttpSource`: resumed under `If-Match`, over several connections. The parts
+//! that are specific to S3 are how requests are addressed (`place`), signed (`keys`) and refused
+//! (`dialect`), and the checksum that it keeps for an object (`checksum`).
+
+mod checksum;
+mod dialect;
+mod keys;
+mod place;
+
+use std::sync::Arc;
+
+use fetch::Network;
+use fetch::http::header_text;
+use fetch::scheme::SourceKind;
+use stream::error::SourceError;
+
+use self::dialect::S3Dialect;
+use self::keys::AccessKeys;
+use self::place::S3Location;
+pub use self::place::url_at;
+use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, open_object};
+
+/// Header with the version that a response is about.
+const VERSION: &str = "x-amz-version-id";
+
+/// The entry of S3 in the list of object stores.
+pub static STORE: ObjectStoreKind = ObjectStoreKind { kind: SourceKind::S3, open };
+
+/// Opens the object, with the credentials of `network` or an identity that its policy permits, or
+/// otherwise anonymously.
+pub fn open(
+    endpoint: &str,
+    network: &Arc<Network>,
+    options: &ObjectOptions,
+) -> Result<StoredObject, SourceError> {
+    let region = options.region.clone();
+    let place = S3Location::parse(endpoint, options.addressing, region, &network.policy)?;
+    let what = format!("\"{}\"", place.object_name());
+    let keys = AccessKeys::find_keys(network, options.anonymous, &place.url, &place.region)?;
+    let dialect = Arc::new(S3Dialect::new(keys, place.region));
+    let spoken = Arc::clone(&dialect) as _;
+    let http = open_object("s3", &what, place.url, spoken, network)?;
+    // A bucket without versioning sends "null".
+    if let Some(version) =
+        header_text(http.response_headers(), VERSION).filter(|version| *version != "null")
+    {
+        dialect.pin_version(version);
+    }
+    let checksum = checksum::announced_checksum(http.response_headers());
+    Ok(StoredObject { http, checksum, stated_disk: None, what })
+}

@@ -1,1 +1,0 @@
-../../crates/https/src/delegate.rs

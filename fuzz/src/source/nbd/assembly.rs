@@ -1,1 +1,0 @@
-../../../../crates/sources/src/nbd/assembly.rs
