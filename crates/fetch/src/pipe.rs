@@ -32,7 +32,7 @@ fn has_input(file: &File, wait: Duration) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
 
-    let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
+    let wait = Timespec::try_from(wait).map_err(|_| ErrorKind::InvalidInput)?;
     match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&wait)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
@@ -57,13 +57,15 @@ pub(crate) struct PipeBody {
     name: String,
     file: Arc<File>,
     position: u64,
+    /// Longest waits for more bytes, and for a full chunk, once there are some.
+    waits: [Duration; 2],
     stop: CancellationToken,
 }
 
 impl PipeBody {
     /// Creates a body with the rest of `file`; `stop` cancels a wait.
     pub(crate) fn new(name: String, file: Arc<File>, stop: CancellationToken) -> Self {
-        Self { name, file, position: 0, stop }
+        Self { name, file, position: 0, waits: [PACK_WAIT, REST_WAIT], stop }
     }
 
     /// Waits for at most `wait`. Returns true if the pipe contains bytes or is at its end.
@@ -84,11 +86,12 @@ impl SourceBody for PipeBody {
     /// only 64 KiB unless its writer requested more, so a chunk takes several reads.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let mut chunk = ChunkBuffer::new(self.position);
+        let [pack_wait, rest_wait] = self.waits;
         let mut since = None;
         // Fill the chunk, because one with only the 64 KiB of one read would hold a whole chunk's
         // memory.
-        while !chunk.is_full() && since.is_none_or(|since: Instant| since.elapsed() < REST_WAIT) {
-            let wait = if chunk.is_empty() { PIPE_WAIT } else { PACK_WAIT };
+        while !chunk.is_full() && since.is_none_or(|since: Instant| since.elapsed() < rest_wait) {
+            let wait = if chunk.is_empty() { PIPE_WAIT } else { pack_wait };
             if !self.is_ready(wait)? {
                 if chunk.is_empty() {
                     continue;
@@ -130,6 +133,8 @@ mod tests {
     #[test]
     fn chunks_are_full_even_if_reads_are_small() {
         let (mut body, mut writer) = pipe();
+        // However slow this machine is.
+        body.waits = [testkit::wait::PATIENCE; 2];
         let writing = std::thread::spawn(move || {
             (0..300).for_each(|_| writer.write_all(&[7; 1000]).unwrap())
         });
