@@ -123,7 +123,7 @@ def clone(cloner: Path, server: Path, certs: Path, source: Path, way: str, disk:
 def send(cloner: Path, certs: Path, source: Path, way: str):
     """Clones to the listening server. Returns what the cloner used."""
     url = f"https://localhost:{PORT}/v1beta1/upload"
-    client = ["--ca", certs / "ca.crt", "--cert", certs / "client.crt", "--key", certs / "client.key"]
+    client = ["--cacert", certs / "ca.crt", "--cert", certs / "client.crt", "--key", certs / "client.key"]
     sending = subprocess.Popen([cloner, "clone", source, url, "--encoding", way, "--quiet", *client])
     _, status, usage = os.wait4(sending.pid, 0)
     sending.returncode = os.waitstatus_to_exitcode(status)

@@ -157,7 +157,7 @@ def send(setting: Setting, sender: str, source: Path) -> float:
     """Clones to the listening server. Returns the CPU seconds of the cloner."""
     cloner = setting.programs[sender] / "cdi-cloner"
     if sender == "ours":
-        client = ["--ca", setting.certs / "ca.crt", "--cert", setting.certs / "client.crt", "--key", setting.certs / "client.key"]
+        client = ["--cacert", setting.certs / "ca.crt", "--cert", setting.certs / "client.crt", "--key", setting.certs / "client.key"]
         command, variables = [cloner, "clone", source, URL, "--encoding", "snappy", "--quiet", *client], {}
     else:
         kind = "filesystem-clone" if source.is_dir() else "blockdevice-clone"

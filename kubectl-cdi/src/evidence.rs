@@ -17,7 +17,7 @@ use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
 
 use crate::keyless::{KeylessDemand, KeylessSigner};
-use crate::remote::{DiskSizeError, REGISTRY, within_patience};
+use crate::remote::{DiskSizeError, REGISTRY, within_read_limit};
 
 /// The signer that a container image must have.
 #[derive(Debug, Clone)]
@@ -89,7 +89,8 @@ pub(crate) async fn pin_image(
         SignatureDemand::Key(path) => Box::new(read_key_file(&path)?),
         SignatureDemand::Keyless(demand) => Box::new(KeylessSigner::new(demand)?),
     };
-    let pinned = within_patience(move |network| pin_signed_image(&url, &network, &*signer)).await?;
+    let pinned =
+        within_read_limit(move |network| pin_signed_image(&url, &network, &*signer)).await?;
     Ok(pinned?)
 }
 
@@ -105,7 +106,7 @@ pub(crate) async fn find_checksum(
     }
     let keyring = keyring.as_deref().map(read_keyring_file).transpose()?;
     let demand = ListDemand { place, keyring, signature };
-    let found = within_patience(move |network| look_up(&url, &demand, network)).await?;
+    let found = within_read_limit(move |network| look_up(&url, &demand, network)).await?;
     Ok(found?.to_string())
 }
 

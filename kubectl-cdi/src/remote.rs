@@ -22,7 +22,7 @@ use crate::image::refusal_text;
 
 /// Time limit for inspecting a remote image, which takes a few short requests even if servers are
 /// slow. It is short because a user is waiting.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READ_LIMIT: Duration = Duration::from_secs(30);
 
 /// Longest time for which the first contact is retried. CDI's pod tries longer; a failure here only
 /// means that the user gives the size.
@@ -93,7 +93,7 @@ pub(crate) async fn disk_bytes(
         ));
     }
     let url = url.to_owned();
-    let facts = within_patience(move |network| inspect_source(&url, format, &network)).await??;
+    let facts = within_read_limit(move |network| inspect_source(&url, format, &network)).await??;
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),
@@ -104,7 +104,7 @@ pub(crate) async fn disk_bytes(
 }
 
 /// Runs `work`, which reads from servers, on a thread of its own, for a limited time.
-pub(crate) async fn within_patience<T: Send + 'static>(
+pub(crate) async fn within_read_limit<T: Send + 'static>(
     work: impl FnOnce(Arc<Network>) -> T + Send + 'static,
 ) -> Result<T, DiskSizeError> {
     let stop = CancellationToken::new();
@@ -112,10 +112,10 @@ pub(crate) async fn within_patience<T: Send + 'static>(
     let _guard = stop.clone().drop_guard();
     let network = open_network(Handle::current(), stop)?;
     let working = threads::run_blocking(move || work(network));
-    let worked = timeout(PATIENCE, working).await.map_err(|_| {
+    let worked = timeout(READ_LIMIT, working).await.map_err(|_| {
         DiskSizeError::Unknown(format!(
             "the image was not inspected within {} s",
-            PATIENCE.as_secs()
+            READ_LIMIT.as_secs()
         ))
     })?;
     worked.map_err(|error| DiskSizeError::Internal(error.to_string()))
@@ -125,7 +125,7 @@ fn open_network(handle: Handle, stop: CancellationToken) -> Result<Arc<Network>,
     let tls = Arc::new(tls::client_config(TrustedRoots::from_system())?);
     let mut network = Network::new(handle, stop, tls);
     network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
-    network.patience.contact_limit = CONTACT_LIMIT;
+    network.retry_policy.contact_limit = CONTACT_LIMIT;
     Ok(Arc::new(network))
 }
 

@@ -99,11 +99,11 @@ where
         }
         let query = request.uri().query().unwrap_or_default();
         let asks_for_events = query.split('&').any(|part| part.starts_with("watch="));
-        let patience = InterimLimit::with_request(&mut request, |_| ());
+        let interim_limit = InterimLimit::with_request(&mut request, |_| ());
         let answer = self.inner.call(request);
         let bulk = Arc::clone(&self.bulk);
         Box::pin(async move {
-            let response = patience.wait_for(answer).await?.map_err(Into::into)?;
+            let response = interim_limit.wait_for(answer).await?.map_err(Into::into)?;
             // A failed watch is answered with a single object that contains the reason.
             let is_watch = asks_for_events && response.status().is_success();
             Ok(response.map(|body| LimitedBody { body, is_watch, passed: 0, bulk, counted: 0 }))

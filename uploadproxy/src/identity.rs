@@ -30,10 +30,10 @@ const FRESH: Duration = Duration::from_secs(10);
 const STALE: Duration = Duration::from_secs(120);
 
 /// Time limit for getting the ConfigMap.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time limit for getting the ConfigMap while an earlier configuration can still be used.
-const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
+const SHORT_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Maximum age of certificates that [`ProxyIdentity::config_now`] accepts as current.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -115,8 +115,8 @@ impl ProxyIdentity {
                 return Ok(Arc::clone(&cached.config));
             }
         }
-        let patience = if cached.is_some() { BRIEF_PATIENCE } else { PATIENCE };
-        self.read_since(arrived.checked_sub(FRESH), arrived, patience).await
+        let time_limit = if cached.is_some() { SHORT_ANSWER_LIMIT } else { ANSWER_LIMIT };
+        self.read_since(arrived.checked_sub(FRESH), arrived, time_limit).await
     }
 
     /// Returns an up-to-date configuration, for use after a connection has failed. Certificates
@@ -124,7 +124,7 @@ impl ProxyIdentity {
     /// connection fails would cause one read for each of its clients.
     pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
-        self.read_since(arrived.checked_sub(MOMENT), arrived, PATIENCE).await
+        self.read_since(arrived.checked_sub(MOMENT), arrived, ANSWER_LIMIT).await
     }
 
     fn cached_identity(&self) -> Option<CachedIdentity> {
@@ -137,7 +137,7 @@ impl ProxyIdentity {
         &self,
         since: Option<Instant>,
         arrived: Instant,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Arc<ClientConfig>, Arc<Error>> {
         // Requests that arrive during a read wait here, and then use its result.
         let mut failed = self.reading.lock().await;
@@ -152,7 +152,7 @@ impl ProxyIdentity {
         {
             return Err(Arc::clone(error));
         }
-        match self.read_identity(cached, patience).await {
+        match self.read_identity(cached, time_limit).await {
             Ok(config) => Ok(config),
             Err(error) => {
                 let (when, error) = (Instant::now(), Arc::new(error));
@@ -165,10 +165,10 @@ impl ProxyIdentity {
     async fn read_identity(
         &self,
         cached: Option<CachedIdentity>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<Arc<ClientConfig>, Error> {
         let checked = Instant::now();
-        let read = match self.read_anew(cached.as_ref(), patience).await {
+        let read = match self.read_anew(cached.as_ref(), time_limit).await {
             Ok((material, config)) => CachedIdentity { material, config, checked, good: checked },
             // A renewal may have been half complete during the read, or the API server may be
             // unreachable. The previous certificates stay in use for a while.
@@ -188,10 +188,10 @@ impl ProxyIdentity {
     async fn read_anew(
         &self,
         cached: Option<&CachedIdentity>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<(IdentityMaterial, Arc<ClientConfig>), Error> {
         let material = IdentityMaterial {
-            bundle: self.read_bundle(patience).await?,
+            bundle: self.read_bundle(time_limit).await?,
             certificate: read_file(&self.certificate)?,
             key: read_file(&self.key)?,
         };
@@ -202,16 +202,16 @@ impl ProxyIdentity {
         Ok((material, config))
     }
 
-    async fn read_bundle(&self, patience: Duration) -> Result<Vec<u8>, Error> {
+    async fn read_bundle(&self, time_limit: Duration) -> Result<Vec<u8>, Error> {
         let (api, name) = match &self.bundle {
             AuthorityBundle::File(path) => return read_file(path),
             AuthorityBundle::ConfigMap(api, name) => (api, name),
         };
         let complain = |reason: String| Error::ConfigMap { name: name.clone(), reason };
-        let map = match timeout(patience, api.get(name)).await {
+        let map = match timeout(time_limit, api.get(name)).await {
             Ok(Ok(map)) => map,
             Ok(Err(error)) => return Err(complain(program::report::error_chain(&error))),
-            Err(_) => return Err(complain(format!("no answer in {} s", patience.as_secs()))),
+            Err(_) => return Err(complain(format!("no answer in {} s", time_limit.as_secs()))),
         };
         let bundle = map.data.and_then(|mut data| data.remove(BUNDLE_KEY));
         let bundle = bundle.ok_or_else(|| complain(format!("it has no key {BUNDLE_KEY}")))?;

@@ -25,14 +25,14 @@ impl InterimLimit {
         seen: impl Fn(StatusCode) + Send + Sync + 'static,
     ) -> Self {
         let (end, count) = (CancellationToken::new(), AtomicUsize::new(0));
-        let patience = Self(end.clone());
+        let limit = Self(end.clone());
         hyper::ext::on_informational(request, move |interim| {
             seen(interim.status());
             if count.fetch_add(1, Ordering::Relaxed) >= MOST {
                 end.cancel();
             }
         });
-        patience
+        limit
     }
 
     /// Waits for `answer`. Fails if there are too many interim responses before it.

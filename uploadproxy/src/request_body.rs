@@ -23,7 +23,7 @@ use crate::exchange::UploadExchange;
 
 /// Time that an upload server has to react to `Expect: 100-continue`. After this time the body is
 /// sent anyway. RFC 9110 §10.1.1 leaves the time open; Go's clients wait equally long.
-const EXPECT_PATIENCE: Duration = Duration::from_secs(1);
+const EXPECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The client's body on its way to the upload server.
 pub(crate) struct RequestBody {
@@ -38,7 +38,7 @@ pub(crate) struct RequestBody {
 /// Holds the body back until the upload server asks for it.
 struct BodyGate {
     wanted: oneshot::Receiver<()>,
-    patience: Pin<Box<Sleep>>,
+    timer: Pin<Box<Sleep>>,
 }
 
 impl RequestBody {
@@ -49,19 +49,19 @@ impl RequestBody {
         Self { body: (!body.is_end_stream()).then_some(body), gate: None, pause: None, exchange }
     }
 
-    /// Holds the body back until the sender is used or dropped, or [`EXPECT_PATIENCE`] has passed.
+    /// Holds the body back until the sender is used or dropped, or [`EXPECT_LIMIT`] has passed.
     /// The client has not begun to send, and does not have to if the upload server rejects the
     /// request.
     pub(crate) fn hold_until_wanted(&mut self) -> oneshot::Sender<()> {
         let (want, wanted) = oneshot::channel();
-        self.gate = Some(BodyGate { wanted, patience: Box::pin(sleep(EXPECT_PATIENCE)) });
+        self.gate = Some(BodyGate { wanted, timer: Box::pin(sleep(EXPECT_LIMIT)) });
         want
     }
 
     fn poll_gate(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(gate) = &mut self.gate {
             if Pin::new(&mut gate.wanted).poll(cx).is_pending() {
-                ready!(gate.patience.as_mut().poll(cx));
+                ready!(gate.timer.as_mut().poll(cx));
             }
             self.gate = None;
         }

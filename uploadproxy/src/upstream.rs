@@ -89,7 +89,7 @@ impl UpstreamServers {
         want: Option<oneshot::Sender<()>>,
     ) -> Result<(Response<Incoming>, ConnectionLease), UpstreamError> {
         let want = Mutex::new(want);
-        let patience = InterimLimit::with_request(&mut request, move |status| {
+        let interim_limit = InterimLimit::with_request(&mut request, move |status| {
             if status == StatusCode::CONTINUE
                 && let Some(want) = want.lock().take()
             {
@@ -97,7 +97,7 @@ impl UpstreamServers {
                 want.send(()).ok();
             }
         });
-        let answered = patience.wait_for(self.exchange_request(place, request)).await;
+        let answered = interim_limit.wait_for(self.exchange_request(place, request)).await;
         answered.map_err(|flood| UpstreamError::Transport(flood.to_string()))?
     }
 

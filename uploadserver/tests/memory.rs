@@ -246,7 +246,7 @@ fn both_ends_of_a_clone_stay_below_the_bound() {
     let server = pod.serve(pod.program().measured());
     let cloner = Program::new(beside(BINARY, "cdi-cloner")).arg("clone").arg(&source);
     let cloner = cloner.arg(server.url("/v1beta1/upload"));
-    let cloner = [("--ca", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")]
+    let cloner = [("--cacert", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")]
         .into_iter()
         .fold(cloner, |cloner, (option, file)| cloner.arg(option).arg(pod.tls(file)));
     let sent = cloner.measured().run();

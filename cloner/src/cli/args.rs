@@ -16,11 +16,11 @@ const CLONE_EXAMPLES: &str = "\
 Examples:
   # Clone a logical volume to the upload server of the target volume
   cdi-cloner clone /dev/vg0/vm1 https://localhost:8443/v1beta1/upload \\
-      --ca certs/ca.crt --cert certs/client.crt --key certs/client.key
+      --cacert certs/ca.crt --cert certs/client.crt --key certs/client.key
 
   # Clone the files in a directory
   cdi-cloner clone /var/lib/vm1 https://host:8443/v1beta1/upload \\
-      --ca ca.crt --cert c.crt --key c.key";
+      --cacert ca.crt --cert c.crt --key c.key";
 
 const PACK_EXAMPLES: &str = "\
 Examples:
@@ -79,8 +79,8 @@ pub(super) struct CloneArgs {
     pub(super) url: String,
 
     /// Trust only servers whose certificate is signed by an authority in this file (PEM)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
-    pub(super) ca: PathBuf,
+    #[arg(long, alias = "ca", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) cacert: PathBuf,
 
     /// Client certificate to show to the server (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]

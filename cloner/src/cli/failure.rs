@@ -97,9 +97,10 @@ fn plain_reason(reason: &str) -> (String, &'static str) {
         None if reason.contains("InvalidContentType") => {
             ("it does not speak TLS".to_owned(), "is it the port of an upload server?")
         }
-        None if ["UnknownIssuer", "BadSignature"].iter().any(|issuer| reason.contains(issuer)) => {
-            ("its certificate is not signed by an authority in --ca".to_owned(), "check --ca")
-        }
+        None if ["UnknownIssuer", "BadSignature"].iter().any(|issuer| reason.contains(issuer)) => (
+            "its certificate is not signed by an authority in --cacert".to_owned(),
+            "check --cacert",
+        ),
         None if reason.contains("invalid peer certificate") => {
             (reason.to_owned(), "check the address, and the clock of this machine")
         }

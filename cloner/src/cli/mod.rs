@@ -83,7 +83,7 @@ fn command_rules(command: &ClonerCommand) -> SandboxRules {
     match command {
         ClonerCommand::Clone(arguments) => {
             rules.read(&arguments.source.source);
-            rules.read(&arguments.ca).read(&arguments.cert).read(&arguments.key);
+            rules.read(&arguments.cacert).read(&arguments.cert).read(&arguments.key);
             confine::add_server(&mut rules, &arguments.url);
         }
         ClonerCommand::Pack(arguments) => {
@@ -169,7 +169,7 @@ fn open_endpoints(
 ) -> Result<(VolumeSource, UploadClient), ClonerCommandError> {
     let source = open_source(&arguments.source)?;
     let (certificate, key) = (read_file(&arguments.cert)?, read_file(&arguments.key)?);
-    let authorities = read_file(&arguments.ca)?;
+    let authorities = read_file(&arguments.cacert)?;
     let identity =
         ClientIdentity { certificate: &certificate, key: &key, authorities: &authorities };
     let client = UploadClient::new(&arguments.url, &identity)
@@ -229,7 +229,7 @@ fn volume_bytes(source: &VolumeSource, arguments: &VolumeSourceArgs) -> u64 {
 fn setup_text(error: &SetupError) -> String {
     match error {
         SetupError::Url(_) => error.to_string(),
-        SetupError::NoAuthority => format!("{error}: check --ca"),
+        SetupError::NoAuthority => format!("{error}: check --cacert"),
         SetupError::Identity(_) => format!("{error}: check --cert and --key"),
     }
 }
@@ -238,7 +238,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, ClonerCommandError> {
     fs::read(path).map_err(|error| {
         let text = stream::error::errno_text(&error);
         ClonerCommandError::Usage(format!(
-            "cannot read {}: {text}; check --ca, --cert and --key",
+            "cannot read {}: {text}; check --cacert, --cert and --key",
             path.display()
         ))
     })

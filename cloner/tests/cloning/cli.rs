@@ -7,7 +7,7 @@ use testkit::shells::assert_completion;
 fn shells_complete_subcommands_options_and_values() {
     for (words, expected) in [
         (&[""][..], &["clone", "completions", "help", "man", "pack", "serve"][..]),
-        (&["clone", "--ca"], &["--ca"]),
+        (&["clone", "--cacert"], &["--cacert"]),
         (&["clone", "--encoding", ""], &["auto", "snappy", "zstd"]),
         (&["pack", "--encoding", ""], &["plain", "snappy", "zstd"]),
         (&["clone", "--cert", "Cargo"], &["Cargo.toml"]),

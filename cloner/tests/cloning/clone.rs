@@ -67,7 +67,7 @@ fn command(source: &Path, pod: &UploadPod, url: &str) -> Program {
         .arg("clone")
         .arg(source)
         .arg(url)
-        .arg("--ca")
+        .arg("--cacert")
         .arg(pod.tls("ca.crt"))
         .arg("--cert")
         .arg(pod.tls("client.crt"))

@@ -54,7 +54,7 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
     let pod = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
     let upload_server = pod.start();
     let scene = MistakeScene::new(BINARY, SNAPSHOTS)
-        .phrase("tls", "--ca {files}/ca.crt --cert {files}/client.crt --key {files}/client.key")
+        .phrase("tls", "--cacert {files}/ca.crt --cert {files}/client.crt --key {files}/client.key")
         .word("files", folder.path().display())
         .word("closed", "127.0.0.1:1")
         .word("http", http.address())
@@ -67,7 +67,7 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
         .arg("clone")
         .arg(folder.path().join("raw"))
         .arg(upload_server.url("/v1beta1/upload"))
-        .arg("--ca")
+        .arg("--cacert")
         .arg(pod.tls("ca.crt"))
         .arg("--cert")
         .arg(cert)
@@ -87,19 +87,19 @@ fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
     "clone {files}/socket https://{closed}/v1beta1/upload {tls}",
     "clone {files}/raw http://{closed}/v1beta1/upload {tls}",
     "clone {files}/raw {closed} {tls}",
-    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/nope --cert {files}/client.crt --key {files}/client.key",
-    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/directory --cert {files}/client.crt --key {files}/client.key",
-    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/raw --cert {files}/client.crt --key {files}/client.key",
-    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/nope --key {files}/client.key",
-    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/raw --key {files}/client.key",
-    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/raw",
-    "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/client.crt --key {files}/stranger.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --cacert {files}/nope --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --cacert {files}/directory --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --cacert {files}/raw --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --cacert {files}/ca.crt --cert {files}/nope --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --cacert {files}/ca.crt --cert {files}/raw --key {files}/client.key",
+    "clone {files}/raw https://{closed}/v1beta1/upload --cacert {files}/ca.crt --cert {files}/client.crt --key {files}/raw",
+    "clone {files}/raw https://{closed}/v1beta1/upload --cacert {files}/ca.crt --cert {files}/client.crt --key {files}/stranger.key",
     "clone {files}/raw https://{closed}/v1beta1/upload {tls}",
     "clone {files}/raw https://no-such-host.invalid/v1beta1/upload {tls}",
     "clone {files}/raw https://{http}/v1beta1/upload {tls}",
-    "clone {files}/raw https://{https}/v1beta1/upload --ca {files}/other-ca.crt --cert {files}/client.crt --key {files}/client.key",
+    "clone {files}/raw https://{https}/v1beta1/upload --cacert {files}/other-ca.crt --cert {files}/client.crt --key {files}/client.key",
     "clone {files}/raw https://{https}/v1beta1/upload {tls}",
-    "clone {files}/raw https://{server}/wrong/path --ca {pod}/ca.crt --cert {pod}/client.crt --key {pod}/client.key",
+    "clone {files}/raw https://{server}/wrong/path --cacert {pod}/ca.crt --cert {pod}/client.crt --key {pod}/client.key",
     "pack",
     "pack {files}/nope",
     "pack {files}/socket",

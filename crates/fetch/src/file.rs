@@ -166,8 +166,7 @@ impl Source for FileSource {
         };
         let what = format!("{} is not the file listed in the manifest {list}", self.name);
         let body = VerifiedBody::new(body, expected.clone(), what)?;
-        // The user gave the list as evidence, so this is not a failure of the source.
-        Ok(Box::new(body.with_error_kind(SourceErrorKind::Signature)))
+        Ok(Box::new(body.as_evidence()))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

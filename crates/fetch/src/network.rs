@@ -42,7 +42,7 @@ pub struct Network {
     /// body over HTTP begins with one, and others are added while they make it faster.
     pub connections: Option<NonZeroUsize>,
     /// Limits for retries and timeouts.
-    pub patience: RetryPolicy,
+    pub retry_policy: RetryPolicy,
     /// Limit of the bytes buffered between the network and the data path.
     pub bridge_bytes: usize,
     /// True if the import specifies a digest of the whole object, which is then verified.
@@ -66,7 +66,7 @@ impl Network {
             proxy: ProxyConfig::default(),
             policy: ImportPolicy::default(),
             connections: None,
-            patience: RetryPolicy::default(),
+            retry_policy: RetryPolicy::default(),
             bridge_bytes: BRIDGE_BYTES,
             is_checked: false,
             observer: NoObserver::new_shared(),
@@ -83,12 +83,12 @@ impl Network {
 
     /// Starts counting the attempts to read one more byte.
     pub fn retry_attempts(&self) -> RetryAttempts<'_> {
-        RetryAttempts::new(&self.patience, &*self.observer)
+        RetryAttempts::new(&self.retry_policy, &*self.observer)
     }
 
     /// Starts counting the attempts of a first contact with a server.
     pub fn first_contact(&self) -> FirstContact<'_> {
-        FirstContact::new(&self.patience, &*self.observer, &self.stop)
+        FirstContact::new(&self.retry_policy, &*self.observer, &self.stop)
     }
 
     /// Waits for `work`. Fails if the import is stopped first.

@@ -51,7 +51,7 @@ pub struct PodNetwork {
     proxy: ProxyConfig,
     policy: ImportPolicy,
     connections: Option<NonZeroUsize>,
-    patience: RetryPolicy,
+    retry_policy: RetryPolicy,
 }
 
 /// Returns one connection if the pace is fixed, and otherwise lets their number grow.
@@ -73,7 +73,7 @@ impl PodNetwork {
             proxy: ProxyConfig::from_env(|name| env.get(name))?,
             policy: ImportPolicy::for_pod(env, !insecure),
             connections: fixed_connections(env),
-            patience: RetryPolicy::default(),
+            retry_policy: RetryPolicy::default(),
         })
     }
 
@@ -100,7 +100,7 @@ impl PodNetwork {
     /// Sets the longest time for which the first contact is retried, if one is given.
     #[must_use]
     pub fn with_contact_limit(mut self, limit: Option<Duration>) -> Self {
-        self.patience.contact_limit = limit.unwrap_or(self.patience.contact_limit);
+        self.retry_policy.contact_limit = limit.unwrap_or(self.retry_policy.contact_limit);
         self
     }
 
@@ -125,7 +125,7 @@ impl PodNetwork {
             proxy: self.proxy,
             policy: self.policy,
             connections: self.connections,
-            patience: self.patience,
+            retry_policy: self.retry_policy,
             ..Network::new(handle, stop, Arc::new(tls))
         }
     }

@@ -249,7 +249,7 @@ impl<'a> FirstContact<'a> {
 /// Counts the attempts to read one more byte. A new value is created after each byte gained, which
 /// resets the counters.
 pub struct RetryAttempts<'a> {
-    patience: &'a RetryPolicy,
+    policy: &'a RetryPolicy,
     waiting: WaitReport<'a>,
     waiting_since: Instant,
     failures: u32,
@@ -260,9 +260,9 @@ pub struct RetryAttempts<'a> {
 }
 
 impl<'a> RetryAttempts<'a> {
-    pub(super) fn new(patience: &'a RetryPolicy, observer: &'a dyn Observer) -> Self {
+    pub(super) fn new(policy: &'a RetryPolicy, observer: &'a dyn Observer) -> Self {
         Self {
-            patience,
+            policy,
             waiting: WaitReport::new(observer),
             waiting_since: Instant::now(),
             failures: 0,
@@ -283,7 +283,7 @@ impl<'a> RetryAttempts<'a> {
     /// Returns the longest next wait for the server. Each failure doubles it, so that even a
     /// server that takes a minute and a half to respond is reached.
     pub fn wait_limit(&self) -> Duration {
-        let patient = self.patience.idle_limit().saturating_mul(1 << self.failures.min(16));
+        let patient = self.policy.idle_limit().saturating_mul(1 << self.failures.min(16));
         patient.min(self.remaining_time())
     }
 
@@ -309,19 +309,19 @@ impl<'a> RetryAttempts<'a> {
         };
         self.failures += 1;
         let first_cause = self.first_cause.get_or_insert_with(|| error.to_string()).clone();
-        if self.patience.retries.is_some_and(|allowed| self.failures > allowed) {
+        if self.policy.retries.is_some_and(|allowed| self.failures > allowed) {
             let what = format!("giving up {place} after {} failures in a row", self.failures);
             return Err(SourceError::with_context(error.kind(), what, error));
         }
         if self.remaining_time().is_zero() {
-            let limit = self.patience.no_progress_limit.as_secs_f64();
+            let limit = self.policy.no_progress_limit.as_secs_f64();
             let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
             return Err(SourceError::new(error.kind(), message).with_cause(error));
         }
         // A pause requested by the server overrides a shorter jitter, but not the remaining time.
-        let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
+        let asked = retry_after.unwrap_or_default().min(self.policy.max_delay);
         let delay = self
-            .patience
+            .policy
             .backoff_delay(self.failures, fastrand::f64())
             .max(asked)
             .min(self.remaining_time());
@@ -332,7 +332,7 @@ impl<'a> RetryAttempts<'a> {
 
     /// Returns how much longer the transfer may go without a new byte.
     pub fn remaining_time(&self) -> Duration {
-        self.patience.no_progress_limit.saturating_sub(self.waiting_since.elapsed())
+        self.policy.no_progress_limit.saturating_sub(self.waiting_since.elapsed())
     }
 }
 
@@ -371,7 +371,7 @@ mod tests {
 
     use super::*;
 
-    fn patience() -> RetryPolicy {
+    fn policy() -> RetryPolicy {
         RetryPolicy::default()
     }
 
@@ -381,23 +381,23 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_limit() {
-        let patience = patience();
+        let policy = policy();
         for (failures, seconds) in
             [(1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 30.0), (u32::MAX, 30.0)]
         {
             assert_eq!(
-                patience.backoff_delay(failures, 1.0),
+                policy.backoff_delay(failures, 1.0),
                 Duration::from_secs_f64(seconds),
                 "{failures}"
             );
-            assert_eq!(patience.backoff_delay(failures, 0.0), Duration::ZERO);
+            assert_eq!(policy.backoff_delay(failures, 0.0), Duration::ZERO);
         }
     }
 
     #[test]
     fn time_without_a_byte_ends_the_attempts() {
-        let patience = RetryPolicy { no_progress_limit: Duration::from_secs(2), ..patience() };
-        let mut attempts = RetryAttempts::new(&patience, &NoObserver);
+        let policy = RetryPolicy { no_progress_limit: Duration::from_secs(2), ..policy() };
+        let mut attempts = RetryAttempts::new(&policy, &NoObserver);
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
         attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         assert!(attempts.record_failure(broken(), "at byte 5").unwrap() <= Duration::from_secs(1));
@@ -409,8 +409,8 @@ mod tests {
 
     #[test]
     fn only_new_bytes_count_as_progress_of_a_repetition() {
-        let patience = patience();
-        let mut attempts = RetryAttempts::new(&patience, &NoObserver);
+        let policy = policy();
+        let mut attempts = RetryAttempts::new(&policy, &NoObserver);
         attempts.record_repeated(100);
         let since = attempts.waiting_since;
         attempts.record_repeated(100);
@@ -446,9 +446,9 @@ mod tests {
                 self.0.lock().push("end".to_owned());
             }
         }
-        let (heard, patience) = (Heard::default(), patience());
-        drop(RetryAttempts::new(&patience, &heard));
-        let mut attempts = RetryAttempts::new(&patience, &heard);
+        let (heard, policy) = (Heard::default(), policy());
+        drop(RetryAttempts::new(&policy, &heard));
+        let mut attempts = RetryAttempts::new(&policy, &heard);
         attempts.record_failure(broken(), "at byte 5").unwrap();
         attempts.record_failure(broken(), "at byte 5").unwrap();
         drop(attempts);
@@ -459,8 +459,8 @@ mod tests {
 
     #[test]
     fn the_limit_of_retries_ends_the_attempts() {
-        let patience = RetryPolicy { retries: Some(2), ..patience() };
-        let mut attempts = RetryAttempts::new(&patience, &NoObserver);
+        let policy = RetryPolicy { retries: Some(2), ..policy() };
+        let mut attempts = RetryAttempts::new(&policy, &NoObserver);
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
         let error = attempts.record_failure(broken(), "at byte 5").unwrap_err().to_string();
@@ -483,14 +483,14 @@ mod tests {
             (pauses, elapsed.as_secs())
         };
         let (refused, unknown) = (SourceErrorKind::Connect, SourceErrorKind::UnknownHost);
-        let (first, total) = pauses(&patience(), refused);
+        let (first, total) = pauses(&policy(), refused);
         assert_eq!((&first[..6], total), (&[1, 2, 4, 8, 10, 10][..], 600));
-        assert_eq!(pauses(&patience(), unknown), (vec![1, 2, 4, 8, 10, 10, 10, 10, 5], 60));
-        let retries = |retries| RetryPolicy { retries: Some(retries), ..patience() };
+        assert_eq!(pauses(&policy(), unknown), (vec![1, 2, 4, 8, 10, 10, 10, 10, 5], 60));
+        let retries = |retries| RetryPolicy { retries: Some(retries), ..policy() };
         assert_eq!(pauses(&retries(0), refused), (Vec::new(), 0));
         assert_eq!(pauses(&retries(2), refused).0, [1, 2]);
         let limited =
-            |seconds| RetryPolicy { contact_limit: Duration::from_secs(seconds), ..patience() };
+            |seconds| RetryPolicy { contact_limit: Duration::from_secs(seconds), ..policy() };
         assert_eq!(pauses(&limited(0), refused), (Vec::new(), 0));
         assert_eq!(pauses(&limited(5), unknown).0, [1, 2, 2]);
     }
@@ -500,7 +500,7 @@ mod tests {
         let error = SourceError::new(SourceErrorKind::Status(503), "x");
         let pause = |asked| {
             let asked = Duration::from_secs(asked);
-            patience().contact_pause(1, Duration::ZERO, &error, asked).map(|pause| pause.as_secs())
+            policy().contact_pause(1, Duration::ZERO, &error, asked).map(|pause| pause.as_secs())
         };
         assert_eq!((pause(0), pause(20), pause(3600)), (Some(1), Some(20), Some(30)));
     }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use stream::digest::{Checksum, ChecksumMismatchError, HashingThread};
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 use stream::source::SourceBody;
 
 use crate::error::invalid_error;
@@ -16,8 +16,8 @@ pub struct VerifiedBody {
     hashing: Option<HashingThread>,
     expected: Checksum,
     what: String,
-    /// Kind of the error if the digest is wrong.
-    kind: SourceErrorKind,
+    /// Kind of the error if the digest is wrong, and advice.
+    kind: (SourceErrorKind, Option<SourceAdvice>),
 }
 
 impl VerifiedBody {
@@ -29,13 +29,13 @@ impl VerifiedBody {
     ) -> Result<Self, SourceError> {
         let hashing = HashingThread::start(expected.algorithm());
         let failed = |error| SourceError::with_context(SourceErrorKind::Io, &what, error);
-        let kind = SourceErrorKind::Digest;
+        let kind = (SourceErrorKind::Digest, None);
         Ok(Self { body, hashing: Some(hashing.map_err(failed)?), expected, what, kind })
     }
 
-    /// Makes a wrong digest an error of this kind.
-    pub(crate) fn with_error_kind(self, kind: SourceErrorKind) -> Self {
-        Self { kind, ..self }
+    /// Makes a wrong digest a failure of what the user gave as evidence, not of the source.
+    pub(crate) fn as_evidence(self) -> Self {
+        Self { kind: (SourceErrorKind::Signature, Some(SourceAdvice::CopyBackup)), ..self }
     }
 
     fn verify_checksum(&mut self) -> Result<(), SourceError> {
@@ -48,7 +48,8 @@ impl VerifiedBody {
                     "{}: the received bytes have {calculated}, the source announced {expected}",
                     self.what
                 );
-                Err(SourceError::new(self.kind, message))
+                let (kind, advice) = self.kind;
+                Err(SourceError::new(kind, message).with_advice(advice))
             }
             Ok(()) => Ok(()),
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::{Bytes, BytesMut};
 use fetch::error::{invalid_error, stopped_error};
 use stream::buffer::ChunkBuffer;
-use stream::error::{SourceError, SourceErrorKind, errno_text};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind, errno_text};
 use stream::local::{open_seekable, read_at};
 use stream::source::SourceBody;
 use stream::storage::StorageLocation;
@@ -67,6 +67,7 @@ impl OciLayout {
         };
         let places = tar::index_archive(&file, wanted).map_err(|error| {
             SourceError::with_context(SourceErrorKind::Invalid, path.display(), error)
+                .with_advice(SourceAdvice::NameTar)
         })?;
         let places = places.into_iter().map(|place| {
             let name = String::from_utf8_lossy(without_dot(&place.name)).into_owned();
@@ -105,7 +106,9 @@ impl OciLayout {
     }
 
     fn read_index(&self) -> Result<(ServedManifest, Vec<OciDescriptor>), SourceError> {
-        let served = read_index(&mut self.open_file(INDEX)?, &self.image_name())?;
+        let index = self.open_file(INDEX);
+        let mut index = index.map_err(|error| error.with_advice(SourceAdvice::NameDirectory))?;
+        let served = read_index(&mut index, &self.image_name())?;
         match ParsedManifest::parse(&served) {
             Ok(ParsedManifest::Index(index)) => Ok((served, index.manifests)),
             Ok(ParsedManifest::Image { .. }) => {

@@ -79,8 +79,8 @@ impl RemoteRegistry {
         }
         Ok(Self {
             network: network.clone_with(|network| {
-                network.patience.first_delay = FIRST_DELAY;
-                network.patience.max_delay = MAX_DELAY;
+                network.retry_policy.first_delay = FIRST_DELAY;
+                network.retry_policy.max_delay = MAX_DELAY;
             }),
             base: answer.url,
             session: Arc::new(session),

@@ -18,7 +18,7 @@ use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use stream::changes::ChangedRanges;
-use stream::error::{SourceError, errno_text};
+use stream::error::{SourceAdvice, SourceError, errno_text};
 use stream::memory::{MemoryBudget, MemoryGrant};
 
 use fetch::error::invalid_error;
@@ -111,7 +111,8 @@ fn read_file(path: &Path, map: &mut BackupMap) -> Result<(), SourceError> {
         return Err(match map.fault.take() {
             Some(what) => map_error(path, &what),
             None if error.is_io() => unreadable(&error.into()),
-            None => map_error(path, &format!("not a backup map: {error}")),
+            None => map_error(path, &format!("not a backup map: {error}"))
+                .with_advice(SourceAdvice::FetchMap),
         });
     }
     Ok(())

@@ -97,15 +97,11 @@ pub struct SourceOptions {
 impl SourceLocation {
     /// Parses an address; its scheme selects the kind of source. An address without a scheme is a
     /// path.
-    pub fn parse(text: &str, particulars: SourceOptions) -> Result<Self, SourceError> {
+    pub fn parse(text: &str, options: SourceOptions) -> Result<Self, SourceError> {
         let url = text.to_owned();
-        let registry =
-            |reference| Self::Registry { reference, options: particulars.registry.clone() };
-        let object = |store| Self::Object {
-            store,
-            url: text.to_owned(),
-            options: particulars.objects.clone(),
-        };
+        let registry = |reference| Self::Registry { reference, options: options.registry.clone() };
+        let object =
+            |store| Self::Object { store, url: text.to_owned(), options: options.objects.clone() };
         if text.starts_with("oci:") || text.starts_with("oci-archive:") {
             return Ok(registry(url));
         }
@@ -124,14 +120,14 @@ impl SourceLocation {
             Some(SourceKind::Nbd) => Ok(Self::Nbd(url)),
             Some(SourceKind::ImageIo) => {
                 let (api, disk_id) = disk_of_engine(text)?;
-                Ok(Self::ImageIo { api, disk_id, checkpoints: particulars.checkpoints })
+                Ok(Self::ImageIo { api, disk_id, checkpoints: options.checkpoints })
             }
             Some(SourceKind::Vddk) => {
-                Ok(Self::Vddk(VddkOptions::parse(text, particulars.checkpoints, particulars.vddk)?))
+                Ok(Self::Vddk(VddkOptions::parse(text, options.checkpoints, options.vddk)?))
             }
             Some(SourceKind::Glance) => {
                 let unknown = || invalid_error("an OpenStack cloud requires a login");
-                let access = particulars.access.ok_or_else(unknown)?;
+                let access = options.access.ok_or_else(unknown)?;
                 GlanceOptions::parse(text, access).map(Self::Glance)
             }
             Some(SourceKind::File) => {
@@ -213,7 +209,7 @@ pub struct OpenedSource {
     /// The source, which provides the bytes.
     pub source: Box<dyn Source>,
     /// Additional information about the source.
-    pub remarks: SourceInfo,
+    pub info: SourceInfo,
 }
 
 /// Information about a source in addition to its bytes.
@@ -235,8 +231,8 @@ pub enum SourceInfo {
 }
 
 impl OpenedSource {
-    fn new(source: impl Source + 'static, remarks: SourceInfo) -> Self {
-        Self { source: Box::new(source), remarks }
+    fn new(source: impl Source + 'static, info: SourceInfo) -> Self {
+        Self { source: Box::new(source), info }
     }
 }
 
@@ -264,7 +260,7 @@ fn open_place(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSo
         place.host_name().map_or_else(Span::none, |host| tracing::error_span!("source", host));
     let network = &network.clone_with(|network| network.span = span.clone());
     let _entered = span.entered();
-    let alone = |source| OpenedSource { source, remarks: SourceInfo::None };
+    let alone = |source| OpenedSource { source, info: SourceInfo::None };
     Ok(match place {
         SourceLocation::File(path) => {
             alone(Box::new(FileSource::open(path, network.stop.clone())?))

@@ -133,8 +133,8 @@ impl UploadProxy {
         let files = [
             ("--static", "routes.toml"),
             ("--public-key", "token.pub"),
-            ("--tls-cert", "server.crt"),
-            ("--tls-key", "server.key"),
+            ("--cert", "server.crt"),
+            ("--key", "server.key"),
             ("--upload-ca", "ca.crt"),
             ("--upload-cert", "client.crt"),
             ("--upload-key", "client.key"),

@@ -6,24 +6,17 @@ use std::path::Path;
 
 use stream::Error;
 use stream::error::{
-    ArchiveErrorKind, DecodeError, FormatError, SourceError, SourceErrorKind, TargetError,
+    ArchiveErrorKind, DecodeError, FormatError, SourceAdvice, SourceError, SourceErrorKind,
+    TargetError,
 };
 
 /// Advice for incomplete content.
 const FETCH_AGAIN: &str = "fetch it again";
 
-/// Texts that occur in the errors of sources, with advice for each. Most are error codes of object
-/// stores and registries.
-const SOURCE_WORDS: [(&str, &str); 15] = [
-    ("not a backup map", "fetch the map of the backup again"),
-    ("listed in the manifest", "copy the file from the backup's storage again"),
-    ("redirect", "check the address"),
-    ("the NBD server has no export", "check the name after the host"),
-    ("cannot connect to the NBD server: no such file", "check the path of the socket"),
-    ("index.json", "an image layout is a directory: oci:DIRECTORY:NAME"),
-    ("does not look like a tar archive", "oci-archive: reads the tar of an image layout"),
+/// Error codes of object stores and registries, with advice for each.
+const SERVER_CODES: [(&str, &str); 8] = [
     ("NoSuchKey", "check the name of the object"),
-    ("NoSuchBucket", "check the name of the bucket, --region and AWS_ENDPOINT_URL"),
+    ("NoSuchBucket", "check the name of the bucket, AWS_REGION and AWS_ENDPOINT_URL"),
     ("AccessDenied", "use keys that may read the object: --user and --password-file"),
     ("InvalidAccessKeyId", "check --user"),
     ("SignatureDoesNotMatch", "check --password-file"),
@@ -71,17 +64,28 @@ fn has_advice(text: &str) -> bool {
 
 fn source_advice(error: &SourceError) -> Option<String> {
     let text = error.plain_words();
-    let code = SOURCE_WORDS.iter().find(|(code, _)| text.contains(code));
-    let advice = code.map(|(_, advice)| *advice);
-    let of_kind = match error.kind() {
-        SourceErrorKind::Connect => Some("is the address right, and is its server running?"),
-        SourceErrorKind::UnknownHost => Some("is the address right?"),
-        SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed => {
-            Some("try again")
-        }
-        _ => None,
+    let of_code = || SERVER_CODES.iter().find(|(code, _)| text.contains(code));
+    let advice = match error.advice() {
+        Some(SourceAdvice::TrustAuthority) => "--cacert PATH adds authorities",
+        Some(SourceAdvice::CheckAddress) => "check the address",
+        Some(SourceAdvice::CheckExport) => "check the name after the host",
+        Some(SourceAdvice::CheckSocket) => "check the path of the socket",
+        Some(SourceAdvice::NameDirectory) => "an image layout is a directory: oci:DIRECTORY:NAME",
+        Some(SourceAdvice::NameTar) => "oci-archive: reads the tar of an image layout",
+        Some(SourceAdvice::FetchMap) => "fetch the map of the backup again",
+        Some(SourceAdvice::CopyBackup) => "copy the file from the backup's storage again",
+        None => match (of_code(), error.kind()) {
+            (Some((_, advice)), _) => advice,
+            (None, SourceErrorKind::Connect) => "is the address right, and is its server running?",
+            (None, SourceErrorKind::UnknownHost) => "is the address right?",
+            (
+                None,
+                SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed,
+            ) => "try again",
+            _ => return None,
+        },
     };
-    advice.or(of_kind).map(str::to_owned)
+    Some(advice.to_owned())
 }
 
 fn decode_text(error: &DecodeError) -> String {

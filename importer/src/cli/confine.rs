@@ -72,8 +72,7 @@ fn add_target(rules: &mut SandboxRules, target: &Path, write: &WriteArgs) {
 
 fn add_source(rules: &mut SandboxRules, arguments: &SourceArgs) {
     add_location(rules, &arguments.source);
-    let files =
-        [&arguments.password_file, &arguments.key_file, &arguments.ca_dir, &arguments.verify_key];
+    let files = [&arguments.password_file, &arguments.cacert, &arguments.verify_key];
     for file in files.into_iter().flatten().chain(&arguments.secret_header_files) {
         rules.read(file);
     }

@@ -71,8 +71,8 @@ impl JobContext {
         is_checked: bool,
         will_be_checked: bool,
     ) -> Result<(Box<dyn Source>, Option<Url>), ImporterCommandError> {
-        let (OpenedSource { source, remarks }, kind) = self.open_place(arguments, is_checked)?;
-        let location = match remarks {
+        let (OpenedSource { source, info }, kind) = self.open_place(arguments, is_checked)?;
+        let location = match info {
             SourceInfo::Web(location) => Some(location),
             _ => None,
         };
@@ -118,7 +118,7 @@ impl JobContext {
         is_checked: bool,
     ) -> Result<(OpenedSource, SourceKind), ImporterCommandError> {
         let credentials = read_credentials(arguments)?;
-        let particulars = SourceOptions {
+        let options = SourceOptions {
             access: openstack::glance_access(
                 &arguments.source,
                 credentials.as_ref(),
@@ -126,7 +126,7 @@ impl JobContext {
             )?,
             ..source_options(arguments)?
         };
-        let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(|error| {
+        let mut place = SourceLocation::parse(&arguments.source, options).map_err(|error| {
             match error.to_string() {
                 text if text.starts_with("unable to parse") => {
                     usage_error(format!("{text}; write https://HOST:PORT/PATH"))
@@ -147,7 +147,7 @@ impl JobContext {
         })?;
         if let SourceLocation::File(path) = &place {
             let source = self.open_local(path)?;
-            return Ok((OpenedSource { source, remarks: SourceInfo::None }, place.kind()));
+            return Ok((OpenedSource { source, info: SourceInfo::None }, place.kind()));
         }
         if matches!(place, SourceLocation::Vddk(_))
             && arguments.content.payload_kind() != PayloadKind::default()
@@ -175,16 +175,8 @@ impl JobContext {
             tls::insecure_client_config()
         } else {
             let mut roots = TrustedRoots::from_system();
-            if let Some(dir) = &arguments.ca_dir {
-                // The directory is read here first, because the error of `add_dir` uses CDI's
-                // wording, which refers to ConfigMaps.
-                fs::read_dir(dir).map_err(|error| {
-                    let (dir, reason) = (dir.display(), errno_text(&error));
-                    usage_error(format!(
-                        "cannot read {dir}: {reason}; --ca-dir is a directory of certificates (PEM)"
-                    ))
-                })?;
-                roots.add_dir(dir).map_err(usage_error)?;
+            if let Some(path) = &arguments.cacert {
+                add_authorities(&mut roots, path)?;
             }
             tls::client_config(roots)
         };
@@ -199,7 +191,7 @@ impl JobContext {
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
             connections: arguments.connections.0.or_else(|| fixed_connections(&ProcessEnv)),
-            patience: retry_policy(arguments),
+            retry_policy: retry_policy(arguments),
             // Without certificate verification, no host can be trusted to belong to a cloud
             // provider. An identity found on this machine is then sent only with
             // --ambient-identity.
@@ -230,14 +222,32 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     }
 }
 
+/// Adds the certificates in `path`, which is a file or a directory.
+fn add_authorities(roots: &mut TrustedRoots, path: &Path) -> Result<(), ImporterCommandError> {
+    // The directory is also read here, because the error of `add_dir` uses CDI's wording, which
+    // refers to ConfigMaps.
+    let unread = |error| {
+        let (path, reason) = (path.display(), errno_text(&error));
+        usage_error(format!("cannot read {path}: {reason}; check --cacert"))
+    };
+    if path.is_dir() {
+        fs::read_dir(path).map_err(unread)?;
+        return roots.add_dir(path).map_err(usage_error);
+    }
+    if roots.add_pem(&fs::read(path).map_err(unread)?) == 0 {
+        let path = path.display();
+        return Err(usage_error(format!("{path} contains no certificate (PEM); check --cacert")));
+    }
+    Ok(())
+}
+
 /// Returns the options for sources of any kind; the address is separate.
 fn source_options(arguments: &SourceArgs) -> Result<SourceOptions, ImporterCommandError> {
     Ok(SourceOptions {
         objects: ObjectOptions {
             anonymous: arguments.anonymous,
             addressing: AddressingStyle::Bucket,
-            region: arguments.region.clone(),
-            key_file: arguments.key_file.clone(),
+            key_file: None,
         },
         registry: registry_options(arguments)?,
         checkpoints: Checkpoints {
@@ -246,7 +256,7 @@ fn source_options(arguments: &SourceArgs) -> Result<SourceOptions, ImporterComma
         },
         vddk: VddkSourceOptions {
             thumbprint: arguments.thumbprint.clone(),
-            has_certificates: arguments.ca_dir.is_some(),
+            has_certificates: arguments.cacert.is_some(),
             installation: vddk_installation(arguments),
         },
         ..SourceOptions::default()

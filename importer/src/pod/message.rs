@@ -3,7 +3,7 @@
 use datapath::disk;
 use reporting::messages::{self, ProductKind};
 use stream::Error;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 use stream::observe::TransferPhase;
 
 use super::image_volume::ImageVolumeError;
@@ -26,6 +26,16 @@ pub(super) fn connect_prefix(kind: &str) -> String {
     }
 }
 
+/// Returns what the author of a DataVolume can do about `error`, as the end of a sentence.
+fn advice(error: &SourceError) -> &'static str {
+    match error.advice() {
+        Some(SourceAdvice::TrustAuthority) => {
+            "; add its authority to the ConfigMap that the DataVolume's certConfigMap names"
+        }
+        _ => "",
+    }
+}
+
 /// The reason why a pod did not do its work.
 #[derive(Debug)]
 pub(super) enum PodImportError {
@@ -42,7 +52,7 @@ impl PodImportError {
     pub(super) fn from_connect(kind: &str, error: &SourceError) -> Self {
         match error.kind() {
             SourceErrorKind::Stopped => Self::Stopped,
-            _ => Self::Text(format!("{}{error}", connect_prefix(kind))),
+            _ => Self::Text(format!("{}{error}{}", connect_prefix(kind), advice(error))),
         }
     }
 

@@ -25,7 +25,7 @@ use super::{labels, node_pull};
 /// disk is complete.
 pub(super) struct ConnectedSource {
     pub(super) source: Box<dyn Source>,
-    remarks: SourceInfo,
+    info: SourceInfo,
     side_container: Option<(SourceLocation, Arc<Network>)>,
 }
 
@@ -66,7 +66,7 @@ impl PodImport {
         tracing::info!("found the disk {} in the mounted image", source.name());
         Ok(ConnectedSource {
             source: Box::new(source),
-            remarks: SourceInfo::None,
+            info: SourceInfo::None,
             side_container: None,
         })
     }
@@ -94,7 +94,7 @@ impl PodImport {
             *url = node_pull::endpoint_of(url, file_name);
             headers.extend(read_secret_headers(&self.paths.extra_headers())?);
         }
-        let OpenedSource { mut source, remarks } = sources::open_source(&place, &network)?;
+        let OpenedSource { mut source, info } = sources::open_source(&place, &network)?;
         // VMware's helper program runs now, so this process need not start another one. In mode
         // `require`, such a pod has not begun.
         sandbox::enter_deferred()
@@ -105,7 +105,7 @@ impl PodImport {
         }
         Ok(ConnectedSource {
             source,
-            remarks,
+            info,
             side_container: remote.is_node_pull.then_some((place, network)),
         })
     }
@@ -123,7 +123,7 @@ impl PodImport {
         if let Some(image) = &self.config.image_volume {
             labels::add_image_labels(&mut message, &image.read_variables());
         }
-        match connected.remarks {
+        match connected.info {
             SourceInfo::None | SourceInfo::Web(_) => {}
             SourceInfo::Image { variables, digest } => {
                 labels::add_image_labels(&mut message, &variables);

@@ -257,7 +257,7 @@ fn secrets_come_from_files_and_never_reach_the_log() {
             .args(trust)
             .run()
     };
-    for trust in [&["--ca-dir", text(&certs)][..], &["--insecure"][..]] {
+    for trust in [&["--cacert", text(&certs)][..], &["--insecure"][..]] {
         let finished = fetch(trust);
         finished.assert_success("authenticated");
         for secret in ["hunter2", "swordfish", "am9lOmh1bnRlcjI"] {

@@ -39,7 +39,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
 /// Settings that trust no server, and give up on one that delivers nothing for 30 seconds.
 fn network() -> Network {
     Network {
-        patience: RetryPolicy {
+        retry_policy: RetryPolicy {
             no_progress_limit: Duration::from_secs(30),
             contact_limit: Duration::from_secs(3),
             ..RetryPolicy::default()

@@ -64,7 +64,7 @@ impl Place {
     /// The options that trust `authority` alone.
     pub(crate) fn trusting(&self, authority: &Authority) -> [String; 2] {
         self.write("certs/ca.crt", authority.pem());
-        ["--ca-dir".to_owned(), self.path("certs").display().to_string()]
+        ["--cacert".to_owned(), self.path("certs").display().to_string()]
     }
 
     /// Asserts that `program` makes a disk of these bytes, and removes the disk.

@@ -107,8 +107,9 @@ fn object_stores_get_no_token_over_plain_http_but_signatures_are_sent() {
 
     let (_origin, scene) = web();
     let file = scene.place.write("account.json", service_account());
-    let emulator = [("STORAGE_EMULATOR_HOST", PROXIED_NAME)];
-    scene.check("gs://b/o", &["--key-file".to_owned(), file], &emulator, "Bearer ey");
+    let emulator =
+        [("STORAGE_EMULATOR_HOST", PROXIED_NAME), ("GOOGLE_APPLICATION_CREDENTIALS", &file)];
+    scene.check("gs://b/o", &["--ambient-identity".to_owned()], &emulator, "Bearer ey");
 }
 
 #[test]

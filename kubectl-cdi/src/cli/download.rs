@@ -150,7 +150,7 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
             download: &identity,
             image: &image,
             is_forced: arguments.force,
-            patience: arguments.timeout.0,
+            stall_limit: arguments.timeout.0,
             watch: &view.watch,
             total: &view.total,
             reader: &reader,

@@ -156,10 +156,10 @@ async fn fill_volume(
     image: &Arc<ImageFile>,
     view: &VolumeJobView,
 ) -> Result<CompletedUpload, PluginCommandError> {
-    let (target, patience) = (&arguments.target, arguments.timeout.0);
+    let (target, time_limit) = (&arguments.target, arguments.timeout.0);
     let watch = &view.watch;
     let found = cluster
-        .wait_for_upload_ready(target, patience, |waiting| {
+        .wait_for_upload_ready(target, time_limit, |waiting| {
             watch.set_wait_reason(waiting.to_string())
         })
         .await?;
@@ -184,12 +184,12 @@ async fn fill_volume(
         encoding: if is_encoded { Encoding::Zstd(rule) } else { Encoding::Plain },
         place: place.as_ref(),
         is_archive: arguments.archive,
-        patience,
+        stall_limit: time_limit,
         watch,
     };
     let sent = sending.run().await?;
     cluster
-        .wait_for_done(target, patience, |waiting| watch.set_wait_reason(waiting.to_string()))
+        .wait_for_done(target, time_limit, |waiting| watch.set_wait_reason(waiting.to_string()))
         .await?;
     Ok(sent)
 }

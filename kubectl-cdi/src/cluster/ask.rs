@@ -21,7 +21,7 @@ use super::json::{self, ParseError};
 use super::object;
 use super::resource::{CDI, RbacVerb, ResourceKind};
 use super::uid::ObjectUid;
-use super::{Cluster, PATIENCE};
+use super::{ANSWER_LIMIT, Cluster};
 
 /// Size limit of a response. An object has at most 1.5 MiB (the limit of etcd); a page of a list
 /// contains at most [`PAGE`] objects of a few KiB each.
@@ -285,11 +285,12 @@ impl Cluster {
                 Err(error) => Err(kube::Error::Service(error)),
             }
         };
-        match timeout(PATIENCE, answer).await {
+        match timeout(ANSWER_LIMIT, answer).await {
             Ok(answer) => answer.map_err(|error| ClusterError::from_request(&self.host, error)),
-            Err(_) => {
-                Err(ClusterError::Silent { host: self.host.clone(), seconds: PATIENCE.as_secs() })
-            }
+            Err(_) => Err(ClusterError::Silent {
+                host: self.host.clone(),
+                seconds: ANSWER_LIMIT.as_secs(),
+            }),
         }
     }
 }

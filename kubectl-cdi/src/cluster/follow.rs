@@ -11,12 +11,12 @@ use super::import_progress::ImportProgress;
 use super::wait::{INTERVAL, WaitGoal, check_goal, timed_out};
 
 impl Cluster {
-    /// Follows an import until it has succeeded or failed, for at most `patience`. Calls `told`
+    /// Follows an import until it has succeeded or failed, for at most `time_limit`. Calls `told`
     /// whenever the progress changes.
     pub async fn follow_import(
         &self,
         target: &VolumeTarget,
-        patience: Duration,
+        time_limit: Duration,
         mut told: impl FnMut(&ImportProgress),
     ) -> Result<(), ClusterError> {
         let started = Instant::now();
@@ -44,11 +44,11 @@ impl Cluster {
             if progress != last {
                 told(&progress);
             }
-            if started.elapsed() >= patience {
-                return Err(timed_out(target, patience, &progress));
+            if started.elapsed() >= time_limit {
+                return Err(timed_out(target, time_limit, &progress));
             }
             last = progress;
-            sleep(INTERVAL.min(patience.saturating_sub(started.elapsed()))).await;
+            sleep(INTERVAL.min(time_limit.saturating_sub(started.elapsed()))).await;
         }
     }
 }

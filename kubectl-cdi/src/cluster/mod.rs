@@ -69,7 +69,7 @@ pub use waiting::WaitReason;
 
 /// Time limit for the API server's response. It responds within milliseconds, or within seconds if
 /// a webhook or an aggregated API is slow; the API server itself waits for those at most 30 s.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// The command-line options that select a cluster and a namespace.
 #[derive(Debug, Clone, Default)]
@@ -98,10 +98,10 @@ impl Cluster {
     /// no request is sent to the API server yet.
     pub async fn connect(reach: &ClusterOptions) -> Result<Self, ClusterError> {
         let mut config = load_configuration(reach).await?;
-        config.connect_timeout = Some(PATIENCE);
-        config.read_timeout = Some(PATIENCE);
-        config.write_timeout = Some(PATIENCE);
-        // Callers that wait do their own retries. kube would retry for longer than PATIENCE if the
+        config.connect_timeout = Some(ANSWER_LIMIT);
+        config.read_timeout = Some(ANSWER_LIMIT);
+        config.write_timeout = Some(ANSWER_LIMIT);
+        // Callers that wait do their own retries. kube would retry for longer than ANSWER_LIMIT if the
         // server is overloaded, and the server's message would be lost.
         config.default_retry = false;
         let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());

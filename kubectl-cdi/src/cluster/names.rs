@@ -11,13 +11,13 @@ use super::object::text_at;
 use super::resource::ResourceKind;
 
 /// Time limit for a list. It is short, because a user is waiting after pressing the tab key.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 impl Cluster {
     /// Lists the DataVolumes and claims of the namespace. If one of the lists fails or takes
     /// longer than two seconds, it is omitted.
     pub async fn list_targets(&self) -> Vec<VolumeTarget> {
-        let listed = |resource| timeout(PATIENCE, self.list_objects(resource, None));
+        let listed = |resource| timeout(ANSWER_LIMIT, self.list_objects(resource, None));
         let (volumes, claims) =
             tokio::join!(listed(ResourceKind::DATA_VOLUMES), listed(ResourceKind::CLAIMS));
         let mut names = Vec::new();

@@ -18,7 +18,7 @@ use super::pods;
 use super::resource::ResourceKind;
 use super::uid::ObjectUid;
 use super::waiting::WaitReason;
-use super::{Cluster, PATIENCE};
+use super::{ANSWER_LIMIT, Cluster};
 
 /// The label of all reader pods. Pods that an interrupted client left can be deleted by it.
 pub(crate) const READER_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubectl-cdi");
@@ -177,8 +177,8 @@ impl Cluster {
             Api::namespaced(self.client.clone(), &self.namespace);
         let ports = [READER_PORT];
         let host = || self.host.clone();
-        match timeout(PATIENCE, pods.portforward(&pod.name, &ports)).await {
-            Err(_) => Err(ClusterError::Silent { host: host(), seconds: PATIENCE.as_secs() }),
+        match timeout(ANSWER_LIMIT, pods.portforward(&pod.name, &ports)).await {
+            Err(_) => Err(ClusterError::Silent { host: host(), seconds: ANSWER_LIMIT.as_secs() }),
             Ok(Ok(forwarder)) => Ok(forwarder),
             Ok(Err(Error::Api(status))) => {
                 Err(self.forward_error(pod, status.code, &status.message))

@@ -31,32 +31,32 @@ pub(crate) enum WaitGoal {
 }
 
 impl Cluster {
-    /// Waits until the upload server is ready, for at most `patience`. Calls `told` with each new
+    /// Waits until the upload server is ready, for at most `time_limit`. Calls `told` with each new
     /// reason for waiting.
     pub async fn wait_for_upload_ready(
         &self,
         target: &VolumeTarget,
-        patience: Duration,
+        time_limit: Duration,
         told: impl FnMut(&WaitReason),
     ) -> Result<TargetObjects, ClusterError> {
-        self.wait_for_goal(target, WaitGoal::Ready, patience, told).await
+        self.wait_for_goal(target, WaitGoal::Ready, time_limit, told).await
     }
 
     /// Waits after the upload until CDI reports that the volume is filled.
     pub async fn wait_for_done(
         &self,
         target: &VolumeTarget,
-        patience: Duration,
+        time_limit: Duration,
         told: impl FnMut(&WaitReason),
     ) -> Result<TargetObjects, ClusterError> {
-        self.wait_for_goal(target, WaitGoal::Filled, patience, told).await
+        self.wait_for_goal(target, WaitGoal::Filled, time_limit, told).await
     }
 
     async fn wait_for_goal(
         &self,
         target: &VolumeTarget,
         goal: WaitGoal,
-        patience: Duration,
+        time_limit: Duration,
         mut told: impl FnMut(&WaitReason),
     ) -> Result<TargetObjects, ClusterError> {
         let started = Instant::now();
@@ -78,11 +78,11 @@ impl Cluster {
             if last.as_ref() != Some(&waiting) {
                 told(&waiting);
             }
-            if started.elapsed() >= patience {
-                return Err(timed_out(target, patience, &waiting));
+            if started.elapsed() >= time_limit {
+                return Err(timed_out(target, time_limit, &waiting));
             }
             last = Some(waiting);
-            sleep(INTERVAL.min(patience.saturating_sub(started.elapsed()))).await;
+            sleep(INTERVAL.min(time_limit.saturating_sub(started.elapsed()))).await;
         }
     }
 
@@ -168,12 +168,12 @@ impl Cluster {
 /// Creates the error for a wait that has reached its time limit.
 pub(crate) fn timed_out(
     target: &VolumeTarget,
-    patience: Duration,
+    time_limit: Duration,
     waiting: &dyn Display,
 ) -> ClusterError {
     ClusterError::TimedOut {
         target: target.clone(),
-        seconds: patience.as_secs(),
+        seconds: time_limit.as_secs(),
         waiting: waiting.to_string(),
     }
 }

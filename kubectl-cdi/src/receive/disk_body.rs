@@ -42,7 +42,7 @@ pub(super) async fn receive_disk(
     let received = loop {
         match next_part(&mut body).await {
             Ok(Some(part)) => {
-                watch.add_sent_bytes(part.len() as u64);
+                watch.add_stream_bytes(part.len() as u64);
                 // The send fails if the writer has failed, which is reported below.
                 if parts.send(part).await.is_err() {
                     break Ok(());

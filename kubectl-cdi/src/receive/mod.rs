@@ -40,7 +40,7 @@ use crate::send::{StallTimer, StalledError, UploadWatch};
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time limit for the start of a pod, whose image may have to be pulled.
-const START_PATIENCE: Duration = Duration::from_secs(5 * 60);
+const START_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum number of pods that are made without progress between them.
 const MAX_PODS: u32 = 5;
@@ -49,7 +49,7 @@ const MAX_PODS: u32 = 5;
 const MAX_CHANGES: u32 = 10;
 
 /// Time limit for the removal of the pod.
-const REMOVAL_PATIENCE: Duration = Duration::from_secs(15);
+const REMOVAL_LIMIT: Duration = Duration::from_secs(15);
 
 /// The reader pod of a download. It is shared with the code that removes the pod after a signal.
 #[derive(Default)]
@@ -61,10 +61,10 @@ impl ReaderSlot {
         let Some(pod) = self.0.lock().take() else {
             return;
         };
-        let reason = match timeout(REMOVAL_PATIENCE, cluster.remove_reader(&pod)).await {
+        let reason = match timeout(REMOVAL_LIMIT, cluster.remove_reader(&pod)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", REMOVAL_PATIENCE.as_secs()),
+            Err(_) => format!("no answer within {} s", REMOVAL_LIMIT.as_secs()),
         };
         tracing::warn!("pod/{} is still there, and ends by itself: {reason}", pod.name);
     }
@@ -81,7 +81,7 @@ pub(crate) struct DownloadTask<'a> {
     /// True if a claim that is in use is read.
     pub(crate) is_forced: bool,
     /// Time without progress after which the download fails.
-    pub(crate) patience: Duration,
+    pub(crate) stall_limit: Duration,
     pub(crate) watch: &'a Arc<UploadWatch>,
     /// The size of the disk in bytes; 0 until it is known.
     pub(crate) total: &'a AtomicU64,
@@ -112,11 +112,11 @@ impl DownloadTask<'_> {
     async fn fill_disk(&self, disk: &Arc<Mutex<LocalDisk>>) -> Result<(), DownloadError> {
         // Before a pod is made, which would end meanwhile: this may take an hour.
         self.read_left_behind(disk).await?;
-        let mut patience = StallTimer::new(self.patience, self.watch);
+        let mut stall_timer = StallTimer::new(self.stall_limit, self.watch);
         let mut state = DownloadState::default();
         loop {
             let attempt = self.attempt(disk, &mut state).await;
-            if patience.note_progress(disk.lock().position()) {
+            if stall_timer.note_progress(disk.lock().position()) {
                 state.pods = state.pods.min(1);
             }
             match attempt {
@@ -129,7 +129,7 @@ impl DownloadTask<'_> {
                     return Err(DownloadError::Changing(state.changes));
                 }
                 Err(DownloadAttemptError::Passing(words)) => {
-                    let waited = patience.wait_before_retry(words, true).await;
+                    let waited = stall_timer.wait_before_retry(words, true).await;
                     waited.map_err(|StalledError { seconds, words }| DownloadError::Stalled {
                         seconds,
                         words,
@@ -258,7 +258,7 @@ impl DownloadTask<'_> {
 
     /// Waits until a pod runs, and connects to it.
     async fn start(&self, pod: &ReaderPod) -> Result<ReaderConnection, DownloadAttemptError> {
-        let (started, limit) = (Instant::now(), START_PATIENCE.min(self.patience));
+        let (started, limit) = (Instant::now(), START_LIMIT.min(self.stall_limit));
         loop {
             let waiting = match self.cluster.reader_state(pod).await {
                 Ok(ReaderState::Running) => return self.forward(pod).await,

@@ -105,7 +105,7 @@ pub(crate) struct UploadTask<'a> {
     /// True for a tar archive, which cannot be sent in parts to any server.
     pub(crate) is_archive: bool,
     /// Time without progress after which the upload fails.
-    pub(crate) patience: Duration,
+    pub(crate) stall_limit: Duration,
     pub(crate) watch: &'a Arc<UploadWatch>,
 }
 
@@ -148,22 +148,22 @@ impl UploadTask<'_> {
         &self,
         ledger: &Arc<Mutex<PieceLedger>>,
     ) -> Result<CompletedUpload, UploadSendError> {
-        let mut patience = self.stall_timer();
+        let mut stall_timer = self.stall_timer();
         let mut session = self.left_behind(ledger);
         let mut beginnings = 0;
         loop {
             let ended = match &mut session {
-                Some(session) => self.go_on(session, ledger, &mut patience).await,
+                Some(session) => self.go_on(session, ledger, &mut stall_timer).await,
                 None if beginnings == MAX_BEGINNINGS => Err(UploadRequestError::Missing),
                 None => {
                     beginnings += 1;
                     match self.begin_session(ledger).await {
                         Ok(Some(begun)) => {
-                            patience.reset_bytes();
+                            stall_timer.reset_bytes();
                             session = Some(begun);
                             continue;
                         }
-                        Ok(None) => return self.in_one_request(&mut patience).await,
+                        Ok(None) => return self.in_one_request(&mut stall_timer).await,
                         Err(trouble) => Err(trouble),
                     }
                 }
@@ -171,7 +171,7 @@ impl UploadTask<'_> {
             match ended {
                 Ok(()) => break,
                 Err(UploadRequestError::Passing(words)) => {
-                    self.wait_before_retry(&mut patience, words).await?
+                    self.wait_before_retry(&mut stall_timer, words).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 // The earlier process was told why its upload ended. Here that is not an error: a
@@ -205,16 +205,16 @@ impl UploadTask<'_> {
     }
 
     fn stall_timer(&self) -> StallTimer<'_> {
-        StallTimer::new(self.patience, self.watch)
+        StallTimer::new(self.stall_limit, self.watch)
     }
 
     /// Waits before the next attempt. Fails if there was no progress for too long.
     async fn wait_before_retry(
         &self,
-        patience: &mut StallTimer<'_>,
+        stall_timer: &mut StallTimer<'_>,
         words: String,
     ) -> Result<(), UploadSendError> {
-        let waited = patience.wait_before_retry(words, self.proxy.was_reached()).await;
+        let waited = stall_timer.wait_before_retry(words, self.proxy.was_reached()).await;
         waited.map_err(|StalledError { seconds, words }| UploadSendError::Unreachable {
             url: self.proxy.display_url().to_owned(),
             seconds,
@@ -322,7 +322,7 @@ impl UploadTask<'_> {
         &self,
         session: &mut UploadSession,
         ledger: &Arc<Mutex<PieceLedger>>,
-        patience: &mut StallTimer<'_>,
+        stall_timer: &mut StallTimer<'_>,
     ) -> Result<(), UploadRequestError> {
         let (proxy, location) = (self.proxy, &session.location);
         let token = self.tokens.current_token().await?;
@@ -341,12 +341,12 @@ impl UploadTask<'_> {
             },
         };
         session.is_left_behind = false;
-        patience.note_progress(has);
+        stall_timer.note_progress(has);
         let stream = UploadBody::resume_after(has, self.image, self.encoding, ledger, self.watch);
         let (stream, tally) = stream?.ok_or(UploadRequestError::Missing)?;
         let appending = protocol::append_bytes(proxy, &token, location, has, stream);
         let taken = self.while_it_moves(&tally, appending).await?;
-        patience.note_progress(taken);
+        stall_timer.note_progress(taken);
         let (total, checksum) = {
             let ledger = ledger.lock();
             (ledger.stream_position(), ledger.checksum_header())

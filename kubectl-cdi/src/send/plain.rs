@@ -17,7 +17,7 @@ impl UploadTask<'_> {
     /// Sends the whole image. Starts over after each failure that may be temporary.
     pub(super) async fn in_one_request(
         &self,
-        patience: &mut StallTimer<'_>,
+        stall_timer: &mut StallTimer<'_>,
     ) -> Result<CompletedUpload, UploadSendError> {
         if !self.is_archive {
             // The 404 that led here comes from a proxy or a server that is not ours, but it does
@@ -38,7 +38,7 @@ impl UploadTask<'_> {
                     });
                 }
                 Err(UploadRequestError::Passing(words)) => {
-                    self.wait_before_retry(patience, words).await?
+                    self.wait_before_retry(stall_timer, words).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 Err(trouble) => return Err(self.send_error(trouble)),

@@ -173,7 +173,7 @@ impl UploadBody {
         ledger.pass_bytes(&part);
         let known = self.has.saturating_sub(begin).min(part.len() as u64);
         let part = part.split_off(usize::try_from(known).unwrap_or(0));
-        self.watch.add_sent_bytes(part.len() as u64);
+        self.watch.add_stream_bytes(part.len() as u64);
         Ok(part)
     }
 }

@@ -91,7 +91,7 @@ impl UploadWatch {
     }
 
     /// Records that `bytes` bytes were passed to the network, which ends the current wait.
-    pub(crate) fn add_sent_bytes(&self, bytes: u64) {
+    pub(crate) fn add_stream_bytes(&self, bytes: u64) {
         self.handed_over.fetch_add(bytes, Ordering::Relaxed);
         self.note_activity();
         self.waiting.lock().take();
@@ -102,11 +102,11 @@ impl UploadWatch {
         *self.moved.lock() = Instant::now();
     }
 
-    /// Waits until nothing has happened for `patience`.
-    pub(crate) async fn wait_for_stall(&self, patience: Duration) {
+    /// Waits until nothing has happened for `stall_limit`.
+    pub(crate) async fn wait_for_stall(&self, stall_limit: Duration) {
         loop {
             let moved = *self.moved.lock();
-            if moved.elapsed() >= patience {
+            if moved.elapsed() >= stall_limit {
                 return;
             }
             sleep(LOOK).await;
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((first.since, first.retry.unwrap().attempt), (second.since, 2));
         assert_eq!((second.cause.as_str(), second.retry.unwrap().attempt), ("refused", 3));
         assert_eq!(watch.retries(), 2);
-        watch.add_sent_bytes(1);
+        watch.add_stream_bytes(1);
         assert_eq!(watch.wait_state(), None);
     }
 }

@@ -57,7 +57,7 @@ pub(super) enum Command {
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
-#[command(mut_arg("self_signed", |folder| folder.required_unless_present("tls_cert")))]
+#[command(mut_arg("self_signed", |folder| folder.required_unless_present("cert")))]
 pub(super) struct ServeArgs {
     /// Upload server of each PVC (TOML)
     #[arg(long = "static", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
@@ -197,9 +197,9 @@ mod tests {
         let upload = "--upload-ca c --upload-cert c --upload-key k";
         assert!(parse("--self-signed d"));
         assert!(parse(&format!("--self-signed d {upload}")));
-        assert!(parse(&format!("--tls-cert c --tls-key k {upload}")));
-        assert!(!parse("--tls-cert c --tls-key k"));
-        assert!(!parse(&format!("--tls-cert c {upload}")));
+        assert!(parse(&format!("--cert c --key k {upload}")));
+        assert!(!parse("--cert c --key k"));
+        assert!(!parse(&format!("--cert c {upload}")));
         assert!(!parse(upload));
     }
 

@@ -77,8 +77,8 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     let config = config(
         &arguments.server,
         ServerFiles {
-            certificate: file(arguments.tls.tls_cert, made.map(|made| &made.server.0)),
-            key: file(arguments.tls.tls_key, made.map(|made| &made.server.1)),
+            certificate: file(arguments.tls.cert, made.map(|made| &made.server.0)),
+            key: file(arguments.tls.key, made.map(|made| &made.server.1)),
             client_ca: None,
         },
         ProxyIdentity::new(

@@ -17,7 +17,7 @@ use crate::names;
 use crate::token::UploadGrant;
 
 /// Time to wait for an upload server that is not ready yet.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Pause between two lookups of a PVC.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ impl ClusterClaims {
         &self,
         grant: &UploadGrant,
     ) -> Result<WaitingClaim, UnavailableError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_LIMIT;
         let found = timeout_at(deadline, self.wait_for_volume(grant)).await;
         found.unwrap_or(Err(UnavailableError::TimedOut))
     }

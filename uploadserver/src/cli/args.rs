@@ -131,15 +131,15 @@ pub(super) struct ServeArgs {
     pub(super) tls: TlsArgs,
 
     /// Accept clients with a certificate from this authority (PEM)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "self_signed", help_heading = "TLS")]
-    pub(super) client_ca: Option<PathBuf>,
+    #[arg(long, alias = "client-ca", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "self_signed", help_heading = "TLS")]
+    pub(super) cacert: Option<PathBuf>,
 
     /// Require this common name in the client's certificate
     #[arg(long, value_name = "CN", default_value = CLIENT_NAME, help_heading = "TLS")]
     pub(super) client_name: String,
 
     /// Accept every client, even without a certificate
-    #[arg(long, conflicts_with = "client_ca", help_heading = "TLS")]
+    #[arg(long, conflicts_with = "cacert", help_heading = "TLS")]
     pub(super) insecure: bool,
 
     /// The verbosity.
@@ -181,10 +181,10 @@ mod tests {
         };
         assert!(parse(&["--dir", ".", "--self-signed", "c"]));
         assert!(parse(&["--device", "d", "--self-signed", "c", "--insecure", "--once"]));
-        assert!(parse(&["--dir", ".", "--tls-cert", "a", "--tls-key", "b", "--insecure"]));
-        assert!(parse(&["--dir", ".", "--tls-cert", "a", "--tls-key", "b", "--client-ca", "c"]));
+        assert!(parse(&["--dir", ".", "--cert", "a", "--key", "b", "--insecure"]));
+        assert!(parse(&["--dir", ".", "--cert", "a", "--key", "b", "--cacert", "c"]));
         assert!(!parse(&["--self-signed", "c"]));
-        assert!(!parse(&["--dir", ".", "--tls-cert", "a"]));
+        assert!(!parse(&["--dir", ".", "--cert", "a"]));
         assert!(!parse(&["--dir", ".", "--device", "d", "--self-signed", "c"]));
         assert!(!parse(&["--device", "d", "--size", "1Gi", "--self-signed", "c"]));
     }

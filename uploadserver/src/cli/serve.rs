@@ -28,7 +28,7 @@ use crate::lifetime::{self, ServerExit, ServerStartError};
 const DISK: &str = "disk.img";
 
 /// Advice after an error with a TLS file.
-const TLS_ADVICE: &str = "; check --tls-cert, --tls-key, --client-ca and --self-signed";
+const TLS_ADVICE: &str = "; check --cert, --key, --cacert and --self-signed";
 
 /// The reason why `serve` failed.
 #[derive(Debug, thiserror::Error)]
@@ -112,14 +112,14 @@ fn upload_hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
 }
 
 fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
-    if arguments.tls.self_signed.is_none() && arguments.tls.tls_cert.is_none() {
+    if arguments.tls.self_signed.is_none() && arguments.tls.cert.is_none() {
         return Err(UploadServeError::Usage(
-            "a certificate is needed: use --self-signed DIR to create one, or --tls-cert and --tls-key",
+            "a certificate is needed: use --self-signed DIR to create one, or --cert and --key",
         ));
     }
-    if arguments.tls.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
+    if arguments.tls.self_signed.is_none() && arguments.cacert.is_none() && !arguments.insecure {
         return Err(UploadServeError::Usage(
-            "who may upload? Use --client-ca FILE for clients of that authority, or --insecure for everybody",
+            "who may upload? Use --cacert FILE for clients of that authority, or --insecure for everybody",
         ));
     }
     volume::limits::of_command(arguments.memory);
@@ -132,9 +132,9 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
     Ok(Config {
         address: arguments.listen.0,
         port: arguments.listen.1,
-        tls: match (arguments.tls.self_signed, arguments.tls.tls_cert, arguments.tls.tls_key) {
+        tls: match (arguments.tls.self_signed, arguments.tls.cert, arguments.tls.key) {
             (None, Some(certificate), Some(key)) => {
-                ServerFiles { certificate, key, client_ca: arguments.client_ca }
+                ServerFiles { certificate, key, client_ca: arguments.cacert }
             }
             (dir, ..) => {
                 let made =

@@ -201,8 +201,8 @@ fn curl_shows_success_or_the_reason_for_a_failure() {
 fn shells_complete_subcommands_options_and_values() {
     for (words, expected) in [
         (&[""][..], &["completions", "help", "man", "serve"][..]),
-        (&["serve", "--tls"], &["--tls-cert", "--tls-key"]),
-        (&["serve", "--tls-cert", "Cargo"], &["Cargo.toml"]),
+        (&["serve", "--tls"], &["--cert", "--key"]),
+        (&["serve", "--cert", "Cargo"], &["Cargo.toml"]),
         (&["serve", "--dir", "sr"], &["src"]),
         (&["completions", "b"], &["bash"]),
     ] {

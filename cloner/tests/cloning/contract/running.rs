@@ -61,7 +61,7 @@ fn a_signal_stops_a_clone_that_has_sent_nothing_yet() {
         .arg("clone")
         .arg(folder.path())
         .arg("https://localhost:1/v1beta1/upload");
-    for option in ["--cert", "--key", "--ca"] {
+    for option in ["--cert", "--key", "--cacert"] {
         program = program.arg(option).arg(&pipe);
     }
     let running = program.start();

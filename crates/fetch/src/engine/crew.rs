@@ -40,7 +40,7 @@ const MAX_DISTANCE_BYTES: u64 = 64 << 20;
 const ALIGNMENT: u64 = 1 << 20;
 
 /// Least time that the rest of a segment takes before its second half is requested on its own.
-const MIN_PATIENCE: Duration = Duration::from_millis(500);
+const MIN_TIME_LEFT: Duration = Duration::from_millis(500);
 
 /// The time and the counts at the end of a window.
 struct WindowStart {
@@ -377,12 +377,12 @@ impl<R: RemoteObject> SegmentCrew<R> {
     /// Lets up to `free` connections read the second halves of segments that arrive slowly: there
     /// is no memory for segments behind them.
     fn share_slow_segments(&mut self, mut free: usize) {
-        let patience = MIN_PATIENCE.max(self.counts.latency() * 4);
+        let min_left = MIN_TIME_LEFT.max(self.counts.latency() * 4);
         let mut index = 0;
         while let Some(piece) = self.queue.get_mut(index).filter(|_| free > 0) {
             index += 1;
             let QueuedPiece::Data(segment) = piece else { continue };
-            let Some(range) = segment.split_off(patience) else { continue };
+            let Some(range) = segment.split_off(min_left) else { continue };
             let attempt = SegmentAttempt::start(&self.remote, &range, &self.counts, &self.ended);
             let half = QueuedSegment { range, attempt: Some(attempt) };
             self.queue.insert(index, QueuedPiece::Data(half));

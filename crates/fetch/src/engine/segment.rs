@@ -56,13 +56,13 @@ impl QueuedPiece {
 
 impl QueuedSegment {
     /// Takes the second half of the segment from the request that reads it, if that would still
-    /// need more than `patience`.
-    pub(super) fn split_off(&mut self, patience: Duration) -> Option<Range<u64>> {
+    /// need more than `min_left`.
+    pub(super) fn split_off(&mut self, min_left: Duration) -> Option<Range<u64>> {
         let attempt = self.attempt.as_ref().filter(|attempt| attempt.outcome.get().is_none())?;
         let (gauge, end) = (&attempt.gauge, self.range.end);
         let position = gauge.received().end;
         let left = end.saturating_sub(position);
-        if left < MIN_SPLIT_BYTES || gauge.time_left() < patience {
+        if left < MIN_SPLIT_BYTES || gauge.time_left() < min_left {
             return None;
         }
         self.range.end = gauge.move_limit((position + left / 2).next_multiple_of(SPLIT_ALIGNMENT));

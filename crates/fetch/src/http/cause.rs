@@ -6,7 +6,7 @@ use std::{io, iter};
 
 use http::StatusCode;
 use program::sockets;
-use stream::error::{SourceError, SourceErrorKind, errno_text};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind, errno_text};
 use url::Url;
 
 use crate::address::url_origin;
@@ -172,8 +172,7 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
     };
     Some(match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "its certificate is not signed by a trusted authority; --ca-dir DIR adds authorities"
-                .to_owned()
+            "its certificate is not signed by a trusted authority".to_owned()
         }
         Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
             format!(
@@ -240,6 +239,12 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     }
 }
 
+fn is_unknown_issuer(layer: &(dyn Error + 'static)) -> bool {
+    const ISSUER: rustls::Error =
+        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+    layer.downcast_ref() == Some(&ISSUER)
+}
+
 /// Creates the failure of a connection or body, with a message for the log and the termination
 /// message.
 pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
@@ -257,8 +262,9 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
         true => SourceErrorKind::Connect,
         false => SourceErrorKind::Io,
     };
+    let advice = any_layer(&error, is_unknown_issuer).then_some(SourceAdvice::TrustAuthority);
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
-    let error = SourceError::new(kind, message);
+    let error = SourceError::new(kind, message).with_advice(advice);
     if is_final {
         AttemptError::Final(error)
     } else {

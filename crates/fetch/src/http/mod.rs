@@ -217,7 +217,7 @@ async fn send_first_request(client: &ObjectClient) -> Result<(Response, Url), So
     loop {
         // The idle limit does not apply yet: a cache may fetch the whole object before it
         // responds.
-        let asked = with_time_limit(network.patience.no_progress_limit, ask_once(client)).await;
+        let asked = with_time_limit(network.retry_policy.no_progress_limit, ask_once(client)).await;
         match asked {
             Ok(brought) => return Ok(brought),
             Err(failure) => contact.pause_after(client.name_silence(failure)).await?,

@@ -71,7 +71,7 @@ impl HttpObject {
 
     /// Returns the limits for retries and timeouts.
     pub(super) fn retry_policy(&self) -> &RetryPolicy {
-        &self.client.network().patience
+        &self.client.network().retry_policy
     }
 
     /// Sends a request to the URL at which the redirects ended. If a signed URL has expired since,

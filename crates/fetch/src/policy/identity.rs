@@ -133,8 +133,8 @@ impl ImportPolicy {
     fn identity_advice(&self, cloud: CloudProvider, host: &str) -> String {
         let name = cloud.name();
         let keys = match cloud {
-            CloudProvider::Amazon => "--user and --password-file",
-            CloudProvider::Google => "--key-file",
+            CloudProvider::Amazon => "give them with --user and --password-file",
+            CloudProvider::Google => "name their file in GOOGLE_APPLICATION_CREDENTIALS",
         };
         match self.face {
             PolicyMode::Pod => {
@@ -143,7 +143,7 @@ impl ImportPolicy {
                 )
             }
             PolicyMode::CommandLine => format!(
-                "{host} was accessed without keys: give them with {keys}; the identity of this machine is used for {name}'s own hosts \
+                "{host} was accessed without keys: {keys}; the identity of this machine is used for {name}'s own hosts \
                  with verified certificates, and for others only with --ambient-identity"
             ),
         }

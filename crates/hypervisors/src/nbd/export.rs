@@ -57,7 +57,7 @@ impl NbdConnector {
 
     /// Returns the limits for retries and timeouts.
     pub(super) fn retry_policy(&self) -> &RetryPolicy {
-        &self.network.patience
+        &self.network.retry_policy
     }
 }
 

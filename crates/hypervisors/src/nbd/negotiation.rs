@@ -8,7 +8,7 @@ use std::time::Duration;
 use fetch::retry::AttemptError;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
@@ -35,20 +35,20 @@ pub(super) async fn negotiate(
     uri: &NbdUri,
     tls: &Arc<ClientConfig>,
 ) -> Result<(Stream, NbdAgreement), AttemptError> {
-    let mut haggling = NbdNegotiation { stream };
-    haggling.exchange_greeting().await?;
+    let mut negotiation = NbdNegotiation { stream };
+    negotiation.exchange_greeting().await?;
     // Start TLS before all other options, because an attacker could change unencrypted ones.
     if let Some(name) = &uri.tls_name {
-        haggling = haggling.start_tls(name, tls).await?;
+        negotiation = negotiation.start_tls(name, tls).await?;
     }
-    let structured = haggling.try_option(wire::OPT_STRUCTURED_REPLY, &[]).await?;
+    let structured = negotiation.try_option(wire::OPT_STRUCTURED_REPLY, &[]).await?;
     // Block status must not be requested without structured replies (protocol,
     // "NBD_OPT_SET_META_CONTEXT").
-    let allocation = if structured { haggling.meta_context(&uri.export).await? } else { None };
-    let (size, multi_conn, block_sizes) = haggling.negotiate_go(&uri.export).await?;
+    let allocation = if structured { negotiation.meta_context(&uri.export).await? } else { None };
+    let (size, multi_conn, block_sizes) = negotiation.negotiate_go(&uri.export).await?;
     let agreement = NbdAgreement { size, multi_conn, block_sizes, structured, allocation };
     tracing::debug!(?agreement, "the NBD server agrees");
-    Ok((haggling.stream, agreement))
+    Ok((negotiation.stream, agreement))
 }
 
 /// A connection on which the export is not chosen yet.
@@ -258,7 +258,11 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
     let name =
         if export.is_empty() { "default export".to_owned() } else { format!("export {export:?}") };
     match kind {
-        wire::REP_ERR_UNKNOWN => invalid_error(format!("the NBD server has no {name}{message}")),
+        wire::REP_ERR_UNKNOWN => {
+            let message = format!("the NBD server has no {name}{message}");
+            let error = SourceError::new(SourceErrorKind::Invalid, message);
+            AttemptError::Final(error.with_advice(SourceAdvice::CheckExport))
+        }
         wire::REP_ERR_POLICY => {
             invalid_error(format!("the NBD server refuses access to the {name}{message}"))
         }

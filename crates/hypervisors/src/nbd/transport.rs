@@ -4,7 +4,7 @@ use std::io;
 
 use fetch::retry::AttemptError;
 use program::sockets;
-use stream::error::{SourceError, SourceErrorKind, errno_text};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind, errno_text};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -39,7 +39,10 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
             true => SourceErrorKind::UnknownHost,
             false => SourceErrorKind::Connect,
         };
-        AttemptError::new_transient(kind, message)
+        let is_no_socket =
+            matches!(address, NbdAddress::Unix(_)) && error.kind() == io::ErrorKind::NotFound;
+        let advice = is_no_socket.then_some(SourceAdvice::CheckSocket);
+        AttemptError::from_transient(SourceError::new(kind, message).with_advice(advice))
     })
 }
 

@@ -172,7 +172,7 @@ impl VddkSource {
         let uri = NbdUri::from_unix_path(&nbdkit.socket_path(), "");
         let local = network.clone_with(|network| {
             network.stop = gone;
-            network.patience.contact_limit = OPEN_LIMIT;
+            network.retry_policy.contact_limit = OPEN_LIMIT;
         });
         let disk = match NbdSource::open_uri(uri, &local) {
             Ok(disk) => disk,
@@ -286,7 +286,7 @@ async fn changes_of(
         invalid_error(format!("vSphere does not report the size of the disk {}", found.disk.file))
     })?;
     // This query transfers no data, so it is limited like any period without progress.
-    let limit = network.patience.no_progress_limit;
+    let limit = network.retry_policy.no_progress_limit;
     let changes =
         tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
     let changes = changes.unwrap_or_else(|_| {

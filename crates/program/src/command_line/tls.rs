@@ -9,14 +9,14 @@ use clap::{Args, ValueHint};
 pub struct TlsArgs {
     /// Use the certificates in this directory (ca.crt, server.crt, server.key, client.crt,
     /// client.key), created if missing
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["tls_cert", "tls_key"], help_heading = "TLS")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["cert", "key"], help_heading = "TLS")]
     pub self_signed: Option<PathBuf>,
 
     /// Server certificate to show to clients (PEM)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key", help_heading = "TLS")]
-    pub tls_cert: Option<PathBuf>,
+    #[arg(long, alias = "tls-cert", value_name = "FILE", value_hint = ValueHint::FilePath, requires = "key", help_heading = "TLS")]
+    pub cert: Option<PathBuf>,
 
     /// Key of the server certificate (PEM)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "TLS")]
-    pub tls_key: Option<PathBuf>,
+    #[arg(long, alias = "tls-key", value_name = "FILE", value_hint = ValueHint::FilePath, requires = "cert", help_heading = "TLS")]
+    pub key: Option<PathBuf>,
 }

@@ -131,7 +131,7 @@ fn credential_provider(
         match key_file {
             Some(file) => {
                 let words = format!(
-                    "{file} is not a service account key (JSON), or cannot be read: check --key-file, or GOOGLE_APPLICATION_CREDENTIALS"
+                    "{file} is not a service account key (JSON), or cannot be read: check GOOGLE_APPLICATION_CREDENTIALS"
                 );
                 failure.with_plain_words(&words)
             }

@@ -39,9 +39,6 @@ pub struct ObjectOptions {
     pub anonymous: bool,
     /// Form of the object's address.
     pub addressing: AddressingStyle,
-    /// For S3: the region that requests are signed for first. By default it follows from the host
-    /// or the environment.
-    pub region: Option<String>,
     /// For Google: the key file, of a service account or of a user, that came with the import.
     pub key_file: Option<PathBuf>,
 }

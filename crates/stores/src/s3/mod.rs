@@ -35,8 +35,7 @@ pub fn open(
     network: &Arc<Network>,
     options: &ObjectOptions,
 ) -> Result<StoredObject, SourceError> {
-    let region = options.region.clone();
-    let place = S3Location::parse(endpoint, options.addressing, region, &network.policy)?;
+    let place = S3Location::parse(endpoint, options.addressing, &network.policy)?;
     let what = format!("\"{}\"", place.object_name());
     let keys = AccessKeys::find_keys(network, options.anonymous, &place.url, &place.region)?;
     let dialect = Arc::new(S3Dialect::new(keys, place.region));

@@ -36,7 +36,6 @@ impl S3Location {
     pub(super) fn parse(
         endpoint: &str,
         addressing: AddressingStyle,
-        region: Option<String>,
         policy: &ImportPolicy,
     ) -> Result<Self, SourceError> {
         let refused = |reason: String| {
@@ -72,13 +71,11 @@ impl S3Location {
             Some(server) => {
                 let url = path_style(&server, &bucket, &key)
                     .map_err(|error| refused(error.to_string()))?;
-                let region = region.unwrap_or_else(|| region_of(&url, policy));
+                let region = region_of(&url, policy);
                 (url, region)
             }
             None => {
-                let region = region
-                    .or_else(|| configured_region(policy))
-                    .unwrap_or_else(|| HOME_REGION.to_owned());
+                let region = configured_region(policy).unwrap_or_else(|| HOME_REGION.to_owned());
                 let url = amazon_url(&bucket, &key, &region)
                     .map_err(|error| refused(error.to_string()))?;
                 (url, region)
@@ -240,7 +237,7 @@ mod tests {
         let environment =
             environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let policy = ImportPolicy::for_pod(&environment.collect::<HashMap<_, _>>(), true);
-        S3Location::parse(endpoint, addressing, None, &policy)
+        S3Location::parse(endpoint, addressing, &policy)
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub use self::chain::ChainOrderError;
 pub use self::decode::DecodeError;
 pub use self::disk::{TargetError, TargetRefusedError, errno_text};
 pub use self::format::{ForeignFile, FormatError, TextPayload};
-pub use self::source::{SourceError, SourceErrorKind};
+pub use self::source::{SourceAdvice, SourceError, SourceErrorKind};
 use crate::digest::ChecksumMismatchError;
 use crate::observe::Stage;
 

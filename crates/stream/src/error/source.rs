@@ -88,6 +88,28 @@ impl SourceErrorKind {
     }
 }
 
+/// The remedy of a failure. Each program names the option with which its user can apply it, if it
+/// has such an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceAdvice {
+    /// Trust the authority that has signed the server's certificate.
+    TrustAuthority,
+    /// Correct the address.
+    CheckAddress,
+    /// Correct the name of the NBD export.
+    CheckExport,
+    /// Correct the path of the socket.
+    CheckSocket,
+    /// Name the directory of an image layout.
+    NameDirectory,
+    /// Name the tar of an image layout.
+    NameTar,
+    /// Fetch the map of a backup again.
+    FetchMap,
+    /// Copy a file of a backup again.
+    CopyBackup,
+}
+
 /// Longest message of a source in characters. The limit leaves room for our own text, however long
 /// a server's message is.
 const MAX_MESSAGE_CHARS: usize = 2000;
@@ -99,6 +121,7 @@ pub struct SourceError {
     kind: SourceErrorKind,
     message: String,
     plain: Option<String>,
+    advice: Option<SourceAdvice>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -107,7 +130,7 @@ impl SourceError {
     /// may be text from a server, so it is escaped to a single line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         let message = printable::escape_line(&message.into(), MAX_MESSAGE_CHARS);
-        Self { kind, message, plain: None, source: None }
+        Self { kind, message, plain: None, advice: None, source: None }
     }
 
     /// Creates a failure of `kind` while doing `what`. The sentence is `what: cause`.
@@ -136,7 +159,20 @@ impl SourceError {
     /// know about it.
     #[must_use]
     pub fn with_cause(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { source: Some(cause.into()), ..self }
+        let cause = cause.into();
+        let of_cause = cause.downcast_ref::<Self>().and_then(|cause| cause.advice);
+        Self { advice: self.advice.or(of_cause), source: Some(cause), ..self }
+    }
+
+    /// Adds advice.
+    #[must_use]
+    pub fn with_advice(self, advice: impl Into<Option<SourceAdvice>>) -> Self {
+        Self { advice: advice.into().or(self.advice), ..self }
+    }
+
+    /// The advice of this failure or of its cause.
+    pub fn advice(&self) -> Option<SourceAdvice> {
+        self.advice
     }
 
     /// Adds a sentence for users of the command line. It is needed where the main message is fixed

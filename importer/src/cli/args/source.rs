@@ -33,79 +33,69 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FILE", requires = "user", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub password_file: Option<PathBuf>,
 
-    /// Region of an S3 bucket [default: AWS_REGION, or the endpoint's, or the one that the server
-    /// names]
-    #[arg(long, value_name = "NAME", help_heading = "Source")]
-    pub region: Option<String>,
-
     /// Access S3 and GCS without credentials, even if the environment has some
-    #[arg(long, conflicts_with = "user", help_heading = "Source")]
+    #[arg(long, conflicts_with = "user", help_heading = "Object stores and clouds")]
     pub anonymous: bool,
 
     /// Use this machine's identity (keys in variables, mounted files, metadata service) for any
     /// S3 or GCS server, not only Amazon's and Google's, and the variables OS_… for any OpenStack
     /// cloud, not only the one of OS_AUTH_URL
-    #[arg(long, conflicts_with_all = ["anonymous", "user", "key_file"], help_heading = "Source")]
+    #[arg(long, conflicts_with_all = ["anonymous", "user"], help_heading = "Object stores and clouds")]
     pub ambient_identity: bool,
-
-    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS, for
-    /// Google's own hosts]
-    #[arg(long, value_name = "FILE", conflicts_with = "anonymous", value_hint = ValueHint::FilePath, help_heading = "Source")]
-    pub key_file: Option<PathBuf>,
 
     /// Architecture of a multi-arch container image, as Go spells it: amd64, arm64, s390x, …
     /// [default: this machine's]
-    #[arg(long, value_name = "ARCH", help_heading = "Source")]
+    #[arg(long, value_name = "ARCH", help_heading = "Container images")]
     pub architecture: Option<String>,
 
     /// Layer of a container image or artifact that holds the disk: its digest, an annotation
     /// KEY=VALUE, its title, or its disk name, as listed by `info`; a digest or an annotation can
     /// also select an image of an index
-    #[arg(long, value_name = "LAYER", help_heading = "Source")]
+    #[arg(long, value_name = "LAYER", help_heading = "Container images")]
     pub layer: Option<LayerSelector>,
 
     /// Refuse a container image unless this public key (PEM; ECDSA P-256, Ed25519 or RSA) has
     /// signed it with cosign
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Container images")]
     pub verify_key: Option<PathBuf>,
 
     /// Allow sending a registry's password to the token service on this host, besides hosts in the
     /// registry's own domain; may be repeated
-    #[arg(long = "token-service", value_name = "HOST", help_heading = "Source")]
+    #[arg(long = "token-service", value_name = "HOST", help_heading = "Container images")]
     pub token_services: Vec<String>,
 
     /// Read this snapshot of an oVirt or VMware disk instead of its current state
-    #[arg(long, value_name = "ID", help_heading = "Source")]
+    #[arg(long, value_name = "ID", help_heading = "oVirt and VMware")]
     pub checkpoint: Option<String>,
 
     /// Read only the changes since this snapshot of an oVirt or VMware disk, or since this
     /// vSphere change id (for `apply`)
-    #[arg(long, value_name = "ID", requires = "checkpoint", help_heading = "Source")]
+    #[arg(long, value_name = "ID", requires = "checkpoint", help_heading = "oVirt and VMware")]
     pub previous_checkpoint: Option<String>,
 
     /// Verify vSphere by this SHA-1 or SHA-256 thumbprint instead of a certificate authority
-    #[arg(long, value_name = "HEX", conflicts_with_all = ["ca_dir", "insecure"], help_heading = "Source")]
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["cacert", "insecure"], help_heading = "oVirt and VMware")]
     pub thumbprint: Option<String>,
 
     /// Directory of VMware's library, which nbdkit loads [default:
     /// /opt/vmware-vix-disklib-distrib]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Source")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "oVirt and VMware")]
     pub vddk_library: Option<PathBuf>,
 
     /// Send an extra HTTP header, such as 'Accept: text/plain'; may be repeated
-    #[arg(long = "header", value_name = "N: V", help_heading = "Source")]
+    #[arg(long = "header", value_name = "N: V", help_heading = "HTTP")]
     pub headers: Vec<String>,
 
     /// Send the extra HTTP header in this file, whose value is secret; may be repeated
-    #[arg(long = "secret-header-file", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    #[arg(long = "secret-header-file", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "HTTP")]
     pub secret_header_files: Vec<PathBuf>,
 
-    /// Trust the certificate authorities in this directory (PEM) as well
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Source")]
-    pub ca_dir: Option<PathBuf>,
+    /// Trust the certificate authorities in this file or directory (PEM) as well
+    #[arg(long, alias = "ca-dir", value_name = "PATH", value_hint = ValueHint::AnyPath, help_heading = "Source")]
+    pub cacert: Option<PathBuf>,
 
     /// Do not verify the server's certificate
-    #[arg(long, conflicts_with = "ca_dir", help_heading = "Source")]
+    #[arg(long, conflicts_with = "cacert", help_heading = "Source")]
     pub insecure: bool,
 
     /// Allow passwords, tokens and secret headers over plain HTTP, where anybody on the path can

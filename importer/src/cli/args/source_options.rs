@@ -37,14 +37,12 @@ const SERVERS: &[SourceKind] = &[
 ];
 
 /// The options that apply only to some kinds of source. All other options apply to every source.
-const OPTIONS: [SourceOption; 21] = [
+const OPTIONS: [SourceOption; 19] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
     option("--thumbprint", &[SourceKind::Vddk], |given| given.thumbprint.is_some()),
     option("--vddk-library", &[SourceKind::Vddk], |given| given.vddk_library.is_some()),
-    option("--region", &[SourceKind::S3], |given| given.region.is_some()),
     option("--anonymous", STORES, |given| given.anonymous),
-    option("--key-file", &[SourceKind::Gcs], |given| given.key_file.is_some()),
     option("--ambient-identity", CLOUDS, |given| given.ambient_identity),
     option("--architecture", &[SourceKind::Registry], |given| given.architecture.is_some()),
     option("--layer", LAYOUTS, |given| given.layer.is_some()),
@@ -55,7 +53,7 @@ const OPTIONS: [SourceOption; 21] = [
         !given.secret_header_files.is_empty()
     }),
     option("--user", SERVERS, |given| given.user.is_some()),
-    option("--ca-dir", SERVERS, |given| given.ca_dir.is_some()),
+    option("--cacert", SERVERS, |given| given.cacert.is_some()),
     option("--insecure", SERVERS, |given| given.insecure),
     option("--cleartext-secrets", SERVERS, |given| given.cleartext_secrets),
     option("--connections", SERVERS, |given| given.connections.0.is_some()),
@@ -122,7 +120,7 @@ mod tests {
             ("", SourceKind::File),
             ("--retries 3 --connections 2", SourceKind::Http),
             ("--checkpoint c --vddk-library /l", SourceKind::Vddk),
-            ("--region r --anonymous", SourceKind::S3),
+            ("--anonymous", SourceKind::S3),
             ("--insecure", SourceKind::Nbd),
         ] {
             assert_eq!(check(options, kind), Ok(()), "{options}");

@@ -150,7 +150,7 @@ fn an_uploaded_archive_is_complete_undone_or_reported_as_partial_whatever_fails(
 
 fn cloner(pod: &UploadPod, server: &Server, source: &Path) -> Program {
     let program = Program::new(beside(IMPORTER, "cdi-cloner")).arg("clone").arg(source);
-    let files = [("--ca", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")];
+    let files = [("--cacert", "ca.crt"), ("--cert", "client.crt"), ("--key", "client.key")];
     files.into_iter().fold(program.arg(server.url(UPLOAD)), |program, (option, file)| {
         program.arg(option).arg(pod.tls(file))
     })

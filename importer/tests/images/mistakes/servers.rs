@@ -38,9 +38,9 @@ pub(super) const TLS: &[&str] = &[
     "import http://{https}/raw {target}",
     "import https://{https}/raw {target}",
     "import https://{expired}/raw {target}",
-    "import --ca-dir {files}/trusted https://{expired}/raw {target}",
-    "import --ca-dir {files}/trusted https://{misnamed}/raw {target}",
-    "import --ca-dir {files}/trusted https://{https}/gone {target}",
+    "import --cacert {files}/trusted https://{expired}/raw {target}",
+    "import --cacert {files}/trusted https://{misnamed}/raw {target}",
+    "import --cacert {files}/trusted https://{https}/gone {target}",
     "info https://{https}/raw",
 ];
 

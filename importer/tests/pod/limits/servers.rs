@@ -102,9 +102,9 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
 
 /// Sends `request` with `body` over TLS.
 fn ask(config: Arc<rustls::ClientConfig>, request: Request, body: Vec<u8>) -> Ask {
-    Box::new(move |address, patience| {
+    Box::new(move |address, retry_policy| {
         let tcp = TcpStream::connect(address)?;
-        let mut connection = Connection::over_within(patience, tcp, address.ip(), &config)?;
+        let mut connection = Connection::over_within(retry_policy, tcp, address.ip(), &config)?;
         let answer = connection.exchange(&request, &body)?;
         Ok((answer.status, answer.text()))
     })
@@ -192,9 +192,9 @@ fn the_server_of_container_images_serves_again_when_limits_are_lifted() {
             program,
             listening: "Serving ",
             address: Some(address),
-            ask: Box::new(|address, patience| {
+            ask: Box::new(|address, retry_policy| {
                 let mut tcp = TcpStream::connect(address)?;
-                tcp.set_read_timeout(Some(patience))?;
+                tcp.set_read_timeout(Some(retry_policy))?;
                 tcp.write_all(b"GET /disk.img HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
                 let mut answer = Vec::new();
                 tcp.read_to_end(&mut answer)?;

@@ -31,7 +31,10 @@ fn a_disk_arrives_even_if_every_connection_is_cut() {
     // Data that arrives before a cut is lost if it is not read in time, so that whole connections
     // may deliver nothing on a busy machine.
     let patient = Network {
-        patience: RetryPolicy { no_progress_limit: Duration::from_secs(120), ..access().patience },
+        retry_policy: RetryPolicy {
+            no_progress_limit: Duration::from_secs(120),
+            ..access().retry_policy
+        },
         ..access()
     };
     let received = fetch_with(&proxy.uri(""), &patient).unwrap();
@@ -59,8 +62,10 @@ fn an_export_whose_size_has_changed_is_refused() {
 fn a_server_that_stays_away_ends_the_import() {
     let server = NbdServer::nbdkit(["pattern", "64M"]);
     let proxy = NbdProxy::start(&server.socket(), vec![10 << 20]).unwrap();
-    let access =
-        Network { patience: RetryPolicy { retries: Some(2), ..access().patience }, ..access() };
+    let access = Network {
+        retry_policy: RetryPolicy { retries: Some(2), ..access().retry_policy },
+        ..access()
+    };
     let source = open_with(&proxy.uri(""), &access).unwrap();
     server.stop();
     let error = receive(&mut *source.open_body().unwrap()).err().unwrap().to_string();
@@ -126,7 +131,10 @@ fn a_silent_server_is_given_up() {
     // One thread: nbdkit dies if a client goes away during parallel reads (`pattern_of_qemu`).
     let server = NbdServer::nbdkit(["--threads=1", "--filter=delay", "pattern", "8M", "rdelay=60"]);
     let access = Network {
-        patience: RetryPolicy { no_progress_limit: Duration::from_secs(3), ..access().patience },
+        retry_policy: RetryPolicy {
+            no_progress_limit: Duration::from_secs(3),
+            ..access().retry_policy
+        },
         ..access()
     };
     let error = fetch_with(&server.uri(""), &access).err().unwrap();

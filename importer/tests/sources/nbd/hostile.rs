@@ -9,8 +9,10 @@ use super::*;
 
 fn run(script: NbdScript) -> Result<Received, SourceError> {
     let server = ScriptedNbd::start(script).unwrap();
-    let access =
-        Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
+    let access = Network {
+        retry_policy: RetryPolicy { retries: Some(0), ..access().retry_policy },
+        ..access()
+    };
     fetch_with(&server.uri(), &access)
 }
 
@@ -215,7 +217,10 @@ fn a_reply_that_arrives_byte_by_byte_is_given_up() {
     };
     let server = ScriptedNbd::start(script).unwrap();
     let access = Network {
-        patience: RetryPolicy { no_progress_limit: Duration::from_secs(3), ..access().patience },
+        retry_policy: RetryPolicy {
+            no_progress_limit: Duration::from_secs(3),
+            ..access().retry_policy
+        },
         ..access()
     };
     let started = std::time::Instant::now();

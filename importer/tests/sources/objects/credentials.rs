@@ -82,7 +82,7 @@ fn an_unreachable_credential_service_is_a_temporary_error_and_a_missing_token_is
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.to_str().unwrap()),
     ];
     let once = Network {
-        patience: RetryPolicy { retries: Some(0), ..environment(&variables).patience },
+        retry_policy: RetryPolicy { retries: Some(0), ..environment(&variables).retry_policy },
         ..environment(&variables)
     };
     let setup = Setup::new(&MOTO, "away", Vec::new());

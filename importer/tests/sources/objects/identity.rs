@@ -82,7 +82,8 @@ fn a_key_file_in_a_variable_is_for_google_unless_it_is_lent() {
             ("GCE_METADATA_HOST", &host),
         ])
     };
-    let text = "127.0.0.1 was accessed without keys: give them with --key-file";
+    let text =
+        "127.0.0.1 was accessed without keys: name their file in GOOGLE_APPLICATION_CREDENTIALS";
     place.assert_refused(import(), SOURCE_FAILED, text);
     assert_eq!(headers(&refusing, "authorization"), [None]);
 

@@ -17,7 +17,7 @@ const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
 const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
 
 /// Maximum time without data from the API server.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Maximum number of attempts for an update that conflicts with another writer.
 const ATTEMPTS: u32 = 5;
@@ -67,9 +67,9 @@ impl DataImportCron {
         }
         // The environment's proxy variables are for the registry; the cluster is reached directly.
         config.proxy_url = None;
-        config.connect_timeout = Some(PATIENCE);
-        config.read_timeout = Some(PATIENCE);
-        config.write_timeout = Some(PATIENCE);
+        config.connect_timeout = Some(ANSWER_LIMIT);
+        config.read_timeout = Some(ANSWER_LIMIT);
+        config.write_timeout = Some(ANSWER_LIMIT);
         Ok(Self {
             client: program::cluster::client(config).map_err(CronError::Client)?.build(),
             namespace: namespace.to_owned(),

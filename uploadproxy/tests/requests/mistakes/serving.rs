@@ -20,7 +20,7 @@ pub(super) const SERVING: &[&str] = &[
     "serve {keys} --static {files}/routes.toml --listen 127.0.0.1:0 --upload-ca {files}/nope",
     "serve {keys} --static {files}/routes.toml --listen 127.0.0.1:0 --upload-cert {files}/nope",
     "serve {keys} --static {files}/routes.toml --listen 127.0.0.1:0 --upload-key {files}/nope",
-    "serve {keys} --static {files}/routes.toml --listen 127.0.0.1:0 --tls-cert {proxy}/server.crt --tls-key {proxy}/server.key",
+    "serve {keys} --static {files}/routes.toml --listen 127.0.0.1:0 --cert {proxy}/server.crt --key {proxy}/server.key",
     "serve {keys} --static {files}/routes.toml --listen nonsense",
     "serve {keys} --static {files}/routes.toml --listen {address}",
     "serve {keys} --static {files}/routes.toml --listen 127.0.0.1:0 --max-uploads 0",

@@ -7,7 +7,7 @@
 
 use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
-use stream::error::SourceErrorKind;
+use stream::error::SourceAdvice;
 use url::Url;
 
 use super::{ObjectClient, ObjectRange};
@@ -50,7 +50,7 @@ impl ObjectClient {
             "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
             self.display_url(&url)
         );
-        Err(AttemptError::new_final(SourceErrorKind::Invalid, message))
+        Err(AttemptError::Final(invalid_error(message).with_advice(SourceAdvice::CheckAddress)))
     }
 
     /// True if the dialect is used with the server of `url`.
@@ -104,7 +104,7 @@ fn redirect_target(
     };
     let refused = |reason: &str| {
         let message = format!("{shown} redirects to an address that cannot be used: {reason}",);
-        AttemptError::Final(invalid_error(message))
+        AttemptError::Final(invalid_error(message).with_advice(SourceAdvice::CheckAddress))
     };
     let location =
         std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;

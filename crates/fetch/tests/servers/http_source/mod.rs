@@ -39,7 +39,7 @@ fn noise(len: usize) -> Bytes {
 
 /// Returns the default configuration with pauses of milliseconds, and one connection.
 fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
-    let patience = RetryPolicy {
+    let retry_policy = RetryPolicy {
         first_delay: Duration::from_millis(2),
         max_delay: Duration::from_millis(20),
         no_progress_limit: Duration::from_secs(20),
@@ -48,7 +48,7 @@ fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
         ..RetryPolicy::default()
     };
     let network = Network {
-        patience,
+        retry_policy,
         connections: NonZeroUsize::new(1),
         ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
     };

@@ -36,7 +36,7 @@ fn serve(responses: Vec<Vec<u8>>) -> (String, Receiver<Vec<String>>) {
 fn outcome(responses: Vec<Vec<u8>>, body: &[u8]) -> String {
     let (url, heads) = serve(responses);
     let mut config = config(&url);
-    network(&mut config).patience.retries = Some(3);
+    network(&mut config).retry_policy.retries = Some(3);
     let fetched = open(config).and_then(|source| read_all(&mut *source.open_body()?));
     let asked = heads.try_iter().map(|head| {
         let range = head.iter().find_map(|line| line.strip_prefix("range: bytes="));

@@ -52,8 +52,9 @@ fn other_statuses_than_200_are_reported_as_in_cdi() {
 
 #[test]
 fn a_server_that_is_not_ready_is_asked_again_within_the_limits() {
-    let fetch =
-        |origin: &Origin| fetch_with(origin, |config| network(config).patience.retries = Some(2));
+    let fetch = |origin: &Origin| {
+        fetch_with(origin, |config| network(config).retry_policy.retries = Some(2))
+    };
     for status in [408, 429, 500, 502, 503, 504] {
         let unready = |times| Script {
             faults: vec![Fault::Status(status, None); times],
@@ -76,7 +77,7 @@ fn retry_after_is_respected_up_to_the_limit() {
     });
     let begin = Instant::now();
     let bytes = fetch_with(&origin, |config| {
-        network(config).patience.max_delay = Duration::from_millis(200)
+        network(config).retry_policy.max_delay = Duration::from_millis(200)
     })
     .unwrap();
     assert_eq!(bytes, b"disk");

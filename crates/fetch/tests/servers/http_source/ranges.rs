@@ -39,7 +39,7 @@ fn a_server_for_one_request_at_a_time_is_read_in_order() {
     let origin =
         start(Script { faults: vec![Fault::None, Fault::Silence], ..Script::new(body.clone()) });
     let mut config = config(&origin.url("/"));
-    network(&mut config).patience.idle_limit = Duration::from_millis(100);
+    network(&mut config).retry_policy.idle_limit = Duration::from_millis(100);
     let source = open(config).unwrap();
     assert!(!source.is_ranged());
     assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);

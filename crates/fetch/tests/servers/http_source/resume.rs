@@ -88,8 +88,9 @@ fn a_date_is_the_validator_without_a_strong_etag() {
 fn a_stalled_connection_is_replaced() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000), Fault::StallAt(500_000)]));
-    let bytes =
-        fetch_with(&origin, |config| network(config).patience.idle_limit = Duration::from_secs(1));
+    let bytes = fetch_with(&origin, |config| {
+        network(config).retry_policy.idle_limit = Duration::from_secs(1)
+    });
     assert_eq!(bytes.unwrap(), body);
     assert!(origin.body_bytes() < LENGTH as u64 * 101 / 100);
 }
@@ -99,8 +100,8 @@ fn a_slow_reader_is_not_a_stalled_connection() {
     let body = noise(LENGTH);
     let origin = start(Script::new(body.clone()));
     let mut config = config(&origin.url("/"));
-    network(&mut config).patience.idle_limit = Duration::from_millis(500);
-    network(&mut config).patience.no_progress_limit = Duration::from_millis(500);
+    network(&mut config).retry_policy.idle_limit = Duration::from_millis(500);
+    network(&mut config).retry_policy.no_progress_limit = Duration::from_millis(500);
     network(&mut config).bridge_bytes = 10_000;
     let mut reader = open(config).unwrap().open_body().unwrap();
     let first = reader.next_chunk().unwrap().unwrap();
@@ -115,7 +116,7 @@ fn a_transfer_without_new_bytes_is_given_up() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 10_000]));
     let error = fetch_with(&origin, |config| {
-        network(config).patience.no_progress_limit = Duration::from_millis(300)
+        network(config).retry_policy.no_progress_limit = Duration::from_millis(300)
     })
     .unwrap_err();
     assert!(
@@ -127,7 +128,7 @@ fn a_transfer_without_new_bytes_is_given_up() {
 
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000); 100]));
     let error = fetch_with(&origin, |config| {
-        network(config).patience.no_progress_limit = Duration::from_millis(300)
+        network(config).retry_policy.no_progress_limit = Duration::from_millis(300)
     })
     .unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Stalled);
@@ -139,12 +140,12 @@ fn retries_are_counted_from_the_last_new_byte() {
     let origin =
         start(breaking(&body, (1..10).map(|tenth| Fault::CutAt(tenth * 100_000)).collect()));
     assert_eq!(
-        fetch_with(&origin, |config| network(config).patience.retries = Some(1)).unwrap(),
+        fetch_with(&origin, |config| network(config).retry_policy.retries = Some(1)).unwrap(),
         body
     );
 
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 4]));
-    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
+    let error = fetch_with(&origin, |config| network(config).retry_policy.retries = Some(2))
         .unwrap_err()
         .to_string();
     assert!(
@@ -216,7 +217,7 @@ fn two_objects_are_never_joined_whatever_their_validators() {
                 });
                 let fetched = fetch_with(&origin, |config| {
                     network(config).connections = NonZeroUsize::new(connections);
-                    network(config).patience.retries = Some(2);
+                    network(config).retry_policy.retries = Some(2);
                 });
                 if let Ok(bytes) = fetched {
                     assert!(bytes == first || bytes == second, "{was:?}, {is:?}, {connections}");
@@ -273,7 +274,7 @@ fn short_parts_without_a_validator_are_compared_once_and_continued() {
         for script in unproven(&body, vec![Fault::CutAt(most)]) {
             let origin = start(Script { most_part_bytes: Some(most), ..script });
             let fetched = fetch_with(&origin, |config| {
-                network(config).patience.retries = Some(2);
+                network(config).retry_policy.retries = Some(2);
             });
             assert_eq!(fetched.is_ok_and(|bytes| bytes == body), is_resumed, "{most}");
             assert!(origin.requests().len() < 1000);
@@ -311,7 +312,7 @@ fn a_server_without_ranges_that_always_breaks_is_given_up() {
     faults.resize(10_000, Fault::CutAt(300_000));
     let origin = start(Script { ranges: Ranges::Refused, ..breaking(&body, faults) });
     let error = fetch_with(&origin, |config| {
-        network(config).patience.no_progress_limit = Duration::from_millis(300)
+        network(config).retry_policy.no_progress_limit = Duration::from_millis(300)
     })
     .unwrap_err();
     assert!(error.to_string().contains("at byte 500000 of 1000000"), "{error}");
@@ -423,7 +424,7 @@ fn a_body_shorter_than_its_length_is_never_complete() {
     refused(&start(script.clone()), SourceErrorKind::Changed, &["1000010", "1000000"]);
     let ignoring_ranges = Script { ranges: Ranges::Refused, ..script };
     let origin = start(ignoring_ranges);
-    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
+    let error = fetch_with(&origin, |config| network(config).retry_policy.retries = Some(2))
         .unwrap_err()
         .to_string();
     assert!(error.contains("at byte 1000000 of 1000010"), "{error}");
@@ -448,7 +449,7 @@ fn retry_after_is_respected_during_a_transfer() {
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000), unready]));
     let begin = Instant::now();
     let bytes = fetch_with(&origin, |config| {
-        network(config).patience.max_delay = Duration::from_millis(300)
+        network(config).retry_policy.max_delay = Duration::from_millis(300)
     });
     assert_eq!(bytes.unwrap(), body);
     // Real sockets are used, so the pause can only be measured.
