@@ -4,16 +4,10 @@
  * ends, the others lose the disk.
  */
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
-#include <nbdkit-plugin.h>
+#include "disk.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_SERIALIZE_ALL_REQUESTS
 
@@ -79,23 +73,12 @@ static void bare_close(void *handle)
 
 static int64_t bare_get_size(void *handle)
 {
-    struct stat status;
-    return fstat(disk, &status) == -1 ? -1 : status.st_size;
+    return size_of(disk);
 }
 
 static int bare_pread(void *handle, void *buffer, uint32_t bytes, uint64_t offset, uint32_t flags)
 {
-    while (bytes > 0) {
-        ssize_t count = pread(disk, buffer, bytes, offset);
-        if (count <= 0) {
-            nbdkit_error("pread: %m");
-            return -1;
-        }
-        buffer = (char *)buffer + count;
-        bytes -= count;
-        offset += count;
-    }
-    return 0;
+    return read_disk(disk, buffer, bytes, offset);
 }
 
 static struct nbdkit_plugin plugin = {

@@ -9,16 +9,10 @@
  *   any other      the expected value of an argument ("password": the expected password)
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#define NBDKIT_API_VERSION 2
-#include <nbdkit-plugin.h>
+#include "disk.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 #define MAX_ARGUMENTS 32
@@ -125,8 +119,7 @@ static void vddk_close(void *handle)
 
 static int64_t vddk_get_size(void *handle)
 {
-    struct stat status;
-    return fstat(*(int *)handle, &status) == -1 ? -1 : status.st_size;
+    return size_of(*(int *)handle);
 }
 
 /* The largest read of VMware's library. */
@@ -140,17 +133,7 @@ static int vddk_pread(void *handle, void *buffer, uint32_t bytes, uint64_t offse
         dprintf(reads, "%lu %u\n", (unsigned long)offset, bytes);
     if (pause_us > 0)
         usleep(pause_us);
-    while (bytes > 0) {
-        ssize_t count = pread(*(int *)handle, buffer, bytes, offset);
-        if (count <= 0) {
-            nbdkit_error("pread: %m");
-            return -1;
-        }
-        buffer = (char *)buffer + count;
-        bytes -= count;
-        offset += count;
-    }
-    return 0;
+    return read_disk(*(int *)handle, buffer, bytes, offset);
 }
 
 static int vddk_can_extents(void *handle)
