@@ -21,6 +21,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.minisig"
 VENDOR = "cdi-workers maintainers"
 
@@ -100,16 +101,19 @@ def write_layout(path, tag, entries):
     index = store(INDEX, compact({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed}))
     index["annotations"] = {"org.opencontainers.image.ref.name": tag}
     files["index.json"] = compact({"schemaVersion": 2, "mediaType": INDEX, "manifests": [index]})
-    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
-        for name, content in sorted(files.items()):
-            member = tarfile.TarInfo(name)
-            member.size, member.mtime = len(content), epoch()
-            archive.addfile(member, io.BytesIO(content))
+    path.write_bytes(tar_of(sorted(files.items())))
     return index
 
 
-def epoch():
-    return int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+def tar_of(files):
+    """Returns a tar of files: name, content and perhaps mode."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name, content, *mode in files:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = len(content), EPOCH, *(mode or [0o644])
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
 
 
 class Release:
@@ -158,7 +162,7 @@ def openvex(release, source):
         "@context": "https://openvex.dev/ns/v0.2.0",
         "@id": f"{source}#openvex-{release.version}",
         "author": VENDOR,
-        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch())),
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(EPOCH)),
         "version": 1,
         "statements": [
             {

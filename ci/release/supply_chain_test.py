@@ -4,14 +4,12 @@
 import gzip
 import importlib.machinery
 import importlib.util
-import io
 import json
 import os
 import shutil
 import struct
 import subprocess
 import sys
-import tarfile
 import tempfile
 import unittest
 import zipfile
@@ -70,13 +68,7 @@ def audit_data(crates):
 
 
 def tar(files):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return gzip.compress(packed.getvalue(), mtime=0)
+    return gzip.compress(evidence.tar_of(files.items()), mtime=0)
 
 
 def write_deb(path, program):
@@ -172,6 +164,13 @@ class SupplyChainTest(unittest.TestCase):
         shutil.copytree(self.good, folder)
         return folder
 
+    def changed(self, change):
+        """Returns what the check complains about after this change, with new checksums."""
+        folder = self.copy()
+        change(folder)
+        write_sums(folder)
+        return self.check(folder)
+
     def altered(self, **parts):
         folder = self.work / "altered"
         shutil.rmtree(folder, ignore_errors=True)
@@ -253,10 +252,7 @@ class SupplyChainTest(unittest.TestCase):
         release = contents.Release(self.good, VERSION)
         provenance, vex, referrers = release.provenance, release.vex, "cdi-cloner.referrers.oci.tar"
         for name in (provenance, vex, referrers):
-            folder = self.copy()
-            (folder / name).unlink()
-            write_sums(folder)
-            self.assertIn(f"{name} is missing", self.check(folder))
+            self.assertIn(f"{name} is missing", self.changed(lambda folder: (folder / name).unlink()))
         predicate = lambda statement: statement["predicate"]
         dependencies = lambda statement: predicate(statement)["buildDefinition"]["resolvedDependencies"]
         for name, change, complaint in [
@@ -270,26 +266,17 @@ class SupplyChainTest(unittest.TestCase):
             (vex, lambda it: it["statements"].clear(), f"{vex} does not state the exceptions of deny.toml"),
             (vex, lambda it: it["statements"][0].update(status="fixed"), f"{vex} does not state the exceptions of deny.toml"),
         ]:
-            folder = self.copy()
-            edit(folder / name, change)
-            write_sums(folder)
-            complaints = self.check(folder)
+            complaints = self.changed(lambda folder: edit(folder / name, change))
             self.assertIn(complaint, complaints)
             self.assertIn(f"{referrers} contains another {name}", complaints)
 
     def test_damaged_files_are_named(self):
         for name in ("cdi-cloner.oci.tar", "cdi-cloner.referrers.oci.tar", f"kubectl-cdi_{VERSION}_amd64.deb", f"cdi-workers-{VERSION}.provenance.json"):
-            folder = self.copy()
-            (folder / name).write_bytes((folder / name).read_bytes()[:700])
-            write_sums(folder)
-            complaints = self.check(folder)
+            complaints = self.changed(lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:700]))
             self.assertTrue(any(f"{name} cannot be read" in complaint for complaint in complaints), complaints)
 
     def test_referrers_must_belong_to_the_image(self):
-        folder = self.copy()
-        write_image(folder, LABELS | {"summary": "another"}, LICENCES)
-        write_sums(folder)
-        complaints = "\n".join(self.check(folder))
+        complaints = "\n".join(self.changed(lambda folder: write_image(folder, LABELS | {"summary": "another"}, LICENCES)))
         self.assertIn("cdi-cloner-amd64.cdx.json refers to another image", complaints)
         self.assertIn("not the digest of cdi-cloner", complaints)
         # Without the bill.
