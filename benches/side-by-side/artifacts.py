@@ -5,17 +5,14 @@ backups are a full one of 10 GiB and ten incremental ones, as KubeVirt's push mo
 Every command ends when the data is synced. Every result is compared.
 """
 
-import hashlib
-import json
 import shutil
-import statistics
 import subprocess
-import tempfile
 from pathlib import Path
 
-from images import RAW, prepare, sh, warm
-from measure import Cost, become_subreaper, run
-from whole import arguments, importer
+from images import prepare, sh, warm
+from layouts import Layout
+from measure import Cost, become_subreaper, medians, ratios, rounds, whole
+from options import arguments
 
 BACKUPS = 10
 BACKUP_BYTES = 10 << 30
@@ -43,42 +40,33 @@ RESTORE = {
 }
 
 
+WAYS = {"import": IMPORT, "pack": PACK, "restore": RESTORE}
+
+
 def main() -> None:
-    options = arguments(__doc__)
-    folder = options.folder.resolve()
+    options = arguments(__doc__, "importer")
+    folder = options.folder
     prepare(folder)
     write_artifact(folder)
     write_backups(folder)
-    words = {"us": importer(options), "folder": folder} | chain(folder)
+    words = {"us": options.programs / "cdi-importer", "folder": folder} | chain(folder)
+    restored = f"qemu-img compare -q -f raw -F raw {folder}/restored.raw {{out}}"
+    checks = {"import": "cmp {raw} {out}", "pack": "true", "restore": restored}
     become_subreaper()
-    for heading, ways, compare in [
-        ("import", IMPORT, f"cmp {folder}/{RAW} {{out}}"),
-        ("pack", PACK, None),
-        ("restore", RESTORE, f"qemu-img compare -q -f raw -F raw {folder}/restored.raw {{out}}"),
-    ]:
-        costs: dict[str, list[Cost]] = {name: [] for name in ways}
-        for number in range(options.runs):
-            for name in reversed(ways) if number % 2 else ways:
-                warm(folder / ("disk.raw" if heading == "pack" else "disk.raw.zst"))
-                sh("sync")
-                with tempfile.TemporaryDirectory(dir=folder, prefix="out-") as work:
-                    tmp, out = Path(work, "tmp"), Path(work, "out")
-                    tmp.mkdir()
-                    costs[name].append(run(ways[name].format(out=out, **words), tmp))
-                    if compare and "/dev/null" not in name:
-                        sh(compare.format(out=out))
-        print_costs(heading, costs)
 
+    def measured(heading: str, name: str) -> Cost:
+        warm(folder / ("disk.raw" if heading == "pack" else "disk.raw.zst"))
+        check = "true" if "/dev/null" in name else checks[heading]
+        return whole(WAYS[heading][name].format(out="{out}", **words), folder, folder, check, "out")
 
-def print_costs(heading: str, costs: dict[str, list[Cost]]) -> None:
-    ours = next(iter(costs.values()))
-    for name, runs in costs.items():
-        wall, cpu, rss, written = (statistics.median(getattr(cost, what) for cost in runs) for what in ("wall", "cpu", "rss", "written"))
-        ratios = [statistics.median(getattr(a, what) / getattr(b, what) for a, b in zip(ours, runs)) for what in ("wall", "cpu")]
+    costs = rounds(options.runs, [(heading, name) for heading, ways in WAYS.items() for name in ways], measured)
+    for (heading, name), runs in costs.items():
+        ours = costs[heading, next(iter(WAYS[heading]))]
+        wall, cpu, rss, written = medians(runs, "wall", "cpu", "rss", "written")
+        time, cpu_time = ratios(ours, runs, "wall", "cpu")
         print(
             f"{heading}: {name}: {wall:.2f} s, {cpu:.2f} CPU s, {rss / 2**20:.0f} MiB, {written / 1e6:.0f} MB written; "
-            f"ours {ratios[0]:.2f}x time, {ratios[1]:.2f}x CPU",
-            flush=True,
+            f"ours {time:.2f}x time, {cpu_time:.2f}x CPU"
         )
 
 
@@ -89,21 +77,12 @@ def write_artifact(folder: Path) -> None:
         return
     partial = folder / "artifact.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    blobs = partial / "blobs/sha256"
-    blobs.mkdir(parents=True)
-
-    def add(content: bytes, media_type: str) -> dict:
-        digest = hashlib.sha256(content).hexdigest()
-        (blobs / digest).write_bytes(content)
-        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
-
-    layer = add((folder / "disk.raw.zst").read_bytes(), "application/vnd.kubevirt.disk.raw+zstd")
+    layers = Layout(partial)
+    shutil.copy(folder / "disk.raw.zst", partial / "layer")
+    layer = layers.move(partial / "layer", "application/vnd.kubevirt.disk.raw+zstd")
     layer["annotations"] = {"io.kubevirt.disk.name": "rootdisk", "org.opencontainers.image.title": "rootdisk.raw.zst"}
-    config = add(b"{}", "application/vnd.kubevirt.virtualmachine.config.v1+json")
-    head = {"schemaVersion": 2, "artifactType": "application/vnd.kubevirt.virtualmachine.v1"}
-    manifest = add(json.dumps(head | {"config": config, "layers": [layer]}).encode(), "application/vnd.oci.image.manifest.v1+json")
-    (partial / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [manifest]}))
-    (partial / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    kind = "application/vnd.kubevirt.virtualmachine"
+    layers.finish({}, f"{kind}.config.v1+json", layer, artifactType=f"{kind}.v1")
     partial.rename(layout)
 
 

@@ -5,21 +5,24 @@ simulates that link, because not every kernel can shape traffic. The API server 
 claim; the tokens are the proxy's own.
 """
 
-import argparse
 import http.server
 import json
 import os
-import signal
 import socket
-import statistics
 import subprocess
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
-from images import prepare, sh, warm
-from upload_proxy import free_port, start
+from images import RAW, prepare, sh, warm
+from measure import medians, rounds
+from options import arguments
+from report import print_table
+from servers import end, free_port, start
+from upload_proxy import ROUTE, make_keys, start_proxy, token
 
 RATE = 200e6 / 8
 DELAY = 0.01
@@ -105,53 +108,53 @@ def serve_api(token: str) -> int:
 DONE = {"cdi.kubevirt.io/storage.pod.phase": "Succeeded"}
 
 
+@dataclass
+class Cost:
+    """Seconds and bytes of one upload."""
+
+    wall: float
+    sent: int
+
+
 def main() -> None:
-    options = arguments()
-    folder = options.folder.resolve()
-    prepare(folder)
-    costs: dict[tuple, list[tuple[float, int]]] = {}
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-client-") as name:
-        for turn in range(options.runs):
-            for is_slow in (False, True):
-                ways = [ours, curl]
-                for way in ways if turn % 2 == 0 else reversed(ways):
-                    cost = measure(way, options.programs.resolve(), folder / "disk.raw", Path(name), is_slow)
-                    costs.setdefault((is_slow, way.__name__), []).append(cost)
-                    print(is_slow, way.__name__, cost, flush=True)
-    print_table(costs)
+    options = arguments(__doc__, "kubectl-cdi", "uploadserver", "uploadproxy")
+    prepare(options.folder, [])
+    links = {"loopback": False, "200 Mbit/s, 20 ms": True}
+    with tempfile.TemporaryDirectory(dir=options.folder.parent, prefix="cdi-client-") as work:
+        measured = lambda link, way: measure(WAYS[way], options.programs, options.folder / RAW, work, links[link])
+        costs = rounds(options.runs, product(links, WAYS), measured)
+    rows = []
+    for link, is_slow in links.items():
+        us, them = (medians(costs[link, way], "wall", "sent") for way in WAYS)
+        cells = [f"{wall:.1f} s" + (f", {sent / 1e6:.0f} MB" if is_slow else "") for wall, sent in (us, them)]
+        sent = f", {us[1] / them[1]:.2f}× bytes" if is_slow else ""
+        rows.append([link, *cells, f"**{us[0] / them[0]:.2f}×** time{sent}"])
+    print_table("raw disk of 4 GiB | kubectl-cdi | curl | ours to it", rows)
 
 
-def measure(way, programs: Path, image: Path, work: Path, is_slow: bool) -> tuple[float, int]:
-    """Returns the duration and the bytes of one upload, and compares its disk."""
+def measure(way, programs: Path, image: Path, work: str, is_slow: bool) -> Cost:
+    """Makes one upload, and compares its disk."""
     with tempfile.TemporaryDirectory(dir=work) as name:
-        tmp = Path(name)
+        tmp, proxy = Path(name), programs / "examples/uploadproxy-dev"
         certs, (upload, front) = tmp / "certs", (free_port(), free_port())
         (tmp / "target").mkdir()
         serve = [programs / "cdi-uploadserver", "serve", "--listen", f"127.0.0.1:{upload}", "--self-signed", certs, "--quiet"]
         server = start([*serve, "--dir", tmp / "target", "--once"], upload)
-        keys = tmp / "token.key", tmp / "token.pub"
-        sh(f"openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out {keys[0]}")
-        sh(f"openssl pkey -in {keys[0]} -pubout -out {keys[1]}")
-        url = f"https://localhost:{upload}"
-        (tmp / "routes.toml").write_text(f'[[route]]\nnamespace = "default"\npvc = "{PVC}"\nurl = "{url}"\n')
-        proxy = [programs / "examples/uploadproxy-dev", "serve", "--static", tmp / "routes.toml", "--public-key", keys[1]]
-        proxy = start([*proxy, "--listen", f"127.0.0.1:{front}", "--self-signed", certs, "--quiet"], front)
-        token = [programs / "examples/uploadproxy-dev", "token", "--key", keys[0], "--pvc", PVC, "--namespace", "default"]
-        token = subprocess.run(token, check=True, capture_output=True, text=True).stdout.strip()
+        make_keys(tmp)
+        (tmp / "routes.toml").write_text(ROUTE.format(pvc=PVC, url=f"https://localhost:{upload}"))
+        serving = start_proxy(proxy, tmp, certs, front)
         wire = Wire(front, is_slow)
         port = wire.port if is_slow else front
         try:
             warm(image)
             begin = time.monotonic()
-            way(programs, image, certs, f"https://localhost:{port}", token, tmp)
+            way(programs, image, certs, f"https://localhost:{port}", token(proxy, tmp, PVC), tmp)
             wall = time.monotonic() - begin
         finally:
-            for process in proxy, server:
-                if process.poll() is None:
-                    process.send_signal(signal.SIGTERM)
-                process.wait()
+            end(serving)
+            end(server)
         sh(f"cmp {image} {tmp}/target/disk.img")
-        return wall, wire.sent
+        return Cost(wall, wire.sent)
 
 
 def curl(programs: Path, image: Path, certs: Path, url: str, token: str, tmp: Path) -> None:
@@ -172,21 +175,7 @@ def ours(programs: Path, image: Path, certs: Path, url: str, token: str, tmp: Pa
     subprocess.run(command, check=True, env={**os.environ, "XDG_STATE_HOME": str(tmp)})
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--programs", type=Path, required=True, help="folder of our programs, with examples/uploadproxy-dev below it")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    return parser.parse_args()
-
-
-def print_table(costs: dict[tuple, list[tuple[float, int]]]) -> None:
-    print("| raw disk of 4 GiB | kubectl-cdi | curl | ours to it |\n| --- | --- | --- | --- |")
-    for is_slow, what in (False, "loopback"), (True, "200 Mbit/s, 20 ms"):
-        us, them = ([statistics.median(of) for of in zip(*costs[is_slow, way])] for way in ("ours", "curl"))
-        cells = [f"{wall:.1f} s" + (f", {sent / 1e6:.0f} MB" if is_slow else "") for wall, sent in (us, them)]
-        sent = f", {us[1] / them[1]:.2f}× bytes" if is_slow else ""
-        print(f"| {what} | {cells[0]} | {cells[1]} | **{us[0] / them[0]:.2f}×** time{sent} |")
+WAYS = {"ours": ours, "curl": curl}
 
 
 if __name__ == "__main__":

@@ -5,131 +5,104 @@ loopback, from a device to a file and from a directory to a directory. GNU tar w
 a pipe shows the cost of upstream's first half. Needs root for the loop device.
 """
 
-import argparse
-import os
-import statistics
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
-from build import built
-from images import make_disk, sh
-from upload import PORT, end, make_certificates, start_ours
+from images import RAW, attached, prepare, sh
+from measure import medians, rounds
+from options import arguments
+from report import print_table
+from servers import end, wait
+from upload import PORT, make_certificates, start_ours
+
+URL = f"https://localhost:{PORT}/v1beta1/upload"
 
 SOURCES = ["device", "disk file", "files"]
 
 WAYS = ["snappy", "zstd"]
 
+ALONE = {
+    "dd iflag=direct bs=4M": "dd if={device} of=/dev/null iflag=direct bs=4M status=none",
+    # Eight parallel requests: a clone without a network.
+    "qemu-img to a file": "qemu-img convert -n -f raw -O raw -T none -t none -W -m 8 {device} {file} && sync {file}",
+}
+"""Commands that read the device past the page cache."""
+
 
 @dataclass
 class Cost:
-    """Costs of one clone at both ends, in seconds, MiB, and bytes on the wire per byte of data."""
+    """Costs of one clone at both ends, in seconds, and the larger of their peaks of memory."""
 
     wall: float
-    cloner_cpu: float
-    server_cpu: float
-    rss: float
+    cloner_cpu: float = 0
+    server_cpu: float = 0
+    rss: float = 0
 
 
 def main() -> None:
-    options = arguments()
-    folder = options.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "disk.raw").exists():
-        make_disk(folder / "disk.raw")
-    programs = options.programs or built("cloner", "uploadserver")
-    cloner, server = programs / "cdi-cloner", programs / "cdi-uploadserver"
-    costs: dict[tuple, list[Cost]] = {}
-    reads: list[float] = []
-    copies: list[float] = []
+    more = {"--gib": {"type": int, "default": 8, "help": "size of the disk, not less than 4 [8]"}}
+    options = arguments(__doc__, "cloner", "uploadserver", more=more)
+    folder, cloner, server = options.folder, options.programs / "cdi-cloner", options.programs / "cdi-uploadserver"
+    prepare(folder, [])
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
         work = Path(name)
-        certs = work / "certs"
-        make_certificates(server, certs, work)
-        volume = work / "volume"
+        certs, volume = make_certificates(server, work), work / "volume"
         volume.mkdir()
-        disk = volume / "disk.img"
-        sh(f"cp --sparse=always {folder}/disk.raw {disk} && truncate -s {options.gib}G {disk} && sync {disk}")
+        disk, copy = volume / "disk.img", work / "copy"
+        sh(f"cp --sparse=always {folder}/{RAW} {disk} && truncate -s {options.gib}G {disk} && sync {disk}")
         # On a real device zeros must be read. A device over a sparse file would return them from
         # memory: `dd` took 0.8 s instead of 1.9 s.
         sh(f"cp --sparse=never {disk} {work}/device.img && sync {work}/device.img")
-        device = attach(work / "device.img")
-        try:
+        # --direct-io bypasses the page cache, which would contain everything after the first clone.
+        with attached(work / "device.img", "--read-only", "--direct-io=on") as device:
             places = {"device": device, "disk file": disk, "files": volume}
-            for _ in range(options.runs):
-                reads.append(read_directly(device))
-                copies.append(copy_directly(device, work / "copy", options.gib))
-                print(f"of the device, dd iflag=direct: {reads[-1]:.2f} s, qemu-img to a file: {copies[-1]:.2f} s", flush=True)
-                for source in SOURCES:
-                    for way in WAYS:
-                        cost = clone(cloner, server, certs, places[source], way, disk, folder)
-                        costs.setdefault((source, way), []).append(cost)
-                        print(f"{source}, {way}: {cost}", flush=True)
+
+            def measured(source: str, way: str) -> Cost:
+                if way not in ALONE:
+                    return clone(cloner, server, certs, places[source], way, disk, folder)
+                sh(f"truncate -s {options.gib}G {copy}")
+                begin = time.monotonic()
+                sh(ALONE[way].format(device=device, file=copy))
+                wall = time.monotonic() - begin
+                copy.unlink()
+                return Cost(wall)
+
+            alone = [("device", way) for way in ALONE]
+            costs = rounds(options.runs, [*alone, *product(SOURCES, WAYS)], measured)
             packing(cloner, volume, disk)
-        finally:
-            sh(f"losetup --detach {device}")
-    print_table(costs, options.gib)
-    read, copy = statistics.median(reads), statistics.median(copies)
-    print(f"\nThe device alone: {read:.1f} s by dd iflag=direct bs=4M, {copy:.1f} s by qemu-img convert to a file, both past the page cache.")
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    parser.add_argument("--gib", type=int, default=8, help="size of the disk, not less than 4 [8]")
-    parser.add_argument("--programs", type=Path, help="folder of our programs, if they are not to be built: those of images/build.sh")
-    return parser.parse_args()
-
-
-def attach(disk: Path) -> Path:
-    # Bypasses the page cache, which would contain everything after the first clone.
-    command = ["losetup", "--find", "--show", "--read-only", "--direct-io=on", str(disk)]
-    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
-
-
-def read_directly(device: Path) -> float:
-    """Returns the seconds for reading the device."""
-    begin = time.monotonic()
-    sh(f"dd if={device} of=/dev/null iflag=direct bs=4M status=none")
-    return time.monotonic() - begin
-
-
-def copy_directly(device: Path, file: Path, gib: int) -> float:
-    """Returns the seconds for qemu-img to copy the device to a file with eight parallel requests: a clone without a network."""
-    sh(f"truncate -s {gib}G {file}")
-    begin = time.monotonic()
-    sh(f"qemu-img convert -n -f raw -O raw -T none -t none -W -m 8 {device} {file} && sync {file}")
-    duration = time.monotonic() - begin
-    file.unlink()
-    return duration
+    print_rows(costs, options.gib)
+    read, copied = (medians(costs[trial], "wall")[0] for trial in alone)
+    print(f"\nThe device alone, past the page cache: {read:.1f} s by dd iflag=direct bs=4M, {copied:.1f} s by qemu-img convert to a file.")
 
 
 def clone(cloner: Path, server: Path, certs: Path, source: Path, way: str, disk: Path, folder: Path) -> Cost:
     """Makes one run to a fresh target and compares the disk."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
         target = Path(name)
-        serving = start_ours(server, certs, ["--dir", str(target)])
+        serving = start_ours(server, certs, ["--dir", target])
         begin = time.monotonic()
-        usage = send(cloner, certs, source, way)
+        cpu, rss = send(cloner, certs, source, way)
         wall = time.monotonic() - begin
         server_cpu, server_rss = end(serving)
         sh(f"cmp {disk} {target}/disk.img")
-        return Cost(wall, usage.ru_utime + usage.ru_stime, server_cpu, max(usage.ru_maxrss / 1024, server_rss))
+        return Cost(wall, cpu, server_cpu, max(rss, server_rss))
 
 
-def send(cloner: Path, certs: Path, source: Path, way: str):
-    """Clones to the listening server. Returns what the cloner used."""
-    url = f"https://localhost:{PORT}/v1beta1/upload"
+def send(cloner: Path, certs: Path, source: Path, way: str) -> tuple[float, int]:
+    """Clones to the listening server. Returns the CPU seconds and the memory of the cloner."""
     client = ["--cacert", certs / "ca.crt", "--cert", certs / "client.crt", "--key", certs / "client.key"]
-    sending = subprocess.Popen([cloner, "clone", source, url, "--encoding", way, "--quiet", *client])
-    _, status, usage = os.wait4(sending.pid, 0)
-    sending.returncode = os.waitstatus_to_exitcode(status)
+    return succeed(subprocess.Popen([cloner, "clone", source, URL, "--encoding", way, "--quiet", *client]))
+
+
+def succeed(sending: subprocess.Popen) -> tuple[float, int]:
+    used = wait(sending)
     if sending.returncode != 0:
         raise SystemExit("the clone failed")
-    return usage
+    return used
 
 
 def packing(cloner: Path, volume: Path, disk: Path) -> None:
@@ -142,28 +115,20 @@ def packing(cloner: Path, volume: Path, disk: Path) -> None:
         ("GNU tar -S", f"tar -c -S -C {volume} disk.img"),
     ]:
         begin = time.monotonic()
-        counted = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", f"{command} | wc -c"], check=True, capture_output=True, text=True
-        )
+        size = int(subprocess.check_output(["bash", "-o", "pipefail", "-c", f"{command} | wc -c"]))
         wall = time.monotonic() - begin
-        size = int(counted.stdout)
         print(f"{what}: {wall:.1f} s, {size / 1e6:.0f} MB of {data / 1e6:.0f} MB of data", flush=True)
 
 
-def print_table(costs: dict[tuple, list[Cost]], gib: int) -> None:
-    print(f"| clone of {gib} GiB | snappy | zstd | zstd to snappy |\n| --- | --- | --- | --- |")
+def print_rows(costs: dict[tuple, list[Cost]], gib: int) -> None:
+    rows = []
     for source in SOURCES:
-        figures = [
-            [
-                statistics.median(getattr(cost, what) for cost in costs[source, way])
-                for what in ("wall", "cloner_cpu", "server_cpu", "rss")
-            ]
-            for way in WAYS
-        ]
-        cells = [f"{wall:.1f} s, {ours:.1f} + {theirs:.1f} CPU s, {rss:.0f} MiB" for wall, ours, theirs, rss in figures]
+        figures = [medians(costs[source, way], "wall", "cloner_cpu", "server_cpu", "rss") for way in WAYS]
+        cells = [f"{wall:.1f} s, {ours:.1f} + {theirs:.1f} CPU s, {rss / 2**20:.0f} MiB" for wall, ours, theirs, rss in figures]
         snappy, zstd = figures
         cpu = (zstd[1] + zstd[2]) / (snappy[1] + snappy[2])
-        print(f"| {source} | {cells[0]} | {cells[1]} | **{zstd[0] / snappy[0]:.2f}×** time, {cpu:.2f}× CPU |")
+        rows.append([source, *cells, f"**{zstd[0] / snappy[0]:.2f}×** time, {cpu:.2f}× CPU"])
+    print_table(f"clone of {gib} GiB | snappy | zstd | zstd to snappy", rows)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,20 @@ nbdkit's curl plugin, and with curl, which writes no disk. All combinations of -
 """
 
 import argparse
-import itertools
-import os
-import statistics
 import subprocess
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import network
 import ways
-import whole
 from images import RAW, prepare, sh, warm
-from measure import Cost, become_subreaper
-from server import Server
+from measure import Cost, become_subreaper, medians, rounds, whole
+from options import arguments
+from report import print_table
+from servers import Server, end
 
 NEAR, FAR = "10.99.0.1", "10.99.0.2"
 """Addresses of the two ends of the link."""
@@ -45,6 +44,19 @@ METHODS = {
     "curl to /dev/null": ways.DISCARD.command,
 }
 """Maps each method to its command. For a raw disk, nbdkit's client is nbdcopy."""
+
+
+MORE = {
+    "--target": {"type": Path, "help": "disks are written here [beside the images]"},
+    "--image": {"default": "disk.qcow2", "help": "disk.raw, disk.qcow2, disk.zlib.qcow2 [disk.qcow2]"},
+    "--part": {"type": int, "default": 64, "help": "MiB from the beginning of the disk; 0 for all [64]"},
+    "--methods": {"nargs": "+", "choices": METHODS, "help": "[all]"},
+    "--rtt": {"type": float, "nargs": "+", "default": [20], "help": "round trips in ms, such as 1 20 100 [20]"},
+    "--loss": {"type": float, "nargs": "+", "default": [0], "help": "lost packets in percent, such as 0 0.1 [0]"},
+    "--link": {"type": float, "nargs": "+", "default": [1000], "help": "Mbit/s; 0 for loopback, with no round trip [1000]"},
+    "--per-connection": {"type": float, "nargs": "+", "default": [0], "help": "MB/s, such as 5 20 50; 0 for no limit [0]"},
+    "--congestion": {"default": network.CONGESTION, "help": f"congestion control [{network.CONGESTION}]"},
+}
 
 
 @dataclass(frozen=True)
@@ -91,55 +103,45 @@ class Distance:
         return far.pid
 
 
-def end(process: subprocess.Popen) -> None:
-    process.terminate()
-    process.wait()
-
-
 def main() -> None:
-    options = arguments()
+    options = arguments(__doc__, "importer", more=MORE)
     folder = images(options)
-    importer = options.importer.resolve() if options.importer else whole.importer(options)
     methods = {name: METHODS[name] for name in options.methods or METHODS}
     if options.image == RAW and "nbdkit curl" in methods:
-        methods["nbdkit curl"] = next(case for case in ways.FILES if case.image == RAW).peers[0].command
+        methods["nbdkit curl"] = ways.NBDKIT_COPY.command
     become_subreaper()
     network.enter(options.congestion)
-    print("| network | method | wall | CPU | memory | to aria2c |\n| --- | --- | --- | --- | --- | --- |", flush=True)
-    for values in itertools.product(options.rtt, options.loss, options.link, options.per_connection):
+    rows = []
+    for values in product(options.rtt, options.loss, options.link, options.per_connection):
         distance = Distance(*values, options.congestion)
-        costs: dict[str, list[Cost]] = {name: [] for name in methods}
         with ExitStack() as stack:
             url = f"{distance.serve(stack, folder).url}/{options.image}"
-            for run in range(options.runs):
-                for name in list(methods)[:: -1 if run % 2 else 1]:
-                    warm(folder / options.image)
-                    command = methods[name].replace("{url}", url).replace("{us}", str(importer))
-                    costs[name].append(measure(command, folder, options.target))
-        print_rows(distance, costs)
+
+            def measured(name: str) -> Cost:
+                warm(folder / options.image)
+                command = methods[name].replace("{url}", url).replace("{us}", str(options.programs / "cdi-importer"))
+                # The result is compared with the raw disk, so a command that writes none gets that one.
+                link = "" if "{out}" in command else f" && ln -s {folder / RAW} {{out}}"
+                return whole(command + link, folder, options.target)
+
+            costs = rounds(options.runs, [(name,) for name in methods], measured)
+        rows += rows_of(distance, costs)
+    print_table("network | method | wall | CPU | memory | to aria2c", rows)
 
 
-def measure(command: str, folder: Path, target: Path | None) -> Cost:
-    """Runs `command` once. The disk is compared with the raw one, if the command writes one."""
-    if "{out}" not in command:
-        command += " && ln -s " + str(folder / RAW) + " {out}"
-    return whole.measure(command, folder, target)
-
-
-def print_rows(distance: Distance, costs: dict[str, list[Cost]]) -> None:
-    medians = {
-        name: [statistics.median(getattr(cost, what) for cost in runs) for what in ("wall", "cpu", "rss")]
-        for name, runs in costs.items()
-    }
-    aria2 = medians.get("aria2c -x16, convert")
-    for name, (wall, cpu, rss) in medians.items():
+def rows_of(distance: Distance, costs: dict[tuple, list[Cost]]) -> list[list[str]]:
+    figures = {name: medians(runs, "wall", "cpu", "rss") for (name,), runs in costs.items()}
+    aria2 = figures.get("aria2c -x16, convert")
+    rows = []
+    for name, (wall, cpu, rss) in figures.items():
         ratio = f"{wall / aria2[0]:.2f}×" if aria2 else ""
-        print(f"| {distance} | {name} | {wall:.1f} s | {cpu:.1f} s | {rss / 2**20:.0f} MiB | {ratio} |", flush=True)
+        rows.append([str(distance), name, f"{wall:.1f} s", f"{cpu:.1f} s", f"{rss / 2**20:.0f} MiB", ratio])
+    return rows
 
 
 def images(options: argparse.Namespace) -> Path:
     """Makes the image, and returns its folder. A part of the disk has a folder of its own."""
-    whole_folder = options.folder.resolve()
+    whole_folder = options.folder
     names = [] if options.image == RAW else [options.image]
     if not options.part:
         prepare(whole_folder, names)
@@ -151,26 +153,6 @@ def images(options: argparse.Namespace) -> Path:
         sh(f"head -c {options.part << 20} {whole_folder / RAW} > {folder / RAW}")
     prepare(folder, names)
     return folder
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--target", type=Path, help="disks are written here [beside the images]")
-    parser.add_argument("--importer", type=Path, help="our binary, if it is not to be built")
-    parser.add_argument("--image", default="disk.qcow2", help="disk.raw, disk.qcow2, disk.zlib.qcow2 [disk.qcow2]")
-    parser.add_argument("--part", type=int, default=64, help="MiB from the beginning of the disk; 0 for all [64]")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, help="[all]")
-    parser.add_argument("--rtt", type=float, nargs="+", default=[20], help="round trips in ms, such as 1 20 100 [20]")
-    parser.add_argument("--loss", type=float, nargs="+", default=[0], help="lost packets in percent, such as 0 0.1 [0]")
-    parser.add_argument("--link", type=float, nargs="+", default=[1000], help="Mbit/s; 0 for loopback, with no round trip [1000]")
-    parser.add_argument("--per-connection", type=float, nargs="+", default=[0], help="MB/s, such as 5 20 50; 0 for no limit [0]")
-    parser.add_argument("--congestion", default=network.CONGESTION, help=f"congestion control [{network.CONGESTION}]")
-    parser.add_argument("--runs", type=int, default=3, help="alternating runs of which the median counts [3]")
-    options = parser.parse_args()
-    if os.geteuid() != 0:
-        parser.error("needs root for network namespaces")
-    return options
 
 
 if __name__ == "__main__":

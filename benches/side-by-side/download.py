@@ -5,32 +5,32 @@ that compresses the whole disk, with its zeros, by gzip at the default level in 
 TLS, which favours it. Both end when the file is synced, and each file is compared with the disk.
 """
 
-import argparse
 import http.server
 import json
 import os
-import statistics
 import subprocess
-import tempfile
 import threading
 import time
 import zlib
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from build import ROOT, built
-from images import RAW, prepare, sh, warm
-from measure import become_subreaper, run
+from images import RAW, attached, prepare, warm
+from measure import become_subreaper, medians, rounds, whole
+from options import ROOT, arguments, machine
+
+EQUAL_QCOW2 = "qemu-img check -q {out} && qemu-img compare -q -f raw -F qcow2 {raw} {out}"
 
 FORMATS = {
     # The file, its options, and how it is compared with the disk.
     "raw": ("copy.raw", "", "cmp {raw} {out}"),
     "raw.zst": ("copy.raw.zst", "", "zstd -dcq {out} | cmp {raw} -"),
-    "qcow2": ("copy.qcow2", "", "qemu-img check -q {out} && qemu-img compare -q -f raw -F qcow2 {raw} {out}"),
-    "qcow2 zstd": ("copy.qcow2", "--compression zstd", "qemu-img check -q {out} && qemu-img compare -q -f raw -F qcow2 {raw} {out}"),
+    "qcow2": ("copy.qcow2", "", EQUAL_QCOW2),
+    "qcow2 zstd": ("copy.qcow2", "--compression zstd", EQUAL_QCOW2),
 }
 
-DOWNLOAD = "{program} download pvc/disk {out} --namespace download --kubeconfig {kubeconfig} --image cloner --progress json {options} > {tmp}/events"
+DOWNLOAD = "{program} download pvc/disk {out} --namespace download --kubeconfig {kubeconfig} --image cloner --progress json {options} > {events}"
 
 STAND_IN = "curl -sS http://127.0.0.1:{port}/ | gzip -dc > {out}; sync {out}"
 
@@ -48,72 +48,47 @@ class Download:
 
 
 def main() -> None:
-    options = arguments()
-    folder = options.folder.resolve()
-    prepare(folder, [])
-    programs = options.programs.resolve() if options.programs else built("kubectl-cdi", "cloner")
+    more = {
+        "--modes": {"nargs": "+", "default": ["Filesystem", "Block"], "help": "kinds of claims"},
+        "--stand-ins": {"type": int, "default": 1, "help": "runs of the stand-in, which take a minute [1]"},
+    }
+    options = arguments(__doc__, "kubectl-cdi", "cloner", more=more)
+    prepare(options.folder, [])
     become_subreaper()
-    raw = folder / RAW
+    raw = options.folder / RAW
     data = raw.stat().st_blocks * 512
-    costs: dict[tuple[str, str], list[Download]] = {}
-
-    def note(mode: str, what: str, cost: Download) -> None:
-        costs.setdefault((mode, what), []).append(cost)
-        print(f"{mode}, {what}: {cost}, {cost.wire / data:.3f} of the data", flush=True)
-
+    costs = {}
     for mode in options.modes:
-        with Cluster(programs, raw, mode) as cluster:
-            for number in range(options.runs):
-                for what in FORMATS:
-                    note(mode, what, ours(cluster, programs, what, raw))
-                if number < options.stand_ins:
-                    note(mode, "stand-in", stand_in(raw))
-    base = statistics.median(cost.wall for (_, what), runs in costs.items() for cost in runs if what == "stand-in")
+        disk = attached(raw, "--read-only") if mode == "Block" else nullcontext(raw)
+        with disk as device, Cluster(options.programs / "cdi-cloner", device, mode) as cluster:
+            measured = lambda _, what: ours(cluster, options.programs / "kubectl-cdi", what, raw)
+            costs |= rounds(options.runs, [(mode, what) for what in FORMATS], measured)
+        costs |= rounds(options.stand_ins, [(mode, "stand-in")], lambda *_: stand_in(raw))
+    (base,) = medians([cost for (_, what), runs in costs.items() for cost in runs if what == "stand-in"], "wall")
     for (mode, what), runs in costs.items():
-        wall, cpu, rss, server_cpu, server_rss, wire = (
-            statistics.median(getattr(cost, name) for cost in runs) for name in Download.__dataclass_fields__
-        )
+        wall, cpu, rss, server_cpu, server_rss, wire = medians(runs, *Download.__dataclass_fields__)
         print(
             f"* {mode}, {what}: {wall:.2f}/{cpu:.2f}/{rss / 2**20:.0f}, server {server_cpu:.2f}/{server_rss / 2**20:.0f}, "
             f"{wire / 1e6:.0f} MB, {wire / data:.3f} of the data ({wall / base:.2f}×)"
         )
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--programs", type=Path, help="folder of our programs, if they are not to be built")
-    parser.add_argument("--modes", nargs="+", default=["Filesystem", "Block"], help="kinds of claims")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    parser.add_argument("--stand-ins", type=int, default=1, help="runs of the stand-in, which take a minute [1]")
-    return parser.parse_args()
-
-
 class Cluster:
-    """A cluster with the disk in a claim. For a claim of the mode Block, the disk is a loop device."""
+    """A cluster with the disk in a claim."""
 
-    def __init__(self, programs: Path, raw: Path, mode: str) -> None:
+    def __init__(self, cloner: Path, disk: Path, mode: str) -> None:
         build = ["cargo", "build", "--release", "--quiet", "--package", "testkit", "--example", "download_cluster"]
         subprocess.run(build, cwd=ROOT, check=True)
-        target = subprocess.check_output(["rustc", "--print", "host-tuple"], text=True).strip()
-        self.example = ROOT / "target" / target / "release/examples/download_cluster"
-        self.cloner, self.raw, self.mode, self.loop = programs / "cdi-cloner", raw, mode, ""
+        self.command = [ROOT / "target" / machine() / "release/examples/download_cluster", cloner, disk, mode]
 
     def __enter__(self) -> "Cluster":
-        disk = self.raw
-        if self.mode == "Block":
-            self.loop = subprocess.check_output(["losetup", "--find", "--show", "--read-only", self.raw], text=True).strip()
-            disk = Path(self.loop)
-        command = [self.example, self.cloner, disk, self.mode]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.kubeconfig = self.process.stdout.readline().strip()
         return self
 
     def __exit__(self, *_) -> None:
         self.process.stdin.close()
         self.process.wait()
-        if self.loop:
-            subprocess.run(["losetup", "--detach", self.loop], check=True)
 
 
 class Watch:
@@ -153,21 +128,15 @@ class Watch:
             return []
 
 
-def ours(cluster: Cluster, programs: Path, what: str, raw: Path) -> Download:
+def ours(cluster: Cluster, program: Path, what: str, raw: Path) -> Download:
     name, options, compare = FORMATS[what]
-    with tempfile.TemporaryDirectory(dir=raw.parent.parent, prefix="cdi-download-") as work:
-        tmp, out = Path(work, "tmp"), Path(work, name)
-        tmp.mkdir()
-        command = DOWNLOAD.format(
-            program=programs / "kubectl-cdi", out=out, kubeconfig=cluster.kubeconfig, options=options, tmp=tmp
-        )
-        warm(raw)
-        sh("sync")
-        with Watch(cluster.process.pid, "cdi-cloner") as server:
-            cost = run(command, tmp)
-        done = json.loads((tmp / "events").read_text().splitlines()[-1])
-        sh(compare.format(raw=raw, out=out))
-        return Download(cost.wall, cost.cpu, cost.rss, server.cpu, server.rss, done["received_bytes"])
+    warm(raw)
+    events = raw.with_name("events")
+    command = DOWNLOAD.format(program=program, kubeconfig=cluster.kubeconfig, options=options, events=events, out="{out}")
+    with Watch(cluster.process.pid, "cdi-cloner") as server:
+        cost = whole(command, raw.parent, check=compare, name=name)
+    done = json.loads(events.read_text().splitlines()[-1])
+    return Download(cost.wall, cost.cpu, cost.rss, server.cpu, server.rss, done["received_bytes"])
 
 
 def stand_in(raw: Path) -> Download:
@@ -191,17 +160,12 @@ def stand_in(raw: Path) -> Download:
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tempfile.TemporaryDirectory(dir=raw.parent.parent, prefix="cdi-download-") as work:
-        tmp, out = Path(work, "tmp"), Path(work, "copy.raw")
-        tmp.mkdir()
-        warm(raw)
-        sh("sync")
-        before = time.process_time()
-        cost = run(STAND_IN.format(port=server.server_port, out=out), tmp)
-        server_cpu = time.process_time() - before
-        server.shutdown()
-        sh(f"cmp {raw} {out}")
-        return Download(cost.wall, cost.cpu, cost.rss, server_cpu, 0, sent)
+    warm(raw)
+    before = time.process_time()
+    cost = whole(STAND_IN.replace("{port}", str(server.server_port)), raw.parent, check="cmp {raw} {out}", name="copy.raw")
+    server_cpu = time.process_time() - before
+    server.shutdown()
+    return Download(cost.wall, cost.cpu, cost.rss, server_cpu, 0, sent)
 
 
 if __name__ == "__main__":

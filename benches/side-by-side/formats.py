@@ -4,12 +4,13 @@ The images contain the disk of the other benchmarks, written by qemu-img. `qemu-
 16` is its fastest mode; it cannot read a pipe. Every command ends when the data is synced.
 """
 
-import statistics
+from itertools import product
 from pathlib import Path
 
 from images import prepare, sh, warm
-from measure import Cost, become_subreaper
-from whole import arguments, importer, measure
+from measure import Cost, become_subreaper, rounds, whole
+from options import arguments
+from report import print_pairs
 
 FORMATS = {
     # The image's name, qemu-img's options for making it, and the format for reading it.
@@ -21,56 +22,30 @@ FORMATS = {
 }
 
 
-def from_file(binary: Path, image: Path, _format: str) -> str:
-    return f"{binary} convert --quiet {image} {{out}}"
-
-
-def from_pipe(binary: Path, image: Path, _format: str) -> str:
-    return f"cat {image} | {binary} convert --quiet - {{out}}"
-
-
-def qemu_img(_binary: Path, image: Path, format: str) -> str:
-    return f"qemu-img convert -f {format} -O raw -W -m 16 {image} {{out}}; sync {{out}}"
-
-
-WAYS = [from_file, from_pipe, qemu_img]
+WAYS = {
+    "cdi-importer, file": "{us} convert --quiet {image} {{out}}",
+    "cdi-importer, pipe": "cat {image} | {us} convert --quiet - {{out}}",
+    "qemu-img, file": "qemu-img convert -f {format} -O raw -W -m 16 {image} {{out}}; sync {{out}}",
+}
 
 
 def main() -> None:
-    options = arguments(__doc__)
-    folder = options.folder.resolve()
-    prepare(folder)
+    options = arguments(__doc__, "importer")
+    folder = options.folder
+    prepare(folder, [])
     for name, (format, choice) in FORMATS.items():
         if not Path(folder, name).exists():
             sh(f"qemu-img convert -f raw -O {format} {choice} {folder}/disk.raw {folder}/{name}.part")
             Path(folder, f"{name}.part").rename(Path(folder, name))
-    binary = importer(options)
     become_subreaper()
-    costs: dict[tuple, list[Cost]] = {}
-    for _ in range(options.runs):
-        for name, (format, _) in FORMATS.items():
-            for way in WAYS:
-                warm(Path(folder, name))
-                cost = measure(way(binary, Path(folder, name), format), folder)
-                costs.setdefault((name, way.__name__), []).append(cost)
-                print(f"{name}, {way.__name__}: {cost}", flush=True)
-    print_table(costs)
 
+    def measured(name: str, way: str) -> Cost:
+        warm(folder / name)
+        command = WAYS[way].format(us=options.programs / "cdi-importer", image=folder / name, format=FORMATS[name][0])
+        return whole(command, folder)
 
-def print_table(costs: dict[tuple, list[Cost]]) -> None:
-    print("| image | cdi-importer, file | cdi-importer, pipe | qemu-img, file | file to qemu-img |\n" + "| --- " * 5 + "|")
-    for name in FORMATS:
-        figures = [
-            [
-                statistics.median(getattr(cost, what) for cost in costs[(name, way.__name__)])
-                for what in ("wall", "cpu", "rss")
-            ]
-            for way in WAYS
-        ]
-        cells = [f"{wall:.1f} s, {cpu:.1f} CPU s, {rss / 2**20:.0f} MiB" for wall, cpu, rss in figures]
-        us, them = figures[0], figures[2]
-        ratio = f"**{us[0] / them[0]:.2f}×** time, {us[1] / them[1]:.2f}× CPU"
-        print(f"| {name} | {' | '.join(cells)} | {ratio} |")
+    costs = rounds(options.runs, product(FORMATS, WAYS), measured)
+    print_pairs(f"image | {' | '.join(WAYS)} | file to qemu-img", costs, list(WAYS))
 
 
 if __name__ == "__main__":

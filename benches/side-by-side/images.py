@@ -8,7 +8,8 @@ packing takes minutes.
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 DISK_BYTES = 4 << 30
@@ -67,6 +68,16 @@ def warm(image: Path) -> None:
     with open(image, "rb", buffering=0) as file:
         while file.read(1 << 20):
             pass
+
+
+@contextmanager
+def attached(disk: Path, *options: str) -> Iterator[Path]:
+    """Yields a loop device over a file."""
+    device = subprocess.check_output(["losetup", "--find", "--show", *options, disk], text=True).strip()
+    try:
+        yield Path(device)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
 
 
 def make_disk(raw: Path) -> None:

@@ -3,17 +3,16 @@
 The web server and the client of an upload are not limited. Needs root for the control group.
 """
 
-import argparse
 import os
-import statistics
 import tempfile
 from pathlib import Path
 
 import measure
 import upload
-import whole
 from images import prepare, warm
-from server import Server
+from options import arguments
+from report import print_table
+from servers import Server
 from ways import OVER_HTTP, TWO_PHASES
 
 CPUS = 0.75
@@ -24,9 +23,14 @@ PERIOD_US = 100_000
 
 GZIP_PHASES = "curl -sS -o {tmp}/image {url} && sync {tmp}/image && pigz -dc {tmp}/image | dd of={out} bs=1M iflag=fullblock conv=sparse,fsync status=none"
 
-IMPORTS = {"disk.zlib.qcow2": TWO_PHASES.command, "disk.raw.gz": GZIP_PHASES}
+IMPORTS = {
+    ("import of", "disk.zlib.qcow2", "ours"): OVER_HTTP.command,
+    ("import of", "disk.zlib.qcow2", "two phases"): TWO_PHASES.command,
+    ("import of", "disk.raw.gz", "ours"): OVER_HTTP.command,
+    ("import of", "disk.raw.gz", "two phases"): GZIP_PHASES,
+}
 
-UPLOADS = ["disk.zlib.qcow2"]
+UPLOADS = [("upload of", "disk.zlib.qcow2", way) for way in upload.WAYS]
 
 
 class Limit:
@@ -49,48 +53,27 @@ class Limit:
 
 
 def main() -> None:
-    options = arguments()
-    folder = options.folder.resolve()
+    options = arguments(__doc__, "importer", "uploadserver")
+    folder, server = options.folder, options.programs / "cdi-uploadserver"
     prepare(folder)
-    importer, server = options.programs / "cdi-importer", options.programs / "cdi-uploadserver"
     measure.become_subreaper()
-    walls: dict[tuple, list[float]] = {}
-
-    def note(what: str, way: str, wall: float) -> None:
-        walls.setdefault((what, way), []).append(wall)
-        print(f"{what}, {way}: {wall:.1f} s", flush=True)
-
     with Limit() as limit, Server(folder) as web, tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        certs = Path(work, "certs")
-        upload.make_certificates(server, certs, Path(work))
+        certs = upload.make_certificates(server, Path(work))
         upload.CONFINED[:] = ["bash", "-c", f'{limit.join} && exec "$0" "$@"']
-        for _ in range(options.runs):
-            for image, phases in IMPORTS.items():
-                for way, command in ("ours", OVER_HTTP.command), ("two phases", phases):
-                    command = f"{limit.join}; {command}".replace("{url}", f"{web.url}/{image}")
-                    warm(folder / image)
-                    cost = whole.measure(command.replace("{us}", str(importer)), folder)
-                    note(f"import of {image}", way, cost.wall)
-            for image in UPLOADS:
-                for way in upload.ours, upload.two_phases:
-                    cost = upload.measure(way, server, certs, folder / image, "file", folder)
-                    note(f"upload of {image}", way.__name__.replace("_", " "), cost.wall)
-    print_table(walls)
 
+        def measured(what: str, image: str, way: str) -> measure.Cost:
+            if what == "upload of":
+                return upload.measure(upload.WAYS[way], server, certs, folder / image, "file")
+            warm(folder / image)
+            command = f"{limit.join}; {IMPORTS[what, image, way]}".replace("{url}", f"{web.url}/{image}")
+            return measure.whole(command.replace("{us}", str(options.programs / "cdi-importer")), folder)
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--programs", type=Path, required=True, help="folder of our programs")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    return parser.parse_args()
-
-
-def print_table(walls: dict[tuple, list[float]]) -> None:
-    print(f"| with {CPUS} of a CPU | ours | two phases | ours to theirs |\n| --- | --- | --- | --- |")
-    for what in dict.fromkeys(what for what, _ in walls):
-        ours, phases = (statistics.median(walls[what, way]) for way in ("ours", "two phases"))
-        print(f"| {what} | {ours:.1f} s | {phases:.1f} s | **{ours / phases:.2f}×** |")
+        costs = measure.rounds(options.runs, [*IMPORTS, *UPLOADS], measured)
+    rows = []
+    for what, image, _ in list(costs)[::2]:
+        (ours,), (theirs,) = (measure.medians(costs[what, image, way], "wall") for way in upload.WAYS)
+        rows.append([f"{what} {image}", f"{ours:.1f} s", f"{theirs:.1f} s", f"**{ours / theirs:.2f}×**"])
+    print_table(f"with {CPUS} of a CPU | ours | two phases | ours to theirs", rows)
 
 
 if __name__ == "__main__":

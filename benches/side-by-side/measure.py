@@ -1,12 +1,17 @@
-"""Measures one command with all its descendants, from its start to the end of its last write."""
+"""Measures one command with all its descendants, from its start to the end of its last write, and rounds of such measurements."""
 
 import ctypes
 import os
+import statistics
 import subprocess
+import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+
+from images import DISK_BYTES, RAW, sh
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): makes orphaned descendants our children, so that their CPU time is counted too."""
@@ -20,18 +25,53 @@ class Cost:
     """Costs of one run in bytes and seconds."""
 
     wall: float
-    cpu: float
-    rss: int
-    written: int
-    temporary: int
+    cpu: float = 0
+    rss: int = 0
+    written: int = 0
+    temporary: int = 0
 
-    def as_dict(self) -> dict:
-        return asdict(self)
+
+def rounds(runs: int, trials: Iterable[tuple], measured: Callable) -> dict[tuple, list]:
+    """Measures all trials, in reverse order in every other round. Returns the costs of each trial."""
+    trials = list(trials)
+    costs = {trial: [] for trial in trials}
+    for number in range(runs):
+        for trial in reversed(trials) if number % 2 else trials:
+            cost = measured(*trial)
+            costs[trial].append(cost)
+            print(f"{', '.join(map(str, trial))}: {cost}", flush=True)
+    return costs
+
+
+def medians(costs: list, *fields: str) -> list[float]:
+    return [statistics.median(getattr(cost, field) for cost in costs) for field in fields]
+
+
+def ratios(ours: list, theirs: list, *fields: str) -> list[float]:
+    """Returns the medians of the rounds' ratios: temporary slowness of the machine affects both sides of a round."""
+    pairs = list(zip(ours, theirs))
+    return [statistics.median(getattr(a, field) / max(getattr(b, field), 0.01) for a, b in pairs) for field in fields]
 
 
 def become_subreaper() -> None:
     """Must be called once, before the first `run`."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+EQUAL = f"cmp -n {DISK_BYTES} {{raw}} {{out}}"
+"""Compares the result with the disk."""
+
+
+def whole(command: str, folder: Path, place: Path | None = None, check: str = EQUAL, name: str = "disk.img") -> Cost:
+    """Runs `command` once, which writes to `{out}` and may use `{tmp}`, both in `place`. Then `check` must succeed."""
+    with tempfile.TemporaryDirectory(dir=place or folder.parent, prefix="cdi-whole-") as work:
+        tmp, out = Path(work, "tmp"), Path(work, name)
+        tmp.mkdir()
+        # Writes back dirty pages of earlier runs, so that this run does not pay for them.
+        os.sync()
+        cost = run(command.format(tmp=tmp, out=out), tmp)
+        sh(check.format(raw=folder / RAW, out=out, tmp=tmp))
+        return cost
 
 
 def run(command: str, temporary: Path) -> Cost:

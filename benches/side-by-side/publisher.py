@@ -3,14 +3,14 @@
 All use SHA-256. nginx serves the images on loopback; GnuPG signs.
 """
 
-import statistics
 import tempfile
+from itertools import product
 from pathlib import Path
 
 from images import prepare, sh, warm
-from measure import become_subreaper
-from server import Server
-from whole import arguments, importer, measure
+from measure import Cost, become_subreaper, medians, ratios, rounds, whole
+from options import arguments
+from servers import Server
 
 IMAGES = ["disk.raw", "disk.qcow2"]
 
@@ -35,28 +35,23 @@ def sign(folder: Path, work: Path) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__)
-    folder, binary = options.folder.resolve(), importer(options)
+    options = arguments(__doc__, "importer")
+    folder = options.folder
     prepare(folder, IMAGES[1:])
     become_subreaper()
-    walls: dict[tuple, list[float]] = {}
-    cpus: dict[tuple, list[float]] = {}
     with Server(folder) as web, tempfile.TemporaryDirectory() as name:
         work = Path(name)
         sign(folder, work)
-        for run in range(options.runs):
-            for image in IMAGES:
-                warm(folder / image)
-                for way, words in list(WAYS.items())[:: -1 if run % 2 else 1]:
-                    words = words.format(work=work, image=image)
-                    cost = measure(f"{binary} import --quiet {web.url}/{image} {{out}} {words}", folder, MEMORY)
-                    walls.setdefault((image, way), []).append(cost.wall)
-                    cpus.setdefault((image, way), []).append(cost.cpu)
-                    print(f"{image}, {way}: {cost}", flush=True)
-    for (image, way), seconds in walls.items():
-        ratios = [statistics.median(a / b for a, b in zip(costs[image, way], costs[image, "--checksum"])) for costs in (walls, cpus)]
-        medians = [statistics.median(costs[image, way]) for costs in (walls, cpus)]
-        print(f"{image}, {way}: {medians[0]:.2f} s, {medians[1]:.2f} CPU s; to --checksum {ratios[0]:.3f}×, CPU {ratios[1]:.3f}×")
+
+        def measured(image: str, way: str) -> Cost:
+            warm(folder / image)
+            words = WAYS[way].format(work=work, image=image)
+            return whole(f"{options.programs}/cdi-importer import --quiet {web.url}/{image} {{out}} {words}", folder, MEMORY)
+
+        costs = rounds(options.runs, product(IMAGES, WAYS), measured)
+    for (image, way), runs in costs.items():
+        (wall, cpu), (time, cpu_time) = medians(runs, "wall", "cpu"), ratios(runs, costs[image, "--checksum"], "wall", "cpu")
+        print(f"{image}, {way}: {wall:.2f} s, {cpu:.2f} CPU s; to --checksum {time:.3f}×, CPU {cpu_time:.3f}×")
 
 
 if __name__ == "__main__":

@@ -5,18 +5,18 @@ writes the disk to scratch space and converts it from there. The registry's CPU 
 counted.
 """
 
-import hashlib
-import json
 import shutil
-import statistics
 import subprocess
 import tempfile
-import time
+from itertools import product
 from pathlib import Path
 
 from images import prepare, sh
-from measure import Cost, become_subreaper
-from whole import arguments, importer, measure
+from layouts import Layout
+from measure import become_subreaper, medians, ratios, rounds, whole
+from options import arguments
+from report import compared, figures, print_table
+from servers import end, start
 
 PORT = 8745
 """The port of the registry on loopback."""
@@ -38,40 +38,41 @@ http: {{addr: "127.0.0.1:{port}"}}
 """
 
 
+WAYS = {
+    "ours": "{us} import {image} {{out}} --insecure --quiet > /dev/null",
+    # Upstream's phases. The largest file that skopeo writes is the layer.
+    "theirs": "skopeo --insecure-policy copy --quiet --src-tls-verify=false {image} dir:{{tmp}}; "
+    "tar -C {{tmp}} --strip-components=1 -xf {{tmp}}/$(ls -S {{tmp}} | head -1); "
+    "qemu-img convert -t writeback -O raw {{tmp}}/*.qcow2 {{out}}; sync {{out}}",
+}
+
+
 def main() -> None:
-    options = arguments(__doc__)
-    folder = options.folder.resolve()
+    options = arguments(__doc__, "importer")
+    folder, us = options.folder, options.programs / "cdi-importer"
     prepare(folder)
-    binary = importer(options)
     become_subreaper()
-    costs: dict[tuple, list[Cost]] = {}
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-registry-") as work:
-        registry = start_registry(Path(work))
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-registry-") as name:
+        work = Path(name)
+        (work / "config.yml").write_text(CONFIG.format(storage=work / "storage", port=PORT))
+        registry = start(["docker-registry", "serve", work / "config.yml"], PORT)
         try:
             for image, compression in CASES:
-                push(folder / image, compression, Path(work))
-            for _ in range(options.runs):
-                for case in CASES:
-                    for way in (ours, theirs):
-                        cost = measure(way(binary, reference(*case)), folder)
-                        costs.setdefault((*case, way.__name__), []).append(cost)
-                        print(f"{case}, {way.__name__}: {cost}", flush=True)
+                push(folder / image, compression, work)
+            trials = [(*case, way) for case, way in product(CASES, WAYS)]
+            measured = lambda image, layer, way: whole(WAYS[way].format(us=us, image=reference(image, layer)), folder)
+            costs = rounds(options.runs, trials, measured)
         finally:
-            registry.terminate()
-            registry.wait()
-    print_table(costs)
-
-
-def start_registry(work: Path) -> subprocess.Popen:
-    config = work / "config.yml"
-    config.write_text(CONFIG.format(storage=work / "storage", port=PORT))
-    registry = subprocess.Popen(["docker-registry", "serve", config], stderr=subprocess.DEVNULL)
-    for _ in range(200):
-        probe = subprocess.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT}"], stderr=subprocess.DEVNULL)
-        if probe.returncode == 0:
-            return registry
-        time.sleep(0.05)
-    raise SystemExit("the registry does not listen")
+            end(registry)
+    rows = []
+    for case in CASES:
+        ways = [costs[(*case, way)] for way in WAYS]
+        cells = [
+            f"{figures(*medians(way, 'wall', 'cpu', 'rss'))}, {medians(way, 'temporary')[0] / 2**20:.0f} MiB of temporary files"
+            for way in ways
+        ]
+        rows.append([", ".join(case), *cells, compared(*ratios(*ways, "wall", "cpu"))])
+    print_table("image, layer | cdi-importer | skopeo, tar, qemu-img | ours to theirs", rows)
 
 
 def reference(image: str, compression: str) -> str:
@@ -80,69 +81,16 @@ def reference(image: str, compression: str) -> str:
 
 def push(image: Path, compression: str, work: Path) -> None:
     """Makes an image whose only layer contains the disk in /disk, and pushes it."""
-    layout = work / "layout"
-    blobs = layout / "blobs/sha256"
-    blobs.mkdir(parents=True)
+    layout = Layout(work / "layout")
     packing = f"tar -C {image.parent} --transform 's,^,disk/,' -cf - {image.name} | {PACKERS[compression]} -c"
     sh(f"{packing} > {work}/layer")
-    layer = describe(work / "layer", f"application/vnd.oci.image.layer.v1.tar+{compression}", blobs)
+    layer = layout.move(work / "layer", f"application/vnd.oci.image.layer.v1.tar+{compression}")
     architecture = subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
-    config = document({"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}, work)
-    config = describe(config, "application/vnd.oci.image.config.v1+json", blobs)
-    manifest = document({"schemaVersion": 2, "config": config, "layers": [layer]}, work)
-    manifest = describe(manifest, "application/vnd.oci.image.manifest.v1+json", blobs)
-    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [manifest]}))
-    (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    config = {"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}
+    layout.finish(config, "application/vnd.oci.image.config.v1+json", layer)
     target = reference(image.name, compression)
-    sh(f"skopeo --insecure-policy copy --quiet --preserve-digests --dest-tls-verify=false oci:{layout} {target}")
-    shutil.rmtree(layout)
-
-
-def document(value: dict, work: Path) -> Path:
-    file = work / "document"
-    file.write_text(json.dumps(value))
-    return file
-
-
-def describe(file: Path, media_type: str, blobs: Path) -> dict:
-    """Moves a file to the blobs. Returns its descriptor for manifests."""
-    with open(file, "rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    size = file.stat().st_size
-    file.rename(blobs / digest)
-    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
-
-
-def ours(binary: Path, image: str) -> str:
-    return f"{binary} import {image} {{out}} --insecure --quiet > /dev/null"
-
-
-def theirs(_binary: Path, image: str) -> str:
-    """Returns the command for upstream's phases. The largest file that skopeo writes is the layer."""
-    largest = "$(ls -S {tmp} | head -1)"
-    return (
-        f"skopeo --insecure-policy copy --quiet --src-tls-verify=false {image} dir:{{tmp}}; "
-        f"tar -C {{tmp}} --strip-components=1 -xf {{tmp}}/{largest}; "
-        "qemu-img convert -t writeback -O raw {tmp}/*.qcow2 {out}; sync {out}"
-    )
-
-
-def print_table(costs: dict[tuple, list[Cost]]) -> None:
-    print("| image, layer | cdi-importer | skopeo, tar, qemu-img | ours to theirs |\n| --- | --- | --- | --- |")
-    for case in CASES:
-        us, them = (
-            [
-                statistics.median(getattr(cost, what) for cost in costs[(*case, way)])
-                for what in ("wall", "cpu", "rss", "temporary")
-            ]
-            for way in ("ours", "theirs")
-        )
-        cells = [
-            f"{wall:.1f} s, {cpu:.1f} CPU s, {rss / 2**20:.0f} MiB, {temporary / 2**20:.0f} MiB of temporary files"
-            for wall, cpu, rss, temporary in (us, them)
-        ]
-        ratios = f"**{us[0] / them[0]:.2f}×** time, {us[1] / them[1]:.2f}× CPU"
-        print(f"| {', '.join(case)} | {cells[0]} | {cells[1]} | {ratios} |")
+    sh(f"skopeo --insecure-policy copy --quiet --preserve-digests --dest-tls-verify=false oci:{layout.folder} {target}")
+    shutil.rmtree(layout.folder)
 
 
 if __name__ == "__main__":

