@@ -35,6 +35,17 @@ CODE_SIGNING, SERVER, CLOCK = "1.3.6.1.5.5.7.3.3", "1.3.6.1.5.5.7.3.1", "1.3.6.1
 TIMESTAMPS = "1.3.6.1.4.1.11129.2.4.2"
 FULCIO_ISSUER = "1.3.6.1.4.1.57264.1.8"
 
+CLOCK_SETTINGS = f"""
+[tsa]
+default_tsa = clock
+[clock]
+serial = {cosign.FOLDER}/clock.serial
+default_policy = 1.2.3.4
+digests = sha256
+signer_digest = sha256
+ess_cert_id_alg = sha256
+"""
+
 
 def base64_of(data):
     return base64.b64encode(data).decode()
@@ -140,24 +151,12 @@ def certify_clock():
 
 def time_stamp(data):
     """The current time, signed together with `data` (RFC 3161)."""
-    paths = [cosign.FOLDER / f"clock.{name}" for name in ("data", "query", "crt", "conf")]
-    settings = f"""
-[tsa]
-default_tsa = clock
-[clock]
-serial = {cosign.FOLDER}/clock.serial
-default_policy = 1.2.3.4
-digests = sha256
-signer_digest = sha256
-ess_cert_id_alg = sha256
-"""
-    contents = (data, b"", pem(CERTIFICATES["clock"]).encode(), settings.encode())
-    for path, content in zip(paths, contents):
-        path.write_bytes(content)
-    data, query, certificate, settings = paths
-    query.write_bytes(cosign.openssl("ts", "-query", "-data", data, "-sha256", "-cert"))
+    settings, query, signer = (cosign.FOLDER / f"clock.{name}" for name in ("conf", "query", "crt"))
+    settings.write_text(CLOCK_SETTINGS)
+    signer.write_text(pem(CERTIFICATES["clock"]))
+    query.write_bytes(cosign.openssl("ts", "-query", "-digest", hashlib.sha256(data).hexdigest(), "-sha256", "-cert"))
     key = cosign.FOLDER / "clock.pem"
-    return cosign.openssl("ts", "-reply", "-config", settings, "-queryfile", query, "-signer", certificate, "-inkey", key)
+    return cosign.openssl("ts", "-reply", "-config", settings, "-queryfile", query, "-signer", signer, "-inkey", key)
 
 
 def pem(certificate):
@@ -191,24 +190,25 @@ def proof(log, body):
     }
 
 
+def logged(document, certificate, log, body, change, material=None, **fields):
+    """Returns a bundle with the entry of a log, which has these further fields."""
+    kind = {"kind": json.loads(body)["kind"], "version": json.loads(body)["apiVersion"]}
+    entry = {"logId": {"keyId": base64_of(log_id(log))}, "kindVersion": kind, "inclusionProof": proof(log, body), **fields}
+    entry["canonicalizedBody"] = base64_of(body)
+    raw = {"rawBytes": base64_of(certificate)}
+    document["verificationMaterial"] = {"certificate": raw, "tlogEntries": [entry], **(material or {})}
+    change(document)
+    return json.dumps(document).encode()
+
+
 def bundle(key, statement, certificate, log="signatures", seconds=ISSUED + 30, entry_for=None, change=lambda document: None):
     document = json.loads(cosign.bundle(key, statement))
     text = document["dsseEnvelope"]["signatures"][0]["sig"]
-    body = canonical({
-        "apiVersion": "0.0.1", "kind": "dsse", "spec": {
-            "envelopeHash": hash_of(b""), "payloadHash": hash_of(entry_for or statement),
-            "signatures": [{"signature": text, "verifier": base64_of(pem(certificate).encode())}],
-        },
-    })
-    timestamp, _ = promise(log, body, seconds)
-    entry = {
-        "logIndex": "7", "logId": {"keyId": base64_of(log_id(log))}, "kindVersion": {"kind": "dsse", "version": "0.0.1"},
-        "integratedTime": str(seconds), "inclusionPromise": {"signedEntryTimestamp": base64_of(timestamp)},
-        "inclusionProof": proof(log, body), "canonicalizedBody": base64_of(body),
-    }
-    document["verificationMaterial"] = {"certificate": {"rawBytes": base64_of(certificate)}, "tlogEntries": [entry]}
-    change(document)
-    return json.dumps(document).encode()
+    signatures = [{"signature": text, "verifier": base64_of(pem(certificate).encode())}]
+    spec = {"envelopeHash": hash_of(b""), "payloadHash": hash_of(entry_for or statement), "signatures": signatures}
+    body = canonical({"apiVersion": "0.0.1", "kind": "dsse", "spec": spec})
+    stamp = {"signedEntryTimestamp": base64_of(promise(log, body, seconds)[0])}
+    return logged(document, certificate, log, body, change, logIndex="7", integratedTime=str(seconds), inclusionPromise=stamp)
 
 
 def second_bundle(key, statement, certificate, stamped=True, change=lambda document: None):
@@ -216,23 +216,15 @@ def second_bundle(key, statement, certificate, stamped=True, change=lambda docum
     document = json.loads(cosign.bundle(key, statement))
     signature = document["dsseEnvelope"]["signatures"][0]["sig"]
     data = f"DSSEv1 {len(cosign.IN_TOTO)} {cosign.IN_TOTO} {len(statement)} ".encode() + statement
-    raw = {"rawBytes": base64_of(certificate)}
-    verifier = {"keyDetails": "PKIX_ECDSA_P256_SHA_256", "x509Certificate": raw}
+    verifier = {"keyDetails": "PKIX_ECDSA_P256_SHA_256", "x509Certificate": {"rawBytes": base64_of(certificate)}}
     digest = {"algorithm": "SHA2_256", "digest": base64_of(hashlib.sha256(data).digest())}
     spec = {"hashedRekordV002": {"data": digest, "signature": {"content": signature, "verifier": verifier}}}
     body = canonical({"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": spec})
-    entry = {
-        "logIndex": "0", "logId": {"keyId": base64_of(log_id("signatures"))}, "kindVersion": {"kind": "hashedrekord", "version": "0.0.2"},
-        "inclusionProof": proof("signatures", body), "canonicalizedBody": base64_of(body),
-    }
-    material = {"certificate": raw, "tlogEntries": [entry]}
+    material = {}
     if stamped:
-        text = base64.b64decode(signature) if stamped is True else stamped
-        stamp = {"signedTimestamp": base64_of(time_stamp(text))}
-        material["timestampVerificationData"] = {"rfc3161Timestamps": [stamp]}
-    document["verificationMaterial"] = material
-    change(document)
-    return json.dumps(document).encode()
+        stamp = time_stamp(base64.b64decode(signature) if stamped is True else stamped)
+        material["timestampVerificationData"] = {"rfc3161Timestamps": [{"signedTimestamp": base64_of(stamp)}]}
+    return logged(document, certificate, "signatures", body, change, material, logIndex="0")
 
 
 def second(digest, case, begin=NOW - 60, **options):
@@ -261,12 +253,9 @@ def with_other_root(document):
     entry_of(document)["inclusionProof"]["hashes"] = [base64_of(b"0" * 32)]
 
 
-def refer(digest, case, statement=None, key=None, **options):
-    """Adds a bundle whose certificate and log entry have these peculiarities."""
-    own = {name: options.pop(name) for name in ("identity", "issuer", "authority", "purpose") if name in options}
-    if "certificate_log" in options:
-        own["log"] = options.pop("certificate_log")
-    certificate = certify(case, **own)
+def refer(digest, case, statement=None, key=None, owner=None, **options):
+    """Adds a bundle whose certificate (`owner`) and log entry have these peculiarities."""
+    certificate = certify(case, **(owner or {}))
     cosign.refer(digest, bundle(key or case, statement or cosign.statement(digest), certificate, **options))
 
 
@@ -288,23 +277,23 @@ def simple(digest, case, parts=("certificate", "bundle"), payload=None, seconds=
 
 CASES = {
     "bundle-workflow": lambda i, m: refer(i, "bundle-workflow"),
-    "bundle-email": lambda i, m: refer(i, "bundle-email", identity=EMAIL),
+    "bundle-email": lambda i, m: refer(i, "bundle-email", owner={"identity": EMAIL}),
     "bundle-manifest": lambda i, m: refer(m, "bundle-manifest"),
     "second-workflow": lambda i, m: second(i, "second-workflow"),
     "simple-workflow": lambda i, m: simple(i, "simple-workflow"),
     "simple-email": lambda i, m: simple(i, "simple-email", identity=EMAIL),
-    "other-identity": lambda i, m: refer(i, "other-identity", identity=WORKFLOW + "0"),
-    "no-identity": lambda i, m: refer(i, "no-identity", identity=""),
-    "other-issuer": lambda i, m: refer(i, "other-issuer", issuer="https://other.example.org"),
-    "other-authority": lambda i, m: refer(i, "other-authority", authority="foreign"),
-    "other-purpose": lambda i, m: refer(i, "other-purpose", purpose=SERVER),
+    "other-identity": lambda i, m: refer(i, "other-identity", owner={"identity": WORKFLOW + "0"}),
+    "no-identity": lambda i, m: refer(i, "no-identity", owner={"identity": ""}),
+    "other-issuer": lambda i, m: refer(i, "other-issuer", owner={"issuer": "https://other.example.org"}),
+    "other-authority": lambda i, m: refer(i, "other-authority", owner={"authority": "foreign"}),
+    "other-purpose": lambda i, m: refer(i, "other-purpose", owner={"purpose": SERVER}),
     "other-key": lambda i, m: refer(i, "other-key", key="foreign"),
     "other-image": lambda i, m: refer(i, "other-image", cosign.statement(cosign.NOWHERE)),
     "other-entry": lambda i, m: refer(i, "other-entry", entry_for=b"{}"),
     "other-log": lambda i, m: refer(i, "other-log", log="foreign"),
     "attestation": lambda i, m: refer(i, "attestation", cosign.statement(i, cosign.VULNERABLE)),
-    "no-certificate-log": lambda i, m: refer(i, "no-certificate-log", certificate_log=None),
-    "other-certificate-log": lambda i, m: refer(i, "other-certificate-log", certificate_log="foreign"),
+    "no-certificate-log": lambda i, m: refer(i, "no-certificate-log", owner={"log": None}),
+    "other-certificate-log": lambda i, m: refer(i, "other-certificate-log", owner={"log": "foreign"}),
     "too-late": lambda i, m: refer(i, "too-late", seconds=ISSUED + LIFETIME + 1),
     "too-early": lambda i, m: refer(i, "too-early", seconds=ISSUED - 1),
     "changed-time": lambda i, m: refer(i, "changed-time", change=with_earlier_time),
