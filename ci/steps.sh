@@ -19,6 +19,10 @@ needs() {
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
+# debian_mirror: prints the mirror that this machine's apt knows.
+# shellcheck disable=SC2016 # a field of apt
+debian_mirror() { apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Component: main' | sed -n 1p; }
+
 # The processor time of all programs that this script has run so far: fields 16 and 17 of proc(5),
 # stat.
 processor_seconds() {
