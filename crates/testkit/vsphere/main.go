@@ -38,94 +38,70 @@ type machine struct {
 	Snapshot     string `json:"snapshot"`
 }
 
-func main() {
-	if err := serve(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+// Ends the program, after deferred calls.
+func check(err error) {
+	if err != nil {
+		panic(err)
 	}
 }
 
-func serve() error {
+func main() {
 	model := simulator.VPX()
 	model.Datacenter = 2
 	defer model.Remove()
-	if err := model.Create(); err != nil {
-		return err
-	}
+	check(model.Create())
 	model.Service.TLS = &tls.Config{}
 	if len(os.Args) < 2 || os.Args[1] != "own-certificate" {
-		certificate, err := selfSigned()
-		if err != nil {
-			return err
-		}
-		model.Service.TLS.Certificates = []tls.Certificate{certificate}
+		model.Service.TLS.Certificates = []tls.Certificate{selfSigned()}
 	}
 	model.Service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword("user", "secret")}
 	server := model.Service.NewServer()
-	machines, err := inventory(context.Background(), server.URL)
-	if err != nil {
-		return err
-	}
+	machines := inventory(context.Background(), server.URL)
 	fmt.Println("https://" + server.URL.Host)
 	fmt.Printf("% x\n", sha1.Sum(server.Certificate().Raw))
 	for _, one := range machines {
 		line, err := json.Marshal(one)
-		if err != nil {
-			return err
-		}
+		check(err)
 		fmt.Println(string(line))
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	_, err := io.Copy(io.Discard, os.Stdin)
+	check(err)
 }
 
 // A certificate with which clients can know a server: they refuse RSA keys of 1024 bits.
-func selfSigned() (tls.Certificate, error) {
+func selfSigned() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
+	check(err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotAfter:     time.Now().Add(24 * time.Hour),
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, err
+	check(err)
+	return tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}
 }
 
 // All virtual machines, each with a snapshot "first" and one "second" below it.
-func inventory(ctx context.Context, address *url.URL) ([]machine, error) {
+func inventory(ctx context.Context, address *url.URL) []machine {
 	client, err := govmomi.NewClient(ctx, address, true)
-	if err != nil {
-		return nil, err
-	}
+	check(err)
 	container, err := view.NewManager(client.Client).CreateContainerView(
 		ctx, client.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
-	if err != nil {
-		return nil, err
-	}
+	check(err)
 	var found []mo.VirtualMachine
-	if err := container.Retrieve(ctx, []string{"VirtualMachine"}, []string{"config"}, &found); err != nil {
-		return nil, err
-	}
+	check(container.Retrieve(ctx, []string{"VirtualMachine"}, []string{"config"}, &found))
 	var machines []machine
 	for _, one := range found {
 		vm := object.NewVirtualMachine(client.Client, one.Self)
 		for _, name := range []string{"first", "second"} {
 			task, err := vm.CreateSnapshot(ctx, name, "", false, false)
-			if err != nil {
-				return nil, err
-			}
-			if err := task.Wait(ctx); err != nil {
-				return nil, err
-			}
+			check(err)
+			check(task.Wait(ctx))
 		}
 		var after mo.VirtualMachine
 		pc := property.DefaultCollector(client.Client)
-		if err := pc.RetrieveOne(ctx, one.Self, []string{"snapshot"}, &after); err != nil {
-			return nil, err
-		}
+		check(pc.RetrieveOne(ctx, one.Self, []string{"snapshot"}, &after))
 		disks := object.VirtualDeviceList(one.Config.Hardware.Device).SelectByType((*types.VirtualDisk)(nil))
 		backing := disks[0].GetVirtualDevice().Backing.(types.BaseVirtualDeviceFileBackingInfo)
 		machines = append(machines, machine{
@@ -136,5 +112,5 @@ func inventory(ctx context.Context, address *url.URL) ([]machine, error) {
 			Snapshot:     after.Snapshot.CurrentSnapshot.Value,
 		})
 	}
-	return machines, nil
+	return machines
 }
