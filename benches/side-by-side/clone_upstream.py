@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import clone
-from images import RAW, attached, prepare, sh
+from clone import Cost
+from images import DISK_BYTES, RAW, prepare, sh
 from measure import medians, rounds
 from options import ROOT, arguments
 from report import print_table
@@ -27,15 +27,6 @@ sys.path.append(str(ROOT / "ci"))
 import upstream  # noqa: E402
 
 SOURCES = ["device", "files"]
-
-@dataclass
-class Cost:
-    """Costs of one clone in seconds."""
-
-    wall: float
-    cloner_cpu: float
-    server_cpu: float
-
 
 def main() -> None:
     more = {
@@ -52,19 +43,11 @@ def main() -> None:
     prepare(folder, [])
     programs = {"ours": options.programs, "upstream's": options.upstream.resolve()}
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
-        work = Path(name)
-        certs, volume = make_certificates(programs["ours"] / "cdi-uploadserver", work), work / "volume"
-        volume.mkdir()
-        disk = volume / "disk.img"
-        sh(f"cp --sparse=always {folder}/{RAW} {disk}")
-        sh(f"cp --sparse=never {disk} {work}/device.img && sync {disk} {work}/device.img")
-        with attached(work / "device.img", "--read-only", "--direct-io=on") as device:
-            places = {"device": device, "files": volume}
-            costs = rounds(
-                options.runs,
-                product(SOURCES, programs, programs),
-                lambda source, sender, receiver: measure(programs, sender, receiver, certs, places[source], disk, folder),
-            )
+        certs = make_certificates(options.programs / "cdi-uploadserver", Path(name))
+        with clone.places(Path(name), folder / RAW, str(DISK_BYTES)) as sources:
+            disk = sources["disk file"]
+            measured = lambda source, *ends: measure(programs, *ends, certs, sources[source], disk, folder)
+            costs = rounds(options.runs, product(SOURCES, programs, programs), measured)
     print_rows(costs)
 
 
@@ -81,17 +64,17 @@ def measure(programs: dict, sender: str, receiver: str, certs: Path, source: Pat
         try:
             begin = time.monotonic()
             if sender == "ours":
-                cloner_cpu, _ = clone.send(programs["ours"] / "cdi-cloner", certs, source, "snappy")
+                cloner_cpu, rss = clone.send(programs["ours"] / "cdi-cloner", certs, source, "snappy")
             else:
                 sending = upstream.start_cloner(programs[sender], certs, size, clone.URL, source, stderr=subprocess.DEVNULL)
-                cloner_cpu, _ = clone.succeed(sending)
+                cloner_cpu, rss = clone.succeed(sending)
             wall = time.monotonic() - begin
         finally:
-            server_cpu, _ = end(serving)
+            server_cpu, server_rss = end(serving)
             if receiver != "ours":
                 sh(f"umount {upstream.DATA}")
         sh(f"cmp {disk} {target}/disk.img")
-        return Cost(wall, cloner_cpu, server_cpu)
+        return Cost(wall, cloner_cpu, server_cpu, max(rss, server_rss))
 
 
 def print_rows(costs: dict[tuple, list[Cost]]) -> None:

@@ -11,7 +11,7 @@ import measure
 import upload
 from images import prepare, warm
 from options import arguments
-from report import print_table
+from report import print_walls
 from servers import Server
 from ways import OVER_HTTP, TWO_PHASES
 
@@ -69,11 +69,7 @@ def main() -> None:
             return measure.whole(command.replace("{us}", str(options.programs / "cdi-importer")), folder)
 
         costs = measure.rounds(options.runs, [*IMPORTS, *UPLOADS], measured)
-    rows = []
-    for what, image, _ in list(costs)[::2]:
-        (ours,), (theirs,) = (measure.medians(costs[what, image, way], "wall") for way in upload.WAYS)
-        rows.append([f"{what} {image}", f"{ours:.1f} s", f"{theirs:.1f} s", f"**{ours / theirs:.2f}×**"])
-    print_table(f"with {CPUS} of a CPU | ours | two phases | ours to theirs", rows)
+    print_walls(f"with {CPUS} of a CPU | ours | two phases | ours to theirs", costs, 1)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,15 @@ def print_pairs(head: str, costs: dict[tuple, list[Cost]], ways: list[str]) -> N
     print_table(head, rows)
 
 
+def print_walls(head: str, costs: dict[tuple, list[Cost]], digits: int) -> None:
+    """Prints a row for each case: the median seconds of its two ways, and of the first to the second."""
+    rows = []
+    for *case, _ in list(costs)[::2]:
+        ours, theirs = (medians(of_way, "wall")[0] for (*other, _), of_way in costs.items() if other == case)
+        rows.append([" ".join(case), f"{ours:.{digits}f} s", f"{theirs:.{digits}f} s", f"**{ours / theirs:.2f}×**"])
+    print_table(head, rows)
+
+
 def figures(wall: float, cpu: float, rss: float) -> str:
     return f"{wall:.1f} s, {cpu:.1f} CPU s, {rss / 2**20:.0f} MiB"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import clone
 import upload
 from images import sh
-from measure import Cost, become_subreaper, medians, rounds, run
+from measure import Cost, become_subreaper, rounds, run
 from options import arguments
-from report import print_table
+from report import print_walls
 from servers import end
 
 DISK_BYTES = 10 << 30
@@ -57,11 +57,7 @@ def main() -> None:
             return cost
 
         costs = rounds(options.runs, COMMANDS, measured)
-    rows = []
-    for what, _ in list(costs)[::2]:
-        (ours,), (theirs,) = (medians(costs[what, who], "wall") for who in ("ours", "qemu-img"))
-        rows.append([what, f"{ours:.2f} s", f"{theirs:.2f} s", f"**{ours / theirs:.2f}×**"])
-    print_table("10 GiB with 100 MiB of data | ours | qemu-img convert | ours to theirs", rows)
+    print_walls("10 GiB with 100 MiB of data | ours | qemu-img convert | ours to theirs", costs, 2)
 
 
 def make_disk(raw: Path) -> None:

@@ -82,8 +82,10 @@ class Setting:
     proxy: Path
     go: Path
     work: Path
-    certs: Path
-    file: Path
+
+    @property
+    def certs(self) -> Path:
+        return self.work / "certs"
 
 
 def main() -> None:
@@ -96,7 +98,7 @@ def main() -> None:
     build_go(options.folder)
     network.enter(options.congestion)
     with prepared(options) as setting:
-        make_file(setting.file, options.mib)
+        make_file(setting.work / "file", options.mib)
         costs = rounds(options.runs, product(WAYS, CASES), lambda way, uploads: measure(WAYS[way], setting, uploads))
     rows = []
     for uploads in CASES:
@@ -112,7 +114,7 @@ def prepared(options) -> Iterator[Setting]:
     go = build_go(options.folder)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="proxy-") as name:
         work = Path(name)
-        setting = Setting(options.programs / "examples/uploadproxy-dev", go, work, work / "certs", work / "file")
+        setting = Setting(options.programs / "examples/uploadproxy-dev", go, work)
         make_keys(work)
         (work / "routes.toml").write_text("".join(ROUTE.format(pvc=pvc, url=f"https://127.0.0.1:{SINK_PORT}") for pvc in PVCS))
         # Our proxy writes the certificates at its start.
@@ -182,10 +184,10 @@ def token(proxy: Path, work: Path, pvc: str) -> str:
 
 def measure(way, setting: Setting, uploads: int) -> Cost:
     """Sends the file in this number of parallel parts."""
-    part = setting.work / "part"
-    total = setting.file.stat().st_size
+    file, part = setting.work / "file", setting.work / "part"
+    total = file.stat().st_size
     # All uploads send the same truncated copy, so the page cache holds only one part.
-    subprocess.run(["cp", "--reflink=auto", setting.file, part], check=True)
+    subprocess.run(["cp", "--reflink=auto", file, part], check=True)
     os.truncate(part, total // uploads)
     serving = way(setting)
     curl = ["curl", "--http1.1", "-sS", "--fail", "-o", "/dev/null", "--cacert", setting.certs / "ca.crt"]
