@@ -7,7 +7,6 @@ TLS, which favours it. Both end when the file is synced, and each file is compar
 
 import http.server
 import json
-import os
 import subprocess
 import threading
 import time
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from images import RAW, attached, prepare, warm
-from measure import become_subreaper, medians, rounds, whole
+from measure import Watch, become_subreaper, medians, rounds, whole
 from options import ROOT, arguments, machine
 
 EQUAL_QCOW2 = "qemu-img check -q {out} && qemu-img compare -q -f raw -F qcow2 {raw} {out}"
@@ -91,49 +90,12 @@ class Cluster:
         self.process.wait()
 
 
-class Watch:
-    """Watches the CPU time and the memory of the child `name` of a process, until the block ends."""
-
-    def __init__(self, parent: int, name: str) -> None:
-        self.parent, self.name = parent, name
-        self.cpu, self.rss, self.done = 0.0, 0, threading.Event()
-
-    def __enter__(self) -> "Watch":
-        self.thread = threading.Thread(target=self.watch)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.done.set()
-        self.thread.join()
-
-    def watch(self) -> None:
-        while not self.done.wait(0.02):
-            for pid in self.children():
-                try:
-                    status = Path(f"/proc/{pid}/status").read_text()
-                    times = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-                except OSError:
-                    continue
-                fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-                if fields["Name"] == self.name and "VmHWM" in fields:
-                    self.rss = max(self.rss, int(fields["VmHWM"].split()[0]) << 10)
-                    self.cpu = max(self.cpu, (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK"))
-
-    def children(self) -> list[int]:
-        threads = Path(f"/proc/{self.parent}/task").iterdir()
-        try:
-            return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
-        except OSError:
-            return []
-
-
 def ours(cluster: Cluster, program: Path, what: str, raw: Path) -> Download:
     name, options, compare = FORMATS[what]
     warm(raw)
     events = raw.with_name("events")
     command = DOWNLOAD.format(program=program, kubeconfig=cluster.kubeconfig, options=options, events=events, out="{out}")
-    with Watch(cluster.process.pid, "cdi-cloner") as server:
+    with Watch(cluster.process.pid, "cdi-cloner", 0.02) as server:
         cost = whole(command, raw.parent, check=compare, name=name)
     done = json.loads(events.read_text().splitlines()[-1])
     return Download(cost.wall, cost.cpu, cost.rss, server.cpu, server.rss, done["received_bytes"])

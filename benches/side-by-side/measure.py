@@ -79,10 +79,9 @@ def run(command: str, temporary: Path) -> Cost:
     written = written_bytes()
     start = time.monotonic()
     shell = subprocess.Popen(["bash", "-o", "pipefail", "-ec", command], stdin=subprocess.DEVNULL)
-    memory = PeakMemory(shell.pid)
-    _, status, usage = os.wait4(shell.pid, 0)
-    wall = time.monotonic() - start
-    peak = memory.stop()
+    with Watch(shell.pid) as watched:
+        _, status, usage = os.wait4(shell.pid, 0)
+        wall = time.monotonic() - start
     cpu = usage.ru_utime + usage.ru_stime
     for orphan in reap_orphans(shell.pid):
         cpu += orphan.ru_utime + orphan.ru_stime
@@ -93,7 +92,7 @@ def run(command: str, temporary: Path) -> Cost:
     return Cost(
         wall=wall,
         cpu=cpu,
-        rss=peak,
+        rss=watched.rss,
         written=written_bytes() - written,
         temporary=sum(file.stat().st_blocks * 512 for file in temporary.iterdir()),
     )
@@ -117,35 +116,49 @@ def written_bytes() -> int:
     return int(fields["write_bytes"])
 
 
-class PeakMemory:
-    """Watches the memory of a process and its descendants: the sum of their resident peaks."""
+class Watch:
+    """Watches a process and its descendants, or those with this name: sums of their resident peaks, and of their CPU time."""
 
-    def __init__(self, pid: int):
-        self.pid = pid
+    def __init__(self, pid: int, name: str = "", interval: float = POLL_SECONDS):
+        self.pid, self.name, self.interval = pid, name, interval
         self.peaks: dict[int, int] = {}
+        self.seconds: dict[int, float] = {}
+
+    def __enter__(self) -> "Watch":
         self.done = threading.Event()
         self.thread = threading.Thread(target=self.watch)
         self.thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.done.set()
+        self.thread.join()
+
+    @property
+    def rss(self) -> int:
+        return sum(self.peaks.values())
+
+    @property
+    def cpu(self) -> float:
+        return sum(self.seconds.values())
 
     def watch(self) -> None:
-        while not self.done.wait(POLL_SECONDS):
+        while not self.done.wait(self.interval):
             self.look_at(self.pid)
 
     def look_at(self, pid: int) -> None:
-        """Reads the peaks that the kernel has recorded. Growth after the last check, up to a twentieth of a second, is missed."""
+        """Reads what the kernel has recorded. Growth after the last check is missed."""
         try:
             status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            times = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            threads = Path(f"/proc/{pid}/task").iterdir()
+            children = [child for thread in threads for child in (thread / "children").read_text().split()]
         except OSError:
             return
         # The shell is the same for all candidates, and a child that is still a shell has not
         # executed its program yet.
-        if status["Name"] != "bash" and "VmHWM" in status:
+        if status["Name"] != "bash" and self.name in ("", status["Name"]) and "VmHWM" in status:
             self.peaks[pid] = int(status["VmHWM"].split()[0]) << 10
+            self.seconds[pid] = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
         for child in children:
             self.look_at(int(child))
-
-    def stop(self) -> int:
-        self.done.set()
-        self.thread.join()
-        return sum(self.peaks.values())
