@@ -103,11 +103,15 @@ pub(crate) async fn run(
 }
 
 async fn until_end(server: &UploadServer) -> ServerExit {
-    match server.slot.wait_for(ServerState::is_final).await {
-        ServerState::Done(success) => ServerExit::Success(success),
-        ServerState::Broken(reason) => ServerExit::Broken(reason),
-        // This cannot happen, because these states are not final.
-        ServerState::Idle | ServerState::Busy(_) => ServerExit::DeadlinePassed,
+    server.slot.wait_for(exit_of).await
+}
+
+/// Returns the reason to exit that lies in `state`, if the server has no more work to do.
+fn exit_of(state: &ServerState) -> Option<ServerExit> {
+    match state {
+        ServerState::Done(success) => Some(ServerExit::Success(*success)),
+        ServerState::Broken(reason) => Some(ServerExit::Broken(reason.clone())),
+        ServerState::Idle | ServerState::Busy(_) => None,
     }
 }
 
@@ -121,12 +125,9 @@ async fn until_deadline(server: &UploadServer, deadline: Option<SystemTime>) -> 
     if !server.slot.state().is_at_rest() {
         tracing::info!("waiting for upload to finish");
     }
-    match server.slot.wait_for(ServerState::is_at_rest).await {
-        ServerState::Done(success) => ServerExit::Success(success),
-        ServerState::Broken(reason) => ServerExit::Broken(reason),
-        ServerState::Idle | ServerState::Busy(_) => {
-            tracing::info!("upload not done, process exiting");
-            ServerExit::DeadlinePassed
-        }
-    }
+    let at_rest = |state: &ServerState| state.is_at_rest().then(|| exit_of(state));
+    server.slot.wait_for(at_rest).await.unwrap_or_else(|| {
+        tracing::info!("upload not done, process exiting");
+        ServerExit::DeadlinePassed
+    })
 }

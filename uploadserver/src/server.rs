@@ -57,7 +57,7 @@ impl UploadServer {
                     return Err(SlotOccupied::Busy);
                 }
                 // If the old upload does not end in this time, `begin_upload` rejects the new one.
-                timeout(TAKE_OVER, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
+                timeout(TAKE_OVER, self.slot.wait_for_rest()).await.ok();
                 Ok(())
             }
         }
@@ -147,7 +147,7 @@ impl UploadServer {
     /// Stops the upload in progress and gives it time to clean up.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
-        timeout(POD_GRACE, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
+        timeout(POD_GRACE, self.slot.wait_for_rest()).await.ok();
         // The process does not wait any longer, so the unfinished disk is removed even if the
         // transfer is still running.
         disk::remove_unfinished();

@@ -110,12 +110,21 @@ impl UploadSlot {
         self.state.send_replace(ServerState::Broken(reason));
     }
 
-    /// Waits until the state satisfies `wanted`, and returns that state.
-    pub(crate) async fn wait_for(&self, wanted: impl Fn(&ServerState) -> bool) -> ServerState {
+    /// Waits until `pick` returns something for the state, and returns that.
+    pub(crate) async fn wait_for<T>(&self, pick: impl Fn(&ServerState) -> Option<T>) -> T {
         let mut states = self.state.subscribe();
-        let state = states.wait_for(|state| wanted(state)).await;
-        // This cannot fail: the sender lives in `self`.
-        state.map_or(ServerState::Idle, |state| state.clone())
+        loop {
+            if let Some(picked) = pick(&states.borrow_and_update()) {
+                return picked;
+            }
+            // The sender lives in `self`, so this always ends by a change.
+            states.changed().await.ok();
+        }
+    }
+
+    /// Waits until no upload is in progress.
+    pub(crate) async fn wait_for_rest(&self) {
+        self.wait_for(|state| state.is_at_rest().then_some(())).await;
     }
 }
 
@@ -123,11 +132,6 @@ impl ServerState {
     /// Returns true if no upload is in progress.
     pub(crate) fn is_at_rest(&self) -> bool {
         !matches!(self, Self::Busy(_))
-    }
-
-    /// Returns true if the server has no more work to do.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Done(_) | Self::Broken(_))
     }
 }
 
@@ -159,7 +163,7 @@ mod tests {
         assert_eq!(slot.claim_for(&job()), Ok(()));
         slot.set_success(SUCCESS);
         assert_eq!(slot.claim_for(&job()), Err(SlotOccupied::Done));
-        assert!(slot.state().is_final());
+        assert!(matches!(slot.state(), ServerState::Done(_)));
     }
 
     #[test]
