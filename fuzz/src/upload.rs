@@ -31,7 +31,7 @@ fn known(
 /// Resumable uploads.
 pub mod resumable {
     use http::HeaderMap;
-    use stream::marks::PrefixCrc;
+    use stream::prefix_crc::PrefixCrc;
 
     use uploadserver::tus;
 

@@ -16,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use stream::digest::{Checksum, ChecksumMismatchError};
 use stream::error::{DecodeError, ThreadStartError, errno_text};
 use stream::local::{LocalExtent, LocalFile, read_exact_at};
-use stream::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
+use stream::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, marks_of};
 use stream::options::{ChosenFormat, PayloadKind, ReadOptions};
+use stream::prefix_crc::PrefixCrc;
 use tokio_util::sync::CancellationToken;
 
 use crate::content_check::ContentCheck;

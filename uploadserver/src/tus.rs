@@ -3,7 +3,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use program::cdi::MARKS_HEADER;
-use stream::marks::{MAX_MARKS, PrefixCrc};
+use stream::marks::{MAX_MARKS, parse_mark};
+use stream::prefix_crc::PrefixCrc;
 
 pub(crate) const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
@@ -88,7 +89,7 @@ pub fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<PrefixCrc>,
         return Err(refused("Upload-Length cannot be given with it"));
     }
     let text = value.to_str().map_err(|_| refused("it is not text"))?;
-    let marks = text.split(',').map(|mark| mark.trim().parse::<PrefixCrc>());
+    let marks = text.split(',').map(|mark| parse_mark(mark.trim()));
     let marks: Vec<PrefixCrc> =
         // To reject a header, one checksum more than the limit is enough, however long the header
         // is.

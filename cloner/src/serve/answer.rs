@@ -10,7 +10,7 @@ use http::{HeaderName, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Frame};
 use program::cdi::{DISK_BYTES_HEADER, SERVED_CHECKPOINTS, SERVED_DISK};
 use program::threads;
-use stream::checkpoints::DiskCheckpoint;
+use stream::prefix_crc::PrefixCrc;
 use tokio::sync::mpsc;
 
 use super::ServedVolume;
@@ -28,7 +28,7 @@ pub(super) struct ServedBody {
 
 enum VolumeContent {
     Text(Option<Bytes>),
-    Lines(mpsc::Receiver<Result<DiskCheckpoint, VolumeReadError>>),
+    Lines(mpsc::Receiver<Result<PrefixCrc, VolumeReadError>>),
     Disk(Box<EncodedStream<VolumeReadError>>, Arc<Tally>),
 }
 
@@ -83,7 +83,7 @@ fn disk_content(volume: &Arc<ServedVolume>, offset: u64) -> Result<VolumeContent
             disk.read_from(offset, outlet, |part| {
                 crc.add_part(part.clone(), |checkpoint| checkpoints.add_regular(checkpoint));
             })?;
-            checkpoints.add_last(crc.checkpoint());
+            checkpoints.add_last(crc.checksum());
             Ok(())
         },
         zstd_for_network(),

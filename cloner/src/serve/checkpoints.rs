@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use stream::checkpoints::{DiskCheckpoint, DiskCrc};
+use stream::prefix_crc::{PrefixCrc, RunningCrc};
 
 use crate::source::{DeviceSource, VolumeReadError};
 
@@ -14,32 +14,32 @@ pub(super) struct CheckpointTable(Mutex<KnownCheckpoints>);
 
 #[derive(Default)]
 struct KnownCheckpoints {
-    /// The checkpoints at multiples of [`stream::checkpoints::CHECKPOINT_BYTES`].
-    regular: BTreeMap<u64, DiskCheckpoint>,
+    /// The checkpoints at multiples of [`stream::prefix_crc::CHECKPOINT_BYTES`].
+    regular: BTreeMap<u64, PrefixCrc>,
     /// The last one at another offset. Clients ask for the offset first, and then read from it.
-    last: Option<DiskCheckpoint>,
+    last: Option<PrefixCrc>,
 }
 
 impl CheckpointTable {
     /// Adds a checkpoint at a multiple of the distance.
-    pub(super) fn add_regular(&self, checkpoint: DiskCheckpoint) {
+    pub(super) fn add_regular(&self, checkpoint: PrefixCrc) {
         self.0.lock().regular.insert(checkpoint.end_offset(), checkpoint);
     }
 
     /// Adds a checkpoint at any offset.
-    pub(super) fn add_last(&self, checkpoint: DiskCheckpoint) {
+    pub(super) fn add_last(&self, checkpoint: PrefixCrc) {
         self.0.lock().last = Some(checkpoint);
     }
 
     /// Returns the checksum of the longest known prefix that ends at or before `end`, and the
     /// regular checkpoints up to there.
-    fn nearest(&self, end: u64) -> (DiskCrc, Vec<DiskCheckpoint>) {
+    fn nearest(&self, end: u64) -> (RunningCrc, Vec<PrefixCrc>) {
         let known = self.0.lock();
         let regular: Vec<_> = known.regular.range(..=end).map(|(_, known)| *known).collect();
         let last = known.last.filter(|last| last.end_offset() <= end);
         let nearest = last.into_iter().chain(regular.last().copied());
         let nearest = nearest.max_by_key(|checkpoint| checkpoint.end_offset());
-        (nearest.map(DiskCrc::resume_at).unwrap_or_default(), regular)
+        (nearest.map(RunningCrc::resume_at).unwrap_or_default(), regular)
     }
 
     /// Returns the checksum of the first `end` bytes of `disk`, which are read as far as they are
@@ -49,11 +49,11 @@ impl CheckpointTable {
         &self,
         disk: &DeviceSource,
         end: u64,
-        mut passed: impl FnMut(DiskCheckpoint) -> bool,
-    ) -> Result<DiskCrc, VolumeReadError> {
+        mut passed: impl FnMut(PrefixCrc) -> bool,
+    ) -> Result<RunningCrc, VolumeReadError> {
         let (mut crc, regular) = self.nearest(end);
         let mut last = None;
-        let mut passed = |checkpoint: DiskCheckpoint| {
+        let mut passed = |checkpoint: PrefixCrc| {
             // The end may be a multiple of the distance, and is then listed once.
             last.replace(checkpoint.end_offset()) == Some(checkpoint.end_offset())
                 || passed(checkpoint)
@@ -68,8 +68,8 @@ impl CheckpointTable {
             reading.map_err(|source| disk.read_error(source))?;
         }
         if is_wanted {
-            self.add_last(crc.checkpoint());
-            passed(crc.checkpoint());
+            self.add_last(crc.checksum());
+            passed(crc.checksum());
         }
         Ok(crc)
     }

@@ -29,7 +29,7 @@ const MAX_RESUMABLE_ID: usize = 64;
 
 /// Ours, not CDI's: request header that starts a resumable upload of a raw disk. It lists
 /// checksums of prefixes that an earlier attempt may have left on the volume
-/// (`stream::marks::PrefixCrc`), in ascending order and separated by commas.
+/// (`stream::prefix_crc::PrefixCrc`), in ascending order and separated by commas.
 pub const MARKS_HEADER: &str = "x-cdi-marks";
 
 /// Ours, not CDI's: response header that answers [`MARKS_HEADER`]. Its value is the end of the
@@ -82,7 +82,7 @@ pub const SERVED_DISK: &str = "/disk/";
 
 /// Ours, not CDI's: path prefix of a `cdi-cloner serve` pod, followed by an offset. The response
 /// lists checksums of the disk before that offset, one per line
-/// (`stream::checkpoints::DiskCheckpoint`), the last one at the offset.
+/// (`stream::prefix_crc::PrefixCrc`), the last one at the offset.
 pub const SERVED_CHECKPOINTS: &str = "/checkpoints/";
 
 /// Ours, not CDI's: response header of a `cdi-cloner serve` pod with the size of the disk in bytes.

@@ -16,7 +16,6 @@
 pub mod bridge;
 pub mod buffer;
 pub mod changes;
-pub mod checkpoints;
 pub mod chunks;
 pub mod codec;
 pub mod cursor;
@@ -31,6 +30,7 @@ pub mod min_speed;
 pub mod observe;
 pub mod options;
 pub mod pack;
+pub mod prefix_crc;
 pub mod queue;
 pub mod source;
 #[cfg_attr(not(target_os = "linux"), path = "storage_unknown.rs")]

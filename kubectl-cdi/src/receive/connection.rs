@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use kube::api::Portforwarder;
 use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_CHECKPOINTS, SERVED_DISK};
 use program::report::error_chain;
-use stream::checkpoints::{CHECKPOINT_BYTES, DiskCheckpoint};
+use stream::prefix_crc::{CHECKPOINT_BYTES, PrefixCrc};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -80,8 +80,8 @@ impl ReaderConnection {
         end: u64,
         size: u64,
         watch: &UploadWatch,
-        known: impl Fn(u64) -> Option<DiskCheckpoint>,
-    ) -> Result<Option<DiskCheckpoint>, DownloadAttemptError> {
+        known: impl Fn(u64) -> Option<PrefixCrc>,
+    ) -> Result<Option<PrefixCrc>, DownloadAttemptError> {
         let mut body = self.get_of(SERVED_CHECKPOINTS, end, size).await?;
         let (mut waiting, mut equal, mut last) = (Vec::new(), None, None);
         while last.is_none_or(|last| last < end) {
@@ -201,14 +201,9 @@ pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, Down
     }
 }
 
-fn parse_line(
-    line: &[u8],
-    last: Option<u64>,
-    end: u64,
-) -> Result<DiskCheckpoint, DownloadAttemptError> {
+fn parse_line(line: &[u8], last: Option<u64>, end: u64) -> Result<PrefixCrc, DownloadAttemptError> {
     let text = str::from_utf8(line).unwrap_or_default().trim_end();
-    let checkpoint: DiskCheckpoint =
-        text.parse().map_err(|_| protocol("a malformed checkpoint"))?;
+    let checkpoint: PrefixCrc = text.parse().map_err(|_| protocol("a malformed checkpoint"))?;
     let at = checkpoint.end_offset();
     // Otherwise the list could be endless.
     let is_next = last.is_none_or(|last| at > last);

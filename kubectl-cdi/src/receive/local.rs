@@ -8,9 +8,9 @@ use bytes::Bytes;
 use codec::encode::{Encoding, PIECE_BYTES, PieceEncoder, VolumePiece};
 use crc_fast::CrcAlgorithm;
 use diskimage::qcow2::Qcow2Compression;
-use stream::checkpoints::{DiskCheckpoint, DiskCrc};
 use stream::chunks::ChunkStream;
 use stream::local::{LocalExtent, LocalFile};
+use stream::prefix_crc::{PrefixCrc, RunningCrc};
 use stream::zeros::{ZEROS, data_runs, is_zero};
 
 use super::error::DownloadError;
@@ -43,9 +43,9 @@ pub(crate) struct LocalDisk {
     /// The names of the file; `None` for a pipe.
     names: Option<FileNames>,
     body: DiskBody,
-    crc: DiskCrc,
+    crc: RunningCrc,
     /// The checkpoints up to the current position, in ascending order.
-    checkpoints: Vec<DiskCheckpoint>,
+    checkpoints: Vec<PrefixCrc>,
     /// Zeros before the current position that are not written yet.
     zeros: u64,
     /// True if an earlier process has left bytes, and none of them is known to be equal to the
@@ -79,7 +79,7 @@ impl LocalDisk {
             output,
             names,
             body,
-            crc: DiskCrc::default(),
+            crc: RunningCrc::default(),
             checkpoints: Vec::new(),
             zeros: 0,
             is_unproven: false,
@@ -113,9 +113,9 @@ impl LocalDisk {
     }
 
     /// Returns the checkpoint at this offset, if it is known.
-    pub(crate) fn checkpoint_at(&self, end: u64) -> Option<DiskCheckpoint> {
+    pub(crate) fn checkpoint_at(&self, end: u64) -> Option<PrefixCrc> {
         if end == self.position() {
-            return Some(self.crc.checkpoint());
+            return Some(self.crc.checksum());
         }
         let found = self.checkpoints.binary_search_by_key(&end, |known| known.end_offset());
         self.checkpoints.get(found.ok()?).copied()
@@ -306,10 +306,7 @@ impl LocalDisk {
 
     /// Removes everything after `kept`, or everything at all if the format does not allow more.
     /// Returns the new position.
-    pub(crate) fn go_back_to(
-        &mut self,
-        kept: Option<DiskCheckpoint>,
-    ) -> Result<u64, DownloadError> {
+    pub(crate) fn go_back_to(&mut self, kept: Option<PrefixCrc>) -> Result<u64, DownloadError> {
         if !self.is_file() {
             return Err(DownloadError::Pipe(self.position()));
         }
@@ -318,14 +315,14 @@ impl LocalDisk {
         }
         self.is_unproven = false;
         self.cut_at = None;
-        let wanted = kept.map_or(0, DiskCheckpoint::end_offset);
+        let wanted = kept.map_or(0, PrefixCrc::end_offset);
         let cut = match &mut self.body {
             DiskBody::Raw => Ok(wanted),
             DiskBody::RawZstd(_) => Ok(0),
             DiskBody::Qcow2(image) => image.go_back_to(wanted),
         };
         let end = cut.map_err(|error| self.error("truncate", error))?;
-        self.crc = kept.filter(|_| end > 0).map_or_else(DiskCrc::default, DiskCrc::resume_at);
+        self.crc = kept.filter(|_| end > 0).map_or_else(RunningCrc::default, RunningCrc::resume_at);
         self.zeros = 0;
         self.checkpoints.retain(|known| known.end_offset() <= end);
         if !matches!(self.body, DiskBody::Qcow2(_)) {

@@ -25,8 +25,8 @@ use codec::encode::Encoding;
 use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::threads;
-use stream::marks::PrefixCrc;
 use stream::options::ChosenFormat;
+use stream::prefix_crc::PrefixCrc;
 use tokio::time::{sleep, timeout};
 
 pub(crate) use self::connection::{ProxyClient, ProxySetupError, ProxyTrust};

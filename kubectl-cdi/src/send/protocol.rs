@@ -7,8 +7,8 @@ use http_body_util::Empty;
 use hyper::body::Body;
 use program::cdi::{CHECKSUM_HEADER, KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
 use stream::error::ThreadStartError;
-use stream::marks::PrefixCrc;
 use stream::options::{ChosenFormat, FORMAT_HEADER};
+use stream::prefix_crc::PrefixCrc;
 
 use super::connection::{NoResponseError, ProxyClient, ProxyResponse};
 use super::ledger::CHECKSUM_NAME;

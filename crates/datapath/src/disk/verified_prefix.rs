@@ -12,7 +12,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use stream::error::{Error, TargetError};
-use stream::marks::{HELD_BYTES, PrefixCrc, marks_of};
+use stream::marks::{HELD_BYTES, marks_of};
+use stream::prefix_crc::PrefixCrc;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;

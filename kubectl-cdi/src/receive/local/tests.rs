@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 
 use proptest::prelude::*;
-use stream::checkpoints::CHECKPOINT_BYTES;
+use stream::prefix_crc::CHECKPOINT_BYTES;
 use testkit::tools;
 
 use super::*;
@@ -45,10 +45,10 @@ fn append(disk: &mut LocalDisk, bytes: &[u8]) {
     disk.append(Bytes::copy_from_slice(bytes)).unwrap();
 }
 
-fn crc_of(bytes: &[u8]) -> DiskCheckpoint {
-    let mut crc = DiskCrc::default();
+fn crc_of(bytes: &[u8]) -> PrefixCrc {
+    let mut crc = RunningCrc::default();
     crc.add_part(LocalExtent::Data(Bytes::copy_from_slice(bytes)), |_| ());
-    crc.checkpoint()
+    crc.checksum()
 }
 
 proptest! {
@@ -100,7 +100,7 @@ proptest! {
                 prop_assert!(lost == 0 || is_qcow2 && lost < 64 << 10, "{lost}");
             }
             append(&mut disk, &expected[position..]);
-            prop_assert_eq!(disk.crc.checkpoint(), crc_of(&expected));
+            prop_assert_eq!(disk.crc.checksum(), crc_of(&expected));
         }
         disk.settle().unwrap();
         disk.finish().unwrap();
@@ -142,7 +142,7 @@ fn everything_before_the_damage_is_kept() {
             let mut disk = open(&path, *format);
             disk.read_left_behind(|| true).unwrap();
             let position = usize::try_from(disk.position()).unwrap();
-            assert_eq!(disk.crc.checkpoint(), crc_of(&content[..position]));
+            assert_eq!(disk.crc.checksum(), crc_of(&content[..position]));
             disk.begin(size).unwrap();
             (disk, position)
         };

@@ -306,7 +306,7 @@ fn marks_of(bytes: &[u8], ends: &[u64]) -> Vec<String> {
     disk::write_sparse(&folder.path().join("image"), bytes);
     let image = File::open(folder.path().join("image")).or_fail("an image");
     let marks = stream::marks::marks_of(&image, ends, &CancellationToken::new()).or_fail("marks");
-    marks.iter().map(stream::marks::PrefixCrc::to_string).collect()
+    marks.iter().map(stream::prefix_crc::PrefixCrc::to_string).collect()
 }
 
 /// Leaves a disk like a killed server.

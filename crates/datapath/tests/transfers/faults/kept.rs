@@ -12,8 +12,9 @@ use datapath::transfer_image;
 use proptest::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use stream::Error;
-use stream::marks::{HELD_BYTES, MARK_BYTES, PrefixCrc, marks_of};
+use stream::marks::{HELD_BYTES, MARK_BYTES, marks_of, parse_mark};
 use stream::options::{PayloadKind, ReadOptions};
+use stream::prefix_crc::PrefixCrc;
 use testkit::disk;
 use testkit::loopdev::{DIRT, LoopDevice};
 use tokio_util::sync::CancellationToken;
@@ -173,7 +174,7 @@ fn marks_are_parsed_and_malformed_ones_refused() {
         "4194304:+123456789abcdef",
         "4194304",
     ] {
-        text.parse::<PrefixCrc>().unwrap_err();
+        parse_mark(text).unwrap_err();
     }
 }
 
