@@ -12,17 +12,12 @@ pub const TRANSFER_SECONDS: &[f64] =
     &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0];
 
 /// Buckets for the size of a transfer in bytes, from 1 MiB to 1 TiB.
-pub const TRANSFER_BYTES: &[f64] = &[
-    1_048_576.0,
-    16_777_216.0,
-    268_435_456.0,
-    1_073_741_824.0,
-    4_294_967_296.0,
-    17_179_869_184.0,
-    68_719_476_736.0,
-    274_877_906_944.0,
-    1_099_511_627_776.0,
-];
+pub const TRANSFER_BYTES: &[f64] =
+    &[MIB, 16.0 * MIB, 256.0 * MIB, GIB, 4.0 * GIB, 16.0 * GIB, 64.0 * GIB, 256.0 * GIB, TIB];
+
+const MIB: f64 = 1_048_576.0;
+const GIB: f64 = 1024.0 * MIB;
+const TIB: f64 = 1024.0 * GIB;
 
 /// The distribution of a quantity. All clones share the values.
 #[derive(Debug, Clone)]

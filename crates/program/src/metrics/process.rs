@@ -1,6 +1,7 @@
 //! Metrics of the process itself, under Prometheus's standard names (Prometheus, "Writing client
 //! libraries": process metrics).
 
+use std::fmt::Display;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,74 +17,49 @@ const RESIDENT_PAGES: usize = 21;
 /// Returns the series of this process as text. Series for which the kernel provides no value are
 /// omitted.
 pub(super) fn encode_text() -> String {
-    let mut text = String::new();
-    let mut add = |name: &str, kind: &str, help: &str, labels: &str, value: Option<String>| {
-        if let Some(value) = value {
-            text.push_str(&format!(
-                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"
-            ));
-        }
-    };
     let (version, commit) = version::parts();
-    let labels = format!("{{version=\"{version}\",commit=\"{commit}\"}}");
-    add("cdi_workers_build_info", "gauge", "The running version.", &labels, Some("1".to_owned()));
+    let build = format!("cdi_workers_build_info{{version=\"{version}\",commit=\"{commit}\"}}");
     let stat = fs::read_to_string("/proc/self/stat").ok();
     let fields: Vec<u64> = stat.as_deref().map(stat_fields).unwrap_or_default();
-    let SystemParameters { ticks_per_second, page_bytes, max_files } = system_parameters();
+    let (ticks_per_second, page_bytes, max_files) = system_parameters();
     let seconds = |ticks: u64| ticks as f64 / ticks_per_second as f64;
-    let cpu = fields
-        .get(USER_TICKS)
-        .zip(fields.get(SYSTEM_TICKS))
-        .map(|(user, system)| seconds(user + system));
-    let help = "CPU time that the process has used.";
-    add("process_cpu_seconds_total", "counter", help, "", cpu.map(|cpu| cpu.to_string()));
-    let resident = fields.get(RESIDENT_PAGES).map(|pages| pages * page_bytes);
-    let help = "Resident memory of the process.";
-    add(
-        "process_resident_memory_bytes",
-        "gauge",
-        help,
-        "",
-        resident.map(|bytes| bytes.to_string()),
-    );
-    let start =
-        fields.get(START_TICKS).zip(boot_time()).map(|(ticks, boot)| boot + seconds(*ticks));
-    let help = "Start time of the process, in seconds since 1970.";
-    add("process_start_time_seconds", "gauge", help, "", start.map(|start| format!("{start:.2}")));
+    let cpu = fields.get(USER_TICKS).zip(fields.get(SYSTEM_TICKS));
+    let cpu = cpu.map(|(user, system)| seconds(user + system));
+    let memory = fields.get(RESIDENT_PAGES).map(|pages| pages * page_bytes);
+    let start = fields.get(START_TICKS).zip(boot_time());
+    let start = start.map(|(ticks, boot)| format!("{:.2}", boot + seconds(*ticks)));
+    let since = "Start time of the process, in seconds since 1970.";
     let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
-    add(
-        "process_open_fds",
-        "gauge",
-        "Open file descriptors.",
-        "",
-        open.map(|count| count.to_string()),
-    );
-    let help = "Maximum number of open file descriptors.";
-    add("process_max_fds", "gauge", help, "", max_files.map(|limit| limit.to_string()));
-    text
+    [
+        sample(&build, "gauge", "The running version.", Some(1)),
+        sample("process_cpu_seconds_total", "counter", "CPU time that the process has used.", cpu),
+        sample("process_resident_memory_bytes", "gauge", "Resident memory of the process.", memory),
+        sample("process_start_time_seconds", "gauge", since, start),
+        sample("process_open_fds", "gauge", "Open file descriptors.", open),
+        sample("process_max_fds", "gauge", "Maximum number of open file descriptors.", max_files),
+    ]
+    .concat()
 }
 
-/// Numbers that the system states once.
-#[derive(Default)]
-struct SystemParameters {
-    ticks_per_second: u64,
-    page_bytes: u64,
-    max_files: Option<u64>,
+/// Returns the text of `series`, a name with or without labels. It is empty without a value.
+fn sample(series: &str, kind: &str, help: &str, value: Option<impl Display>) -> String {
+    let name = series.split('{').next().unwrap_or(series);
+    value.map_or_else(String::new, |value| {
+        format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{series} {value}\n")
+    })
 }
 
+/// Returns the clock ticks per second, the bytes of a page, and the maximum number of open files.
 #[cfg(unix)]
-fn system_parameters() -> SystemParameters {
-    SystemParameters {
-        ticks_per_second: rustix::param::clock_ticks_per_second(),
-        page_bytes: rustix::param::page_size() as u64,
-        max_files: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
-    }
+fn system_parameters() -> (u64, u64, Option<u64>) {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    (rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64, files.current)
 }
 
 /// Nothing needs the numbers without `/proc`.
 #[cfg(not(unix))]
-fn system_parameters() -> SystemParameters {
-    SystemParameters::default()
+fn system_parameters() -> (u64, u64, Option<u64>) {
+    (0, 0, None)
 }
 
 /// Returns the numbers after the process name, which may itself contain spaces and parentheses.

@@ -78,7 +78,7 @@ impl Gauge {
 #[derive(Debug)]
 struct MetricFamily {
     name: Cow<'static, str>,
-    help: Cow<'static, str>,
+    help: &'static str,
     series: Vec<MetricSeries>,
 }
 
@@ -91,29 +91,12 @@ struct MetricSeries {
 
 /// The value of a series, shared with the code that updates it.
 #[derive(Debug)]
-pub enum MetricValue {
-    /// A whole number that never decreases.
+enum MetricValue {
     Counter(Counter),
-    /// A duration that never decreases.
     Seconds(SecondsCounter),
-    /// A number that can be set to any value.
     Gauge(Gauge),
-    /// A percentage that never decreases.
     Progress(ProgressMetric),
-    /// The distribution of a quantity.
     Histogram(Histogram),
-}
-
-impl From<Counter> for MetricValue {
-    fn from(counter: Counter) -> Self {
-        Self::Counter(counter)
-    }
-}
-
-impl From<SecondsCounter> for MetricValue {
-    fn from(seconds: SecondsCounter) -> Self {
-        Self::Seconds(seconds)
-    }
 }
 
 impl MetricValue {
@@ -150,7 +133,7 @@ impl MetricsRegistry {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> Counter {
-        self.add_series(name.into(), help.into(), labels, MetricValue::Counter)
+        self.add_series(name.into(), help, labels, Counter::default(), MetricValue::Counter)
     }
 
     /// Registers a new counter of durations, whose name ends in `_seconds_total`.
@@ -160,7 +143,7 @@ impl MetricsRegistry {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> SecondsCounter {
-        self.add_series(name.into(), help.into(), labels, MetricValue::Seconds)
+        self.add_series(name.into(), help, labels, SecondsCounter::default(), MetricValue::Seconds)
     }
 
     /// Registers a new gauge.
@@ -170,7 +153,7 @@ impl MetricsRegistry {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> Gauge {
-        self.add_series(name.into(), help.into(), labels, MetricValue::Gauge)
+        self.add_series(name.into(), help, labels, Gauge::default(), MetricValue::Gauge)
     }
 
     /// Registers a new progress series with the label `ownerUID`, by which the controllers find
@@ -181,7 +164,8 @@ impl MetricsRegistry {
         help: &'static str,
         owner_uid: &str,
     ) -> ProgressMetric {
-        self.add_series(name.into(), help.into(), &[("ownerUID", owner_uid)], MetricValue::Progress)
+        let labels = [("ownerUID", owner_uid)];
+        self.add_series(name.into(), help, &labels, Default::default(), MetricValue::Progress)
     }
 
     /// Registers a new histogram with buckets that end at `bounds` and at infinity.
@@ -191,32 +175,19 @@ impl MetricsRegistry {
         help: &'static str,
         bounds: &'static [f64],
     ) -> Histogram {
-        let histogram = Histogram::new(bounds);
-        self.show_value(name.into(), help.into(), &[], MetricValue::Histogram(histogram.clone()));
-        histogram
+        self.add_series(name.into(), help, &[], Histogram::new(bounds), MetricValue::Histogram)
     }
 
-    /// Creates and registers a value that is exported as `kind`.
-    fn add_series<V: Clone + Default>(
+    /// Registers `value`, which is exported as `kind`, and returns it.
+    fn add_series<V: Clone>(
         &self,
         name: Cow<'static, str>,
-        help: Cow<'static, str>,
+        help: &'static str,
         labels: &[(&str, &str)],
+        value: V,
         kind: fn(V) -> MetricValue,
     ) -> V {
-        let value = V::default();
-        self.show_value(name, help, labels, kind(value.clone()));
-        value
-    }
-
-    fn show_value(
-        &self,
-        name: Cow<'static, str>,
-        help: Cow<'static, str>,
-        labels: &[(&str, &str)],
-        value: MetricValue,
-    ) {
-        let series = MetricSeries { labels: label_text(labels), value };
+        let series = MetricSeries { labels: label_text(labels), value: kind(value.clone()) };
         let mut families = self.families.lock();
         match families.iter_mut().find(|family| family.name == name) {
             Some(family) => {
@@ -229,6 +200,7 @@ impl MetricsRegistry {
             }
             None => families.push(MetricFamily { name, help, series: vec![series] }),
         }
+        value
     }
 
     /// Returns the page for Prometheus: all registered series and the metrics of the process
@@ -265,13 +237,11 @@ fn label_text(labels: &[(&str, &str)]) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    let pairs: Vec<String> = labels
-        .iter()
-        .map(|(name, value)| {
-            let value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
-            format!("{name}=\"{value}\"")
-        })
-        .collect();
+    let pair = |(name, value): &(&str, &str)| {
+        let value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+        format!("{name}=\"{value}\"")
+    };
+    let pairs: Vec<String> = labels.iter().map(pair).collect();
     format!("{{{}}}", pairs.join(","))
 }
 
