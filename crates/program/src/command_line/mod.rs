@@ -23,7 +23,7 @@ use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 pub use completion::{COMPLETE, CompletionLine, names_subcommand};
 pub use tls::TlsArgs;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::exit::{self, ExitReason};
 
@@ -262,14 +262,11 @@ impl LogArgs {
     /// Starts logging to stderr for a command of `program`. Without `-v` only warnings and errors
     /// are logged, because a command prints its result itself.
     pub fn begin_logging(&self, program: &'static str) {
-        self.begin_above(program, io::stderr);
+        self.begin_above(program, BoxMakeWriter::new(io::stderr));
     }
 
     /// Like [`LogArgs::begin_logging`], with a writer that moves a progress bar out of the way.
-    pub fn begin_above<W>(&self, program: &'static str, writer: W)
-    where
-        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-    {
+    pub fn begin_above(&self, program: &'static str, writer: BoxMakeWriter) {
         init_logging(program, LogStyle::Text, klog_verbosity(self.verbose), writer);
     }
 }
@@ -278,15 +275,12 @@ impl ServerOutputArgs {
     /// Starts logging to stderr for a server. Unless `-q` is given, at least information messages
     /// are logged, because nothing else reports the result of an upload.
     pub fn begin_logging(&self, program: &'static str) {
-        self.begin_above(program, io::stderr);
+        self.begin_above(program, BoxMakeWriter::new(io::stderr));
     }
 
     /// Like [`ServerOutputArgs::begin_logging`], with a writer that moves a progress bar out of
     /// the way.
-    pub(crate) fn begin_above<W>(&self, program: &'static str, writer: W)
-    where
-        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-    {
+    pub(crate) fn begin_above(&self, program: &'static str, writer: BoxMakeWriter) {
         let OutputArgs { quiet, log: LogArgs { verbose } } = self.output;
         let steps = if quiet { 0 } else { verbose.max(1) };
         init_logging(program, self.log_style(), klog_verbosity(steps), writer);
@@ -313,10 +307,7 @@ fn klog_verbosity(steps: u8) -> u8 {
     }
 }
 
-fn init_logging<W>(program: &'static str, style: LogStyle, verbosity: u8, writer: W)
-where
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
+fn init_logging(program: &'static str, style: LogStyle, verbosity: u8, writer: BoxMakeWriter) {
     let text = if color::is_stderr_colored() { LogFormat::Colored } else { LogFormat::Plain };
     let options = LogOptions { format: style.log_format(text), verbosity, program };
     logging::init_with(options, writer);

@@ -198,8 +198,7 @@ fn shorten_text(text: &str) -> Cow<'_, str> {
     if text.len() <= TEXT_BYTES {
         return text.into();
     }
-    let mut ends = (0..=TEXT_BYTES).rev();
-    let beginning = ends.find_map(|end| text.get(..end)).unwrap_or_default();
+    let (beginning, _) = text.split_at(text.floor_char_boundary(TEXT_BYTES));
     format!("{beginning}… ({} bytes in all)", text.len()).into()
 }
 

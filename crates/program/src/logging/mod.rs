@@ -14,7 +14,8 @@ use line::FieldFormat;
 use tracing::level_filters::LevelFilter;
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
 pub use self::throttle::LogThrottle;
@@ -134,14 +135,11 @@ impl LogOptions {
 
 /// Starts logging to stderr. Only the first call in a process has an effect.
 pub fn init(options: LogOptions) {
-    init_with(options, io::stderr);
+    init_with(options, BoxMakeWriter::new(io::stderr));
 }
 
 /// Like [`init`], but with another writer, such as one that moves a progress bar out of the way.
-pub fn init_with<W>(options: LogOptions, writer: W)
-where
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
+pub fn init_with(options: LogOptions, writer: BoxMakeWriter) {
     if tracing::subscriber::set_global_default(build_subscriber(options, writer)).is_err() {
         tracing::debug!("logging was already set up");
     }
@@ -149,10 +147,10 @@ where
 
 /// Builds a subscriber that writes lines to `writer`. Tests pass it to
 /// `tracing::subscriber::with_default`.
-pub fn build_subscriber<W>(options: LogOptions, writer: W) -> impl Subscriber + Send + Sync
-where
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
+pub fn build_subscriber(
+    options: LogOptions,
+    writer: BoxMakeWriter,
+) -> impl Subscriber + Send + Sync {
     let shows = move |metadata: &Metadata<'_>| {
         let limit = match is_ours(metadata.module_path(), metadata.target()) {
             true => options.level_filter(),
@@ -228,7 +226,8 @@ mod tests {
         let kept = Kept::default();
         let writer = kept.clone();
         let options = LogOptions { format, verbosity, program: "cdi-importer" };
-        tracing::subscriber::with_default(build_subscriber(options, move || writer.clone()), emit);
+        let writer = BoxMakeWriter::new(move || writer.clone());
+        tracing::subscriber::with_default(build_subscriber(options, writer), emit);
         String::from_utf8(kept.0.lock().clone()).unwrap()
     }
 
@@ -339,7 +338,7 @@ mod tests {
     fn a_failing_writer_does_not_panic() {
         let options = LogOptions { format: LogFormat::Klog, verbosity: 5, program: "x" };
         let full = || fs::File::options().write(true).open("/dev/full").unwrap();
-        let subscriber = build_subscriber(options, full);
+        let subscriber = build_subscriber(options, BoxMakeWriter::new(full));
         tracing::subscriber::with_default(subscriber, || tracing::error!("lost"));
     }
 }

@@ -17,13 +17,14 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 pub use self::bar::bytes_per_second;
 use self::bar::{SmoothedRate, bar_text};
 use self::terminal::StatusLine;
 pub use self::text::BinaryBytes;
 pub use self::wait::{PlannedRetry, WaitEvent, WaitState};
-use crate::command_line::{LogArgs, OutputArgs, ServerOutputArgs, print_line, print_summary};
+use crate::command_line::{OutputArgs, ServerOutputArgs, print_line, print_summary};
 use crate::logging;
 
 /// Time between two lines of progress.
@@ -143,8 +144,7 @@ impl ProgressDisplay {
             ProgressMode::Auto | ProgressMode::Bar => DisplayKind::Plain,
         };
         let display = Self { program, kind, quiet: output.quiet, warnings: Arc::default() };
-        let log: &LogArgs = &output.log;
-        log.begin_above(program, DisplayLog(display.clone()));
+        output.log.begin_above(program, BoxMakeWriter::new(DisplayLog(display.clone())));
         display
     }
 
@@ -157,7 +157,7 @@ impl ProgressDisplay {
         }
         let kind = DisplayKind::Bar(StatusLine::default());
         let display = Self { program, kind, quiet: false, warnings: Arc::default() };
-        output.begin_above(program, DisplayLog(display.clone()));
+        output.begin_above(program, BoxMakeWriter::new(DisplayLog(display.clone())));
         Some(display)
     }
 
