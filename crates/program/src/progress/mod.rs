@@ -8,8 +8,8 @@ mod wait;
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::{Builder, JoinHandle};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -118,12 +118,14 @@ pub struct ProgressDisplay {
     program: &'static str,
     kind: DisplayKind,
     quiet: bool,
+    /// The bar. Nothing is drawn on it in another kind of display.
+    line: StatusLine,
     warnings: Arc<Mutex<Vec<String>>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum DisplayKind {
-    Bar(StatusLine),
+    Bar,
     Plain,
     Json,
     Nothing,
@@ -138,12 +140,10 @@ impl ProgressDisplay {
             ProgressMode::None => DisplayKind::Nothing,
             ProgressMode::Json => DisplayKind::Json,
             ProgressMode::Plain => DisplayKind::Plain,
-            ProgressMode::Auto | ProgressMode::Bar if terminal::can_draw() => {
-                DisplayKind::Bar(StatusLine::default())
-            }
+            ProgressMode::Auto | ProgressMode::Bar if terminal::can_draw() => DisplayKind::Bar,
             ProgressMode::Auto | ProgressMode::Bar => DisplayKind::Plain,
         };
-        let display = Self { program, kind, quiet: output.quiet, warnings: Arc::default() };
+        let display = Self::new(program, kind, output.quiet);
         output.log.begin_above(program, BoxMakeWriter::new(DisplayLog(display.clone())));
         display
     }
@@ -155,10 +155,13 @@ impl ProgressDisplay {
             output.begin_logging(program);
             return None;
         }
-        let kind = DisplayKind::Bar(StatusLine::default());
-        let display = Self { program, kind, quiet: false, warnings: Arc::default() };
+        let display = Self::new(program, DisplayKind::Bar, false);
         output.begin_above(program, BoxMakeWriter::new(DisplayLog(display.clone())));
         Some(display)
+    }
+
+    fn new(program: &'static str, kind: DisplayKind, quiet: bool) -> Self {
+        Self { program, kind, quiet, line: StatusLine::default(), warnings: Arc::default() }
     }
 
     /// Returns the messages of the warnings so far.
@@ -168,10 +171,46 @@ impl ProgressDisplay {
 
     /// Runs `job` and shows the progress of `watched` until it ends.
     pub fn run_watched<T>(&self, watched: impl WatchedJob, job: impl FnOnce() -> T) -> T {
-        let reporter = ProgressReporter::start(self.clone(), watched);
+        // A channel is used instead of a sleep, so that the display does not delay the end of the
+        // job.
+        let (done, finished) = mpsc::channel();
+        let display = self.clone();
+        let thread = Builder::new().spawn(move || display.show_until(&finished, watched));
+        if let Err(error) = &thread {
+            tracing::warn!("progress is not shown, because its thread cannot be started: {error}");
+        }
         let value = job();
-        reporter.finish();
+        drop(done);
+        if thread.is_ok_and(|thread| thread.join().is_err()) {
+            tracing::debug!("the progress thread panicked");
+        }
         value
+    }
+
+    /// Shows the progress of `watched` until the sender of `finished` is dropped.
+    fn show_until(&self, finished: &Receiver<()>, mut watched: impl WatchedJob) {
+        let period = match self.kind {
+            DisplayKind::Bar => BAR_PERIOD,
+            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => LINE_PERIOD,
+        };
+        let (mut monitor, mut lines) = (JobMonitor::start(&watched), PlainLines::default());
+        while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+            let moment = monitor.look_at(&mut watched);
+            match self.kind {
+                DisplayKind::Bar => {
+                    self.line.draw(&bar_text(&watched, &moment, terminal::terminal_columns()));
+                }
+                DisplayKind::Plain => {
+                    if let Some(line) = lines.next_line(&watched, &moment) {
+                        print_line(self.program, &line);
+                    }
+                }
+                DisplayKind::Json => watched.emit_json(&moment),
+                DisplayKind::Nothing => {}
+            }
+        }
+        // Leaves an empty line for the output that follows.
+        self.line.clear();
     }
 
     /// Prints the result of a job: `event` with `--progress json`, otherwise `summary` as a line.
@@ -179,7 +218,7 @@ impl ProgressDisplay {
         match self.kind {
             DisplayKind::Json => print_summary(self.program, &json_line(event)),
             _ if self.quiet => {}
-            DisplayKind::Bar(_) | DisplayKind::Plain | DisplayKind::Nothing => {
+            DisplayKind::Bar | DisplayKind::Plain | DisplayKind::Nothing => {
                 print_summary(self.program, &(summary() + "\n"))
             }
         }
@@ -205,59 +244,6 @@ fn json_line(event: &impl Serialize) -> String {
         Err(error) => {
             tracing::debug!(%error, "an event has no JSON form");
             String::new()
-        }
-    }
-}
-
-/// The thread that shows progress until [`ProgressReporter::finish`].
-struct ProgressReporter {
-    done: Sender<()>,
-    /// The thread, or `None` if the system refused to start one. The job then runs without a
-    /// display.
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ProgressReporter {
-    fn start(display: ProgressDisplay, mut watched: impl WatchedJob) -> Self {
-        let (done, finished) = mpsc::channel();
-        let thread = Builder::new().spawn(move || {
-            let period = match display.kind {
-                DisplayKind::Bar(_) => BAR_PERIOD,
-                DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => LINE_PERIOD,
-            };
-            let (mut monitor, mut lines) = (JobMonitor::start(&watched), PlainLines::default());
-            // A channel is used instead of a sleep, so that the display does not delay the end of
-            // the job.
-            while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                let moment = monitor.look_at(&mut watched);
-                match &display.kind {
-                    DisplayKind::Bar(line) => {
-                        line.draw(&bar_text(&watched, &moment, terminal::terminal_columns()));
-                    }
-                    DisplayKind::Plain => {
-                        if let Some(line) = lines.next_line(&watched, &moment) {
-                            print_line(display.program, &line);
-                        }
-                    }
-                    DisplayKind::Json => watched.emit_json(&moment),
-                    DisplayKind::Nothing => {}
-                }
-            }
-            // Leaves an empty line for the output that follows.
-            if let DisplayKind::Bar(line) = &display.kind {
-                line.clear();
-            }
-        });
-        if let Err(error) = &thread {
-            tracing::warn!("progress is not shown, because its thread cannot be started: {error}");
-        }
-        Self { done, thread: thread.ok() }
-    }
-
-    fn finish(self) {
-        drop(self.done);
-        if self.thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::debug!("the progress thread panicked");
         }
     }
 }
@@ -371,12 +357,7 @@ impl Write for LogWriter<'_> {
                     .push(logging::warning_sentence(&String::from_utf8_lossy(bytes)).to_owned());
             }
         }
-        match &self.display.kind {
-            DisplayKind::Bar(line) => line.write_above(bytes),
-            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => {
-                io::stderr().write(bytes)
-            }
-        }
+        self.display.line.write_above(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
