@@ -12,24 +12,10 @@ use crate::env::NamedStrings;
 /// documented for users.
 pub const TEST_ROOT_VARIABLE: &str = "CDI_WORKERS_TEST_ROOT";
 
-/// The target volume in filesystem mode.
-pub const DATA: &str = "/data";
 /// The disk image on the target volume in filesystem mode.
 pub const DISK_IMAGE: &str = "/data/disk.img";
 /// The target device in block mode. The target is in block mode if this path exists.
 pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
-/// The scratch volume, if one is mounted.
-pub const SCRATCH: &str = "/scratch";
-/// CA certificates of the cluster's import proxy.
-pub const PROXY_CERTS: &str = "/proxycerts/";
-/// CA certificates that the administrator of CDI wants every import to trust.
-pub const TRUSTED_CERTS: &str = "/trustedcacerts/";
-/// Directory with the certificate and the key of the metrics endpoint.
-pub const METRICS_CERTS: &str = "/etc/prometheus-certs";
-/// Secrets that contain extra HTTP headers, one directory for each.
-pub const EXTRA_HEADERS: &str = "/extraheaders";
-/// The file whose text the kubelet reports as the reason why a container ended.
-pub const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// The fixed paths, either below `/` or below a test's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +41,9 @@ impl PodPaths {
         self.root.join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
     }
 
-    /// Returns the actual path of [`DATA`].
+    /// Returns the path of the target volume in filesystem mode.
     pub fn data_path(&self) -> PathBuf {
-        self.resolve_path(DATA)
+        self.resolve_path("/data")
     }
 
     /// Returns the actual path of [`DISK_IMAGE`].
@@ -70,33 +56,34 @@ impl PodPaths {
         self.resolve_path(BLOCK_DEVICE)
     }
 
-    /// Returns the actual path of [`SCRATCH`].
+    /// Returns the path of the scratch volume, if one is mounted.
     pub fn scratch_path(&self) -> PathBuf {
-        self.resolve_path(SCRATCH)
+        self.resolve_path("/scratch")
     }
 
-    /// Returns the actual path of [`PROXY_CERTS`].
+    /// Returns the path of the CA certificates of the cluster's import proxy.
     pub fn proxy_certs(&self) -> PathBuf {
-        self.resolve_path(PROXY_CERTS)
+        self.resolve_path("/proxycerts/")
     }
 
-    /// The actual path of [`TRUSTED_CERTS`].
+    /// Returns the path of the CA certificates that the administrator of CDI wants every import to
+    /// trust.
     pub fn trusted_certs(&self) -> PathBuf {
-        self.resolve_path(TRUSTED_CERTS)
+        self.resolve_path("/trustedcacerts/")
     }
 
-    /// The actual path of [`METRICS_CERTS`].
+    /// Returns the directory with the certificate and the key of the metrics endpoint.
     pub fn metrics_certs(&self) -> PathBuf {
-        self.resolve_path(METRICS_CERTS)
+        self.resolve_path("/etc/prometheus-certs")
     }
 
-    /// Returns the actual path of [`EXTRA_HEADERS`].
+    /// Returns the directory of Secrets with extra HTTP headers, which has a directory for each.
     pub fn extra_headers(&self) -> PathBuf {
-        self.resolve_path(EXTRA_HEADERS)
+        self.resolve_path("/extraheaders")
     }
 
-    /// Returns the actual path of [`TERMINATION_LOG`].
+    /// Returns the file whose text the kubelet reports as the reason why a container ended.
     pub fn termination_log(&self) -> PathBuf {
-        self.resolve_path(TERMINATION_LOG)
+        self.resolve_path("/dev/termination-log")
     }
 }
