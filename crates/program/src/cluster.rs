@@ -1,7 +1,7 @@
 //! Configures a Kubernetes client from the flags `-kubeconfig` and `-server`, which all of CDI's
 //! programs accept.
 
-use std::fmt;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,16 +40,9 @@ pub const FLAGS: [OwnFlag; 2] = [
 ];
 
 /// The error message when a cluster cannot be configured.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct ClusterConfigError(String);
-
-impl fmt::Display for ClusterConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ClusterConfigError {}
 
 /// The HTTP service below a Kubernetes client.
 pub type ClusterService = BoxService<Request<Body>, Response<hyper::body::Incoming>, BoxError>;
@@ -111,22 +104,24 @@ pub async fn client_config(
     flags: &KlogFlags,
     env: &dyn NamedStrings,
 ) -> Result<Config, ClusterConfigError> {
-    let complain = |error: &dyn fmt::Display| ClusterConfigError(error.to_string());
     let server = flags.own_value(SERVER).filter(|server| !server.is_empty());
     let mut config = match (kubeconfig_path(flags, env), server) {
         (Some(file), _) => {
-            let read = Kubeconfig::read_from(file).map_err(|error| complain(&error))?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .map_err(|error| complain(&error))?
+            let read = Kubeconfig::read_from(file).map_err(complain)?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(read, &options).await.map_err(complain)?
         }
-        (None, None) => Config::incluster().map_err(|error| complain(&error))?,
-        (None, Some(server)) => Config::new(server.parse().map_err(|error| complain(&error))?),
+        (None, None) => Config::incluster().map_err(complain)?,
+        (None, Some(server)) => Config::new(server.parse().map_err(complain)?),
     };
     if let Some(server) = server {
         // The flag overrides the kubeconfig, as in `BuildConfigFromFlags` of client-go, which CDI
         // uses.
-        config.cluster_url = server.parse().map_err(|error| complain(&error))?;
+        config.cluster_url = server.parse().map_err(complain)?;
     }
     Ok(config)
+}
+
+fn complain(error: impl Display) -> ClusterConfigError {
+    ClusterConfigError(error.to_string())
 }

@@ -92,7 +92,8 @@ pub fn go_bool(text: &str) -> Result<bool, GoBoolError> {
 }
 
 /// All invalid variables found at one start, in the order in which they were read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.sentences())]
 pub struct EnvErrors(Vec<(String, String)>);
 
 impl EnvErrors {
@@ -100,19 +101,12 @@ impl EnvErrors {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, reason)| (name.as_str(), reason.as_str()))
     }
-}
 
-impl fmt::Display for EnvErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, reason)) in self.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}environment variable {name}: {reason}")?;
-        }
-        Ok(())
+    fn sentences(&self) -> String {
+        let sentence = |(name, reason)| format!("environment variable {name}: {reason}");
+        self.iter().map(sentence).collect::<Vec<_>>().join("; ")
     }
 }
-
-impl std::error::Error for EnvErrors {}
 
 /// Reads typed variables and collects all errors. [`EnvReader::into_result`] reports them
 /// together, so that one start shows every mistake.

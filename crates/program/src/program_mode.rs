@@ -17,9 +17,9 @@ pub fn run_program(
     pod: impl FnOnce(&[OsString], &dyn NamedStrings) -> ExitCode,
 ) -> ExitCode {
     let arguments = program_arguments();
-    match ProgramMode::from_arguments(&arguments, &ProcessEnv, variable, names_subcommand) {
-        ProgramMode::CommandLine => command_line(&arguments),
-        ProgramMode::Pod => pod(&arguments, &ProcessEnv),
+    match is_pod(&arguments, &ProcessEnv, variable, names_subcommand) {
+        true => pod(&arguments, &ProcessEnv),
+        false => command_line(&arguments),
     }
 }
 
@@ -34,36 +34,21 @@ pub fn program_arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
 
-/// The mode in which a program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProgramMode {
-    /// Started by a person or a script, with subcommands.
-    CommandLine,
-    /// Started by CDI's controller, with klog flags and environment variables.
-    Pod,
-}
-
-impl ProgramMode {
-    /// Determines the mode from `arguments`. Pods pass only klog flags (`-alsologtostderr -v=1`)
-    /// or no arguments at all, and `variable` is always part of their environment. Any other first
-    /// word, or a flag followed by a subcommand, was typed by a person or a script.
-    pub fn from_arguments(
-        arguments: &[OsString],
-        env: &dyn NamedStrings,
-        variable: &str,
-        names_subcommand: impl FnOnce(&[OsString]) -> bool,
-    ) -> Self {
-        match arguments.first().and_then(|first| first.to_str()) {
-            Some("-h" | "--help" | "-V" | "--version") => Self::CommandLine,
-            Some(flag)
-                if flag.starts_with('-') && !names_subcommand(&without_klog_values(arguments)) =>
-            {
-                Self::Pod
-            }
-            None if arguments.is_empty() && env.get(variable).is_some() => Self::Pod,
-            Some(_) | None => Self::CommandLine,
-        }
-    }
+/// True if CDI's controller started the program. Pods pass only klog flags (`-alsologtostderr
+/// -v=1`) or no arguments at all, and `variable` is always part of their environment. Any other
+/// first word, or a flag followed by a subcommand, was typed by a person or a script.
+fn is_pod(
+    arguments: &[OsString],
+    env: &dyn NamedStrings,
+    variable: &str,
+    names_subcommand: impl FnOnce(&[OsString]) -> bool,
+) -> bool {
+    let Some(first) = arguments.first() else {
+        return env.get(variable).is_some();
+    };
+    let flag = first.to_str().filter(|first| first.starts_with('-'));
+    flag.is_some_and(|flag| !matches!(flag, "-h" | "--help" | "-V" | "--version"))
+        && !names_subcommand(&without_klog_values(arguments))
 }
 
 /// Removes the values that follow klog's flags, because a value may look like a subcommand
@@ -107,9 +92,8 @@ mod tests {
             let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
             let source = source.map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned()));
             let env: HashMap<_, _> = source.into_iter().collect();
-            let mode =
-                ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE", names_import);
-            assert_eq!(mode == ProgramMode::Pod, is_pod, "{line} {env:?}");
+            let found = super::is_pod(&arguments, &env, "IMPORTER_SOURCE", names_import);
+            assert_eq!(found, is_pod, "{line} {env:?}");
         }
     }
 }

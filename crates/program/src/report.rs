@@ -145,9 +145,8 @@ fn without_middle(line: &str) -> String {
         return line.to_owned();
     }
     // A character that crosses a cut position is removed with the middle.
-    let head = (0..=HALF).rev().find_map(|end| line.get(..end)).unwrap_or_default();
-    let tail =
-        (line.len() - HALF..=line.len()).find_map(|start| line.get(start..)).unwrap_or_default();
+    let (head, _) = line.split_at(line.floor_char_boundary(HALF));
+    let (_, tail) = line.split_at(line.ceil_char_boundary(line.len() - HALF));
     [head, GAP, tail].concat()
 }
 

@@ -119,15 +119,10 @@ impl SignalStreams {
     async fn next_signal(&mut self) -> StopSignal {
         tokio::select! {
             _ = self.terminate.recv() => StopSignal::Terminate,
-            Some(()) = next_hangup(&mut self.hangup) => StopSignal::Hangup,
+            Some(()) = async { self.hangup.as_mut()?.recv().await } => StopSignal::Hangup,
             _ = self.interrupt.recv() => StopSignal::Interrupt,
         }
     }
-}
-
-#[cfg(unix)]
-async fn next_hangup(signals: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
-    signals.as_mut()?.recv().await
 }
 
 /// Returns true if SIGHUP would end the process, and false if it is ignored or nobody can tell
