@@ -21,10 +21,10 @@
 //!                                                                    first MiB last
 //! ```
 //!
-//! [`mod@transfer`] stacks the stages; start reading there. [`mod@format`] and [`disk`] are the last
-//! two. The first ones are crates of their own, for programs that only read: `stream`, `codec`,
-//! `tar` and `inspect`. None has an HTTP client, TLS or Kubernetes code, or reads environment
-//! variables.
+//! [`mod@transfer`] stacks the stages; start reading there. [`mod@format`] and [`disk`] are the
+//! last two. The first ones are crates of their own, for programs that only read: `stream`,
+//! `codec`, `tar` and `inspect`. None has an HTTP client, TLS or Kubernetes code, or reads
+//! environment variables.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

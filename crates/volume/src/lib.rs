@@ -1,5 +1,5 @@
-//! Where the programs that write volumes write, and how much they may use. It connects the pod's environment (crate
-//! `program`) with the data path (crate `datapath`).
+//! The place where a program writes the disk, and how much it may use. It connects the pod's
+//! environment (crate `program`) with the data path (crate `datapath`).
 //!
 //! ```
 //! use std::path::Path;

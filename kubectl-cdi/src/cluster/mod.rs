@@ -101,7 +101,7 @@ impl Cluster {
         config.connect_timeout = Some(ANSWER_LIMIT);
         config.read_timeout = Some(ANSWER_LIMIT);
         config.write_timeout = Some(ANSWER_LIMIT);
-        // Callers that wait do their own retries. kube would retry for longer than ANSWER_LIMIT if the
+        // Callers that wait do their own retries. kube would retry beyond ANSWER_LIMIT if the
         // server is overloaded, and the server's message would be lost.
         config.default_retry = false;
         let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
