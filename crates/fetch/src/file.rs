@@ -166,7 +166,7 @@ impl Source for FileSource {
         };
         let what = format!("{} is not the file listed in the manifest {list}", self.name);
         let body = VerifiedBody::new(body, expected.clone(), what)?;
-        Ok(Box::new(body.as_evidence()))
+        Ok(Box::new(body.into_evidence()))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

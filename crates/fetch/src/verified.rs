@@ -34,7 +34,7 @@ impl VerifiedBody {
     }
 
     /// Makes a wrong digest a failure of what the user gave as evidence, not of the source.
-    pub(crate) fn as_evidence(self) -> Self {
+    pub(crate) fn into_evidence(self) -> Self {
         Self { kind: (SourceErrorKind::Signature, Some(SourceAdvice::CopyBackup)), ..self }
     }
 
