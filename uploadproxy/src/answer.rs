@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::uri::InvalidUri;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use https::body;
@@ -191,6 +192,8 @@ enum UploadDeniedError {
     Unavailable(#[from] UnavailableError),
     #[error("only disk images can be uploaded in parts, but PVC {0} expects an archive")]
     NotForArchives(String),
+    #[error("the upload server has no such path: {0}")]
+    Path(#[from] InvalidUri),
 }
 
 impl UploadDeniedError {
@@ -199,7 +202,7 @@ impl UploadDeniedError {
             Self::Excess(_) => StatusCode::TOO_MANY_REQUESTS,
             // The status is 503 whatever the reason, as in CDI's proxy (contract §3.6).
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::NotForArchives(_) => StatusCode::NOT_FOUND,
+            Self::NotForArchives(_) | Self::Path(_) => StatusCode::NOT_FOUND,
         }
     }
 
@@ -207,7 +210,7 @@ impl UploadDeniedError {
         match self {
             Self::Excess(_) => RequestOutcome::Limited,
             Self::Unavailable(_) => RequestOutcome::NotReady,
-            Self::NotForArchives(_) => RequestOutcome::Rejected,
+            Self::NotForArchives(_) | Self::Path(_) => RequestOutcome::Rejected,
         }
     }
 
@@ -219,7 +222,9 @@ impl UploadDeniedError {
                 reply::text_reply(self.status_code(), escape_html(&unavailable.to_string()))
             }
             Self::Excess(_) => limit_reply(format!("{self}\n")),
-            Self::NotForArchives(_) => reply::text_reply(self.status_code(), format!("{self}\n")),
+            Self::NotForArchives(_) | Self::Path(_) => {
+                reply::text_reply(self.status_code(), format!("{self}\n"))
+            }
         }
     }
 }
@@ -285,23 +290,23 @@ fn is_question(method: &Method) -> bool {
 }
 
 /// The upload server that receives a request, and the path on that server.
-struct UploadTarget<'p> {
+struct UploadTarget {
     volume: WaitingClaim,
-    path: &'p str,
+    path: Uri,
 }
 
-async fn find_target<'p>(
+async fn find_target(
     proxy: &ProxyState,
     grant: &UploadGrant,
-    endpoint: UpstreamEndpoint<'p>,
-) -> Result<UploadTarget<'p>, UploadDeniedError> {
+    endpoint: UpstreamEndpoint<'_>,
+) -> Result<UploadTarget, UploadDeniedError> {
     let volume = proxy.volumes.find_volume(grant).await?;
     let path = match volume.content {
         UploadContent::Disk => Some(endpoint.disk_path()),
         UploadContent::Archive => endpoint.archive_path(),
     };
     let path = path.ok_or_else(|| UploadDeniedError::NotForArchives(grant.pvc.clone()))?;
-    Ok(UploadTarget { volume, path })
+    Ok(UploadTarget { volume, path: path.parse()? })
 }
 
 /// Forwards the request to the upload server, and returns its response to the client.
@@ -309,7 +314,7 @@ async fn forward_request(
     proxy: &ProxyState,
     peer: &Peer,
     exchange: &Arc<UploadExchange>,
-    target: UploadTarget<'_>,
+    target: UploadTarget,
     request: Request<Incoming>,
 ) -> Reply {
     let place = &target.volume.place;

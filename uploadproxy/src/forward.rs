@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Request, Response, Version, request};
+use http::{Request, Response, Uri, Version, request};
 use program::cdi::{CONTENT_HEADER, ENCODING_HEADER};
 
 use crate::volumes::UpstreamAddress;
@@ -29,11 +29,10 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const CLONE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static(CONTENT_HEADER), HeaderName::from_static(ENCODING_HEADER)];
 
-/// Builds the head of the request to the upload server from `path`, without a query, and the
-/// client's headers.
+/// Builds the head of the request to the upload server from `path` and the client's headers.
 pub(crate) fn upstream_request(
     from: request::Parts,
-    path: &str,
+    path: Uri,
     client: IpAddr,
     place: &UpstreamAddress,
 ) -> Request<()> {
@@ -65,9 +64,7 @@ pub(crate) fn upstream_request(
     let mut request = Request::new(());
     *request.method_mut() = from.method;
     *request.version_mut() = Version::HTTP_11;
-    if let Ok(path) = path.parse() {
-        *request.uri_mut() = path;
-    }
+    *request.uri_mut() = path;
     *request.headers_mut() = headers;
     request
 }
@@ -131,7 +128,8 @@ mod tests {
         }
         let (parts, ()) = original.into_parts();
         let client = "::ffff:10.1.2.3".parse().unwrap();
-        let request = upstream_request(parts, "/v1beta1/upload", client, &place());
+        let request =
+            upstream_request(parts, Uri::from_static("/v1beta1/upload"), client, &place());
         assert_eq!(request.uri(), "/v1beta1/upload", "no authority, no query");
         request.headers().clone()
     }
