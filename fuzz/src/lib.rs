@@ -14,7 +14,6 @@ pub mod seal;
 pub mod spread;
 pub mod targets;
 pub mod transfers;
-pub mod upload;
 
 pub use array::Array;
 pub use http::{runtime, serve};

@@ -1,9 +1,23 @@
 //! Parses any form: its file is the same however its bytes arrive, and ends where the boundary is.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
-use crate::upload::form::file;
+use hyper::Request;
+use hyper::body::Incoming;
+use tokio::sync::Mutex;
+use uploadserver::form::parts;
+
 use crate::{Pieces, Script, assert_sentence, serve};
+
+/// Returns the file in the form that `request` carries.
+async fn file(request: Request<Incoming>) -> Result<Vec<u8>, String> {
+    let boundary = parts::form_boundary(request.headers()).map_err(|error| error.to_string())?;
+    let body = Arc::new(Mutex::new(request.into_body()));
+    let field = parts::find_file(&body, boundary).await;
+    let bytes = field.map_err(|error| error.to_string())?.bytes().await;
+    Ok(bytes.map_err(|error| error.to_string())?.to_vec())
+}
 
 /// Returns the file, or the error, of each request in these bytes.
 fn files(pieces: Pieces) -> Vec<Result<Vec<u8>, String>> {

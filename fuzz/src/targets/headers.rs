@@ -4,14 +4,14 @@
 
 use http::{HeaderMap, header};
 use stream::digest::DigestAlgorithm;
-use stream::marks::MAX_MARKS;
+use stream::marks::{MAX_MARKS, parse_mark};
+use uploadserver::checksum::{AnnouncedChecksum, promised, promised_of_parts};
+use uploadserver::tus;
 
 use containerimage_server::range::RequestedRange;
 use fetch::http::ContentRange;
 use oci::challenge::{AuthChallenge, choose_challenge};
 
-use crate::upload::resumable::{asked, marks};
-use crate::upload::{promise, promise_of_parts};
 use crate::{Pieces, Script, assert_sentence, serve};
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -19,39 +19,45 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn check_promises(headers: &HeaderMap) {
-    for promise in [promise(headers, false), promise(headers, true), promise_of_parts(headers)] {
+    for promise in [promised(headers, false), promised(headers, true), promised_of_parts(headers)] {
         match promise {
             // CRC-64/NVME only detects damage, so users cannot request it elsewhere and it does
             // not parse.
-            Ok(Some(checksum)) if checksum.algorithm() == DigestAlgorithm::Crc64Nvme => {}
-            Ok(Some(checksum)) => assert_eq!(checksum.to_string().parse(), Ok(checksum)),
-            Ok(None) => {}
-            Err(sentence) => assert_sentence(&sentence),
+            Ok(AnnouncedChecksum::Known(checksum))
+                if checksum.algorithm() != DigestAlgorithm::Crc64Nvme =>
+            {
+                assert_eq!(checksum.to_string().parse(), Ok(checksum));
+            }
+            Ok(_) => {}
+            Err(error) => assert_sentence(&error.to_string()),
         }
     }
 }
 
 fn check_resumable(headers: &HeaderMap) {
-    for begins in [true, false] {
-        match asked(headers, begins) {
-            Ok((offset, total)) => {
-                let stated = |name: &str| -> Option<u64> { text(headers, name)?.parse().ok() };
+    let created = tus::length_at_creation(headers);
+    let begun = created.as_ref().map(|length| (0, *length)).map_err(ToString::to_string);
+    let continued = tus::offset_and_length(headers).map_err(|error| error.to_string());
+    let stated = |name: &str| -> Option<u64> { text(headers, name)?.parse().ok() };
+    for (asked, offset) in [(begun, Some(0)), (continued, stated("upload-offset"))] {
+        match asked {
+            Ok((at, total)) => {
                 assert_eq!(stated("upload-length"), total, "{headers:?}");
-                let place = if begins { Some(0) } else { stated("upload-offset") };
-                assert_eq!(place, Some(offset), "{headers:?}");
+                assert_eq!(offset, Some(at), "{headers:?}");
             }
             Err(sentence) => assert_sentence(&sentence),
         }
     }
-    match marks(headers) {
+    let Ok(length) = created else { return };
+    match tus::marks(headers, length) {
         Ok(marks) => {
             assert!(
                 marks.len() <= MAX_MARKS
                     && marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset())
             );
-            assert!(marks.iter().all(|mark| mark.to_string().parse() == Ok(*mark)));
+            assert!(marks.iter().all(|mark| parse_mark(&mark.to_string()) == Ok(*mark)));
         }
-        Err(sentence) => assert_sentence(&sentence),
+        Err(error) => assert_sentence(&error.to_string()),
     }
 }
 

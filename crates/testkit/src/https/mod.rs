@@ -3,7 +3,7 @@
 //! after an early response.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -129,13 +129,6 @@ impl Connection {
     /// Sets the time limit for responses from now on.
     pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
         self.tcp.set_read_timeout(Some(patience))
-    }
-
-    /// Tells the server that nothing more will be sent. Responses can still be read.
-    pub fn finish_sending(&mut self) -> io::Result<()> {
-        self.tls.send_close_notify();
-        self.flush()?;
-        self.tcp.shutdown(Shutdown::Write)
     }
 
     /// Waits at most `patience` for the server to close the connection. Returns whether it did.

@@ -5,7 +5,7 @@ pub mod tracked;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde::Deserialize;
@@ -94,13 +94,6 @@ impl Drop for Vsphere {
         drop(self.child.stdin.take());
         drop(self.child.wait());
     }
-}
-
-/// Builds the plugin in `folder` and returns its path.
-pub fn build_plugin(folder: &Path) -> PathBuf {
-    let plugin = folder.join("nbdkit-vddk-plugin.so");
-    compile("plugin.c", &plugin);
-    plugin
 }
 
 /// Compiles a plugin from `crates/testkit/vddk`.
