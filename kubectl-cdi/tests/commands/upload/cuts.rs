@@ -83,11 +83,7 @@ fn another_process_resumes_a_killed_or_stopped_upload() {
     // The last process has to read again what the others have sent.
     let checksum = checksum(DigestAlgorithm::Sha512, &content);
     let running = scene.upload(&image).args(["--checksum", &checksum]).start();
-    let wire = scene.wire.total();
-    let finished = scene.finish(running, &content);
-    let event = last_event(&finished);
-    let stream = event["sent_bytes"].as_u64().or_fail("a number");
-    let sent = wire.load(Ordering::Relaxed);
+    let [sent, stream] = scene.finish_counting(running, &content);
     // Bytes in flight were sent twice, and TLS adds a little.
     assert!(sent < stream + 16 * MIB, "{sent} for {stream}");
 }
@@ -102,11 +98,7 @@ fn a_restarted_pod_gets_little_more_than_the_rest() {
     // Over a slow network, the client compresses all of it, to 108 MiB.
     scene.wait_until_sent(64 * MIB);
     scene.restart_pod();
-    let wire = scene.wire.total();
-    let finished = scene.finish(running, &content);
-    let event = last_event(&finished);
-    let stream = event["sent_bytes"].as_u64().or_fail("a number");
-    let sent = wire.load(Ordering::Relaxed);
+    let [sent, stream] = scene.finish_counting(running, &content);
     // The proxy answers while the client is still sending, and the client must stop then.
     assert!(sent < stream + 48 * MIB || !is_thrifty(), "{sent} for {stream}");
 }

@@ -171,6 +171,15 @@ impl Scene {
         assert!(disk == expected, "the disk differs");
         finished
     }
+
+    /// Like [`Scene::finish`]. Returns the bytes that the process has sent, and those of the whole
+    /// stream.
+    fn finish_counting(self, running: Running, expected: &[u8]) -> [u64; 2] {
+        let wire = self.wire.total();
+        let event = last_event(&self.finish(running, expected));
+        let stream = event["sent_bytes"].as_u64().or_fail("a number");
+        [wire.load(Ordering::Relaxed), stream]
+    }
 }
 
 /// Returns true if the amount that is sent again matters. Programs of another version may not

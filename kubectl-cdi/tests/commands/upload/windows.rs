@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::Program;
 
-use crate::upload::{BINARY, Scene, api, last_event};
+use crate::upload::{BINARY, Scene, api};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,11 +37,7 @@ fn an_upload_is_stopped_by_ctrl_c_and_resumed() {
     let command = format!("kubectl cdi upload \"{image}\" pvc/{}", scene.claim);
     running.wait().assert_failure(130, &command);
     let running = scene.upload(Path::new(&image)).start();
-    let wire = scene.wire.total();
-    let finished = scene.finish(running, &content);
-    let event = last_event(&finished);
-    let stream = event["sent_bytes"].as_u64().or_fail("a number");
-    let sent = wire.load(Ordering::Relaxed);
+    let [sent, stream] = scene.finish_counting(running, &content);
     // The second process sends only what was missing.
     assert!(sent < stream + 16 * MIB, "{sent} for {stream}");
 }

@@ -182,6 +182,15 @@ fn sigterm_ends_a_waiting_server() {
     assert_eq!(pod.data_names(), [""; 0]);
 }
 
+/// Begins to send `whole`, and stops after the server has received 1 MiB.
+fn hanging_upload(server: &Server, path: &str, whole: &[u8]) -> Connection {
+    let mut hanging = server.connect();
+    hanging.begin(&patch(path, 0).length(whole.len())).or_fail("the server");
+    hanging.send_until_answered(&whole[..1 << 20]).or_fail("the server");
+    server.wait_for_status(&["\"received_bytes\":1048576,"]);
+    hanging
+}
+
 /// The connection of a client that lost its network may look alive for minutes.
 #[test]
 fn a_second_connection_takes_over_from_a_hanging_one() {
@@ -189,11 +198,7 @@ fn a_second_connection_takes_over_from_a_hanging_one() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let path = create(&server, bytes.len(), None);
-    let mut hanging = server.connect();
-    hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
-    hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
-    // Otherwise the server might see the second request first.
-    server.wait_for_status(&["\"received_bytes\":1048576,"]);
+    let mut hanging = hanging_upload(&server, &path, &bytes);
     let at = offset(&server, &path);
     assert!(at <= 1 << 20, "{at}");
     // Later bytes of the first request do not count.
@@ -211,11 +216,7 @@ fn an_upload_ends_if_the_client_that_took_it_over_leaves() {
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "1");
     let server = pod.start();
     let path = create(&server, bytes.len(), None);
-    let mut hanging = server.connect();
-    hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
-    hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
-    // Otherwise the server might see the second request first.
-    server.wait_for_status(&["\"received_bytes\":1048576,"]);
+    let mut hanging = hanging_upload(&server, &path, &bytes);
     let mut asking = server.connect();
     asking.begin(&tus("HEAD", &path)).unwrap();
     // The first request must end.
