@@ -75,9 +75,7 @@ impl RequestRefusal {
     fn status(&self) -> StatusCode {
         match self {
             // The status is 404 instead of 405, as in CDI's own server (contract §2.4).
-            Self::Method(_) | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => {
-                StatusCode::NOT_FOUND
-            }
+            Self::Method(_) | Self::NoUpload => StatusCode::NOT_FOUND,
             // CDI's server uses the same statuses: 401, 503 while it is busy, and 409 when it is
             // done (contract §2.4).
             Self::Client => StatusCode::UNAUTHORIZED,

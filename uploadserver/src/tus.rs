@@ -26,8 +26,6 @@ const PART: &str = "application/offset+octet-stream";
 /// Reasons why the tus headers of a request are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TusHeaderError {
-    #[error("Tus-Resumable: 1.0.0 is needed to begin a resumable upload")]
-    NotTus,
     #[error("only version 1.0.0 of tus is supported")]
     Version,
     #[error("Content-Type must be {PART}")]
@@ -53,11 +51,6 @@ pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
 /// Returns the length of the upload that a request creates, or `None` if the length will be sent
 /// later.
 pub fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, TusHeaderError> {
-    if !headers.contains_key(TUS_RESUMABLE) {
-        // This is answered with 404: kubectl-cdi 0.1.0 uses another protocol on this path, and
-        // falls back to sending everything in one request if the path is not found.
-        return Err(TusHeaderError::NotTus);
-    }
     check_version(headers)?;
     let length = number(headers, &UPLOAD_LENGTH)?;
     match (length, headers.get(UPLOAD_DEFER_LENGTH)) {

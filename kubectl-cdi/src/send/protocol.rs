@@ -112,11 +112,7 @@ pub(crate) async fn begin_upload(
                 Err(error) => Err(UploadRequestError::Ended(error.to_string())),
             }
         }
-        // The upload server of version 0.1.0 supports tus, but requires the length at the
-        // beginning.
-        Err(UploadRequestError::Missing | UploadRequestError::Refused { is_image: true, .. }) => {
-            Ok(BegunUpload::NotHere)
-        }
+        Err(UploadRequestError::Missing) => Ok(BegunUpload::NotHere),
         Err(trouble) => Err(trouble),
     }
 }

@@ -77,13 +77,12 @@ fn malformed_requests_are_refused_as_tus_requires() {
     for extension in ["creation", "creation-with-upload", "creation-defer-length", "termination"] {
         assert!(extensions.split(',').any(|e| e.trim() == extension), "{extensions}");
     }
-    let other_version =
-        Request::post(CREATE).header("Tus-Resumable", "0.2.2").header("Upload-Length", "10");
-    let response = server.exchange(&other_version, &[]);
-    assert_eq!(response.status, 412, "{response:?}");
-    assert_eq!(response.header("tus-version"), Some("1.0.0"));
-    let older = server.exchange(&Request::post(CREATE).header("Upload-Complete", "?0"), &[]);
-    assert_eq!(older.status, 404, "{older:?}");
+    for (name, value) in [("Tus-Resumable", "0.2.2"), ("Upload-Complete", "?0")] {
+        let other = Request::post(CREATE).header(name, value).header("Upload-Length", "10");
+        let response = server.exchange(&other, &[]);
+        assert_eq!(response.status, 412, "{response:?}");
+        assert_eq!(response.header("tus-version"), Some("1.0.0"));
+    }
     for length in ["-1", "x", "99999999999999999999999"] {
         let request = tus("POST", CREATE).header("Upload-Length", length).length(0);
         assert_eq!(server.exchange(&request, &[]).status, 400, "{length}");
