@@ -201,7 +201,7 @@ fn curl_shows_success_or_the_reason_for_a_failure() {
 fn shells_complete_subcommands_options_and_values() {
     for (words, expected) in [
         (&[""][..], &["completions", "help", "man", "serve"][..]),
-        (&["serve", "--tls"], &["--cert", "--key"]),
+        (&["serve", "--ce"], &["--cert"]),
         (&["serve", "--cert", "Cargo"], &["Cargo.toml"]),
         (&["serve", "--dir", "sr"], &["src"]),
         (&["completions", "b"], &["bash"]),

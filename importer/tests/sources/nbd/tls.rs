@@ -12,7 +12,7 @@ fn tls_server(authority: &Authority, folder: &Path, mode: &str) -> NbdServer {
     std::fs::write(folder.join("server-key.pem"), key).unwrap();
     let args = [
         format!("--tls={mode}"),
-        format!("--certificates={}", text(folder)),
+        format!("--tls-certificates={}", text(folder)),
         "pattern".into(),
         "5M".into(),
     ];
