@@ -195,5 +195,8 @@ mod tests {
     #[test]
     fn the_command_line_definition_is_consistent() {
         ClonerCli::command().debug_assert();
+        // --ca is the name of --cacert before this version.
+        let clone = "cdi-cloner clone disk https://h/ --ca a --cert c --key k";
+        assert!(ClonerCli::try_parse_from(clone.split_whitespace()).is_ok());
     }
 }

@@ -183,6 +183,8 @@ mod tests {
         assert!(parse(&["--device", "d", "--self-signed", "c", "--insecure", "--once"]));
         assert!(parse(&["--dir", ".", "--cert", "a", "--key", "b", "--insecure"]));
         assert!(parse(&["--dir", ".", "--cert", "a", "--key", "b", "--cacert", "c"]));
+        // The names before this version.
+        assert!(parse(&["--dir", ".", "--tls-cert", "a", "--tls-key", "b", "--client-ca", "c"]));
         assert!(!parse(&["--self-signed", "c"]));
         assert!(!parse(&["--dir", ".", "--cert", "a"]));
         assert!(!parse(&["--dir", ".", "--device", "d", "--self-signed", "c"]));

@@ -122,6 +122,8 @@ mod tests {
             ("--checkpoint c --vddk-library /l", SourceKind::Vddk),
             ("--anonymous", SourceKind::S3),
             ("--insecure", SourceKind::Nbd),
+            // The name before this version.
+            ("--ca-dir d", SourceKind::Nbd),
         ] {
             assert_eq!(check(options, kind), Ok(()), "{options}");
         }
