@@ -26,7 +26,7 @@ const PART: &str = "application/offset+octet-stream";
 /// Reasons why the tus headers of a request are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TusHeaderError {
-    #[error("only version 1.0.0 of tus is supported")]
+    #[error("Tus-Resumable: 1.0.0 is needed, the only version of tus that is supported")]
     Version,
     #[error("Content-Type must be {PART}")]
     ContentType,
