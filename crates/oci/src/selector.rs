@@ -16,7 +16,7 @@ pub const TITLE: &str = "org.opencontainers.image.title";
 /// A user's choice of a layer of an image or artifact, or of an image in an index.
 ///
 /// ```
-/// use sources::registry::LayerSelector;
+/// use oci::LayerSelector;
 ///
 /// for text in ["rootdisk", "disktype=qemu", "io.kubevirt.disk.name=rootdisk"] {
 ///     let selector: LayerSelector = text.parse()?;
