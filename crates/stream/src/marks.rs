@@ -7,7 +7,7 @@ use std::io;
 use tokio_util::sync::CancellationToken;
 
 use crate::local::LocalFile;
-use crate::prefix_crc::{PrefixCrc, PrefixCrcError, RunningCrc};
+use crate::prefix_crc::{PrefixCrc, PrefixCrcError, RunningCrc, split_extent};
 
 /// Bytes at the beginning of a disk that are held back until everything else is verified and on
 /// the disk. The partition tables, boot sectors and filesystem superblocks of all common layouts
@@ -31,28 +31,32 @@ fn is_end(end: u64) -> bool {
     end > HELD_BYTES && end.is_multiple_of(MARK_BYTES)
 }
 
-/// Computes the marks of the disk in `image` at `ends`, which must be in ascending order. Ends
-/// that are not valid for a mark, or lie beyond the end of the image, are left out.
+/// Computes the marks of the disk in `image` at `ends`, which must be in ascending order, in one
+/// pass. Ends that are not valid for a mark, or lie beyond the end of the image, are left out.
 pub fn marks_of(
     image: &File,
     ends: &[u64],
     stop: &CancellationToken,
 ) -> io::Result<Vec<PrefixCrc>> {
     let local = LocalFile::new(image.try_clone()?)?;
-    let mut crc = RunningCrc::start_at(HELD_BYTES);
+    let mut ends = ends.iter().copied().filter(|end| is_end(*end) && *end <= local.size());
     let mut marks = Vec::new();
-    for end in ends.iter().copied().filter(|end| is_end(*end) && *end <= local.size()) {
-        if stop.is_cancelled() {
-            break;
+    let Some(last) = ends.clone().next_back().filter(|_| !stop.is_cancelled()) else {
+        return Ok(marks);
+    };
+    let mut next = ends.next();
+    RunningCrc::start_at(HELD_BYTES).read_parts(&local, last, |crc, mut rest| {
+        while let Some(end) = next {
+            let now;
+            (now, rest) = split_extent(rest, end - crc.position());
+            crc.add_part(now, |_| ());
+            if crc.position() < end {
+                break;
+            }
+            marks.push(crc.checksum());
+            next = ends.next();
         }
-        crc.read_parts(&local, end, |crc, part| {
-            crc.add_part(part, |_| ());
-            !stop.is_cancelled()
-        })?;
-        if crc.position() < end {
-            break;
-        }
-        marks.push(crc.checksum());
-    }
+        !stop.is_cancelled()
+    })?;
     Ok(marks)
 }

@@ -166,7 +166,7 @@ fn extent_bytes(part: &LocalExtent) -> u64 {
 }
 
 /// Splits a part into its first `length` bytes and the rest.
-fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
+pub(crate) fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
     match part {
         LocalExtent::Hole(bytes) => {
             let first = bytes.min(length);
