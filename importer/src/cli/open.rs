@@ -17,7 +17,7 @@ use hypervisors::vddk::{VddkInstallation, VddkSourceOptions};
 use oci::{self, RegistryOptions};
 use program::env::{NamedStrings, ProcessEnv};
 use program::paths::PodPaths;
-use publisher::{DocumentReader, read_key_file};
+use publisher::{DocumentReader, read_file, read_key_file};
 use sources::{OpenedSource, SourceInfo, SourceLocation, SourceOptions};
 use stores::objects::{AddressingStyle, ObjectOptions};
 use stream::error::errno_text;
@@ -224,17 +224,16 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
 
 /// Adds the certificates in `path`, which is a file or a directory.
 fn add_authorities(roots: &mut TrustedRoots, path: &Path) -> Result<(), ImporterCommandError> {
-    // The directory is also read here, because the error of `add_dir` uses CDI's wording, which
-    // refers to ConfigMaps.
-    let unread = |error| {
-        let (path, reason) = (path.display(), errno_text(&error));
-        usage_error(format!("cannot read {path}: {reason}; check --cacert"))
-    };
     if path.is_dir() {
-        fs::read_dir(path).map_err(unread)?;
+        // It is also read here, because the error of `add_dir` uses CDI's wording, which refers to
+        // ConfigMaps.
+        fs::read_dir(path).map_err(|error| {
+            let (path, reason) = (path.display(), errno_text(&error));
+            usage_error(format!("cannot read {path}: {reason}; check --cacert"))
+        })?;
         return roots.add_dir(path).map_err(usage_error);
     }
-    if roots.add_pem(&fs::read(path).map_err(unread)?) == 0 {
+    if roots.add_pem(&read_file("--cacert", path, tls::MAX_ROOTS_BYTES)?) == 0 {
         let path = path.display();
         return Err(usage_error(format!("{path} contains no certificate (PEM); check --cacert")));
     }

@@ -249,7 +249,8 @@ fn secrets_come_from_files_and_never_reach_the_log() {
     let origin = Origin::start_tls(script, tls).or_fail("an origin");
     let certs = folder.path().join("certs");
     std::fs::create_dir(&certs).or_fail("a folder");
-    std::fs::write(certs.join("ca.pem"), authority.pem()).or_fail("write");
+    let certificate = certs.join("ca.pem");
+    std::fs::write(&certificate, authority.pem()).or_fail("write");
     let fetch = |trust: &[&str]| {
         import(&origin.url("/disk"), &folder.path().join("disk.img"))
             .args(["--user", "joe", "-vvv", "--force", "--password-file", text(&password)])
@@ -257,7 +258,9 @@ fn secrets_come_from_files_and_never_reach_the_log() {
             .args(trust)
             .run()
     };
-    for trust in [&["--cacert", text(&certs)][..], &["--insecure"][..]] {
+    for trust in
+        [&["--cacert", text(&certs)][..], &["--cacert", text(&certificate)], &["--insecure"]]
+    {
         let finished = fetch(trust);
         finished.assert_success("authenticated");
         for secret in ["hunter2", "swordfish", "am9lOmh1bnRlcjI"] {

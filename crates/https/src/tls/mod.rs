@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub use authority::{AuthorityFiles, write_private};
 pub use follow::follow_files;
 pub use profile::TlsProfile;
-pub use roots::TrustedRoots;
+pub use roots::{MAX_ROOTS_BYTES, TrustedRoots};
 use rustls::client::WantsClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;

@@ -14,7 +14,7 @@ use super::TlsError;
 
 /// Maximum size of a certificate file. A ConfigMap holds at most 1 MiB, and a bundle of all public
 /// CAs has 250 KiB.
-const MAX_FILE_BYTES: u64 = 4 << 20;
+pub const MAX_ROOTS_BYTES: u64 = 4 << 20;
 
 /// The certificates that a client trusts.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    read_limited(File::open(path)?, MAX_FILE_BYTES)
+    read_limited(File::open(path)?, MAX_ROOTS_BYTES)
 }
 
 #[cfg(test)]
@@ -191,10 +191,10 @@ mod tests {
     fn a_file_that_is_too_long_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("huge");
-        File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        File::create(&path).unwrap().set_len(MAX_ROOTS_BYTES + 1).unwrap();
         let error = TrustedRoots::none().add_dir(folder.path()).unwrap_err().to_string();
         assert!(error.contains("huge") && error.contains("4194304"), "{error}");
-        File::options().write(true).open(&path).unwrap().set_len(MAX_FILE_BYTES).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(MAX_ROOTS_BYTES).unwrap();
         TrustedRoots::none().add_dir(folder.path()).unwrap();
     }
 }
