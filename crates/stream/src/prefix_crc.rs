@@ -317,18 +317,24 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_checkpoint_is_refused() {
+    fn malformed_checksums_and_marks_of_other_parts_are_refused() {
         for text in [
             "",
             ":",
-            "1:",
-            "1:12",
+            "4194304",
+            "4194304:",
+            "4194304:1",
             "-1:0123456789abcdef",
             "+1:0123456789abcdef",
-            "1:+123456789abcdef",
+            "4194304:+123456789abcdef",
+            "18446744073709551616:0123456789abcdef",
         ] {
             assert!(text.parse::<PrefixCrc>().is_err(), "{text}");
         }
-        assert!("18446744073709551616:0123456789abcdef".parse::<PrefixCrc>().is_err());
+        for (end, is_mark) in [(0, false), (1, false), (1 << 20, false), (4 << 20, true)] {
+            let text = format!("{end}:0123456789abcdef");
+            assert_eq!(text.parse::<PrefixCrc>().unwrap().to_string(), text);
+            assert_eq!(crate::marks::parse_mark(&text).is_ok(), is_mark, "{text}");
+        }
     }
 }

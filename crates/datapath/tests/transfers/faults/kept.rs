@@ -12,7 +12,7 @@ use datapath::transfer_image;
 use proptest::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use stream::Error;
-use stream::marks::{HELD_BYTES, MARK_BYTES, marks_of, parse_mark};
+use stream::marks::{HELD_BYTES, MARK_BYTES, marks_of};
 use stream::options::{PayloadKind, ReadOptions};
 use stream::prefix_crc::PrefixCrc;
 use testkit::disk;
@@ -156,26 +156,6 @@ fn only_leftovers_of_this_user_are_kept() {
     assert!(find(&path, &marks).is_none(), "another process has locked it");
     drop(writer);
     assert_eq!(find(&path, &marks).unwrap().end_offset(), 8 * MIB);
-}
-
-#[test]
-fn marks_are_parsed_and_malformed_ones_refused() {
-    let marks = marks(&disk::content(3, 9 * MIB));
-    assert_eq!(marks.len(), 8);
-    for mark in marks {
-        assert_eq!(mark.to_string().parse(), Ok(mark));
-    }
-    for text in [
-        "",
-        "0:0123456789abcdef",
-        "1:0123456789abcdef",
-        "1048576:0123456789abcdef",
-        "4194304:1",
-        "4194304:+123456789abcdef",
-        "4194304",
-    ] {
-        parse_mark(text).unwrap_err();
-    }
 }
 
 #[test]
