@@ -225,8 +225,8 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
 /// Adds the certificates in `path`, which is a file or a directory.
 fn add_authorities(roots: &mut TrustedRoots, path: &Path) -> Result<(), ImporterCommandError> {
     if path.is_dir() {
-        // It is also read here, because the error of `add_dir` uses CDI's wording, which refers to
-        // ConfigMaps.
+        // The directory is also read here, because the error of `add_dir` uses CDI's wording,
+        // which refers to ConfigMaps.
         fs::read_dir(path).map_err(|error| {
             let (path, reason) = (path.display(), errno_text(&error));
             usage_error(format!("cannot read {path}: {reason}; check --cacert"))
