@@ -47,7 +47,10 @@ impl<R: RemoteObject> RemoteBody<R> {
     /// Lets the number of connections grow while that makes the transfer faster. The server need
     /// not have proved that it supports ranges.
     pub(crate) fn with_growth(mut self, may_grow: bool) -> Self {
-        self.growth = may_grow.then(Arc::default);
+        if may_grow {
+            self.growth = Some(Arc::default());
+            self.remote.network().observer.record_connections(1, "one is enough so far");
+        }
         self
     }
 

@@ -1,16 +1,18 @@
 //! Reads over as many connections as make the transfer faster.
 //!
 //! ```text
-//!  one:      read_ranges ─► bridge ─► RemoteBody        (an open range; limited if there are more)
-//!  others:   read_ranges ─► bridge ─┐
-//!            read_ranges ─► bridge ─┴─ in order ─► bridge ─► RemoteBody
+//!  first connection:  read_ranges ───────────────► bridge ─► RemoteBody
+//!  others:            read_ranges ─► bridge ─┐
+//!                     read_ranges ─► bridge ─┴─ in order ─► bridge ─► RemoteBody
 //! ```
 //!
-//! The first connection reads an open range. When others are added, they read segments after a
-//! point that the first one has still to reach: if they bring nothing, it continues as if they had
-//! never been there. From that point on, every connection reads segments, each of which is claimed
-//! when a connection is free. Bytes that an additional connection fails to bring are read again, so
-//! its failure never ends the transfer.
+//! All bytes that are requested lie in a queue of segments. While there is one connection, the
+//! queue has one segment, which extends to the end. When others are added, they read segments
+//! after a point that the first connection has still to reach: if they bring nothing, it continues
+//! as if they had never been there. From that point on, every connection reads segments.
+//!
+//! A segment at the front that no other connection reads is read here, with retries. So the
+//! failure of another connection never ends the transfer. What has arrived is never read again.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -26,9 +28,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::gauge::{ConnectionGauge, ReceivedCounts};
-use super::growth::{ConnectionGrowth, DISTANT_LATENCY, RateWindow, WINDOW};
-use super::regions::{ObjectPiece, ObjectPieces};
-use super::segment::{QueuedPiece, QueuedSegment, SegmentAttempt};
+use super::growth::{ConnectionGrowth, DISTANT_LATENCY, ReceivedTotals, WINDOW};
+use super::regions::ObjectPieces;
+use super::segment::{QueuedSegment, SegmentAttempt};
 use super::{ConnectionOutlet, MAX_SEGMENT_BYTES, RemoteObject, TO_THE_END};
 use crate::error::stopped_error;
 
@@ -42,34 +44,27 @@ const ALIGNMENT: u64 = 1 << 20;
 /// Least time that the rest of a segment takes before its second half is requested on its own.
 const MIN_TIME_LEFT: Duration = Duration::from_millis(500);
 
-/// The time and the counts at the end of a window.
-struct WindowStart {
-    at: Instant,
-    received: u64,
-    blocked: Duration,
-}
-
 /// The connections of a body.
 pub(super) struct SegmentCrew<R: RemoteObject> {
     remote: Arc<R>,
     growth: Arc<Mutex<ConnectionGrowth>>,
     sender: BridgeSender,
-    /// The bytes that no request covers yet.
+    /// The bytes that no segment covers yet.
     pieces: ObjectPieces,
     end: u64,
-    /// Pieces that follow the bytes that the first connection reads, in order.
-    queue: VecDeque<QueuedPiece>,
-    /// The first connection and the end of its range, while it reads an open range.
-    alone: Option<(Arc<ConnectionGauge>, u64)>,
+    /// Segments that were not handed over yet, in order.
+    queue: VecDeque<QueuedSegment>,
+    /// Counts the bytes of the front segment while it is read here. The number is the end of the
+    /// range that was requested.
+    here: Option<(Arc<ConnectionGauge>, u64)>,
     counts: Arc<ReceivedCounts>,
     /// Notified when a request for a segment has ended.
     ended: Arc<Notify>,
     ticks: Interval,
-    window: WindowStart,
+    window_began: Instant,
     is_starved: bool,
     /// No request is sent before: one was refused a moment ago.
     refused_until: Instant,
-    told: (usize, String),
 }
 
 impl<R: RemoteObject> SegmentCrew<R> {
@@ -84,18 +79,18 @@ impl<R: RemoteObject> SegmentCrew<R> {
         let mut ticks = tokio::time::interval(WINDOW);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         growth.lock().begin_again();
+        let now = Instant::now();
         Self {
             pieces: ObjectPieces::new(remote.data_regions(), wanted.clone(), MAX_SEGMENT_BYTES),
             end: wanted.end,
             queue: VecDeque::new(),
-            alone: None,
+            here: None,
             counts: Arc::default(),
             ended: Arc::default(),
             ticks,
-            window: WindowStart { at: Instant::now(), received: 0, blocked: sender.full_time() },
+            window_began: now,
             is_starved: false,
-            refused_until: Instant::now(),
-            told: (0, String::new()),
+            refused_until: now,
             remote,
             growth,
             sender,
@@ -109,102 +104,24 @@ impl<R: RemoteObject> SegmentCrew<R> {
         mut first: Option<R::Connection>,
     ) -> Result<(), SourceError> {
         let mut position = self.pieces.left().start;
-        while position < self.end {
-            if self.growth.lock().count() == 1 {
-                position = self.read_alone(position, first.take()).await?;
-            }
-            position = self.read_together(position).await?;
-        }
-        Ok(())
-    }
-
-    /// Reads over one connection, until others have taken over or the end is reached. Returns the
-    /// position.
-    async fn read_alone(
-        &mut self,
-        position: u64,
-        first: Option<R::Connection>,
-    ) -> Result<u64, SourceError> {
-        self.pieces = self.pieces_from(position);
-        match self.pieces.next_within(u64::MAX) {
-            None => Ok(self.end),
-            Some(ObjectPiece::Zeros(length)) => {
-                self.prompt_outlet(None).send_zeros(length).await?;
-                Ok(position + length)
-            }
-            Some(ObjectPiece::Data(range)) => self.read_open_range(range, first).await,
-        }
-    }
-
-    async fn read_open_range(
-        &mut self,
-        range: Range<u64>,
-        first: Option<R::Connection>,
-    ) -> Result<u64, SourceError> {
-        let gauge = Arc::new(ConnectionGauge::new(&self.counts, range.start..u64::MAX, false));
-        self.alone = Some((Arc::clone(&gauge), range.end));
-        let remote = Arc::clone(&self.remote);
-        // A range to the end is left open, as a whole body is: it is not the request of a part.
-        let end = if remote.data_regions().is_none() { TO_THE_END } else { range.end };
-        let outlet = self.prompt_outlet(Some(Arc::clone(&gauge)));
-        {
-            let mut reading = pin!(remote.read_ranges(iter::once(range.start..end), first, outlet));
-            loop {
-                tokio::select! {
-                    biased;
-                    outcome = reading.as_mut() => break outcome?,
-                    () = next_event(&self.ended, &mut self.ticks) => self.attend(),
-                }
-            }
-        }
-        self.alone = None;
-        let reached = gauge.received().end.min(range.end);
-        if reached == range.start {
-            return Err(early_end_error());
-        }
-        Ok(reached)
-    }
-
-    /// Hands over the segments in order, while there are any. Returns the position.
-    async fn read_together(&mut self, mut position: u64) -> Result<u64, SourceError> {
-        if self.queue.is_empty() {
-            self.pieces = self.pieces_from(position);
-        }
         let outlet = self.prompt_outlet(None);
         let mut closed = pin!(outlet.wait_for_close());
         loop {
             self.attend();
-            let is_single = self.growth.lock().count() == 1;
-            let segment = match self.queue.front_mut() {
-                None => return Ok(position),
-                Some(QueuedPiece::Zeros(length)) => {
-                    let length = *length;
-                    outlet.send_zeros(length).await?;
-                    position += length;
-                    self.queue.pop_front();
-                    continue;
-                }
-                Some(QueuedPiece::Data(segment)) if segment.range.is_empty() => {
-                    self.queue.pop_front();
-                    continue;
-                }
-                Some(QueuedPiece::Data(segment)) => segment,
+            let start = self.queue.front().map_or(self.end, |segment| segment.range.start);
+            outlet.send_zeros(start.saturating_sub(position)).await?;
+            position = position.max(start);
+            let Some(segment) = self.queue.front_mut() else {
+                return Ok(());
             };
+            if segment.range.is_empty() {
+                self.queue.pop_front();
+                continue;
+            }
             let Some(attempt) = &mut segment.attempt else {
-                if is_single {
-                    // The segments behind it are read again: this is rare, and keeping them would
-                    // need another order.
-                    self.queue.clear();
-                    return Ok(position);
-                }
-                next_event(&self.ended, &mut self.ticks).await;
+                position = self.read_here(position, first.take()).await?;
                 continue;
             };
-            if is_single && attempt.gauge.received().is_empty() {
-                // A silent server must not hold up the first connection's successor.
-                self.queue.clear();
-                return Ok(position);
-            }
             let next = tokio::select! {
                 biased;
                 next = attempt.pump.chunks.recv_packed() => next,
@@ -227,6 +144,40 @@ impl<R: RemoteObject> SegmentCrew<R> {
         }
     }
 
+    /// Reads the front segment, which begins at `position`. Returns the position after it.
+    async fn read_here(
+        &mut self,
+        position: u64,
+        first: Option<R::Connection>,
+    ) -> Result<u64, SourceError> {
+        let planned = self.queue.front().map_or(position, |segment| segment.range.end);
+        // A range to the end is left open, as a whole body is: it is not the request of a part.
+        let end = if planned == self.end { TO_THE_END } else { planned };
+        let gauge = Arc::new(ConnectionGauge::new(&self.counts, position..end, false));
+        self.here = Some((Arc::clone(&gauge), end));
+        let remote = Arc::clone(&self.remote);
+        let outlet = self.prompt_outlet(Some(Arc::clone(&gauge)));
+        {
+            let mut reading = pin!(remote.read_ranges(iter::once(position..end), first, outlet));
+            loop {
+                tokio::select! {
+                    biased;
+                    outcome = reading.as_mut() => break outcome?,
+                    () = next_event(&self.ended, &mut self.ticks) => self.attend(),
+                }
+            }
+        }
+        self.here = None;
+        let reached = gauge.received().end.min(planned);
+        if reached == position {
+            return Err(early_end_error());
+        }
+        if let Some(segment) = self.queue.front_mut() {
+            segment.range.start = reached;
+        }
+        Ok(reached)
+    }
+
     fn pieces_from(&self, position: u64) -> ObjectPieces {
         ObjectPieces::new(self.remote.data_regions(), position..self.end, MAX_SEGMENT_BYTES)
     }
@@ -240,21 +191,34 @@ impl<R: RemoteObject> SegmentCrew<R> {
         let now = Instant::now();
         self.settle_failures(now);
         // A tick may come a little early after one that came late.
-        if now.saturating_duration_since(self.window.at) >= WINDOW * 9 / 10 {
-            self.finish_window(now);
+        if now.saturating_duration_since(self.window_began) >= WINDOW * 9 / 10 {
+            self.window_began = now;
+            self.record_window(now);
         }
-        self.spare_first_connection(now);
-        self.assign_segments(now);
+        let (count, distance) = {
+            let growth = self.growth.lock();
+            (growth.count(), growth.start_bytes())
+        };
+        let most = if count == 1 { u64::MAX } else { self.segment_bytes(count) };
+        if self.queue.is_empty()
+            && let Some(range) = self.pieces.next_data(most)
+        {
+            self.queue.push_back(QueuedSegment { range, attempt: None });
+        }
+        if count == 1 {
+            self.give_back();
+        } else if now >= self.refused_until {
+            self.divide_first_segment(distance);
+            self.assign_segments(count, most);
+        }
         self.report_change();
     }
 
     /// Queues the rest of every segment whose request has failed.
     fn settle_failures(&mut self, now: Instant) {
         let mut index = 0;
-        while index < self.queue.len() {
-            let place = self.queue.get_mut(index);
+        while let Some(segment) = self.queue.get_mut(index) {
             index += 1;
-            let Some(QueuedPiece::Data(segment)) = place else { continue };
             let Some(attempt) = &mut segment.attempt else { continue };
             let Some(kind) = attempt.failure() else { continue };
             attempt.is_settled = true;
@@ -269,38 +233,28 @@ impl<R: RemoteObject> SegmentCrew<R> {
                 // connections.
                 let rest = received.end..segment.range.end;
                 segment.range.end = received.end;
-                let rest = QueuedSegment { range: rest, attempt: None };
-                self.queue.insert(index, QueuedPiece::Data(rest));
+                self.queue.insert(index, QueuedSegment { range: rest, attempt: None });
             }
         }
     }
 
-    fn finish_window(&mut self, now: Instant) {
-        let (received, blocked) = (self.counts.bytes(), self.sender.full_time());
-        let ended = WindowStart { at: now, received, blocked };
-        let began = std::mem::replace(&mut self.window, ended);
-        let place =
-            self.alone.as_ref().map_or(self.pieces.left().start, |(gauge, _)| gauge.received().end);
+    fn record_window(&mut self, now: Instant) {
+        let place = self.here.as_ref().map(|(gauge, _)| gauge.received().end);
+        let place = place.unwrap_or(self.pieces.left().start);
         let mut growth = self.growth.lock();
-        growth.record_window(&RateWindow {
+        growth.record_totals(&ReceivedTotals {
             now,
-            elapsed: now - began.at,
-            received: received - began.received,
-            blocked: blocked.saturating_sub(began.blocked),
-            is_starved: std::mem::take(&mut self.is_starved),
+            bytes: self.counts.bytes(),
+            blocked: self.sender.full_time(),
             started: self.counts.started(),
             latency: self.counts.latency(),
             left: self.end.saturating_sub(place),
+            is_starved: std::mem::take(&mut self.is_starved),
         });
-    }
-
-    /// Ends a trial before the first connection would stop for others that have brought nothing.
-    fn spare_first_connection(&self, now: Instant) {
-        let mut growth = self.growth.lock();
-        if let Some((gauge, _)) = &self.alone
-            && let Some(QueuedPiece::Data(next)) = self.queue.front()
-            && next.attempt.as_ref().is_none_or(|attempt| attempt.gauge.received().is_empty())
-            && gauge.received().end + growth.known_rate() / 5 >= gauge.limit()
+        // The first connection must not stop for others that have brought nothing.
+        if let Some((gauge, _)) = &self.here
+            && self.queue.get(1).is_some_and(QueuedSegment::is_silent)
+            && gauge.received().end + growth.bytes_in(WINDOW * 2) >= gauge.limit()
         {
             growth.abandon_trial(now);
         }
@@ -308,51 +262,61 @@ impl<R: RemoteObject> SegmentCrew<R> {
 
     /// Number of connections that are reading.
     fn working_connections(&self) -> usize {
-        let reading = self.queue.iter().filter(|piece| piece.is_being_read());
-        reading.count() + usize::from(self.alone.is_some())
+        let reading = self.queue.iter().filter(|segment| segment.is_being_read());
+        reading.count() + usize::from(self.here.is_some())
     }
 
-    fn assign_segments(&mut self, now: Instant) {
-        let (count, distance) = {
-            let growth = self.growth.lock();
-            (growth.count(), growth.start_bytes())
-        };
-        if count == 1 {
-            if let Some((gauge, _)) = &self.alone {
-                gauge.move_limit(u64::MAX);
-                self.queue.clear();
-            }
-            return;
+    /// Returns to one connection. Segments that have begun to arrive are kept.
+    fn give_back(&mut self) {
+        for segment in self.queue.iter_mut().filter(|segment| segment.is_silent()) {
+            segment.attempt = None;
         }
-        if let Some((gauge, end)) = &self.alone
-            && gauge.limit() == u64::MAX
+        while self.queue.len() > 1 && self.queue.back().is_some_and(QueuedSegment::is_silent) {
+            self.queue.pop_back();
+        }
+        if let Some((gauge, requested)) = &self.here
+            && let [front] = self.queue.make_contiguous()
+        {
+            front.range.end = gauge.move_limit(*requested).min(self.end);
+        }
+        let end = self.queue.back().map_or(self.end, |segment| segment.range.end);
+        self.pieces = self.pieces_from(end);
+    }
+
+    /// Ends the segment that is read here after another `distance` bytes, so that others can read
+    /// what follows.
+    fn divide_first_segment(&mut self, distance: u64) {
+        if let Some((gauge, requested)) = &self.here
+            && let [front] = self.queue.make_contiguous()
         {
             let distance = distance.clamp(MIN_DISTANCE_BYTES, MAX_DISTANCE_BYTES);
             let limit = gauge.received().end.saturating_add(distance).next_multiple_of(ALIGNMENT);
-            let limit = gauge.move_limit(limit.min(*end));
-            self.pieces = self.pieces_from(limit);
+            let end = gauge.move_limit(limit.min(*requested).min(self.end));
+            front.range.end = end;
+            self.pieces = self.pieces_from(end);
         }
-        if now < self.refused_until {
-            return;
-        }
-        let mut free = count.saturating_sub(self.working_connections());
+    }
+
+    /// Returns the length of the segments that each of `count` connections reads.
+    fn segment_bytes(&self, count: usize) -> u64 {
         // With two segments for each connection, one that has finished need not wait for the first
         // in order. A distant server takes a round trip for each, which is worse.
         let segments = if self.counts.latency() < DISTANT_LATENCY { count * 2 } else { count };
-        let most = R::AHEAD_BYTES / u64::try_from(segments).unwrap_or(u64::MAX);
-        let most = most.clamp(1, MAX_SEGMENT_BYTES);
+        let share = R::AHEAD_BYTES / u64::try_from(segments).unwrap_or(u64::MAX);
+        share.clamp(1, MAX_SEGMENT_BYTES)
+    }
+
+    fn assign_segments(&mut self, count: usize, most: u64) {
+        let mut free = count.saturating_sub(self.working_connections());
         let mut ahead = 0;
-        for piece in &mut self.queue {
-            let QueuedPiece::Data(segment) = piece else { continue };
+        let behind = usize::from(self.here.is_some());
+        for segment in self.queue.iter_mut().skip(behind) {
             ahead += segment.range.end - segment.range.start;
             if segment.attempt.is_none() && free > 0 {
                 free -= 1;
-                segment.attempt = Some(SegmentAttempt::start(
-                    &self.remote,
-                    &segment.range,
-                    &self.counts,
-                    &self.ended,
-                ));
+                let range = &segment.range;
+                let attempt = SegmentAttempt::start(&self.remote, range, &self.counts, &self.ended);
+                segment.attempt = Some(attempt);
             }
         }
         while free > 0 {
@@ -360,17 +324,11 @@ impl<R: RemoteObject> SegmentCrew<R> {
                 self.is_starved = true;
                 return self.share_slow_segments(free);
             }
-            self.queue.push_back(match self.pieces.next_within(most) {
-                None => break,
-                Some(ObjectPiece::Zeros(length)) => QueuedPiece::Zeros(length),
-                Some(ObjectPiece::Data(range)) => {
-                    free -= 1;
-                    ahead += range.end - range.start;
-                    let attempt =
-                        SegmentAttempt::start(&self.remote, &range, &self.counts, &self.ended);
-                    QueuedPiece::Data(QueuedSegment { range, attempt: Some(attempt) })
-                }
-            });
+            let Some(range) = self.pieces.next_data(most) else { return };
+            free -= 1;
+            ahead += range.end - range.start;
+            let attempt = SegmentAttempt::start(&self.remote, &range, &self.counts, &self.ended);
+            self.queue.push_back(QueuedSegment { range, attempt: Some(attempt) });
         }
     }
 
@@ -379,28 +337,22 @@ impl<R: RemoteObject> SegmentCrew<R> {
     fn share_slow_segments(&mut self, mut free: usize) {
         let min_left = MIN_TIME_LEFT.max(self.counts.latency() * 4);
         let mut index = 0;
-        while let Some(piece) = self.queue.get_mut(index).filter(|_| free > 0) {
+        while let Some(segment) = self.queue.get_mut(index).filter(|_| free > 0) {
             index += 1;
-            let QueuedPiece::Data(segment) = piece else { continue };
             let Some(range) = segment.split_off(min_left) else { continue };
             let attempt = SegmentAttempt::start(&self.remote, &range, &self.counts, &self.ended);
-            let half = QueuedSegment { range, attempt: Some(attempt) };
-            self.queue.insert(index, QueuedPiece::Data(half));
+            self.queue.insert(index, QueuedSegment { range, attempt: Some(attempt) });
             (index, free) = (index + 1, free - 1);
         }
     }
 
-    fn report_change(&mut self) {
-        let growth = self.growth.lock();
-        let (count, reason) = (growth.count(), growth.reason());
-        if (count, reason) == (self.told.0, self.told.1.as_str()) {
-            return;
-        }
-        if self.told.0 > 0 || count > 1 {
+    fn report_change(&self) {
+        let mut growth = self.growth.lock();
+        if let Some(reason) = growth.take_news() {
+            let count = growth.count();
             tracing::info!("reading over {count} connections: {reason}");
+            self.remote.network().observer.record_connections(count, &reason);
         }
-        self.remote.network().observer.record_connections(count, reason);
-        self.told = (count, reason.to_owned());
     }
 }
 

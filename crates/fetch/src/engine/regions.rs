@@ -46,10 +46,10 @@ impl ObjectPieces {
         Self { regions: regions.cloned().unwrap_or_else(all), left: range, most }
     }
 
-    /// Returns the next piece, with at most `most` bytes of data.
-    pub(super) fn next_within(&mut self, most: u64) -> Option<ObjectPiece> {
+    /// Returns the next range of data, of at most `most` bytes. Zeros before it are passed over.
+    pub(super) fn next_data(&mut self, most: u64) -> Option<Range<u64>> {
         self.most = most;
-        self.next()
+        self.find_map(ObjectPiece::data_range)
     }
 
     /// Returns the bytes that no piece has covered yet.

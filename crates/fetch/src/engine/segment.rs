@@ -36,29 +36,21 @@ pub(super) struct SegmentAttempt {
     pub(super) is_settled: bool,
 }
 
-/// A piece of the object that was taken up and not yet handed over.
-pub(super) enum QueuedPiece {
-    Zeros(u64),
-    Data(QueuedSegment),
-}
-
-impl QueuedPiece {
-    /// True if a connection is reading the piece.
-    pub(super) fn is_being_read(&self) -> bool {
-        match self {
-            Self::Zeros(_) => false,
-            Self::Data(segment) => {
-                segment.attempt.as_ref().is_some_and(|attempt| attempt.outcome.get().is_none())
-            }
-        }
-    }
-}
-
 impl QueuedSegment {
+    /// True if another connection is reading the segment.
+    pub(super) fn is_being_read(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| attempt.outcome.get().is_none())
+    }
+
+    /// True if no byte of the segment has arrived over another connection.
+    pub(super) fn is_silent(&self) -> bool {
+        self.attempt.as_ref().is_none_or(|attempt| attempt.gauge.received().is_empty())
+    }
+
     /// Takes the second half of the segment from the request that reads it, if that would still
     /// need more than `min_left`.
     pub(super) fn split_off(&mut self, min_left: Duration) -> Option<Range<u64>> {
-        let attempt = self.attempt.as_ref().filter(|attempt| attempt.outcome.get().is_none())?;
+        let attempt = self.attempt.as_ref().filter(|_| self.is_being_read())?;
         let (gauge, end) = (&attempt.gauge, self.range.end);
         let position = gauge.received().end;
         let left = end.saturating_sub(position);
