@@ -71,8 +71,8 @@ impl FileSource {
         };
         let kind = open().map_err(|error| {
             let failure = io_error("open", &name, &error);
-            let words = format!("{failure}; {}", opening_advice(&name, &error));
-            failure.with_plain_words(&words)
+            let sentence = format!("{failure}; {}", opening_advice(&name, &error));
+            failure.with_plain_words(&sentence)
         })?;
         Ok(Self { name, kind, stop, expected: None })
     }

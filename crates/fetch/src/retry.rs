@@ -46,25 +46,19 @@ impl AttemptError {
         Self::Final(SourceError::new(kind, cause))
     }
 
-    /// Puts `place` before the message of the error.
-    pub fn with_context(self, place: &str) -> Self {
-        let at = |error: SourceError| SourceError::with_context(error.kind(), place, error);
+    /// Replaces the error.
+    pub(super) fn map(self, change: impl FnOnce(SourceError) -> SourceError) -> Self {
         match self {
             Self::Transient { error, retry_after } => {
-                Self::Transient { error: at(error), retry_after }
+                Self::Transient { error: change(error), retry_after }
             }
-            Self::Final(error) => Self::Final(at(error)),
+            Self::Final(error) => Self::Final(change(error)),
         }
     }
 
-    /// Sets another message for users of a command line.
-    pub(super) fn with_plain_words(self, words: &str) -> Self {
-        match self {
-            Self::Transient { error, retry_after } => {
-                Self::Transient { error: error.with_plain_words(words), retry_after }
-            }
-            Self::Final(error) => Self::Final(error.with_plain_words(words)),
-        }
+    /// Puts `place` before the message of the error.
+    pub fn with_context(self, place: &str) -> Self {
+        self.map(|error| SourceError::with_context(error.kind(), place, error))
     }
 
     /// Returns the kind of the error.

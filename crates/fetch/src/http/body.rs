@@ -71,9 +71,10 @@ impl HttpObject {
         let mut position = range.start;
         while position < outlet.end_before(range.end) {
             let mut next = pin!(download.next());
-            let early = match outlet.is_prompt {
-                true => packing.await_or_flush(next.as_mut()).await.map_err(|_| stopped_error())?,
-                false => None,
+            let early = if outlet.is_prompt {
+                packing.await_or_flush(next.as_mut()).await.map_err(|_| stopped_error())?
+            } else {
+                None
             };
             let received = match early {
                 Some(received) => received,

@@ -128,18 +128,18 @@ fn host_and_port(url: &Url) -> String {
 /// repetitions and noise. Example: `connection refused`.
 pub(super) fn plain_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
-    let mut words: Vec<String> = Vec::new();
+    let mut causes: Vec<String> = Vec::new();
     for layer in iter::successors(Some(&error as &dyn Error), |&layer| layer.source()) {
         let text = match layer.downcast_ref::<io::Error>() {
             Some(io) => errno_text(io),
             None => layer.to_string(),
         };
-        let repeats = words.last().is_some_and(|last| last.contains(&text));
+        let repeats = causes.last().is_some_and(|last| last.contains(&text));
         if !repeats && !NOISE.contains(&text.as_str()) && text != TUNNEL {
-            words.push(text);
+            causes.push(text);
         }
     }
-    if words.is_empty() { error.to_string() } else { words.join(": ") }
+    if causes.is_empty() { error.to_string() } else { causes.join(": ") }
 }
 
 /// Iterates over the layers of `error`, the outermost first.
@@ -257,10 +257,12 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
     }) || error.is_builder();
     let is_unknown =
         any_layer(&error, |layer| layer.downcast_ref().is_some_and(sockets::is_unknown_host));
-    let kind = match error.is_connect() {
-        _ if is_unknown => SourceErrorKind::UnknownHost,
-        true => SourceErrorKind::Connect,
-        false => SourceErrorKind::Io,
+    let kind = if is_unknown {
+        SourceErrorKind::UnknownHost
+    } else if error.is_connect() {
+        SourceErrorKind::Connect
+    } else {
+        SourceErrorKind::Io
     };
     let advice = any_layer(&error, is_unknown_issuer).then_some(SourceAdvice::TrustAuthority);
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));

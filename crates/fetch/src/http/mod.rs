@@ -233,7 +233,8 @@ async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError
         _ if HttpObject::is_whole(&response) => Ok((response, location)),
         status => {
             let failure = AttemptError::from_status(200, status, response.headers());
-            Err(failure.with_plain_words(&client.describe_refusal(status, &location)))
+            let sentence = client.describe_refusal(status, &location);
+            Err(failure.map(|error| error.with_plain_words(&sentence)))
         }
     }
 }

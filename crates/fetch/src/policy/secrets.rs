@@ -40,10 +40,9 @@ impl ImportPolicy {
                 "{secret} would be sent to {server} without TLS, where anybody on the path could read it: use https, or allow it with \
                  --cleartext-secrets"
             ))),
-            CleartextRule::Warned(told) => {
-                let mut told = told.lock();
+            CleartextRule::Warned(warned) => {
                 // Warn once for each server, because a download sends thousands of requests.
-                if told.insert(url.origin()) {
+                if warned.lock().insert(url.origin()) {
                     tracing::warn!(
                         "{secret} is sent to {server} without TLS: anybody on the path can read it"
                     );

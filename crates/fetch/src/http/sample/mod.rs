@@ -118,10 +118,10 @@ impl ReceivedSample {
         self.state.lock().checked_bytes += bytes.len() as u64;
         let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
         digest.update(bytes);
-        match digest.finish_digest() == block.digest {
-            true => Ok(()),
-            false => Err(difference_error(&block.range())),
+        if digest.finish_digest() != block.digest {
+            return Err(difference_error(&block.range()));
         }
+        Ok(())
     }
 }
 
@@ -202,11 +202,11 @@ impl<'a> DownloadSampler<'a> {
         let is_same = known.is_some_and(|known| {
             known.len() >= bytes.len() && known.zip(bytes).all(|(known, byte)| known == byte)
         });
-        let start = self.position.saturating_sub(before);
-        match is_same {
-            true => Ok(()),
-            false => Err(difference_error(&(start..start + bytes.len() as u64))),
+        if !is_same {
+            let start = self.position.saturating_sub(before);
+            return Err(difference_error(&(start..start + bytes.len() as u64)));
         }
+        Ok(())
     }
 }
 
