@@ -48,7 +48,7 @@ source_url=${CDI_WORKERS_SOURCE:-https://example.org/cdi-workers} vendor='cdi-wo
 # The workspace package of each program.
 declare -A package=(
     [cdi-importer]=importer [cdi-uploadserver]=uploadserver [cdi-uploadproxy]=uploadproxy [cdi-cloner]=cloner [kubectl-cdi]=kubectl-cdi
-    [cdi-containerimage-server]=containerimage-server [cdi-env-extractor]=env-extractor [cdi-image-size-detection]=imagetools [cdi-source-update-poller]=poller [qemu-img]=imagetools
+    [cdi-containerimage-server]=containerimage-server [cdi-env-extractor]=env-extractor [cdi-importer-tools]=importer-tools
 )
 
 # The glibc for other architectures. That of Debian's cross compilers is as old as the suite and

@@ -5,7 +5,7 @@ import subprocess
 
 # Packages that images/compile.sh compiles together. cargo gives all of them the features that one
 # of them needs: so h2 is in cdi-containerimage-server, whose own manifest does not ask for it.
-TOGETHER = ("importer", "uploadserver", "uploadproxy", "cloner", "kubectl-cdi", "containerimage-server", "imagetools", "poller")
+TOGETHER = ("importer", "uploadserver", "uploadproxy", "cloner", "kubectl-cdi", "containerimage-server", "importer-tools")
 # For Windows, kubectl-cdi is compiled alone, and for musl env-extractor.
 ALONE = ("env-extractor",)
 

@@ -6,13 +6,14 @@ pub mod lasting;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::fail::OrFail;
 use crate::output::Output;
@@ -75,6 +76,7 @@ pub struct Program {
     timeout: Duration,
     takes_job: bool,
     memory_report: Option<NamedTempFile>,
+    link_folder: Option<TempDir>,
 }
 
 impl Program {
@@ -93,7 +95,18 @@ impl Program {
             timeout: wait::PATIENCE,
             takes_job: true,
             memory_report: None,
+            link_folder: None,
         }
+    }
+
+    /// Runs the program under this name, through a symbolic link as in images.
+    pub fn named(mut self, name: &str) -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder for the link");
+        let link = folder.path().join(name);
+        symlink(&self.path, &link).or_fail("the link");
+        self.path = link;
+        self.link_folder = Some(folder);
+        self
     }
 
     /// Adds one argument.
@@ -255,6 +268,7 @@ impl Program {
             started: Instant::now(),
             timeout: self.timeout,
             memory_report: self.memory_report,
+            _link_folder: self.link_folder,
             _job: job,
         }
     }
@@ -281,6 +295,7 @@ pub struct Running {
     started: Instant,
     timeout: Duration,
     memory_report: Option<NamedTempFile>,
+    _link_folder: Option<TempDir>,
     _job: Option<jobs::Job>,
 }
 

@@ -186,7 +186,8 @@ fn archive_and_image_tools_report_how_they_end_under_limits() {
         let (folder, path) = with_file("source", content());
         // The termination message is not checked: it is a size, or there is none.
         fs::create_dir(path.join("dev")).unwrap();
-        let program = program("cdi-image-size-detection")
+        let program = program("cdi-importer-tools")
+            .named("cdi-image-size-detection")
             .env("CDI_WORKERS_TEST_ROOT", &path)
             .arg("-image-path")
             .arg(path.join("source"));
@@ -254,7 +255,8 @@ fn programs_that_use_a_cluster_report_how_they_end_under_limits() {
     sweep("poller", || {
         let (folder, path) = with_file("kubeconfig", kubeconfig.as_bytes());
         fs::create_dir(path.join("dev")).unwrap();
-        let program = program("cdi-source-update-poller")
+        let program = program("cdi-importer-tools")
+            .named("cdi-source-update-poller")
             .args(["-ns", "default", "-cron", "cron", "-url", "docker://localhost:1/image"])
             .env("KUBECONFIG", path.join("kubeconfig"))
             .env("CDI_WORKERS_CONTACT_SECONDS", "1")

@@ -16,7 +16,7 @@ use program::signal::ShutdownRequest;
 
 use crate::image::{self, InspectionError};
 
-const PROGRAM: &str = "cdi-image-size-detection";
+pub(crate) const PROGRAM: &str = "cdi-image-size-detection";
 
 const IMAGE_PATH: &str = "image-path";
 const SCHEME: &str = "scheme";
@@ -65,7 +65,7 @@ impl SizeDetectionError {
 }
 
 /// Writes the size of the disk given in `arguments` to the termination message.
-pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+pub(crate) fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let message = PodPaths::from_env(env).termination_log();
     program::start::start_pod(PROGRAM, &FLAGS, arguments, env, |flags, shutdown| {
         run(flags, message, shutdown)

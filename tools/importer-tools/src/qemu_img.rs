@@ -14,13 +14,15 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::image::{self, ImageSummary};
 
+pub(crate) const PROGRAM: &str = "qemu-img";
+
 /// The message for any other command.
 const NOT_QEMU: &str = "this qemu-img is from cdi-workers and supports only the subcommand info; QEMU's own is in the package \
                         qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL)";
 
 #[derive(Parser)]
 #[command(
-    name = "qemu-img",
+    name = PROGRAM,
     version,
     about = "Shows information about a disk image, like QEMU's qemu-img",
     after_help = NOT_QEMU,
@@ -55,7 +57,7 @@ enum OutputFormat {
 }
 
 /// Runs the command in `words`, whose first word is the name of the program.
-pub fn main(words: &[OsString]) -> ExitCode {
+pub(crate) fn main(words: &[OsString]) -> ExitCode {
     let printed = match QemuImgCli::try_parse_from(words) {
         Ok(QemuImgCli { command }) => image_info(command),
         Err(asked) if !asked.use_stderr() => Ok(asked.to_string()),
@@ -72,7 +74,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
-            command_line::print_error("qemu-img", sentence);
+            command_line::print_error(PROGRAM, sentence);
             ExitCode::FAILURE
         }
     }

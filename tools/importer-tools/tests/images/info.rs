@@ -8,10 +8,12 @@ use testkit::process::{Finished, Program};
 
 use super::samples;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_qemu-img");
+fn program() -> Program {
+    Program::new(crate::BINARY).named("qemu-img")
+}
 
 fn info(arguments: &[&str], image: &Path) -> Finished {
-    let program = Program::new(BINARY).arg("info").arg(image);
+    let program = program().arg("info").arg(image);
     program.args(arguments.iter().copied()).run()
 }
 
@@ -96,7 +98,7 @@ fn unsupported_uses_are_refused_with_an_explanation() {
         &["info", "-f", "luks", "a"],
         &[],
     ] {
-        let refused = Program::new(BINARY).args(words.iter().copied()).run();
+        let refused = program().args(words.iter().copied()).run();
         refused.assert_failure(1, "this qemu-img is from cdi-workers");
         assert!(refused.stdout.is_empty(), "{words:?}");
     }
@@ -112,8 +114,7 @@ fn no_other_file_is_opened() {
     testkit::tools::run("qemu-img", words.iter().copied().chain([image_path.as_str(), "1M"]));
     let log = folder.path().join("trace");
     let options = ["-f", "-qq", "-e", "trace=%file", "-o", &log.to_string_lossy()];
-    let finished =
-        Program::new(BINARY).args(["info", &image_path]).under("strace", options).start().wait();
+    let finished = program().args(["info", &image_path]).under("strace", options).start().wait();
     finished.assert_success("a delta");
     assert!(finished.stdout.contains("backing file: /etc/hostname\n"), "{}", finished.stdout);
     let trace = std::fs::read_to_string(&log).or_fail("the trace");
@@ -126,10 +127,10 @@ fn no_other_file_is_opened() {
 
 #[test]
 fn help_and_version_are_printed() {
-    let version = Program::new(BINARY).arg("--version").run();
+    let version = program().arg("--version").run();
     version.assert_success("version");
     assert!(version.stdout.starts_with("qemu-img 0."), "{}", version.stdout);
-    let help = Program::new(BINARY).arg("--help").run();
+    let help = program().arg("--help").run();
     help.assert_success("help");
     assert!(help.stdout.contains("this qemu-img is from cdi-workers"), "{}", help.stdout);
 }

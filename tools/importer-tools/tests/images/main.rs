@@ -3,3 +3,5 @@
 mod detection;
 mod info;
 mod samples;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer-tools");

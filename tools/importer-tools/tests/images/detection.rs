@@ -10,7 +10,9 @@ use testkit::process::{Finished, Program};
 
 use super::samples;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_cdi-image-size-detection");
+fn program() -> Program {
+    Program::new(crate::BINARY).named("cdi-image-size-detection")
+}
 
 /// A folder that stands in for the file system of a pod.
 struct Pod(TempDir);
@@ -23,7 +25,7 @@ impl Pod {
     }
 
     fn program(&self, arguments: &[&str]) -> Program {
-        let program = Program::new(BINARY).env("CDI_WORKERS_TEST_ROOT", self.0.path());
+        let program = program().env("CDI_WORKERS_TEST_ROOT", self.0.path());
         program.args(arguments.iter().copied())
     }
 
@@ -108,10 +110,10 @@ fn a_signal_ends_the_program_even_if_the_volume_hangs() {
 
 #[test]
 fn help_and_version_are_printed() {
-    let version = Program::new(BINARY).arg("--version").run();
+    let version = program().arg("--version").run();
     version.assert_success("version");
     assert!(version.stdout.starts_with("cdi-image-size-detection 0."), "{}", version.stdout);
-    let help = Program::new(BINARY).arg("-help").run();
+    let help = program().arg("-help").run();
     help.assert_success("help");
     assert!(
         help.stderr.contains("-image-path") && help.stderr.contains("-scheme"),

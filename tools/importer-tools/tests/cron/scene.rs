@@ -14,7 +14,11 @@ use testkit::oci::{Compression, Image};
 use testkit::process::{Finished, Program};
 use testkit::tools;
 
-pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cdi-source-update-poller");
+/// The poller, without arguments.
+pub(crate) fn program() -> Program {
+    let binary = env!("CARGO_BIN_EXE_cdi-importer-tools");
+    Program::new(binary).named("cdi-source-update-poller")
+}
 
 /// Namespace of the DataImportCrons of these tests.
 pub(crate) const NAMESPACE: &str = "default";
@@ -59,7 +63,7 @@ impl Scene {
     pub(crate) fn program(&self, url: &str) -> Program {
         std::fs::create_dir_all(self.root.path().join("dev")).or_fail("a folder");
         let kubeconfig = cluster().service_account(CDI_NAMESPACE, CRON_ACCOUNT);
-        Program::new(BINARY)
+        program()
             .args(["-ns", NAMESPACE, "-cron", self.name, "-url", url])
             .env("KUBECONFIG", kubeconfig)
             .env("CDI_WORKERS_CONTACT_SECONDS", "3")

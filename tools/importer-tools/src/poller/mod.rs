@@ -1,8 +1,6 @@
 //! `cdi-source-update-poller`: CDI's cron job runs it to check whether a registry contains a new
 //! image under the name from which a DataImportCron imports.
 
-#![forbid(unsafe_code)]
-
 mod cron;
 
 use std::ffi::OsString;
@@ -23,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::cron::{CronError, DataImportCron};
 
-const PROGRAM: &str = "cdi-source-update-poller";
+pub(crate) const PROGRAM: &str = "cdi-source-update-poller";
 
 const NAMESPACE: &str = "ns";
 const CRON: &str = "cron";
@@ -58,7 +56,7 @@ enum PollError {
 }
 
 /// Fetches the digest of the image given in `arguments`, and updates the DataImportCron.
-pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+pub(crate) fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
     // CDI passes no verbosity. At level 0 the retries would not be logged, and the pod would be
     // silent for minutes while a registry does not answer.
