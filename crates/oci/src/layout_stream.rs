@@ -4,19 +4,16 @@
 //! from Skopeo begins with the layers, so it can only be read from a local file.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use codec::decode::SNIFF_BYTES;
 use fetch::error::{invalid_error, stopped_error};
+use fetch::wrapped::WrappedSource;
 use parking_lot::Mutex;
-use stream::changes::ChangedRanges;
 use stream::chunks::{ChunkStream, PeekStream};
 use stream::error::{Error, SourceError, SourceErrorKind};
-use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
-use stream::storage::StorageLocation;
 use tar::{self, ArchiveFiles};
 
 use super::choice::{DiskChoice, ImageManifest};
@@ -59,7 +56,12 @@ pub fn open_layout(
     }
     if !is_layout {
         let body = PeekedBody { failure: head.err(), stream, position: 0 };
-        return Ok(Box::new(PeekedSource { source, body: Mutex::new(Some(Box::new(body))) }));
+        let peeked = Mutex::new(Some(body));
+        let open = move |source: &dyn Source| match peeked.lock().take() {
+            Some(body) => Ok(Box::new(body) as _),
+            None => source.open_body(),
+        };
+        return Ok(Box::new(WrappedSource { inner: source, is_verified: false, open }));
     }
     if is_checked {
         let message = format!(
@@ -283,12 +285,7 @@ impl ChunkStream for BodyChunks {
     }
 }
 
-/// A source whose first bytes were peeked at. Its body returns them again.
-struct PeekedSource {
-    source: Box<dyn Source>,
-    body: Mutex<Option<Box<dyn SourceBody>>>,
-}
-
+/// A body whose first bytes were peeked at, and are returned again.
 struct PeekedBody {
     /// The failure to read the first bytes.
     failure: Option<Error>,
@@ -313,51 +310,6 @@ impl SourceBody for PeekedBody {
             self.position = offset;
         }
         Ok(())
-    }
-}
-
-impl Source for PeekedSource {
-    fn name(&self) -> String {
-        self.source.name()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        self.source.total_bytes()
-    }
-
-    fn content_type(&self) -> Option<&str> {
-        self.source.content_type()
-    }
-
-    fn is_ranged(&self) -> bool {
-        self.source.is_ranged()
-    }
-
-    fn has_own_digest(&self) -> bool {
-        self.source.has_own_digest()
-    }
-
-    fn stated_disk(&self) -> Option<StatedDisk> {
-        self.source.stated_disk()
-    }
-
-    fn changed_ranges(&self) -> Option<&ChangedRanges> {
-        self.source.changed_ranges()
-    }
-
-    fn storage_location(&self) -> Option<StorageLocation> {
-        self.source.storage_location()
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        match self.body.lock().take() {
-            Some(body) => Ok(body),
-            None => self.source.open_body(),
-        }
-    }
-
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.source.read_range(range)
     }
 }
 

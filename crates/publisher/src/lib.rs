@@ -41,7 +41,7 @@ pub use self::evidence::{
 pub use self::key::{PublisherKey, PublisherKeyError};
 pub use self::name::{location_name, require_name};
 pub use self::openpgp::{ExpectedSignature, Keyring, OpenPgpError};
-pub use self::signed::SignedSource;
+pub use self::signed::demand_signature;
 pub use self::signer::{ImageSigner, SignatureForm, SignedDocument};
 
 /// Reasons why evidence does not show who published an image.

@@ -1,15 +1,11 @@
 //! An image with a detached OpenPGP signature, which is verified while the image is read.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use fetch::error::invalid_error;
-use stream::changes::ChangedRanges;
+use fetch::wrapped::WrappedSource;
 use stream::digest::HashingThread;
 use stream::error::{SourceError, SourceErrorKind, ThreadStartError};
-use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
-use stream::storage::StorageLocation;
 
 use super::openpgp::ExpectedSignature;
 use super::signature_error;
@@ -17,10 +13,24 @@ use super::signature_error;
 /// Maximum number of signatures of an image that are verified, each by a thread that hashes.
 const MAX_HASHES: usize = 4;
 
-/// A source whose end is reported only if a signature matches.
-pub struct SignedSource {
+/// Returns `source`, whose end is reported only if one of `signers` has signed all of its bytes.
+pub fn demand_signature(
     source: Box<dyn Source>,
-    signers: Vec<ExpectedSignature>,
+    mut signers: Vec<ExpectedSignature>,
+) -> Box<dyn Source> {
+    signers.truncate(MAX_HASHES);
+    let open = move |source: &dyn Source| {
+        let (body, name) = (source.open_body()?, source.name());
+        let failed =
+            |error: ThreadStartError| SourceError::with_context(SourceErrorKind::Io, &name, error);
+        let hashes = signers
+            .iter()
+            .map(|signer| Ok((signer.clone(), HashingThread::start(signer.algorithm())?)))
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        Ok(Box::new(SignedBody { body, hashes, name, is_verified: false }) as _)
+    };
+    Box::new(WrappedSource { inner: source, is_verified: true, open })
 }
 
 struct SignedBody {
@@ -29,68 +39,6 @@ struct SignedBody {
     hashes: Vec<(ExpectedSignature, HashingThread)>,
     name: String,
     is_verified: bool,
-}
-
-impl SignedSource {
-    /// Demands that one of `signers` has signed all bytes of `source`.
-    pub fn new(source: Box<dyn Source>, mut signers: Vec<ExpectedSignature>) -> Self {
-        signers.truncate(MAX_HASHES);
-        Self { source, signers }
-    }
-}
-
-impl Source for SignedSource {
-    fn name(&self) -> String {
-        self.source.name()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        self.source.total_bytes()
-    }
-
-    fn content_type(&self) -> Option<&str> {
-        self.source.content_type()
-    }
-
-    fn is_ranged(&self) -> bool {
-        self.source.is_ranged()
-    }
-
-    fn has_own_digest(&self) -> bool {
-        true
-    }
-
-    fn stated_disk(&self) -> Option<StatedDisk> {
-        self.source.stated_disk()
-    }
-
-    fn changed_ranges(&self) -> Option<&ChangedRanges> {
-        self.source.changed_ranges()
-    }
-
-    fn storage_location(&self) -> Option<StorageLocation> {
-        self.source.storage_location()
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        let body = self.source.open_body()?;
-        let name = self.name();
-        let failed =
-            |error: ThreadStartError| SourceError::with_context(SourceErrorKind::Io, &name, error);
-        let hashes = self
-            .signers
-            .iter()
-            .map(|signer| Ok((signer.clone(), HashingThread::start(signer.algorithm())?)))
-            .collect::<Result<_, _>>()
-            .map_err(failed)?;
-        Ok(Box::new(SignedBody { body, hashes, name, is_verified: false }))
-    }
-
-    /// The bytes are not verified here: [`Source::has_own_digest`] makes the data path compare
-    /// them with the body.
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.source.read_range(range)
-    }
 }
 
 impl SourceBody for SignedBody {

@@ -1,7 +1,8 @@
 //! Evidence of an image's publisher that is given on a command line.
 
 use publisher::{
-    ListDemand, SignedSource, location_name, read_image_signature, read_keyring_file, require_name,
+    ListDemand, demand_signature, location_name, read_image_signature, read_keyring_file,
+    require_name,
 };
 use stream::options::ReadOptions;
 use stream::source::Source;
@@ -30,7 +31,7 @@ pub(super) fn open_image(
             let reader = context.document_reader(arguments)?;
             let signers = read_image_signature(&reader, place, &keyring)?;
             let (source, _) = context.open_located_image(arguments, is_checked, true)?;
-            Ok((Box::new(SignedSource::new(source, signers)), reading.clone()))
+            Ok((demand_signature(source, signers), reading.clone()))
         }
         (None, None, Some(_)) => Err(ImporterCommandError::Usage(
             "--keyring needs something that is signed: pass --verify-sums or --signature"
