@@ -1,16 +1,13 @@
 //! Keys with what their owners state about them (RFC 9580 §10.1), and which of them may sign.
 
-use stream::digest::DigestAlgorithm;
-
-use super::algorithm::{KeyNumbers, digest_of, read_key};
 use super::armor::{self, read_packets};
+use super::key::PgpKey;
 use super::packet::{
-    self, ByteReader, PUBLIC_KEY, PUBLIC_SUBKEY, Packet, SECRET_KEY, USER_ATTRIBUTE, USER_ID,
-    split_packets,
+    self, PUBLIC_KEY, PUBLIC_SUBKEY, Packet, SECRET_KEY, USER_ATTRIBUTE, USER_ID, split_packets,
 };
 use super::signature::{
     CERTIFICATION_REVOCATION, CERTIFICATIONS, DIRECT_KEY, KEY_REVOCATION, PRIMARY_BINDING,
-    PgpSignature, SUBKEY_BINDING, SUBKEY_REVOCATION, VERSION,
+    PgpSignature, SUBKEY_BINDING, SUBKEY_REVOCATION,
 };
 use super::subpackets::SIGN_FLAG;
 use super::{KeyFlaw, OpenPgpError};
@@ -22,17 +19,6 @@ const MAX_SELF_SIGNATURES: usize = 128;
 /// Public keys that are trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keyring(Vec<Certificate>);
-
-/// A public key of version 4.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PgpKey {
-    /// When it was made, in seconds since 1970.
-    created: u64,
-    fingerprint: Vec<u8>,
-    /// The bytes that are hashed for signatures about the key.
-    hashed: Vec<u8>,
-    pub(super) numbers: KeyNumbers,
-}
 
 /// A primary key, with the signatures about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,30 +99,6 @@ impl Keyring {
     }
 }
 
-impl PgpKey {
-    /// Reads the body of a packet; `None` for a key of another version.
-    fn read(body: &[u8]) -> Result<Option<Self>, OpenPgpError> {
-        let mut reader = ByteReader(body);
-        if reader.read_byte()? != VERSION {
-            return Ok(None);
-        }
-        let created = u64::from(reader.read_u32()?);
-        let algorithm = reader.read_byte()?;
-        let numbers = read_key(algorithm, &mut reader)?;
-        let Ok(length) = u16::try_from(body.len()) else {
-            return Err(OpenPgpError::Malformed("it has a key of more than 64 KiB"));
-        };
-        let hashed = [&[0x99], &length.to_be_bytes()[..], body].concat();
-        let fingerprint = digest_of(DigestAlgorithm::Sha1, &[&hashed]);
-        Ok(Some(Self { created, fingerprint, hashed, numbers }))
-    }
-
-    /// Returns the last 8 bytes of the fingerprint.
-    fn key_id(&self) -> [u8; 8] {
-        self.fingerprint.last_chunk().copied().unwrap_or_default()
-    }
-}
-
 impl Certificate {
     fn new(primary: PgpKey) -> Self {
         let (direct, users, subkeys) = (Vec::new(), Vec::new(), Vec::new());
@@ -154,7 +116,7 @@ impl Certificate {
                 let Some(signatures) = part else {
                     return Ok(());
                 };
-                let signature = match PgpSignature::read(body, 0) {
+                let signature = match PgpSignature::read(body) {
                     Ok(signature) => signature,
                     // Others sign keys too, in any version and algorithm. But no revocation may be
                     // missed.
@@ -253,13 +215,6 @@ impl Certificate {
     }
 }
 
-impl PgpSignature {
-    /// True unless it names other keys as its issuer.
-    fn may_be_by(&self, key: &PgpKey) -> bool {
-        self.facts.issuers.is_empty() || self.facts.issuers.contains(&key.key_id())
-    }
-}
-
 impl CertificateKey<'_> {
     /// The key itself.
     pub(super) fn key(&self) -> &PgpKey {
@@ -300,7 +255,7 @@ impl CertificateKey<'_> {
             return Err(KeyFlaw::Purpose);
         }
         // Without this, the owner of another key could claim the subkey, and its signatures.
-        let back = binding.facts.embedded.as_deref();
+        let back = binding.embedded.as_deref();
         let is_confirmed = back.is_some_and(|back| {
             back.kind == PRIMARY_BINDING && back.is_current(now) && back.is_by(subkey, &parts)
         });

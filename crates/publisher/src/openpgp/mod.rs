@@ -16,6 +16,7 @@ mod algorithm;
 mod armor;
 mod certificate;
 mod cleartext;
+mod key;
 mod packet;
 mod signature;
 mod subpackets;

@@ -17,6 +17,9 @@ pub(super) const USER_ID: u8 = 13;
 pub(super) const PUBLIC_SUBKEY: u8 = 14;
 pub(super) const USER_ATTRIBUTE: u8 = 17;
 
+/// The version of signatures and keys that is supported. GnuPG makes no other.
+pub(super) const VERSION: u8 = 4;
+
 const TRUNCATED: OpenPgpError = OpenPgpError::Malformed("it is truncated");
 
 /// Splits `bytes` into packets. Packets of unknown length, which only messages have, are refused.

@@ -4,12 +4,9 @@ use stream::digest::DigestAlgorithm;
 
 use super::OpenPgpError;
 use super::algorithm::{SignatureNumbers, digest_of, hash_function, read_signature};
-use super::certificate::PgpKey;
-use super::packet::ByteReader;
+use super::key::PgpKey;
+use super::packet::{ByteReader, VERSION};
 use super::subpackets::SignatureFacts;
-
-/// The version of signatures and keys that is supported. GnuPG makes no other.
-pub(super) const VERSION: u8 = 4;
 
 /// Types of signatures (RFC 9580 §5.2.1).
 pub(super) const BINARY: u8 = 0x00;
@@ -30,14 +27,26 @@ pub(super) struct PgpSignature {
     /// The number of the hash function, which may be unknown.
     hash: u8,
     pub(super) facts: SignatureFacts,
+    /// The signature of a subkey by which it confirms its primary key.
+    pub(super) embedded: Option<Box<PgpSignature>>,
     /// The bytes that are hashed after what is signed (RFC 9580 §5.2.4).
     pub(super) trailer: Vec<u8>,
     numbers: SignatureNumbers,
 }
 
 impl PgpSignature {
-    /// Reads the body of a packet; `depth` counts the signatures around this one.
-    pub(super) fn read(body: &[u8], depth: u8) -> Result<Self, OpenPgpError> {
+    /// Reads the body of a packet.
+    pub(super) fn read(body: &[u8]) -> Result<Self, OpenPgpError> {
+        let mut signature = Self::read_alone(body)?;
+        // Only one level: an embedded signature does not contain another one.
+        let embedded = std::mem::take(&mut signature.facts.embedded);
+        let embedded = embedded.iter().find_map(|body| Self::read_alone(body).ok());
+        signature.embedded = embedded.map(Box::new);
+        Ok(signature)
+    }
+
+    /// Reads the body of a packet without the signatures that are embedded in it.
+    fn read_alone(body: &[u8]) -> Result<Self, OpenPgpError> {
         let mut reader = ByteReader(body);
         let version = reader.read_byte()?;
         if version != VERSION {
@@ -50,14 +59,14 @@ impl PgpSignature {
         let hashed = reader.read_slice(length)?;
         let signed_length = body.len() - reader.0.len();
         let length = usize::from(reader.read_u16()?);
-        let facts = SignatureFacts::read(hashed, reader.read_slice(length)?, depth)?;
+        let facts = SignatureFacts::read(hashed, reader.read_slice(length)?)?;
         // The first bytes of the digest only help to find damage early.
         reader.read_u16()?;
         let numbers = read_signature(algorithm, &mut reader)?;
         let signed = body.get(..signed_length).unwrap_or_default();
         let count = u32::try_from(signed_length).unwrap_or(u32::MAX).to_be_bytes();
         let trailer = [signed, &[VERSION, 0xff], &count].concat();
-        Ok(Self { kind, hash, facts, trailer, numbers })
+        Ok(Self { kind, hash, facts, embedded: None, trailer, numbers })
     }
 
     /// Returns the hash function; `None` if it is not supported.
@@ -84,6 +93,11 @@ impl PgpSignature {
         !self.facts.has_unknown_critical
             && self.facts.created.is_some()
             && key.numbers.has_signed(algorithm, digest, &self.numbers)
+    }
+
+    /// True unless it names other keys as its issuer.
+    pub(super) fn may_be_by(&self, key: &PgpKey) -> bool {
+        self.facts.issuers.is_empty() || self.facts.issuers.contains(&key.key_id())
     }
 
     /// True if nothing in it prevents its verification.

@@ -2,7 +2,6 @@
 
 use super::OpenPgpError;
 use super::packet::ByteReader;
-use super::signature::PgpSignature;
 
 /// Types of subpackets (RFC 9580 §5.2.3.7).
 const CREATION_TIME: u8 = 2;
@@ -48,17 +47,16 @@ pub(super) struct SignatureFacts {
     pub(super) revokers: Vec<[u8; 20]>,
     /// The last 8 bytes of the fingerprints of the keys that may have signed.
     pub(super) issuers: Vec<[u8; 8]>,
-    /// The signature of a subkey by which it confirms its primary key.
-    pub(super) embedded: Option<Box<PgpSignature>>,
+    /// The packet bodies of embedded signatures.
+    pub(super) embedded: Vec<Vec<u8>>,
     /// True if it has a critical subpacket that is not understood.
     pub(super) has_unknown_critical: bool,
 }
 
 impl SignatureFacts {
     /// Reads both areas of a signature. Only its issuer and an embedded signature, which prove
-    /// themselves, are taken from the area that is not signed. `depth` counts the signatures
-    /// around this one.
-    pub(super) fn read(hashed: &[u8], unhashed: &[u8], depth: u8) -> Result<Self, OpenPgpError> {
+    /// themselves, are taken from the area that is not signed.
+    pub(super) fn read(hashed: &[u8], unhashed: &[u8]) -> Result<Self, OpenPgpError> {
         let mut facts = Self::default();
         let mut seen = [false; 256];
         for (area, is_signed) in [(hashed, true), (unhashed, false)] {
@@ -75,9 +73,9 @@ impl SignatureFacts {
                     if was_seen && SINGLE.contains(&kind) {
                         return Err(OpenPgpError::Malformed("a signature has a subpacket twice"));
                     }
-                    facts.read_value(kind, is_critical, &mut subpacket, depth)?;
+                    facts.read_value(kind, is_critical, &mut subpacket)?;
                 } else if [ISSUER_KEY_ID, ISSUER_FINGERPRINT, EMBEDDED_SIGNATURE].contains(&kind) {
-                    facts.read_value(kind, false, &mut subpacket, depth)?;
+                    facts.read_value(kind, false, &mut subpacket)?;
                 }
             }
         }
@@ -89,7 +87,6 @@ impl SignatureFacts {
         kind: u8,
         is_critical: bool,
         subpacket: &mut ByteReader<'_>,
-        depth: u8,
     ) -> Result<(), OpenPgpError> {
         match kind {
             CREATION_TIME => self.created = Some(subpacket.read_u32()?),
@@ -108,14 +105,8 @@ impl SignatureFacts {
                     self.issuers.extend(subpacket.0.last_chunk().copied());
                 }
             }
-            // Only one level: an embedded signature does not contain another one.
-            EMBEDDED_SIGNATURE if depth == 0 && self.embedded.is_none() => {
-                self.embedded = PgpSignature::read(subpacket.0, depth + 1).ok().map(Box::new);
-            }
-            kind => {
-                self.has_unknown_critical |=
-                    is_critical && kind != EMBEDDED_SIGNATURE && !HARMLESS.contains(&kind);
-            }
+            EMBEDDED_SIGNATURE => self.embedded.push(subpacket.0.to_vec()),
+            kind => self.has_unknown_critical |= is_critical && !HARMLESS.contains(&kind),
         }
         Ok(())
     }

@@ -4,7 +4,8 @@ use stream::digest::DigestAlgorithm;
 
 use super::algorithm::digest_bytes;
 use super::armor::{self, read_packets};
-use super::certificate::{CertificateKey, Keyring, PgpKey};
+use super::certificate::{CertificateKey, Keyring};
+use super::key::PgpKey;
 use super::packet::{self, split_packets};
 use super::signature::{BINARY, PgpSignature, TEXT};
 use super::{OpenPgpError, now};
@@ -38,7 +39,7 @@ impl DetachedSignature {
         let packets = split_packets(packets)?;
         let bodies = packets.iter().filter(|packet| packet.tag == packet::SIGNATURE);
         let read: Vec<_> =
-            bodies.take(MAX_SIGNATURES).map(|packet| PgpSignature::read(packet.body, 0)).collect();
+            bodies.take(MAX_SIGNATURES).map(|packet| PgpSignature::read(packet.body)).collect();
         let signatures: Vec<_> = read.iter().flatten().cloned().collect();
         match (signatures.is_empty(), read.into_iter().find_map(Result::err)) {
             (false, _) => Ok(Self(signatures)),
