@@ -8,8 +8,7 @@ use stream::error::SourceError;
 
 use super::RegistryOptions;
 use super::digest::OciDigest;
-use super::layer::is_empty_layer;
-use super::manifest::OciDescriptor;
+use super::manifest::{ImageManifest, OciDescriptor};
 use super::selector::{LayerSelector, TITLE, names_of};
 
 /// Media type of a disk that KubeVirt exports: the raw disk in one zstd stream, without a tar.
@@ -36,16 +35,6 @@ pub(super) enum DiskChoice {
     Layer(OciDescriptor),
     /// This layer: a raw disk in one zstd stream.
     Disk(OciDescriptor),
-}
-
-/// The parts of a manifest from which the disk is chosen.
-pub(super) struct ImageManifest {
-    /// The type of the artifact, if the manifest states one.
-    pub(super) artifact_type: Option<String>,
-    /// The configuration of the image.
-    pub(super) config: OciDescriptor,
-    /// The layers of the image, the lowest first.
-    pub(super) layers: Vec<OciDescriptor>,
 }
 
 /// A disk of an artifact that has several.
@@ -162,7 +151,7 @@ impl DiskChoice {
         match self {
             Self::Layer(layer) | Self::Disk(layer) => Some(layer),
             Self::Container(layers) => {
-                let mut files = layers.iter().filter(|layer| !is_empty_layer(layer));
+                let mut files = layers.iter().filter(|layer| !layer.is_empty_layer());
                 files.next().filter(|_| files.next().is_none())
             }
         }

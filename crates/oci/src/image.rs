@@ -5,11 +5,12 @@ use publisher::ImageSigner;
 use stream::error::{SourceError, SourceErrorKind};
 
 use super::RegistryOptions;
-use super::choice::{DiskChoice, ImageManifest, check_rivals, layer_names, no_match_error};
+use super::choice::{DiskChoice, check_rivals, layer_names, no_match_error};
 use super::cosign::verify_image;
 use super::digest::OciDigest;
 use super::manifest::{
-    ImageConfig, ImageIndex, MAX_CONFIG_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
+    ImageConfig, ImageIndex, ImageManifest, MAX_CONFIG_BYTES, OciDescriptor, ParsedManifest,
+    ServedManifest,
 };
 use super::messages::pull_error;
 use super::platform::{WantedPlatforms, go_architecture};
@@ -63,10 +64,9 @@ impl RegistryImage {
                     served = store.read_manifest(&chosen).map_err(pull_error)?;
                     chain.push(served.digest.clone());
                 }
-                ParsedManifest::Image { artifact_type, config, layers } => {
+                ParsedManifest::Image(manifest) => {
                     let signed =
                         signer.map(|signer| verify_image(store, signer, &chain)).transpose()?;
-                    let manifest = ImageManifest { artifact_type, config, layers };
                     let config = check_config(store, &manifest, options)?;
                     let disk = manifest.choose_disk(selector)?;
                     return Ok(Self { digest, signed, disk, config });
@@ -127,7 +127,7 @@ fn select_manifest(
             read => read.map_err(pull_error)?,
         };
         // Nested indexes are not searched, because tools create only one level.
-        if let ParsedManifest::Image { layers, .. } = parse_manifest(&served)? {
+        if let ParsedManifest::Image(ImageManifest { layers, .. }) = parse_manifest(&served)? {
             if layers.iter().any(|layer| selector.selects_layer(layer)) {
                 return Ok(image);
             }

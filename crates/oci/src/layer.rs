@@ -18,13 +18,6 @@ use super::messages::{pull_error, without_prefix};
 use super::store::{ImageStore, open_verified};
 use super::tap::tap_blob;
 
-/// Digests of layers without files, which builders create for steps that change none: 1024 zeros,
-/// uncompressed and as gzipped by Docker.
-const EMPTY: [&str; 2] = [
-    "sha256:5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef",
-    "sha256:a3ed95caeb02ffe68cdd9fd84406680ae93d633cb16422d00e8a7c22955b46d4",
-];
-
 /// The bytes of a disk, which is a file in a layer or the layer itself.
 pub(super) struct OpenedDisk {
     /// The bytes, from the first one.
@@ -68,7 +61,7 @@ pub(super) fn open_disk(
 /// uppermost.
 fn find_disk(store: &dyn ImageStore, layers: &[OciDescriptor]) -> Result<OpenedDisk, SourceError> {
     let mut lookup = LayerLookup::default();
-    for layer in layers.iter().rev().filter(|layer| !is_empty_layer(layer)) {
+    for layer in layers.iter().rev().filter(|layer| !layer.is_empty_layer()) {
         tracing::debug!("Processing layer {}", layer.digest);
         match search_layer(store, layer, lookup).map_err(|error| in_layer(error, layer))? {
             SearchResult::File(file) => return Ok(OpenedDisk::from_file(file, layer)),
@@ -85,11 +78,6 @@ fn no_disk_error(store: &dyn ImageStore) -> SourceError {
         "{name} has no file in its folder `disk`, where a container disk has its image: is it another image?"
     );
     invalid_error(message).with_plain_words(&words)
-}
-
-/// True for a layer without files.
-pub(super) fn is_empty_layer(layer: &OciDescriptor) -> bool {
-    layer.size == 0 || EMPTY.contains(&layer.digest.to_string().as_str())
 }
 
 fn search_layer(

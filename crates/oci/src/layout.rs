@@ -19,8 +19,8 @@ use url::Url;
 use super::cosign::SIGNATURE_TAG;
 use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest};
-use super::referrers::{ReferrersPage, read_tagged_referrers};
-use super::store::{ImageStore, read_manifest_blob};
+use super::referrers::read_tagged_referrers;
+use super::store::{ImageStore, ReferrersPage, read_manifest_blob};
 
 /// The file that lists the images of a layout.
 pub(super) const INDEX: &str = "index.json";
@@ -111,7 +111,7 @@ impl OciLayout {
         let served = read_index(&mut index, &self.image_name())?;
         match ParsedManifest::parse(&served) {
             Ok(ParsedManifest::Index(index)) => Ok((served, index.manifests)),
-            Ok(ParsedManifest::Image { .. }) => {
+            Ok(ParsedManifest::Image(_)) => {
                 Err(self
                     .layout_error(&format!("{INDEX} describes one image, expected an image index")))
             }

@@ -16,12 +16,12 @@ use stream::error::{Error, SourceError, SourceErrorKind};
 use stream::source::{Source, SourceBody};
 use tar::{self, ArchiveFiles};
 
-use super::choice::{DiskChoice, ImageManifest};
+use super::choice::DiskChoice;
 use super::image::{check_config, choose_image, parse_manifest};
 use super::layer::open_disk;
 use super::layout::{INDEX, read_index, without_dot};
 use super::manifest::{
-    ImageConfig, MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
+    ImageConfig, ImageManifest, MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
 };
 use super::messages::without_prefix;
 use super::selector::LayerSelector;
@@ -177,8 +177,7 @@ impl StreamedLayout {
                 *selector = selector.filter(|wanted| !wanted.selects_image(&chosen));
                 Ok(AwaitedFile::Manifest(chosen))
             }
-            ParsedManifest::Image { artifact_type, config, layers } => {
-                let manifest = ImageManifest { artifact_type, config, layers };
+            ParsedManifest::Image(manifest) => {
                 if manifest.needs_config(options) {
                     return Ok(AwaitedFile::Config(manifest));
                 }

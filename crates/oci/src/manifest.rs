@@ -37,6 +37,13 @@ const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 /// specification, "Guidance for an Empty Descriptor").
 const EMPTY_DOCUMENT: &str = "{}";
 
+/// Digests of layers without files, which builders create for steps that change none: 1024 zeros,
+/// uncompressed and as gzipped by Docker.
+const EMPTY_LAYERS: [&str; 2] = [
+    "sha256:5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef",
+    "sha256:a3ed95caeb02ffe68cdd9fd84406680ae93d633cb16422d00e8a7c22955b46d4",
+];
+
 /// Annotation with the name of an image in a layout (OCI image layout specification, "index.json
 /// file").
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -110,6 +117,11 @@ impl OciDescriptor {
     pub(super) fn is_empty_document(&self) -> bool {
         self.size <= EMPTY_DOCUMENT.len() as u64
     }
+
+    /// True for a layer without files.
+    pub(super) fn is_empty_layer(&self) -> bool {
+        self.size == 0 || EMPTY_LAYERS.contains(&self.digest.to_string().as_str())
+    }
 }
 
 /// A manifest as it was served.
@@ -127,16 +139,20 @@ pub struct ServedManifest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParsedManifest {
     /// A single image.
-    Image {
-        /// The type of the artifact, if the manifest states one.
-        artifact_type: Option<String>,
-        /// The configuration of the image.
-        config: OciDescriptor,
-        /// The layers of the image, the lowest first.
-        layers: Vec<OciDescriptor>,
-    },
+    Image(ImageManifest),
     /// Images for several platforms.
     Index(ImageIndex),
+}
+
+/// A single image or artifact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageManifest {
+    /// The type of the artifact, if the manifest states one.
+    pub(super) artifact_type: Option<String>,
+    /// The configuration of the image.
+    pub config: OciDescriptor,
+    /// The layers of the image, the lowest first.
+    pub layers: Vec<OciDescriptor>,
 }
 
 /// Images for several platforms.
@@ -205,7 +221,8 @@ impl ParsedManifest {
                 layers.len()
             )),
             (None, Some(config), Some(layers)) => {
-                Ok(Self::Image { artifact_type: document.artifact_type, config, layers })
+                let artifact_type = document.artifact_type;
+                Ok(Self::Image(ImageManifest { artifact_type, config, layers }))
             }
             // Two readers could take it for two different images (CVE-2021-41190).
             (Some(_), _, _) => {
@@ -303,7 +320,7 @@ mod tests {
         let one = descriptor();
         let image = format!(r#"{{"schemaVersion":2,"config":{one},"layers":[{one}]}}"#);
         assert!(
-            matches!(parse(&image, None), Ok(ParsedManifest::Image { layers, .. }) if layers.len() == 1)
+            matches!(parse(&image, None), Ok(ParsedManifest::Image(image)) if image.layers.len() == 1)
         );
         let index = format!(r#"{{"schemaVersion":2,"manifests":[{one}]}}"#);
         for (media_type, expected) in [

@@ -11,21 +11,12 @@ use url::Url;
 
 use super::digest::OciDigest;
 use super::manifest::{OciDescriptor, ParsedManifest, ServedManifest};
-use super::store::ImageStore;
+use super::store::{ImageStore, ReferrersPage};
 
 /// The field of a manifest with the image to which it refers.
 #[derive(Deserialize)]
 struct ArtifactReference {
     subject: Option<OciDescriptor>,
-}
-
-/// A part of a list of referrers.
-#[derive(Debug, Default)]
-pub(super) struct ReferrersPage {
-    /// The artifacts.
-    pub(super) entries: Vec<OciDescriptor>,
-    /// The address of the next page, if there is one.
-    pub(super) next: Option<Url>,
 }
 
 /// True if the artifact `served` refers to the image `digest`, or does not say to which.
@@ -44,14 +35,19 @@ pub(super) fn read_tagged_referrers(
     let Some(served) = store.read_tagged(&digest.to_tag())? else {
         return Ok(ReferrersPage::default());
     };
-    match ParsedManifest::parse(&served) {
-        Ok(ParsedManifest::Index(index)) => {
-            Ok(ReferrersPage { entries: index.manifests, next: None })
-        }
-        Ok(ParsedManifest::Image { .. }) => Ok(ReferrersPage::default()),
-        Err(reason) => {
-            Err(invalid_error(format!("reading the tagged referrers of {digest}: {reason}")))
-        }
+    let what = format!("reading the tagged referrers of {digest}");
+    Ok(ReferrersPage { entries: list_referrers(&served, &what)?, next: None })
+}
+
+/// Returns the artifacts in a list of referrers; `what` describes the request in errors.
+pub(super) fn list_referrers(
+    served: &ServedManifest,
+    what: &str,
+) -> Result<Vec<OciDescriptor>, SourceError> {
+    match ParsedManifest::parse(served) {
+        Ok(ParsedManifest::Index(index)) => Ok(index.manifests),
+        Ok(ParsedManifest::Image(_)) => Ok(Vec::new()),
+        Err(reason) => Err(invalid_error(format!("{what}: {reason}"))),
     }
 }
 

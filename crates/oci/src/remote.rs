@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fetch::Network;
-use fetch::error::invalid_error;
 use fetch::http::{
     AgentResponse, ContinuityProof, ExtraHeader, HttpAgent, HttpConfig, HttpSource, accept_answer,
     header_text,
@@ -18,14 +17,12 @@ use stream::source::{Source, SourceBody};
 use url::Url;
 
 use super::digest::OciDigest;
-use super::manifest::{
-    ACCEPTED, MAX_MANIFEST_BYTES, OCI_INDEX, OciDescriptor, ParsedManifest, ServedManifest,
-};
+use super::manifest::{ACCEPTED, MAX_MANIFEST_BYTES, OCI_INDEX, OciDescriptor, ServedManifest};
 use super::reference::{ImageReference, ImageVersion};
-use super::referrers::{ReferrersPage, next_page, read_tagged_referrers};
+use super::referrers::{list_referrers, next_page, read_tagged_referrers};
 use super::refusal::error_summary;
 use super::session::RegistrySession;
-use super::store::ImageStore;
+use super::store::{ImageStore, ReferrersPage};
 use super::{CONNECT_AGENT, USER_AGENT};
 
 /// Longest response to a ping, in bytes. Its body is used only for errors.
@@ -213,14 +210,10 @@ impl ImageStore for RemoteRegistry {
             read => read?,
         };
         let served = ServedManifest { digest: digest.clone(), media_type: None, bytes };
-        match ParsedManifest::parse(&served) {
-            Ok(ParsedManifest::Index(index)) => Ok(ReferrersPage {
-                entries: index.manifests,
-                next: next_page(&url, source.response_headers())?,
-            }),
-            Ok(ParsedManifest::Image { .. }) => Ok(ReferrersPage::default()),
-            Err(reason) => Err(invalid_error(format!("{what}: {reason}"))),
-        }
+        Ok(ReferrersPage {
+            entries: list_referrers(&served, &what)?,
+            next: next_page(&url, source.response_headers())?,
+        })
     }
 
     fn open_blob(&self, blob: &OciDescriptor) -> Result<Box<dyn SourceBody>, SourceError> {

@@ -9,7 +9,15 @@ use url::Url;
 
 use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ServedManifest};
-use super::referrers::ReferrersPage;
+
+/// A part of a list of referrers.
+#[derive(Debug, Default)]
+pub(super) struct ReferrersPage {
+    /// The artifacts.
+    pub(super) entries: Vec<OciDescriptor>,
+    /// The address of the next page, if there is one.
+    pub(super) next: Option<Url>,
+}
 
 /// A store that holds one image or several.
 pub(super) trait ImageStore: Send + Sync {

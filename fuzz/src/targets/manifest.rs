@@ -49,7 +49,7 @@ fn manifest(
         bytes: Bytes::copy_from_slice(text),
     };
     let named = match ParsedManifest::parse(&served)? {
-        ParsedManifest::Image { config, layers, .. } => [vec![config], layers].concat(),
+        ParsedManifest::Image(image) => [vec![image.config], image.layers].concat(),
         ParsedManifest::Index(index) => {
             vec![WantedPlatforms::new(Some(architecture)).choose_image(&index)?.clone()]
         }

@@ -18,8 +18,8 @@ pub use self::flaw::SignatureFlaw;
 use super::digest::OciDigest;
 use super::manifest::{OciDescriptor, ParsedManifest, ServedManifest};
 use super::messages::pull_error;
-use super::referrers::{ReferrersPage, may_refer_to};
-use super::store::{ImageStore, read_document};
+use super::referrers::may_refer_to;
+use super::store::{ImageStore, ReferrersPage, read_document};
 
 /// Maximum number of signatures of one image that are read, and of documents that may hold one.
 const MAX_SIGNATURES: usize = 64;
@@ -131,9 +131,9 @@ impl SignatureSearch {
     /// another image.
     fn layers_of(&mut self, served: &ServedManifest, digest: &OciDigest) -> Vec<OciDescriptor> {
         match ParsedManifest::parse(served) {
-            Ok(ParsedManifest::Image { mut layers, .. }) if may_refer_to(served, digest) => {
-                layers.truncate(MAX_SIGNATURES);
-                layers
+            Ok(ParsedManifest::Image(mut manifest)) if may_refer_to(served, digest) => {
+                manifest.layers.truncate(MAX_SIGNATURES);
+                manifest.layers
             }
             // A layout lists images beside their signatures.
             Ok(_) => Vec::new(),
