@@ -10,7 +10,7 @@ use stream::error::TargetError;
 use tar::write::{EntryAttributes, NewEntryKind, encode_header, end_bytes, padding_bytes};
 
 use super::LayoutWriter;
-use super::documents::LayoutDocuments;
+use super::documents::{BLOBS, INDEX, LAYOUT, LayoutDocuments};
 use super::staged_file::{StagedFile, refuse_existing, sync_directory};
 
 /// Bytes of a member's header. All names are short, so one block is enough.
@@ -96,15 +96,15 @@ impl LayoutWriter for ArchiveWriter {
 /// Returns the members before the layers.
 fn members(documents: &LayoutDocuments) -> [(String, &[u8]); 4] {
     [
-        ("oci-layout".to_owned(), &documents.oci_layout),
-        ("index.json".to_owned(), &documents.index),
+        (LAYOUT.to_owned(), &documents.oci_layout),
+        (INDEX.to_owned(), &documents.index),
         (blob_name(&documents.manifest.digest), &documents.manifest.bytes),
         (blob_name(&documents.config.digest), &documents.config.bytes),
     ]
 }
 
 fn blob_name(digest: &str) -> String {
-    format!("blobs/{}", digest.replacen(':', "/", 1))
+    format!("{BLOBS}/{}", digest.replacen(':', "/", 1))
 }
 
 /// Returns the bytes that a member with `bytes` bytes of content takes in the archive.

@@ -10,17 +10,12 @@ use rustix::io::Errno;
 use stream::error::TargetError;
 
 use super::LayoutWriter;
-use super::documents::LayoutDocuments;
-use super::leftover::{BlobList, LIST_NAME, is_layout, named_blobs, remove_unused};
+use super::documents::{BLOBS, INDEX, LAYOUT, LayoutDocuments};
+use super::leftover::{BlobList, LIST_NAME, blob_directory, is_layout, named_blobs, remove_unused};
 use super::staged_file::{StagedFile, lock, refuse_existing, sync_directory};
 
 /// Name of the file that is being written. It becomes a blob or the index.
 const STAGED_NAME: &str = ".cdi-importer-pack";
-
-/// The names in a layout.
-pub(super) const INDEX: &str = "index.json";
-pub(super) const LAYOUT: &str = "oci-layout";
-const BLOBS: &str = "blobs";
 
 /// A layout in a directory. The index comes last: without it, there is no layout.
 pub(super) struct DirectoryWriter {
@@ -232,11 +227,6 @@ fn check_content(directory: &Path, replace: bool) -> Result<DirectoryContent, Ta
 /// The error for bytes that belong to no blob.
 fn no_blob_error(directory: &Path) -> TargetError {
     TargetError::new("write to", directory, io::Error::other("no blob was begun"))
-}
-
-/// Returns the directory of the blobs in the layout `directory`.
-pub(super) fn blob_directory(directory: &Path) -> PathBuf {
-    directory.join(BLOBS).join("sha256")
 }
 
 /// Creates `path` unless it is a directory already. A symbolic link to one is refused, because it

@@ -7,6 +7,11 @@ use stream::digest::{DigestAlgorithm, RunningDigest};
 use super::layer::WrittenLayer;
 use super::name::DiskName;
 
+/// The names in a layout.
+pub(super) const INDEX: &str = "index.json";
+pub(super) const LAYOUT: &str = "oci-layout";
+pub(super) const BLOBS: &str = "blobs";
+
 /// Kinds of objects in a config, with the artifact's type and the config's media type.
 const MACHINES: [(&str, &str, &str); 2] = [
     (

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use stream::error::TargetError;
 
-use super::directory::{INDEX, LAYOUT, blob_directory};
+use super::documents::{BLOBS, INDEX, LAYOUT};
 use super::staged_file::open_regular;
 
 /// Name of the list of blobs in an unfinished layout.
@@ -114,6 +114,11 @@ pub(super) fn named_blobs(directory: &Path) -> BTreeSet<String> {
         named.extend(content.filter_map(ReplacedBlob::name));
     }
     named
+}
+
+/// Returns the directory of the blobs in the layout `directory`.
+pub(super) fn blob_directory(directory: &Path) -> PathBuf {
+    directory.join(BLOBS).join("sha256")
 }
 
 /// Removes a blob, or the list of blobs, that has no use any more.
