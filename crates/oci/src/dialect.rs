@@ -27,6 +27,7 @@ impl ServerDialect for RegistrySession {
         RefusalVerdict::Described {
             text: format!("{status}{}", error_summary(refusal.body)),
             transient: is_transient_status(status),
+            advice: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use stream::error::SourceError;
+use stream::error::{SourceAdvice, SourceError};
 use stream::observe::LimitingPart;
 use stream::source::Source;
 use tracing::Span;
@@ -114,7 +114,9 @@ impl SourceLocation {
         };
         match find_scheme(&scheme).map(|scheme| scheme.kind) {
             Some(SourceKind::Http) => {
-                Ok(Self::Http { url: parse_endpoint(text)?, headers: Vec::new() })
+                let url = parse_endpoint(text);
+                let url = url.map_err(|error| error.with_advice(SourceAdvice::WriteUrl))?;
+                Ok(Self::Http { url, headers: Vec::new() })
             }
             Some(SourceKind::Registry) => Ok(registry(url)),
             Some(SourceKind::Nbd) => Ok(Self::Nbd(url)),

@@ -10,6 +10,9 @@ use stream::error::{
     TargetError,
 };
 
+/// Advice for a source that needs credentials.
+pub(super) const GIVE_LOGIN: &str = "give --user and --password-file";
+
 /// Advice for incomplete content.
 const FETCH_AGAIN: &str = "fetch it again";
 
@@ -47,25 +50,16 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
         matches!(error, Error::Decode(_) | Error::Format(_) | Error::Checksum { .. });
     let place = source.filter(|source| names_source && !text.contains(source));
     let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-    // Advice in the error's own text is more specific, so no further advice is added to it.
-    let advice = advice
-        .filter(|_| !has_advice(&text))
-        .map(|advice| format!("; {advice}"))
-        .unwrap_or_default();
+    let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
     format!("{place}{text}{advice}")
-}
-
-/// Returns true if `text` already contains advice: it asks a question, or mentions an option or a
-/// program.
-fn has_advice(text: &str) -> bool {
-    let parts = ["? ", "--", "`qemu-img", "`cdi-", "Start the import again"];
-    text.ends_with('?') || parts.iter().any(|part| text.contains(part))
 }
 
 fn source_advice(error: &SourceError) -> Option<String> {
     let text = error.plain_words();
     let of_code = || SERVER_CODES.iter().find(|(code, _)| text.contains(code));
     let advice = match error.advice() {
+        Some(SourceAdvice::InMessage) => return None,
+        Some(SourceAdvice::WriteUrl) => "write https://HOST:PORT/PATH",
         Some(SourceAdvice::TrustAuthority) => "--cacert PATH adds authorities",
         Some(SourceAdvice::CheckAddress) => "check the address",
         Some(SourceAdvice::CheckExport) => "check the name after the host",
@@ -218,7 +212,8 @@ mod tests {
         );
         let unsupported = Error::from(FormatError::from(diskimage::Error::NothingToCheck));
         assert!(describe(&unsupported, None).starts_with("the image is raw"));
-        let connect = SourceError::new(SourceErrorKind::Connect, "TLS with h: is it http://?");
+        let connect = SourceError::new(SourceErrorKind::Connect, "TLS with h: is it http://?")
+            .with_advice(SourceAdvice::InMessage);
         assert_eq!(describe(&connect.into(), Some("h")), "TLS with h: is it http://?");
     }
 

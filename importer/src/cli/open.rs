@@ -28,12 +28,10 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
+use super::advice::{self, GIVE_LOGIN};
 use super::args::{SourceArgs, check_options};
 use super::failure::ImporterCommandError;
 use super::openstack;
-
-/// Advice for a source that needs credentials.
-pub(super) const GIVE_LOGIN: &str = "give --user and --password-file";
 
 /// The parts of the process that a job needs.
 pub(super) struct JobContext {
@@ -126,14 +124,8 @@ impl JobContext {
             )?,
             ..source_options(arguments)?
         };
-        let mut place = SourceLocation::parse(&arguments.source, options).map_err(|error| {
-            match error.to_string() {
-                text if text.starts_with("unable to parse") => {
-                    usage_error(format!("{text}; write https://HOST:PORT/PATH"))
-                }
-                text => usage_error(text),
-            }
-        })?;
+        let mut place = SourceLocation::parse(&arguments.source, options)
+            .map_err(|error| usage_error(advice::describe(&error.into(), None)))?;
         check_options(arguments, place.kind(), place.is_local()).map_err(usage_error)?;
         if arguments.content.is_contradictory() {
             return Err(usage_error(

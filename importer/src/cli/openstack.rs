@@ -8,8 +8,8 @@ use program::env::{EnvReader, NamedStrings, ProcessEnv};
 use stores::glance::{GlanceAccess, NameStyle};
 use url::Url;
 
+use super::advice::GIVE_LOGIN;
 use super::failure::ImporterCommandError;
-use super::open::GIVE_LOGIN;
 
 /// The variable that contains the URL of the cloud to which the other variables belong.
 const AUTH_URL: &str = "OS_AUTH_URL";

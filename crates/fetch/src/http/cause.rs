@@ -264,7 +264,14 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
     } else {
         SourceErrorKind::Io
     };
-    let advice = any_layer(&error, is_unknown_issuer).then_some(SourceAdvice::TrustAuthority);
+    let states_remedy = error_layers(&error).any(|layer| {
+        layer.to_string() == TUNNEL_REFUSED || layer.downcast_ref().and_then(tls_advice).is_some()
+    });
+    let advice = if any_layer(&error, is_unknown_issuer) {
+        Some(SourceAdvice::TrustAuthority)
+    } else {
+        states_remedy.then_some(SourceAdvice::InMessage)
+    };
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
     let error = SourceError::new(kind, message).with_advice(advice);
     if is_final {

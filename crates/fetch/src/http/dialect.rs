@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
-use stream::error::SourceError;
+use stream::error::{SourceAdvice, SourceError};
 use url::Url;
 
 use super::cause::{RequestRoute, transport_failure};
@@ -70,6 +70,8 @@ pub enum RefusalVerdict {
         text: String,
         /// True if the same request may succeed later.
         transient: bool,
+        /// Advice for the user.
+        advice: Option<SourceAdvice>,
     },
 }
 

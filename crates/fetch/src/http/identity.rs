@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 
 /// The identity of an object, as a response describes it.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ pub(super) fn changed_error(fact: &str, was: &str, is: &str) -> SourceError {
         printable::escape_text(was),
         printable::escape_text(is)
     );
-    SourceError::new(SourceErrorKind::Changed, message)
+    SourceError::new(SourceErrorKind::Changed, message).with_advice(SourceAdvice::InMessage)
 }
 
 /// Precision of `Last-Modified` and `Date`. An object that is younger may change again without a

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::objects::{
-    AgentConnector, MACHINE_LIMIT, ObjectOptions, StoreError, append_advice, credential_failure,
+    AgentConnector, MACHINE_LIMIT, ObjectOptions, StoreError, credential_failure, describe_refusal,
     retry_config, take_no_proxy,
 };
 
@@ -182,18 +182,15 @@ impl ServerDialect for GcsDialect {
             let text = format!(
                 "the object changed during the transfer: its generation {generation} no longer exists. Start the import again"
             );
-            return RefusalVerdict::Described { text, transient: false };
+            return describe_refusal(text, None, false);
         }
         let advice = self.withheld.as_deref().filter(|_| is_refused_to_nobody);
         match StoreError::parse(refusal.body) {
-            Some(error) => RefusalVerdict::Described {
-                transient: status >= 500 || matches!(status, 408 | 429),
-                text: append_advice(error.error_message(), advice),
-            },
-            None if advice.is_some() => RefusalVerdict::Described {
-                transient: false,
-                text: append_advice(refusal.status.to_string(), advice),
-            },
+            Some(error) => {
+                let transient = status >= 500 || matches!(status, 408 | 429);
+                describe_refusal(error.error_message(), advice, transient)
+            }
+            None if advice.is_some() => describe_refusal(refusal.status.to_string(), advice, false),
             None => RefusalVerdict::Plain,
         }
     }

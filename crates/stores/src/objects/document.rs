@@ -4,7 +4,9 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
+use fetch::http::RefusalVerdict;
 use fetch::messages::plain_line;
+use stream::error::SourceAdvice;
 
 /// The document `<Error><Code>…</Code><Message>…</Message>…</Error>`. Every element may be
 /// missing.
@@ -68,11 +70,19 @@ impl StoreError {
     }
 }
 
-/// Appends advice, if any, to the message of a store.
-pub(crate) fn append_advice(said: String, advice: Option<&str>) -> String {
-    match advice {
-        Some(advice) => format!("{said}; {advice}"),
-        None => said,
+/// Describes a refusal by `text` and by the reason why no identity was used, if there is one.
+pub(crate) fn describe_refusal(
+    text: String,
+    withheld: Option<&str>,
+    transient: bool,
+) -> RefusalVerdict {
+    match withheld {
+        Some(reason) => RefusalVerdict::Described {
+            text: format!("{text}; {reason}"),
+            transient,
+            advice: Some(SourceAdvice::InMessage),
+        },
+        None => RefusalVerdict::Described { text, transient, advice: None },
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) use self::connector::{
     AgentConnector, MACHINE_LIMIT, credential_failure, retry_config, take_no_proxy,
 };
 pub use self::document::StoreError;
-pub(super) use self::document::append_advice;
+pub(super) use self::document::describe_refusal;
 pub(super) use self::key::{encode_path, survives_urls};
 pub use self::options::{AddressingStyle, ObjectOptions, ObjectStoreKind};
 pub use self::stored::StoredObject;

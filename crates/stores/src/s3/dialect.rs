@@ -15,7 +15,7 @@ use url::Url;
 
 use super::keys::AccessKeys;
 use super::place::relocate_url;
-use crate::objects::{StoreError, append_advice};
+use crate::objects::{StoreError, describe_refusal};
 
 /// Header that requests the checksums that S3 keeps. S3 sends them for whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) =
@@ -163,16 +163,12 @@ impl ServerDialect for S3Dialect {
             return RefusalVerdict::Again(None);
         }
         let advice = self.keys.withheld_reason().filter(|_| is_refused_to_nobody);
-        match (error, advice) {
-            (Some(error), advice) => RefusalVerdict::Described {
-                transient: is_passing(&refusal, &error),
-                text: append_advice(error.error_message(), advice),
-            },
-            (None, Some(_)) => RefusalVerdict::Described {
-                transient: false,
-                text: append_advice(refusal.status.to_string(), advice),
-            },
-            (None, None) => RefusalVerdict::Plain,
+        match error {
+            Some(error) => {
+                describe_refusal(error.error_message(), advice, is_passing(&refusal, &error))
+            }
+            None if advice.is_some() => describe_refusal(refusal.status.to_string(), advice, false),
+            None => RefusalVerdict::Plain,
         }
     }
 }

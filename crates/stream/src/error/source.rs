@@ -92,6 +92,10 @@ impl SourceErrorKind {
 /// has such an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceAdvice {
+    /// No further advice: the message states the remedy.
+    InMessage,
+    /// Write the address as a URL.
+    WriteUrl,
     /// Trust the authority that has signed the server's certificate.
     TrustAuthority,
     /// Correct the address.

@@ -162,9 +162,9 @@ impl ObjectClient {
                     }
                     is_first = false;
                 }
-                (RefusalVerdict::Described { text, transient }, response) => {
+                (RefusalVerdict::Described { text, transient, advice }, response) => {
                     let kind = SourceErrorKind::Status(response.status().as_u16());
-                    let error = SourceError::new(kind, text);
+                    let error = SourceError::new(kind, text).with_advice(advice);
                     return Err(AttemptError::from_response(error, transient, response.headers()));
                 }
                 (RefusalVerdict::Plain | RefusalVerdict::Again(_), response) => {

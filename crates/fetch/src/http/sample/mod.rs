@@ -19,7 +19,7 @@ use std::ops::Range;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use stream::digest::{DigestAlgorithm, RunningDigest};
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 
 /// Size of a block. Requesting a smaller one would not be faster.
 pub(super) const BLOCK_BYTES: u64 = 32 << 10;
@@ -139,7 +139,7 @@ fn difference_error(range: &Range<u64>) -> SourceError {
          import again",
         range.start, range.end
     );
-    SourceError::new(SourceErrorKind::Changed, message)
+    SourceError::new(SourceErrorKind::Changed, message).with_advice(SourceAdvice::InMessage)
 }
 
 /// Samples the bytes of one download as they arrive.

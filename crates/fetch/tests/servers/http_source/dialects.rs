@@ -112,6 +112,7 @@ fn the_message_of_the_server_becomes_the_error() {
     let dialect = with(vec![RefusalVerdict::Described {
         text: "NoSuchKey: nothing here".to_owned(),
         transient: false,
+        advice: None,
     }]);
     let error = fetch_speaking(&origin, &dialect).unwrap_err();
     assert_eq!(error.to_string(), "NoSuchKey: nothing here");
@@ -120,8 +121,11 @@ fn the_message_of_the_server_becomes_the_error() {
 
 #[test]
 fn a_temporary_refusal_is_waited_for() {
-    let dialect =
-        with(vec![RefusalVerdict::Described { text: "SlowDown".to_owned(), transient: true }]);
+    let dialect = with(vec![RefusalVerdict::Described {
+        text: "SlowDown".to_owned(),
+        transient: true,
+        advice: None,
+    }]);
     let body = noise(1 << 20);
     let broken = start(Script {
         faults: vec![Fault::CutAt(1000), Fault::Status(503, None)],
