@@ -2,6 +2,7 @@
 //! token is for (Keystone v3, "Authentication and token management").
 
 use program::secret::Secret;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Identity and choice of services, read from a Secret or the environment by
@@ -11,14 +12,15 @@ pub struct GlanceAccess {
     pub(super) proof: AuthMethod,
     /// The region whose services are used; `None` uses the only one.
     pub(super) region: Option<String>,
-    pub(super) interface: EndpointInterface,
+    /// One of [`INTERFACES`].
+    pub(super) interface: &'static str,
 }
 
 /// Proof of the user's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthMethod {
     Password {
-        user: KeystoneUser,
+        user: KeystoneName,
         password: Secret,
         scope: Option<TokenScope>,
     },
@@ -34,40 +36,51 @@ pub(super) enum AuthMethod {
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum KeystoneUser {
+/// A user or a project, as Keystone's JSON names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum KeystoneName {
     Id(String),
-    Named { name: String, domain: KeystoneDomain },
+    /// A name, which is unique only within its domain.
+    #[serde(untagged)]
+    Named {
+        name: String,
+        domain: KeystoneDomain,
+    },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum KeystoneCredential {
     Id(String),
-    Named { name: String, user: KeystoneUser },
+    #[serde(untagged)]
+    Named {
+        name: String,
+        user: KeystoneName,
+    },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum KeystoneDomain {
     Id(String),
     Name(String),
 }
 
 /// The part of the cloud that a token is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum TokenScope {
-    ProjectId(String),
-    Project { name: String, domain: KeystoneDomain },
+    Project(KeystoneName),
     Domain(KeystoneDomain),
-    System,
+    System {
+        /// Always true: no other part of the system can be named.
+        all: bool,
+    },
 }
 
-/// The network that an endpoint is meant for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndpointInterface {
-    Public,
-    Internal,
-    Admin,
-}
+/// The networks that an endpoint may be meant for, by their names in a catalogue.
+pub(super) const INTERFACES: [&str; 3] = ["public", "internal", "admin"];
 
 /// The request for a token.
 pub(super) enum TokenQuery<'a> {
@@ -82,7 +95,7 @@ impl GlanceAccess {
     pub(super) fn token_query(&self) -> TokenQuery<'_> {
         let (identity, scope) = match &self.proof {
             AuthMethod::Password { user, password, scope } => {
-                let mut user = user.to_json();
+                let mut user = json!(user);
                 user["password"] = password.expose().into();
                 let identity = json!({"methods": ["password"], "password": {"user": user}});
                 (identity, scope.as_ref())
@@ -94,7 +107,7 @@ impl GlanceAccess {
                 (identity, scope.as_ref())
             }
             AuthMethod::ApplicationCredential { credential, secret } => {
-                let mut credential = credential.to_json();
+                let mut credential = json!(credential);
                 credential["secret"] = secret.expose().into();
                 let methods = ["application_credential"];
                 (json!({"methods": methods, "application_credential": credential}), None)
@@ -102,7 +115,7 @@ impl GlanceAccess {
         };
         let mut auth = json!({"identity": identity});
         if let Some(scope) = scope {
-            auth["scope"] = scope.to_json();
+            auth["scope"] = json!(scope);
         }
         TokenQuery::New(json!({"auth": auth}))
     }
@@ -115,59 +128,6 @@ impl GlanceAccess {
             AuthMethod::ApplicationCredential { secret, .. } => {
                 ("the application credential", secret)
             }
-        }
-    }
-}
-
-impl KeystoneUser {
-    fn to_json(&self) -> Value {
-        match self {
-            Self::Id(id) => json!({"id": id}),
-            Self::Named { name, domain } => json!({"name": name, "domain": domain.to_json()}),
-        }
-    }
-}
-
-impl KeystoneCredential {
-    fn to_json(&self) -> Value {
-        match self {
-            Self::Id(id) => json!({"id": id}),
-            Self::Named { name, user } => json!({"name": name, "user": user.to_json()}),
-        }
-    }
-}
-
-impl KeystoneDomain {
-    fn to_json(&self) -> Value {
-        match self {
-            Self::Id(id) => json!({"id": id}),
-            Self::Name(name) => json!({"name": name}),
-        }
-    }
-}
-
-impl TokenScope {
-    fn to_json(&self) -> Value {
-        match self {
-            Self::ProjectId(id) => json!({"project": {"id": id}}),
-            Self::Project { name, domain } => {
-                json!({"project": {"name": name, "domain": domain.to_json()}})
-            }
-            Self::Domain(domain) => json!({"domain": domain.to_json()}),
-            Self::System => json!({"system": {"all": true}}),
-        }
-    }
-}
-
-impl EndpointInterface {
-    pub(super) const ALL: [Self; 3] = [Self::Public, Self::Internal, Self::Admin];
-
-    /// Returns the name of the interface in a catalogue.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Public => "public",
-            Self::Internal => "internal",
-            Self::Admin => "admin",
         }
     }
 }

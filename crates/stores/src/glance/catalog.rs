@@ -1,7 +1,5 @@
 //! The catalogue of a cloud, which lists the endpoints of its services.
 
-use std::fmt;
-
 use fetch::error::invalid_error;
 use fetch::http::parse_endpoint;
 use fetch::messages::plain_line;
@@ -9,13 +7,16 @@ use serde::Deserialize;
 use stream::error::SourceError;
 use url::Url;
 
-use super::access::{EndpointInterface, GlanceAccess};
+use super::access::GlanceAccess;
 
 /// The type of the image service, Glance, in a catalogue.
 const IMAGE: &str = "image";
 
 /// Maximum number of names that a message lists.
 const MAX_NAMES: usize = 8;
+
+/// Longest name that a message shows, in characters. Real names are single words.
+const MAX_NAME_CHARS: usize = 64;
 
 /// The body of a response with a token; the token itself is in a header.
 #[derive(Debug, Deserialize)]
@@ -72,7 +73,7 @@ impl TokenDocument {
             .flat_map(|service| &service.endpoints)
             .collect();
         if all.is_empty() {
-            let kinds = NameList::from_names(services.iter().map(|service| service.kind.as_str()));
+            let kinds = list_names(services.iter().map(|service| service.kind.as_str()));
             return Err(invalid_error(format!(
                 "the cloud's catalogue has no image service, only {kinds}"
             )));
@@ -83,9 +84,8 @@ impl TokenDocument {
             .copied()
             .filter(|endpoint| wanted.is_none_or(|region| endpoint.is_in(region)))
             .collect();
-        let regions = |of: &[&CatalogEndpoint]| {
-            NameList::from_names(of.iter().map(|endpoint| endpoint.region_name()))
-        };
+        let regions =
+            |of: &[&CatalogEndpoint]| list_names(of.iter().map(|endpoint| endpoint.region_name()));
         if let (Some(wanted), true) = (wanted, near.is_empty()) {
             return Err(invalid_error(format!(
                 "the cloud has no image service in the region {}: use one of {}",
@@ -96,11 +96,10 @@ impl TokenDocument {
         let reachable: Vec<&CatalogEndpoint> = near
             .iter()
             .copied()
-            .filter(|endpoint| endpoint.interface == access.interface.name())
+            .filter(|endpoint| endpoint.interface == access.interface)
             .collect();
         let Some(first) = reachable.first() else {
-            let interfaces =
-                NameList::from_names(near.iter().map(|endpoint| endpoint.interface.as_str()));
+            let interfaces = list_names(near.iter().map(|endpoint| endpoint.interface.as_str()));
             return Err(invalid_error(format!(
                 "the image service has no {} endpoint: use one of {interfaces}",
                 access.interface
@@ -127,40 +126,19 @@ fn parse_endpoint_url(text: &str) -> Result<Url, SourceError> {
     Ok(url)
 }
 
-impl fmt::Display for EndpointInterface {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Names sent by a server, as a list for messages.
-struct NameList(String);
-
-impl NameList {
-    fn from_names<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut distinct: Vec<&str> = Vec::new();
-        for name in names {
-            // The list is limited while it is built, because a catalogue may contain tens of
-            // thousands of names.
-            if distinct.len() <= MAX_NAMES && !distinct.contains(&name) {
-                distinct.push(name);
-            }
+/// Lists distinct names sent by a server, for messages.
+fn list_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    for name in names {
+        // The list is limited while it is built, because a catalogue may contain tens of thousands
+        // of names.
+        if distinct.len() <= MAX_NAMES && !distinct.contains(&name) {
+            distinct.push(name);
         }
-        let shown: Vec<String> =
-            distinct.iter().take(MAX_NAMES).map(|name| shorten_name(name)).collect();
-        let rest = if distinct.len() > MAX_NAMES { ", …" } else { "" };
-        Self(format!("{}{rest}", shown.join(", ")))
     }
-}
-
-/// Shortens a name for the list. Real names are single words.
-fn shorten_name(name: &str) -> String {
-    const MAX_CHARS: usize = 64;
-    printable::escape_line(name, MAX_CHARS)
-}
-
-impl fmt::Display for NameList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    let shown = distinct.iter().take(MAX_NAMES);
+    let shown: Vec<String> =
+        shown.map(|name| printable::escape_line(name, MAX_NAME_CHARS)).collect();
+    let rest = if distinct.len() > MAX_NAMES { ", …" } else { "" };
+    format!("{}{rest}", shown.join(", "))
 }

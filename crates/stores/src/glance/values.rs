@@ -8,7 +8,7 @@ use program::env::EnvReader;
 use program::secret::Secret;
 
 use super::access::{
-    AuthMethod, EndpointInterface, GlanceAccess, KeystoneCredential, KeystoneDomain, KeystoneUser,
+    AuthMethod, GlanceAccess, INTERFACES, KeystoneCredential, KeystoneDomain, KeystoneName,
     TokenScope,
 };
 
@@ -111,16 +111,16 @@ impl AccessReader<'_, '_> {
         }
     }
 
-    fn read_user(&mut self) -> Option<KeystoneUser> {
+    fn read_user(&mut self) -> Option<KeystoneName> {
         if let Some(id) = self.read_text("userID") {
-            return Some(KeystoneUser::Id(id));
+            return Some(KeystoneName::Id(id));
         }
         let Some(name) = self.read_text("username") else {
             self.reject_key("username", "is not set or empty");
             return None;
         };
         let domain = self.domain_of("user")?;
-        Some(KeystoneUser::Named { name, domain })
+        Some(KeystoneName::Named { name, domain })
     }
 
     fn read_credential(&mut self) -> Option<KeystoneCredential> {
@@ -138,12 +138,12 @@ impl AccessReader<'_, '_> {
     /// Reads the scope, if one is given. The outer `None` means that a value was rejected.
     fn read_scope(&mut self) -> Option<Option<TokenScope>> {
         let scope = if let Some(id) = self.read_text("projectID") {
-            Some(TokenScope::ProjectId(id))
+            Some(TokenScope::Project(KeystoneName::Id(id)))
         } else if let Some(name) = self.read_text("projectName") {
             let domain = self.domain_of("project")?;
-            Some(TokenScope::Project { name, domain })
+            Some(TokenScope::Project(KeystoneName::Named { name, domain }))
         } else if self.read_text("systemScope").is_some() {
-            Some(TokenScope::System)
+            Some(TokenScope::System { all: true })
         } else {
             self.read_domain("domain").map(TokenScope::Domain)
         };
@@ -172,13 +172,11 @@ impl AccessReader<'_, '_> {
         id.or_else(|| self.read_text(&format!("{prefix}Name")).map(KeystoneDomain::Name))
     }
 
-    fn read_interface(&mut self) -> Option<EndpointInterface> {
-        let Some(text) = self.read_text("availability") else {
-            return Some(EndpointInterface::Public);
-        };
+    fn read_interface(&mut self) -> Option<&'static str> {
+        let text = self.read_text("availability").unwrap_or_else(|| "public".to_owned());
         // Older interface names end in `URL`.
         let name = text.strip_suffix("URL").unwrap_or(&text);
-        let known = EndpointInterface::ALL.into_iter().find(|known| known.name() == name);
+        let known = INTERFACES.into_iter().find(|known| *known == name);
         if known.is_none() {
             self.reject_key("availability", "is not public, internal or admin");
         }
