@@ -10,14 +10,8 @@ use super::ticket::ReadActivity;
 
 /// The body of a disk, which is read once.
 pub(super) struct ImageIoBody {
-    data: Box<dyn SourceBody>,
-    progress: Arc<ReadActivity>,
-}
-
-impl ImageIoBody {
-    pub(super) fn new(data: Box<dyn SourceBody>, progress: Arc<ReadActivity>) -> Self {
-        Self { data, progress }
-    }
+    pub(super) data: Box<dyn SourceBody>,
+    pub(super) progress: Arc<ReadActivity>,
 }
 
 impl SourceBody for ImageIoBody {

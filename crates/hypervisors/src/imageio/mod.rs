@@ -118,8 +118,8 @@ impl Source for ImageIoSource {
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        let data = self.data.open_body()?;
-        Ok(Box::new(ImageIoBody::new(data, Arc::clone(&self.progress))))
+        let (data, progress) = (self.data.open_body()?, Arc::clone(&self.progress));
+        Ok(Box::new(ImageIoBody { data, progress }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fetch::retry::{AttemptError, with_time_limit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, BufReader};
 
 use super::agreement::NbdAgreement;
 use super::assembly::ReadAssembly;
 use super::extents::{BlockStatus, NbdExtent};
-use super::transport::{Stream, connection_error};
+use super::transport::{Stream, connection_error, read_bytes, write_bytes};
 use super::wire;
 use super::wire::{MAX_STRING_BYTES, MessageFields, NbdViolation, ReplyChunkHeader, ServerError};
 
@@ -182,7 +182,7 @@ impl NbdConnection {
             errors: 0,
         });
         let request = wire::encode_request(command, self.last_cookie, range.start, length);
-        with_time_limit(limit, self.write_request(&request)).await
+        with_time_limit(limit, write_bytes(&mut self.stream, &request)).await
     }
 
     /// Waits for the replies to all requests, whatever they contain. The connection can then be
@@ -197,7 +197,7 @@ impl NbdConnection {
     /// Sends a disconnect request. The server may be gone already, so failures are only logged.
     pub(super) async fn close(mut self, limit: Duration) {
         let request = wire::encode_request(wire::CMD_DISC, 0, 0, 0);
-        if with_time_limit(limit, self.write_request(&request)).await.is_err() {
+        if with_time_limit(limit, write_bytes(&mut self.stream, &request)).await.is_err() {
             tracing::debug!("the NBD server was gone before the disconnect");
         }
     }
@@ -229,7 +229,7 @@ impl NbdConnection {
             return self.receive_data().await;
         }
         let mut magic = [0; 4];
-        self.read_bytes(&mut magic).await?;
+        read_bytes(&mut self.stream, &mut magic).await?;
         match u32::from_be_bytes(magic) {
             wire::SIMPLE_REPLY_MAGIC => self.receive_simple().await,
             wire::STRUCTURED_REPLY_MAGIC if self.agreement.structured => self.receive_chunk().await,
@@ -239,7 +239,7 @@ impl NbdConnection {
 
     async fn receive_simple(&mut self) -> Result<(), AttemptError> {
         let mut head = [0; 12];
-        self.read_bytes(&mut head).await?;
+        read_bytes(&mut self.stream, &mut head).await?;
         let (errno, cookie) = wire::parse_simple(&head);
         let flight = self.find_request(cookie)?;
         if errno != 0 {
@@ -256,7 +256,7 @@ impl NbdConnection {
 
     async fn receive_chunk(&mut self) -> Result<(), AttemptError> {
         let mut head = [0; 16];
-        self.read_bytes(&mut head).await?;
+        read_bytes(&mut self.stream, &mut head).await?;
         let chunk = ReplyChunkHeader::parse(&head);
         self.find_request(chunk.cookie)?;
         match chunk.kind {
@@ -281,7 +281,7 @@ impl NbdConnection {
             return Err(violation_error(format!("a data chunk of {} bytes", chunk.length)));
         };
         let mut offset = [0; 8];
-        self.read_bytes(&mut offset).await?;
+        read_bytes(&mut self.stream, &mut offset).await?;
         let assembly = self.find_request(chunk.cookie).and_then(InflightRequest::assembly_mut)?;
         let part = assembly.check_part(u64::from_be_bytes(offset), length.into());
         self.incoming = Some(IncomingRange { cookie: chunk.cookie, left: part?, last: chunk.done });
@@ -297,7 +297,7 @@ impl NbdConnection {
             )));
         }
         let mut payload = [0; 12];
-        self.read_bytes(&mut payload).await?;
+        read_bytes(&mut self.stream, &mut payload).await?;
         let mut fields = MessageFields(&payload);
         let (offset, length) =
             (fields.read_u64().unwrap_or_default(), fields.read_u32().unwrap_or_default());
@@ -319,7 +319,7 @@ impl NbdConnection {
             return Err(violation_error(format!("block status in {} bytes", chunk.length)));
         };
         let mut context = [0; 4];
-        self.read_bytes(&mut context).await?;
+        read_bytes(&mut self.stream, &mut context).await?;
         if Some(u32::from_be_bytes(context)) != self.agreement.allocation {
             return Err(violation_error("block status of a context that was not requested".into()));
         }
@@ -331,7 +331,7 @@ impl NbdConnection {
         }
         for _ in 0..descriptors {
             let mut bytes = [0; DESCRIPTOR_BYTES as usize];
-            self.read_bytes(&mut bytes).await?;
+            read_bytes(&mut self.stream, &mut bytes).await?;
             let mut fields = MessageFields(&bytes);
             let (length, flags) =
                 (fields.read_u32().unwrap_or_default(), fields.read_u32().unwrap_or_default());
@@ -349,7 +349,7 @@ impl NbdConnection {
             return Err(violation_error(format!("an error of {length} bytes")));
         }
         let mut payload = vec![0; length];
-        self.read_bytes(&mut payload).await?;
+        read_bytes(&mut self.stream, &mut payload).await?;
         let error = ServerError::parse(&payload)?;
         let flight = self.find_request(chunk.cookie)?;
         flight.error.get_or_insert(error);
@@ -392,19 +392,6 @@ impl NbdConnection {
 
     fn find_request(&mut self, cookie: u64) -> Result<&mut InflightRequest, NbdViolation> {
         find_inflight(&mut self.flights, cookie)
-    }
-
-    async fn read_bytes(&mut self, bytes: &mut [u8]) -> Result<(), AttemptError> {
-        let result = self.stream.read_exact(bytes).await;
-        result.map(|_| ()).map_err(|error| connection_error(&error))
-    }
-
-    async fn write_request(&mut self, request: &[u8]) -> Result<(), AttemptError> {
-        let sending = async {
-            self.stream.write_all(request).await?;
-            self.stream.flush().await
-        };
-        sending.await.map_err(|error| connection_error(&error))
     }
 }
 

@@ -9,11 +9,10 @@ use fetch::retry::AttemptError;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
 use super::agreement::NbdAgreement;
-use super::transport::{Stream, connection_error};
+use super::transport::{Stream, read_bytes, write_bytes};
 use super::uri::NbdUri;
 use super::wire;
 use super::wire::{BlockSizes, MessageFields, NbdViolation, OptionReply, printable_text};
@@ -66,7 +65,8 @@ enum OptionOutcome {
 impl NbdNegotiation {
     async fn exchange_greeting(&mut self) -> Result<(), AttemptError> {
         let mut bytes = [0; 18];
-        let greeting = tokio::time::timeout(GREETING_LIMIT, self.read_bytes(&mut bytes)).await;
+        let greeting =
+            tokio::time::timeout(GREETING_LIMIT, read_bytes(&mut self.stream, &mut bytes)).await;
         greeting.unwrap_or_else(|_| {
             let seconds = GREETING_LIMIT.as_secs();
             let message =
@@ -94,7 +94,7 @@ impl NbdNegotiation {
         }
         // A client must not set a flag that the server has not set (protocol, "Client flags").
         let client_flags = wire::FLAG_FIXED_NEWSTYLE | (flags & wire::FLAG_NO_ZEROES);
-        self.write_bytes(&u32::from(client_flags).to_be_bytes()).await
+        write_bytes(&mut self.stream, &u32::from(client_flags).to_be_bytes()).await
     }
 
     async fn start_tls(
@@ -107,7 +107,7 @@ impl NbdNegotiation {
                 format!("{name:?} cannot be the name in a certificate: use tls-hostname=NAME");
             invalid_error(message)
         })?;
-        self.write_bytes(&wire::encode_option(wire::OPT_STARTTLS, &[])).await?;
+        write_bytes(&mut self.stream, &wire::encode_option(wire::OPT_STARTTLS, &[])).await?;
         if let OptionOutcome::Refused { message, .. } =
             self.read_option_replies(wire::OPT_STARTTLS, |_, _| Ok(())).await?
         {
@@ -124,7 +124,7 @@ impl NbdNegotiation {
 
     /// Sends an option that is not essential. Returns true if the server accepts it.
     async fn try_option(&mut self, option: u32, data: &[u8]) -> Result<bool, AttemptError> {
-        self.write_bytes(&wire::encode_option(option, data)).await?;
+        write_bytes(&mut self.stream, &wire::encode_option(option, data)).await?;
         let outcome = self.read_option_replies(option, |_, _| Ok(())).await?;
         Ok(matches!(outcome, OptionOutcome::Accepted))
     }
@@ -132,10 +132,10 @@ impl NbdNegotiation {
     /// Returns the number of the context `base:allocation`, if the server supports it.
     async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, AttemptError> {
         let mut id = None;
-        self.write_bytes(&wire::encode_option(
-            wire::OPT_SET_META_CONTEXT,
-            &wire::set_meta_context(export),
-        ))
+        write_bytes(
+            &mut self.stream,
+            &wire::encode_option(wire::OPT_SET_META_CONTEXT, &wire::set_meta_context(export)),
+        )
         .await?;
         let outcome = self
             .read_option_replies(wire::OPT_SET_META_CONTEXT, |kind, mut fields| {
@@ -159,7 +159,8 @@ impl NbdNegotiation {
         let (mut described, mut block_sizes) = (None, BlockSizes::default());
         // The older option, `NBD_OPT_EXPORT_NAME`, is not used: it cannot report errors, because
         // the server closes the connection instead.
-        self.write_bytes(&wire::encode_option(wire::OPT_GO, &wire::encode_go(export))).await?;
+        write_bytes(&mut self.stream, &wire::encode_option(wire::OPT_GO, &wire::encode_go(export)))
+            .await?;
         let outcome = self
             .read_option_replies(wire::OPT_GO, |kind, mut fields| {
                 match (kind, fields.read_u16()) {
@@ -194,7 +195,7 @@ impl NbdNegotiation {
     ) -> Result<OptionOutcome, AttemptError> {
         for _ in 0..MAX_REPLIES {
             let mut head = [0; OptionReply::BYTES];
-            self.read_bytes(&mut head).await?;
+            read_bytes(&mut self.stream, &mut head).await?;
             let OptionReply { kind, length } = OptionReply::parse(option, &head)?;
             if length > MAX_REPLY_BYTES {
                 return Err(AttemptError::from(NbdViolation(format!(
@@ -202,7 +203,7 @@ impl NbdNegotiation {
                 ))));
             }
             let mut data = vec![0; usize::try_from(length).unwrap_or_default()];
-            self.read_bytes(&mut data).await?;
+            read_bytes(&mut self.stream, &mut data).await?;
             match kind {
                 wire::REP_ACK => return Ok(OptionOutcome::Accepted),
                 // Any option may get this reply, and the remedy is always the same.
@@ -222,19 +223,6 @@ impl NbdNegotiation {
         Err(AttemptError::from(NbdViolation(format!(
             "more than {MAX_REPLIES} replies to option {option}"
         ))))
-    }
-
-    async fn read_bytes(&mut self, bytes: &mut [u8]) -> Result<(), AttemptError> {
-        let result = self.stream.read_exact(bytes).await;
-        result.map(|_| ()).map_err(|error| connection_error(&error))
-    }
-
-    async fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), AttemptError> {
-        let writing = async {
-            self.stream.write_all(bytes).await?;
-            self.stream.flush().await
-        };
-        writing.await.map_err(|error| connection_error(&error))
     }
 }
 

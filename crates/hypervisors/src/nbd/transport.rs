@@ -5,7 +5,7 @@ use std::io;
 use fetch::retry::AttemptError;
 use program::sockets;
 use stream::error::{SourceAdvice, SourceError, SourceErrorKind, errno_text};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::uri::NbdAddress;
@@ -44,6 +44,27 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
         let advice = is_no_socket.then_some(SourceAdvice::CheckSocket);
         AttemptError::from_transient(SourceError::new(kind, message).with_advice(advice))
     })
+}
+
+/// Fills `bytes` from a connection.
+pub(super) async fn read_bytes(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes: &mut [u8],
+) -> Result<(), AttemptError> {
+    let result = stream.read_exact(bytes).await;
+    result.map(drop).map_err(|error| connection_error(&error))
+}
+
+/// Sends `bytes` at once.
+pub(super) async fn write_bytes(
+    stream: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+) -> Result<(), AttemptError> {
+    let writing = async {
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    };
+    writing.await.map_err(|error| connection_error(&error))
 }
 
 /// Creates the failure for a connection that ended or broke.

@@ -76,12 +76,12 @@ pub(super) async fn find_disk(
     let machine = machine.ok_or_else(|| missing_error(&format!("no machine with uuid {uuid}")))?;
     let properties = session.read_properties(&machine, &[DEVICES, "snapshot"]).await?;
     let tree = properties.get("snapshot");
-    let snapshots = MachineSnapshots(tree.map(list_snapshots).transpose()?.unwrap_or_default());
+    let snapshots = tree.map(list_snapshots).transpose()?.unwrap_or_default();
     let with_file = |properties: &ObjectProperties| {
         properties.get(DEVICES).and_then(|all| disk_with(all, file))
     };
     let mut disk = with_file(&properties);
-    for (_, object) in &snapshots.0 {
+    for (_, object) in &snapshots {
         if disk.is_some() {
             break;
         }
@@ -98,7 +98,7 @@ pub(super) async fn find_disk(
             since: None,
         });
     };
-    let snapshot = snapshots.find_snapshot(current, uuid)?.clone();
+    let snapshot = find_snapshot(&snapshots, current, uuid)?.clone();
     let now = disk.at_snapshot(session, &snapshot, current).await?;
     check_file(&now.file)?;
     let since = match &checkpoints.previous {
@@ -107,7 +107,7 @@ pub(super) async fn find_disk(
             Some(id) => EarlierState::Tracked(now.check_related(current, id)?),
             None => {
                 let before = disk
-                    .at_snapshot(session, snapshots.find_snapshot(previous, uuid)?, previous)
+                    .at_snapshot(session, find_snapshot(&snapshots, previous, uuid)?, previous)
                     .await?;
                 before.check_size(&now)?;
                 now.later_than(&before, current, previous)?
@@ -223,22 +223,17 @@ impl VirtualDisk {
     }
 }
 
-/// The snapshots of a machine with their names, parents first.
-struct MachineSnapshots(Vec<(String, ManagedObjectReference)>);
-
-impl MachineSnapshots {
-    /// Finds the snapshot called `wanted`, or whose object is called `wanted`.
-    fn find_snapshot(
-        &self,
-        wanted: &str,
-        uuid: &str,
-    ) -> Result<&ManagedObjectReference, SourceError> {
-        self.0
-            .iter()
-            .find(|(name, object)| name == wanted || object.name == wanted)
-            .map(|(_, object)| object)
-            .ok_or_else(|| missing_error(&format!("no snapshot {wanted:?} of the machine {uuid}")))
-    }
+/// Finds the snapshot of the machine `uuid` that is called `wanted`, or whose object is.
+fn find_snapshot<'s>(
+    snapshots: &'s [(String, ManagedObjectReference)],
+    wanted: &str,
+    uuid: &str,
+) -> Result<&'s ManagedObjectReference, SourceError> {
+    let mut all = snapshots.iter();
+    let found = all.find(|(name, object)| name == wanted || object.name == wanted);
+    found
+        .map(|(_, object)| object)
+        .ok_or_else(|| missing_error(&format!("no snapshot {wanted:?} of the machine {uuid}")))
 }
 
 /// Finds the disk whose chain of files includes `file`.
