@@ -3,7 +3,7 @@
 //!
 //! The command line and the pod's environment create a [`SourceLocation`]; [`open_source`] turns
 //! it into a source. A new kind of source needs a folder, a variant, and the match arms here. A
-//! new object store needs a folder and an entry in [`STORES`].
+//! new object store needs the same.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,11 +27,8 @@ use hypervisors::nbd::{NbdSource, NbdUri};
 use hypervisors::vddk::{self, VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
 use oci::{self, RegistryOptions, RegistrySource};
 use stores::glance::{self, GlanceAccess, GlanceOptions};
-use stores::objects::{ObjectOptions, ObjectStoreKind};
+use stores::objects::ObjectOptions;
 use stores::{gcs, s3};
-
-/// All kinds of object stores.
-pub static STORES: [&ObjectStoreKind; 2] = [&s3::STORE, &gcs::STORE];
 
 /// A location that an image is read from. An address that may contain a password is stored as text
 /// if its parser reports errors without repeating it.
@@ -46,15 +43,10 @@ pub enum SourceLocation {
         /// Additional request headers; empty for a location that was parsed from an address.
         headers: Vec<ExtraHeader>,
     },
-    /// An object in an object store.
-    Object {
-        /// The kind of store.
-        store: &'static ObjectStoreKind,
-        /// The address, in the form that the options determine.
-        url: String,
-        /// Options for object stores.
-        options: ObjectOptions,
-    },
+    /// An object in S3: its address, in the form that the options determine.
+    S3(String, ObjectOptions),
+    /// An object in Google Cloud Storage: its address.
+    Gcs(String, ObjectOptions),
     /// A disk in a container image: `docker://…`, `oci-archive:…` or `oci:…`.
     Registry {
         /// The image.
@@ -100,8 +92,6 @@ impl SourceLocation {
     pub fn parse(text: &str, options: SourceOptions) -> Result<Self, SourceError> {
         let url = text.to_owned();
         let registry = |reference| Self::Registry { reference, options: options.registry.clone() };
-        let object =
-            |store| Self::Object { store, url: text.to_owned(), options: options.objects.clone() };
         if text.starts_with("oci:") || text.starts_with("oci-archive:") {
             return Ok(registry(url));
         }
@@ -140,8 +130,8 @@ impl SourceLocation {
                     ))
                 })
             }
-            Some(SourceKind::S3) => Ok(object(&s3::STORE)),
-            Some(SourceKind::Gcs) => Ok(object(&gcs::STORE)),
+            Some(SourceKind::S3) => Ok(Self::S3(url, options.objects)),
+            Some(SourceKind::Gcs) => Ok(Self::Gcs(url, options.objects)),
             // `/a/b://c` is an unusual path, not a scheme.
             None if scheme.contains('/') => Ok(Self::File(text.into())),
             None => Err(invalid_error(format!(
@@ -169,7 +159,7 @@ impl SourceLocation {
         let address = match self {
             Self::File(_) => return None,
             Self::Http { url, .. } => url.as_str(),
-            Self::Object { url, .. } => url,
+            Self::S3(url, _) | Self::Gcs(url, _) => url,
             Self::Registry { reference, .. } => return oci::registry_host(reference),
             Self::Nbd(uri) => uri,
             Self::ImageIo { api, .. } => api.as_str(),
@@ -196,7 +186,8 @@ impl SourceLocation {
         match self {
             Self::File(_) => SourceKind::File,
             Self::Http { .. } => SourceKind::Http,
-            Self::Object { store, .. } => store.kind,
+            Self::S3(..) => SourceKind::S3,
+            Self::Gcs(..) => SourceKind::Gcs,
             Self::Registry { .. } => SourceKind::Registry,
             Self::Nbd(_) => SourceKind::Nbd,
             Self::ImageIo { .. } => SourceKind::ImageIo,
@@ -277,9 +268,8 @@ fn open_place(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSo
             let location = source.location();
             OpenedSource::new(source, SourceInfo::Web(location))
         }
-        SourceLocation::Object { store, url, options } => {
-            alone(Box::new((store.open)(url, network, options)?))
-        }
+        SourceLocation::S3(url, options) => alone(Box::new(s3::open(url, network, options)?)),
+        SourceLocation::Gcs(url, options) => alone(Box::new(gcs::open(url, network, options)?)),
         SourceLocation::Registry { reference, options } => {
             let source = RegistrySource::open(reference, network, options)?;
             let (variables, digest) =
@@ -330,7 +320,8 @@ mod tests {
                 SourceLocation::Http { url, headers } if headers.is_empty() => {
                     format!("http {url}")
                 }
-                SourceLocation::Object { store, url, .. } => format!("{} {url}", store.kind.name()),
+                SourceLocation::S3(url, _) => format!("s3 {url}"),
+                SourceLocation::Gcs(url, _) => format!("gcs {url}"),
                 SourceLocation::Registry { reference, .. } => format!("registry {reference}"),
                 SourceLocation::Nbd(uri) => format!("nbd {uri}"),
                 SourceLocation::ImageIo { api, disk_id, .. } => format!("imageio {api} {disk_id}"),

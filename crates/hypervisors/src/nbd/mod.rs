@@ -72,7 +72,7 @@ impl NbdSource {
     }
 
     /// Connects to the export at `uri`.
-    pub fn open_uri(uri: NbdUri, network: &Arc<Network>) -> Result<Self, SourceError> {
+    pub(crate) fn open_uri(uri: NbdUri, network: &Arc<Network>) -> Result<Self, SourceError> {
         let server = NbdConnector { uri, network: Arc::clone(network) };
         let connection = network.block_on(server.first_connection())?;
         let agreement = connection.agreement();

@@ -43,9 +43,9 @@ impl NbdUri {
             .map_err(|reason| invalid_error(format!("unable to parse the NBD URI: {reason}")))
     }
 
-    /// Creates the URI of the export `name` of the server at the Unix socket `path`, without TLS.
-    pub fn from_unix_path(path: &Path, name: &str) -> Self {
-        Self { address: NbdAddress::Unix(path.to_owned()), export: name.to_owned(), tls_name: None }
+    /// Creates the URI of the default export of the server at the Unix socket `path`, without TLS.
+    pub(crate) fn from_unix_path(path: &Path) -> Self {
+        Self { address: NbdAddress::Unix(path.to_owned()), export: String::new(), tls_name: None }
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
                 "nbds://user@10.0.0.1/?tls-hostname=disks.example",
                 tcp("10.0.0.1", 10809, "", Some("disks.example")),
             ),
-            ("nbd+unix:///x?socket=/run/a%20b", NbdUri::from_unix_path(Path::new("/run/a b"), "x")),
+            ("nbd+unix:///?socket=/run/a%20b", NbdUri::from_unix_path(Path::new("/run/a b"))),
         ] {
             assert_eq!(NbdUri::parse(text).unwrap(), expected, "{text}");
         }

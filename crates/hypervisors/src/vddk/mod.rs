@@ -58,24 +58,20 @@ pub struct VddkOptions {
     pub uuid: String,
     /// File of the disk: `[datastore1] vm/disk.vmdk`.
     pub backing_file: String,
-    /// Thumbprint of the server's certificate, which is passed on to the library.
-    pub thumbprint: Option<String>,
     /// The snapshot to read, and the snapshot that the target already holds. Both are identified
     /// by their name or the name of their object, the second one also by its change ID.
     pub checkpoints: Checkpoints,
-    /// True if server certificates are verified with the certificates that the user has given.
-    /// Otherwise the server is identified only by its thumbprint.
-    pub has_certificates: bool,
-    /// Paths of programs and libraries.
-    pub installation: VddkInstallation,
+    /// What does not depend on the disk.
+    pub access: VddkSourceOptions,
 }
 
 /// Options that are given in addition to an address.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VddkSourceOptions {
-    /// Thumbprint of the server's certificate.
+    /// Thumbprint of the server's certificate, which is passed on to the library.
     pub thumbprint: Option<String>,
-    /// True if the user has given certificates for verifying servers.
+    /// True if server certificates are verified with the certificates that the user has given.
+    /// Otherwise the server is identified only by its thumbprint.
     pub has_certificates: bool,
     /// Paths of programs and libraries.
     pub installation: VddkInstallation,
@@ -87,9 +83,9 @@ impl VddkOptions {
     pub fn parse(
         address: &str,
         checkpoints: Checkpoints,
-        particulars: VddkSourceOptions,
+        mut access: VddkSourceOptions,
     ) -> Result<Self, SourceError> {
-        let VddkSourceOptions { thumbprint, has_certificates, installation } = particulars;
+        access.has_certificates |= access.thumbprint.is_none();
         let parsed = address.get("vddk+".len()..).and_then(|address| Url::parse(address).ok());
         let parts = parsed.and_then(|mut endpoint| {
             let part = |name| {
@@ -105,15 +101,7 @@ impl VddkOptions {
                 "a VMware disk is given as vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
             )
         })?;
-        Ok(Self {
-            endpoint,
-            uuid,
-            backing_file,
-            has_certificates: has_certificates || thumbprint.is_none(),
-            thumbprint,
-            checkpoints,
-            installation,
-        })
+        Ok(Self { endpoint, uuid, backing_file, checkpoints, access })
     }
 }
 
@@ -148,7 +136,7 @@ impl VddkSource {
             server: options.endpoint.host_str().unwrap_or_default(),
             user: credentials.user(),
             password: credentials.password(),
-            thumbprint: options.thumbprint.as_deref(),
+            thumbprint: options.access.thumbprint.as_deref(),
             machine: &found.machine.name,
             snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
             file: &found.disk.file,
@@ -157,7 +145,7 @@ impl VddkSource {
         // time limit.
         let gone = network.stop.child_token();
         let nbdkit =
-            NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
+            NbdkitProcess::start(&options.access.installation, &disk, &network.stop, gone.clone())?;
         let name = match &disk.snapshot {
             Some(snapshot) => format!("{} of {} in {snapshot}", disk.file, options.uuid),
             None => format!("{} of {}", disk.file, options.uuid),
@@ -169,7 +157,7 @@ impl VddkSource {
             gone: gone.clone(),
             found,
         };
-        let uri = NbdUri::from_unix_path(&nbdkit.socket_path(), "");
+        let uri = NbdUri::from_unix_path(&nbdkit.socket_path());
         let local = network.clone_with(|network| {
             network.stop = gone;
             network.retry_policy.contact_limit = OPEN_LIMIT;
@@ -183,19 +171,13 @@ impl VddkSource {
                 return Err(reading.explain_error(error));
             }
         };
-        let is_test = options.installation.is_for_tests();
+        let is_test = options.access.installation.is_for_tests();
         let changes = changes.map(|changes| on_exported(changes, &disk, is_test)).transpose()?;
         Ok(Self { disk, nbdkit, changes, reading, name })
     }
 
-    /// Returns the library's information about itself so far. It is complete when the first byte
-    /// has been read.
-    pub fn library_info(&self) -> VddkLibraryInfo {
-        self.nbdkit.library_info()
-    }
-
-    /// Returns a function that returns the same as [`VddkSource::library_info`], even after the
-    /// source was dropped.
+    /// Returns a function that returns the library's information about itself so far, even after
+    /// the source was dropped. It is complete when the first byte has been read.
     pub fn library_info_reader(&self) -> impl Fn() -> VddkLibraryInfo + use<> {
         let log = self.nbdkit.program_log();
         move || log.library_info()
@@ -253,7 +235,7 @@ async fn locate_disk(
     // expires.
     let found = match found {
         Ok(found) => {
-            let is_test = options.installation.is_for_tests();
+            let is_test = options.access.installation.is_for_tests();
             changes_of(&mut session, found, is_test, network).await
         }
         Err(error) => Err(error),
@@ -336,13 +318,13 @@ fn tls_config(
     options: &VddkOptions,
     network: &Arc<Network>,
 ) -> Result<Arc<rustls::ClientConfig>, SourceError> {
-    let verified = options.has_certificates || network.insecure;
+    let verified = options.access.has_certificates || network.insecure;
     // CDI's own tests replace the library with a test plugin and pass "testprint" as the
     // thumbprint. With that plugin, such text is ignored. Everywhere else it is rejected, because a
     // user who gives a thumbprint must not be connected to an unverified server.
-    let is_test = options.installation.is_for_tests();
+    let is_test = options.access.installation.is_for_tests();
     let thumbprint =
-        options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
+        options.access.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
         Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
         None if !verified => {
@@ -384,7 +366,7 @@ mod tests {
             (options.uuid.as_str(), options.backing_file.as_str()),
             ("42-a", "[ds 1] vm/d.vmdk")
         );
-        assert!(options.has_certificates, "the certificate is verified");
+        assert!(options.access.has_certificates, "the certificate is verified");
         for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
             assert!(parse(address).is_err(), "{address}");
         }

@@ -15,7 +15,7 @@ use fetch::error::invalid_error;
 use stream::error::{SourceError, SourceErrorKind, errno_text};
 use tokio_util::sync::CancellationToken;
 
-use super::log::{ProgramLog, VddkLibraryInfo};
+use super::log::ProgramLog;
 use super::program::{ProgramState, RunningProgram};
 
 /// Command that makes this program a keeper: a process that runs the program named after it, and
@@ -224,11 +224,6 @@ impl NbdkitProcess {
     /// Returns the log, which remains after nbdkit has ended.
     pub(super) fn program_log(&self) -> ProgramLog {
         self.program.log.clone()
-    }
-
-    /// Returns the library's information about itself so far.
-    pub(super) fn library_info(&self) -> VddkLibraryInfo {
-        self.program.log.library_info()
     }
 
     /// Ends nbdkit. The log is complete afterwards.

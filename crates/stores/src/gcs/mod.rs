@@ -15,16 +15,13 @@ use fetch::address::with_scheme;
 use fetch::error::invalid_error;
 use fetch::http::{header_text, redact_endpoint};
 use fetch::policy::ImportPolicy;
-use fetch::scheme::SourceKind;
 use http::HeaderMap;
 use stream::digest::{Checksum, DigestAlgorithm};
 use stream::error::SourceError;
 use url::Url;
 
 use self::dialect::GcsDialect;
-use super::objects::{
-    ObjectOptions, ObjectStoreKind, StoredObject, encode_path, open_object, survives_urls,
-};
+use super::objects::{ObjectOptions, StoredObject, encode_path, open_object, survives_urls};
 
 /// Default server, for addresses that do not contain an endpoint.
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -41,9 +38,6 @@ const HASH: &str = "x-goog-hash";
 
 /// Header with the coding in which an object is stored. The digests cover this form.
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
-
-/// The entry of Google Cloud Storage in the list of object stores.
-pub static STORE: ObjectStoreKind = ObjectStoreKind { kind: SourceKind::Gcs, open };
 
 /// Opens the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
 pub fn open(

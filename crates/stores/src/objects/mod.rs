@@ -1,5 +1,5 @@
 //! Common parts of the object stores. Their bytes are read by [`fetch::http`]; each store is a
-//! dialect of it, and has an entry in `sources::place::STORES`.
+//! dialect of it, and has a variant of `sources::SourceLocation`.
 //!
 //! The library `object_store` signs requests and finds credentials, which may come from many
 //! places, but it transfers no bytes. Its reader does not support our proxies, trust anchors and
@@ -17,6 +17,6 @@ pub(super) use self::connector::{
 pub use self::document::StoreError;
 pub(super) use self::document::describe_refusal;
 pub(super) use self::key::{encode_path, survives_urls};
-pub use self::options::{AddressingStyle, ObjectOptions, ObjectStoreKind};
+pub use self::options::{AddressingStyle, ObjectOptions};
 pub use self::stored::StoredObject;
 pub(super) use self::stored::open_object;

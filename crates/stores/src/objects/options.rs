@@ -1,36 +1,6 @@
 //! Kinds of object stores, and the options of an import from one.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
-
-use fetch::Network;
-use fetch::scheme::SourceKind;
-use stream::error::SourceError;
-
-use super::StoredObject;
-
-/// A kind of object store.
-pub struct ObjectStoreKind {
-    /// The store's kind of source.
-    pub kind: SourceKind,
-    /// Requests the object at an address.
-    pub open: fn(&str, &Arc<Network>, &ObjectOptions) -> Result<StoredObject, SourceError>,
-}
-
-impl fmt::Debug for ObjectStoreKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind.name())
-    }
-}
-
-impl PartialEq for ObjectStoreKind {
-    fn eq(&self, other: &Self) -> bool {
-        self.kind == other.kind
-    }
-}
-
-impl Eq for ObjectStoreKind {}
 
 /// Options of an import from an object store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,20 +13,16 @@ use std::sync::Arc;
 
 use fetch::Network;
 use fetch::http::header_text;
-use fetch::scheme::SourceKind;
 use stream::error::SourceError;
 
 use self::dialect::S3Dialect;
 use self::keys::AccessKeys;
 use self::place::S3Location;
 pub use self::place::url_at;
-use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, open_object};
+use super::objects::{ObjectOptions, StoredObject, open_object};
 
 /// Header with the version that a response is about.
 const VERSION: &str = "x-amz-version-id";
-
-/// The entry of S3 in the list of object stores.
-pub static STORE: ObjectStoreKind = ObjectStoreKind { kind: SourceKind::S3, open };
 
 /// Opens the object, with the credentials of `network` or an identity that its policy permits, or
 /// otherwise anonymously.

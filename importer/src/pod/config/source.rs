@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use fetch::http::parse_header;
 use fetch::pod::{CERT_DIR, PodNetwork};
+use fetch::scheme::SourceKind;
 use hypervisors::Checkpoints;
-use hypervisors::vddk::{VddkInstallation, VddkOptions};
+use hypervisors::vddk::{VddkInstallation, VddkOptions, VddkSourceOptions};
 use oci::{LayerSelector, RegistryOptions};
 use program::env::{EnvReader, NamedStrings};
 use program::paths::PodPaths;
 use reporting::messages::ProductKind;
 use sources::SourceLocation;
-use sources::place::STORES;
 use stores::objects::ObjectOptions;
 use stream::digest::Checksum;
 use stream::options::{ChosenFormat, FORMAT_HEADER};
@@ -164,7 +164,7 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
 
 fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<ProductKind> {
     // A store may hold anything that an HTTP server may hold.
-    let is_store = STORES.iter().any(|store| store.kind.name() == kind);
+    let is_store = [SourceKind::S3, SourceKind::Gcs].iter().any(|store| store.name() == kind);
     let (variable, reason) = match (if is_store { "http" } else { kind }, content) {
         ("http" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(ProductKind::Disk),
         ("http", "archive") => return Some(ProductKind::Directory),
@@ -201,20 +201,17 @@ fn read_place(
             })
         }
         "vddk" => read_vddk(reader, &PodPaths::from_env(env)),
-        _ => Some(SourceLocation::Object {
-            store: STORES.into_iter().find(|store| store.kind.name() == kind)?,
-            url: require_endpoint(reader)?,
-            options: ObjectOptions {
-                // Only CDI's own path counts as a key file of the DataVolume. Any other path refers
-                // to a file that was mounted into the pod, and the import policy decides whether it
-                // may be used.
-                key_file: reader
-                    .read_text(GOOGLE_CREDENTIALS)
-                    .map(PathBuf::from)
-                    .filter(|file| *file == PodPaths::from_env(env).resolve_path(GOOGLE_SECRET)),
-                ..ObjectOptions::default()
-            },
-        }),
+        "s3" => Some(SourceLocation::S3(require_endpoint(reader)?, ObjectOptions::default())),
+        _ => {
+            // Only CDI's own path counts as a key file of the DataVolume. Any other path refers to
+            // a file that was mounted into the pod, and the import policy decides whether it may be
+            // used.
+            let key_file = reader.read_text(GOOGLE_CREDENTIALS).map(PathBuf::from);
+            let given = PodPaths::from_env(env).resolve_path(GOOGLE_SECRET);
+            let key_file = key_file.filter(|file| *file == given);
+            let options = ObjectOptions { key_file, ..ObjectOptions::default() };
+            Some(SourceLocation::Gcs(require_endpoint(reader)?, options))
+        }
     }
 }
 
@@ -262,10 +259,12 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
         endpoint: endpoint?,
         uuid: uuid?,
         backing_file: backing_file?,
-        thumbprint: reader.read_text(THUMBPRINT),
         checkpoints,
-        has_certificates: reader.read_text(CERT_DIR).is_some(),
-        installation: VddkInstallation::of_pod(|path| paths.resolve_path(path)),
+        access: VddkSourceOptions {
+            thumbprint: reader.read_text(THUMBPRINT),
+            has_certificates: reader.read_text(CERT_DIR).is_some(),
+            installation: VddkInstallation::of_pod(|path| paths.resolve_path(path)),
+        },
     }))
 }
 
