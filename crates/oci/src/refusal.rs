@@ -44,10 +44,7 @@ pub fn error_summary(body: &[u8]) -> String {
         .filter(|sentence| !sentence.is_empty())
         .take(MAX_ERRORS)
         .collect();
-    match sentences.is_empty() {
-        true => String::new(),
-        false => format!(": {}", sentences.join("; ")),
-    }
+    if sentences.is_empty() { String::new() } else { format!(": {}", sentences.join("; ")) }
 }
 
 #[cfg(test)]

@@ -43,10 +43,10 @@ impl LayerSelector {
 
     /// Selects the layer whose annotation `key` has this value.
     pub fn from_annotation(key: String, value: String) -> Result<Self, String> {
-        match key.is_empty() {
-            true => Err("the annotation key is empty; write KEY=VALUE".to_owned()),
-            false => Ok(Self(WantedLayer::Annotation { key, value })),
+        if key.is_empty() {
+            return Err("the annotation key is empty; write KEY=VALUE".to_owned());
         }
+        Ok(Self(WantedLayer::Annotation { key, value }))
     }
 
     /// True if the layer is selected by its digest. It is then the same for every platform.

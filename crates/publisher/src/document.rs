@@ -45,13 +45,11 @@ impl DocumentReader {
         place: &str,
         limit: u64,
     ) -> Result<Document, EvidenceError> {
-        match is_url(place) {
-            true => Ok(self.download(place, limit)?),
-            false => {
-                let bytes = read_file(option, Path::new(place), limit)?;
-                Ok(Document { bytes, is_protected: true })
-            }
+        if is_url(place) {
+            return Ok(self.download(place, limit)?);
         }
+        let bytes = read_file(option, Path::new(place), limit)?;
+        Ok(Document { bytes, is_protected: true })
     }
 
     fn download(&self, place: &str, limit: u64) -> Result<Document, SourceError> {

@@ -92,10 +92,10 @@ impl ImageSigner for PublisherKey {
     }
 
     fn verify_signature(&self, document: &SignedDocument<'_>) -> Result<(), String> {
-        match self.has_signed(document.signed, document.signature) {
-            true => Ok(()),
-            false => Err("none of its signatures is from this key".to_owned()),
+        if self.has_signed(document.signed, document.signature) {
+            return Ok(());
         }
+        Err("none of its signatures is from this key".to_owned())
     }
 }
 

@@ -180,9 +180,10 @@ impl fmt::Display for HumanSize {
         };
         let mut text = String::new();
         write!(text, "{number:.decimals$}")?;
-        let digits = match text.contains('.') {
-            true => text.trim_end_matches('0').trim_end_matches('.'),
-            false => &text,
+        let digits = if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.')
+        } else {
+            &text
         };
         write!(f, "{digits} {unit}")
     }

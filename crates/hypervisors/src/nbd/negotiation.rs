@@ -235,10 +235,7 @@ fn no_tls(error: io::Error) -> AttemptError {
         "TLS with the NBD server failed",
         error,
     );
-    match refused {
-        true => AttemptError::Final(error),
-        false => AttemptError::from_transient(error),
-    }
+    if refused { AttemptError::Final(error) } else { AttemptError::from_transient(error) }
 }
 
 /// Creates the error for an export that the server does not open.

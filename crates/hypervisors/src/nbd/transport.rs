@@ -35,9 +35,10 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
     };
     connecting.await.map_err(|error| {
         let message = format!("cannot connect to the NBD server: {}", errno_text(&error));
-        let kind = match sockets::is_unknown_host(&error) {
-            true => SourceErrorKind::UnknownHost,
-            false => SourceErrorKind::Connect,
+        let kind = if sockets::is_unknown_host(&error) {
+            SourceErrorKind::UnknownHost
+        } else {
+            SourceErrorKind::Connect
         };
         let is_no_socket =
             matches!(address, NbdAddress::Unix(_)) && error.kind() == io::ErrorKind::NotFound;

@@ -34,12 +34,12 @@ impl Thumbprint {
 
     /// Returns TLS settings that trust the server with this certificate, and no other.
     pub(super) fn client_config(self) -> Result<Arc<ClientConfig>, SourceError> {
-        let is_it = move |certificate: &[u8]| match self.is_of(certificate) {
-            true => Ok(()),
-            false => Err(Error::General(format!(
-                "the server's certificate does not have the thumbprint {}",
-                self.0
-            ))),
+        let is_it = move |certificate: &[u8]| {
+            if self.is_of(certificate) {
+                return Ok(());
+            }
+            let what = format!("the server's certificate does not have the thumbprint {}", self.0);
+            Err(Error::General(what))
         };
         let config = tls::pinned_client_config(is_it);
         config.map(Arc::new).map_err(|error| {

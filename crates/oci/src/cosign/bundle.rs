@@ -129,13 +129,13 @@ pub fn check_signature(
     }
     let found = |subject: &StatementSubject| subject.digest.get(algorithm).cloned();
     let subjects: Vec<String> = statement.subject.iter().filter_map(found).collect();
-    match subjects.contains(&hex) {
-        true => Ok(true),
-        false => Err(SignatureFlaw::OtherImage(match subjects.first() {
-            Some(other) => format!("{algorithm}:{other}"),
-            None => "no image".to_owned(),
-        })),
+    if subjects.contains(&hex) {
+        return Ok(true);
     }
+    Err(SignatureFlaw::OtherImage(match subjects.first() {
+        Some(other) => format!("{algorithm}:{other}"),
+        None => "no image".to_owned(),
+    }))
 }
 
 /// Returns the bytes that a signature covers (DSSE, "Pre-Authentication Encoding").

@@ -80,10 +80,10 @@ impl Keyring {
                 return Err(OpenPgpError::Malformed("it has more than 1024 keys"));
             }
         }
-        match certificates.is_empty() {
-            true => Err(OpenPgpError::Malformed("it has no public key of version 4")),
-            false => Ok(Self(certificates)),
+        if certificates.is_empty() {
+            return Err(OpenPgpError::Malformed("it has no public key of version 4"));
         }
+        Ok(Self(certificates))
     }
 
     /// Returns the keys that may have made `signature`.
@@ -201,9 +201,12 @@ impl Certificate {
         let all = all.chain(self.subkeys.iter().map(|(_, signatures)| signatures));
         let all = std::iter::once(&self.direct).chain(all).flatten();
         let mut revocations = all.filter(|signature| signature.kind == KEY_REVOCATION);
-        let is_revoked = revocations.any(|revocation| match revocation.may_be_by(primary) {
-            true => revokes(revocation, primary, &[&primary.hashed], time),
-            false => self.may_be_revoked_by(revocation),
+        let is_revoked = revocations.any(|revocation| {
+            if revocation.may_be_by(primary) {
+                revokes(revocation, primary, &[&primary.hashed], time)
+            } else {
+                self.may_be_revoked_by(revocation)
+            }
         });
         if is_revoked {
             return Err(KeyFlaw::Revoked);
