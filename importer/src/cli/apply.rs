@@ -12,7 +12,7 @@ use stream::options::ReadOptions;
 use stream::source::Source;
 
 use super::args::{ApplyArgs, BackupTypeOption};
-use super::failure::{ImporterCommandError, of_source};
+use super::failure::{ImporterCommandError, of_source, usage_error};
 use super::job;
 use super::open::JobContext;
 use super::target;
@@ -43,7 +43,7 @@ fn apply_delta(
     let is_qcow2_chosen = arguments.base.is_some() || arguments.no_backing_name;
     if source.changed_ranges().is_none() && (source.stated_disk().is_some() || !is_qcow2_chosen) {
         let what = "apply expects a qcow2 delta with --base or --no-backing-name, a raw disk with --ranges, or a VMware disk with --previous-checkpoint";
-        return Err(ImporterCommandError::Usage(what.to_owned()));
+        return Err(usage_error(what));
     }
     let base = delta::DeltaBase {
         path: arguments.target.clone(),
@@ -67,7 +67,7 @@ fn open_ranges(
 ) -> Result<Box<dyn Source>, ImporterCommandError> {
     if reading.checksum.is_some() || source.changed_ranges().is_some() {
         let what = "--ranges reads a part of a disk; remove --checksum and --previous-checkpoint";
-        return Err(ImporterCommandError::Usage(what.to_owned()));
+        return Err(usage_error(what));
     }
     let backup = match backup {
         BackupTypeOption::Full => BackupType::Full,

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use stream::observe::NoObserver;
 
 use super::args::CheckArgs;
-use super::failure::{ImporterCommandError, of_source};
+use super::failure::{ImporterCommandError, of_source, usage_error};
 
 pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     if arguments.source.content.ova {
         let what = "--ova is for import, convert and info: a check reads an image in place, so extract it with tar first";
-        return Err(ImporterCommandError::Usage(what.to_owned()));
+        return Err(usage_error(what));
     }
     arguments.log.begin_logging(super::PROGRAM);
     let is_json = arguments.json;

@@ -54,7 +54,7 @@ pub(super) fn command_rules(command: &ImporterCommand) -> Option<SandboxRules> {
                 rules.create_in(scratch);
             }
             // A layout is written beside its place, and then renamed.
-            rules.write_tree(datapath::disk::folder_of(arguments.target.path()));
+            rules.write_tree(datapath::disk::folder_of(&arguments.target.path));
         }
         ImporterCommand::Info(arguments) => add_source(&mut rules, &arguments.source),
         ImporterCommand::Check(arguments) => add_source(&mut rules, &arguments.source),
@@ -87,10 +87,11 @@ fn add_evidence(rules: &mut SandboxRules, evidence: &EvidenceArgs) {
     let list = evidence.verify_sums.iter();
     let beside = list.clone().flat_map(|list| signature_places(list));
     for place in list.chain(&evidence.signature).cloned().chain(beside) {
-        match is_url(&place) {
-            true => rules.connect(TcpConnections::Any),
-            false => rules.read(place),
-        };
+        if is_url(&place) {
+            rules.connect(TcpConnections::Any);
+        } else {
+            rules.read(place);
+        }
     }
 }
 

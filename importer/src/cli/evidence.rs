@@ -8,7 +8,7 @@ use stream::options::ReadOptions;
 use stream::source::Source;
 
 use super::args::{EvidenceArgs, SourceArgs};
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, usage_error};
 use super::open::JobContext;
 
 /// Opens the image that `arguments` name, so that it can only be read to its end if it is what the
@@ -33,9 +33,8 @@ pub(super) fn open_image(
             let (source, _) = context.open_located_image(arguments, is_checked, true)?;
             Ok((demand_signature(source, signers), reading.clone()))
         }
-        (None, None, Some(_)) => Err(ImporterCommandError::Usage(
-            "--keyring needs something that is signed: pass --verify-sums or --signature"
-                .to_owned(),
+        (None, None, Some(_)) => Err(usage_error(
+            "--keyring needs something that is signed: pass --verify-sums or --signature",
         )),
         (None, _, None) => Ok((context.open_image(arguments, is_checked)?, reading.clone())),
     }

@@ -44,6 +44,11 @@ impl ImporterCommandError {
     }
 }
 
+/// Returns an error for a mistake on the command line, in contrast to a failure of the source.
+pub(super) fn usage_error(text: impl fmt::Display) -> ImporterCommandError {
+    ImporterCommandError::Usage(text.to_string())
+}
+
 /// Returns a function that adds the source's name to the error of a transfer.
 pub(super) fn of_source<E: Into<ImporterCommandError>>(
     name: impl FnOnce() -> String,

@@ -17,7 +17,7 @@ use volume::limits::TransferLimits;
 use super::args::{ContentArgs, ConvertArgs, DiskFormat, ImportArgs, RouteOption, WriteArgs};
 use super::event::ImportEvent;
 use super::evidence;
-use super::failure::{ImporterCommandError, of_source};
+use super::failure::{ImporterCommandError, of_source, usage_error};
 use super::job;
 use super::open::JobContext;
 use super::progress::TransferView;
@@ -61,8 +61,8 @@ pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandErr
 /// Fails for an output format that only `convert` writes.
 pub(super) fn require_raw(arguments: &WriteArgs) -> Result<(), ImporterCommandError> {
     match arguments.output_format {
-        Some(DiskFormat::Qcow2) => Err(ImporterCommandError::Usage(
-            "this command writes raw disks: make qcow2 of one with cdi-importer convert".to_owned(),
+        Some(DiskFormat::Qcow2) => Err(usage_error(
+            "this command writes raw disks: make qcow2 of one with cdi-importer convert",
         )),
         _ => Ok(()),
     }
@@ -75,7 +75,7 @@ pub(super) fn run_convert(mut arguments: ConvertArgs) -> Result<(), ImporterComm
         let what = format!(
             "{image} is an address, and convert is for images on this machine: use cdi-importer import {image} {target}"
         );
-        return Err(ImporterCommandError::Usage(what));
+        return Err(usage_error(what));
     }
     if target::has_extension(&arguments.target, "qcow2") {
         arguments.write.output_format.get_or_insert(DiskFormat::Qcow2);
@@ -87,7 +87,7 @@ pub(super) fn run_convert(mut arguments: ConvertArgs) -> Result<(), ImporterComm
     } else if compression.is_some() {
         let what =
             "--compression is for qcow2: name the target FILE.qcow2, or pass --output-format qcow2";
-        return Err(ImporterCommandError::Usage(what.to_owned()));
+        return Err(usage_error(what));
     }
     run_job(ImportJob {
         verb: "converted",
@@ -114,13 +114,13 @@ fn refuse_raw_options(target: &Path, arguments: &WriteArgs) -> Result<(), Import
     let options = [(arguments.size.is_some(), "--size"), (arguments.preallocate, "--preallocate")];
     if let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) {
         let what = format!("{option} is for raw disks: pass --output-format raw, or leave it out");
-        return Err(ImporterCommandError::Usage(what));
+        return Err(usage_error(what));
     }
     if disk::is_block_device(target) {
         let target = target.display();
         let what =
             format!("{target} is a block device, but qcow2 is written to a file: name a file");
-        return Err(ImporterCommandError::Usage(what));
+        return Err(usage_error(what));
     }
     Ok(())
 }
@@ -194,9 +194,7 @@ fn target_options(path: &Path, arguments: &WriteArgs) -> Result<DiskOptions, Imp
         target::check_name(path)?;
     }
     if arguments.size.is_some() && disk::is_block_device(path) {
-        return Err(ImporterCommandError::Usage(
-            "--size is for files: a block device has its own size".to_owned(),
-        ));
+        return Err(usage_error("--size is for files: a block device has its own size"));
     }
     Ok(DiskOptions {
         path: path.to_owned(),

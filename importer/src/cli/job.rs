@@ -12,7 +12,7 @@ use stream::source::Source;
 use volume::limits::TransferLimits;
 
 use super::args::{JobArgs, SourceArgs, TransferArgs};
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, usage_error};
 use super::open::JobContext;
 use super::progress::TransferView;
 use super::watch::TransferWatch;
@@ -66,7 +66,7 @@ pub(super) fn open_source(
     let content = &arguments.content;
     let options = [(content.format.is_some(), "--format"), (content.ova, "--ova")];
     if let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) {
-        return Err(ImporterCommandError::Usage(format!("{option} is for images: {what}")));
+        return Err(usage_error(format!("{option} is for images: {what}")));
     }
     let source = context.open_source(arguments, is_checked)?;
     tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");

@@ -30,7 +30,7 @@ use url::Url;
 
 use super::advice::{self, GIVE_LOGIN};
 use super::args::{SourceArgs, check_options};
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, usage_error};
 use super::openstack;
 
 /// The parts of the process that a job needs.
@@ -144,8 +144,9 @@ impl JobContext {
         if matches!(place, SourceLocation::Vddk(_))
             && arguments.content.payload_kind() != PayloadKind::default()
         {
-            let what = "--format and --ova are for images: a VMware disk is always read as raw";
-            return Err(ImporterCommandError::Usage(what.to_owned()));
+            return Err(usage_error(
+                "--format and --ova are for images: a VMware disk is always read as raw",
+            ));
         }
         let network = self.open_network(arguments, credentials, is_checked)?;
         if let SourceLocation::Http { headers, .. } = &mut place {
@@ -206,10 +207,7 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     RetryPolicy {
         no_progress_limit,
         retries: arguments.retries,
-        contact_limit: match is_limited {
-            true => no_progress_limit,
-            false => RetryPolicy::UNKNOWN_HOST_LIMIT,
-        },
+        contact_limit: if is_limited { no_progress_limit } else { RetryPolicy::UNKNOWN_HOST_LIMIT },
         ..default
     }
 }
@@ -273,11 +271,6 @@ fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
     }
 }
 
-/// Returns an error for a mistake on the command line, in contrast to a failure of the source.
-fn usage_error(error: impl std::fmt::Display) -> ImporterCommandError {
-    ImporterCommandError::Usage(error.to_string())
-}
-
 fn read_credentials(
     arguments: &SourceArgs,
 ) -> Result<Option<BasicCredentials>, ImporterCommandError> {
@@ -287,9 +280,8 @@ fn read_credentials(
     let password = read_line("--password-file", file)?;
     match BasicCredentials::new(user, &password) {
         Some(credentials) => Ok(Some(credentials)),
-        None => Err(ImporterCommandError::Usage(
-            "neither the user name nor the password may be empty: check --user and --password-file"
-                .to_owned(),
+        None => Err(usage_error(
+            "neither the user name nor the password may be empty: check --user and --password-file",
         )),
     }
 }
@@ -314,7 +306,7 @@ fn parse_extra_header(
         Ok(None) => {
             let what =
                 format!("{option}: it has no colon: an extra header must look like 'Name: value'");
-            Err(ImporterCommandError::Usage(what))
+            Err(usage_error(what))
         }
         Err(error) => Err(usage_error(error)),
     }
@@ -327,7 +319,7 @@ fn read_line(option: &str, file: &Path) -> Result<String, ImporterCommandError> 
         // Only line breaks, which editors add, are removed: a password may begin or end with
         // spaces.
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
-        Err(error) => Err(ImporterCommandError::Usage(format!(
+        Err(error) => Err(usage_error(format!(
             "cannot read {}: {}; check {option}",
             file.display(),
             errno_text(&error)

@@ -9,7 +9,7 @@ use stores::glance::{GlanceAccess, NameStyle};
 use url::Url;
 
 use super::advice::GIVE_LOGIN;
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, usage_error};
 
 /// The variable that contains the URL of the cloud to which the other variables belong.
 const AUTH_URL: &str = "OS_AUTH_URL";
@@ -41,7 +41,7 @@ pub(super) fn glance_access(
     let mut reader = EnvReader::new(&variables);
     let access = GlanceAccess::from_env(&mut reader, NameStyle::OpenStack);
     reader.into_result().map_err(|errors| {
-        ImporterCommandError::Usage(format!("{errors}: set what your cloud needs, or {GIVE_LOGIN}"))
+        usage_error(format!("{errors}: set what your cloud needs, or {GIVE_LOGIN}"))
     })?;
     Ok(access)
 }
@@ -54,7 +54,7 @@ fn check_cloud(source: &str, auth_url: Option<&String>) -> Result<(), ImporterCo
     };
     let named = source.split_once('+').and_then(|(_, url)| host(url));
     match named {
-        Some(named) if named != own => Err(ImporterCommandError::Usage(format!(
+        Some(named) if named != own => Err(usage_error(format!(
             "the variables OS_… are for {own} (see {AUTH_URL}), not for {named}: give --user and --password-file, or allow it with \
              --ambient-identity"
         ))),

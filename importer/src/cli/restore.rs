@@ -10,7 +10,7 @@ use stream::digest::Checksum;
 use stream::error::errno_text;
 
 use super::args::{RestoreArgs, RouteOption};
-use super::failure::{ImporterCommandError, of_source};
+use super::failure::{ImporterCommandError, of_source, usage_error};
 use super::import::{self, ImportJob};
 use super::open::JobContext;
 
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: RestoreArgs) -> Result<(), ImporterCommandError> {
         ),
     ];
     if let Some((_, what)) = options.into_iter().find(|(is_given, _)| *is_given) {
-        return Err(ImporterCommandError::Usage(what.to_owned()));
+        return Err(usage_error(what));
     }
     import::require_raw(&write)?;
     // Read first, so that a wrong list is reported before the job begins.
@@ -102,13 +102,10 @@ fn read_manifest(
     let list_name = list.display();
     let read = File::open(list).and_then(|file| read_limited(file, MAX_MANIFEST_BYTES));
     let bytes = read.map_err(|error| {
-        ImporterCommandError::Usage(format!(
-            "cannot read {list_name}: {}; check --manifest",
-            errno_text(&error)
-        ))
+        usage_error(format!("cannot read {list_name}: {}; check --manifest", errno_text(&error)))
     })?;
     let listed = parse_manifest(&String::from_utf8_lossy(&bytes)).map_err(|line| {
-        ImporterCommandError::Usage(format!(
+        usage_error(format!(
             "{list_name}: line {line} is not 'SHA256  NAME'; --manifest expects the output of sha256sum"
         ))
     })?;
@@ -121,12 +118,12 @@ fn read_manifest(
         .find(|(_, (listed, given))| listed != given)
     {
         let (number, listed) = (index + 1, printable::escape_line(listed, MAX_NAME_CHARS));
-        return Err(ImporterCommandError::Usage(format!(
+        return Err(usage_error(format!(
             "backup {number} is '{given}', but {list_name} lists '{listed}' there; pass all backups in the order of the list"
         )));
     }
     if listed.len() != names.len() {
-        return Err(ImporterCommandError::Usage(format!(
+        return Err(usage_error(format!(
             "{list_name} lists {} backups, but the command line has {}; pass all of them",
             listed.len(),
             names.len()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stream::error::{TargetError, TargetRefusedError};
 
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, usage_error};
 
 /// The directory that contains devices. A regular file in it is stored in memory: a disk written
 /// there would use up the machine's memory and be lost at the next boot.
@@ -20,11 +20,11 @@ const SHARED_MEMORY: &str = "/dev/shm";
 pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
     if path == Path::new("-") {
         let what = "the target cannot be standard output, because it is not written in order: choose a file, a device or a directory";
-        return Err(ImporterCommandError::Usage(what.to_owned()));
+        return Err(usage_error(what));
     }
     let is_file = fs::metadata(path).map_or(true, |found| found.is_file());
     if is_file && is_below_devices(path) {
-        return Err(ImporterCommandError::Usage(format!(
+        return Err(usage_error(format!(
             "device {} not found: check the name in the output of lsblk",
             path.display()
         )));
@@ -67,7 +67,7 @@ pub(super) fn check_name(path: &Path) -> Result<(), ImporterCommandError> {
         Some(_) => format!("`{command} {raw} {file}`"),
         None => format!("`{command}`"),
     };
-    Err(ImporterCommandError::Usage(format!(
+    Err(usage_error(format!(
         "{file} is named as {extension}, but a raw disk would be written: name the target {raw}, and make {extension} of it with {then}; \
          --output-format raw writes a raw disk with this name"
     )))

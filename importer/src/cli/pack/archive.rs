@@ -58,11 +58,6 @@ impl ArchiveWriter {
 }
 
 impl LayoutWriter for ArchiveWriter {
-    fn begin_blob(&mut self) -> Result<(), TargetError> {
-        self.blob_bytes = 0;
-        Ok(())
-    }
-
     fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), TargetError> {
         self.staged.write_at(self.end + HEADER_BYTES + self.blob_bytes, bytes)?;
         self.blob_bytes += bytes.len() as u64;
@@ -76,6 +71,7 @@ impl LayoutWriter for ArchiveWriter {
             self.end += member_bytes(self.blob_bytes);
             self.digests.push(digest.to_owned());
         }
+        self.blob_bytes = 0;
         Ok(())
     }
 

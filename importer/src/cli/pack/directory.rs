@@ -109,22 +109,21 @@ impl DirectoryWriter {
     }
 
     fn write_blob(&mut self, digest: &str, bytes: &[u8]) -> Result<(), TargetError> {
-        self.begin_blob()?;
         self.append_bytes(bytes)?;
         self.end_blob(digest)
     }
 }
 
 impl LayoutWriter for DirectoryWriter {
-    fn begin_blob(&mut self) -> Result<(), TargetError> {
-        self.staged = Some(self.stage(&self.directory)?);
-        self.position = 0;
-        Ok(())
-    }
-
     fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), TargetError> {
-        let staged = self.staged.as_ref().ok_or_else(|| no_blob_error(&self.directory))?;
-        staged.write_at(self.position, bytes)?;
+        let staged = match self.staged.take() {
+            Some(staged) => staged,
+            None => {
+                self.position = 0;
+                self.stage(&self.directory)?
+            }
+        };
+        self.staged.insert(staged).write_at(self.position, bytes)?;
         self.position += bytes.len() as u64;
         Ok(())
     }
@@ -132,7 +131,10 @@ impl LayoutWriter for DirectoryWriter {
     fn end_blob(&mut self, digest: &str) -> Result<(), TargetError> {
         let name = digest.trim_start_matches("sha256:");
         let path = blob_directory(&self.directory).join(name);
-        let staged = self.staged.take().ok_or_else(|| no_blob_error(&self.directory))?;
+        let staged = match self.staged.take() {
+            Some(staged) => staged,
+            None => self.stage(&self.directory)?,
+        };
         // The blob is listed first, so that it is known after a kill.
         if fs::symlink_metadata(&path).is_err() {
             self.list.add_blob(name)?;
@@ -222,11 +224,6 @@ fn check_content(directory: &Path, replace: bool) -> Result<DirectoryContent, Ta
         "it is neither empty nor a complete OCI layout; pass an empty or a new directory"
             .to_owned(),
     )
-}
-
-/// The error for bytes that belong to no blob.
-fn no_blob_error(directory: &Path) -> TargetError {
-    TargetError::new("write to", directory, io::Error::other("no blob was begun"))
 }
 
 /// Creates `path` unless it is a directory already. A symbolic link to one is refused, because it

@@ -55,7 +55,6 @@ pub(super) fn write_layer(
     )
     .map_err(Error::from)?;
 
-    layout.begin_blob().map_err(Error::from)?;
     let mut blob = BlobOutput {
         layout,
         digest: RunningDigest::new(DigestAlgorithm::Sha256),

@@ -31,7 +31,7 @@ use self::archive::ArchiveWriter;
 use self::directory::DirectoryWriter;
 use self::documents::{ArtifactDescription, LayoutDocuments, MachineConfig, PackedDisk};
 use super::args::{PackArgs, SourceArgs};
-use super::failure::{ImporterCommandError, of_source};
+use super::failure::{ImporterCommandError, of_source, usage_error};
 use super::job;
 use super::open::JobContext;
 use super::target;
@@ -42,10 +42,7 @@ const MAX_CONFIG_BYTES: u64 = 2 << 20;
 /// A layout that is being written. Until it is finished it does not look complete, and dropping it
 /// removes what was written.
 trait LayoutWriter {
-    /// Begins the next blob.
-    fn begin_blob(&mut self) -> Result<(), TargetError>;
-
-    /// Appends bytes to the blob.
+    /// Appends bytes to the current blob, or begins the next one.
     fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), TargetError>;
 
     /// Ends the blob, whose digest is now known as `sha256:hex`.
@@ -83,17 +80,17 @@ fn pack_disks(
             let what = format!(
                 "two disks are called {name}: give each its own name with --name and --disk"
             );
-            return Err(ImporterCommandError::Usage(what));
+            return Err(usage_error(what));
         }
     }
-    target::check_target(arguments.target.path())?;
+    target::check_target(&arguments.target.path)?;
     let description = ArtifactDescription {
         config: arguments.config.as_deref().map(read_config).transpose()?,
         architecture: arguments
             .guest_architecture
             .clone()
             .unwrap_or_else(|| own_architecture().to_owned()),
-        image_name: arguments.target.image_name().map(str::to_owned),
+        image_name: arguments.target.image_name.clone(),
     };
     let mut layout = open_layout(arguments, &description, &disks)?;
     let mut packed = Vec::new();
@@ -111,20 +108,16 @@ fn open_layout(
     description: &ArtifactDescription,
     disks: &[(&DiskName, &String)],
 ) -> Result<Box<dyn LayoutWriter>, ImporterCommandError> {
-    let opened: Result<Box<dyn LayoutWriter>, TargetError> = match &arguments.target {
-        PackTarget::Directory(path, _) => {
-            DirectoryWriter::open(path, arguments.force).map(|layout| Box::new(layout) as _)
-        }
-        PackTarget::Archive(path, _) => {
-            // The documents come before the layers, so their length must be known now.
-            let names =
-                disks.iter().map(|(name, _)| PackedDisk::placeholder(name)).collect::<Vec<_>>();
-            let documents = description.render(&names);
-            ArchiveWriter::open(path, arguments.force, &documents)
-                .map(|layout| Box::new(layout) as _)
-        }
-    };
-    Ok(opened.map_err(stream::Error::from)?)
+    let PackTarget { is_archive, path, .. } = &arguments.target;
+    if !is_archive {
+        let layout = DirectoryWriter::open(path, arguments.force).map_err(stream::Error::from)?;
+        return Ok(Box::new(layout));
+    }
+    // The documents come before the layers, so their length must be known now.
+    let names = disks.iter().map(|(name, _)| PackedDisk::placeholder(name)).collect::<Vec<_>>();
+    let documents = description.render(&names);
+    let layout = ArchiveWriter::open(path, arguments.force, &documents);
+    Ok(Box::new(layout.map_err(stream::Error::from)?))
 }
 
 fn pack_disk(
@@ -143,11 +136,11 @@ fn pack_disk(
     let source = context.open_image(&source_arguments, reading.checksum.is_some())?;
     tracing::info!(source = source.name(), length = source.total_bytes(), disk = %name, "opened the source");
     let source_name = source.name();
-    let target = StorageLocation::from_path(arguments.target.path());
+    let target = StorageLocation::from_path(&arguments.target.path);
     if let (Some(read), Some(written)) = (source.storage_location(), target)
         && read.shares_bytes_with(written)
     {
-        return Err(target::source_error(arguments.target.path()));
+        return Err(target::source_error(&arguments.target.path));
     }
     let content = source_arguments.content.payload_kind();
     let written = layer::write_layer(source, content, reading, writing, layout, context);
@@ -157,9 +150,8 @@ fn pack_disk(
 
 /// Reads the definition of a virtual machine.
 fn read_config(path: &Path) -> Result<MachineConfig, ImporterCommandError> {
-    let failed = |why: String| {
-        ImporterCommandError::Usage(format!("cannot use --config {}: {why}", path.display()))
-    };
+    let failed =
+        |why: String| usage_error(format!("cannot use --config {}: {why}", path.display()));
     let read = fs::File::open(path).and_then(|file| read_limited(file, MAX_CONFIG_BYTES));
     let bytes = read.map_err(|error| failed(stream::error::errno_text(&error)))?;
     MachineConfig::parse(bytes).map_err(failed)

@@ -1,7 +1,7 @@
 //! The names on the command line of `pack`: the target, and the names of disks.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use program::names::{MAX_LABEL, is_label};
 
@@ -29,13 +29,14 @@ impl fmt::Display for DiskName {
     }
 }
 
-/// The layout to write, and the name of the image in it.
+/// The layout to write: `oci:DIR[:NAME]` or `oci-archive:FILE[:NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PackTarget {
-    /// `oci:DIR[:NAME]`.
-    Directory(PathBuf, Option<String>),
-    /// `oci-archive:FILE[:NAME]`.
-    Archive(PathBuf, Option<String>),
+pub struct PackTarget {
+    /// True for a tar, false for a directory.
+    pub(super) is_archive: bool,
+    pub(in crate::cli) path: PathBuf,
+    /// The name of the image in the layout.
+    pub(super) image_name: Option<String>,
 }
 
 impl PackTarget {
@@ -65,31 +66,19 @@ impl PackTarget {
                 "the name after the path consists of 1 to {MAX_IMAGE_NAME_BYTES} letters, digits and . _ - / + @ :"
             ));
         }
-        let (path, name) = (path.into(), name.map(str::to_owned));
-        Ok(if transport == "oci" { Self::Directory(path, name) } else { Self::Archive(path, name) })
-    }
-
-    pub(in crate::cli) fn path(&self) -> &Path {
-        match self {
-            Self::Directory(path, _) | Self::Archive(path, _) => path,
-        }
-    }
-
-    pub(super) fn image_name(&self) -> Option<&str> {
-        match self {
-            Self::Directory(_, name) | Self::Archive(_, name) => name.as_deref(),
-        }
+        Ok(Self {
+            is_archive: transport == "oci-archive",
+            path: path.into(),
+            image_name: name.map(str::to_owned),
+        })
     }
 }
 
 impl fmt::Display for PackTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = match self {
-            Self::Directory(..) => "oci",
-            Self::Archive(..) => "oci-archive",
-        };
-        write!(f, "{transport}:{}", self.path().display())?;
-        self.image_name().map_or(Ok(()), |name| write!(f, ":{name}"))
+        let transport = if self.is_archive { "oci-archive" } else { "oci" };
+        write!(f, "{transport}:{}", self.path.display())?;
+        self.image_name.as_ref().map_or(Ok(()), |name| write!(f, ":{name}"))
     }
 }
 
