@@ -65,7 +65,7 @@ fn find_disk(store: &dyn ImageStore, layers: &[OciDescriptor]) -> Result<OpenedD
         tracing::debug!("Processing layer {}", layer.digest);
         match search_layer(store, layer, lookup).map_err(|error| in_layer(error, layer))? {
             SearchResult::File(file) => return Ok(OpenedDisk::from_file(file, layer)),
-            SearchResult::Nothing { search } => lookup = search.into_lower_layer(),
+            SearchResult::Nothing { search, .. } => lookup = search.into_lower_layer(),
         }
     }
     Err(no_disk_error(store))

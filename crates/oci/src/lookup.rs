@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use stream::error::{Error, SourceError};
-use tar::{ArchiveMember, MemberKind, MemberSearch};
+use tar::{MemberSearch, TarEntry, TarEntryKind, TarReader};
 
 use fetch::error::invalid_error;
 use fetch::messages::plain_line;
@@ -81,38 +81,41 @@ impl LayerLookup {
         Ok(())
     }
 
-    fn take_disk(&mut self, name: &[u8], kind: MemberKind<'_>) -> Result<bool, SourceError> {
-        let name = printable_name(name);
-        let instead = match kind {
-            MemberKind::Directory => return Ok(false),
-            MemberKind::File { .. } if self.found => {
+    fn take_disk(&mut self, entry: &TarEntry) -> Result<bool, SourceError> {
+        let name = printable_name(&entry.name);
+        let instead = match &entry.kind {
+            TarEntryKind::Directory => return Ok(false),
+            TarEntryKind::File { .. } if self.found => {
                 return Err(not_located("image directory contains more than one file"));
             }
-            MemberKind::File { .. } => {
+            TarEntryKind::File { .. } => {
                 tracing::info!("File '{name}' found in the layer");
                 self.found = true;
                 return Ok(true);
             }
-            MemberKind::Symlink(target) => {
+            TarEntryKind::Symlink(target) => {
                 format!("a symbolic link to '{}'", printable_name(target))
             }
-            MemberKind::HardLink(target) => format!("a hard link to '{}'", printable_name(target)),
-            MemberKind::Special(what) => what.to_owned(),
+            TarEntryKind::HardLink(target) => {
+                format!("a hard link to '{}'", printable_name(target))
+            }
+            TarEntryKind::Fifo => "a named pipe".to_owned(),
+            TarEntryKind::Special(what) => (*what).to_owned(),
         };
         Err(not_located(&format!("'{name}' is {instead}: put the disk itself into /disk")))
     }
 }
 
 impl MemberSearch for LayerLookup {
-    fn inspect_member(&mut self, member: ArchiveMember<'_>) -> Result<bool, Error> {
-        let path: Vec<&[u8]> = member
+    fn inspect_member(&mut self, entry: &TarEntry, _: &mut TarReader) -> Result<bool, Error> {
+        let path: Vec<&[u8]> = entry
             .name
             .split(|byte| *byte == b'/')
             .filter(|part| !part.is_empty() && *part != b".")
             .collect();
         let is_below = path.len() > 1 && path.first() == Some(&FOLDER);
-        if is_below && (path.contains(&&b".."[..]) || member.name.len() > MAX_PATH_BYTES) {
-            let name = printable_name(member.name);
+        if is_below && (path.contains(&&b".."[..]) || entry.name.len() > MAX_PATH_BYTES) {
+            let name = printable_name(&entry.name);
             let message =
                 format!("Error sanitizing archive path: content filepath is tainted: {name}");
             return Err(invalid_error(message).into());
@@ -122,13 +125,13 @@ impl MemberSearch for LayerLookup {
             return Ok(false);
         }
         // Any other entry of that name replaces the directory of the layers below.
-        if path == [FOLDER] && member.kind != MemberKind::Directory {
+        if path == [FOLDER] && entry.kind != TarEntryKind::Directory {
             self.here.gone.insert(FOLDER.to_vec());
         }
         if !is_below || self.above.is_hidden(&path.join(&b'/')) {
             return Ok(false);
         }
-        Ok(self.take_disk(member.name, member.kind)?)
+        Ok(self.take_disk(entry)?)
     }
 }
 
@@ -153,13 +156,27 @@ fn printable_name(name: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use stream::chunks::ChunkStream;
+    use tar::TarTimestamp;
+
     use super::*;
 
-    const FILE: MemberKind<'_> = MemberKind::File { size: 1 };
+    const FILE: TarEntryKind = TarEntryKind::File { size: 1, stored: 1, is_sparse: false };
 
-    fn look(lookup: &mut LayerLookup, name: &str, kind: MemberKind<'_>) -> Result<bool, String> {
-        let name = name.as_bytes();
-        lookup.inspect_member(ArchiveMember { name, kind }).map_err(|error| error.to_string())
+    struct NoBytes;
+
+    impl ChunkStream for NoBytes {
+        fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+            Ok(None)
+        }
+    }
+
+    fn look(lookup: &mut LayerLookup, name: &str, kind: TarEntryKind) -> Result<bool, String> {
+        let name = name.as_bytes().to_vec();
+        let entry = TarEntry { name, kind, mode: 0, mtime: TarTimestamp::default() };
+        let mut archive = TarReader::new(Box::new(NoBytes));
+        lookup.inspect_member(&entry, &mut archive).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -177,7 +194,10 @@ mod tests {
         ] {
             assert_eq!(look(&mut LayerLookup::default(), name, FILE), Ok(is_disk), "{name}");
         }
-        assert_eq!(look(&mut LayerLookup::default(), "disk/a/", MemberKind::Directory), Ok(false));
+        assert_eq!(
+            look(&mut LayerLookup::default(), "disk/a/", TarEntryKind::Directory),
+            Ok(false)
+        );
     }
 
     #[test]
@@ -187,9 +207,10 @@ mod tests {
         let error = look(&mut lookup, "disk/b", FILE).unwrap_err();
         assert_eq!(error, "Cannot locate image file: image directory contains more than one file");
         for kind in [
-            MemberKind::Symlink(b"../a"),
-            MemberKind::HardLink(b"a"),
-            MemberKind::Special("a named pipe"),
+            TarEntryKind::Symlink(b"../a".into()),
+            TarEntryKind::HardLink(b"a".into()),
+            TarEntryKind::Fifo,
+            TarEntryKind::Special("a block device"),
         ] {
             let error = look(&mut LayerLookup::default(), "disk/a", kind).unwrap_err();
             assert!(error.starts_with("Cannot locate image file: 'disk/a' is a"), "{error}");

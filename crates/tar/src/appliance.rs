@@ -6,10 +6,10 @@ use bytes::Bytes;
 use diskimage::Format;
 use stream::chunks::ChunkStream;
 use stream::digest::{Checksum, DigestAlgorithm, HashingThread};
-use stream::error::{ArchiveErrorKind, Error, FormatError, ThreadStartError};
+use stream::error::{ArchiveErrorKind, Error, FormatError};
 
 use super::entries::{TarEntry, TarEntryKind, TarReader};
-use super::expanded::ExpandedFile;
+use super::find::{ArchivedFile, MemberSearch, SearchResult, find_file};
 use super::manifest;
 use super::name::printable_name;
 
@@ -27,17 +27,19 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// Maximum number of file names that the error lists if no disk is found.
 const MAX_LISTED: usize = 20;
 
-/// The only disk of an appliance, as a stream of its bytes. Holes are returned as zeros: Google
+/// The search for the only disk of an appliance. Holes of the disk are read as zeros: Google
 /// Compute Engine's images are tars with a sparse `disk.raw`.
 ///
-/// The end of the stream is reported only after the rest of the archive was read. By then the
-/// archive is known to contain no second disk, and the digests in its manifests were verified.
-pub(crate) struct ApplianceDisk {
-    file: ExpandedFile,
-    name: Vec<u8>,
+/// At the end of the archive, the archive is known to contain no second disk, and the digests in
+/// its manifests are verified.
+#[derive(Default)]
+pub(crate) struct ApplianceSearch {
+    /// The name of the disk, once it was found.
+    disk: Option<Vec<u8>>,
+    /// The names of entries before the disk.
+    others: Vec<String>,
     hashing: Vec<(DigestAlgorithm, HashingThread)>,
     manifests: OvfManifests,
-    ended: bool,
 }
 
 /// The manifests read so far.
@@ -47,48 +49,24 @@ struct OvfManifests {
     bytes: u64,
 }
 
-impl ApplianceDisk {
-    /// Reads the tar up to the data of the first disk. Fails if the archive contains no disk.
-    pub(crate) fn find_disk(stream: Box<dyn ChunkStream>) -> Result<Self, Error> {
-        let mut entries = TarReader::new(stream);
-        let mut manifests = OvfManifests::default();
-        let mut others = Vec::new();
-        while let Some(TarEntry { name, kind, .. }) = entries.next_entry().map_err(no_appliance)? {
-            if is_disk(&name) {
-                // The disk is read only once, so its digests have to be computed while it is read.
-                // A manifest before the disk determines the algorithms; a manifest after it may
-                // use any of them.
-                let size = disk_size(&entries, &kind)?;
-                let hashing = manifests.needed_algorithms(&entries, &name)?;
-                return Ok(Self {
-                    hashing: hashing
-                        .into_iter()
-                        .map(|algorithm| Ok((algorithm, HashingThread::start(algorithm)?)))
-                        .collect::<Result<_, ThreadStartError>>()?,
-                    file: ExpandedFile::new(entries, size),
-                    name,
-                    manifests,
-                    ended: false,
-                });
-            }
-            manifests.add_if_one(&mut entries, &name, &kind)?;
-            if others.len() < MAX_LISTED {
-                others.push(format!("`{}`", printable_name(&name)));
-            }
+/// Reads the tar up to the data of the first disk. Fails if the archive contains no disk.
+pub(crate) fn find_appliance(
+    stream: Box<dyn ChunkStream>,
+) -> Result<Box<ArchivedFile<ApplianceSearch>>, Error> {
+    match find_file(stream, ApplianceSearch::default()).map_err(no_appliance)? {
+        SearchResult::File(file) => Ok(file),
+        SearchResult::Nothing { search, archive } => {
+            let others = search.others.join(", ");
+            Err(archive.entry_error(ArchiveErrorKind::NoDisk { others }))
         }
-        entries.drain_stream()?;
-        Err(entries.entry_error(ArchiveErrorKind::NoDisk { others: others.join(", ") }))
     }
+}
 
-    /// The size of the disk image in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.file.size()
-    }
-
+impl ApplianceSearch {
     /// Returns the format that the file extension indicates. `None` for formats without a
     /// signature at the beginning of the file.
     pub(crate) fn expected_format(&self) -> Option<Format> {
-        let extension = file_extension(&self.name)?.to_ascii_lowercase();
+        let extension = file_extension(self.disk.as_ref()?)?.to_ascii_lowercase();
         match &extension[..] {
             b"vmdk" => Some(Format::Vmdk),
             b"vdi" => Some(Format::Vdi),
@@ -98,30 +76,56 @@ impl ApplianceDisk {
         }
     }
 
-    /// Reads the rest of the archive and verifies the digests of the disk. Fails if there is a
-    /// second disk.
-    fn drain_archive(&mut self) -> Result<(), Error> {
-        let entries = &mut self.file.entries;
-        while let Some(TarEntry { name, kind, .. }) = entries.next_entry()? {
-            if is_disk(&name) && kind != TarEntryKind::Directory {
-                let first = printable_name(&self.name);
-                return Err(entries.entry_error(ArchiveErrorKind::SeveralDisks { first }));
-            }
-            self.manifests.add_if_one(entries, &name, &kind)?;
+    /// Begins to hash the disk `name`. It is read only once, so its digests have to be computed
+    /// while it is read. A manifest before the disk determines the algorithms; a manifest after it
+    /// may use any of them.
+    fn begin_disk(&mut self, name: &[u8], archive: &TarReader) -> Result<(), Error> {
+        for algorithm in self.manifests.needed_algorithms(archive, name)? {
+            self.hashing.push((algorithm, HashingThread::start(algorithm)?));
         }
-        entries.drain_stream()?;
-        let expected = self.manifests.find_checksums(entries, &self.name)?;
-        self.verify_checksums(&expected)?;
-        self.ended = true;
+        self.disk = Some(name.to_vec());
         Ok(())
     }
+}
 
-    fn verify_checksums(&mut self, expected: &[Checksum]) -> Result<(), Error> {
+impl MemberSearch for ApplianceSearch {
+    fn inspect_member(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<bool, Error> {
+        if !is_disk(&entry.name) {
+            self.manifests.add_if_one(entry, archive)?;
+            if self.disk.is_none() && self.others.len() < MAX_LISTED {
+                self.others.push(format!("`{}`", printable_name(&entry.name)));
+            }
+            return Ok(false);
+        }
+        match &self.disk {
+            None => {
+                check_file(entry, archive)?;
+                self.begin_disk(&entry.name, archive)?;
+                Ok(true)
+            }
+            Some(_) if entry.kind == TarEntryKind::Directory => Ok(false),
+            Some(first) => {
+                let first = printable_name(first);
+                Err(archive.entry_error(ArchiveErrorKind::SeveralDisks { first }))
+            }
+        }
+    }
+
+    fn inspect_bytes(&mut self, bytes: &Bytes) {
+        for (_, hashing) in &self.hashing {
+            hashing.update(bytes);
+        }
+    }
+
+    /// Verifies the digests of the disk.
+    fn end_search(&mut self, archive: &TarReader) -> Result<(), Error> {
+        let disk = self.disk.as_deref().unwrap_or_default();
+        let expected = self.manifests.find_checksums(archive, disk)?;
         let hashed: Vec<_> = std::mem::take(&mut self.hashing)
             .into_iter()
             .map(|(algorithm, hashing)| (algorithm, hashing.finish_digest()))
             .collect();
-        for checksum in expected {
+        for checksum in &expected {
             match hashed.iter().find(|(algorithm, _)| *algorithm == checksum.algorithm()) {
                 Some((_, calculated)) => checksum.verify(calculated)?,
                 // A second manifest, after the disk, may name an algorithm that the first one did
@@ -131,52 +135,30 @@ impl ApplianceDisk {
             }
         }
         if expected.is_empty() {
-            tracing::info!(
-                disk = printable_name(&self.name),
-                "no manifest contains a digest of the disk"
-            );
+            let disk = printable_name(disk);
+            tracing::info!(disk, "no manifest contains a digest of the disk");
         }
         Ok(())
     }
 }
 
-impl ChunkStream for ApplianceDisk {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        if self.ended {
-            return Ok(None);
-        }
-        let Some(bytes) = self.file.next_chunk()? else {
-            return self.drain_archive().map(|()| None);
-        };
-        for (_, hashing) in &self.hashing {
-            hashing.update(&bytes);
-        }
-        Ok(Some(bytes))
-    }
-}
-
 impl OvfManifests {
     /// Reads and keeps the current entry if it is a manifest.
-    fn add_if_one(
-        &mut self,
-        entries: &mut TarReader,
-        name: &[u8],
-        kind: &TarEntryKind,
-    ) -> Result<(), Error> {
-        let TarEntryKind::File { size, is_sparse: false, .. } = kind else {
+    fn add_if_one(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), Error> {
+        let TarEntryKind::File { size, is_sparse: false, .. } = entry.kind else {
             return Ok(());
         };
-        if !has_extension(name, MANIFEST_EXTENSION) {
+        if !has_extension(&entry.name, MANIFEST_EXTENSION) {
             return Ok(());
         }
         // The limit applies to all manifests together, because an archive may have any number of
         // them.
-        self.bytes = self.bytes.saturating_add(*size);
+        self.bytes = self.bytes.saturating_add(size);
         let checked =
             ArchiveErrorKind::check_limit("a manifest in bytes", self.bytes, MAX_MANIFEST_BYTES);
-        entries.locate_error(checked)?;
+        archive.locate_error(checked)?;
         let mut text = Vec::new();
-        while let Some((_, bytes)) = entries.next_data()? {
+        while let Some((_, bytes)) = archive.next_data()? {
             text.extend_from_slice(&bytes);
         }
         self.texts.push(text);
@@ -187,33 +169,33 @@ impl OvfManifests {
     /// known algorithms, because a manifest after the disk may use any of them.
     fn needed_algorithms(
         &self,
-        entries: &TarReader,
+        archive: &TarReader,
         disk: &[u8],
     ) -> Result<Vec<DigestAlgorithm>, Error> {
         if self.texts.is_empty() {
             return Ok(MANIFEST_ALGORITHMS.into());
         }
-        let expected = self.find_checksums(entries, disk)?;
+        let expected = self.find_checksums(archive, disk)?;
         let is_named = |algorithm: &DigestAlgorithm| {
             expected.iter().any(|checksum| checksum.algorithm() == *algorithm)
         };
         Ok(MANIFEST_ALGORITHMS.into_iter().filter(is_named).collect())
     }
 
-    fn find_checksums(&self, entries: &TarReader, disk: &[u8]) -> Result<Vec<Checksum>, Error> {
+    fn find_checksums(&self, archive: &TarReader, disk: &[u8]) -> Result<Vec<Checksum>, Error> {
         let mut found = Vec::new();
         for text in &self.texts {
-            found.extend(entries.locate_error(manifest::find_checksums(text, disk))?);
+            found.extend(archive.locate_error(manifest::find_checksums(text, disk))?);
         }
         Ok(found)
     }
 }
 
-/// Returns the size of the disk in bytes. Fails unless the disk is a regular file.
-fn disk_size(entries: &TarReader, kind: &TarEntryKind) -> Result<u64, Error> {
-    let refuse = |what| Err(entries.entry_error(ArchiveErrorKind::Disk(what)));
-    match kind {
-        TarEntryKind::File { size, .. } => Ok(*size),
+/// Fails unless the disk is a regular file.
+fn check_file(entry: &TarEntry, archive: &TarReader) -> Result<(), Error> {
+    let refuse = |what| Err(archive.entry_error(ArchiveErrorKind::Disk(what)));
+    match entry.kind {
+        TarEntryKind::File { .. } => Ok(()),
         TarEntryKind::Symlink(_) | TarEntryKind::HardLink(_) => refuse("is a link"),
         TarEntryKind::Directory => refuse("is a directory"),
         TarEntryKind::Fifo | TarEntryKind::Special(_) => refuse("is a device or a pipe"),

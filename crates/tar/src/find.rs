@@ -4,42 +4,23 @@ use bytes::Bytes;
 use stream::chunks::ChunkStream;
 use stream::error::Error;
 
-use super::entries::{TarEntryKind, TarReader};
+use super::entries::{TarEntry, TarEntryKind, TarReader};
 use super::expanded::ExpandedFile;
-
-/// An entry of an archive, as passed to a [`MemberSearch`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArchiveMember<'a> {
-    /// The name as stored in the archive: arbitrary bytes, with or without a leading `./`.
-    pub name: &'a [u8],
-    /// The kind of the entry.
-    pub kind: MemberKind<'a>,
-}
-
-/// The kind of an [`ArchiveMember`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemberKind<'a> {
-    /// A regular file.
-    File {
-        /// Size of the file in bytes, holes included.
-        size: u64,
-    },
-    /// A directory.
-    Directory,
-    /// A symbolic link with its target.
-    Symlink(&'a [u8]),
-    /// A hard link to the named file.
-    HardLink(&'a [u8]),
-    /// A device or a named pipe, described in words for messages.
-    Special(&'static str),
-}
 
 /// Decides which file of an archive is wanted.
 pub trait MemberSearch: Send {
-    /// Inspects the next entry, and returns true if it is the wanted file. Entries after the
-    /// wanted file are inspected as well, since any of them may make the search fail, but no
-    /// second file is taken.
-    fn inspect_member(&mut self, member: ArchiveMember<'_>) -> Result<bool, Error>;
+    /// Inspects `entry`, the current entry of `archive`, and returns true if it is the wanted file.
+    /// Entries after the wanted file are inspected as well, since any of them may make the search
+    /// fail, but no second file is taken.
+    fn inspect_member(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<bool, Error>;
+
+    /// Inspects the next bytes of the wanted file.
+    fn inspect_bytes(&mut self, _bytes: &Bytes) {}
+
+    /// Called at the end of an archive with the wanted file.
+    fn end_search(&mut self, _archive: &TarReader) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Result of [`find_file`].
@@ -50,6 +31,8 @@ pub enum SearchResult<S> {
     Nothing {
         /// The search, in the state after the last entry.
         search: S,
+        /// The archive, for errors about it.
+        archive: Box<TarReader>,
     },
 }
 
@@ -57,7 +40,7 @@ pub enum SearchResult<S> {
 /// after the rest of the archive was read.
 pub struct ArchivedFile<S> {
     file: ExpandedFile,
-    search: S,
+    pub(super) search: S,
     ended: bool,
 }
 
@@ -66,22 +49,18 @@ pub fn find_file<S: MemberSearch>(
     stream: Box<dyn ChunkStream>,
     mut search: S,
 ) -> Result<SearchResult<S>, Error> {
-    let mut entries = TarReader::new(stream);
-    while let Some(entry) = entries.next_entry()? {
-        let kind = member_kind(&entry.kind);
-        let name = &entry.name;
-        let wanted = search.inspect_member(ArchiveMember { name, kind })?;
+    let mut archive = TarReader::new(stream);
+    while let Some(entry) = archive.next_entry()? {
+        let wanted = search.inspect_member(&entry, &mut archive)?;
         if let TarEntryKind::File { size, .. } = entry.kind
             && wanted
         {
-            let file = ExpandedFile::new(entries, size);
-            let ended = false;
-            let found = ArchivedFile { file, search, ended };
-            return Ok(SearchResult::File(Box::new(found)));
+            let file = ExpandedFile::new(archive, size);
+            return Ok(SearchResult::File(Box::new(ArchivedFile { file, search, ended: false })));
         }
     }
-    entries.drain_stream()?;
-    Ok(SearchResult::Nothing { search })
+    archive.drain_stream()?;
+    Ok(SearchResult::Nothing { search, archive: Box::new(archive) })
 }
 
 impl<S: MemberSearch> ArchivedFile<S> {
@@ -92,12 +71,12 @@ impl<S: MemberSearch> ArchivedFile<S> {
 
     /// Reads the rest of the archive and lets the search inspect its entries.
     fn drain_archive(&mut self) -> Result<(), Error> {
-        while let Some(entry) = self.file.entries.next_entry()? {
-            let kind = member_kind(&entry.kind);
-            let name = &entry.name;
-            self.search.inspect_member(ArchiveMember { name, kind })?;
+        let archive = &mut self.file.entries;
+        while let Some(entry) = archive.next_entry()? {
+            self.search.inspect_member(&entry, archive)?;
         }
-        self.file.entries.drain_stream()?;
+        archive.drain_stream()?;
+        self.search.end_search(archive)?;
         self.ended = true;
         Ok(())
     }
@@ -108,20 +87,10 @@ impl<S: MemberSearch> ChunkStream for ArchivedFile<S> {
         if self.ended {
             return Ok(None);
         }
-        match self.file.next_chunk()? {
-            Some(bytes) => Ok(Some(bytes)),
-            None => self.drain_archive().map(|()| None),
-        }
-    }
-}
-
-fn member_kind(kind: &TarEntryKind) -> MemberKind<'_> {
-    match kind {
-        TarEntryKind::File { size, .. } => MemberKind::File { size: *size },
-        TarEntryKind::Directory => MemberKind::Directory,
-        TarEntryKind::Symlink(target) => MemberKind::Symlink(target),
-        TarEntryKind::HardLink(target) => MemberKind::HardLink(target),
-        TarEntryKind::Fifo => MemberKind::Special("a named pipe"),
-        TarEntryKind::Special(what) => MemberKind::Special(what),
+        let Some(bytes) = self.file.next_chunk()? else {
+            return self.drain_archive().map(|()| None);
+        };
+        self.search.inspect_bytes(&bytes);
+        Ok(Some(bytes))
     }
 }

@@ -31,9 +31,7 @@ pub mod write;
 
 pub use self::entries::{TarEntry, TarEntryKind, TarReader};
 pub use self::files::ArchiveFiles;
-pub use self::find::{
-    ArchiveMember, ArchivedFile, MemberKind, MemberSearch, SearchResult, find_file,
-};
+pub use self::find::{ArchivedFile, MemberSearch, SearchResult, find_file};
 pub use self::header::first_name;
 pub use self::index::{MemberLocation, index_archive};
 pub use self::name::{PATH_MAX_BYTES, path_components, printable_name};

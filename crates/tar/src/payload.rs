@@ -6,8 +6,8 @@ use diskimage::{DETECT_BYTES, Error as ImageError, Format};
 use stream::error::Error;
 use stream::options::{HEADER_BYTES, PayloadKind, ReadOptions};
 
-use super::appliance::ApplianceDisk;
-use super::disk::DiskImage;
+use super::appliance::find_appliance;
+use super::disk::find_clone;
 
 /// Returns the image inside the archive `input`, according to `payload`. Returns `input` itself if
 /// it is the image.
@@ -20,17 +20,15 @@ pub fn open_payload(
     let mut named = None;
     let mut image = match payload {
         PayloadKind::Image(_) | PayloadKind::Disk(_) => return Ok(input),
-        PayloadKind::CloneOfFiles => {
-            input.enter_archive("tar", DiskImage::find_disk, DiskImage::size)?
-        }
+        PayloadKind::CloneOfFiles => input.enter_archive("tar", find_clone, |file| file.size())?,
         PayloadKind::Appliance(format) => {
             let find = |stream| {
-                let appliance = ApplianceDisk::find_disk(stream)?;
-                named = appliance.expected_format();
+                let file = find_appliance(stream)?;
+                named = file.search.expected_format();
                 promised = named.filter(|_| format.is_none());
-                Ok(appliance)
+                Ok(file)
             };
-            let mut disk = input.enter_archive("ova", find, ApplianceDisk::size)?;
+            let mut disk = input.enter_archive("ova", find, |file| file.size())?;
             // The archive is read to its end, because the disk may be followed by a second disk,
             // which is an error, or by the manifest with its digest.
             disk.read_to_end();

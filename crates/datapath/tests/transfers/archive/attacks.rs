@@ -7,7 +7,7 @@ use stream::chunks::ChunkStream;
 use stream::error::ArchiveErrorKind as Kind;
 use stream::options::ReadOptions;
 use stream::zeros::ZEROS;
-use tar::{ArchiveMember, MemberSearch, find_file};
+use tar::{MemberSearch, TarEntry, TarReader, find_file};
 
 use crate::archive::tape::{Fields, Tape, seal};
 use crate::archive::{refusal, snapshot, unpack_to, unpack_with};
@@ -361,7 +361,7 @@ impl ChunkStream for Endless {
 struct Unwilling;
 
 impl MemberSearch for Unwilling {
-    fn inspect_member(&mut self, _member: ArchiveMember<'_>) -> Result<bool, Error> {
+    fn inspect_member(&mut self, _: &TarEntry, _: &mut TarReader) -> Result<bool, Error> {
         Ok(false)
     }
 }
