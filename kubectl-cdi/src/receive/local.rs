@@ -259,9 +259,8 @@ impl LocalDisk {
         let DiskBody::RawZstd(encoder) = &mut self.body else {
             return Ok(());
         };
-        for block in encoder.encode_piece(piece, true) {
-            self.output.write_all(&block.head)?;
-            self.output.write_all(&block.body)?;
+        for part in encoder.encode_piece(piece, true) {
+            self.output.write_all(&part)?;
         }
         Ok(())
     }

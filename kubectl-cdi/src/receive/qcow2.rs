@@ -273,8 +273,8 @@ impl Qcow2File {
             next.extend_from_slice(&self.pending[whole..]);
             self.pending.truncate(whole);
             let bytes = std::mem::replace(&mut self.pending, next);
-            let blocks = self.encoder.encode_piece(VolumePiece::Data(bytes.into()), true);
-            let piece = EncodedPiece { blocks, length: whole as u64, kind: PieceKind::Squeezed };
+            let parts = self.encoder.encode_piece(VolumePiece::Data(bytes.into()), true);
+            let piece = EncodedPiece { parts, length: whole as u64, kind: PieceKind::Squeezed };
             append_piece(piece, &mut image.writer, &mut self.output)?;
         }
         if image.writer.position() - image.marked < MARKED_BYTES {

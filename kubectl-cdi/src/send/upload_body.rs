@@ -100,8 +100,8 @@ fn encode_again(
             VolumePiece::Data(bytes.into())
         }
     };
-    let blocks = encoding.new_encoder().encode_piece(piece, passed.kind == PieceKind::Squeezed);
-    Some(blocks.into_iter().flat_map(|block| [block.head, block.body]).collect())
+    let is_squeezed = passed.kind == PieceKind::Squeezed;
+    Some(encoding.new_encoder().encode_piece(piece, is_squeezed).into())
 }
 
 /// Starts the encoder for the rest of the image, leaving out the `kept` part. Encoding starts at

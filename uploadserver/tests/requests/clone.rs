@@ -246,9 +246,8 @@ fn in_zstd(bytes: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     for (index, part) in bytes.chunks(PIECE_BYTES).enumerate() {
         let piece = VolumePiece::Data(part.to_vec().into());
-        for block in encoder.encode_piece(piece, index % 2 == 0) {
-            stream.extend_from_slice(&block.head);
-            stream.extend_from_slice(&block.body);
+        for part in encoder.encode_piece(piece, index % 2 == 0) {
+            stream.extend_from_slice(&part);
         }
     }
     stream

@@ -46,18 +46,18 @@ impl DecoderEngine for Bzip2Engine {
         begins_stream(head)
     }
 
-    fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
-        // `false` turns off the decoder's `small` mode, which needs 2.5 instead of 4 bytes of
-        // memory for each byte of a block, but takes twice the time (`man bzip2`).
-        Ok(Self { decoder: Decompress::new(false), grant: limits.memory.empty_grant() })
-    }
-
-    fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {
+    fn begin_member(
+        used: Option<Self>,
+        head: &[u8],
+        limits: &DecodeLimits,
+    ) -> Result<Self, EngineError> {
         let level = head.get(3).map_or(0, |digit| digit.saturating_sub(b'0'));
-        self.grant.grow_to(u64::from(level) * LEVEL_BYTES + STATE_BYTES)?;
-        // libbzip2 cannot reset a decoder, so create a new one.
-        self.decoder = Decompress::new(false);
-        Ok(())
+        let mut grant = used.map_or_else(|| limits.memory.empty_grant(), |used| used.grant);
+        grant.grow_to(u64::from(level) * LEVEL_BYTES + STATE_BYTES)?;
+        // libbzip2 cannot reset a decoder, so create a new one. `false` turns off its `small` mode,
+        // which needs 2.5 instead of 4 bytes of memory for each byte of a block, but takes twice
+        // the time (`man bzip2`).
+        Ok(Self { decoder: Decompress::new(false), grant })
     }
 
     fn decode_step(

@@ -30,14 +30,15 @@ pub(super) trait DecoderEngine: Send + Sized {
     /// Returns true if `head` is the beginning of a member.
     fn is_member_start(head: &[u8]) -> bool;
 
-    /// Creates an engine that stays within `limits`. Memory whose size depends on the stream is
-    /// charged to the memory budget before it is allocated, and stays charged while the engine
-    /// uses it.
-    fn new(limits: &DecodeLimits) -> Result<Self, EngineError>;
-
-    /// Prepares for the member that begins with `head`. The same bytes are passed to
-    /// [`DecoderEngine::decode_step`] again.
-    fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError>;
+    /// Returns an engine for the member that begins with `head`, which stays within `limits`. The
+    /// same bytes are passed to [`DecoderEngine::decode_step`] again. `used` is the engine of the
+    /// member before. Memory whose size depends on the stream is charged to the memory budget
+    /// before it is allocated, and stays charged while the engine uses it.
+    fn begin_member(
+        used: Option<Self>,
+        head: &[u8],
+        limits: &DecodeLimits,
+    ) -> Result<Self, EngineError>;
 
     /// Decodes from the front of `input` into the free capacity of `output`, and removes the
     /// consumed bytes from `input`. Returns true if the member is complete, its checksums are
@@ -158,11 +159,9 @@ impl<E: DecoderEngine> LayerDecoder<E> {
             return Ok(DecoderState::Zeros(zeros));
         }
         let head = self.input.peek_bytes(E::HEAD_BYTES)?;
-        let begun = match &mut self.engine {
-            Some(engine) => engine.begin_member(head),
-            none => E::new(&self.limits).and_then(|engine| none.insert(engine).begin_member(head)),
-        };
-        begun.map(|()| DecoderState::Member).map_err(|fault| self.decode_error(fault))
+        let engine = E::begin_member(self.engine.take(), head, &self.limits);
+        self.engine = Some(engine.map_err(|fault| self.decode_error(fault))?);
+        Ok(DecoderState::Member)
     }
 
     /// Decodes a part of the current member and returns the next state.

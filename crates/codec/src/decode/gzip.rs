@@ -40,14 +40,13 @@ impl DecoderEngine for GzipEngine {
         begins_member(head)
     }
 
-    fn new(_limits: &DecodeLimits) -> Result<Self, EngineError> {
-        Ok(Self(Decompress::new_gzip(WINDOW_BITS)))
-    }
-
-    fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
+    fn begin_member(
+        _used: Option<Self>,
+        _head: &[u8],
+        _limits: &DecodeLimits,
+    ) -> Result<Self, EngineError> {
         // `Decompress::reset` is not used, because it would leave gzip mode.
-        self.0 = Decompress::new_gzip(WINDOW_BITS);
-        Ok(())
+        Ok(Self(Decompress::new_gzip(WINDOW_BITS)))
     }
 
     fn decode_step(

@@ -89,6 +89,7 @@ impl SnappyChunkHeader {
 }
 
 /// Decodes chunks. Header and body of a chunk may be split across any number of inputs.
+#[derive(Default)]
 pub(super) struct SnappyEngine {
     raw: Raw,
     identified: bool,
@@ -117,23 +118,12 @@ impl DecoderEngine for SnappyEngine {
         true
     }
 
-    fn new(_limits: &DecodeLimits) -> Result<Self, EngineError> {
-        Ok(Self {
-            raw: Raw::new(),
-            identified: false,
-            header: None,
-            pending: Vec::new(),
-            skipped: 0,
-            decoded: Vec::new(),
-            delivered: 0,
-            zeros: Vec::new(),
-        })
-    }
-
-    fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
-        self.header = None;
-        self.skipped = 0;
-        Ok(())
+    fn begin_member(
+        used: Option<Self>,
+        _head: &[u8],
+        _limits: &DecodeLimits,
+    ) -> Result<Self, EngineError> {
+        Ok(Self { header: None, skipped: 0, ..used.unwrap_or_default() })
     }
 
     fn decode_step(

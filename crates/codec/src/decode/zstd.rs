@@ -131,15 +131,7 @@ pub(super) struct ZstdEngine {
     grant: MemoryGrant,
 }
 
-impl DecoderEngine for ZstdEngine {
-    const CODEC: Codec = Codec::Zstd;
-    const HEAD_BYTES: usize = MAX_HEADER;
-    const PADDING: MemberPadding = MemberPadding::Nowhere;
-
-    fn is_member_start(head: &[u8]) -> bool {
-        begins_frame(head) || skippable_frame(head).is_some()
-    }
-
+impl ZstdEngine {
     fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
         let mut grant = limits.memory.empty_grant();
         grant.resize(STATE_BYTES)?;
@@ -150,14 +142,32 @@ impl DecoderEngine for ZstdEngine {
             .map_err(|error| EngineError::Corrupt(error.to_string()))?;
         Ok(Self { decoder, grant })
     }
+}
+
+impl DecoderEngine for ZstdEngine {
+    const CODEC: Codec = Codec::Zstd;
+    const HEAD_BYTES: usize = MAX_HEADER;
+    const PADDING: MemberPadding = MemberPadding::Nowhere;
+
+    fn is_member_start(head: &[u8]) -> bool {
+        begins_frame(head) || skippable_frame(head).is_some()
+    }
 
     /// The library keeps the largest window so far, even if a later frame needs less. The grant
     /// therefore never shrinks.
-    fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {
+    fn begin_member(
+        used: Option<Self>,
+        head: &[u8],
+        limits: &DecodeLimits,
+    ) -> Result<Self, EngineError> {
+        let mut engine = match used {
+            Some(engine) => engine,
+            None => Self::new(limits)?,
+        };
         if begins_frame(head) {
-            self.grant.grow_to(window_bytes(head).saturating_add(STATE_BYTES))?;
+            engine.grant.grow_to(window_bytes(head).saturating_add(STATE_BYTES))?;
         }
-        Ok(())
+        Ok(engine)
     }
 
     fn decode_step(

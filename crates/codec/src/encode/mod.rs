@@ -17,7 +17,7 @@ use bytes::Bytes;
 use diskimage::qcow2::Qcow2Compression;
 use stream::zeros::ZEROS;
 
-pub use self::piece::{EncodedBlock, EncodedPiece, PIECE_BYTES, VolumePiece};
+pub use self::piece::{EncodedPiece, PIECE_BYTES, VolumePiece};
 
 /// Maximum number of threads that compress a file. Each takes up to 2 MiB; the process must stay
 /// below 64 MiB.
@@ -77,7 +77,7 @@ impl Encoding {
     }
 
     /// Returns the bytes at the beginning of the stream, before the first piece.
-    pub fn stream_header(self) -> Bytes {
+    pub(crate) fn stream_header(self) -> Bytes {
         match self {
             Self::Plain | Self::Zstd(_) | Self::ZstdFile | Self::Qcow2(_) => Bytes::new(),
             Self::Snappy => snappy::stream_identifier(),
@@ -122,14 +122,12 @@ impl PieceEncoder {
 
     /// Encodes one piece. If `squeeze` is true, the network is the bottleneck, so the piece should
     /// be compressed. Encodings that always compress ignore it.
-    pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
-        match (self, piece) {
-            (Self::Plain, piece) => {
-                vec![EncodedBlock { head: Bytes::new(), body: plain_bytes(piece) }]
-            }
-            (Self::Snappy(encoder), piece) => vec![encoder.encode_piece(&piece)],
-            (Self::Zstd(encoder), piece) => encoder.encode_piece(piece, squeeze),
-            (Self::Qcow2(encoder), piece) => encoder.encode_piece(piece),
+    pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<Bytes> {
+        match self {
+            Self::Plain => vec![plain_bytes(piece)],
+            Self::Snappy(encoder) => vec![encoder.encode_piece(&piece)],
+            Self::Zstd(encoder) => encoder.encode_piece(piece, squeeze),
+            Self::Qcow2(encoder) => encoder.encode_piece(piece),
         }
     }
 }

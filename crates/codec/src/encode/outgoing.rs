@@ -30,8 +30,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::flow::{FlowState, SendRateMeter};
 use super::outlet::{OutletClosedError, PieceOutlet};
+use super::piece::EncodedPiece;
 pub use super::piece::PieceKind;
-use super::piece::{EncodedBlock, EncodedPiece};
 use super::{Encoding, VolumePiece};
 
 /// Limit on the pieces between the reader and the network. Together they take 8 MiB.
@@ -217,7 +217,7 @@ impl<E: Send + 'static> EncodedStream<E> {
 
     /// Returns the next piece as a whole, or `None` at the end. For encodings whose pieces are not
     /// simply joined; must not be mixed with [`EncodedStream::poll_part`].
-    pub fn poll_piece(
+    fn poll_piece(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<EncodedPiece, IncompleteStreamError>>> {
@@ -268,11 +268,7 @@ impl<E: Send + 'static> EncodedStream<E> {
                 return Poll::Ready(Some(Ok(part)));
             }
             match ready!(self.poll_next_piece(context)) {
-                Some(Ok(piece)) => {
-                    for block in piece.blocks {
-                        self.parts.extend([block.head, block.body]);
-                    }
-                }
+                Some(Ok(piece)) => self.parts.extend(piece.parts),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
             }
@@ -323,7 +319,7 @@ impl<E: Send + 'static> EncodedStream<E> {
         if let Some(log) = &mut self.log {
             log(PassedPiece { stream_offset, offset, length: encoded.length, kind: encoded.kind });
         }
-        let bytes = encoded.blocks.iter().map(EncodedBlock::encoded_bytes).sum::<u64>();
+        let bytes = encoded.parts.iter().map(Bytes::len).sum::<usize>() as u64;
         self.next = (stream_offset + bytes, offset + encoded.length);
         let tally = &self.tally;
         tally.add_bytes(ByteCount::Source, &tally.volume_bytes, encoded.length);
@@ -386,9 +382,9 @@ fn run_encoder(encoding: Encoding, work: &Mutex<threads::Receiver<EncoderTask>>,
             }
             VolumePiece::Data(_) => PieceKind::Stored,
         };
-        let blocks = encoder.encode_piece(piece, kind == PieceKind::Squeezed);
+        let parts = encoder.encode_piece(piece, kind == PieceKind::Squeezed);
         flow.add_waiting();
         // An error only means that the sender is gone.
-        done.send(EncodedPiece { blocks, length, kind }).ok();
+        done.send(EncodedPiece { parts, length, kind }).ok();
     }
 }

@@ -20,27 +20,11 @@ pub enum VolumePiece {
 
 impl VolumePiece {
     /// Returns the number of bytes of the volume.
-    pub fn volume_bytes(&self) -> u64 {
+    pub(crate) fn volume_bytes(&self) -> u64 {
         match self {
             Self::Data(bytes) => bytes.len() as u64,
             Self::Zeros(count) => *count,
         }
-    }
-}
-
-/// A part of an encoded piece.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EncodedBlock {
-    /// The header of a frame or block, if the encoding uses one.
-    pub head: Bytes,
-    /// The bytes after the header.
-    pub body: Bytes,
-}
-
-impl EncodedBlock {
-    /// Returns the size of head and body together in bytes.
-    pub fn encoded_bytes(&self) -> u64 {
-        (self.head.len() + self.body.len()) as u64
     }
 }
 
@@ -57,9 +41,9 @@ pub enum PieceKind {
 
 /// A piece after it was encoded.
 pub struct EncodedPiece {
-    /// The encoded bytes.
-    pub blocks: Vec<EncodedBlock>,
-    /// Number of bytes of the volume that the blocks encode.
+    /// The encoded bytes, in parts: data that is stored unchanged is not copied behind its header.
+    pub parts: Vec<Bytes>,
+    /// Number of bytes of the volume that the parts encode.
     pub length: u64,
     /// The way the piece is encoded.
     pub kind: PieceKind,

@@ -15,7 +15,7 @@ use zstd::bulk::Compressor;
 
 use super::piece::PieceKind;
 use super::zstd::FILE_LEVEL;
-use super::{EncodedBlock, EncodedPiece, PIECE_BYTES, VolumePiece};
+use super::{EncodedPiece, PIECE_BYTES, VolumePiece};
 
 #[allow(clippy::cast_possible_truncation, reason = "64 KiB")]
 const CLUSTER_BYTES: usize = WRITTEN_CLUSTER_BYTES as usize;
@@ -27,9 +27,9 @@ pub(super) const BLOCK_BYTES: usize = PIECE_BYTES - PIECE_BYTES % CLUSTER_BYTES;
 /// reading it would take more time than its 1 KiB is worth.
 const LEAST_SAVING: usize = 64;
 
-/// Encodes the clusters of a piece. Each becomes an [`EncodedBlock`] without a head, whose body is
-/// empty for a cluster of zeros, and shorter than a cluster if it is compressed. Uncompressed
-/// clusters that follow each other share a body.
+/// Encodes the clusters of a piece. Each becomes a part, which is empty for a cluster of zeros, and
+/// shorter than a cluster if it is compressed. Uncompressed clusters that follow each other share a
+/// part.
 pub struct ClusterEncoder {
     compression: Qcow2Compression,
     /// The compressors, created when they are first needed. If the library cannot create one, all
@@ -44,7 +44,7 @@ impl ClusterEncoder {
         Self { compression, deflate: None, zstd: None, scratch: Vec::new() }
     }
 
-    pub(super) fn encode_piece(&mut self, piece: VolumePiece) -> Vec<EncodedBlock> {
+    pub(super) fn encode_piece(&mut self, piece: VolumePiece) -> Vec<Bytes> {
         let VolumePiece::Data(mut bytes) = piece else {
             return Vec::new();
         };
@@ -54,26 +54,25 @@ impl ClusterEncoder {
             padded.resize(bytes.len().next_multiple_of(CLUSTER_BYTES), 0);
             bytes = padded.into();
         }
-        let mut blocks = Vec::new();
-        let mut push = |body| blocks.push(EncodedBlock { head: Bytes::new(), body });
+        let mut parts = Vec::new();
         // Start of the clusters that are stored and not pushed yet.
         let mut stored = 0;
         for (index, cluster) in bytes.chunks(CLUSTER_BYTES).enumerate() {
             let start = index * CLUSTER_BYTES;
             let encoded =
                 if is_zero(cluster) { Some(Bytes::new()) } else { self.compress_cluster(cluster) };
-            if let Some(body) = encoded {
+            if let Some(part) = encoded {
                 if stored < start {
-                    push(bytes.slice(stored..start));
+                    parts.push(bytes.slice(stored..start));
                 }
-                push(body);
+                parts.push(part);
                 stored = start + CLUSTER_BYTES;
             }
         }
         if stored < bytes.len() {
-            push(bytes.slice(stored..));
+            parts.push(bytes.slice(stored..));
         }
-        blocks
+        parts
     }
 
     /// Compresses a cluster. `None` if that saves too little.
@@ -114,11 +113,11 @@ pub fn append_piece<S: ImageSink>(
     if piece.kind == PieceKind::Zeros {
         writer.append_zeros(piece.length);
     }
-    for EncodedBlock { body, .. } in piece.blocks {
-        match body.len() {
+    for part in piece.parts {
+        match part.len() {
             0 => writer.append_zeros(WRITTEN_CLUSTER_BYTES),
-            CLUSTER_BYTES.. => writer.append_stored(body, sink)?,
-            _ => writer.append_compressed(body, sink)?,
+            CLUSTER_BYTES.. => writer.append_stored(part, sink)?,
+            _ => writer.append_compressed(part, sink)?,
         }
     }
     Ok(())
@@ -145,8 +144,7 @@ mod tests {
 
     fn encode(compression: Qcow2Compression, bytes: Vec<u8>) -> Vec<Bytes> {
         let piece = VolumePiece::Data(bytes.into());
-        let blocks = Encoding::Qcow2(compression).new_encoder().encode_piece(piece, true);
-        blocks.into_iter().map(|block| block.body).collect()
+        Encoding::Qcow2(compression).new_encoder().encode_piece(piece, true)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes};
 use snap::raw::{Encoder as Raw, max_compress_len};
 use stream::zeros::{ZEROS, is_zero};
 
-use super::piece::{EncodedBlock, VolumePiece};
+use super::piece::VolumePiece;
 use crate::decode::snappy::{CHECKSUM_BYTES, HEADER_BYTES, IDENTIFIER, MAX_DATA_BYTES, mask_crc};
 
 /// Chunk types (framing format §4.1-4.3).
@@ -51,12 +51,11 @@ impl Default for SnappyEncoder {
 }
 
 impl SnappyEncoder {
-    pub(super) fn encode_piece(&mut self, piece: &VolumePiece) -> EncodedBlock {
-        let body = match piece {
+    pub(super) fn encode_piece(&mut self, piece: &VolumePiece) -> Bytes {
+        match piece {
             VolumePiece::Data(bytes) => self.encode_data(bytes),
             VolumePiece::Zeros(count) => self.encode_zeros(*count),
-        };
-        EncodedBlock { head: Bytes::new(), body }
+        }
     }
 
     fn encode_data(&mut self, bytes: &[u8]) -> Bytes {

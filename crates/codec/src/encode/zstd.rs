@@ -9,7 +9,7 @@ use stream::zeros::is_zero;
 use zstd::bulk::Compressor;
 
 use super::CompressionRule;
-use super::piece::{EncodedBlock, VolumePiece};
+use super::piece::VolumePiece;
 use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE, ZERO_BLOCKS};
 
 /// Limit on the zeros in one frame.
@@ -57,7 +57,7 @@ impl Encoder {
         Self { level: FILE_LEVEL, least_saving: 64, ..network }
     }
 
-    pub(super) fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
+    pub(super) fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<Bytes> {
         match piece {
             VolumePiece::Zeros(0) => Vec::new(),
             VolumePiece::Zeros(count) => vec![zero_frame(count)],
@@ -66,8 +66,8 @@ impl Encoder {
     }
 
     /// Encodes data as frames. Runs of zeros become frames of their own.
-    fn encode_data(&mut self, bytes: &Bytes, squeeze: bool) -> Vec<EncodedBlock> {
-        let mut blocks = Vec::new();
+    fn encode_data(&mut self, bytes: &Bytes, squeeze: bool) -> Vec<Bytes> {
+        let mut parts = Vec::new();
         let mut start = 0;
         while let Some(rest) = bytes.get(start..)
             && !rest.is_empty()
@@ -79,20 +79,20 @@ impl Encoder {
                 .map(<[u8]>::len)
                 .sum();
             if is_hole {
-                blocks.push(zero_frame(run as u64));
+                parts.push(zero_frame(run as u64));
             } else {
-                self.encode_payload(&bytes.slice(start..start + run), squeeze, &mut blocks);
+                self.encode_payload(&bytes.slice(start..start + run), squeeze, &mut parts);
             }
             start += run;
         }
-        blocks
+        parts
     }
 
-    fn encode_payload(&mut self, bytes: &Bytes, squeeze: bool, blocks: &mut Vec<EncodedBlock>) {
+    fn encode_payload(&mut self, bytes: &Bytes, squeeze: bool, parts: &mut Vec<Bytes>) {
         let compressed = if squeeze { self.try_compress(bytes) } else { None };
         match compressed.map(Bytes::copy_from_slice) {
-            Some(body) => blocks.push(EncodedBlock { head: Bytes::new(), body }),
-            None => append_raw_frame(bytes, blocks),
+            Some(frame) => parts.push(frame),
+            None => append_raw_frame(bytes, parts),
         }
     }
 
@@ -122,27 +122,26 @@ fn block_header(head: &mut BytesMut, kind: u32, length: usize, is_last: bool) {
 }
 
 /// Returns a frame of `count` zeros, at most [`ZEROS_AT_ONCE`].
-fn zero_frame(count: u64) -> EncodedBlock {
-    let mut head = BytesMut::from(&FRAME_HEADER[..]);
+fn zero_frame(count: u64) -> Bytes {
+    let mut frame = BytesMut::from(&FRAME_HEADER[..]);
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
     while left > 0 {
         let length = left.min(BLOCK_BYTES);
         left -= length;
-        block_header(&mut head, RLE, length, left == 0);
-        head.put_u8(0);
+        block_header(&mut frame, RLE, length, left == 0);
+        frame.put_u8(0);
     }
-    EncodedBlock { head: head.freeze(), body: Bytes::new() }
+    frame.freeze()
 }
 
 /// Appends a frame that stores `bytes` uncompressed. `bytes` must not be empty.
-fn append_raw_frame(bytes: &Bytes, blocks: &mut Vec<EncodedBlock>) {
+fn append_raw_frame(bytes: &Bytes, parts: &mut Vec<Bytes>) {
     let mut head = BytesMut::from(&FRAME_HEADER[..]);
     for start in (0..bytes.len()).step_by(BLOCK_BYTES) {
         let body = bytes.slice(start..bytes.len().min(start + BLOCK_BYTES));
         let is_last = start + BLOCK_BYTES >= bytes.len();
         block_header(&mut head, RAW, body.len(), is_last);
-        let head = std::mem::take(&mut head).freeze();
-        blocks.push(EncodedBlock { head, body });
+        parts.extend([std::mem::take(&mut head).freeze(), body]);
     }
 }
 
@@ -187,15 +186,14 @@ mod tests {
             let from = from.index(pieces.len());
             let (mut stream, mut expected) = (Vec::new(), Vec::new());
             for (number, (piece, squeeze)) in pieces.into_iter().enumerate() {
-                let blocks = used.encode_piece(piece.clone(), squeeze);
+                let parts = used.encode_piece(piece.clone(), squeeze);
                 // A resumed upload encodes a piece again and must get the same bytes.
-                prop_assert_eq!(&encoding.new_encoder().encode_piece(piece.clone(), squeeze), &blocks);
+                prop_assert_eq!(&encoding.new_encoder().encode_piece(piece.clone(), squeeze), &parts);
                 if number < from {
                     continue;
                 }
-                for block in blocks {
-                    stream.extend_from_slice(&block.head);
-                    stream.extend_from_slice(&block.body);
+                for part in parts {
+                    stream.extend_from_slice(&part);
                 }
                 match piece {
                     VolumePiece::Zeros(count) => expected.resize(expected.len() + usize::try_from(count).unwrap(), 0),
@@ -222,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_frame_of_zeros_is_small() {
-        let block = zero_frame(ZEROS_AT_ONCE);
-        assert!(block.encoded_bytes() < 2100, "{}", block.encoded_bytes());
+        let frame = zero_frame(ZEROS_AT_ONCE);
+        assert!(frame.len() < 2100, "{}", frame.len());
     }
 }

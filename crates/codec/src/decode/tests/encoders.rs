@@ -14,10 +14,8 @@ fn encode(encoding: Encoding, pieces: &[(VolumePiece, bool)]) -> Vec<u8> {
     let mut encoders = [encoding.new_encoder(), encoding.new_encoder()];
     let mut stream = encoding.stream_header().to_vec();
     for (index, (piece, squeeze)) in pieces.iter().enumerate() {
-        let blocks = encoders[index % 2].encode_piece(piece.clone(), *squeeze);
-        for block in blocks {
-            stream.extend_from_slice(&block.head);
-            stream.extend_from_slice(&block.body);
+        for part in encoders[index % 2].encode_piece(piece.clone(), *squeeze) {
+            stream.extend_from_slice(&part);
         }
     }
     stream

@@ -80,14 +80,14 @@ impl DecoderEngine for XzEngine {
         begins_stream(head)
     }
 
-    fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
-        Ok(Self { stream: Self::new_stream(0)?, grant: Some(limits.memory.empty_grant()) })
-    }
-
-    fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
-        self.stream =
-            Self::new_stream(self.grant.as_ref().map_or(u64::MAX, MemoryGrant::granted_bytes))?;
-        Ok(())
+    fn begin_member(
+        used: Option<Self>,
+        _head: &[u8],
+        limits: &DecodeLimits,
+    ) -> Result<Self, EngineError> {
+        let grant = used.and_then(|used| used.grant);
+        let grant = grant.unwrap_or_else(|| limits.memory.empty_grant());
+        Ok(Self { stream: Self::new_stream(grant.granted_bytes())?, grant: Some(grant) })
     }
 
     fn decode_step(

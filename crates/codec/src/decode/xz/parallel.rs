@@ -5,7 +5,7 @@ use stream::chunks::ChunkStream;
 use stream::error::{DecodeError, Error};
 
 use super::pool::ReaderStep;
-use super::state::Placed;
+use super::state::{BlockExtent, Placed};
 use super::walk::{XzFilePart, XzFileWalk};
 use super::worker::DecoderThreads;
 
@@ -58,12 +58,18 @@ impl ParallelXzReader {
     fn feed_pool(&mut self) -> Result<(), Error> {
         let pool = &self.workers.pool;
         match self.walk.next_part() {
-            Ok(Some(XzFilePart::Begin(block))) => pool.begin_block(block),
-            Ok(Some(XzFilePart::Bytes(bytes))) => pool.feed_bytes(bytes),
-            Ok(Some(XzFilePart::End(decoded))) => pool.complete_block(decoded),
+            Ok(Some(XzFilePart::Begin(block))) => {
+                pool.change_state(|state| state.begin_block(block))
+            }
+            Ok(Some(XzFilePart::Bytes(bytes))) => {
+                pool.change_state(|state| state.feed_bytes(bytes))
+            }
+            Ok(Some(XzFilePart::End(decoded))) => {
+                pool.change_state(|state| state.end_block(BlockExtent::Whole(decoded)))
+            }
             Ok(None) => self.rest = RemainingInput::End,
             Err(Error::Decode(error)) => {
-                pool.end_input();
+                pool.change_state(|state| state.end_block(BlockExtent::Cut));
                 self.rest = RemainingInput::Bad(error);
             }
             Err(other) => return Err(other),
@@ -79,7 +85,7 @@ impl ChunkStream for ParallelXzReader {
 
     fn next_placed(&mut self, _received: u64) -> Result<Option<Placed>, Error> {
         if !self.in_any_order {
-            self.workers.pool.allow_any_order();
+            self.workers.pool.change_state(|state| state.any_order = true);
             self.in_any_order = true;
         }
         self.next()

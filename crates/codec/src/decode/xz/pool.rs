@@ -15,8 +15,7 @@ use stream::error::DecodeError;
 use bytes::Bytes;
 
 use super::decoder::BlockDecoder;
-use super::state::{AssignedBlock, BlockExtent, Placed, PoolState, WorkerInput};
-use super::walk::XzBlock;
+use super::state::{AssignedBlock, Placed, PoolState, WorkerInput};
 
 /// The next action of the reader.
 pub(super) enum ReaderStep {
@@ -40,7 +39,7 @@ pub(super) struct BlockPool {
 
 impl BlockPool {
     /// Changes the state and wakes the workers.
-    fn for_workers(&self, change: impl FnOnce(&mut PoolState)) {
+    pub(super) fn change_state(&self, change: impl FnOnce(&mut PoolState)) {
         change(&mut self.state.lock());
         // Wake all workers: one may wait for a block, another for input, a third for room.
         self.workers.notify_all();
@@ -49,11 +48,6 @@ impl BlockPool {
 
 /// Methods for the reader.
 impl BlockPool {
-    /// Allows chunks to be delivered in any order from now on.
-    pub(super) fn allow_any_order(&self) {
-        self.for_workers(|state| state.any_order = true);
-    }
-
     /// Waits for the next action of the reader. Returns `Feed` only if `has_more` is true, that
     /// is, if the reader is not yet at the end of the file, and `Done` only if it is false.
     pub(super) fn next_step(&self, has_more: bool) -> ReaderStep {
@@ -75,29 +69,9 @@ impl BlockPool {
         }
     }
 
-    /// Begins a block.
-    pub(super) fn begin_block(&self, block: XzBlock) {
-        self.for_workers(|state| state.begin_block(block));
-    }
-
-    /// Adds bytes to the block that began last.
-    pub(super) fn feed_bytes(&self, bytes: Bytes) {
-        self.for_workers(|state| state.feed_bytes(bytes));
-    }
-
-    /// Completes the block that began last, which decodes to `decoded` bytes.
-    pub(super) fn complete_block(&self, decoded: u64) {
-        self.for_workers(|state| state.end_block(BlockExtent::Whole(decoded)));
-    }
-
-    /// Ends the input, possibly in the middle of the block that began last.
-    pub(super) fn end_input(&self) {
-        self.for_workers(|state| state.end_block(BlockExtent::Cut));
-    }
-
     /// Closes the pool. The workers then return instead of waiting or taking another block.
     pub(super) fn close(&self) {
-        self.for_workers(|state| state.closed = true);
+        self.change_state(|state| state.closed = true);
     }
 }
 
@@ -151,7 +125,7 @@ impl BlockPool {
         number: u64,
         outcome: Result<Option<BlockDecoder>, DecodeError>,
     ) {
-        self.for_workers(|state| state.finish_block(number, outcome));
+        self.change_state(|state| state.finish_block(number, outcome));
         self.reader.notify_one();
     }
 }
@@ -161,6 +135,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use super::super::state::{AHEAD_BYTES, READY_BYTES, WAITING_BYTES};
+    use super::super::walk::XzBlock;
     use super::*;
 
     pub(in super::super) fn block(dictionary: u64) -> XzBlock {
@@ -179,7 +154,7 @@ pub(super) mod tests {
     fn pool(blocks: u64) -> BlockPool {
         let pool = BlockPool::default();
         for number in 0..blocks {
-            pool.begin_block(block(0));
+            pool.change_state(|state| state.begin_block(block(0)));
             assert_eq!(pool.take_block().unwrap().number, number);
         }
         pool
@@ -203,7 +178,7 @@ pub(super) mod tests {
         let pool = pool(1);
         for _ in 0..WAITING_BYTES / (1 << 20) {
             assert!(matches!(pool.next_step(true), ReaderStep::Feed));
-            pool.feed_bytes(bytes(1 << 20));
+            pool.change_state(|state| state.feed_bytes(bytes(1 << 20)));
         }
         let feed = || assert!(matches!(pool.next_step(true), ReaderStep::Feed));
         waits(&pool, feed, |pool| assert!(matches!(pool.take_input(0), WorkerInput::Bytes(_))));
@@ -230,7 +205,7 @@ pub(super) mod tests {
     #[test]
     fn without_order_any_ready_chunk_is_delivered() {
         let pool = pool(2);
-        pool.allow_any_order();
+        pool.change_state(|state| state.any_order = true);
         assert!(pool.deliver_chunk(1, 1000, bytes(READY_BYTES)));
         let deliver = || assert!(pool.deliver_chunk(0, 0, bytes(1)));
         waits(&pool, deliver, |pool| {
