@@ -89,7 +89,7 @@ impl ImageLayout for ParallelsLayout {
     }
 
     fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck> {
-        Box::new(ParallelsCheck { layout: *self, image_length })
+        Box::new(ParallelsCheck { layout: *self, image_length, findings: Findings::default() })
     }
 }
 
@@ -97,27 +97,20 @@ impl ImageLayout for ParallelsLayout {
 struct ParallelsCheck {
     layout: ParallelsLayout,
     image_length: u64,
+    findings: Findings,
 }
 
 impl ImageCheck for ParallelsCheck {
-    fn queue_first_tables(
-        &mut self,
-        _: &mut Findings,
-        tables: &mut RangeBatch,
-    ) -> Result<(), Error> {
+    fn queue_first_tables(&mut self, tables: &mut RangeBatch) -> Result<(), Error> {
         *tables = self.layout.initial_ranges(AccessOrder::OnePass)?;
         Ok(())
     }
 
-    fn check_table(
-        &mut self,
-        table: LoadedTable<'_>,
-        findings: &mut Findings,
-        _: &mut RangeBatch,
-    ) -> Result<(), Error> {
+    fn check_table(&mut self, table: LoadedTable<'_>, _: &mut RangeBatch) -> Result<(), Error> {
         for (index, host) in self.layout.stored_clusters(table) {
             if host >= Host(self.image_length) {
-                findings.add_error(|| format!("cluster {index} lies beyond the end of the image"));
+                self.findings
+                    .add_error(|| format!("cluster {index} lies beyond the end of the image"));
             }
         }
         Ok(())
@@ -127,7 +120,9 @@ impl ImageCheck for ParallelsCheck {
         0
     }
 
-    fn finish_check(&mut self, _: &mut Findings) {}
+    fn finish_check(self: Box<Self>) -> Findings {
+        self.findings
+    }
 }
 
 fn main() -> memory_disk::Result<()> {

@@ -42,7 +42,7 @@ pub enum Format {
 
 impl Format {
     /// All formats. The readable ones come first.
-    pub const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Raw,
         Self::Qcow2,
         Self::Vmdk,

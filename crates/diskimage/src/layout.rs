@@ -101,28 +101,20 @@ pub trait ImageLayout: Send {
 pub trait ImageCheck {
     /// Adds the first tables to examine to `tables`. Memory for the state of the check is charged
     /// to `tables`.
-    fn queue_first_tables(
-        &mut self,
-        findings: &mut Findings,
-        tables: &mut RangeBatch,
-    ) -> Result<(), Error>;
+    fn queue_first_tables(&mut self, tables: &mut RangeBatch) -> Result<(), Error>;
 
     /// Adds the tables to examine next. Called when all earlier tables and the tables that they
     /// led to have arrived. Adds nothing when the check is complete.
-    fn queue_next_tables(&mut self, _findings: &mut Findings, _tables: &mut RangeBatch) {}
+    fn queue_next_tables(&mut self, _tables: &mut RangeBatch) {}
 
     /// Examines a table that has arrived, and adds the tables that it leads to. The part of the
     /// table beyond the end of the image is zero, as QEMU reads it.
-    fn check_table(
-        &mut self,
-        table: LoadedTable<'_>,
-        findings: &mut Findings,
-        tables: &mut RangeBatch,
-    ) -> Result<(), Error>;
+    fn check_table(&mut self, table: LoadedTable<'_>, tables: &mut RangeBatch)
+    -> Result<(), Error>;
 
     /// Bytes of memory that the check holds for the tables examined so far.
     fn memory_bytes(&self) -> u64;
 
-    /// Final check, after all tables have arrived.
-    fn finish_check(&mut self, findings: &mut Findings);
+    /// Final check, after all tables have arrived. Returns what all checks have found.
+    fn finish_check(self: Box<Self>) -> Findings;
 }

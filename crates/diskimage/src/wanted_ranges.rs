@@ -109,7 +109,7 @@ const FIRST_VALUES: usize = 4;
 pub struct RangeBatch {
     wants: Vec<WantedRange>,
     /// Bytes of the image whose refcounts have just become known.
-    pub counted: Range<Host>,
+    pub(crate) counted: Range<Host>,
     /// Bytes of memory that the batch may still take.
     room: u64,
     exceeded: bool,
@@ -139,7 +139,7 @@ impl RangeBatch {
 
     /// Charges `bytes` that a layout needs to remember something about the table itself. Returns
     /// false if the limit is exceeded; the layout must then not store it.
-    pub fn charge_bytes(&mut self, bytes: u64) -> bool {
+    pub(crate) fn charge_bytes(&mut self, bytes: u64) -> bool {
         match self.room.checked_sub(bytes) {
             Some(room) if !self.exceeded => {
                 self.room = room;
@@ -163,7 +163,7 @@ impl RangeBatch {
     /// Reserves memory for another value in a list that a layout keeps about its tables. The list
     /// grows to twice its size, or by as much as the limit allows. Returns false if the limit is
     /// exceeded.
-    pub fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
+    pub(crate) fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
         if list.len() < list.capacity() {
             return true;
         }
@@ -194,12 +194,12 @@ impl RangeBatch {
     }
 
     /// Adds a range that is allocated but not read by the guest.
-    pub fn push_ignored(&mut self, host: Host, length: u64) {
+    pub(crate) fn push_ignored(&mut self, host: Host, length: u64) {
         self.merge_or_push(host, length, RangeRole::Ignored, 0);
     }
 
     /// Adds a table of the layout's `kind`. The loaded table carries the same `note`.
-    pub fn push_table(&mut self, host: Host, length: u64, kind: u8, note: u64) {
+    pub(crate) fn push_table(&mut self, host: Host, length: u64, kind: u8, note: u64) {
         self.merge_or_push(host, length, RangeRole::Table(kind), note);
     }
 

@@ -29,7 +29,6 @@ pub struct ImageChecker {
     handed_out: u64,
     /// Bytes of tables that were requested so far.
     table_bytes: u64,
-    findings: Findings,
     account: MemoryAccount,
 }
 
@@ -45,15 +44,13 @@ impl ImageChecker {
             tables: Vec::new(),
             handed_out: 0,
             table_bytes: 0,
-            findings: Findings::default(),
             account: MemoryAccount::new(memory),
         }
     }
 
     /// Completes the check and returns the findings in all tables.
-    pub fn finish_check(mut self) -> Findings {
-        self.check.finish_check(&mut self.findings);
-        self.findings
+    pub fn finish_check(self) -> Findings {
+        self.check.finish_check()
     }
 
     /// Bytes of memory that the check uses.
@@ -100,9 +97,9 @@ impl TableConsumer for ImageChecker {
         if self.tables.is_empty() {
             let mut batch = self.new_batch(0);
             if std::mem::replace(&mut self.has_begun, true) {
-                self.check.queue_next_tables(&mut self.findings, &mut batch);
+                self.check.queue_next_tables(&mut batch);
             } else {
-                self.check.queue_first_tables(&mut self.findings, &mut batch)?;
+                self.check.queue_first_tables(&mut batch)?;
             }
             self.add_batch(batch)?;
         }
@@ -131,7 +128,7 @@ impl TableConsumer for ImageChecker {
         };
         let bytes = if padded.is_empty() { bytes } else { &padded };
         if let Some(table) = range.want.loaded_table(bytes) {
-            self.check.check_table(table, &mut self.findings, &mut batch)?;
+            self.check.check_table(table, &mut batch)?;
         }
         self.add_batch(batch)
     }

@@ -6,15 +6,16 @@ use crate::layout::ImageLayout;
 use crate::offsets::Host;
 use crate::wanted_ranges::{RangeBatch, RangeRole, WantedRange, bytes_of};
 
-/// The ranges that the tables of an image refer to.
+/// The ranges that the tables of an image refer to, and what is wrong with them.
 pub(crate) struct ReferencedRanges {
-    image_end: Host,
+    pub(crate) image_end: Host,
+    pub(crate) findings: Findings,
     wants: Vec<WantedRange>,
 }
 
 impl ReferencedRanges {
-    pub(crate) fn new(image_end: Host) -> Self {
-        Self { image_end, wants: Vec::new() }
+    pub(crate) fn new(image_length: u64) -> Self {
+        Self { image_end: Host(image_length), findings: Findings::default(), wants: Vec::new() }
     }
 
     /// Bytes of memory that the ranges use.
@@ -28,9 +29,9 @@ impl ReferencedRanges {
         &mut self,
         layout: &dyn ImageLayout,
         want: WantedRange,
-        findings: &mut Findings,
         batch: &mut RangeBatch,
     ) {
+        let (findings, image_end) = (&mut self.findings, self.image_end);
         let bytes = match want.role {
             RangeRole::Table(_) => &mut findings.table_bytes,
             _ => &mut findings.data_bytes,
@@ -44,17 +45,15 @@ impl ReferencedRanges {
         let end = want.host.saturating_add(length);
         let sentence = || {
             let what = layout.name_of(&want);
-            format!(
-                "{what} at {:#x} ends at {end:#x}, the image at {:#x}",
-                want.host, self.image_end
-            )
+            let start = want.host;
+            format!("{what} at {start:#x} ends at {end:#x}, the image at {image_end:#x}")
         };
-        if end > self.image_end {
+        if end > image_end {
             // QEMU only requires that each grain begins within the image. Several adjacent grains
             // are one range.
             let unit = layout.head_facts().cluster_size.unwrap_or(u64::MAX);
             let last = want.host + length.saturating_sub(1) / unit * unit;
-            if !want.is_table() && last >= self.image_end {
+            if !want.is_table() && last >= image_end {
                 findings.add_error(sentence);
             } else {
                 findings.error_unknown_to_qemu(sentence);
@@ -65,8 +64,9 @@ impl ReferencedRanges {
         }
     }
 
-    /// Reports ranges that overlap. At most one of two overlapping ranges can be right.
-    pub(crate) fn check_overlaps(&mut self, layout: &dyn ImageLayout, findings: &mut Findings) {
+    /// Reports ranges that overlap, and returns all findings. At most one of two overlapping
+    /// ranges can be right.
+    pub(crate) fn check_overlaps(mut self, layout: &dyn ImageLayout) -> Findings {
         self.wants.sort_unstable();
         let mut widest: Option<&WantedRange> = None;
         for want in &self.wants {
@@ -76,7 +76,7 @@ impl ReferencedRanges {
                 // before it.
                 && (want.role, other.role) != (RangeRole::Compressed, RangeRole::Compressed)
             {
-                findings.error_unknown_to_qemu(|| {
+                self.findings.error_unknown_to_qemu(|| {
                     format!(
                         "{} at {:#x} overlaps {} at {:#x} ({} bytes)",
                         layout.name_of(want),
@@ -91,5 +91,6 @@ impl ReferencedRanges {
                 widest = Some(want);
             }
         }
+        self.findings
     }
 }

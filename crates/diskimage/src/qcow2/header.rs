@@ -40,44 +40,44 @@ const DATA_FILE_RAW: u64 = 1 << 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qcow2Header {
     /// The version, 2 or 3.
-    pub version: u32,
+    pub(crate) version: u32,
     /// Size of the virtual disk in bytes, rounded down to a sector of 512 bytes as QEMU does.
     pub virtual_size: u64,
     /// log2 of the cluster size, 9 to 21.
-    pub cluster_bits: u32,
+    pub(crate) cluster_bits: u32,
     /// The codec of compressed clusters.
     pub compression: ClusterCompression,
     /// True when L2 entries are 128 bits wide and map 32 subclusters each.
-    pub extended_l2: bool,
+    pub(crate) extended_l2: bool,
     /// Number of L1 entries that map the virtual disk.
     pub l1_entries: u64,
     /// Number of all L1 entries. Entries beyond `l1_entries` may belong to the VM state of
     /// snapshots.
-    pub l1_size: u64,
+    pub(crate) l1_size: u64,
     /// Offset of the L1 table, aligned to a cluster.
     pub l1_offset: Host,
     /// Offset of the refcount table, aligned to a cluster.
-    pub refcount_table_offset: Host,
+    pub(crate) refcount_table_offset: Host,
     /// Size of the refcount table in bytes.
-    pub refcount_table_bytes: u64,
+    pub(crate) refcount_table_bytes: u64,
     /// log2 of the width of a refcount in bits, 0 to 6.
-    pub refcount_order: u32,
+    pub(crate) refcount_order: u32,
     /// Number of internal snapshots. Their data is ignored.
     pub snapshots: u32,
     /// Offset of the snapshot table.
-    pub snapshot_table_offset: Host,
+    pub(crate) snapshot_table_offset: Host,
     /// Number of dirty bitmaps. A conversion ignores them.
-    pub bitmap_count: u32,
+    pub(crate) bitmap_count: u32,
     /// The bitmap directory, if the image contains bitmaps.
     pub bitmaps: Option<Range<Host>>,
     /// Refcounts may be out of date (bit 0). As in QEMU, such an image is read, but its refcounts
     /// are not trusted.
-    pub dirty: bool,
+    pub(crate) dirty: bool,
     /// An earlier reader found the image inconsistent (bit 1). As in QEMU, such an image is still
     /// read, but with a warning.
-    pub corrupt: bool,
+    pub(crate) corrupt: bool,
     /// The image is a delta: the clusters that it does not map are in a base image.
-    pub is_delta: bool,
+    pub(crate) is_delta: bool,
 }
 
 /// The base of a delta, as the header of the delta names it.
@@ -102,7 +102,7 @@ impl Qcow2Header {
 
     /// Reads the header of a delta, an image that stores only the differences to a base image.
     /// Also returns what the header says about the base, if it names one.
-    pub fn parse_delta(head: &[u8]) -> Result<(Self, Option<BackingFile>), Error> {
+    pub(crate) fn parse_delta(head: &[u8]) -> Result<(Self, Option<BackingFile>), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
         Ok((header, backing_file))
@@ -256,7 +256,7 @@ impl Qcow2Header {
 
     /// Returns true if the refcounts can be trusted. They may be wrong if the image was not closed
     /// properly or was found inconsistent.
-    pub fn has_refcounts(&self) -> bool {
+    pub(crate) fn has_refcounts(&self) -> bool {
         !self.dirty && !self.corrupt
     }
 
@@ -266,7 +266,7 @@ impl Qcow2Header {
     }
 
     /// Returns the size of one L2 entry in bytes: 8, or 16 with extended L2.
-    pub fn l2_entry_bytes(&self) -> u64 {
+    pub(crate) fn l2_entry_bytes(&self) -> u64 {
         if self.extended_l2 { 16 } else { 8 }
     }
 

@@ -6,7 +6,7 @@ use crate::memory::{ImageMemory, MemoryAccount};
 use crate::offsets::Host;
 use crate::tables::{TableConsumer, TableRange};
 use crate::wanted_ranges::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
-use crate::{Error, HeadFacts, Image};
+use crate::{Error, Image};
 
 /// Builds a complete map from tables that are fetched before the data, one generation after the
 /// other.
@@ -43,11 +43,6 @@ impl MapBuilder {
         let first = builder.layout.initial_ranges(AccessOrder::Ranged { image_end })?;
         builder.add_batch(first)?;
         Ok(builder)
-    }
-
-    /// Returns the facts read from the head.
-    pub fn head_facts(&self) -> HeadFacts {
-        self.layout.head_facts().clone()
     }
 
     /// Bytes of memory that the builder uses.

@@ -4,11 +4,11 @@
 use bytes::Bytes;
 
 use super::ImageStream;
+use crate::Error;
 use crate::layout::ImageLayout;
 use crate::memory::MemoryAccount;
 use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{RangeRole, WantedQueue, WantedRange, bytes_of};
-use crate::{Error, HeadFacts};
 
 /// Guest data, and where the image stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,11 +60,6 @@ impl ImageStream {
 }
 
 impl GuestOrderMap {
-    /// Returns the facts read from the head.
-    pub fn head_facts(&self) -> HeadFacts {
-        self.layout.head_facts().clone()
-    }
-
     /// Returns all guest data. Everything between two ranges reads as zeros.
     pub fn guest_ranges(&self) -> impl Iterator<Item = GuestRange> {
         self.ranges.iter().map(|want| GuestRange {

@@ -16,15 +16,18 @@ pub(super) struct VdiCheck {
     /// A bit for each block of the image, set if an entry refers to the block.
     used: Vec<u64>,
     allocated: u64,
+    findings: Findings,
 }
 
 impl VdiCheck {
     pub(super) fn new(header: VdiHeader, image_length: u64) -> Self {
-        Self { header, image_end: Host(image_length), used: Vec::new(), allocated: 0 }
+        let (image_end, findings) = (Host(image_length), Findings::default());
+        Self { header, image_end, used: Vec::new(), allocated: 0, findings }
     }
 
     /// Checks entry `index` of the map, which refers to `block`.
-    fn add_entry(&mut self, index: u64, block: u32, findings: &mut Findings) {
+    fn add_entry(&mut self, index: u64, block: u32) {
+        let findings = &mut self.findings;
         let blocks = self.header.blocks;
         let word = usize::try_from(block / 64).ok().and_then(|word| self.used.get_mut(word));
         // Like QEMU, do not count an impossible block as allocated, but count a block twice if two
@@ -53,21 +56,17 @@ impl VdiCheck {
 }
 
 impl ImageCheck for VdiCheck {
-    fn queue_first_tables(
-        &mut self,
-        findings: &mut Findings,
-        tables: &mut RangeBatch,
-    ) -> Result<(), Error> {
+    fn queue_first_tables(&mut self, tables: &mut RangeBatch) -> Result<(), Error> {
         let words = usize::try_from(self.header.blocks.div_ceil(64)).unwrap_or(usize::MAX);
         if !tables.charge_bytes(bytes_of::<u64>(words)) {
             return Ok(());
         }
         self.used = vec![0; words];
         let bytes = self.header.blocks * ENTRY_BYTES;
-        findings.table_bytes += bytes;
+        self.findings.table_bytes += bytes;
         let end = self.header.map_offset + bytes;
         if end > self.image_end {
-            findings.error_unknown_to_qemu(|| {
+            self.findings.error_unknown_to_qemu(|| {
                 format!("the block map ends at {end:#x}, the image at {:#x}", self.image_end)
             });
         }
@@ -82,24 +81,24 @@ impl ImageCheck for VdiCheck {
     fn check_table(
         &mut self,
         table: LoadedTable<'_>,
-        findings: &mut Findings,
         _tables: &mut RangeBatch,
     ) -> Result<(), Error> {
         debug_assert_eq!(table.kind, BLOCK_MAP);
         for (index, block) in map_entries(table) {
             if let Some(block) = block {
-                self.add_entry(index, block, findings);
+                self.add_entry(index, block);
             }
         }
         Ok(())
     }
 
-    fn finish_check(&mut self, findings: &mut Findings) {
+    fn finish_check(mut self: Box<Self>) -> Findings {
         let (said, found) = (u64::from(self.header.allocated), self.allocated);
         if said != found {
-            findings.add_error(|| {
+            self.findings.add_error(|| {
                 format!("the header states {said} allocated blocks, the block map has {found}")
             });
         }
+        self.findings
     }
 }

@@ -6,29 +6,22 @@ use crate::Error;
 use crate::check::places::ReferencedRanges;
 use crate::findings::Findings;
 use crate::layout::ImageCheck;
-use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, WantedRange};
 
 /// State of the check of a VHDX image.
 pub(super) struct VhdxCheck {
     image: VhdxLayout,
-    image_end: Host,
     places: ReferencedRanges,
 }
 
 impl VhdxCheck {
     pub(super) fn new(image: VhdxLayout, image_length: u64) -> Self {
-        let image_end = Host(image_length);
-        Self { image, image_end, places: ReferencedRanges::new(image_end) }
+        Self { image, places: ReferencedRanges::new(image_length) }
     }
 }
 
 impl ImageCheck for VhdxCheck {
-    fn queue_first_tables(
-        &mut self,
-        _findings: &mut Findings,
-        tables: &mut RangeBatch,
-    ) -> Result<(), Error> {
+    fn queue_first_tables(&mut self, tables: &mut RangeBatch) -> Result<(), Error> {
         self.image.table_parts(tables);
         Ok(())
     }
@@ -40,44 +33,42 @@ impl ImageCheck for VhdxCheck {
     fn check_table(
         &mut self,
         table: LoadedTable<'_>,
-        findings: &mut Findings,
         tables: &mut RangeBatch,
     ) -> Result<(), Error> {
-        findings.table_bytes += table.bytes.len() as u64;
+        self.places.findings.table_bytes += table.bytes.len() as u64;
         for (index, entry) in bat_entries(table) {
+            let findings = &mut self.places.findings;
+            let sentence =
+                |what: String| format!("entry {index} of the block allocation table: {what}");
             let block = match self.image.payload_block(index, entry) {
-                Ok(block) => block,
-                Err(fault) => {
-                    let sentence =
-                        |what: &str| format!("entry {index} of the block allocation table: {what}");
-                    match fault {
-                        BatEntryError::OfItsPlace(what) => findings.add_error(|| sentence(&what)),
-                        BatEntryError::OfItsState(what) => {
-                            findings.error_unknown_to_qemu(|| sentence(&what))
-                        }
-                    }
-                    None
+                Ok(Some(block)) => block,
+                Ok(None) => continue,
+                Err(BatEntryError::OfItsPlace(what)) => {
+                    findings.add_error(|| sentence(what));
+                    continue;
+                }
+                Err(BatEntryError::OfItsState(what)) => {
+                    findings.error_unknown_to_qemu(|| sentence(what));
+                    continue;
                 }
             };
-            let Some(block) = block else { continue };
             // The range is not recorded, because nothing overlaps beyond the end of the image.
-            if block.end > self.image_end {
+            let image_end = self.places.image_end;
+            if block.end > image_end {
                 findings.add_error(|| {
-                    format!(
-                        "the block at {:#x} ends at {:#x}, the image at {:#x}",
-                        block.host, block.end, self.image_end
-                    )
+                    let (start, end) = (block.host, block.end);
+                    format!("the block at {start:#x} ends at {end:#x}, the image at {image_end:#x}")
                 });
                 continue;
             }
             let length = u32::try_from(block.length).unwrap_or(u32::MAX);
             let want = WantedRange::new_data(block.host, length, block.guest);
-            self.places.add_range(&self.image, want, findings, tables);
+            self.places.add_range(&self.image, want, tables);
         }
         Ok(())
     }
 
-    fn finish_check(&mut self, findings: &mut Findings) {
-        self.places.check_overlaps(&self.image, findings);
+    fn finish_check(self: Box<Self>) -> Findings {
+        self.places.check_overlaps(&self.image)
     }
 }

@@ -3,7 +3,6 @@
 
 use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::{be16, be32, be64};
-use crate::findings::Findings;
 use crate::offsets::Host;
 use crate::qcow2::header::Qcow2Header;
 use crate::qcow2::table::{BITMAP_TABLE, BITMAPS, OFFSET_MASK, table_entries};
@@ -42,13 +41,12 @@ pub(super) fn check_directory(
     header: &Qcow2Header,
     directory: &[u8],
     clusters: &mut ClusterTable,
-    findings: &mut Findings,
     tables: &mut RangeBatch,
 ) -> Result<(), Error> {
     let Some(place) = &header.bitmaps else {
         return Ok(());
     };
-    clusters.count_references(ClusterUse::Other, place.start, place.end - place.start, 1, findings);
+    clusters.count_references(ClusterUse::Other, place.start, place.end - place.start, 1);
     // Read to the end of the directory instead of trusting the number in the header: QEMU refuses
     // an image where the two differ.
     let (mut at, mut count) = (0, 0);
@@ -59,7 +57,7 @@ pub(super) fn check_directory(
             Format::Qcow2.corrupt_error(what, place.start)
         })?;
         let length = bitmap.table_entries * 8;
-        clusters.count_references(ClusterUse::Other, bitmap.table_offset, length, 1, findings);
+        clusters.count_references(ClusterUse::Other, bitmap.table_offset, length, 1);
         tables.push_table(bitmap.table_offset, length, BITMAP_TABLE, 0);
         at += bitmap.bytes;
     }
@@ -76,7 +74,6 @@ pub(super) fn learn_table(
     header: &Qcow2Header,
     table: LoadedTable<'_>,
     clusters: &mut ClusterTable,
-    findings: &mut Findings,
 ) -> Result<(), Error> {
     for entry in table_entries(table.bytes) {
         let host = Host(entry & OFFSET_MASK);
@@ -87,7 +84,7 @@ pub(super) fn learn_table(
             return Err(Format::Qcow2.corrupt_error(what, table.host));
         }
         if host != Host(0) {
-            clusters.count_references(ClusterUse::Other, host, header.cluster_size(), 1, findings);
+            clusters.count_references(ClusterUse::Other, host, header.cluster_size(), 1);
         }
     }
     Ok(())

@@ -55,11 +55,13 @@ pub(super) struct ClusterTable {
     bits: u32,
     image_end: Host,
     clusters: Vec<ClusterCounts>,
+    pub(super) findings: Findings,
 }
 
 impl ClusterTable {
     pub(super) fn new(bits: u32, image_length: u64) -> Self {
-        Self { bits, image_end: Host(image_length), clusters: Vec::new() }
+        let (image_end, findings) = (Host(image_length), Findings::default());
+        Self { bits, image_end, clusters: Vec::new(), findings }
     }
 
     /// Allocates the counts of all clusters, if `batch` has memory for them.
@@ -93,19 +95,18 @@ impl ClusterTable {
         host: Host,
         length: u64,
         times: u32,
-        findings: &mut Findings,
     ) {
         if !matches!(used, ClusterUse::Data | ClusterUse::Compressed) {
-            findings.table_bytes += length;
+            self.findings.table_bytes += length;
         }
         let end = host.saturating_add(length);
         // The last cluster may be truncated.
-        if end > self.image_end && end - self.image_end >= 1 << self.bits {
-            findings.add_error(|| {
+        let image_end = self.image_end;
+        if end > image_end && end - image_end >= 1 << self.bits {
+            let what = use_name(used);
+            self.findings.add_error(|| {
                 format!(
-                    "{} at {host:#x} of {length} bytes extends beyond the end of the image at {:#x}",
-                    use_name(used),
-                    self.image_end
+                    "{what} at {host:#x} of {length} bytes extends beyond the end of the image at {image_end:#x}"
                 )
             });
             return;
@@ -133,12 +134,12 @@ impl ClusterTable {
 
     /// Compares the refcount of the cluster at `host` with the flag in the `entry` of a table,
     /// which states whether the refcount is exactly one.
-    pub(super) fn compare_flag(&mut self, host: Host, entry: u64, findings: &mut Findings) {
+    pub(super) fn compare_flag(&mut self, host: Host, entry: u64) {
         let refcount = self.counts_at(host).map_or(0, |cluster| cluster.refcount);
         let says_one = entry & COPIED != 0;
         if says_one != (refcount == 1) {
             let says = if says_one { "one" } else { "not one" };
-            findings.add_error(|| {
+            self.findings.add_error(|| {
                 format!(
                     "an entry for the cluster at {host:#x} states a refcount of {says}, but it is {refcount}"
                 )
@@ -147,19 +148,21 @@ impl ClusterTable {
     }
 
     /// Compares references with refcounts. Too many references are an error; too high a refcount
-    /// only wastes space.
-    pub(super) fn compare_refcounts(&self, findings: &mut Findings) {
+    /// only wastes space. Returns all findings.
+    pub(super) fn compare_refcounts(mut self) -> Findings {
+        let clusters_end = self.clusters_end();
         for (index, cluster) in self.clusters.iter().enumerate() {
             let host = Host((index as u64) << self.bits);
             // A refcount block must not be shared, even if its refcount allows it.
             let is_shared_block =
                 cluster.is_used(ClusterUse::RefcountBlock) && cluster.references > 1;
             if cluster.refcount < cluster.references || is_shared_block {
-                findings.add_error(|| format!("the cluster at {host:#x} has {cluster}"));
-            } else if cluster.refcount > cluster.references && host < self.clusters_end() {
-                findings.leaked_clusters += 1;
+                self.findings.add_error(|| format!("the cluster at {host:#x} has {cluster}"));
+            } else if cluster.refcount > cluster.references && host < clusters_end {
+                self.findings.leaked_clusters += 1;
             }
         }
+        self.findings
     }
 }
 

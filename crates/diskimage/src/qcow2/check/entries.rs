@@ -2,7 +2,6 @@
 
 use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::be64;
-use crate::findings::Findings;
 use crate::offsets::Host;
 use crate::qcow2::header::Qcow2Header;
 use crate::qcow2::table::{
@@ -38,7 +37,6 @@ pub(super) fn check_entries(
     uses: &L2Uses,
     table: &[u8],
     clusters: &mut ClusterTable,
-    findings: &mut Findings,
 ) {
     let width = if header.extended_l2 { 16 } else { 8 };
     for at in (0..table.len()).step_by(width) {
@@ -53,15 +51,16 @@ pub(super) fn check_entries(
         };
         // Check this bit first, because it changes the meaning of all other bits.
         if entry.entry & COMPRESSED != 0 {
-            entry.look_at_compressed(clusters, findings);
+            entry.look_at_compressed(clusters);
         } else {
-            entry.look_at_standard(clusters, findings);
+            entry.look_at_standard(clusters);
         }
     }
 }
 
 impl L2Entry<'_> {
-    fn look_at_compressed(&self, clusters: &mut ClusterTable, findings: &mut Findings) {
+    fn look_at_compressed(&self, clusters: &mut ClusterTable) {
+        let findings = &mut clusters.findings;
         if self.entry & COPIED != 0 {
             findings
                 .add_error(|| self.error_text("of a compressed cluster states a refcount of one"));
@@ -75,10 +74,11 @@ impl L2Entry<'_> {
         if self.uses.is_active {
             findings.data_bytes += length;
         }
-        clusters.count_references(ClusterUse::Compressed, host, length, self.uses.times, findings);
+        clusters.count_references(ClusterUse::Compressed, host, length, self.uses.times);
     }
 
-    fn look_at_standard(&self, clusters: &mut ClusterTable, findings: &mut Findings) {
+    fn look_at_standard(&self, clusters: &mut ClusterTable) {
+        let findings = &mut clusters.findings;
         // An error in an entry does not end its examination: QEMU counts the reference
         // nevertheless.
         if self.entry & RESERVED != 0 {
@@ -107,9 +107,9 @@ impl L2Entry<'_> {
         if self.uses.is_active {
             let has_data = if self.header.extended_l2 { self.stored != 0 } else { !is_zero };
             findings.data_bytes += if has_data { cluster } else { 0 };
-            clusters.compare_flag(host, self.entry, findings);
+            clusters.compare_flag(host, self.entry);
         }
-        clusters.count_references(ClusterUse::Data, host, cluster, self.uses.times, findings);
+        clusters.count_references(ClusterUse::Data, host, cluster, self.uses.times);
     }
 
     fn error_text(&self, what: &str) -> String {

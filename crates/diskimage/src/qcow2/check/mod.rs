@@ -56,16 +56,10 @@ impl Qcow2Check {
         }
     }
 
-    fn begin_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) {
+    fn begin_tables(&mut self, tables: &mut RangeBatch) {
         let bytes = self.header.l1_size * 8;
         if bytes > 0 {
-            self.clusters.count_references(
-                ClusterUse::L1,
-                self.header.l1_offset,
-                bytes,
-                1,
-                findings,
-            );
+            self.clusters.count_references(ClusterUse::L1, self.header.l1_offset, bytes, 1);
             tables.push_table(self.header.l1_offset, bytes, L1, 0);
         }
         snapshots::queue_table(&self.header, tables);
@@ -92,12 +86,7 @@ impl Qcow2Check {
         self.l2_tables = Vec::new();
     }
 
-    fn learn_refcount_table(
-        &mut self,
-        table: &[u8],
-        findings: &mut Findings,
-        blocks: &mut RangeBatch,
-    ) {
+    fn learn_refcount_table(&mut self, table: &[u8], blocks: &mut RangeBatch) {
         for (index, entry) in table_entries(table).enumerate() {
             let host = Host(entry & !REFCOUNT_TABLE_RESERVED);
             if entry == 0 {
@@ -106,13 +95,13 @@ impl Qcow2Check {
             // An invalid entry, or one beyond the end of the image, is an error and its block is
             // not read. QEMU also continues with the other blocks.
             if entry != host.0 || !self.is_aligned(host) {
-                findings.add_error(|| {
+                self.clusters.findings.add_error(|| {
                     format!("refcount table entry {index} is {entry:#x}, which is not a valid block offset")
                 });
                 continue;
             }
             if host >= self.clusters.clusters_end() {
-                findings.add_error(|| {
+                self.clusters.findings.add_error(|| {
                     format!(
                         "the refcount block {index} at {host:#x} is beyond the end of the image"
                     )
@@ -124,45 +113,33 @@ impl Qcow2Check {
                 host,
                 self.header.cluster_size(),
                 1,
-                findings,
             );
             let counts_from = (index as u64).saturating_mul(bytes_per_block(&self.header));
             blocks.push_table(host, self.header.cluster_size(), REFCOUNT_BLOCK, counts_from);
         }
     }
 
-    fn learn_l1(
-        &mut self,
-        bytes: &[u8],
-        is_active: bool,
-        findings: &mut Findings,
-        batch: &mut RangeBatch,
-    ) {
+    fn learn_l1(&mut self, bytes: &[u8], is_active: bool, batch: &mut RangeBatch) {
         for (index, entry) in table_entries(bytes).enumerate() {
             if entry == 0 {
                 continue;
             }
             let host = Host(entry & OFFSET_MASK);
             if entry & L1_RESERVED != 0 {
-                findings
+                self.clusters
+                    .findings
                     .add_error(|| format!("L1 entry {index} has reserved bits set: {entry:#x}"));
             }
             // A table cannot be at these offsets, so nothing is read there.
             if host == Host(0) || !self.is_aligned(host) {
-                findings.add_error(|| {
+                self.clusters.findings.add_error(|| {
                     format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}")
                 });
                 continue;
             }
-            self.clusters.count_references(
-                ClusterUse::L2,
-                host,
-                self.header.cluster_size(),
-                1,
-                findings,
-            );
+            self.clusters.count_references(ClusterUse::L2, host, self.header.cluster_size(), 1);
             if is_active {
-                self.clusters.compare_flag(host, entry, findings);
+                self.clusters.compare_flag(host, entry);
             }
             if batch.make_room(&mut self.l2_tables) {
                 self.l2_tables.push((host, is_active));
@@ -176,30 +153,20 @@ impl Qcow2Check {
 }
 
 impl ImageCheck for Qcow2Check {
-    fn queue_first_tables(
-        &mut self,
-        findings: &mut Findings,
-        tables: &mut RangeBatch,
-    ) -> Result<(), Error> {
+    fn queue_first_tables(&mut self, tables: &mut RangeBatch) -> Result<(), Error> {
         self.clusters.allocate_counts(tables);
         let (host, length) = (self.header.refcount_table_offset, self.header.refcount_table_bytes);
-        self.clusters.count_references(
-            ClusterUse::Header,
-            Host(0),
-            self.header.cluster_size(),
-            1,
-            findings,
-        );
-        self.clusters.count_references(ClusterUse::Refcounts, host, length, 1, findings);
+        self.clusters.count_references(ClusterUse::Header, Host(0), self.header.cluster_size(), 1);
+        self.clusters.count_references(ClusterUse::Refcounts, host, length, 1);
         tables.push_table(host, length, REFCOUNT_TABLE, 0);
         Ok(())
     }
 
-    fn queue_next_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) {
+    fn queue_next_tables(&mut self, tables: &mut RangeBatch) {
         match self.phase {
             CheckPhase::Tables => {
                 self.phase = CheckPhase::L2Tables;
-                self.begin_tables(findings, tables);
+                self.begin_tables(tables);
             }
             CheckPhase::L2Tables => {
                 self.phase = CheckPhase::End;
@@ -212,28 +179,21 @@ impl ImageCheck for Qcow2Check {
     fn check_table(
         &mut self,
         table: LoadedTable<'_>,
-        findings: &mut Findings,
         tables: &mut RangeBatch,
     ) -> Result<(), Error> {
         let bytes = table.bytes;
         match table.kind {
-            REFCOUNT_TABLE => self.learn_refcount_table(bytes, findings, tables),
+            REFCOUNT_TABLE => self.learn_refcount_table(bytes, tables),
             REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, table),
-            L1 => self.learn_l1(bytes, true, findings, tables),
-            SNAPSHOT_L1 => self.learn_l1(bytes, false, findings, tables),
-            SNAPSHOTS => {
-                snapshots::check_table(&self.header, bytes, &mut self.clusters, findings, tables)?
-            }
-            BITMAPS => {
-                bitmaps::check_directory(&self.header, bytes, &mut self.clusters, findings, tables)?
-            }
-            BITMAP_TABLE => {
-                bitmaps::learn_table(&self.header, table, &mut self.clusters, findings)?
-            }
+            L1 => self.learn_l1(bytes, true, tables),
+            SNAPSHOT_L1 => self.learn_l1(bytes, false, tables),
+            SNAPSHOTS => snapshots::check_table(&self.header, bytes, &mut self.clusters, tables)?,
+            BITMAPS => bitmaps::check_directory(&self.header, bytes, &mut self.clusters, tables)?,
+            BITMAP_TABLE => bitmaps::learn_table(&self.header, table, &mut self.clusters)?,
             _ => {
                 let uses = self.l2_uses.binary_search_by_key(&table.host, |uses| uses.host);
                 if let Some(uses) = uses.ok().and_then(|index| self.l2_uses.get(index)) {
-                    entries::check_entries(&self.header, uses, bytes, &mut self.clusters, findings);
+                    entries::check_entries(&self.header, uses, bytes, &mut self.clusters);
                 }
             }
         }
@@ -246,7 +206,7 @@ impl ImageCheck for Qcow2Check {
             + bytes_of::<L2Uses>(self.l2_uses.capacity())
     }
 
-    fn finish_check(&mut self, findings: &mut Findings) {
-        self.clusters.compare_refcounts(findings);
+    fn finish_check(self: Box<Self>) -> Findings {
+        self.clusters.compare_refcounts()
     }
 }

@@ -3,7 +3,6 @@
 
 use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::{be16, be32, be64};
-use crate::findings::Findings;
 use crate::offsets::Host;
 use crate::qcow2::header::{MAX_L1_ENTRIES, Qcow2Header};
 use crate::qcow2::table::{SNAPSHOT_L1, SNAPSHOTS};
@@ -35,7 +34,6 @@ pub(super) fn check_table(
     header: &Qcow2Header,
     table: &[u8],
     clusters: &mut ClusterTable,
-    findings: &mut Findings,
     tables: &mut RangeBatch,
 ) -> Result<(), Error> {
     let mut at = 0usize;
@@ -52,7 +50,9 @@ pub(super) fn check_table(
             return Err(snapshots_error(header, what));
         }
         if header.version >= 3 && extra < MIN_EXTRA_BYTES {
-            findings.add_error(|| format!("snapshot {index} has only {extra} bytes of extra data"));
+            clusters
+                .findings
+                .add_error(|| format!("snapshot {index} has only {extra} bytes of extra data"));
         }
         let names = [12, 14].map(|place| usize::from(be16(entry, place).unwrap_or(0)));
         at += 40 + extra as usize + names[0] + names[1];
@@ -64,21 +64,15 @@ pub(super) fn check_table(
             return Err(snapshots_error(header, what));
         }
         if !l1_offset.is_multiple_of(header.cluster_size()) || l1_size > MAX_L1_ENTRIES {
-            findings.add_error(|| {
+            clusters.findings.add_error(|| {
                 format!("snapshot {index} has an L1 table of {l1_size} entries at {l1_offset:#x}")
             });
         } else if l1_size > 0 {
-            clusters.count_references(ClusterUse::L1, l1_offset, l1_size * 8, 1, findings);
+            clusters.count_references(ClusterUse::L1, l1_offset, l1_size * 8, 1);
             tables.push_table(l1_offset, l1_size * 8, SNAPSHOT_L1, index.into());
         }
     }
-    clusters.count_references(
-        ClusterUse::Other,
-        header.snapshot_table_offset,
-        at as u64,
-        1,
-        findings,
-    );
+    clusters.count_references(ClusterUse::Other, header.snapshot_table_offset, at as u64, 1);
     Ok(())
 }
 
