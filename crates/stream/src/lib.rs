@@ -33,6 +33,7 @@ pub mod pack;
 pub mod prefix_crc;
 pub mod queue;
 pub mod source;
+mod stage;
 #[cfg_attr(not(target_os = "linux"), path = "storage_unknown.rs")]
 pub mod storage;
 pub mod zeros;

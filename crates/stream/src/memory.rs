@@ -42,7 +42,7 @@ pub struct HeldMemory(usize);
 
 impl HeldMemory {
     /// Counts `bytes` as held.
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         let mut held = Self(0);
         held.set_bytes(bytes);
         held

@@ -124,24 +124,18 @@ pub struct Meter {
 impl Meter {
     /// Begins to read `source`, computing the digest if `reading` expects one.
     pub fn new(source: &dyn Source, reading: &ReadOptions) -> Result<Self, Error> {
-        let digest = reading
-            .checksum
-            .as_ref()
-            .map(|checksum| {
-                HashingThread::start(checksum.algorithm())
-                    .map(|hashing| (checksum.clone(), hashing))
-            })
-            .transpose()?;
+        let digest = match &reading.checksum {
+            Some(checksum) => Some((checksum.clone(), HashingThread::start(checksum.algorithm())?)),
+            None => None,
+        };
         let digesting = digest.is_some();
         let must_read_all = digesting || source.has_own_digest();
         let readings = Arc::new(MeterReadings {
-            position: AtomicU64::new(0),
             digest: Mutex::new(digest),
             content_type: source.content_type().map(str::to_owned),
             must_read_all,
             must_reach_end: must_read_all || reading.read_all,
-            timed: SharedTime::default(),
-            observer: Arc::clone(&reading.observer),
+            ..MeterReadings::reporting_to(Arc::clone(&reading.observer))
         });
         Ok(Self {
             body: source.open_body().map_err(map_source_error)?,

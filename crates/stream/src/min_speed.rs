@@ -22,11 +22,6 @@ pub const SPEED_TIME: Duration = Duration::from_secs(600);
 /// GB would take a month.
 pub const POD_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::MIN.saturating_add(4095);
 
-impl SpeedLimit {
-    /// The limit that pods use.
-    pub const POD: Self = Self { bytes_per_second: POD_BYTES_PER_SECOND, time: SPEED_TIME };
-}
-
 /// Fewer bytes arrived than required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(

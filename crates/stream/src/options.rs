@@ -8,46 +8,16 @@ use std::sync::Arc;
 use diskimage::Format;
 use tokio_util::sync::CancellationToken;
 
-use crate::codec::Codec;
 use crate::digest::Checksum;
 use crate::error::{DecodeError, Error, FormatError};
 use crate::memory::MemoryBudget;
 use crate::min_speed::SpeedLimit;
 use crate::observe::{NoObserver, Observer};
 use crate::source::Source;
+pub use crate::source::{CompressionLayers, StatedDisk};
 
 /// Bytes that upstream reads as the header of an image, whatever its format (contract §1.9).
 pub const HEADER_BYTES: usize = 512;
-
-/// The compressed layers around the content of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CompressionLayers {
-    /// Layers are recognised by their first bytes.
-    #[default]
-    Sniffed,
-    /// No layer: a guest wrote the first bytes, so they are not interpreted.
-    None,
-    /// Exactly one layer of this codec, as agreed by both ends. Layers inside it are not detected.
-    Only(Codec),
-}
-
-/// A raw disk, as its source states it. A guest wrote the bytes of the disk, and they may begin
-/// like any image or archive, so they are not interpreted beyond what is stated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StatedDisk {
-    /// The compression around the disk.
-    pub layers: CompressionLayers,
-    /// Size of the disk in bytes, if it is stated. The disk must have it.
-    pub bytes: Option<u64>,
-}
-
-impl StatedDisk {
-    /// An uncompressed disk.
-    pub const PLAIN: Self = Self { layers: CompressionLayers::None, bytes: None };
-
-    /// A disk in one zstd stream.
-    pub const ZSTD: Self = Self { layers: CompressionLayers::Only(Codec::Zstd), bytes: None };
-}
 
 /// The content inside the layers that becomes a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -103,7 +103,7 @@ impl ChunkPacker {
     }
 
     /// True if bytes are waiting for their chunk to be filled.
-    pub fn has_rest(&self) -> bool {
+    pub(crate) fn has_rest(&self) -> bool {
         self.filling.is_some() || self.zeros > 0
     }
 

@@ -111,11 +111,15 @@ impl RunningCrc {
     /// Adds the next part of the disk. Calls `passed` at each multiple of [`CHECKPOINT_BYTES`].
     pub fn add_part(&mut self, part: LocalExtent, mut passed: impl FnMut(PrefixCrc)) {
         let mut rest = part;
-        while extent_bytes(&rest) > 0 {
+        while rest.byte_count() > 0 {
             let now;
             let left = CHECKPOINT_BYTES - self.position % CHECKPOINT_BYTES;
             (now, rest) = split_extent(rest, left);
-            self.position += update_crc(&mut self.crc, &now);
+            self.position += now.byte_count();
+            match now {
+                LocalExtent::Data(bytes) => self.crc.update(&bytes),
+                LocalExtent::Hole(bytes) => add_zeros(&mut self.crc, bytes),
+            }
             if self.position.is_multiple_of(CHECKPOINT_BYTES) {
                 passed(self.checksum());
             }
@@ -158,13 +162,6 @@ impl RunningCrc {
     }
 }
 
-fn extent_bytes(part: &LocalExtent) -> u64 {
-    match part {
-        LocalExtent::Hole(bytes) => *bytes,
-        LocalExtent::Data(bytes) => bytes.len() as u64,
-    }
-}
-
 /// Splits a part into its first `length` bytes and the rest.
 pub(crate) fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
     match part {
@@ -176,20 +173,6 @@ pub(crate) fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, Loca
             let first = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
             let first = bytes.split_to(first);
             (LocalExtent::Data(first), LocalExtent::Data(bytes))
-        }
-    }
-}
-
-/// Adds a part to the checksum and returns the length of the part.
-fn update_crc(crc: &mut Digest, part: &LocalExtent) -> u64 {
-    match part {
-        LocalExtent::Data(bytes) => {
-            crc.update(bytes);
-            bytes.len() as u64
-        }
-        LocalExtent::Hole(bytes) => {
-            add_zeros(crc, *bytes);
-            *bytes
         }
     }
 }

@@ -10,9 +10,39 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::changes::ChangedRanges;
+use crate::codec::Codec;
 use crate::error::SourceError;
-use crate::options::StatedDisk;
 use crate::storage::StorageLocation;
+
+/// The compressed layers around the content of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompressionLayers {
+    /// Layers are recognised by their first bytes.
+    #[default]
+    Sniffed,
+    /// No layer: a guest wrote the first bytes, so they are not interpreted.
+    None,
+    /// Exactly one layer of this codec, as agreed by both ends. Layers inside it are not detected.
+    Only(Codec),
+}
+
+/// A raw disk, as its source states it. A guest wrote the bytes of the disk, and they may begin
+/// like any image or archive, so they are not interpreted beyond what is stated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatedDisk {
+    /// The compression around the disk.
+    pub layers: CompressionLayers,
+    /// Size of the disk in bytes, if it is stated. The disk must have it.
+    pub bytes: Option<u64>,
+}
+
+impl StatedDisk {
+    /// An uncompressed disk.
+    pub const PLAIN: Self = Self { layers: CompressionLayers::None, bytes: None };
+
+    /// A disk in one zstd stream.
+    pub const ZSTD: Self = Self { layers: CompressionLayers::Only(Codec::Zstd), bytes: None };
+}
 
 /// An opened object. Its bytes can be read once in order and, if [`Source::is_ranged`], also by
 /// range.

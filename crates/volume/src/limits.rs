@@ -91,7 +91,7 @@ pub struct TransferLimits {
 
     /// Measure --speed-limit over this much waiting time (90s, 10m, 2h)
     #[arg(long, value_name = "TIME", default_value_t = DurationValue(min_speed::SPEED_TIME), requires = "speed_limit")]
-    pub speed_time: DurationValue,
+    pub(crate) speed_time: DurationValue,
 }
 
 impl TransferLimits {
@@ -176,14 +176,16 @@ mod tests {
 
     #[test]
     fn a_pod_has_a_minimum_speed_by_default() {
-        assert_eq!(read(&[]), Ok(Some(SpeedLimit::POD)));
+        let bytes_per_second = min_speed::POD_BYTES_PER_SECOND;
+        let default = SpeedLimit { bytes_per_second, time: min_speed::SPEED_TIME };
+        assert_eq!(read(&[]), Ok(Some(default)));
         assert_eq!(read(&[(SPEED_LIMIT, "0")]), Ok(None));
         let other = SpeedLimit { bytes_per_second: NonZeroU64::MIN, time: Duration::from_secs(7) };
         for (limit, time) in [("1", "7"), ("1", "7s")] {
             assert_eq!(read(&[(SPEED_LIMIT, limit), (SPEED_TIME, time)]), Ok(Some(other)));
         }
         let kibibytes = read(&[(SPEED_LIMIT, "4K"), (SPEED_TIME, "10m")]);
-        assert_eq!(kibibytes, Ok(Some(SpeedLimit::POD)));
+        assert_eq!(kibibytes, Ok(Some(default)));
         for pairs in [[(SPEED_LIMIT, "fast")], [(SPEED_TIME, "0")]] {
             assert!(read(&pairs).is_err(), "{pairs:?}");
         }

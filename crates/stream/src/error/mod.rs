@@ -15,7 +15,7 @@ pub use self::disk::{TargetError, TargetRefusedError, errno_text};
 pub use self::format::{ForeignFile, FormatError, TextPayload};
 pub use self::source::{SourceAdvice, SourceError, SourceErrorKind};
 use crate::digest::ChecksumMismatchError;
-use crate::observe::Stage;
+use crate::stage::Stage;
 
 /// Returns the kinds of errors that can occur in `stage`: a fixed set for the metric label `kind`.
 pub const fn error_kinds(stage: Stage) -> &'static [&'static str] {

@@ -39,7 +39,6 @@ pub(super) const CHECKSUM: &str = "checksum";
 impl SourceErrorKind {
     /// Names of all kinds and, last, the name for a wrong checksum. A stop is left out because it
     /// does not count as an error.
-    // `name` destructures this array, so it cannot return a name that is not listed here.
     pub(super) const NAMES: [&'static str; 12] = [
         "connect",
         "unknown-host",
@@ -57,32 +56,18 @@ impl SourceErrorKind {
 
     /// The lower-case name of the kind.
     pub const fn name(self) -> &'static str {
-        let [
-            connect,
-            unknown_host,
-            status,
-            changed,
-            length,
-            digest,
-            signature,
-            stalled,
-            not_resumable,
-            invalid,
-            io,
-            _,
-        ] = Self::NAMES;
         match self {
-            Self::Connect => connect,
-            Self::UnknownHost => unknown_host,
-            Self::Status(_) => status,
-            Self::Changed => changed,
-            Self::Length => length,
-            Self::Digest => digest,
-            Self::Signature => signature,
-            Self::Stalled => stalled,
-            Self::NotResumable => not_resumable,
-            Self::Invalid => invalid,
-            Self::Io => io,
+            Self::Connect => "connect",
+            Self::UnknownHost => "unknown-host",
+            Self::Status(_) => "status",
+            Self::Changed => "changed",
+            Self::Length => "length",
+            Self::Digest => "digest",
+            Self::Signature => "signature",
+            Self::Stalled => "stalled",
+            Self::NotResumable => "not-resumable",
+            Self::Invalid => "invalid",
+            Self::Io => "io",
             Self::Stopped => "stopped",
         }
     }
@@ -194,5 +179,30 @@ impl SourceError {
     /// The kind, for callers that branch on it.
     pub fn kind(&self) -> SourceErrorKind {
         self.kind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_but_a_stop_are_listed() {
+        let kinds = [
+            SourceErrorKind::Connect,
+            SourceErrorKind::UnknownHost,
+            SourceErrorKind::Status(404),
+            SourceErrorKind::Changed,
+            SourceErrorKind::Length,
+            SourceErrorKind::Digest,
+            SourceErrorKind::Signature,
+            SourceErrorKind::Stalled,
+            SourceErrorKind::NotResumable,
+            SourceErrorKind::Invalid,
+            SourceErrorKind::Io,
+        ];
+        let names: Vec<&str> =
+            kinds.map(SourceErrorKind::name).into_iter().chain([CHECKSUM]).collect();
+        assert_eq!(names, SourceErrorKind::NAMES);
     }
 }

@@ -43,6 +43,16 @@ pub enum LocalExtent {
     Data(Bytes),
 }
 
+impl LocalExtent {
+    /// Number of bytes in the part.
+    pub(crate) fn byte_count(&self) -> u64 {
+        match self {
+            Self::Hole(bytes) => *bytes,
+            Self::Data(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
 impl LocalFile {
     /// Takes over a file or device that is open for reading. Its size is determined now.
     pub fn new(mut file: File) -> io::Result<Self> {
@@ -99,10 +109,12 @@ impl LocalFile {
 pub fn open_seekable(path: &Path) -> io::Result<File> {
     let file = unix::without_wait(File::options().read(true)).open(path)?;
     let kind = file.metadata()?.file_type();
-    match kind.is_file() || is_block_device(kind) {
-        true => Ok(file),
-        false if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        false => Err(io::Error::other("not a regular file or block device")),
+    if kind.is_file() || is_block_device(kind) {
+        Ok(file)
+    } else if kind.is_dir() {
+        Err(io::ErrorKind::IsADirectory.into())
+    } else {
+        Err(io::Error::other("not a regular file or block device"))
     }
 }
 
@@ -165,11 +177,7 @@ impl LocalReader {
             Some(direct) => self.next_of_device(&direct)?.map(LocalExtent::Data),
             None => self.next_of_file()?,
         };
-        self.position += match &part {
-            Some(LocalExtent::Hole(bytes)) => *bytes,
-            Some(LocalExtent::Data(bytes)) => bytes.len() as u64,
-            None => 0,
-        };
+        self.position += part.as_ref().map_or(0, LocalExtent::byte_count);
         Ok(part)
     }
 
