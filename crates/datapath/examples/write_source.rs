@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::disk::{CacheMode, DiskOptions};
+use datapath::disk::DiskOptions;
 use datapath::options::WriteOptions;
 use datapath::transfer_image;
 use stream::error::{SourceError, SourceErrorKind};
@@ -76,16 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: write_source ADDRESS DISK.raw".into());
     };
     let source = TcpSource { address: address.clone() };
-    let target = DiskOptions {
-        path: disk.into(),
-        available: 1 << 40,
-        counts_stored: false,
-        size: None,
-        preallocate: false,
-        cache: CacheMode::Auto,
-        overwrite: false,
-        mode: None,
-    };
+    let target = DiskOptions::new(disk.as_ref(), 1 << 40);
     let report = transfer_image(
         &source,
         PayloadKind::default(),

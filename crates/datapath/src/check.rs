@@ -66,7 +66,7 @@ pub fn check_image(
         match fetch_map(image, image_bytes, source, &mut input, memory) {
             Ok(map) => {
                 let mut sink = InflatingSink::new(facts.clusters, facts.virtual_size);
-                pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_, _| ())?;
+                pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_| ())?;
                 inflated_clusters = Some(sink.count);
             }
             // The findings already report the damage that makes the map unreadable.

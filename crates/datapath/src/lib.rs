@@ -21,7 +21,7 @@
 //!                                                                    first MiB last
 //! ```
 //!
-//! [`mod@transfer`] stacks the stages; start reading there. [`mod@format`] and [`disk`] are the
+//! [`mod@transfer`] stacks the stages; start reading there. `format` and [`disk`] are the
 //! last two. The first ones are crates of their own, for programs that only read: `stream`,
 //! `codec`, `tar` and `inspect`. None has an HTTP client, TLS or Kubernetes code, or reads
 //! environment variables.
@@ -33,7 +33,7 @@ pub mod check;
 pub mod delta;
 pub mod disk;
 pub mod disk_stream;
-pub mod format;
+mod format;
 mod lock;
 pub mod options;
 pub mod restore;

@@ -26,7 +26,7 @@ pub struct WriteOptions {
     pub workers: NonZeroUsize,
     /// The order in which an image with a map may be read.
     pub route: ReadRoute,
-    /// A directory for clusters that do not fit elsewhere; see [`crate::format::park`].
+    /// A directory for clusters that do not fit elsewhere; see `format/park`.
     pub scratch: Option<PathBuf>,
     /// The part of a raw disk that exists already. The stream does not contain it.
     pub kept: Option<Arc<VerifiedPrefix>>,

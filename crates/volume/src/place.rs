@@ -126,14 +126,12 @@ impl TargetVolume {
     pub fn target_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         let usable = space::usable_space(self.available, wanted.overhead);
         disk::DiskOptions {
-            path: self.path.clone(),
-            available: self.available,
-            counts_stored: false,
             size: wanted.size.filter(|_| !self.is_device).map(|requested| requested.min(usable)),
             preallocate: wanted.preallocate,
             cache: wanted.cache,
             overwrite: true,
             mode: (!self.is_device).then_some(MODE),
+            ..disk::DiskOptions::new(&self.path, self.available)
         }
     }
 

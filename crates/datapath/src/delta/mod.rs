@@ -17,7 +17,6 @@ use stream::observe::{ByteCount, Stage, TransferPhase};
 use stream::options::ReadOptions;
 use stream::source::Source;
 
-pub(crate) use self::qcow2::last_part;
 use crate::disk::{self, CacheMode, Disk};
 use crate::options::WriteOptions;
 
@@ -43,14 +42,9 @@ pub struct DeltaBase {
 impl DeltaBase {
     fn target_options(&self) -> disk::DiskOptions {
         disk::DiskOptions {
-            path: self.path.clone(),
-            available: self.available,
-            counts_stored: false,
-            size: None,
             preallocate: self.preallocated,
             cache: self.cache,
-            overwrite: false,
-            mode: None,
+            ..disk::DiskOptions::new(&self.path, self.available)
         }
     }
 }
@@ -117,4 +111,9 @@ fn finish_delta(
         written_bytes,
         checksum,
     })
+}
+
+/// Returns the name of a backing file without its directories.
+pub(crate) fn last_part(backing_file: &str) -> &str {
+    backing_file.rsplit('/').next().unwrap_or_default()
 }

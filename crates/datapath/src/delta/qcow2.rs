@@ -10,7 +10,7 @@ use stream::observe::TransferPhase;
 use stream::options::{PayloadKind, ReadOptions};
 use stream::source::Source;
 
-use super::{DeltaBase, DeltaReport};
+use super::{DeltaBase, DeltaReport, last_part};
 use crate::disk::{self, Disk, Writer, with_timed_writer};
 use crate::format::MappedImage;
 use crate::options::WriteOptions;
@@ -96,11 +96,6 @@ fn check_base(backing_file: Option<&str>, expected: Option<&str>) -> Result<(), 
             FormatError::Base { found: found.to_owned(), expected: expected.to_owned() }.into()
         }
     })
-}
-
-/// Returns the name of a backing file without its directories.
-pub(crate) fn last_part(backing_file: &str) -> &str {
-    backing_file.rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]

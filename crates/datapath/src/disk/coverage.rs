@@ -10,20 +10,20 @@ const MAX_INTERVALS: usize = 64 << 10;
 
 /// A set of byte ranges that neither overlap nor touch.
 #[derive(Debug, Default)]
-pub struct Coverage {
+pub(super) struct Coverage {
     intervals: BTreeMap<u64, u64>,
 }
 
 impl Coverage {
     /// A set that contains everything before `end`.
-    pub fn up_to(end: u64) -> Self {
+    pub(super) fn up_to(end: u64) -> Self {
         let mut coverage = Self::default();
         coverage.add_range(0..end);
         coverage
     }
 
     /// Adds a range.
-    pub fn add_range(&mut self, range: Range<u64>) {
+    pub(super) fn add_range(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -41,7 +41,7 @@ impl Coverage {
     }
 
     /// The ranges of `[0, size)` that were not added.
-    pub fn find_gaps(&self, size: u64) -> Vec<Range<u64>> {
+    pub(super) fn find_gaps(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = 0;
         for (&start, &end) in &self.intervals {
@@ -61,7 +61,7 @@ impl Coverage {
 
     /// If there are too many intervals, returns the smallest gaps, for the caller to fill with
     /// zeros now. They count as covered from then on.
-    pub fn close_small_gaps(&mut self) -> Vec<Range<u64>> {
+    pub(super) fn close_small_gaps(&mut self) -> Vec<Range<u64>> {
         if self.intervals.len() <= MAX_INTERVALS {
             return Vec::new();
         }

@@ -19,12 +19,6 @@ use super::direct::DirectFile;
 use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DiskKind {
-    File,
-    Device,
-}
-
 /// A target that is being written. If it is dropped without [`Disk::commit`], a file is removed
 /// and a device keeps a zeroed first MiB.
 #[derive(Debug)]
@@ -33,7 +27,8 @@ pub struct Disk {
     pub(super) file: File,
     pub(super) direct: Option<DirectFile>,
     pub(super) pacer: FlushPacer,
-    pub(super) kind: DiskKind,
+    /// True for a block device.
+    pub(super) is_device: bool,
     /// Largest size of the disk in bytes.
     pub(super) capacity: u64,
     /// True if the capacity limits the stored bytes instead of the size of the disk.
@@ -117,18 +112,13 @@ impl Disk {
 
     /// True if ranges that are not written read as zeros, so that zeros in the data need not be
     /// written.
-    pub fn is_zeroed(&self) -> bool {
+    pub(crate) fn is_zeroed(&self) -> bool {
         self.zeroed
-    }
-
-    /// Largest size of the disk in bytes.
-    pub fn capacity(&self) -> u64 {
-        self.capacity
     }
 
     /// Size of the area that may hold temporary data until the final data is written; 0 for a disk
     /// that is changed in place.
-    pub fn spare_capacity(&self) -> u64 {
+    pub(crate) fn spare_capacity(&self) -> u64 {
         if self.in_place { 0 } else { self.capacity }
     }
 
@@ -139,7 +129,7 @@ impl Disk {
 
     /// True for a block device.
     pub fn is_device(&self) -> bool {
-        self.kind == DiskKind::Device
+        self.is_device
     }
 
     /// Reads data that was written earlier. Must not be used for the held part.
@@ -167,7 +157,7 @@ impl Disk {
     /// Adds the numbers to `error` if the filesystem is full.
     pub(crate) fn explain_full(&self, error: Error) -> Error {
         match error {
-            Error::Target(full) if full.is_no_space() && self.kind == DiskKind::File => {
+            Error::Target(full) if full.is_no_space() && !self.is_device => {
                 full.with_space(self.written_bytes(), self.capacity).into()
             }
             other => other,
@@ -181,7 +171,7 @@ impl Disk {
     /// Gives a file its final size: the size of the disk, or `grow_to` if that is larger. Returns
     /// the final size. A device keeps its own size.
     pub fn resize(&self, virtual_size: u64, grow_to: Option<u64>) -> Result<u64, Error> {
-        if self.kind == DiskKind::Device {
+        if self.is_device {
             return Ok(virtual_size);
         }
         let size = virtual_size.max(grow_to.unwrap_or(0));
@@ -202,7 +192,7 @@ impl Disk {
         let failure = match self.commit_held(virtual_size, mode) {
             Ok(()) => return Ok(self.written_bytes()),
             Err(Error::Target(error)) => match self.zero_head(false) {
-                Err(hiding) if self.kind == DiskKind::Device => error.still_visible(&hiding),
+                Err(hiding) if self.is_device => error.still_visible(&hiding),
                 _ => error,
             }
             .into(),
@@ -230,7 +220,7 @@ impl Disk {
         // Others may open the file only now that it is complete. The sync below covers the mode
         // too.
         if let Some(mode) = mode
-            && self.kind == DiskKind::File
+            && !self.is_device
         {
             self.file
                 .set_permissions(std::fs::Permissions::from_mode(mode))
@@ -245,7 +235,7 @@ impl Disk {
 
     /// Ends a change in place: waits until everything is on the disk. Returns the number of bytes
     /// written.
-    pub fn commit_in_place(self) -> Result<u64, Error> {
+    pub(crate) fn commit_in_place(self) -> Result<u64, Error> {
         self.sync()?;
         Ok(self.written_bytes())
     }
@@ -327,16 +317,8 @@ mod tests {
     #[test]
     fn a_wait_for_threads_that_inflate_is_shared_by_the_decoder_and_the_target() {
         let folder = tempfile::tempdir().unwrap();
-        let options = DiskOptions {
-            path: folder.path().join("disk.img"),
-            available: 1 << 20,
-            counts_stored: false,
-            size: None,
-            preallocate: false,
-            cache: CacheMode::Page,
-            overwrite: false,
-            mode: None,
-        };
+        let path = folder.path().join("disk.img");
+        let options = DiskOptions { cache: CacheMode::Page, ..DiskOptions::new(&path, 1 << 20) };
         let disk = Disk::open(&options, Some(1 << 20)).unwrap();
         let times = Arc::new(ObservedTimes::default());
         let readings = MeterReadings::reporting_to(Arc::clone(&times) as _);

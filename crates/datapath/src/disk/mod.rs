@@ -27,7 +27,6 @@ mod zeroing;
 
 pub use self::{
     blank::create_blank,
-    coverage::Coverage,
     handle::Disk,
     options::{CacheMode, DiskOptions},
     place::{device_size, folder_of, free_space, is_block_device},

@@ -15,7 +15,7 @@ use stream::local::read_exact_at;
 use stream::marks::HELD_BYTES;
 
 use super::direct::DirectFile;
-use super::handle::{BusyTimes, Disk, DiskKind};
+use super::handle::{BusyTimes, Disk};
 use super::kind::{TargetKind, classify_target, inspect_existing, inspect_target};
 use super::options::{CacheMode, DiskOptions};
 use super::pacer::FlushPacer;
@@ -36,12 +36,11 @@ impl Disk {
         };
         disk.open_direct(options.cache);
         disk.check_fits(virtual_size.unwrap_or(0))?;
-        match disk.kind {
-            DiskKind::Device => {
-                disk.zeroed = disk.zero_head(options.preallocate)?;
-                tracing::debug!(target_is_zeroed_by_discard = disk.zeroed, "device target");
-            }
-            DiskKind::File => disk.size_file(virtual_size, options.preallocate)?,
+        if disk.is_device {
+            disk.zeroed = disk.zero_head(options.preallocate)?;
+            tracing::debug!(target_is_zeroed_by_discard = disk.zeroed, "device target");
+        } else {
+            disk.size_file(virtual_size, options.preallocate)?;
         }
         tracing::debug!(path = %options.path.display(), "took the target");
         Ok(disk)
@@ -49,7 +48,7 @@ impl Disk {
 
     /// Opens an existing disk to change it in place. If `virtual_size` bytes do not fit, fails
     /// before the disk is touched.
-    pub fn open_in_place(options: &DiskOptions, virtual_size: u64) -> Result<Self, Error> {
+    pub(crate) fn open_in_place(options: &DiskOptions, virtual_size: u64) -> Result<Self, Error> {
         let mut disk = match inspect_existing(&options.path)? {
             TargetKind::Device => Self::open_device(options)?,
             TargetKind::File | TargetKind::Nothing => Self::open_file(options)?,
@@ -63,17 +62,8 @@ impl Disk {
 
     /// Creates an unnamed file in the directory `dir` for a disk that only this process reads.
     pub(crate) fn open_scratch(dir: &Path, virtual_size: Option<u64>) -> Result<Self, Error> {
-        let options = DiskOptions {
-            path: dir.to_owned(),
-            available: u64::MAX,
-            counts_stored: false,
-            size: None,
-            preallocate: false,
-            cache: CacheMode::Auto,
-            overwrite: false,
-            mode: None,
-        };
-        let mut disk = Self::new(&options, DiskKind::File, create_unnamed(dir)?, u64::MAX);
+        let options = DiskOptions::new(dir, u64::MAX);
+        let mut disk = Self::new(&options, false, create_unnamed(dir)?, u64::MAX);
         disk.open_direct(options.cache);
         disk.check_fits(virtual_size.unwrap_or(0))?;
         disk.size_file(virtual_size, false)?;
@@ -82,7 +72,7 @@ impl Disk {
 
     /// Grows a file that is smaller than `virtual_size` to that size.
     pub(crate) fn grow_file(&self, virtual_size: u64) -> Result<(), Error> {
-        if self.kind == DiskKind::File && self.file_length()? < virtual_size {
+        if !self.is_device && self.file_length()? < virtual_size {
             self.set_len(virtual_size)?;
         }
         Ok(())
@@ -90,10 +80,7 @@ impl Disk {
 
     /// Returns an error if the disk is smaller than `virtual_size` bytes.
     pub(crate) fn check_holds(&self, virtual_size: u64) -> Result<(), Error> {
-        let held = match self.kind {
-            DiskKind::File => self.file_length()?,
-            DiskKind::Device => self.capacity,
-        };
+        let held = if self.is_device { self.capacity } else { self.file_length()? };
         if held < virtual_size {
             return Err(FormatError::Grown { virtual_size, held }.into());
         }
@@ -103,7 +90,7 @@ impl Disk {
     /// Returns an error if a file cannot be the base of a delta to a raw disk of `virtual_size`
     /// bytes: the base may be smaller, but not larger. A device may be larger than its disk.
     pub(crate) fn check_is_base(&self, virtual_size: u64) -> Result<(), Error> {
-        if self.kind == DiskKind::Device {
+        if self.is_device {
             return Ok(());
         }
         let held = self.file_length()?;
@@ -140,7 +127,7 @@ impl Disk {
         let size = file
             .seek(SeekFrom::End(0))
             .map_err(|source| TargetError::new("measure", &options.path, source))?;
-        Ok(Self::new(options, DiskKind::Device, file, size.min(options.available)))
+        Ok(Self::new(options, true, file, size.min(options.available)))
     }
 
     fn open_file(options: &DiskOptions) -> Result<Self, Error> {
@@ -153,7 +140,7 @@ impl Disk {
             )
             .into());
         }
-        Ok(Self::new(options, DiskKind::File, file, options.available))
+        Ok(Self::new(options, false, file, options.available))
     }
 
     fn create_file(options: &DiskOptions, virtual_size: Option<u64>) -> Result<Self, Error> {
@@ -161,7 +148,7 @@ impl Disk {
             check_fits(virtual_size, options.available)?;
         }
         let (file, unfinished) = UnfinishedFile::create(&options.path, options.overwrite)?;
-        let mut disk = Self::new(options, DiskKind::File, file, options.available);
+        let mut disk = Self::new(options, false, file, options.available);
         disk.unfinished = Some(unfinished);
         Ok(disk)
     }
@@ -169,20 +156,20 @@ impl Disk {
     /// Takes over the file that a dead attempt left. The caller holds its lock.
     pub(super) fn of_left_file(options: &DiskOptions, file: File) -> Result<Self, Error> {
         let unfinished = UnfinishedFile::adopt_file(&options.path, &file)?;
-        let mut disk = Self::new(options, DiskKind::File, file, options.available);
+        let mut disk = Self::new(options, false, file, options.available);
         disk.unfinished = Some(unfinished);
         Ok(disk)
     }
 
-    fn new(options: &DiskOptions, kind: DiskKind, file: File, capacity: u64) -> Self {
+    fn new(options: &DiskOptions, is_device: bool, file: File, capacity: u64) -> Self {
         Self {
             path: options.path.clone(),
             file,
             direct: None,
             pacer: FlushPacer::default(),
-            kind,
+            is_device,
             capacity,
-            counts_stored: options.counts_stored && kind == DiskKind::File,
+            counts_stored: options.counts_stored && !is_device,
             preallocate: options.preallocate,
             zeroed: false,
             held: Mutex::new(Vec::new()),
@@ -197,7 +184,7 @@ impl Disk {
 
     /// Returns an error if a disk of `virtual_size` bytes is larger than the target may be, or if
     /// too much is stored already.
-    pub fn check_fits(&self, virtual_size: u64) -> Result<(), Error> {
+    pub(crate) fn check_fits(&self, virtual_size: u64) -> Result<(), Error> {
         if self.counts_stored {
             check_fits(virtual_size, u64::MAX)?;
             return check_fits(self.written_bytes(), self.capacity);

@@ -1,6 +1,6 @@
 //! Settings of a target.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// When to use the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,4 +34,20 @@ pub struct DiskOptions {
     pub overwrite: bool,
     /// Permissions of the finished file. While it is written, only its owner can open it.
     pub mode: Option<u32>,
+}
+
+impl DiskOptions {
+    /// Returns options for a new, sparse file or a device at `path`, of at most `available` bytes.
+    pub fn new(path: &Path, available: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            available,
+            counts_stored: false,
+            size: None,
+            preallocate: false,
+            cache: CacheMode::Auto,
+            overwrite: false,
+            mode: None,
+        }
+    }
 }

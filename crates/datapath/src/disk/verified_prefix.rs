@@ -74,7 +74,7 @@ impl VerifiedPrefix {
 
     /// Bytes that need not be sent: those between the first [`HELD_BYTES`] and the end of the kept
     /// part.
-    pub fn kept_bytes(&self) -> u64 {
+    pub(crate) fn kept_bytes(&self) -> u64 {
         self.end - HELD_BYTES
     }
 

@@ -172,7 +172,7 @@ fn fill_gaps(
 
 impl Writer<'_> {
     /// The disk that is written.
-    pub fn disk(&self) -> &Disk {
+    pub(crate) fn disk(&self) -> &Disk {
         self.shared.disk
     }
 

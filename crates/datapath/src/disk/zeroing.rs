@@ -13,7 +13,7 @@ use stream::error::{Error, TargetError};
 use stream::marks::HELD_BYTES;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::{Disk, DiskKind};
+use super::handle::Disk;
 
 /// Bytes zeroed with one call. Limits how long a device can delay a stop request.
 const WINDOW_BYTES: u64 = 1 << 30;
@@ -119,7 +119,7 @@ impl ZeroingFrontier {
     /// Creates the frontier for a disk of `virtual_size` bytes. If the size is known, the device
     /// beyond the disk is left unchanged.
     pub(super) fn new(disk: &Disk, virtual_size: Option<u64>, stop: CancellationToken) -> Self {
-        let needed = disk.kind == DiskKind::Device && disk.zeroed;
+        let needed = disk.is_device && disk.zeroed;
         let limit = virtual_size
             .map_or(disk.capacity, |size| size.next_multiple_of(ALIGNMENT).min(disk.capacity));
         // Nothing is zeroed ahead on a file, which reads as zeros, or on a device that cannot

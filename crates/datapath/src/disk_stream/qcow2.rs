@@ -14,11 +14,11 @@ use codec::encode::qcow2::append_piece;
 use codec::encode::{EncodedPiece, Encoding, MAX_FILE_ENCODERS};
 use diskimage::Host;
 use diskimage::qcow2::{ImageSink, Qcow2Compression, Qcow2Writer};
-use stream::error::{Error, SourceErrorKind};
+use stream::error::Error;
 use stream::facts::ImageFacts;
 use stream::memory;
 use stream::meter::MeterReadings;
-use stream::observe::{ByteCount, LimitingPart, Observer, RetryPause, Stage, TransferPhase};
+use stream::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
 use stream::options::{PayloadKind, ReadOptions};
 use stream::source::Source;
 
@@ -52,18 +52,17 @@ pub fn write_qcow2(
     let readings = MeterReadings::reporting_to(Arc::clone(&disk_reader.observer) as _);
     let (image_bytes, streamed) =
         with_writer(&disk, None, None, writing.workers, &reading.stop, |writer| {
-            let mut sink = FileSink { writer };
             let expected = disk_reader.observer.facts.get().and_then(|facts| facts.virtual_size);
-            let mut image = Qcow2Writer::new(compression, expected, &mut sink)?;
+            let mut image = Qcow2Writer::new(compression, expected, writer)?;
             let mut next = first;
             while let Some(piece) = next {
                 reading.check_stop()?;
-                append_piece(piece, &mut image, &mut sink)?;
+                append_piece(piece, &mut image, writer)?;
                 disk.report_progress(&readings);
                 next = disk_reader.next_piece()?;
             }
             let streamed = disk_reader.streamed_disk()?;
-            Ok((image.finish(streamed.virtual_size, &mut sink)?, streamed))
+            Ok((image.finish(streamed.virtual_size, writer)?, streamed))
         })?;
     disk.report_progress(&readings);
 
@@ -146,20 +145,16 @@ impl DiskReader {
 }
 
 /// Writes the bytes of an image to its file.
-struct FileSink<'w, 's> {
-    writer: &'w mut Writer<'s>,
-}
-
-impl ImageSink for FileSink<'_, '_> {
+impl ImageSink for Writer<'_> {
     type Error = Error;
 
     fn write_at(&mut self, host: Host, bytes: Bytes) -> Result<(), Error> {
-        self.writer.add_data(host.0, bytes)
+        self.add_data(host.0, bytes)
     }
 }
 
-/// The observer of the reading thread. It passes on everything except what limits the transfer,
-/// because the thread that writes the image knows that.
+/// The observer of the reading thread. It passes on all events of that thread except what limits the
+/// transfer, because the thread that writes the image knows that.
 struct ReaderObserver {
     inner: Arc<dyn Observer>,
     /// The facts about the image, once it has been recognized.
@@ -174,22 +169,6 @@ impl Observer for ReaderObserver {
 
     fn source_position(&self, position: u64, total: Option<u64>) {
         self.inner.source_position(position, total);
-    }
-
-    fn record_bytes(&self, count: ByteCount, total: u64) {
-        self.inner.record_bytes(count, total);
-    }
-
-    fn record_retry(&self, kind: SourceErrorKind) {
-        self.inner.record_retry(kind);
-    }
-
-    fn begin_wait(&self, pause: &RetryPause<'_>) {
-        self.inner.begin_wait(pause);
-    }
-
-    fn end_wait(&self) {
-        self.inner.end_wait();
     }
 
     fn record_time(&self, stage: Stage, time: Duration) {

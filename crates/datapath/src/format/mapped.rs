@@ -97,19 +97,17 @@ impl MappedImage {
             let park = ParkedClusters::new(&self.facts, writer, writing, &reading.limits.memory);
             return copy_one_pass(&mut self.stream, input, OnePassSink { writer, park }, tick);
         }
-        let mut sink = KnownMapSink { writer };
-        pass_mapped(&mut self.stream, input, &mut sink, |sink, _| tick(sink.writer))
+        pass_mapped(&mut self.stream, input, writer, |writer| tick(writer))
     }
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that no entry of the map refers to are
-/// skipped if the source supports that. Calls `tick` before each chunk, with its offset in the
-/// stream.
+/// skipped if the source supports that. Calls `tick` before each chunk.
 pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
     stream: &mut ImageStream,
     input: &mut TransferInput,
     sink: &mut S,
-    mut tick: impl FnMut(&mut S, Host),
+    mut tick: impl FnMut(&S),
 ) -> Result<(), Error> {
     while let Some(needed) = stream.next_needed() {
         let position = Host(input.skip_towards(needed.0)?);
@@ -117,7 +115,7 @@ pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
             stream.skip_to(position);
         }
         let Some(chunk) = input.next_chunk()? else { break };
-        tick(sink, stream.position());
+        tick(sink);
         stream.push(chunk, sink)?;
     }
     stream.finish(sink)
@@ -139,19 +137,15 @@ fn copy_one_pass(
 }
 
 /// The sink for an image whose map is complete.
-struct KnownMapSink<'w, 's> {
-    writer: &'w mut Writer<'s>,
-}
-
-impl GuestSink for KnownMapSink<'_, '_> {
+impl GuestSink for Writer<'_> {
     type Error = Error;
 
     fn write_data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        self.writer.add_data(guest.0, bytes)
+        self.add_data(guest.0, bytes)
     }
 
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        self.writer.add_compressed(guest.0, bytes)
+        self.add_compressed(guest.0, bytes)
     }
 }
 

@@ -4,8 +4,8 @@
 mod chain;
 mod image;
 mod mapped;
-pub mod park;
-pub mod raw;
+mod park;
+pub(crate) mod raw;
 
 pub(crate) use self::chain::{ChainedFile, MappedChain};
 pub(crate) use self::image::PreparedImage;

@@ -182,16 +182,7 @@ pub fn stopping_at(point: Point) -> ReadOptions {
 
 /// Returns options for a new file without a limit.
 pub fn file(path: &Path) -> disk::DiskOptions {
-    disk::DiskOptions {
-        path: path.to_owned(),
-        available: u64::MAX,
-        counts_stored: false,
-        size: None,
-        preallocate: false,
-        cache: disk::CacheMode::Auto,
-        overwrite: false,
-        mode: None,
-    }
+    disk::DiskOptions::new(path, u64::MAX)
 }
 
 /// Returns the same pseudo-random bytes for the same `seed`.

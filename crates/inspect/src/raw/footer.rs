@@ -24,7 +24,11 @@ pub enum EndingKind {
 impl EndingKind {
     /// Size of the disk according to its footer, if there is one. `last` are the last bytes of the
     /// stream, and `length` is the length of the whole stream.
-    pub fn disk_size(self, last: &[u8; TRAILER_BYTES], length: u64) -> Result<Option<u64>, Error> {
+    pub(crate) fn disk_size(
+        self,
+        last: &[u8; TRAILER_BYTES],
+        length: u64,
+    ) -> Result<Option<u64>, Error> {
         match self {
             Self::Disk => Ok(None),
             Self::Footer => Ok(Some(vhd::fixed_size(last, length)?)),

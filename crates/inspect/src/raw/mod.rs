@@ -4,4 +4,5 @@ mod footer;
 mod tail;
 
 pub use self::footer::{EndingKind, SECTOR};
-pub use self::tail::{TailBuffer, measure_disk};
+pub(crate) use self::tail::measure_disk;
+pub use self::tail::pass_disk;

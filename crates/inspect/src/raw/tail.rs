@@ -16,12 +16,12 @@ use super::footer::{EndingKind, SECTOR};
 /// Passes a stream on, but holds back the last sector received so far while it may be a footer,
 /// since a footer may not fit on the disk. A sector that does not begin like a footer is passed on
 /// at once.
-pub struct TailBuffer {
+struct TailBuffer {
     /// End offset of the bytes received so far.
     end: u64,
     /// The bytes before `end`, preceded by zeros if the stream is shorter. If the stream comes in
     /// any order, bytes that are still missing are filled in later.
-    pub last: [u8; TRAILER_BYTES],
+    last: [u8; TRAILER_BYTES],
     /// Offset of the sector that contains the last byte.
     sector: u64,
     /// True if that sector cannot be a footer.
@@ -40,7 +40,7 @@ impl Default for TailBuffer {
 impl TailBuffer {
     /// Takes the bytes at `offset` of the stream. `write` receives everything that is not held
     /// back, including earlier parts that turn out not to be a footer.
-    pub fn pass_through(
+    fn pass_through(
         &mut self,
         offset: u64,
         mut bytes: Bytes,
@@ -71,7 +71,7 @@ impl TailBuffer {
     }
 
     /// Passes on the held bytes, which have turned out to belong to the disk.
-    pub fn release_held(
+    fn release_held(
         &mut self,
         mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -105,15 +105,34 @@ fn may_be_footer(skip: u64, bytes: &[u8]) -> bool {
     cookie.zip(bytes).all(|(expected, found)| expected == found)
 }
 
-/// Reads the stream to its end and returns the size of its disk in bytes.
-pub fn measure_disk(input: &mut impl ChunkStream, ending: EndingKind) -> Result<u64, Error> {
+/// Passes the disk in the stream to `write`, in the order in which it arrives, but not a footer
+/// after it. Returns the length of the stream, and the size of the disk if a footer states it.
+pub fn pass_disk(
+    input: &mut impl ChunkStream,
+    ending: EndingKind,
+    mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,
+) -> Result<(u64, Option<u64>), Error> {
     let mut tail = TailBuffer::default();
+    // Every byte comes exactly once, so their number is also the end of the stream.
     let mut received = 0u64;
     while let Some((offset, chunk)) = input.next_placed(received)? {
         received += chunk.len() as u64;
-        tail.pass_through(offset, chunk, |_, _| Ok(()))?;
+        if ending == EndingKind::Disk {
+            write(offset, chunk)?;
+        } else {
+            tail.pass_through(offset, chunk, &mut write)?;
+        }
     }
     let footer = ending.disk_size(&tail.last, received)?;
+    if footer.is_none() {
+        tail.release_held(write)?;
+    }
+    Ok((received, footer))
+}
+
+/// Reads the stream to its end and returns the size of its disk in bytes.
+pub(crate) fn measure_disk(input: &mut impl ChunkStream, ending: EndingKind) -> Result<u64, Error> {
+    let (received, footer) = pass_disk(input, ending, |_, _| Ok(()))?;
     Ok(footer.unwrap_or_else(|| received.next_multiple_of(SECTOR)))
 }
 

@@ -23,7 +23,7 @@ use crate::options::WriteOptions;
 /// Maximum number of bytes that wait in memory. Images written by qemu-img need one cluster,
 /// images that were in use up to 1.6 MB. With 32 MiB, too little memory was left for the other
 /// buffers of a 64 MiB process.
-pub const MEMORY_BYTES: u64 = 16 << 20;
+const MEMORY_BYTES: u64 = 16 << 20;
 
 /// Memory that one entry of the table takes: 41 bytes in a table that is at least half full, and
 /// twice that while the table grows.
@@ -44,7 +44,7 @@ enum ParkedLocation {
 }
 
 /// The parked clusters of one image.
-pub struct ParkedClusters {
+pub(crate) struct ParkedClusters {
     cluster: u64,
     places: HashMap<u64, ParkedLocation>,
     memory_bytes: u64,
@@ -98,7 +98,7 @@ impl ParkedClusters {
     }
 
     /// Prepares a guest range for its final data: a cluster that is parked there moves elsewhere.
-    pub fn claim_range(
+    pub(crate) fn claim_range(
         &mut self,
         guest: u64,
         length: u64,
@@ -116,7 +116,7 @@ impl ParkedClusters {
     }
 
     /// Stores a cluster until its position is known.
-    pub fn park_cluster(
+    pub(crate) fn park_cluster(
         &mut self,
         host: u64,
         pieces: &[Bytes],
@@ -172,7 +172,11 @@ impl ParkedClusters {
     }
 
     /// Reads a parked cluster.
-    pub fn read_cluster(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<Bytes, Error> {
+    pub(crate) fn read_cluster(
+        &mut self,
+        host: u64,
+        writer: &mut Writer<'_>,
+    ) -> Result<Bytes, Error> {
         if let Some((last, bytes)) = &self.last_read
             && *last == host
         {
@@ -198,7 +202,11 @@ impl ParkedClusters {
     }
 
     /// Releases a parked cluster that is no longer needed.
-    pub fn remove_cluster(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
+    pub(crate) fn remove_cluster(
+        &mut self,
+        host: u64,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Error> {
         match self.places.remove(&host) {
             None | Some(ParkedLocation::Zero) => return Ok(()),
             Some(ParkedLocation::Memory(_)) => self.set_memory(self.memory_bytes - self.cluster),
@@ -210,7 +218,7 @@ impl ParkedClusters {
     }
 
     /// Called when the image is complete. Removes all traces of parking from the target.
-    pub fn finish_parking(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
+    pub(crate) fn finish_parking(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
         self.slots.finish_parking(writer)
     }
 }

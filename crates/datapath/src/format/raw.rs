@@ -1,9 +1,9 @@
-//! Copies a raw disk. A part of the disk may exist already.
+//! Copies raw images: the stream is the disk, except for a footer at its end. A part of the disk may
+//! exist already.
 
 use bytes::Bytes;
 use diskimage::Format;
-use inspect::raw::TailBuffer;
-use inspect::raw::{EndingKind, SECTOR};
+use inspect::raw::{EndingKind, SECTOR, pass_disk};
 use stream::chunks::ChunkStream;
 use stream::error::{Error, SourceError, SourceErrorKind};
 use stream::marks::HELD_BYTES;
@@ -12,18 +12,18 @@ use crate::disk::Writer;
 
 /// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopiedDisk {
+pub(crate) struct CopiedDisk {
     /// Bytes of the disk: the stream's length rounded up to whole sectors, or the size in its
     /// footer.
-    pub virtual_size: u64,
+    pub(crate) virtual_size: u64,
     /// The format that the stream turned out to have.
-    pub format: Format,
+    pub(crate) format: Format,
 }
 
 /// Copies the stream to the disk, in whatever order it arrives. If `limit` is known, only the
 /// first `limit` bytes are written. The stream does not contain the part of the disk that is kept
 /// from an earlier attempt.
-pub fn copy_raw(
+pub(crate) fn copy_raw(
     input: &mut impl ChunkStream,
     writer: &mut Writer<'_>,
     ending: EndingKind,
@@ -31,27 +31,19 @@ pub fn copy_raw(
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<CopiedDisk, Error> {
     let mut output = LimitedOutput { writer, limit: limit.unwrap_or(u64::MAX) };
-    let mut tail = TailBuffer::default();
-    let mut received = 0u64;
-    while let Some((offset, chunk)) = input.next_placed(received)? {
-        received += chunk.len() as u64;
-        if ending == EndingKind::Disk {
-            output.write_bytes(offset, chunk)?;
-        } else {
-            tail.pass_through(offset, chunk, |offset, bytes| output.write_bytes(offset, bytes))?;
-        }
+    let (received, footer) = pass_disk(input, ending, |offset, bytes| {
+        output.write_bytes(offset, bytes)?;
         tick(output.writer);
-    }
+        Ok(())
+    })?;
     let kept = output.writer.disk().kept_bytes();
     if kept > 0 && received < HELD_BYTES {
         let message = "the stream ends before the part of the disk that was already written";
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     }
-    // Every byte comes exactly once, so their number is also the end of the stream.
-    if let Some(virtual_size) = ending.disk_size(&tail.last, received)? {
+    if let Some(virtual_size) = footer {
         return Ok(CopiedDisk { virtual_size, format: Format::Vhd });
     }
-    tail.release_held(|offset, bytes| output.write_bytes(offset, bytes))?;
     let virtual_size = received.saturating_add(kept).next_multiple_of(SECTOR);
     let padding = usize::try_from(virtual_size - kept - received).unwrap_or(0);
     output.write_bytes(received, Bytes::from_static(&[0; 512]).slice(..padding))?;
@@ -64,22 +56,23 @@ pub(crate) fn pass_in_order(
     ending: EndingKind,
     mut write: impl FnMut(Bytes) -> Result<(), Error>,
 ) -> Result<CopiedDisk, Error> {
-    let mut tail = TailBuffer::default();
-    let mut received = 0u64;
-    while let Some(chunk) = input.next_chunk()? {
-        let offset = received;
-        received += chunk.len() as u64;
-        if ending == EndingKind::Disk {
-            write(chunk)?;
-        } else {
-            tail.pass_through(offset, chunk, |_, bytes| write(bytes))?;
+    let (received, footer) = pass_disk(&mut OrderedStream(input), ending, |_, bytes| write(bytes))?;
+    Ok(match footer {
+        Some(virtual_size) => CopiedDisk { virtual_size, format: Format::Vhd },
+        None => {
+            let virtual_size = received.next_multiple_of(SECTOR);
+            CopiedDisk { virtual_size, format: Format::Raw }
         }
+    })
+}
+
+/// A stream that is read in order, even if it could be read in any order.
+struct OrderedStream<'i, I>(&'i mut I);
+
+impl<I: ChunkStream> ChunkStream for OrderedStream<'_, I> {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        self.0.next_chunk()
     }
-    if let Some(virtual_size) = ending.disk_size(&tail.last, received)? {
-        return Ok(CopiedDisk { virtual_size, format: Format::Vhd });
-    }
-    tail.release_held(|_, bytes| write(bytes))?;
-    Ok(CopiedDisk { virtual_size: received.next_multiple_of(SECTOR), format: Format::Raw })
 }
 
 /// Writes the stream to the disk up to `limit`.
