@@ -110,7 +110,8 @@ impl ChangedOffsets {
         let front = bytes.split_to(left.min(bytes.len()));
         self.come += front.len() as u64;
         if offset + front.len() as u64 == range.end {
-            (self.index, self.come) = (self.index + 1, 0);
+            self.index += 1;
+            self.come = 0;
         }
         Some((offset, front))
     }

@@ -194,8 +194,7 @@ impl ChunkStream for Meter {
             return Ok(None);
         };
         if let Some(floor) = &mut self.floor {
-            let came = floor.record_received(chunk.len() as u64, asked.elapsed());
-            came.map_err(SourceError::from)?;
+            floor.record_received(chunk.len() as u64, asked.elapsed())?;
         }
         // Hash before pacing, so that the hashing thread works while this one sleeps.
         if self.digesting

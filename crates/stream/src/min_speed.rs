@@ -22,27 +22,6 @@ pub const SPEED_TIME: Duration = Duration::from_secs(600);
 /// GB would take a month.
 pub const POD_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::MIN.saturating_add(4095);
 
-/// Fewer bytes arrived than required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{bytes} bytes arrived in {} seconds of waiting, which is less than {bytes_per_second} per second",
-    .time.as_secs()
-)]
-pub struct TooSlowError {
-    /// Bytes that arrived.
-    pub bytes: u64,
-    /// Time spent waiting for them.
-    pub time: Duration,
-    /// Bytes per second that should have arrived.
-    pub bytes_per_second: NonZeroU64,
-}
-
-impl From<TooSlowError> for SourceError {
-    fn from(error: TooSlowError) -> Self {
-        Self::new(SourceErrorKind::Stalled, format!("the source is too slow: {error}"))
-    }
-}
-
 /// Measures the speed of one sender. Only time spent waiting for the sender counts, so that a slow
 /// disk does not make the sender look slow.
 #[derive(Debug)]
@@ -63,7 +42,7 @@ impl MinSpeedCheck {
     ///
     /// A single pause counts as at most half of the limit's time. Other timeouts limit how long a
     /// sender may be silent; after a long pause it has the other half of the time to catch up.
-    pub fn record_received(&mut self, bytes: u64, time: Duration) -> Result<(), TooSlowError> {
+    pub fn record_received(&mut self, bytes: u64, time: Duration) -> Result<(), SourceError> {
         self.waited += time.min(self.limit.time / 2);
         self.bytes = self.bytes.saturating_add(bytes);
         if self.waited < self.limit.time {
@@ -75,7 +54,11 @@ impl MinSpeedCheck {
         if u128::from(bytes) >= least {
             return Ok(());
         }
-        Err(TooSlowError { bytes, time: waited, bytes_per_second })
+        let seconds = waited.as_secs();
+        let message = format!(
+            "the source is too slow: {bytes} bytes arrived in {seconds} seconds of waiting, which is less than {bytes_per_second} per second"
+        );
+        Err(SourceError::new(SourceErrorKind::Stalled, message))
     }
 }
 
@@ -95,10 +78,9 @@ mod tests {
             floor.record_received(1, Duration::from_secs(1)).unwrap();
         }
         let slow = floor.record_received(1, Duration::from_secs(1)).unwrap_err();
-        assert_eq!((slow.bytes, slow.time), (10, Duration::from_secs(10)));
         assert_eq!(
             slow.to_string(),
-            "10 bytes arrived in 10 seconds of waiting, which is less than 100 per second"
+            "the source is too slow: 10 bytes arrived in 10 seconds of waiting, which is less than 100 per second"
         );
     }
 

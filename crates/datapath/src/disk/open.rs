@@ -82,7 +82,10 @@ impl Disk {
     pub(crate) fn check_holds(&self, virtual_size: u64) -> Result<(), Error> {
         let held = if self.is_device { self.capacity } else { self.file_length()? };
         if held < virtual_size {
-            return Err(FormatError::Grown { virtual_size, held }.into());
+            let reason = format!(
+                "the source's disk has {virtual_size} bytes, the imported disk has {held}: the source has grown; import it again from the start"
+            );
+            return Err(FormatError::Misfit(reason).into());
         }
         Ok(())
     }
@@ -100,10 +103,15 @@ impl Disk {
             && read_exact_at(&self.file, &mut magic, 0).is_ok()
             && magic == QCOW2_MAGIC
         {
-            return Err(FormatError::Qcow2Base.into());
+            let reason = "the target is a qcow2 file, expected a raw disk: convert it with `cdi-importer convert`, or write the disk of all \
+                          backups with `cdi-importer restore`";
+            return Err(FormatError::Misfit(reason.to_owned()).into());
         }
         if held > virtual_size {
-            return Err(FormatError::Shrunk { virtual_size, held }.into());
+            let reason = format!(
+                "the delta is for a disk of {virtual_size} bytes, but the target has {held}: choose the disk that it belongs to"
+            );
+            return Err(FormatError::Misfit(reason).into());
         }
         Ok(())
     }

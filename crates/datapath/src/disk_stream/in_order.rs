@@ -9,7 +9,7 @@ use codec::encode::blocks::BlockOutlet;
 use codec::inflate::Inflater;
 use codec::input::TransferInput;
 use diskimage::{CompressedClusters, Error as ImageError, Format, GuestOrderMap, GuestRange};
-use stream::error::{Error, SourceError};
+use stream::error::Error;
 use stream::meter::{MeterReadings, RateLimiter, map_source_error};
 use stream::min_speed::{MinSpeedCheck, SpeedLimit};
 use stream::observe::Stage;
@@ -149,7 +149,7 @@ impl OrderedReader<'_, '_, '_> {
         let read = self.readings.time_stage(Stage::Source, || self.source.read_range(start..end));
         let bytes = read.map_err(map_source_error)?;
         if let Some(floor) = &mut self.floor {
-            floor.record_received(end - start, asked.elapsed()).map_err(SourceError::from)?;
+            floor.record_received(end - start, asked.elapsed())?;
         }
         if let Some(pace) = &mut self.pace {
             let began = Instant::now();

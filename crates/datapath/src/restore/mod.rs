@@ -13,12 +13,12 @@ use codec::input::TransferInput;
 use diskimage::{ChainMap, DETECT_BYTES, Error as ImageError, Format, Host, Image, MapBuilder};
 use inspect::detect_format;
 use inspect::{MetadataReader, ranged_length};
-use stream::error::{ChainOrderError, Error, SourceError, SourceErrorKind};
+use stream::error::{Error, SourceError, SourceErrorKind};
 use stream::meter::Meter;
 use stream::observe::TransferPhase;
 use stream::options::ReadOptions;
 
-use self::order::{OpenedBackup, check_distinct, check_order};
+use self::order::{OpenedBackup, chain_error, check_distinct, check_order};
 pub use self::source::{ChainFile, ChainSource, DatedFolder};
 use crate::disk;
 use crate::format::{ChainedFile, MappedChain, PreparedImage};
@@ -53,7 +53,7 @@ pub fn restore_chain(
     for (file, _) in chain.placed_files() {
         disk::refuse_source(&target.path, &*file.source).map_err(|error| of_file(file, error))?;
     }
-    check_distinct(chain).map_err(Error::from)?;
+    check_distinct(chain)?;
     let meter = Meter::new(chain, reading)?;
     let mut input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
     let image = read_maps(chain, &mut input, reading)?;
@@ -119,8 +119,11 @@ fn read_maps(
         files.push(ChainedFile { start, clusters });
     }
     files.reverse();
-    let (stream, clipped) =
-        map.into_stream().ok_or_else(|| Error::from(ChainOrderError::NoIncrement))?;
+    let (stream, clipped) = map.into_stream().ok_or_else(|| {
+        chain_error(
+            "the chain has no incremental backup; use `cdi-importer convert` for a single image",
+        )
+    })?;
     Ok(MappedChain::new(stream, clipped, files))
 }
 
@@ -143,18 +146,27 @@ fn open_full(head: &[u8], length: u64, stated: Option<&str>) -> Result<OpenedBac
         Format::Raw => Ok(OpenedBackup::from_raw(length)),
         Format::Qcow2 => match Image::open(Format::Qcow2, head) {
             Ok(image) => Ok(OpenedBackup::from_image(image, None)),
-            Err(ImageError::BackingFile(found)) => Err(ChainOrderError::NotFull { found }.into()),
+            Err(ImageError::BackingFile(found)) => Err(chain_error(format!(
+                "not a full backup: it has the backing file \"{found}\"; pass the full backup first"
+            ))),
             Err(error) => Err(error.into()),
         },
-        found => Err(ChainOrderError::Format { found }.into()),
+        found => Err(format_error(found)),
     }
+}
+
+/// The error for a file in another format than backups have.
+fn format_error(found: Format) -> Error {
+    chain_error(format!(
+        "the format is {found}, expected qcow2 (a full backup may also be raw); pass the full backup first, then the incremental ones"
+    ))
 }
 
 /// Opens an incremental backup, which begins with `head`.
 fn open_increment(head: &[u8]) -> Result<OpenedBackup, Error> {
     let found = Format::resolve_wanted(head.get(..DETECT_BYTES).unwrap_or(head), None)?;
     if found != Format::Qcow2 {
-        return Err(ChainOrderError::Format { found }.into());
+        return Err(format_error(found));
     }
     let (image, backing_file) = Image::open_delta(head)?;
     Ok(OpenedBackup::from_image(image, backing_file))

@@ -5,7 +5,7 @@ use std::ops::Range;
 use diskimage::Image;
 use diskimage::qcow2::BackingFile;
 use inspect::raw::SECTOR;
-use stream::error::ChainOrderError;
+use stream::error::{Error, FormatError};
 
 use super::source::{ChainFile, ChainSource};
 use crate::delta::last_part;
@@ -34,14 +34,17 @@ pub(super) fn check_order(
     backups: &[(&ChainFile, Range<u64>, OpenedBackup)],
     file: &ChainFile,
     next: &OpenedBackup,
-) -> Result<(), ChainOrderError> {
+) -> Result<(), Error> {
     let Some((before, _, opened)) = backups.last() else {
         return Ok(());
     };
+    let name = &before.name;
     if let Some(found) = next.backing_file.as_ref().map(|file| last_part(&file.name))
-        && found != before.name
+        && found != name
     {
-        return Err(ChainOrderError::Base { found: found.to_owned(), before: before.name.clone() });
+        return Err(chain_error(format!(
+            "its backing file is '{found}', but the file before it is '{name}'; pass all files of the chain, oldest first"
+        )));
     }
     // Files of one directory have the same time, which says nothing about their order. Different
     // directories with the same time belong to different machines.
@@ -49,18 +52,16 @@ pub(super) fn check_order(
         && own.path != earlier.path
         && own.created <= earlier.created
     {
-        return Err(ChainOrderError::Older {
-            created: own.created.clone(),
-            before: before.name.clone(),
-            before_created: earlier.created.clone(),
-        });
+        let (own, earlier) = (&own.created, &earlier.created);
+        return Err(chain_error(format!(
+            "its directory is dated {own}, but the directory of '{name}' before it is dated {earlier}; pass all files of the chain, oldest first"
+        )));
     }
-    if next.virtual_size < opened.virtual_size {
-        return Err(ChainOrderError::Shrinks {
-            size: next.virtual_size,
-            before: before.name.clone(),
-            before_size: opened.virtual_size,
-        });
+    let (size, earlier) = (next.virtual_size, opened.virtual_size);
+    if size < earlier {
+        return Err(chain_error(format!(
+            "its disk has {size} bytes, but the disk of '{name}' before it has {earlier}, and a disk never shrinks; pass all files of the chain, oldest first"
+        )));
     }
     tracing::debug!(
         file = file.name,
@@ -70,8 +71,13 @@ pub(super) fn check_order(
     Ok(())
 }
 
+/// The error for files that, in the given order, cannot be a backup chain.
+pub(super) fn chain_error(reason: impl Into<String>) -> Error {
+    FormatError::Misfit(reason.into()).into()
+}
+
 /// Checks that no file occurs twice, not even under two names.
-pub(super) fn check_distinct(chain: &ChainSource) -> Result<(), ChainOrderError> {
+pub(super) fn check_distinct(chain: &ChainSource) -> Result<(), Error> {
     let places: Vec<_> = chain
         .placed_files()
         .filter_map(|(file, _)| Some((file.source.name(), file.source.storage_location()?)))
@@ -80,7 +86,9 @@ pub(super) fn check_distinct(chain: &ChainSource) -> Result<(), ChainOrderError>
         if let Some((first, _)) =
             places.iter().take(index).find(|(_, other)| other.shares_bytes_with(*place))
         {
-            return Err(ChainOrderError::Twice { first: first.clone(), second: second.clone() });
+            return Err(chain_error(format!(
+                "'{first}' and '{second}' are the same file; pass each file of the chain once"
+            )));
         }
     }
     Ok(())

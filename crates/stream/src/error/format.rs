@@ -1,7 +1,6 @@
 //! Errors of disk images, and of the archives that contain them.
 
 use super::archive::{ArchiveError, ArchiveErrorKind};
-use super::chain::ChainOrderError;
 use crate::facts::MAX_DISK_BYTES;
 use crate::memory::MemoryLimitError;
 
@@ -115,41 +114,16 @@ pub enum FormatError {
         /// The checkpoint that the target holds.
         expected: String,
     },
-    /// The files of a backup chain contradict each other.
-    #[error(transparent)]
-    Chain(#[from] ChainOrderError),
+    /// A delta does not fit the disk on the target, or the files of a backup chain contradict each
+    /// other: for this reason.
+    #[error("{0}")]
+    Misfit(String),
     /// A delta names a base, but none was expected.
     #[error("the delta has the backing file '{found}', expected a delta without a backing file")]
     NamedBase {
         /// The backing file's name in the delta, without directories.
         found: String,
     },
-    /// The changes belong to a disk that is larger than the one on the target.
-    #[error(
-        "the source's disk has {virtual_size} bytes, the imported disk has {held}: the source has grown; import it again from the start"
-    )]
-    Grown {
-        /// Size in bytes of the source's disk.
-        virtual_size: u64,
-        /// Size in bytes of the disk on the target.
-        held: u64,
-    },
-    /// A delta is smaller than the disk on the target, so it belongs to another disk.
-    #[error(
-        "the delta is for a disk of {virtual_size} bytes, but the target has {held}: choose the disk that it belongs to"
-    )]
-    Shrunk {
-        /// Size in bytes of the delta's disk.
-        virtual_size: u64,
-        /// Size in bytes of the target.
-        held: u64,
-    },
-    /// The target of a delta is a qcow2 file, which raw data would destroy.
-    #[error(
-        "the target is a qcow2 file, expected a raw disk: convert it with `cdi-importer convert`, or write the disk of all backups with \
-         `cdi-importer restore`"
-    )]
-    Qcow2Base,
     /// Because of the order of the image, more bytes wait for their position than fit into memory,
     /// and neither the target nor a scratch directory can hold them.
     #[error(
@@ -184,12 +158,7 @@ impl FormatError {
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,
             Self::Endless { .. } => endless,
-            Self::Base { .. }
-            | Self::NamedBase { .. }
-            | Self::Chain(_)
-            | Self::Grown { .. }
-            | Self::Shrunk { .. }
-            | Self::Qcow2Base => base,
+            Self::Base { .. } | Self::NamedBase { .. } | Self::Misfit(_) => base,
         }
     }
 

@@ -2,14 +2,12 @@
 //! and the kind.
 
 mod archive;
-mod chain;
 mod decode;
 mod disk;
 mod format;
 mod source;
 
 pub use self::archive::{ArchiveError, ArchiveErrorKind};
-pub use self::chain::ChainOrderError;
 pub use self::decode::DecodeError;
 pub use self::disk::{TargetError, TargetRefusedError, errno_text};
 pub use self::format::{ForeignFile, FormatError, TextPayload};
@@ -88,12 +86,6 @@ impl Error {
             Self::Thread(_) | Self::Stopped => return None,
         };
         self.stage().map(|stage| (stage, kind))
-    }
-}
-
-impl From<ChainOrderError> for Error {
-    fn from(error: ChainOrderError) -> Self {
-        FormatError::from(error).into()
     }
 }
 
