@@ -83,8 +83,7 @@ pub fn stream_disk(
                 in_order::pass_mapped(mapped, source, &mut input, reading, &mut blocks)
             })?);
         }
-        // A chain is never opened here. If it were, its disk could be streamed in the same way.
-        PreparedImage::Mapped(_) | PreparedImage::Chain(_) => {
+        PreparedImage::Mapped(_) => {
             let disk = scratch_disk::write_to_scratch(image, &mut input, &facts, reading, writing)?;
             scratch_disk::pass_file(disk, reading, &mut blocks)?;
         }

@@ -3,12 +3,9 @@
 use bytes::Bytes;
 use codec::inflate::Inflater;
 use codec::input::TransferInput;
-use diskimage::{
-    ClippedClusters, CompressedClusters, Format, Guest, GuestSink, HeadFacts, Host, ImageStream,
-};
+use diskimage::{ClippedClusters, CompressedClusters, Guest, GuestSink, Host, ImageStream};
 use stream::chunks::ChunkStream;
 use stream::error::Error;
-use stream::facts::{ImageFacts, RouteTaken};
 
 use crate::disk::Writer;
 
@@ -20,47 +17,23 @@ pub(crate) struct ChainedFile {
     pub(crate) clusters: Option<CompressedClusters>,
 }
 
-/// A chain whose merged map is complete.
-pub(crate) struct MappedChain {
-    facts: HeadFacts,
-    stream: Box<ImageStream>,
-    clipped: ClippedClusters,
+/// The images of a chain, whose merged map is complete.
+pub(crate) struct ImageChain {
+    pub(crate) clipped: ClippedClusters,
     /// The images in the order of the input, oldest first.
-    files: Vec<ChainedFile>,
+    pub(crate) files: Vec<ChainedFile>,
 }
 
-impl MappedChain {
-    pub(crate) fn new(
-        stream: ImageStream,
-        clipped: ClippedClusters,
-        files: Vec<ChainedFile>,
-    ) -> Self {
-        Self { facts: stream.head_facts(), stream: Box::new(stream), clipped, files }
-    }
-
-    /// Bytes of the disk, according to the newest image.
-    pub(crate) fn virtual_size(&self) -> u64 {
-        self.facts.virtual_size
-    }
-
-    pub(crate) fn image_facts(&self, layers: Vec<&'static str>) -> ImageFacts {
-        ImageFacts {
-            layers,
-            format: Format::Qcow2,
-            virtual_size: Some(self.facts.virtual_size),
-            route: RouteTaken::Ranged,
-            warning: None,
-        }
-    }
-
+impl ImageChain {
     /// Copies the visible data of all images to `writer`.
-    pub(crate) fn copy_data(
-        &mut self,
+    pub(super) fn copy_data(
+        &self,
+        stream: &mut ImageStream,
         input: &mut TransferInput,
         writer: &mut Writer<'_>,
         mut tick: impl FnMut(&Writer<'_>),
     ) -> Result<(), Error> {
-        let Self { stream, clipped, files, .. } = self;
+        let Self { clipped, files } = self;
         let mut sink = ChainSink { writer, clipped, start: Host(0), inflater: Inflater::default() };
         while let Some(needed) = stream.next_needed() {
             let position = Host(input.skip_towards(needed.0)?);

@@ -10,7 +10,6 @@ use stream::facts::{ImageFacts, RouteTaken};
 use stream::options::{PayloadKind, ReadOptions};
 use stream::source::Source;
 
-use super::chain::MappedChain;
 use super::mapped::MappedImage;
 use super::raw::{self, CopiedDisk};
 use crate::disk::Writer;
@@ -29,8 +28,6 @@ pub(crate) enum PreparedImage {
     },
     /// An image with a map of its clusters.
     Mapped(MappedImage),
-    /// A chain of images with one map.
-    Chain(MappedChain),
 }
 
 impl PreparedImage {
@@ -75,15 +72,13 @@ impl PreparedImage {
                 warning: *warning,
             },
             Self::Mapped(mapped) => mapped.image_facts(layers),
-            Self::Chain(chain) => chain.image_facts(layers),
         }
     }
 
     /// The codec and size of the image's compressed clusters, if it contains any.
     pub(crate) fn compressed_clusters(&self) -> Option<CompressedClusters> {
         match self {
-            // The images of a chain differ: each is announced when its first byte comes.
-            Self::Raw { .. } | Self::Chain(_) => None,
+            Self::Raw { .. } => None,
             Self::Mapped(mapped) => mapped.facts.clusters,
         }
     }
@@ -108,10 +103,6 @@ impl PreparedImage {
             Self::Mapped(mut mapped) => {
                 mapped.copy_data(input, writer, reading, writing, tick)?;
                 CopiedDisk { virtual_size: mapped.facts.virtual_size, format: mapped.facts.format }
-            }
-            Self::Chain(mut chain) => {
-                chain.copy_data(input, writer, tick)?;
-                CopiedDisk { virtual_size: chain.virtual_size(), format: Format::Qcow2 }
             }
         };
         writer.zero_until(copied.virtual_size)?;

@@ -18,6 +18,7 @@ use stream::facts::{ImageFacts, RouteTaken};
 use stream::options::ReadOptions;
 use stream::source::Source;
 
+use super::chain::ImageChain;
 use super::park::ParkedClusters;
 use crate::disk::Writer;
 use crate::options::{ReadRoute, WriteOptions};
@@ -27,6 +28,8 @@ pub(crate) struct MappedImage {
     pub(crate) facts: HeadFacts,
     stream: Box<ImageStream>,
     route: RouteTaken,
+    /// For a chain of images with one map.
+    chain: Option<ImageChain>,
 }
 
 impl MappedImage {
@@ -60,7 +63,16 @@ impl MappedImage {
             }
             None => (ImageStream::one_pass(image, memory.empty_grant())?, RouteTaken::OnePass),
         };
-        Ok(Self { facts, stream: Box::new(stream), route })
+        Ok(Self { facts, stream: Box::new(stream), route, chain: None })
+    }
+
+    /// Returns the newest image of a chain, whose merged map is complete.
+    pub(crate) fn of_chain(stream: ImageStream, chain: ImageChain) -> Self {
+        // The images differ: how clusters are compressed is announced when the first byte of an
+        // image comes.
+        let facts = HeadFacts { clusters: None, ..stream.head_facts() };
+        let (stream, route) = (Box::new(stream), RouteTaken::Ranged);
+        Self { facts, stream, route, chain: Some(chain) }
     }
 
     /// Facts about the image, which lies inside `layers`.
@@ -93,6 +105,9 @@ impl MappedImage {
         writing: &WriteOptions,
         mut tick: impl FnMut(&Writer<'_>),
     ) -> Result<(), Error> {
+        if let Some(chain) = &self.chain {
+            return chain.copy_data(&mut self.stream, input, writer, tick);
+        }
         if self.route == RouteTaken::OnePass {
             let park = ParkedClusters::new(&self.facts, writer, writing, &reading.limits.memory);
             return copy_one_pass(&mut self.stream, input, OnePassSink { writer, park }, tick);

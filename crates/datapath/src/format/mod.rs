@@ -7,6 +7,6 @@ mod mapped;
 mod park;
 pub(crate) mod raw;
 
-pub(crate) use self::chain::{ChainedFile, MappedChain};
+pub(crate) use self::chain::{ChainedFile, ImageChain};
 pub(crate) use self::image::PreparedImage;
 pub(crate) use self::mapped::{MappedImage, pass_mapped};

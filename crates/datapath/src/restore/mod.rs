@@ -21,7 +21,7 @@ use stream::options::ReadOptions;
 use self::order::{OpenedBackup, chain_error, check_distinct, check_order};
 pub use self::source::{ChainFile, ChainSource, DatedFolder};
 use crate::disk;
-use crate::format::{ChainedFile, MappedChain, PreparedImage};
+use crate::format::{ChainedFile, ImageChain, MappedImage, PreparedImage};
 use crate::options::WriteOptions;
 use crate::transfer::{self, TransferReport};
 
@@ -57,7 +57,7 @@ pub fn restore_chain(
     let meter = Meter::new(chain, reading)?;
     let mut input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
     let image = read_maps(chain, &mut input, reading)?;
-    Ok(transfer::write_disk(PreparedImage::Chain(image), input, target, reading, writing)?)
+    Ok(transfer::write_disk(PreparedImage::Mapped(image), input, target, reading, writing)?)
 }
 
 /// Reads the maps of all files and merges them.
@@ -65,7 +65,7 @@ fn read_maps(
     chain: &ChainSource,
     input: &mut TransferInput,
     reading: &ReadOptions,
-) -> Result<MappedChain, RestoreError> {
+) -> Result<MappedImage, RestoreError> {
     if ranged_length(chain, input).is_none() {
         let message = "the full backup is compressed as a whole: decompress it first";
         return Err(Error::from(SourceError::new(SourceErrorKind::Invalid, message)).into());
@@ -124,7 +124,7 @@ fn read_maps(
             "the chain has no incremental backup; use `cdi-importer convert` for a single image",
         )
     })?;
-    Ok(MappedChain::new(stream, clipped, files))
+    Ok(MappedImage::of_chain(stream, ImageChain { clipped, files }))
 }
 
 fn of_file(file: &ChainFile, error: impl Into<Error>) -> RestoreError {
