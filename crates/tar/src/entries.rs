@@ -113,10 +113,10 @@ impl TarReader {
             self.at = self.cursor.offset();
             self.name = None;
             let Some(block) = self.next_header()? else {
-                return match extended.pending {
-                    true => Err(self.entry_error(ArchiveErrorKind::Dangling)),
-                    false => Ok(None),
-                };
+                if extended.pending {
+                    return Err(self.entry_error(ArchiveErrorKind::Dangling));
+                }
+                return Ok(None);
             };
             let header = match TarHeader::parse(&block) {
                 Ok(header) => header,
@@ -361,17 +361,16 @@ impl TarReader {
         if self.cursor.fill_buffer()?.is_empty() {
             return self.end_without_mark();
         }
-        match is_zero(&self.read_block()?) {
-            true => Ok(None),
-            // GNU tar also ends there, with a warning.
-            false if self.has_entries => {
-                tracing::warn!(
-                    "the archive ends with a single zero block, and what follows is ignored"
-                );
-                Ok(None)
+        if !is_zero(&self.read_block()?) {
+            if !self.has_entries {
+                return Err(self.entry_error(ArchiveErrorKind::NotTar));
             }
-            false => Err(self.entry_error(ArchiveErrorKind::NotTar)),
+            // GNU tar also ends there, with a warning.
+            tracing::warn!(
+                "the archive ends with a single zero block, and what follows is ignored"
+            );
         }
+        Ok(None)
     }
 
     /// Accepts the end of a stream without the two blocks of zeros and logs a warning. An empty

@@ -242,14 +242,14 @@ pub(super) fn find_member<E: DecoderEngine>(
     if E::is_member_start(head) {
         return Ok(true);
     }
-    let too_short = head.len() < E::HEAD_BYTES;
-    Err(match first {
-        true if too_short => truncated_error::<E>(input),
-        true => EngineError::Corrupt("it does not begin with a valid header".to_owned())
-            .into_decode_error(E::CODEC, offset)
-            .into(),
-        false => trailing_garbage::<E>(offset),
-    })
+    if !first {
+        return Err(trailing_garbage::<E>(offset));
+    }
+    if head.len() < E::HEAD_BYTES {
+        return Err(truncated_error::<E>(input));
+    }
+    let fault = EngineError::Corrupt("it does not begin with a valid header".to_owned());
+    Err(fault.into_decode_error(E::CODEC, offset).into())
 }
 
 /// Skips the zero bytes after a member, as far as the format allows them.

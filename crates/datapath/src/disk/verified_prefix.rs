@@ -101,9 +101,10 @@ impl Disk {
             .file
             .try_clone()
             .map_err(|source| TargetError::new("open", &options.path, source))?;
-        let mut disk = match kept.is_device {
-            true => Self::of_device(options, file)?,
-            false => Self::of_left_file(options, file)?,
+        let mut disk = if kept.is_device {
+            Self::of_device(options, file)?
+        } else {
+            Self::of_left_file(options, file)?
         };
         disk.open_direct(options.cache);
         disk.check_fits(kept.end)?;

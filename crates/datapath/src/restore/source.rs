@@ -141,7 +141,8 @@ impl SourceBody for ChainBody {
             if let Some(chunk) = body.next_chunk()? {
                 return Ok(Some(chunk));
             }
-            (self.index, self.body) = (self.index + 1, None);
+            self.index += 1;
+            self.body = None;
         }
         Ok(None)
     }
@@ -149,7 +150,8 @@ impl SourceBody for ChainBody {
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let index = index_at(&self.files, offset);
         if index > self.index {
-            (self.index, self.body) = (index, None);
+            self.index = index;
+            self.body = None;
         }
         match self.current_body()? {
             Some((body, start)) => body.skip_to(offset.saturating_sub(start)),

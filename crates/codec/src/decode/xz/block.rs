@@ -34,9 +34,8 @@ pub(super) fn block_header(bytes: &[u8]) -> Result<u64, EngineError> {
         return fail_corrupt("its block header is too short");
     };
     let mut fields = fields;
-    let mut field = |is_present: bool| match is_present {
-        true => header_vli(&mut fields).map(Some),
-        false => Ok(None),
+    let mut field = |is_present: bool| {
+        if is_present { header_vli(&mut fields).map(Some) } else { Ok(None) }
     };
     let _compressed = field(flags & 0x40 != 0)?;
     let uncompressed = field(flags & 0x80 != 0)?;

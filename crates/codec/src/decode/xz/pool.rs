@@ -61,11 +61,13 @@ impl BlockPool {
             if let Some(error) = state.take_failure() {
                 return ReaderStep::Fail(error);
             }
-            match has_more {
-                true if state.is_hungry() => return ReaderStep::Feed,
-                false if state.is_done() => return ReaderStep::Done,
-                _ => self.reader.wait(&mut state),
+            if has_more && state.is_hungry() {
+                return ReaderStep::Feed;
             }
+            if !has_more && state.is_done() {
+                return ReaderStep::Done;
+            }
+            self.reader.wait(&mut state);
         }
     }
 

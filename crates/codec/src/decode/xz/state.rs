@@ -229,9 +229,10 @@ impl PoolState {
     /// Returns true if a chunk can be added. The chunk that the reader needs next is always
     /// accepted.
     pub(super) fn has_room(&self, offset: u64, bytes: &Bytes) -> bool {
-        let (limit, is_next) = match self.any_order {
-            true => (READY_BYTES, self.ready.is_empty()),
-            false => (AHEAD_BYTES, offset == self.delivered),
+        let (limit, is_next) = if self.any_order {
+            (READY_BYTES, self.ready.is_empty())
+        } else {
+            (AHEAD_BYTES, offset == self.delivered)
         };
         is_next || self.ready_bytes + piece_cost(bytes) <= limit
     }

@@ -88,9 +88,10 @@ impl Qcow2Writer {
                 return Err(unexpected("L1", l1_entry).into());
             }
             let guest = Guest(self.position);
-            let range = match is_compressed {
-                true => self.replay_compressed(entry, guest, image)?,
-                false => self.replay_stored(entry, guest, image)?,
+            let range = if is_compressed {
+                self.replay_compressed(entry, guest, image)?
+            } else {
+                self.replay_stored(entry, guest, image)?
             };
             self.set_entry(slot, entry);
             self.position += WRITTEN_CLUSTER_BYTES;
