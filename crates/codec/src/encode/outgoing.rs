@@ -215,18 +215,11 @@ impl<E: Send + 'static> EncodedStream<E> {
         self.poll_timed(context, Self::poll_encoded)
     }
 
-    /// Returns the next piece as a whole, or `None` at the end. For encodings whose pieces are not
-    /// simply joined; must not be mixed with [`EncodedStream::poll_part`].
-    fn poll_piece(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<EncodedPiece, IncompleteStreamError>>> {
-        self.poll_timed(context, Self::poll_next_piece)
-    }
-
-    /// Waits for the next piece, on a thread that may block.
+    /// Waits for the next piece, on a thread that may block, and returns it as a whole, or `None`
+    /// at the end. For encodings whose pieces are not simply joined; must not be mixed with
+    /// [`EncodedStream::poll_part`].
     pub fn wait_for_piece(&mut self) -> Option<Result<EncodedPiece, IncompleteStreamError>> {
-        block_on(poll_fn(|context| self.poll_piece(context)))
+        block_on(poll_fn(|context| self.poll_timed(context, Self::poll_next_piece)))
     }
 
     /// Polls with `poll`, and records what the stream waited for since the last call.

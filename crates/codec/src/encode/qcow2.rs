@@ -4,7 +4,7 @@
 //! [`Qcow2Writer`]:
 //!
 //! ```text
-//! blocks::BlockOutlet ─► ClusterEncoder (threads) ─► EncodedStream::poll_piece ─► append_piece
+//! blocks::BlockOutlet ─► ClusterEncoder (threads) ─► EncodedStream ─► append_piece
 //! ```
 
 use bytes::Bytes;

@@ -61,7 +61,7 @@ pub fn write_qcow2(
                 disk.report_progress(&readings);
                 next = disk_reader.next_piece()?;
             }
-            let streamed = disk_reader.streamed_disk()?;
+            let streamed = disk_reader.streamed.get().cloned().ok_or(Error::Stopped)?;
             Ok((image.finish(streamed.virtual_size, writer)?, streamed))
         })?;
     disk.report_progress(&readings);
@@ -136,11 +136,6 @@ impl DiskReader {
                 None => std::panic::resume_unwind(Box::new(incomplete.to_string())),
             },
         }
-    }
-
-    /// Returns the facts about the disk, after its end.
-    fn streamed_disk(&self) -> Result<StreamedDisk, Error> {
-        self.streamed.get().cloned().ok_or(Error::Stopped)
     }
 }
 
