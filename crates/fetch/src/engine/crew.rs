@@ -12,7 +12,8 @@
 //! as if they had never been there. From that point on, every connection reads segments.
 //!
 //! A segment at the front that no other connection reads is read here, with retries. So the
-//! failure of another connection never ends the transfer. What has arrived is never read again.
+//! failure of another connection never ends the transfer. Bytes that have arrived are not read
+//! again.
 
 use std::collections::VecDeque;
 use std::iter;

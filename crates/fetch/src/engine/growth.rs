@@ -54,7 +54,7 @@ const USUAL_START: Duration = Duration::from_millis(500);
 /// for a little longer than it takes.
 const TOLERATED_REFUSALS: u32 = 8;
 
-/// What a body has received up to a moment.
+/// Totals of what a body has received up to a moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReceivedTotals {
     pub(super) now: Instant,

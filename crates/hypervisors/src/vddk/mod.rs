@@ -61,7 +61,7 @@ pub struct VddkOptions {
     /// The snapshot to read, and the snapshot that the target already holds. Both are identified
     /// by their name or the name of their object, the second one also by its change ID.
     pub checkpoints: Checkpoints,
-    /// What does not depend on the disk.
+    /// Options that do not depend on the disk.
     pub access: VddkSourceOptions,
 }
 
