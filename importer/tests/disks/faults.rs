@@ -6,7 +6,7 @@ use testkit::cases::{Named, check_all};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
-use testkit::origin::{Fault, Framing, Object, Origin, Ranges, Script};
+use testkit::origin::{Fault, Object, Origin, Script};
 use testkit::process::Program;
 use testkit::random::Random;
 
@@ -136,34 +136,4 @@ fn retry_limits_apply_to_the_first_connection_too() {
         importer("http://127.0.0.1:1/object", &target).args(["--no-progress-timeout", "5"]).run();
     refused.assert_failure(3, "connect");
     assert!(refused.wall.as_secs() >= 5, "{:?}", refused.wall);
-}
-
-/// The exact sentences are in `importer/tests/images/mistakes/web-servers.snap`.
-#[test]
-fn objects_that_cannot_be_completed_are_refused_and_leave_no_target() {
-    let body = disk::content(1, 8 << 20);
-    let other = Object::new(disk::content(2, 8 << 20), Some("\"v2\""));
-    let no_ranges = || Script { ranges: Ranges::Refused, ..Script::new(body.clone()) };
-    let cut = Fault::CutAt(4 << 20);
-    for (script, sentence) in [
-        (
-            Script {
-                faults: vec![cut.clone()],
-                replaced: Some((1, other)),
-                ..Script::new(body.clone())
-            },
-            "changed",
-        ),
-        // Every GET is cut in its middle, and without ranges no retry can resume.
-        (Script { faults: vec![cut; 64], ..no_ranges() }, ""),
-        (Script { framing: Framing::Lie(9 << 20), ..no_ranges() }, "8388608 of 9437184"),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join("disk.img");
-        let origin = start(script);
-        let limits = ["--no-progress-timeout", "2", "--retries", "3"];
-        let finished = importer(&origin.url("/object"), &target).args(limits).run();
-        finished.assert_failure(3, sentence);
-        assert!(!finished.crashed() && !target.exists(), "{sentence}: a crash, or a target left");
-    }
 }
