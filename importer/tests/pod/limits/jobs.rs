@@ -175,11 +175,11 @@ fn archive_and_image_tools_report_how_they_end_under_limits() {
         let program = program.arg(path.join("source.tar")).arg(path.join("out"));
         Job::new(program, (0, ""), folder).with_disk(path.join("out/file"))
     });
-    let looks = [("cdi-importer", "info"), ("qemu-img", "info")];
-    for (name, command) in looks {
-        sweep(&format!("{name} {command}"), || {
+    for (binary, name) in [("cdi-importer", "cdi-importer"), ("cdi-importer-tools", "qemu-img")] {
+        sweep(&format!("{name} info"), || {
             let (folder, path) = with_file("source", content());
-            Job::new(program(name).arg(command).arg(path.join("source")), (0, ""), folder)
+            let program = program(binary).named(name).arg("info").arg(path.join("source"));
+            Job::new(program, (0, ""), folder)
         });
     }
     sweep("size detection", || {
