@@ -34,7 +34,7 @@ use self::extents::{ImageIoExtent, described_bytes};
 use self::session::OvirtSession;
 pub use self::session::require_credentials;
 use self::ticket::{ReadActivity, TicketKeeper};
-use self::transfer::{ImageTransfer, TransferFormat};
+use self::transfer::ImageTransfer;
 use crate::checkpoints::Checkpoints;
 
 /// Path of the API on the host of an engine.
@@ -47,7 +47,7 @@ pub struct ImageIoSource {
     _ticket: TicketKeeper,
     _transfer: ImageTransfer,
     name: String,
-    format: TransferFormat,
+    is_delta: bool,
     progress: Arc<ReadActivity>,
 }
 
@@ -65,10 +65,9 @@ impl ImageIoSource {
             network.handle.block_on(begin_transfer(api, disk_id, checkpoints, network))?;
         let url = transfer.data_url.clone();
         keeps_promise(api, &url, network.is_checked)?.warn_downgrade();
-        let extents = match transfer.format {
-            TransferFormat::Raw => network.block_on(holes::read_extents(network, &url))?,
-            TransferFormat::Cow => None,
-        };
+        let is_delta = transfer.is_delta;
+        let extents =
+            if is_delta { None } else { network.block_on(holes::read_extents(network, &url))? };
         let name = format!("oVirt disk {disk_id}");
         let config = HttpConfig {
             // The disk cannot change: the engine locks it while it is transferred.
@@ -94,8 +93,7 @@ impl ImageIoSource {
             );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
-        let format = transfer.format;
-        Ok(Self { data, _ticket: ticket, _transfer: transfer, name, format, progress })
+        Ok(Self { data, _ticket: ticket, _transfer: transfer, name, is_delta, progress })
     }
 }
 
@@ -114,7 +112,7 @@ impl Source for ImageIoSource {
 
     /// A whole disk is requested as raw. The changes since a checkpoint come as qcow2.
     fn stated_disk(&self) -> Option<StatedDisk> {
-        matches!(self.format, TransferFormat::Raw).then_some(StatedDisk::PLAIN)
+        (!self.is_delta).then_some(StatedDisk::PLAIN)
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {

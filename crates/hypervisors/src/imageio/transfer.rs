@@ -32,31 +32,13 @@ const END_PAUSE: Duration = Duration::from_secs(2);
 /// Longest time for ending a transfer, over all attempts. A pod that is being stopped has 30 s.
 const END_LIMIT: Duration = Duration::from_secs(8);
 
-/// Format of the data that the image server sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TransferFormat {
-    /// The bytes of the disk.
-    Raw,
-    /// The qcow2 image as it is stored.
-    Cow,
-}
-
-impl TransferFormat {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Cow => "cow",
-        }
-    }
-}
-
 /// A transfer that has begun, and the session that it belongs to. Dropping it ends the transfer
 /// and logs out.
 pub(super) struct ImageTransfer {
     /// The state that is shared with the task that keeps the transfer alive.
     pub(super) shared: Arc<ActiveTransfer>,
-    /// Format of the data.
-    pub(super) format: TransferFormat,
+    /// True if the data is the qcow2 image of the changes, false for the bytes of the disk.
+    pub(super) is_delta: bool,
     /// URL of the data.
     pub(super) data_url: Url,
     network: Arc<Network>,
@@ -79,21 +61,18 @@ impl ImageTransfer {
         checkpoints: &Checkpoints,
         network: Arc<Network>,
     ) -> Result<Self, SourceError> {
-        let format = match checkpoints.base_snapshot() {
-            Some(_) => TransferFormat::Cow,
-            None => TransferFormat::Raw,
-        };
+        let is_delta = checkpoints.base_snapshot().is_some();
         let shared = Arc::new(ActiveTransfer { session, segment: OnceLock::new() });
         let finding = with_lookup_limit(shared.session.find_subject(disk_id, checkpoints));
         let found = network.unless_stopped(finding).await;
         let begun = match found {
             Ok(subject) => {
-                shared.begin_transfer(&transfer_request(&subject, format), &network).await
+                shared.begin_transfer(&transfer_request(&subject, is_delta), &network).await
             }
             Err(error) => Err(error),
         };
         match begun {
-            Ok(data_url) => Ok(Self { shared, format, data_url, network }),
+            Ok(data_url) => Ok(Self { shared, is_delta, data_url, network }),
             Err(error) => {
                 // Otherwise the engine keeps the transfer and the session until its own timeout.
                 shared.shut_down().await;
@@ -255,7 +234,7 @@ fn is_locked(text: &str) -> bool {
     text.contains("Disk is locked") || text.contains("disks are locked")
 }
 
-fn transfer_request(subject: &TransferSubject, format: TransferFormat) -> String {
+fn transfer_request(subject: &TransferSubject, is_delta: bool) -> String {
     let subject = match subject {
         TransferSubject::Disk(id) => format!("<image id=\"{}\"/>", escape_text(id)),
         TransferSubject::Snapshot(id) => format!("<snapshot id=\"{}\"/>", escape_text(id)),
@@ -264,7 +243,7 @@ fn transfer_request(subject: &TransferSubject, format: TransferFormat) -> String
         "<image_transfer>{}{}{}{subject}</image_transfer>",
         xml_element("direction", "download"),
         xml_element("inactivity_timeout", INACTIVITY_SECONDS),
-        xml_element("format", format.name()),
+        xml_element("format", if is_delta { "cow" } else { "raw" }),
     )
 }
 
@@ -285,7 +264,7 @@ mod tests {
     #[test]
     fn a_request_names_disk_and_format() {
         assert_eq!(
-            transfer_request(&TransferSubject::Snapshot("a<b".to_owned()), TransferFormat::Cow),
+            transfer_request(&TransferSubject::Snapshot("a<b".to_owned()), true),
             "<image_transfer><direction>download</direction><inactivity_timeout>60</inactivity_timeout>\
              <format>cow</format><snapshot id=\"a&lt;b\"/></image_transfer>"
         );
