@@ -22,14 +22,15 @@ use super::program::{ProgramState, RunningProgram};
 /// ends that program when the keeper's own standard input ends.
 pub const RUN_WITH_PARENT: &str = "run-with-parent";
 
-/// Paths of programs and libraries.
+/// The keeper: the importer itself.
+const KEEPER: &str = "/proc/self/exe";
+
+/// The program that reads VMware disks, with VMware's library.
+const NBDKIT: &str = "nbdkit";
+
+/// Paths of the library and of its plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VddkInstallation {
-    /// The program `nbdkit`: a path, or a name to look up.
-    pub nbdkit: PathBuf,
-    /// A keeper, if there is one: it runs nbdkit and ends it when the importer ends (see
-    /// [`RUN_WITH_PARENT`]).
-    pub keeper: Option<PathBuf>,
     /// Directory of VMware's library, which is in its folder `lib64`. Not needed with a plugin for
     /// tests.
     pub library: PathBuf,
@@ -49,9 +50,6 @@ impl VddkInstallation {
     /// Returns the paths in a CDI pod; `at` maps absolute paths of the pod.
     pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
         Self {
-            nbdkit: "nbdkit".into(),
-            // The importer itself is the keeper.
-            keeper: Some("/proc/self/exe".into()),
             library: at("/opt/vmware-vix-disklib-distrib"),
             test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
             config_file: at("/vddk-args/vddk-config-file"),
@@ -99,7 +97,7 @@ impl VddkInstallation {
         let mut probe = self.nbdkit_command();
         probe.arg("--dump-plugin").arg(self.plugin_path());
         probe.arg(path_argument("libdir=", &self.library));
-        let mut probe = self.start_program(&mut probe, CancellationToken::new())?;
+        let mut probe = start_program(&mut probe, CancellationToken::new())?;
         let state = match probe.wait_for_ready(stop, || false)? {
             ProgramState::Ended(status) if status.success() => return Ok(()),
             state => state,
@@ -112,32 +110,12 @@ impl VddkInstallation {
 
     /// Returns the command for nbdkit, without arguments yet.
     fn nbdkit_command(&self) -> Command {
-        let mut command = match &self.keeper {
-            None => Command::new(&self.nbdkit),
-            Some(keeper) => {
-                let mut command = Command::new(keeper);
-                command.arg(RUN_WITH_PARENT).arg(&self.nbdkit);
-                command
-            }
-        };
+        let mut command = Command::new(KEEPER);
+        command.arg(RUN_WITH_PARENT).arg(NBDKIT);
         // Without this variable, the plugin sets it and executes nbdkit again, which then gets the
         // password through a file in /tmp.
         command.env("LD_LIBRARY_PATH", self.library.join("lib64"));
         command
-    }
-
-    fn start_program(
-        &self,
-        command: &mut Command,
-        gone: CancellationToken,
-    ) -> Result<RunningProgram, SourceError> {
-        RunningProgram::start(command, self.keeper.is_some(), gone).map_err(|error| {
-            invalid_error(format!(
-                "cannot start {}, which reads VMware disks: {}",
-                self.nbdkit.display(),
-                errno_text(&error)
-            ))
-        })
     }
 
     fn nbdkit_arguments(&self, disk: &NbdkitDisk<'_>, folder: &PrivateFolder) -> Vec<OsString> {
@@ -172,6 +150,16 @@ impl VddkInstallation {
     }
 }
 
+fn start_program(
+    command: &mut Command,
+    gone: CancellationToken,
+) -> Result<RunningProgram, SourceError> {
+    RunningProgram::start(command, gone).map_err(|error| {
+        let reason = errno_text(&error);
+        invalid_error(format!("cannot start {NBDKIT}, which reads VMware disks: {reason}"))
+    })
+}
+
 fn path_argument(name: &str, path: &Path) -> OsString {
     let mut text = OsString::from(name);
     text.push(path);
@@ -193,7 +181,7 @@ impl NbdkitProcess {
         })?;
         let mut command = installation.nbdkit_command();
         command.args(installation.nbdkit_arguments(disk, &folder));
-        let program = installation.start_program(&mut command, gone)?;
+        let program = start_program(&mut command, gone)?;
         let mut nbdkit = Self { program, folder };
         nbdkit.wait_until_ready(stop)?;
         // nbdkit has read the password by now. The importer would leave the file behind if it were

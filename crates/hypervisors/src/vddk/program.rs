@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use fetch::error::stopped_error;
 use program::env::{NamedStrings, ProcessEnv};
-use rustix::process::{Pid, Signal, kill_process};
 use stream::error::{SourceError, ThreadStartError, errno_text};
 use tokio_util::sync::CancellationToken;
 
@@ -54,22 +53,17 @@ impl fmt::Display for ProgramState {
 
 /// A running program, whose standard error is kept as a log.
 pub(super) struct RunningProgram {
+    /// A keeper, which runs the program and ends it when the keeper's input ends: at the latest
+    /// when the importer ends.
     child: Child,
-    /// True if the child is a keeper, which runs the program and ends it when the keeper's input
-    /// ends: at the latest when the importer ends.
-    is_kept: bool,
     pub(super) log: ProgramLog,
     reader: Option<JoinHandle<()>>,
 }
 
 impl RunningProgram {
-    /// Starts `command`, which may be a keeper, with the environment that it needs, but without
-    /// the keys and passwords of the pod. Cancels `gone` when the program ends.
-    pub(super) fn start(
-        command: &mut Command,
-        is_kept: bool,
-        gone: CancellationToken,
-    ) -> io::Result<Self> {
+    /// Starts `command`, a keeper, with the environment that it needs, but without the keys and
+    /// passwords of the pod. Cancels `gone` when the program ends.
+    pub(super) fn start(command: &mut Command, gone: CancellationToken) -> io::Result<Self> {
         let secrets = SECRET_PREFIXES.iter().flat_map(|prefix| ProcessEnv.with_prefix(prefix));
         for (name, _) in secrets {
             command.env_remove(name);
@@ -95,7 +89,7 @@ impl RunningProgram {
             }
         };
         match thread::Builder::new().spawn(follow) {
-            Ok(reader) => Ok(Self { child, is_kept, log, reader: Some(reader) }),
+            Ok(reader) => Ok(Self { child, log, reader: Some(reader) }),
             Err(error) => {
                 child.kill().and_then(|()| child.wait())?;
                 Err(io::Error::other(ThreadStartError(error)))
@@ -140,17 +134,9 @@ impl RunningProgram {
         }
         // `run-with-parent` ends nbdkit when its standard input ends.
         drop(self.child.stdin.take());
-        // Once a child has been waited for, its process ID may belong to another process.
-        if !self.is_kept
-            && matches!(self.child.try_wait(), Ok(None))
-            && let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM)
-        {
-            tracing::debug!("nbdkit has ended already: {errno}");
-        }
-        let limit = END_LIMIT + if self.is_kept { KEEPER_LIMIT } else { Duration::ZERO };
         let start = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > limit {
+            if start.elapsed() > END_LIMIT + KEEPER_LIMIT {
                 tracing::warn!("nbdkit does not end, killing it");
                 if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
                     tracing::warn!("cannot kill nbdkit: {}", errno_text(&error));
