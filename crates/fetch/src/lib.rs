@@ -28,6 +28,7 @@ pub mod ranges;
 pub mod retry;
 pub mod scheme;
 pub mod verified;
+pub mod whole;
 pub mod wrapped;
 
 pub use credentials::BasicCredentials;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fetch::Network;
 use fetch::http::{
     AgentResponse, ContinuityProof, ExtraHeader, HttpAgent, HttpConfig, HttpSource, accept_answer,
     header_text,
 };
 use fetch::retry::AttemptError;
+use fetch::whole::read_whole;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use stream::error::{SourceError, SourceErrorKind};
@@ -157,16 +158,8 @@ impl RemoteRegistry {
             value: HeaderValue::from_static(media_type),
         });
         let source = self.open_url(what, url, accept.collect(), is_checked)?;
-        let mut body = source.open_body()?;
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = body.next_chunk()? {
-            if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
-                let message = format!("{what}: it has more than {MAX_MANIFEST_BYTES} bytes");
-                return Err(SourceError::new(SourceErrorKind::Length, message));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok((source, bytes.freeze()))
+        let bytes = read_whole(&mut *source.open_body()?, MAX_MANIFEST_BYTES, what)?;
+        Ok((source, bytes))
     }
 }
 

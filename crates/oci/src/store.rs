@@ -1,7 +1,8 @@
 //! Stores of the parts of an image: a registry, or a layout on a disk.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use fetch::verified::VerifiedBody;
+use fetch::whole::read_whole;
 use stream::error::{SourceError, SourceErrorKind};
 use stream::source::SourceBody;
 use stream::storage::StorageLocation;
@@ -83,12 +84,7 @@ pub(super) fn read_document(
         );
         return Err(SourceError::new(SourceErrorKind::Length, message));
     }
-    let mut body = open_verified(store, blob)?;
-    let mut bytes = BytesMut::new();
-    while let Some(chunk) = body.next_chunk()? {
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes.freeze())
+    read_whole(&mut *open_verified(store, blob)?, limit, &format!("blob {}", blob.digest))
 }
 
 /// Reads the manifest that an index describes with `descriptor` from its blob.

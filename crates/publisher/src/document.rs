@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use fetch::Network;
 use fetch::address::url_origin;
 use fetch::http::{ExtraHeader, HttpConfig, HttpSource};
+use fetch::whole::read_whole;
 use program::limited::read_limited;
-use stream::error::{SourceError, SourceErrorKind, errno_text};
+use stream::error::{SourceError, errno_text};
 use stream::source::Source;
 use url::Url;
 
@@ -55,15 +55,8 @@ impl DocumentReader {
     fn download(&self, place: &str, limit: u64) -> Result<Document, SourceError> {
         let source = HttpSource::open(self.config(place)?)?;
         let is_protected = source.location().scheme() == "https" && !has_scheme(place, "http");
-        let mut bytes = BytesMut::new();
-        let mut body = source.open_body()?;
-        while let Some(chunk) = body.next_chunk()? {
-            if (bytes.len() + chunk.len()) as u64 > limit {
-                let message = format!("{}: it has more than {limit} bytes", source.name());
-                return Err(SourceError::new(SourceErrorKind::Length, message));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let bytes = read_whole(&mut *source.open_body()?, limit, &source.name())?;
         Ok(Document { bytes: bytes.into(), is_protected })
     }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fetch::whole::read_whole;
 use stream::source::Source;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -22,6 +23,9 @@ pub(super) const READY_WAIT: FileWait =
 const MAX_READY_BYTES: u64 = 4096;
 /// Maximum size of the information about the container.
 const MAX_INFO_BYTES: usize = 1 << 20;
+
+/// Path of the information about the container.
+const INFO: &str = "/info";
 
 /// Name of the disk in the endpoint, used until the side container provides the actual name.
 const DEFAULT_DISK: &str = "disk.img";
@@ -94,7 +98,7 @@ pub(super) fn endpoint_of(endpoint: &Url, name: &str) -> Url {
 /// Returns the URL where the side container provides information about itself.
 pub(super) fn info_url(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
-    url.set_path("/info");
+    url.set_path(INFO);
     url
 }
 
@@ -113,14 +117,8 @@ fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
         #[serde(default)]
         env: Vec<String>,
     }
-    let mut body = info.open_body().map_err(|error| error.to_string())?;
-    let mut text = Vec::new();
-    while let Some(chunk) = body.next_chunk().map_err(|error| error.to_string())? {
-        if text.len() + chunk.len() > MAX_INFO_BYTES {
-            return Err(format!("the answer has more than {MAX_INFO_BYTES} bytes"));
-        }
-        text.extend_from_slice(&chunk);
-    }
+    let text = info.open_body().and_then(|mut body| read_whole(&mut *body, MAX_INFO_BYTES, INFO));
+    let text = text.map_err(|error| error.to_string())?;
     let info: InfoResponse = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     Ok(info.env)
 }
