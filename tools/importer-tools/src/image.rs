@@ -9,6 +9,7 @@ use std::path::Path;
 use diskimage::{
     DETECT_BYTES, Error as ImageError, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, vhd,
 };
+use serde::Serialize;
 
 /// Size of a sector. Disks consist of whole sectors: the missing part of a raw image's last sector
 /// reads as zeros.
@@ -17,19 +18,25 @@ const SECTOR_BYTES: u64 = 512;
 /// The unit of `st_blocks` (stat(2)), whatever the block size of the filesystem is.
 const BLOCK_BYTES: u64 = 512;
 
-/// The facts about an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The fields of QEMU's `ImageInfo` (`qapi/block-core.json`) that can be read from the head of an
+/// image, in QEMU's order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) struct ImageSummary {
-    pub(crate) format: Format,
     /// Size of the disk in bytes.
     pub(crate) virtual_size: u64,
+    pub(crate) filename: String,
+    /// Allocation unit in bytes, if the format uses one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster_size: Option<u64>,
+    pub(crate) format: &'static str,
     /// Number of bytes that the file occupies on its volume; 0 for a device.
     pub(crate) actual_size: u64,
-    /// Allocation unit in bytes, if the format uses one.
-    pub(crate) cluster_size: Option<u64>,
     /// The backing file, if the image contains only the differences to another image.
-    pub(crate) backing_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) backing_filename: Option<String>,
     /// True if the image was not closed properly.
+    #[serde(rename = "dirty-flag")]
     pub(crate) is_dirty: bool,
 }
 
@@ -67,23 +74,17 @@ pub(crate) fn inspect_image(
     let mut facts = match (format, read_head(&file, DETECT_BYTES)?) {
         (Some(Format::Vhd), head) if !head.starts_with(vhd::COOKIE) => fixed_vhd(&file, length)?,
         (wanted, head) => match Format::resolve_wanted(&head, wanted)? {
-            Format::Raw => raw_summary(length),
+            Format::Raw => summary(Format::Raw, length.next_multiple_of(SECTOR_BYTES)),
             format => inspect_mapped(&file, format)?,
         },
     };
+    facts.filename = path.display().to_string();
     facts.actual_size = metadata.blocks().saturating_mul(BLOCK_BYTES);
     Ok(facts)
 }
 
-fn raw_summary(length: u64) -> ImageSummary {
-    ImageSummary {
-        format: Format::Raw,
-        virtual_size: length.next_multiple_of(SECTOR_BYTES),
-        actual_size: 0,
-        cluster_size: None,
-        backing_file: None,
-        is_dirty: false,
-    }
+fn summary(format: Format, virtual_size: u64) -> ImageSummary {
+    ImageSummary { format: format.qemu_name(), virtual_size, ..ImageSummary::default() }
 }
 
 fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> {
@@ -95,17 +96,13 @@ fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> 
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => &[],
         Err(error) => return Err(InspectionError::Read(error)),
     };
-    Ok(ImageSummary {
-        format: Format::Vhd,
-        virtual_size: vhd::fixed_size(last, length)?,
-        ..raw_summary(0)
-    })
+    Ok(summary(Format::Vhd, vhd::fixed_size(last, length)?))
 }
 
 /// Inspects an image that contains an allocation map. All facts are in the head of the image.
 fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, InspectionError> {
     let mut wanted = HEAD_BYTES;
-    let (image, backing_file) = loop {
+    let (image, backing_filename) = loop {
         let head = read_head(file, wanted)?;
         match open_image(format, &head) {
             // If the file ended earlier, there is no more of the head, whatever the header states.
@@ -120,12 +117,10 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
     };
     let facts = image.head_facts();
     Ok(ImageSummary {
-        format,
-        virtual_size: facts.virtual_size,
-        actual_size: 0,
         cluster_size: facts.cluster_size,
-        backing_file,
+        backing_filename,
         is_dirty: facts.features.iter().any(|feature| feature == "dirty"),
+        ..summary(format, facts.virtual_size)
     })
 }
 

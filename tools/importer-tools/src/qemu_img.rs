@@ -84,42 +84,13 @@ fn image_info(command: QemuImgCommand) -> Result<String, String> {
     let QemuImgCommand::Info { output, format, filename, force_share: _ } = command;
     let facts = image::inspect_image(&filename, format)
         .map_err(|cause| format!("Could not open '{}': {cause}", filename.display()))?;
-    let shown = QemuImageInfo::from_summary(&facts, filename.display().to_string());
     match output {
-        OutputFormat::Human => Ok(shown.to_string()),
-        OutputFormat::Json => shown.to_json().map_err(|error| error.to_string()),
+        OutputFormat::Human => Ok(facts.to_string()),
+        OutputFormat::Json => facts.to_json().map_err(|error| error.to_string()),
     }
 }
 
-/// The fields of QEMU's `ImageInfo` (`qapi/block-core.json`) that can be read from the head of an
-/// image, in QEMU's order.
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct QemuImageInfo {
-    virtual_size: u64,
-    filename: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cluster_size: Option<u64>,
-    format: &'static str,
-    actual_size: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    backing_filename: Option<String>,
-    dirty_flag: bool,
-}
-
-impl QemuImageInfo {
-    fn from_summary(facts: &ImageSummary, filename: String) -> Self {
-        Self {
-            virtual_size: facts.virtual_size,
-            filename,
-            cluster_size: facts.cluster_size,
-            format: facts.format.qemu_name(),
-            actual_size: facts.actual_size,
-            backing_filename: facts.backing_file.clone(),
-            dirty_flag: facts.is_dirty,
-        }
-    }
-
+impl ImageSummary {
     fn to_json(&self) -> serde_json::Result<String> {
         let mut bytes = Vec::new();
         let mut serializer =
@@ -130,7 +101,7 @@ impl QemuImageInfo {
     }
 }
 
-impl fmt::Display for QemuImageInfo {
+impl fmt::Display for ImageSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Names are chosen by users and images, so characters that control the terminal are
         // escaped.
@@ -146,7 +117,7 @@ impl fmt::Display for QemuImageInfo {
         if let Some(bytes) = self.cluster_size {
             writeln!(f, "cluster_size: {bytes}")?;
         }
-        if self.dirty_flag {
+        if self.is_dirty {
             writeln!(f, "cleanly shut down: no")?;
         }
         if let Some(name) = &self.backing_filename {
