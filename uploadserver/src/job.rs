@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use diskimage::{Format, HEAD_BYTES};
 use reporting::figures::{CountedTransfer, TransferMetrics};
 use reporting::messages::ProductKind;
-use reporting::watch::{self, PhaseTracker};
+use reporting::watch::PhaseTracker;
 use stream::facts::ImageFacts;
 use stream::marks::HELD_BYTES;
 use stream::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase};
@@ -260,7 +260,6 @@ pub(crate) struct UploadProgress {
     pub(crate) total: Arc<OnceLock<u64>>,
     /// Bytes received over the network.
     pub(crate) received: Arc<AtomicU64>,
-    phases: PhaseTracker,
     facts: OnceLock<ImageFacts>,
     pub(crate) counted: CountedTransfer,
     outlook: Sender<JobState>,
@@ -268,18 +267,18 @@ pub(crate) struct UploadProgress {
 
 impl UploadProgress {
     fn new(outlook: Sender<JobState>, plan: &UploadPlan, transfers: Arc<TransferMetrics>) -> Self {
+        let phases = PhaseTracker::new(match plan.content {
+            BodyContent::Archive => ProductKind::Directory,
+            BodyContent::Image | BodyContent::DeviceClone(_) | BodyContent::FilesClone(_) => {
+                ProductKind::Disk
+            }
+        });
         Self {
-            phases: PhaseTracker::new(match plan.content {
-                BodyContent::Archive => ProductKind::Directory,
-                BodyContent::Image | BodyContent::DeviceClone(_) | BodyContent::FilesClone(_) => {
-                    ProductKind::Disk
-                }
-            }),
             began: Instant::now(),
             total: Arc::new(plan.total.map(OnceLock::from).unwrap_or_default()),
             received: Arc::default(),
             facts: OnceLock::new(),
-            counted: CountedTransfer::new(transfers),
+            counted: CountedTransfer::new(transfers).with_phases(phases),
             outlook,
         }
     }
@@ -308,28 +307,23 @@ impl UploadProgress {
     pub(crate) fn image_facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }
-
-    /// Returns the phase that began last.
-    pub(crate) fn current_phase(&self) -> TransferPhase {
-        self.phases.current_phase()
-    }
 }
 
 impl Observer for UploadProgress {
     fn begin_phase(&self, phase: TransferPhase) {
-        self.phases.begin_phase(phase);
+        self.counted.begin_phase(phase);
         // Any defect of the sent data has been found by this time.
         if phase == TransferPhase::Resize {
             self.outlook.send_replace(JobState::Verified);
         }
         if phase == TransferPhase::Complete {
             self.count_received();
-            self.counted.log_limits();
+            self.counted.finish();
         }
     }
 
     fn record_image(&self, facts: &ImageFacts) {
-        watch::log_image(facts);
+        self.counted.record_image(facts);
         self.facts.set(facts.clone()).ok();
         // This wakes the tasks that wait until the image is recognized.
         self.outlook.send_modify(|_| {});

@@ -72,7 +72,7 @@ impl ServerStatus {
             total_bytes: progress.total_bytes(),
             percent: progress.total_bytes().map(|total| percent_of(received, total)),
             written_bytes: progress.written_bytes(),
-            stage: progress.current_phase().name(),
+            stage: progress.counted.current_phase().name(),
             bytes_per_second: per_second(received, seconds),
             seconds,
             limited_seconds: progress.counted.times().limited_seconds(),

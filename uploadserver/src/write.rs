@@ -74,14 +74,14 @@ fn run_transfer(
             Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, "it was stopped on request"))
         }
         Err(error) => {
-            job.progress.counted.metrics.record_failure(error.stage_and_kind());
+            job.progress.counted.record_failure(&error);
             let is_unpacked = content == BodyContent::Archive
                 || (matches!(content, BodyContent::FilesClone(_)) && !is_device);
             let facts = job.progress.image_facts();
             Err(UploadError::from_error(
                 &error,
                 FailedStep {
-                    phase: job.progress.current_phase(),
+                    phase: job.progress.counted.current_phase(),
                     is_raw: facts.is_some_and(|facts| facts.format == Format::Raw),
                     is_async: job.plan.is_async(),
                     dir: is_unpacked.then_some(&config.destination.dir),

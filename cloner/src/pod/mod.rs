@@ -92,20 +92,17 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     };
     let registry = MetricsRegistry::default();
     // Controllers look for a metric series by owner, so a clone without an owner gets no series.
-    let progress = config
-        .owner_uid
-        .as_ref()
-        .map(|owner| registry.add_progress(CLONE_PROGRESS.0, CLONE_PROGRESS.1, owner));
-    if let Some(progress) = &progress {
-        progress.record_bytes(0, config.upload_bytes);
-    }
+    let (name, help) = CLONE_PROGRESS;
+    let owner = config.owner_uid.as_ref();
+    let progress = owner.map(|owner| registry.add_progress(name, help, owner)).unwrap_or_default();
+    progress.record_bytes(0, config.upload_bytes);
     let metrics = TransferMetrics::new(&registry, "cloner", CloneError::TROUBLES.into_iter());
     let counted = Arc::new(CountedTransfer::new(Arc::new(metrics)));
     metrics::serve_metrics(env, registry, shutdown.cancel_token()).await;
     sandbox::close_listening();
     let tally = Arc::new(Tally::with_observer(Arc::clone(&counted) as _));
     let cloning = clone_volume(&config, &counted.metrics, &tally);
-    let watching = report_progress(progress.as_ref(), &tally, config.upload_bytes);
+    let watching = report_progress(&progress, &tally, config.upload_bytes);
     let ended = tokio::select! {
         result = cloning => result,
         () = watching => Ok(()),
@@ -114,7 +111,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     match ended {
         Ok(()) => {
             counted.log_limits();
-            report_success(&config, &tally, progress.as_ref(), env)
+            report_success(&config, &tally, &progress, env)
         }
         Err(sentence) => report_fatal(env, &sentence),
     }
@@ -147,25 +144,21 @@ async fn clone_volume(
 }
 
 /// Updates the progress metric until the future is dropped.
-async fn report_progress(progress: Option<&ProgressMetric>, tally: &Tally, total: u64) {
+async fn report_progress(progress: &ProgressMetric, tally: &Tally, total: u64) {
     let mut ticks = tokio::time::interval(PERIOD);
     loop {
         ticks.tick().await;
-        if let Some(progress) = progress {
-            progress.record_bytes(tally.volume_bytes(), total);
-        }
+        progress.record_bytes(tally.volume_bytes(), total);
     }
 }
 
 fn report_success(
     config: &Config,
     tally: &Tally,
-    progress: Option<&ProgressMetric>,
+    progress: &ProgressMetric,
     env: &dyn NamedStrings,
 ) -> ExitReason {
-    if let Some(progress) = progress {
-        progress.set_complete();
-    }
+    progress.set_complete();
     tracing::info!("Wrote {} bytes", tally.volume_bytes());
     tracing::info!("sent {} bytes", tally.stream_bytes());
     let mut message = "Clone Complete".to_owned();

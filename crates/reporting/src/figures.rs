@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use program::metrics::{Counter, MetricsRegistry, SecondsCounter};
+use program::metrics::{Counter, Gauge, MetricsRegistry, ProgressMetric, SecondsCounter};
+use stream::Error;
 use stream::error::{SourceErrorKind, error_kinds};
-use stream::observe::{ByteCount, LimitingPart, Observer, Stage, TransferTimes};
+use stream::facts::ImageFacts;
+use stream::observe::{ByteCount, LimitingPart, Observer, Stage, TransferPhase, TransferTimes};
 
-use crate::watch;
+use crate::messages::ProductKind;
+use crate::watch::{self, PhaseTracker};
 
 const RETRIES: &str =
     "Failed attempts that are retried: requests, connections, uploads that wait to be resumed.";
@@ -124,11 +127,17 @@ impl MetricNames<'_> {
     }
 }
 
-/// One transfer, counted in the metrics of its program.
+/// One transfer, counted in the metrics of its program. Its phases and its image are logged under
+/// CDI's names.
 #[derive(Debug)]
 pub struct CountedTransfer {
     /// The metrics of all transfers.
     pub metrics: Arc<TransferMetrics>,
+    phases: PhaseTracker,
+    /// The progress for CDI's controllers. Without [`CountedTransfer::with_progress`], it and the
+    /// connections are counted but not exported.
+    progress: ProgressMetric,
+    connections: Gauge,
     /// Bytes of this transfer, indexed by [`ByteCount`].
     totals: [AtomicU64; ByteCount::ALL.len()],
     times: TransferTimes,
@@ -137,7 +146,41 @@ pub struct CountedTransfer {
 impl CountedTransfer {
     /// Starts counting a new transfer from zero.
     pub fn new(metrics: Arc<TransferMetrics>) -> Self {
-        Self { metrics, totals: Default::default(), times: TransferTimes::default() }
+        Self {
+            metrics,
+            phases: PhaseTracker::new(ProductKind::Disk),
+            progress: ProgressMetric::default(),
+            connections: Gauge::default(),
+            totals: Default::default(),
+            times: TransferTimes::default(),
+        }
+    }
+
+    /// Logs the phases by `phases`. By default, the phases of a disk are logged.
+    pub fn with_phases(self, phases: PhaseTracker) -> Self {
+        Self { phases, ..self }
+    }
+
+    /// Exports the progress and the number of connections to the source as these metrics.
+    pub fn with_progress(self, progress: ProgressMetric, connections: Gauge) -> Self {
+        Self { progress, connections, ..self }
+    }
+
+    /// Returns the phase that began last.
+    pub fn current_phase(&self) -> TransferPhase {
+        self.phases.current_phase()
+    }
+
+    /// Counts `error` as the failure of this transfer.
+    pub fn record_failure(&self, error: &Error) {
+        self.metrics.record_failure(error.stage_and_kind());
+    }
+
+    /// Sets the progress to 100 %, and logs what limited the transfer. This is called when
+    /// everything is verified and on the disk.
+    pub fn finish(&self) {
+        self.progress.set_complete();
+        self.log_limits();
     }
 
     /// Returns the times of this transfer.
@@ -160,6 +203,21 @@ impl CountedTransfer {
 }
 
 impl Observer for CountedTransfer {
+    fn begin_phase(&self, phase: TransferPhase) {
+        self.phases.begin_phase(phase);
+    }
+
+    fn record_image(&self, facts: &ImageFacts) {
+        watch::log_image(facts);
+    }
+
+    fn source_position(&self, position: u64, total: Option<u64>) {
+        self.record_bytes(ByteCount::Source, position);
+        if let Some(total) = total {
+            self.progress.record_bytes(position, total);
+        }
+    }
+
     fn record_bytes(&self, count: ByteCount, total: u64) {
         // After a restart, the total is smaller than before. The bytes up to the previous total
         // were already counted and add nothing.
@@ -182,6 +240,7 @@ impl Observer for CountedTransfer {
 
     fn record_connections(&self, open: usize, _reason: &str) {
         self.times.record_connections(open);
+        self.connections.set(u32::try_from(open).map_or(f64::INFINITY, f64::from));
     }
 
     fn record_time(&self, stage: Stage, time: Duration) {

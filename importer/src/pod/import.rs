@@ -7,6 +7,7 @@ use datapath::unpack;
 use datapath::{delta, disk, transfer};
 use program::paths::PodPaths;
 use program::report::TerminationMessage;
+use reporting::figures::CountedTransfer;
 use reporting::messages::ProductKind;
 use reporting::watch;
 use stream::Error;
@@ -20,7 +21,6 @@ use volume::TargetVolume;
 use super::config::{Config, RemoteSource, SourceConfig};
 use super::message::PodImportError;
 use super::provenance::Provenance;
-use crate::watch::PodWatch;
 
 /// Message that the controllers expect after every success.
 const COMPLETE: &str = "Import Complete";
@@ -30,7 +30,7 @@ pub(super) struct PodImport {
     pub(super) config: Config,
     pub(super) paths: PodPaths,
     pub(super) volume: TargetVolume,
-    pub(super) watch: Arc<PodWatch>,
+    pub(super) watch: Arc<CountedTransfer>,
     pub(super) handle: Handle,
     pub(super) stop: CancellationToken,
 }
@@ -51,7 +51,7 @@ impl PodImport {
             );
         }
         if !matches!(self.config.source, SourceConfig::Blank) {
-            self.watch.finish_progress();
+            self.watch.finish();
         }
         Ok(message)
     }

@@ -16,7 +16,6 @@ mod provenance;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use datapath::disk;
 use https::metrics;
@@ -35,7 +34,7 @@ use volume::TargetVolume;
 use self::config::Config;
 use self::import::PodImport;
 use self::message::{PROCESS, PodImportError};
-use crate::watch::PodWatch;
+use crate::watch::count_import;
 
 /// The variable with the kind of source (contract §1.2). Its presence makes the process run as a
 /// pod.
@@ -67,12 +66,7 @@ async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitRe
     let ending =
         ExitReporter { done_file: config.done_file.clone(), paths: paths.clone(), shutdown };
     let import = PodImport {
-        watch: Arc::new(PodWatch::new(
-            &registry,
-            IMPORT_PROGRESS,
-            &config.owner_uid,
-            config.phase_tracker(),
-        )),
+        watch: count_import(&registry, IMPORT_PROGRESS, &config.owner_uid, config.phase_tracker()),
         config,
         paths,
         volume,

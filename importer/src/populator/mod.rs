@@ -13,7 +13,6 @@ mod populate;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use datapath::disk;
 use https::metrics;
@@ -30,7 +29,7 @@ use reporting::watch::PhaseTracker;
 use self::config::PopulatorConfig;
 use self::populate::{PopulateError, populate_volume};
 use crate::confine;
-use crate::watch::PodWatch;
+use crate::watch::count_import;
 
 /// A populator; each is named after its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +103,7 @@ impl Populator {
             Err(refusal) => return report_failure(env, &refusal),
         };
         let phases = PhaseTracker::new(ProductKind::Disk);
-        let watch =
-            Arc::new(PodWatch::new(&registry, self.progress_metric(), &config.owner_uid, phases));
+        let watch = count_import(&registry, self.progress_metric(), &config.owner_uid, phases);
         let work = move || populate_volume(config, &watch);
         match job::run_job(&shutdown, POD_GRACE, disk::remove_unfinished, work).await {
             JobOutcome::Returned(Ok(())) => ExitReason::Done,

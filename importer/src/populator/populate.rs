@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use datapath::options::WriteOptions;
 use datapath::{disk, transfer};
+use reporting::figures::CountedTransfer;
 use reporting::messages;
 use stream::Error;
 use stream::error::TargetError;
@@ -15,7 +16,6 @@ use stream::options::{PayloadKind, ReadOptions};
 use volume::{DiskRequest, TargetVolume};
 
 use super::config::PopulatorConfig;
-use crate::watch::PodWatch;
 
 /// Name of the only file that a populator may create.
 const DISK_IMAGE: &str = "disk.img";
@@ -30,7 +30,7 @@ pub(super) enum PopulateError {
 }
 
 impl PopulateError {
-    fn from_error(error: &Error, watch: &PodWatch) -> Self {
+    fn from_error(error: &Error, watch: &CountedTransfer) -> Self {
         watch.record_failure(error);
         if messages::is_stop(error) {
             Self::Stopped
@@ -43,7 +43,7 @@ impl PopulateError {
 /// Fills the volume and ensures that the data is on the storage medium.
 pub(super) fn populate_volume(
     config: PopulatorConfig,
-    watch: &Arc<PodWatch>,
+    watch: &Arc<CountedTransfer>,
 ) -> Result<(), PopulateError> {
     let because = |error: Error| PopulateError::from_error(&error, watch);
     let options =
@@ -65,7 +65,7 @@ pub(super) fn populate_volume(
     )
     .map_err(because)?;
     reporting::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
-    watch.finish_progress();
+    watch.finish();
     Ok(())
 }
 
