@@ -9,11 +9,10 @@ use codec::encode::Encoding;
 use codec::encode::outgoing::{EncodedStream, IncompleteStreamError};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
-use https::client::{self, HttpsServer};
+use https::client::{self, HttpsServer, NoResponseError};
 use https::tls::{self, IdentityError, TrustedRoots};
 use hyper::body::{Body, Frame};
 use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, UPLOAD_ASYNC, ZSTD};
-use program::report::error_chain;
 use stream::digest::{DigestAlgorithm, RunningDigest};
 use stream::error::errno_text;
 use tokio::time::timeout;
@@ -85,16 +84,15 @@ impl UploadClient {
         }
     }
 
-    async fn query_zstd_support(&self) -> Result<bool, String> {
+    async fn query_zstd_support(&self) -> Result<bool, NoResponseError> {
         // Every upload server answers a HEAD request on this path without beginning an upload
         // (contract §2.4).
         let request = self.0.build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new());
-        let mut request = request.map_err(describe_error)?;
+        let mut request = request.map_err(invalid_request)?;
         // The server lists its encodings only if the request contains this header.
         let zstd = HeaderValue::from_static(ZSTD);
         request.headers_mut().insert(ENCODING_HEADER, zstd);
-        let mut connection = self.0.connect(|_| ()).await.map_err(describe_error)?;
-        let response = connection.send_request(request).await.map_err(describe_error)?;
+        let response = self.0.connect(|_| ()).await?.send_request(request).await?;
         let offered = response.headers().get_all(ENCODING_HEADER).iter();
         let has_zstd = offered
             .filter_map(|value| value.to_str().ok())
@@ -106,10 +104,10 @@ impl UploadClient {
     /// Sends a clone and waits for the response, which may arrive before the whole clone is sent.
     pub(crate) async fn post_clone(
         &self,
-        content_type: &str,
+        content_type: &'static str,
         encoding: Encoding,
         stream: EncodedStream<VolumeReadError>,
-    ) -> Result<ServerResponse, String> {
+    ) -> Result<ServerResponse, NoResponseError> {
         let url = self.0.url();
         let path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
@@ -118,9 +116,8 @@ impl UploadClient {
         let is_zstd = matches!(encoding, Encoding::Zstd(_));
         let body = CloneBody { stream, digest: is_zstd.then(|| RunningDigest::new(CHECKSUM)) };
         let request = self.0.build_request(Method::POST, &path, body);
-        let mut request = request.map_err(describe_error)?;
-        let content_type = content_type.parse().map_err(describe_error)?;
-        request.headers_mut().insert(CONTENT_HEADER, content_type);
+        let mut request = request.map_err(invalid_request)?;
+        request.headers_mut().insert(CONTENT_HEADER, HeaderValue::from_static(content_type));
         // Only our servers support these headers. CDI's servers get exactly the same request as
         // from CDI's cloner.
         if is_zstd {
@@ -132,8 +129,7 @@ impl UploadClient {
                 request.headers_mut().insert(name, HeaderValue::from_static(value));
             }
         }
-        let mut connection = self.0.connect(|_| ()).await.map_err(describe_error)?;
-        let response = connection.send_request(request).await.map_err(describe_error)?;
+        let response = self.0.connect(|_| ()).await?.send_request(request).await?;
         let status = response.status();
         let message = client::read_message(response).await;
         Ok(ServerResponse {
@@ -178,6 +174,6 @@ fn checksum_trailer(digest: RunningDigest) -> Option<Frame<Bytes>> {
     Some(Frame::trailers(HeaderMap::from_iter([(name, checksum)])))
 }
 
-fn describe_error<E: std::error::Error>(error: E) -> String {
-    error_chain(&error)
+fn invalid_request(error: http::Error) -> NoResponseError {
+    NoResponseError::Broken(error.to_string())
 }

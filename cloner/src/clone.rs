@@ -6,6 +6,7 @@ use std::sync::Arc;
 use codec::encode::outgoing::EncodedStream;
 use codec::encode::{CompressionRule, Encoding};
 use http::StatusCode;
+use https::client::NoResponseError;
 use program::env::{ProcessEnv, is_pace_fixed};
 use stream::error::ThreadStartError;
 use stream::observe::Stage;
@@ -25,8 +26,8 @@ pub(crate) enum CloneError {
     #[error(transparent)]
     Source(#[from] VolumeReadError),
     /// The server cannot be reached, or the connection broke.
-    #[error("{0}")]
-    Transport(String),
+    #[error(transparent)]
+    Transport(#[from] NoResponseError),
     /// The server rejected the clone.
     #[error("Unexpected status code {}{}", .0.status.as_u16(), reason_suffix(.0))]
     Refused(ServerResponse),
@@ -113,11 +114,10 @@ pub(crate) async fn send_volume(
             None => CloneError::Internal(program::panics::first_panic()),
         });
     }
-    match answer {
-        Ok(answer) if !answer.status.is_success() => Err(CloneError::Refused(answer)),
-        Ok(answer) if !tally.is_complete() => Err(CloneError::Early(answer.status)),
-        Ok(_) => Ok(encoding),
-        Err(reason) => Err(CloneError::Transport(reason)),
+    match answer? {
+        answer if !answer.status.is_success() => Err(CloneError::Refused(answer)),
+        answer if !tally.is_complete() => Err(CloneError::Early(answer.status)),
+        _ => Ok(encoding),
     }
 }
 

@@ -182,7 +182,7 @@ impl UpstreamServers {
     ) -> Result<UpstreamConnection, DialError> {
         let stream = sockets::connect_tcp(&place.host, place.port, self.dial, dial_error_text)
             .await
-            .map_err(DialError::Network)?;
+            .map_err(|error| DialError::Network(error.to_string()))?;
         let name = ServerName::try_from(place.host.clone())
             .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
         let stream =

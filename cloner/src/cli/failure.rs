@@ -1,6 +1,7 @@
 //! The errors of the commands, with their messages and exit codes.
 
 use http::StatusCode;
+use https::client::NoResponseError;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::{ShutdownRequest, StopSignal};
@@ -56,15 +57,16 @@ impl ClonerCommandError {
     pub(super) fn from_clone(error: &CloneError, url: &str) -> Self {
         match error {
             CloneError::Source(_) => Self::Source(error.to_string()),
-            CloneError::Transport(reason) => {
-                let (reason, advice) = plain_reason(reason);
+            CloneError::Transport(error) => {
+                let (reason, advice) = describe_transport(error);
                 Self::Server(format!("{url}: {reason}; {advice}"))
             }
             CloneError::Refused(answer) => {
                 // An HTML page is meant for browsers, so it is omitted.
-                let sentence = match answer.reason.starts_with('<') {
-                    true => format!("Unexpected status code {}", answer.status.as_u16()),
-                    false => error.to_string(),
+                let sentence = if answer.reason.starts_with('<') {
+                    format!("Unexpected status code {}", answer.status.as_u16())
+                } else {
+                    error.to_string()
                 };
                 Self::Server(format!("{url}: {sentence}; {}", refusal_advice(answer.status)))
             }
@@ -76,41 +78,33 @@ impl ClonerCommandError {
     }
 }
 
-/// Messages of rustls, the operating system and hyper for a connection that the server has closed.
-const CONNECTION_ENDS: [&str; 5] = [
-    "fatal alert",
-    "Broken pipe",
-    "reset by peer",
-    "connection was not ready",
-    "connection closed",
-];
-
 /// Returns a description of a connection error, and advice on what to do. The description omits
 /// Go's wording, which CDI's cloner uses.
-fn plain_reason(reason: &str) -> (String, &'static str) {
-    match reason.strip_prefix("dial tcp").and_then(|dial| dial.split_once(": ")) {
-        Some((_, cause)) => {
-            // A failed lookup has the form "dial tcp: lookup HOST: no such host".
-            let cause = cause.strip_prefix("connect: ").unwrap_or(cause);
-            (format!("cannot connect: {cause}"), "is the address right, and is the server running?")
-        }
-        None if reason.contains("InvalidContentType") => {
+fn describe_transport(error: &NoResponseError) -> (String, &'static str) {
+    match error {
+        NoResponseError::Unreachable(error) => (
+            format!("cannot connect: {}", error.cause),
+            "is the address right, and is the server running?",
+        ),
+        NoResponseError::NoTls(_) => {
             ("it does not speak TLS".to_owned(), "is it the port of an upload server?")
         }
-        None if ["UnknownIssuer", "BadSignature"].iter().any(|issuer| reason.contains(issuer)) => (
+        NoResponseError::UnknownIssuer(_) => (
             "its certificate is not signed by an authority in --cacert".to_owned(),
             "check --cacert",
         ),
-        None if reason.contains("invalid peer certificate") => {
-            (reason.to_owned(), "check the address, and the clock of this machine")
+        NoResponseError::InvalidCertificate(reason) => {
+            (reason.clone(), "check the address, and the clock of this machine")
         }
-        // A rejected certificate can cause any of these errors, because the server's alert races
-        // with the first bytes that are sent.
-        None if CONNECTION_ENDS.iter().any(|end| reason.contains(end)) => {
-            let advice = "does it accept this client? Check --cert and --key, and the server's log";
-            (format!("the server ended the connection ({reason})"), advice)
+        // A rejected client certificate can end the connection at any time, because the server's
+        // alert races with the first bytes that are sent.
+        NoResponseError::Ended(reason) => (
+            format!("the server ended the connection ({reason})"),
+            "does it accept this client? Check --cert and --key, and the server's log",
+        ),
+        NoResponseError::Broken(reason) => {
+            (reason.clone(), "check the server's log, and clone again")
         }
-        None => (reason.to_owned(), "check the server's log, and clone again"),
     }
 }
 

@@ -13,9 +13,9 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use program::report::error_chain;
-use program::sockets;
-use rustls::ClientConfig;
+use program::sockets::{self, ConnectError};
 use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig, InvalidMessage};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -50,21 +50,68 @@ pub struct HttpsServer {
 /// Reasons why a request received no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoResponseError {
-    /// The connection could not be established.
+    /// The server cannot be reached.
+    #[error(transparent)]
+    Unreachable(#[from] ConnectError),
+    /// The server does not speak TLS.
     #[error("{0}")]
-    Unreachable(String),
-    /// The server's certificate is not trusted.
+    NoTls(String),
+    /// No trusted authority has signed the server's certificate.
     #[error("{0}")]
-    Untrusted(String),
-    /// The connection broke before a response arrived.
+    UnknownIssuer(String),
+    /// The server's certificate is invalid for another reason.
+    #[error("{0}")]
+    InvalidCertificate(String),
+    /// The server ended the connection, as it does if it rejects the client's certificate.
+    #[error("{0}")]
+    Ended(String),
+    /// The connection failed for another reason.
     #[error("{0}")]
     Broken(String),
 }
 
+impl NoResponseError {
+    /// Creates the error for a TLS handshake that failed.
+    fn from_handshake(error: &io::Error) -> Self {
+        let reason = error_chain(error);
+        match tls_error(error) {
+            Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+                Self::NoTls(reason)
+            }
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            )) => Self::UnknownIssuer(reason),
+            Some(rustls::Error::InvalidCertificate(_)) => Self::InvalidCertificate(reason),
+            _ if is_connection_end(error) => Self::Ended(reason),
+            _ => Self::Broken(reason),
+        }
+    }
+}
+
 impl From<hyper::Error> for NoResponseError {
     fn from(error: hyper::Error) -> Self {
-        Self::Broken(error_chain(&error))
+        let reason = error_chain(&error);
+        let cause = error.source().and_then(|cause| cause.downcast_ref());
+        if error.is_canceled()
+            || error.is_incomplete_message()
+            || cause.is_some_and(is_connection_end)
+        {
+            Self::Ended(reason)
+        } else {
+            Self::Broken(reason)
+        }
     }
+}
+
+/// Returns the error of the TLS library in `error`, if there is one.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// Returns true for an error that means that the peer has closed the connection.
+fn is_connection_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+        || matches!(tls_error(error), Some(rustls::Error::AlertReceived(_)))
 }
 
 /// A connection for one request. It is closed when dropped.
@@ -152,22 +199,15 @@ impl HttpsServer {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let stream = sockets::connect_tcp(&self.host, self.port, None, self.error_text)
-            .await
-            .map_err(NoResponseError::Unreachable)?;
+        let stream = sockets::connect_tcp(&self.host, self.port, None, self.error_text).await?;
         prepare(&stream);
         let address = stream.peer_addr().ok();
         let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
             // This is the wording of Go's transport, which CDI's cloner prints.
-            .map_err(|_| {
-                NoResponseError::Unreachable("net/http: TLS handshake timeout".to_owned())
-            })?
-            .map_err(|error| match is_untrusted(&error) {
-                true => NoResponseError::Untrusted(error_chain(&error)),
-                false => NoResponseError::Unreachable(error_chain(&error)),
-            })?;
+            .map_err(|_| NoResponseError::Broken("net/http: TLS handshake timeout".to_owned()))?
+            .map_err(|error| NoResponseError::from_handshake(&error))?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))
@@ -185,11 +225,6 @@ impl HttpsServer {
             _connection: AbortOnDropHandle::new(connection),
         })
     }
-}
-
-fn is_untrusted(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Reads the message in a response. Returns an empty string if it is too long or takes too long.

@@ -44,18 +44,35 @@ pub fn prepare_socket(stream: &TcpStream) {
     }
 }
 
+/// The reason why a server cannot be reached, worded as in Go's dialer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{step}: {cause}")]
+pub struct ConnectError {
+    /// The step that failed, such as `dial tcp 10.0.0.1:8443: connect`.
+    step: String,
+    /// The cause, such as `connection refused`.
+    pub cause: String,
+}
+
+impl ConnectError {
+    fn for_lookup(host: &str, reason: &str) -> Self {
+        Self { step: "dial tcp".to_owned(), cause: format!("lookup {host}: {reason}") }
+    }
+}
+
 /// Connects to `port` of `host`, or to the address `instead` if it is given, and sets the socket's
-/// options. Errors are worded as in Go's dialer; `said` formats the error if an address cannot be
-/// reached.
+/// options. `error_text` formats the error if an address cannot be reached.
 pub async fn connect_tcp(
     host: &str,
     port: u16,
     instead: Option<SocketAddr>,
-    said: impl Fn(&io::Error) -> String,
-) -> Result<TcpStream, String> {
-    let stream = timeout(CONNECT_PATIENCE, connect_any(host, port, instead, said))
-        .await
-        .unwrap_or_else(|_| Err(format!("dial tcp {host}:{port}: i/o timeout")))?;
+    error_text: impl Fn(&io::Error) -> String,
+) -> Result<TcpStream, ConnectError> {
+    let connecting = timeout(CONNECT_PATIENCE, connect_any(host, port, instead, error_text));
+    let stream = connecting.await.unwrap_or_else(|_| {
+        let cause = "i/o timeout".to_owned();
+        Err(ConnectError { step: format!("dial tcp {host}:{port}"), cause })
+    })?;
     prepare_socket(&stream);
     Ok(stream)
 }
@@ -99,21 +116,24 @@ async fn connect_any(
     host: &str,
     port: u16,
     instead: Option<SocketAddr>,
-    said: impl Fn(&io::Error) -> String,
-) -> Result<TcpStream, String> {
+    error_text: impl Fn(&io::Error) -> String,
+) -> Result<TcpStream, ConnectError> {
     let addresses: Vec<SocketAddr> = match instead {
         Some(address) => vec![address],
         None => resolve_host(host, port).await.map_err(|error| {
             let refused = error.get_ref().and_then(|cause| cause.downcast_ref::<ThreadError>());
             let reason = refused.map_or_else(|| "no such host".to_owned(), ThreadError::to_string);
-            format!("dial tcp: lookup {host}: {reason}")
+            ConnectError::for_lookup(host, &reason)
         })?,
     };
-    let mut failure = format!("dial tcp: lookup {host}: no address");
+    let mut failure = ConnectError::for_lookup(host, "no address");
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => return Ok(stream),
-            Err(error) => failure = format!("dial tcp {address}: connect: {}", said(&error)),
+            Err(error) => {
+                let step = format!("dial tcp {address}: connect");
+                failure = ConnectError { step, cause: error_text(&error) };
+            }
         }
     }
     Err(failure)

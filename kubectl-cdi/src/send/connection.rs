@@ -105,7 +105,9 @@ impl ProxyClient {
     /// ignored, because a proxy that is unreachable now may become reachable later.
     pub(crate) async fn check_certificate(&self) -> Result<(), ProxySetupError> {
         match timeout(CHECK_PATIENCE, self.connect::<Empty<Bytes>>()).await {
-            Ok(Err(NoResponseError::Untrusted(words))) => Err(self.untrusted_error(words)),
+            Ok(Err(
+                NoResponseError::UnknownIssuer(words) | NoResponseError::InvalidCertificate(words),
+            )) => Err(self.untrusted_error(words)),
             _ => Ok(()),
         }
     }

@@ -227,7 +227,9 @@ where
 {
     match proxy.send_request(method, path, headers, body).await {
         Ok(answer) => check_status(answer, proxy.display_url()),
-        Err(NoResponseError::Untrusted(words)) => Err(UploadRequestError::Untrusted(words)),
+        Err(NoResponseError::UnknownIssuer(words) | NoResponseError::InvalidCertificate(words)) => {
+            Err(UploadRequestError::Untrusted(words))
+        }
         Err(lost) => Err(UploadRequestError::Passing(lost.to_string())),
     }
 }
