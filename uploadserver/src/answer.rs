@@ -61,7 +61,7 @@ async fn upload(
     let mut reply = match perform(server, peer, endpoint, asked, &mut request).await {
         Ok(reply) => reply,
         Err(refusal) => {
-            server.figures.count_refusal();
+            server.figures.refusals.add(1);
             if matches!(refusal, RequestRefusal::Client | RequestRefusal::Method(_)) {
                 REFUSALS.log(|omitted| {
                     tracing::warn!(omitted, "refused a request from {}: {refusal}", peer.address);

@@ -92,20 +92,20 @@ pub fn promised(
     });
     let is_trailed = announced && !is_form;
     if let Some(algorithm) = headers.get(OWN).and_then(named) {
-        return match is_trailed {
-            true => Ok(AnnouncedChecksum::Later(vec![algorithm])),
-            // Without a trailer, the checksum itself can never follow. Parsing the algorithm name
-            // alone fails and returns the right error.
-            false => Ok(AnnouncedChecksum::Known(algorithm.name().parse()?)),
-        };
+        if is_trailed {
+            return Ok(AnnouncedChecksum::Later(vec![algorithm]));
+        }
+        // Without a trailer, the checksum itself can never follow. Parsing the algorithm name
+        // alone fails and returns the right error.
+        return Ok(AnnouncedChecksum::Known(algorithm.name().parse()?));
     }
     if let Some(checksum) = stated(headers, is_form)? {
         return Ok(AnnouncedChecksum::Known(checksum));
     }
-    Ok(match is_trailed {
-        true => AnnouncedChecksum::Later(TRAILER_ALGORITHMS.into()),
-        false => AnnouncedChecksum::None,
-    })
+    if is_trailed {
+        return Ok(AnnouncedChecksum::Later(TRAILER_ALGORITHMS.into()));
+    }
+    Ok(AnnouncedChecksum::None)
 }
 
 /// Rejects checksums of parts, because the server does not verify them and the sender would assume

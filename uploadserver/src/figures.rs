@@ -13,7 +13,8 @@ pub(crate) struct ServerMetrics {
     registry: MetricsRegistry,
     successes: Counter,
     failures: Counter,
-    refusals: Counter,
+    /// Rejected requests to upload paths.
+    pub(crate) refusals: Counter,
     percent: Gauge,
     speed: Gauge,
     states: [(&'static str, Gauge); 6],
@@ -72,11 +73,6 @@ impl ServerMetrics {
     pub(crate) fn count_upload(&self, job: &UploadJob, is_success: bool) {
         job.progress.count_received();
         if is_success { &self.successes } else { &self.failures }.add(1);
-    }
-
-    /// Counts a rejected request to an upload path.
-    pub(crate) fn count_refusal(&self) {
-        self.refusals.add(1);
     }
 
     /// Returns the metrics page for Prometheus, for a server in `state` whose upload is at

@@ -82,11 +82,6 @@ impl ResumableState {
         *self.intake.lock().await = Some(intake);
     }
 
-    /// Returns true if no request is sending.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting_since().is_some()
-    }
-
     /// Returns the start of the current idle period, if no request is sending.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         self.turn.lock().waiting_since
@@ -219,7 +214,7 @@ mod tests {
         resumable.begin_rest(0);
         let second = resumable.current_rest().unwrap();
         assert!(!resumable.expire_rest(first, LIMIT).await);
-        assert!(resumable.is_waiting());
+        assert!(resumable.waiting_since().is_some());
         assert!(resumable.expire_rest(second, LIMIT).await);
         assert!(!resumable.expire_rest(second, LIMIT).await, "only once");
     }
@@ -230,7 +225,7 @@ mod tests {
         resumable.begin_rest(0);
         let rest = resumable.current_rest().unwrap();
         let (turn, _) = resumable.take_turn().await.unwrap();
-        assert!(!resumable.is_waiting());
+        assert!(resumable.waiting_since().is_none());
         assert!(!resumable.expire_rest(rest, LIMIT).await, "a request holds the intake");
         drop(turn);
         assert!(!resumable.expire_rest(rest, LIMIT).await, "that idle period is over");

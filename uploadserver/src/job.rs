@@ -154,13 +154,12 @@ impl UploadJob {
         let outlook = Sender::new(JobState::Running);
         // The id consists of 128 random bits, so that it cannot be guessed.
         let id = format!("{:032x}", fastrand::u128(..));
+        // Only an upload with several requests needs a span, which shows which log lines belong
+        // together.
+        let span =
+            if plan.is_resumable() { tracing::error_span!("upload", id) } else { Span::none() };
         Self {
-            // Only an upload with several requests needs a span, which shows which log lines
-            // belong together.
-            span: match plan.is_resumable() {
-                true => tracing::error_span!("upload", id),
-                false => Span::none(),
-            },
+            span,
             id,
             progress: Arc::new(UploadProgress::new(outlook.clone(), &plan, transfers)),
             resumable: ResumableState::default(),

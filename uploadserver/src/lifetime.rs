@@ -33,13 +33,6 @@ pub(crate) enum ServerExit {
     Signalled(StopSignal),
 }
 
-/// Reasons why a server could not start.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ServerStartError {
-    #[error(transparent)]
-    Listen(#[from] BindError),
-}
-
 /// Serves until there is a reason to exit. Calls `ready` with the address of the socket once the
 /// server listens.
 pub(crate) async fn run(
@@ -47,7 +40,7 @@ pub(crate) async fn run(
     tls: ServerConfig,
     shutdown: &ShutdownRequest,
     ready: impl FnOnce(std::net::SocketAddr),
-) -> Result<ServerExit, ServerStartError> {
+) -> Result<ServerExit, BindError> {
     let not_offered = config.profile.not_offered();
     if !not_offered.is_empty() {
         let names = not_offered.join(", ");
@@ -80,7 +73,7 @@ pub(crate) async fn run(
         },
     ));
     let exit = tokio::select! {
-        exit = until_end(&server) => exit,
+        exit = server.slot.wait_for(exit_of) => exit,
         exit = until_deadline(&server, deadline) => exit,
         () = shutdown.cancel_token().cancelled() => ServerExit::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),
     };
@@ -100,10 +93,6 @@ pub(crate) async fn run(
     }
     timeout(LAST_ANSWER, listening).await.ok();
     Ok(exit)
-}
-
-async fn until_end(server: &UploadServer) -> ServerExit {
-    server.slot.wait_for(exit_of).await
 }
 
 /// Returns the reason to exit that lies in `state`, if the server has no more work to do.

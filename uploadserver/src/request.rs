@@ -122,10 +122,8 @@ impl WholeUpload {
         body: &SizeHint,
     ) -> Result<Self, RequestRefusal> {
         let content = read_content(endpoint, headers)?;
-        let coded = match endpoint.is_form || content.is_clone() {
-            true => CodingOwner::Wrapped,
-            false => CodingOwner::Object,
-        };
+        let is_wrapped = endpoint.is_form || content.is_clone();
+        let coded = if is_wrapped { CodingOwner::Wrapped } else { CodingOwner::Object };
         representation::check(headers, body, coded)?;
         let format = read_format(headers)?;
         if format.is_some() && content != BodyContent::Image {
@@ -155,10 +153,7 @@ impl WholeUpload {
                 // The length of a form is larger than the length of the file in it.
                 total: body.exact().filter(|_| !endpoint.is_form),
                 promise,
-                mode: match endpoint.is_async {
-                    true => UploadMode::Async,
-                    false => UploadMode::Sync,
-                },
+                mode: if endpoint.is_async { UploadMode::Async } else { UploadMode::Sync },
             },
         })
     }
@@ -188,10 +183,10 @@ fn read_content(
         // Any other value means an upload (contract §2.7).
         _ => BodyContent::Image,
     };
-    match encoding.is_some() && !content.is_clone() {
-        true => Err(RequestRefusal::NoClone),
-        false => Ok(content),
+    if encoding.is_some() && !content.is_clone() {
+        return Err(RequestRefusal::NoClone);
     }
+    Ok(content)
 }
 
 impl UploadPart {
@@ -214,11 +209,10 @@ impl UploadPart {
     /// Checks that this part does not begin before `received`, the number of bytes received so
     /// far.
     pub(crate) fn check_new(&self, received: u64) -> Result<(), RequestRefusal> {
-        let offset = self.offset;
-        match offset < received {
-            true => Err(RequestRefusal::WrongOffset { offset, received }),
-            false => Ok(()),
+        if self.offset < received {
+            return Err(RequestRefusal::WrongOffset { offset: self.offset, received });
         }
+        Ok(())
     }
 
     /// Checks that this part continues an upload of which `received` bytes have arrived. `known`

@@ -45,17 +45,16 @@ impl SlotOccupied {
     }
 }
 
-/// The slot for the upload in progress. Clones share its state.
-#[derive(Clone)]
+/// The slot for the upload in progress.
 pub(crate) struct UploadSlot {
-    state: Arc<watch::Sender<ServerState>>,
+    state: watch::Sender<ServerState>,
     /// True if the server exits after the first success.
     once: bool,
 }
 
 impl UploadSlot {
     pub(crate) fn new(once: bool) -> Self {
-        Self { state: Arc::new(watch::Sender::new(ServerState::Idle)), once }
+        Self { state: watch::Sender::new(ServerState::Idle), once }
     }
 
     /// Returns the current state of the server.
@@ -92,11 +91,8 @@ impl UploadSlot {
 
     /// Records that the upload succeeded.
     pub(crate) fn set_success(&self, success: UploadSuccess) {
-        self.state.send_replace(if self.once {
-            ServerState::Done(success)
-        } else {
-            ServerState::Idle
-        });
+        let state = if self.once { ServerState::Done(success) } else { ServerState::Idle };
+        self.state.send_replace(state);
     }
 
     /// Records that the upload failed and that its client was told. The next upload may then

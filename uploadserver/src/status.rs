@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use http::{HeaderValue, StatusCode, header};
+use program::progress::bytes_per_second;
 use serde::Serialize;
 
 use crate::job::UploadJob;
@@ -58,23 +58,26 @@ impl ServerStatus {
     }
 
     fn from_job(job: &Arc<UploadJob>) -> Self {
+        let state = if job.is_verified() {
+            "processing"
+        } else if job.resumable.waiting_since().is_some() {
+            "waiting"
+        } else {
+            "uploading"
+        };
         let progress = &job.progress;
-        let seconds = Instant::now().duration_since(progress.began).as_secs_f64();
+        let time = progress.began.elapsed();
         let received = progress.received_bytes();
         let facts = progress.image_facts();
         Self {
-            state: match job.is_verified() {
-                true => "processing",
-                false if job.resumable.is_waiting() => "waiting",
-                false => "uploading",
-            },
+            state,
             received_bytes: received,
             total_bytes: progress.total_bytes(),
             percent: progress.total_bytes().map(|total| percent_of(received, total)),
             written_bytes: progress.written_bytes(),
             stage: progress.counted.current_phase().name(),
-            bytes_per_second: per_second(received, seconds),
-            seconds,
+            bytes_per_second: bytes_per_second(received, time),
+            seconds: time.as_secs_f64(),
             limited_seconds: progress.counted.times().limited_seconds(),
             format: facts.map(|facts| facts.format.to_string()),
             layers: facts.map(|facts| facts.layers.clone()).unwrap_or_default(),
@@ -93,15 +96,6 @@ fn percent_of(part: u64, whole: u64) -> f64 {
         return 100.0;
     }
     (part as f64 / whole as f64 * 10_000.0).floor() / 100.0
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the value is not negative, and `as` saturates"
-)]
-fn per_second(bytes: u64, seconds: f64) -> u64 {
-    (bytes as f64 / seconds.max(0.001)) as u64
 }
 
 /// Returns the status as JSON.
@@ -134,7 +128,5 @@ mod tests {
         assert!((percent_of(1, 3) - 33.33).abs() < 1e-9);
         assert!((percent_of(3, 3) - 100.0).abs() < 1e-9);
         assert!((percent_of(0, 0) - 100.0).abs() < 1e-9);
-        assert_eq!(per_second(10, 2.0), 5);
-        assert_eq!(per_second(u64::MAX, 0.0), u64::MAX);
     }
 }

@@ -42,10 +42,10 @@ pub enum TusHeaderError {
 
 /// Rejects requests that name no version of tus, or an unsupported one.
 pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
-    match headers.get(TUS_RESUMABLE) == Some(&VERSION) {
-        true => Ok(()),
-        false => Err(TusHeaderError::Version),
+    if headers.get(TUS_RESUMABLE) != Some(&VERSION) {
+        return Err(TusHeaderError::Version);
     }
+    Ok(())
 }
 
 /// Returns the length of the upload that a request creates, or `None` if the length will be sent
@@ -74,7 +74,7 @@ pub fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>), TusH
 /// Returns the prefix checksums of a disk that may already exist in part. The request must not
 /// state a length, because the length of the stream differs from the size of the disk.
 pub fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<PrefixCrc>, TusHeaderError> {
-    let refused = |words: &str| TusHeaderError::Marks(words.to_owned());
+    let refused = |reason: &str| TusHeaderError::Marks(reason.to_owned());
     let Some(value) = headers.get(MARKS_HEADER) else {
         return Ok(Vec::new());
     };

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use datapath::disk;
+use https::listener::BindError;
 use https::tls::{AuthorityFiles, ServerFiles, TlsError, TlsProfile};
 use program::cdi::{CURL, UPLOAD};
 use program::command_line::values::server_url;
@@ -22,7 +23,7 @@ use super::args::ServeArgs;
 use crate::access::ClientAccess;
 use crate::config::{Config, UploadDestination};
 use crate::confine;
-use crate::lifetime::{self, ServerExit, ServerStartError};
+use crate::lifetime::{self, ServerExit};
 
 /// Name of the disk file in the directory.
 const DISK: &str = "disk.img";
@@ -36,7 +37,7 @@ pub(super) enum UploadServeError {
     #[error("{0}{TLS_ADVICE}")]
     Tls(#[from] TlsError),
     #[error(transparent)]
-    Start(#[from] ServerStartError),
+    Listen(#[from] BindError),
     #[error("cannot use {}: {reason}", path.display())]
     Target { path: PathBuf, reason: String },
     #[error("{0}")]
@@ -57,9 +58,7 @@ impl FailedCommand for UploadServeError {
             Self::Signalled(signal) => ExitReason::Signalled(*signal),
             Self::Usage(_) | Self::Tls(_) => ExitReason::Usage,
             Self::Target { .. } => ExitReason::Target,
-            Self::Start(ServerStartError::Listen(_)) | Self::Process(_) | Self::Broken(_) => {
-                ExitReason::Internal
-            }
+            Self::Listen(_) | Self::Process(_) | Self::Broken(_) => ExitReason::Internal,
             Self::Sandbox(error) => error.exit_reason(),
         }
     }

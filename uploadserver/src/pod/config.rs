@@ -46,17 +46,21 @@ const DEFAULT_ADDRESS: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8443;
 
 /// Errors in the environment, which prevent the server from starting.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ServerConfigError {
     /// The deadline is malformed. This is a separate variant because upstream exits with a
     /// different code in this case.
+    #[error("{0}")]
     Deadline(String),
     /// The variables for the key or the certificate are missing.
+    #[error("Error getting TLS config: invalid TLS config")]
     Tls,
     /// The files with the key or certificates cannot be used.
-    Files(TlsError),
+    #[error("UploadServer failed: Error getting TLS config: {0}")]
+    Files(#[from] TlsError),
     /// Other variables are malformed.
-    Environment(EnvErrors),
+    #[error(transparent)]
+    Environment(#[from] EnvErrors),
 }
 
 /// Reads all variables of the pod.
@@ -102,7 +106,7 @@ pub(super) fn read_config(
         leaves_interrupted: true,
         display: None,
     };
-    reader.into_result().map_err(ServerConfigError::Environment)?;
+    reader.into_result()?;
     Ok(config)
 }
 

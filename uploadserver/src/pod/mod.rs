@@ -40,7 +40,7 @@ type PreparedServer = Result<(Config, ServerConfig), ServerConfigError>;
 fn prepare(env: &dyn NamedStrings) -> Result<PreparedServer, String> {
     let paths = PodPaths::from_env(env);
     let prepared = config::read_config(env, &paths).and_then(|config| {
-        let tls = config.tls.server_config(&config.profile).map_err(ServerConfigError::Files)?;
+        let tls = config.tls.server_config(&config.profile)?;
         Ok((config, tls))
     });
     if let Ok((config, _)) = &prepared {
@@ -60,23 +60,12 @@ async fn run(
     volume::limits::of_pod();
     let (config, tls) = match prepared {
         Ok(prepared) => prepared,
-        // The exit codes are upstream's: 255, as in klog's `Fatal`, for a malformed deadline, and
-        // 1 if TLS cannot be set up (contract §0.4, §2.1).
-        Err(ServerConfigError::Deadline(reason)) => {
-            tracing::error!("{reason}");
-            return ExitReason::Fatal;
-        }
-        Err(ServerConfigError::Environment(errors)) => {
-            tracing::error!("{errors}");
-            return ExitReason::Internal;
-        }
-        Err(ServerConfigError::Tls) => {
-            tracing::error!("Error getting TLS config: invalid TLS config");
-            return ExitReason::Internal;
-        }
-        Err(ServerConfigError::Files(error)) => {
-            tracing::error!("UploadServer failed: Error getting TLS config: {error}");
-            return ExitReason::Internal;
+        Err(error) => {
+            tracing::error!("{error}");
+            // The exit codes are upstream's: 255, as in klog's `Fatal`, for a malformed deadline,
+            // and 1 if TLS cannot be set up (contract §0.4, §2.1).
+            let is_fatal = matches!(error, ServerConfigError::Deadline(_));
+            return if is_fatal { ExitReason::Fatal } else { ExitReason::Internal };
         }
     };
     tracing::info!(
