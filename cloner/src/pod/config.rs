@@ -70,7 +70,7 @@ impl Config {
             owner_uid: optional("OWNER_UID"),
             // The variables are read in upstream's order, because the error names the first one
             // that is missing (contract §4.2).
-            key: needed("CLIENT_KEY")?.into(),
+            key: Secret::new(needed("CLIENT_KEY")?),
             certificate: needed("CLIENT_CERT")?,
             authorities: needed("SERVER_CA_CERT")?,
             url: needed(URL_VARIABLE)?,

@@ -70,7 +70,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         confine::enter_pod(env, flags.own_value(MOUNT_FLAG), &url)
     };
     let run = |flags, (), shutdown| run(flags, env, shutdown);
-    start::start_prepared_pod(PROGRAM, &FLAGS, &scripted, env, confine, run)
+    start::start_pod(PROGRAM, &FLAGS, &scripted, env, confine, run)
 }
 
 fn print_line(line: &str) {

@@ -3,7 +3,7 @@
 
 /// Version prefixes of upload paths. CDI's five paths exist below both prefixes with the same
 /// meaning; our own paths exist only below the first.
-pub const VERSIONS: [&str; 2] = ["/v1beta1/", "/v1alpha1/"];
+const VERSIONS: [&str; 2] = ["/v1beta1/", "/v1alpha1/"];
 
 /// Path for an upload in one request.
 pub const UPLOAD: &str = "/v1beta1/upload";

@@ -12,7 +12,7 @@ use crate::cgroup::{self, CgroupController};
 
 /// Returns the number of CPUs that the scheduler allows, or the cgroup's quota rounded up,
 /// whichever is smaller; at least 1.
-pub fn usable_count() -> usize {
+pub(crate) fn usable_count() -> usize {
     let allowed = affinity_count()
         .filter(|&count| count > 0)
         // This fallback is needed if the system has more CPUs than the kernel's fixed-size set can

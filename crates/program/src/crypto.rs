@@ -23,11 +23,3 @@ pub fn crypto_provider() -> Arc<CryptoProvider> {
     provider.cipher_suites.sort_by_key(|suite| !AES_128.contains(&suite.suite()));
     Arc::new(provider)
 }
-
-/// Installs aws-lc-rs as the default provider of the process, for libraries that accept no
-/// configuration. Later calls have no effect.
-pub fn install_provider() {
-    if aws_lc_rs::default_provider().install_default().is_err() {
-        tracing::debug!("a TLS provider was already installed");
-    }
-}

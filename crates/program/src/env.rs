@@ -21,7 +21,7 @@ pub trait NamedStrings {
 const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
 /// Set by tests that are not about measured rates.
-pub const FIXED_PACE_VARIABLE: &str = "CDI_WORKERS_TEST_FIXED_PACE";
+const FIXED_PACE_VARIABLE: &str = "CDI_WORKERS_TEST_FIXED_PACE";
 
 /// Returns true if nothing may be decided by a rate that was measured: a body is read over one
 /// connection, and what may be compressed for the network is compressed. On a slow machine, a test
@@ -77,17 +77,12 @@ fn sort_pairs(pairs: impl Iterator<Item = (String, String)>) -> Vec<(String, Str
     pairs
 }
 
-/// The text is not one of Go's spellings of a boolean.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a boolean: use true or false")]
-pub struct GoBoolError(String);
-
 /// Parses a boolean in the spellings of Go's `strconv.ParseBool`, which CDI's controllers use.
-pub fn go_bool(text: &str) -> Result<bool, GoBoolError> {
+pub fn go_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(GoBoolError(text.to_owned())),
+        _ => Err(format!("{text:?} is not a boolean: use true or false")),
     }
 }
 
@@ -132,7 +127,7 @@ impl<'a> EnvReader<'a> {
 
     /// Like [`EnvReader::read_text`], for values that must not be printed.
     pub fn read_secret(&self, name: &str) -> Option<Secret> {
-        self.read_text(name).map(Secret::from)
+        self.read_text(name).map(Secret::new)
     }
 
     /// Returns all variables whose name begins with `prefix`, sorted by name.

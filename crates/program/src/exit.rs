@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::signal::StopSignal;
 
 /// The table as shown below `--help`.
-pub const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Exit codes:
   0  success                              5  no space, or too small a target
   1  internal error, or another failure   6  wrong checksum or signature

@@ -6,7 +6,7 @@
 //!
 //! assert_eq!(quantity::parse_bytes("1.5Gi")?, 3 << 29);
 //! assert!(names::is_label("my-disk") && !names::is_label("../my-disk"));
-//! # Ok::<(), quantity::QuantityError>(())
+//! # Ok::<(), String>(())
 //! ```
 //!
 //! ```text
@@ -25,7 +25,7 @@
 //! * [`mod@env`]: the environment; all invalid variables are reported together. [`quantity`] and
 //!   [`space`] convert sizes to bytes, [`names`] validates the names of Kubernetes objects, and
 //!   [`secret`] keeps passwords out of logs.
-//! * [`signal`], [`metrics`], [`cpus`], [`mod@cgroup`], [`memory`], [`threads`], [`sockets`]:
+//! * [`signal`], [`metrics`], [`mod@cgroup`], [`memory`], [`threads`], [`sockets`]:
 //!   signals, metrics, and the resources that the process may use.
 //! * [`report`]: the termination message, which is the last thing that a process writes.
 //!
@@ -47,7 +47,7 @@ mod coalesce;
 mod color;
 #[cfg(feature = "commands")]
 pub mod command_line;
-pub mod cpus;
+mod cpus;
 #[cfg(feature = "tls")]
 pub mod crypto;
 pub mod env;
@@ -80,8 +80,11 @@ mod version;
 
 pub use version::VERSION;
 
-/// Installs the process's default TLS provider. Does nothing without the feature `tls`.
+/// Installs aws-lc-rs as the TLS provider of the process, for libraries that accept no
+/// configuration. Later calls, and calls without the feature `tls`, have no effect.
 pub fn install_provider() {
     #[cfg(feature = "tls")]
-    crypto::install_provider();
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        tracing::debug!("a TLS provider was already installed");
+    }
 }

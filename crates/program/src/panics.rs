@@ -18,7 +18,7 @@ thread_local! {
 #[error("{}", first_panic())]
 pub struct CaughtPanic {
     /// The message of this panic, without its source location.
-    pub words: String,
+    pub message: String,
 }
 
 /// Replaces the message that Rust prints for a panic. A panic inside [`catch_panic`] is reported
@@ -43,7 +43,7 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     let was_guarded = IS_GUARDED.replace(true);
     let caught = catch_unwind(AssertUnwindSafe(work));
     IS_GUARDED.set(was_guarded);
-    caught.map_err(|payload| CaughtPanic { words: panic_message(&*payload).to_owned() })
+    caught.map_err(|payload| CaughtPanic { message: panic_message(&*payload).to_owned() })
 }
 
 fn panic_message(payload: &dyn Any) -> &str {

@@ -10,7 +10,7 @@ use crate::env::NamedStrings;
 
 /// Variable with a directory below which every path of [`PodPaths`] is moved. For tests only; not
 /// documented for users.
-pub const TEST_ROOT_VARIABLE: &str = "CDI_WORKERS_TEST_ROOT";
+pub(crate) const TEST_ROOT_VARIABLE: &str = "CDI_WORKERS_TEST_ROOT";
 
 /// The disk image on the target volume in filesystem mode.
 pub const DISK_IMAGE: &str = "/data/disk.img";

@@ -17,9 +17,10 @@ pub fn run_program(
     pod: impl FnOnce(&[OsString], &dyn NamedStrings) -> ExitCode,
 ) -> ExitCode {
     let arguments = program_arguments();
-    match is_pod(&arguments, &ProcessEnv, variable, names_subcommand) {
-        true => pod(&arguments, &ProcessEnv),
-        false => command_line(&arguments),
+    if is_pod(&arguments, &ProcessEnv, variable, names_subcommand) {
+        pod(&arguments, &ProcessEnv)
+    } else {
+        command_line(&arguments)
     }
 }
 

@@ -10,21 +10,10 @@ const MAX_LENGTH: usize = 64;
 /// The largest size of a file or device. Linux stores offsets as signed 64-bit numbers.
 const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
 
-/// Reasons why a text is not a usable size.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum QuantityError {
-    /// The text does not follow the grammar.
-    #[error("{text:?} is not a Kubernetes quantity: {}", advice(.text))]
-    Syntax {
-        /// The text, truncated to the maximum length.
-        text: String,
-    },
-    /// The size is below zero.
-    #[error("quantity {0:?} is negative: a size must be zero or more")]
-    Negative(String),
-    /// The size is larger than any file can be, or has too many digits for an exact computation.
-    #[error("quantity {0:?} is too large: the limit is {MAX_BYTES} bytes")]
-    TooLarge(String),
+/// Returns the message about a text that does not follow the grammar.
+fn syntax_error(text: &str) -> String {
+    let shown: String = text.chars().take(MAX_LENGTH).collect();
+    format!("{shown:?} is not a Kubernetes quantity: {}", advice(&shown))
 }
 
 /// Suggests the correct spelling. A suffix with `B`, as other programs use it, is shown without
@@ -38,11 +27,11 @@ fn advice(text: &str) -> String {
     }
 }
 
-/// Parses the quantity `text` and returns it in bytes. Fractions of a byte are rounded up.
-pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
-    let syntax = || QuantityError::Syntax { text: text.chars().take(MAX_LENGTH).collect() };
+/// Parses the quantity `text` and returns it in bytes. Fractions of a byte are rounded up. The
+/// error is a message for the user.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if text.len() > MAX_LENGTH {
-        return Err(syntax());
+        return Err(syntax_error(text));
     }
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -51,10 +40,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     let suffix_at =
         unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(suffix_at);
-    let scale = UnitScale::parse(suffix).ok_or_else(syntax)?;
+    let scale = UnitScale::parse(suffix).ok_or_else(|| syntax_error(text))?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.len() + fraction.len() == 0 || fraction.contains('.') {
-        return Err(syntax());
+        return Err(syntax_error(text));
     }
     // Trailing zeros of the fraction do not change the value, but could make the computation
     // overflow.
@@ -64,12 +53,12 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
         .parse::<u128>()
         .ok()
         .and_then(|mantissa| scale.scale_mantissa(mantissa, fraction.len()))
-        .filter(|&bytes| bytes <= MAX_BYTES)
-        .ok_or_else(|| QuantityError::TooLarge(text.to_owned()));
-    if negative && bytes != Ok(0) {
-        return Err(QuantityError::Negative(text.to_owned()));
+        .filter(|&bytes| bytes <= MAX_BYTES);
+    if negative && bytes != Some(0) {
+        return Err(format!("quantity {text:?} is negative: a size must be zero or more"));
     }
-    bytes
+    // A file cannot be larger, or there are too many digits for an exact computation.
+    bytes.ok_or_else(|| format!("quantity {text:?} is too large: the limit is {MAX_BYTES} bytes"))
 }
 
 /// The multiplier that a suffix stands for.
@@ -173,21 +162,21 @@ mod tests {
         for text in ["", " 1Gi", "1Gi ", ".", "-", "1.2.3", "1gi", "1e", "1e1.5", "0x10", &longest]
         {
             let error = parse_bytes(text).unwrap_err();
-            assert!(matches!(error, QuantityError::Syntax { .. }), "{text}: {error}");
+            assert!(error.contains("is not a Kubernetes quantity"), "{text}: {error}");
         }
         for (text, better) in
             [("4GiB", "4Gi"), ("10GB", "10G"), ("1KB", "1k"), ("1KiB", "1Ki"), ("1.5TB", "1.5T")]
         {
-            let sentence = parse_bytes(text).unwrap_err().to_string();
+            let sentence = parse_bytes(text).unwrap_err();
             assert_eq!(sentence, format!("{text:?} is not a Kubernetes quantity: write {better}"));
         }
         for text in ["-1", "-1m", "-9999999999Ei"] {
-            assert_eq!(parse_bytes(text), Err(QuantityError::Negative(text.to_owned())));
+            assert!(parse_bytes(text).unwrap_err().contains("is negative"), "{text}");
         }
         for text in
             ["9223372036854775808", "8Ei", "10E", "1e2000000000", "99999999999999999999999Ei"]
         {
-            assert_eq!(parse_bytes(text), Err(QuantityError::TooLarge(text.to_owned())));
+            assert!(parse_bytes(text).unwrap_err().contains("is too large"), "{text}");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::paths::PodPaths;
 
 /// Maximum length in bytes of a termination message; the kubelet truncates longer ones
 /// (`MaxContainerTerminationMessageLength` in `k8s.io/kubernetes/pkg/kubelet/container`).
-pub const MAX_LENGTH_BYTES: usize = 4096;
+const MAX_LENGTH_BYTES: usize = 4096;
 
 /// The structured message. Fields are written in this order; unset fields are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

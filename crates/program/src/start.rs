@@ -39,26 +39,10 @@ pub enum ProcessStartError {
 }
 
 /// Runs `main` of the pod `program` with the given `arguments`, which may be klog flags and the
-/// flags in `own`. `main` receives the shutdown request and returns the exit code. If `main`
-/// cannot be started or panics, the error becomes the termination message.
-pub fn start_pod<F>(
-    program: &'static str,
-    own: &[OwnFlag],
-    arguments: &[OsString],
-    env: &dyn NamedStrings,
-    main: impl FnOnce(KlogFlags, ShutdownRequest) -> F,
-) -> ExitCode
-where
-    F: Future,
-    F::Output: Into<ExitCode>,
-{
-    let main = |flags, (), shutdown| main(flags, shutdown);
-    start_prepared_pod(program, own, arguments, env, |_| Ok(()), main)
-}
-
-/// Like [`start_pod`], but calls `prepare` before, while the process has a single thread, and
-/// passes its result to `main`. If that fails, the error becomes the termination message.
-pub fn start_prepared_pod<T, F>(
+/// flags in `own`. `prepare` is called before, while the process has a single thread, and `main`
+/// receives its result and the shutdown request, and returns the exit code. If `prepare` fails, or
+/// `main` cannot be started or panics, the error becomes the termination message.
+pub fn start_pod<T, F>(
     program: &'static str,
     own: &[OwnFlag],
     arguments: &[OsString],
@@ -138,7 +122,7 @@ fn build_runtime() -> Result<Runtime, ProcessStartError> {
     // tokio returns an error if epoll is not available, but panics if it cannot start a thread or
     // create a socket pair for signals.
     panics::catch_panic(|| builder.build())
-        .map_err(|panicked| panicked.words)
+        .map_err(|panicked| panicked.message)
         .and_then(|built| built.map_err(|error| error.to_string()))
         .map_err(ProcessStartError::Runtime)
 }

@@ -45,7 +45,7 @@ const PROGRAM: &str = "cdi-importer";
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let confine = |_: &_| confine::enter_pod(env, confine::import_rules(env));
-    start::start_prepared_pod(PROGRAM, &[], arguments, env, confine, |_, (), shutdown| {
+    start::start_pod(PROGRAM, &[], arguments, env, confine, |_, (), shutdown| {
         run_import(env, shutdown)
     })
 }

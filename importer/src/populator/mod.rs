@@ -63,7 +63,7 @@ impl Populator {
             confine::enter_pod(env, rules)
         };
         let run = |flags, (), shutdown| self.run(flags, env, shutdown);
-        start::start_prepared_pod(self.program_name(), &flags, &arguments, env, confine, run)
+        start::start_pod(self.program_name(), &flags, &arguments, env, confine, run)
     }
 
     fn program_name(self) -> &'static str {

@@ -107,7 +107,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
         runtime.block_on(run(&config))
     });
-    match ended.unwrap_or_else(|panicked| Err(format!("internal error: {}", panicked.words))) {
+    match ended.unwrap_or_else(|panicked| Err(format!("internal error: {}", panicked.message))) {
         Ok(code) => ExitCode::from(code),
         Err(sentence) => {
             tracing::error!("{sentence}");

@@ -67,9 +67,14 @@ impl SizeDetectionError {
 /// Writes the size of the disk given in `arguments` to the termination message.
 pub(crate) fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let message = PodPaths::from_env(env).termination_log();
-    program::start::start_pod(PROGRAM, &FLAGS, arguments, env, |flags, shutdown| {
-        run(flags, message, shutdown)
-    })
+    program::start::start_pod(
+        PROGRAM,
+        &FLAGS,
+        arguments,
+        env,
+        |_| Ok(()),
+        |flags, (), shutdown| run(flags, message, shutdown),
+    )
 }
 
 async fn run(flags: KlogFlags, message: PathBuf, shutdown: ShutdownRequest) -> ExitCode {

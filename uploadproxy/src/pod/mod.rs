@@ -25,7 +25,7 @@ pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let prepare = |flags: &KlogFlags| prepare(flags, env);
     let run = |flags, settings, shutdown| run(flags, env, settings, shutdown);
-    start::start_prepared_pod(crate::PROGRAM, &cluster::FLAGS, arguments, env, prepare, run)
+    start::start_pod(crate::PROGRAM, &cluster::FLAGS, arguments, env, prepare, run)
 }
 
 /// The settings in the environment, or the reason why the proxy cannot start with them.

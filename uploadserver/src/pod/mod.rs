@@ -29,7 +29,7 @@ const PROGRAM: &str = "cdi-uploadserver";
 /// Runs the upload server of a pod with the klog flags `arguments` and the environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let run = |_, prepared, shutdown| run(env, prepared, shutdown);
-    program::start::start_prepared_pod(PROGRAM, &[], arguments, env, |_| prepare(env), run)
+    program::start::start_pod(PROGRAM, &[], arguments, env, |_| prepare(env), run)
 }
 
 /// The settings of a server, and its certificate.

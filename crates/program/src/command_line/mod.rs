@@ -88,8 +88,8 @@ where
 {
     panics::install_hook();
     let work = || match arguments.split_first() {
-        Some((first, words)) if first == COMPLETE => {
-            completion::print_completions::<P>(words, list_values)
+        Some((first, line)) if first == COMPLETE => {
+            completion::print_completions::<P>(line, list_values)
         }
         _ => parse_and_run(program, arguments, run),
     };
@@ -109,8 +109,8 @@ where
     E: FailedCommand,
 {
     let mut command = build_command::<P>();
-    let words = [OsString::from(program)].into_iter().chain(arguments.iter().cloned());
-    let parsed = command.try_get_matches_from_mut(words).and_then(|matches| {
+    let line = [OsString::from(program)].into_iter().chain(arguments.iter().cloned());
+    let parsed = command.try_get_matches_from_mut(line).and_then(|matches| {
         match CommonCommand::from_arg_matches(&matches) {
             Ok(common) => Ok(Err(common)),
             Err(_) => P::from_arg_matches(&matches).map(Ok),
@@ -160,7 +160,7 @@ fn is_before_subcommand<P: CommandFactory>(error: &clap::Error, arguments: &[OsS
 const HELP_COLUMNS: usize = 80;
 
 /// The command line `P`, extended by the commands and options of all programs.
-pub fn build_command<P: CommandFactory>() -> Command {
+fn build_command<P: CommandFactory>() -> Command {
     add_common_help(P::command())
 }
 
@@ -231,7 +231,7 @@ pub struct LogArgs {
     /// Increase verbosity: -v requests and retries (default of servers), -vv details and rates,
     /// -vvv everything
     #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
-    pub verbose: u8,
+    verbose: u8,
 }
 
 /// The `-q` and `-v` options.
@@ -239,7 +239,7 @@ pub struct LogArgs {
 pub struct OutputArgs {
     /// Print only errors
     #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
-    pub quiet: bool,
+    pub(crate) quiet: bool,
 
     /// The verbosity.
     #[command(flatten)]
@@ -266,7 +266,7 @@ impl LogArgs {
     }
 
     /// Like [`LogArgs::begin_logging`], with a writer that moves a progress bar out of the way.
-    pub fn begin_above(&self, program: &'static str, writer: BoxMakeWriter) {
+    pub(crate) fn begin_above(&self, program: &'static str, writer: BoxMakeWriter) {
         init_logging(program, LogStyle::Text, klog_verbosity(self.verbose), writer);
     }
 }
@@ -325,7 +325,7 @@ pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
 
 /// Prints a summary after success. If it cannot be written to stdout, the error goes to stderr and
 /// the exit code stays 0.
-pub fn print_summary(program: &str, summary: &str) {
+pub(crate) fn print_summary(program: &str, summary: &str) {
     if let Err(error) = print_stdout(summary.as_bytes()) {
         // If stderr is closed too, the message is lost, but the exit code still reports success.
         print_error(program, format_args!("done, but stdout cannot be written: {error}"));

@@ -111,7 +111,7 @@ pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
         })
     };
     if text.ends_with('i') {
-        return not_zero(quantity::parse_bytes(text).map_err(|error| error.to_string())?);
+        return not_zero(quantity::parse_bytes(text)?);
     }
     let shift = match text.chars().last() {
         Some('K' | 'k') => 10,

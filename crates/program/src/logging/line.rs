@@ -206,10 +206,10 @@ fn shorten_text(text: &str) -> Cow<'_, str> {
 fn quote_value(value: &str) -> Cow<'_, str> {
     let is_bare =
         |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
-    match !value.is_empty() && value.chars().all(is_bare) {
-        true => value.into(),
-        false => printable::escape_json(&Value::from(value).to_string()).into_owned().into(),
+    if !value.is_empty() && value.chars().all(is_bare) {
+        return value.into();
     }
+    printable::escape_json(&Value::from(value).to_string()).into_owned().into()
 }
 
 #[cfg(test)]

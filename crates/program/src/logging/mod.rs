@@ -76,7 +76,7 @@ pub enum LogFormat {
 }
 
 /// The variable that selects JSON for the log of a pod or a server.
-pub const FORMAT_VARIABLE: &str = "CDI_LOG_FORMAT";
+const FORMAT_VARIABLE: &str = "CDI_LOG_FORMAT";
 
 /// The user's choice between the forms of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub struct LogOptions {
 
 impl LogOptions {
     /// Returns the least severe level that is logged at this verbosity.
-    pub fn level_filter(&self) -> LevelFilter {
+    fn level_filter(&self) -> LevelFilter {
         match self.verbosity {
             0 => LevelFilter::WARN,
             1 | 2 => LevelFilter::INFO,
@@ -138,25 +138,21 @@ pub fn init(options: LogOptions) {
 }
 
 /// Like [`init`], but with another writer, such as one that moves a progress bar out of the way.
-pub fn init_with(options: LogOptions, writer: BoxMakeWriter) {
+pub(crate) fn init_with(options: LogOptions, writer: BoxMakeWriter) {
     if tracing::subscriber::set_global_default(build_subscriber(options, writer)).is_err() {
         tracing::debug!("logging was already set up");
     }
 }
 
-/// Builds a subscriber that writes lines to `writer`. Tests pass it to
-/// `tracing::subscriber::with_default`.
-pub fn build_subscriber(
-    options: LogOptions,
-    writer: BoxMakeWriter,
-) -> impl Subscriber + Send + Sync {
+/// Builds a subscriber that writes lines to `writer`.
+fn build_subscriber(options: LogOptions, writer: BoxMakeWriter) -> impl Subscriber + Send + Sync {
     let shows = move |metadata: &Metadata<'_>| {
-        let limit = match is_ours(metadata.module_path(), metadata.target()) {
-            true => options.level_filter(),
-            false if options.verbosity == 0 && crate_of(metadata.target()) == CLUSTER_CLIENT => {
-                LevelFilter::OFF
-            }
-            false => LevelFilter::WARN,
+        let limit = if is_ours(metadata.module_path(), metadata.target()) {
+            options.level_filter()
+        } else if options.verbosity == 0 && crate_of(metadata.target()) == CLUSTER_CLIENT {
+            LevelFilter::OFF
+        } else {
+            LevelFilter::WARN
         };
         *metadata.level() <= limit
     };

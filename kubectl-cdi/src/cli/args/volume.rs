@@ -107,7 +107,7 @@ fn size(text: &str) -> Result<u64, String> {
         }
         known => known,
     };
-    program::quantity::parse_bytes(&format!("{number}{unit}")).map_err(|error| error.to_string())
+    program::quantity::parse_bytes(&format!("{number}{unit}"))
 }
 
 #[cfg(test)]

@@ -61,18 +61,27 @@ pub(crate) fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     // CDI passes no verbosity. At level 0 the retries would not be logged, and the pod would be
     // silent for minutes while a registry does not answer.
     let arguments = [&[OsString::from("-v=1")], arguments].concat();
-    program::start::start_pod(PROGRAM, &flags, &arguments, env, async |flags, shutdown| {
-        let polling = poll_registry(&flags, env, shutdown.cancel_token());
-        match shutdown.cancel_token().run_until_cancelled(polling).await {
-            Some(Ok(())) => ExitReason::Done,
-            // As in upstream, the exit code is the one of Go's `log.Fatal`.
-            Some(Err(failure)) => {
-                report::log_failure(env, &failure.to_string());
-                ExitReason::Internal
+    program::start::start_pod(
+        PROGRAM,
+        &flags,
+        &arguments,
+        env,
+        |_| Ok(()),
+        async |flags, (), shutdown| {
+            let polling = poll_registry(&flags, env, shutdown.cancel_token());
+            match shutdown.cancel_token().run_until_cancelled(polling).await {
+                Some(Ok(())) => ExitReason::Done,
+                // As in upstream, the exit code is the one of Go's `log.Fatal`.
+                Some(Err(failure)) => {
+                    report::log_failure(env, &failure.to_string());
+                    ExitReason::Internal
+                }
+                None => {
+                    ExitReason::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
+                }
             }
-            None => ExitReason::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),
-        }
-    })
+        },
+    )
 }
 
 async fn poll_registry(
