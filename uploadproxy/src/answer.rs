@@ -12,7 +12,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use https::body;
 use https::listener::Peer;
 use https::reply;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use program::logging::LogThrottle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -100,9 +100,9 @@ fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     if !heads::is_proper(request) {
         return Some(reply::text_reply(StatusCode::BAD_REQUEST, IMPROPER));
     }
-    let too_large = body::check_body_size(request.body()).err()?;
-    let words = format!("a body of {too_large}\n");
-    Some(reply::text_reply(StatusCode::PAYLOAD_TOO_LARGE, words))
+    let too_large = body::check_length(request.body().size_hint().lower()).err()?;
+    let message = format!("a body of {too_large}\n");
+    Some(reply::text_reply(StatusCode::PAYLOAD_TOO_LARGE, message))
 }
 
 /// Returns true if the next request on this connection may be a part of a resumable upload from a
@@ -230,8 +230,8 @@ impl UploadDeniedError {
 }
 
 /// Builds the response to an upload that exceeds a limit.
-fn limit_reply(words: String) -> reply::Reply {
-    let mut reply = reply::text_reply(StatusCode::TOO_MANY_REQUESTS, words);
+fn limit_reply(message: String) -> reply::Reply {
+    let mut reply = reply::text_reply(StatusCode::TOO_MANY_REQUESTS, message);
     reply.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     reply
 }
@@ -268,11 +268,12 @@ fn admit_upload(
     // upload to be cancelled, which `admit_upload` may do to make room.
     let entry = proxy.limits.enter_request(&grant)?;
     let method = request.method().clone();
-    let permit = match is_question(&method) {
-        // Requests without a body need no permit, so that clients can query their uploads even
-        // while all slots are taken.
-        true => None,
-        false => Some(proxy.limits.admit_upload(peer.address.ip())?),
+    // Requests without a body need no permit, so that clients can query their uploads even while
+    // all slots are taken.
+    let permit = if is_question(&method) {
+        None
+    } else {
+        Some(proxy.limits.admit_upload(peer.address.ip())?)
     };
     let path = request.uri().path().to_owned();
     Ok(UploadExchange::begin_exchange(
@@ -353,14 +354,14 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
         UpstreamError::Credentials(_) => {
             // CDI's proxy answers 500 here (contract §3.7).
             exchange.note_answer(StatusCode::INTERNAL_SERVER_ERROR, RequestOutcome::NoCredentials);
-            let words = "the proxy cannot read its own certificates: an administrator has to check its log\n";
-            reply::text_reply(StatusCode::INTERNAL_SERVER_ERROR, words)
+            let message = "the proxy cannot read its own certificates: an administrator has to check its log\n";
+            reply::text_reply(StatusCode::INTERNAL_SERVER_ERROR, message)
         }
         UpstreamError::Stalled => {
             exchange.note_answer(StatusCode::TOO_MANY_REQUESTS, RequestOutcome::Limited);
             limit_reply(format!("{failure}\n"))
         }
-        UpstreamError::Transport(_) => {
+        UpstreamError::Handshake(_) | UpstreamError::Transport(_) => {
             // CDI's proxy answers 502 with these words (contract §3.8).
             exchange.note_answer(StatusCode::BAD_GATEWAY, RequestOutcome::Unreachable);
             reply::text_reply(

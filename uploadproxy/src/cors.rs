@@ -97,7 +97,7 @@ fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
 
 /// Capitalizes a header name, for example `content-type` to `Content-Type`.
 fn canonical_name(name: &str) -> String {
-    let words = name.split('-').map(|word| {
+    let parts = name.split('-').map(|word| {
         let mut letters = word.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
         first
@@ -105,7 +105,7 @@ fn canonical_name(name: &str) -> String {
             .chain(letters.map(|letter| letter.to_ascii_lowercase()))
             .collect::<String>()
     });
-    words.collect::<Vec<_>>().join("-")
+    parts.collect::<Vec<_>>().join("-")
 }
 
 #[cfg(test)]

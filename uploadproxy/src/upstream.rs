@@ -50,17 +50,15 @@ pub(crate) enum UpstreamError {
     /// for the failure, that message is used.
     #[error("http: proxy error: {0}")]
     Transport(String),
+    /// The TLS handshake failed. Certificates that have been renewed may help.
+    #[error("http: proxy error: {0}")]
+    Handshake(io::Error),
     /// The upload was cancelled to make room for another one.
     #[error(
         "the upload was given up, because it made no progress for {} s and another one needs its place: retry or resume it",
         STALLED.as_secs()
     )]
     Stalled,
-}
-
-enum DialError {
-    Network(String),
-    Tls(io::Error),
 }
 
 impl UpstreamServers {
@@ -158,45 +156,37 @@ impl UpstreamServers {
         place: &UpstreamAddress,
         tls: Arc<ClientConfig>,
     ) -> Result<UpstreamConnection, UpstreamError> {
-        match self.dial_place(place, &tls).await {
-            Ok(connection) => Ok(connection),
-            Err(DialError::Network(reason)) => Err(UpstreamError::Transport(reason)),
-            Err(DialError::Tls(error)) => {
-                // The certificates may have been renewed just before.
-                let now = self.identity.config_now().await?;
-                if Arc::ptr_eq(&now, &tls) {
-                    return Err(UpstreamError::Transport(error.to_string()));
-                }
-                self.dial_place(place, &now).await.map_err(|error| match error {
-                    DialError::Network(reason) => UpstreamError::Transport(reason),
-                    DialError::Tls(error) => UpstreamError::Transport(error.to_string()),
-                })
+        let connected = self.dial_place(place, &tls).await;
+        if let Err(UpstreamError::Handshake(_)) = connected {
+            // The certificates may have been renewed just before.
+            let now = self.identity.config_now().await?;
+            if !Arc::ptr_eq(&now, &tls) {
+                return self.dial_place(place, &now).await;
             }
         }
+        connected
     }
 
     async fn dial_place(
         &self,
         place: &UpstreamAddress,
         config: &Arc<ClientConfig>,
-    ) -> Result<UpstreamConnection, DialError> {
+    ) -> Result<UpstreamConnection, UpstreamError> {
         let stream = sockets::connect_tcp(&place.host, place.port, self.dial, dial_error_text)
             .await
-            .map_err(|error| DialError::Network(error.to_string()))?;
+            .map_err(|error| UpstreamError::Transport(error.to_string()))?;
         let name = ServerName::try_from(place.host.clone())
-            .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
+            .map_err(|error| UpstreamError::Transport(format!("{}: {error}", place.host)))?;
         let stream =
             timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, Arc::clone(config), name))
                 .await
                 .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
-                // TLS failures are kept apart from network failures, because reading renewed
-                // certificates may help.
-                .map_err(DialError::Tls)?;
+                .map_err(UpstreamError::Handshake)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| DialError::Network(error.to_string()))?;
+            .map_err(|error| UpstreamError::Transport(error.to_string()))?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(

@@ -1,7 +1,5 @@
 //! Limits the declared length of a body.
 
-use hyper::body::Body;
-
 /// Maximum length of a body in bytes: 1 PiB, which exceeds the size of any volume. With larger
 /// values, sums of lengths and sizes could overflow.
 pub const MAX_BYTES: u64 = 1 << 50;
@@ -17,11 +15,6 @@ pub fn check_length(length: u64) -> Result<(), TooLarge> {
         return Err(TooLarge(length));
     }
     Ok(())
-}
-
-/// Rejects a body whose declared length is too large to be real.
-pub fn check_body_size(body: &impl Body) -> Result<(), TooLarge> {
-    check_length(body.size_hint().lower())
 }
 
 #[cfg(test)]

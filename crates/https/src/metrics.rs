@@ -38,13 +38,11 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections. Beyond it, idle connections are closed.
 const CONNECTIONS: usize = 64;
 
-/// Returns all interfaces on [`PORT`]: first IPv6 and IPv4 together, then IPv4 alone for a node
+/// Returns all interfaces on `port`: first IPv6 and IPv4 together, then IPv4 alone for a node
 /// without IPv6.
-pub fn default_addresses() -> [SocketAddr; 2] {
-    [
-        SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT),
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT),
-    ]
+pub fn all_interfaces(port: u16) -> Vec<SocketAddr> {
+    let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    all.map(|ip| SocketAddr::new(ip, port)).into()
 }
 
 /// Returns the port on which [`serve_metrics`] listens.
@@ -63,8 +61,7 @@ pub async fn serve_metrics(
     stop: &CancellationToken,
 ) {
     let certificate = PodPaths::from_env(env).metrics_certs();
-    let addresses =
-        test_address(env).map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
+    let addresses = test_address(env).map_or_else(|| all_interfaces(PORT), |address| vec![address]);
     log_start(try_start(&addresses, registry, stop.clone(), Some(&certificate)).await);
 }
 

@@ -24,8 +24,8 @@ pub fn empty_reply(status: StatusCode) -> Reply {
 }
 
 /// Builds a plain-text response.
-pub fn text_reply(status: StatusCode, words: impl Into<Bytes>) -> Reply {
-    typed_reply(status, "text/plain; charset=utf-8", words)
+pub fn text_reply(status: StatusCode, text: impl Into<Bytes>) -> Reply {
+    typed_reply(status, "text/plain; charset=utf-8", text)
 }
 
 /// Builds a response with a body of the given content type.

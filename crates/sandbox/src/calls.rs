@@ -7,17 +7,17 @@
 
 /// Groups of calls for processes that do more than read and write files of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CallSet {
+pub(crate) struct CallSet {
     /// Sockets for TCP, and for UDP, by which names are looked up.
-    pub network: bool,
+    pub(crate) network: bool,
     /// Listening on a port.
-    pub listen: bool,
+    pub(crate) listen: bool,
     /// Setting the times of files by their names, as archives need for symbolic links.
-    pub trees: bool,
+    pub(crate) trees: bool,
     /// Connections to Unix sockets.
-    pub unix: bool,
+    pub(crate) unix: bool,
     /// Waiting for another program that was started before.
-    pub children: bool,
+    pub(crate) children: bool,
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

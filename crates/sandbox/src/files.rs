@@ -120,7 +120,7 @@ pub struct SandboxRules {
     trees: BTreeSet<PathBuf>,
     listen: BTreeSet<u16>,
     connections: TcpConnections,
-    calls: CallSet,
+    pub(crate) calls: CallSet,
     pub(crate) deferred: Option<&'static str>,
 }
 
@@ -202,10 +202,6 @@ impl SandboxRules {
     pub fn defer(&mut self) -> &mut Self {
         self.deferred = Some(STARTS_PROGRAM);
         self
-    }
-
-    pub(crate) fn calls(&self) -> CallSet {
-        self.calls
     }
 
     /// Opens what exists. Fails if a target cannot be opened: without a rule it would stay closed

@@ -18,13 +18,13 @@
 //!
 //! The decoders run in the same process and address space as the network code, so an attacker who
 //! controls a decoder controls the whole process. The sandbox limits what that process can do. The
-//! rules therefore contain the files that a program opens later, and nothing else: see [`files`].
-//! The list of system calls is in [`calls`].
+//! rules therefore contain the files that a program opens later, and nothing else: see `files`.
+//! The list of system calls is in `calls`.
 
 #![forbid(unsafe_code)]
 
-pub mod calls;
-pub mod files;
+mod calls;
+mod files;
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -204,7 +204,7 @@ pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), SandboxError>
         *STATE.lock() = SandboxState::Deferred(mode, limits);
         return Ok(());
     }
-    let calls = rules.calls();
+    let calls = rules.calls;
     apply(mode, limits, files::restrict_files(rules)?, calls)
 }
 
@@ -267,20 +267,21 @@ pub fn log_applied() {
 /// Takes the right to make sockets and to connect them from a server that has its listening
 /// socket. Does nothing outside the sandbox.
 pub fn close_network() {
-    if matches!(&*STATE.lock(), SandboxState::Inside(applied) if applied.calls.is_ok())
-        && let Err(reason) = calls::deny_sockets()
-    {
-        tracing::warn!("sandbox: new sockets are still possible: {reason}");
-    }
+    deny_further(calls::deny_sockets, "new sockets are still possible");
 }
 
 /// Takes the right to listen from a process that serves its metrics already. Does nothing outside
 /// the sandbox.
 pub fn close_listening() {
+    deny_further(calls::deny_listening, "new sockets can still listen");
+}
+
+/// Denies further system calls inside the sandbox. Warns about the `consequence` of a failure.
+fn deny_further(deny: fn() -> Result<(), String>, consequence: &str) {
     if matches!(&*STATE.lock(), SandboxState::Inside(applied) if applied.calls.is_ok())
-        && let Err(reason) = calls::deny_listening()
+        && let Err(reason) = deny()
     {
-        tracing::warn!("sandbox: new sockets can still listen: {reason}");
+        tracing::warn!("sandbox: {consequence}: {reason}");
     }
 }
 

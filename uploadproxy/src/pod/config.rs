@@ -1,11 +1,12 @@
 //! Reads the flags and the environment of the Deployment, and the settings that are stored in the
 //! cluster.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use https::metrics;
 use https::tls::ServerFiles;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -224,10 +225,7 @@ pub(crate) fn metrics_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
     let (address, port) = values::listen(text)?;
     if address.is_empty() {
-        // IPv6 comes first, because such a socket accepts IPv4 too. The other address is for nodes
-        // without IPv6.
-        let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
-        return Ok(all.map(|ip| SocketAddr::new(ip, port)).into());
+        return Ok(metrics::all_interfaces(port));
     }
     let ip: IpAddr = address.parse().map_err(|_| format!("{address:?} is not an IP address"))?;
     Ok(vec![SocketAddr::new(ip, port)])

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, interval, timeout, timeout_at};
 
 use super::judge::{FilledClaim, filled_claim, upload_content};
-use super::{UnavailableError, UploadContent, UpstreamAddress, WORDS_CHARS, WaitingClaim};
+use super::{MESSAGE_CHARS, UnavailableError, UploadContent, UpstreamAddress, WaitingClaim};
 use crate::names;
 use crate::token::UploadGrant;
 
@@ -186,10 +186,10 @@ async fn get_claim(
     name: &str,
 ) -> Result<Option<PersistentVolumeClaim>, UnavailableError> {
     api.get_opt(name).await.map_err(|error| {
-        let words = match error {
+        let message = match error {
             kube::Error::Api(status) => status.message,
             other => program::report::error_chain(&other),
         };
-        UnavailableError::Api(printable::escape_line(&words, WORDS_CHARS))
+        UnavailableError::Api(printable::escape_line(&message, MESSAGE_CHARS))
     })
 }

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 
-use super::{UnavailableError, UploadContent, WORDS_CHARS};
+use super::{MESSAGE_CHARS, UnavailableError, UploadContent};
 
 /// Marks a PVC that is to be filled by an upload.
 const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
@@ -72,7 +72,7 @@ pub(super) fn upload_content(
         "archive" => Ok(Some(UploadContent::Archive)),
         other => Err(UnavailableError::ContentType {
             pvc: name,
-            content_type: printable::escape_line(other, WORDS_CHARS),
+            content_type: printable::escape_line(other, MESSAGE_CHARS),
         }),
     }
 }

@@ -36,7 +36,7 @@ pub struct WaitingClaim {
 
 /// Maximum number of characters that clients receive of an API server's message or of an
 /// annotation.
-const WORDS_CHARS: usize = 1 << 10;
+const MESSAGE_CHARS: usize = 1 << 10;
 
 /// Reasons why an upload is not possible now, worded for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -87,7 +87,7 @@ impl Peer {
     }
 
     /// Returns the guard that [`Self::hold_active`] created, if it was called.
-    pub fn active_guard(&self) -> Option<ActiveGuard> {
+    pub(crate) fn active_guard(&self) -> Option<ActiveGuard> {
         self.request.engagement.get().cloned()
     }
 }

@@ -43,8 +43,7 @@ impl AuthorityFiles {
     /// Like [`Self::in_dir`], but creates the files if any of them is missing. The certificates
     /// are for a server on this machine and a client called `client_name`.
     pub fn made_in(dir: &Path, client_name: &str) -> Result<Self, TlsError> {
-        std::fs::create_dir_all(dir)
-            .map_err(|source| TlsError::Write { path: dir.to_owned(), source })?;
+        std::fs::create_dir_all(dir).map_err(|source| write_error(dir, source))?;
         let files = Self::in_dir(dir);
         if !files.has_all_files() {
             files.create_for_this_machine(client_name)?;
@@ -140,7 +139,11 @@ fn write_file(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
         let mut file = options.open(path)?;
         file.write_all(text.as_bytes())
     };
-    write().map_err(|source| TlsError::Write { path: path.to_owned(), source })
+    write().map_err(|source| write_error(path, source))
+}
+
+fn write_error(path: &Path, source: io::Error) -> TlsError {
+    TlsError::File { action: "cannot write", path: path.to_owned(), source }
 }
 
 #[cfg(test)]

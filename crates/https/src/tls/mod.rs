@@ -44,18 +44,12 @@ pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 /// Reasons why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The directory with CA certificates cannot be read.
-    #[error("Error listing files in {}: {source}", path.display())]
-    ListCerts {
-        /// Path of the directory.
-        path: PathBuf,
-        /// The error from the operating system.
-        source: io::Error,
-    },
-    /// A file in the directory with CA certificates cannot be read.
-    #[error("cannot read the certificates in {}: {source}", path.display())]
-    ReadCert {
-        /// Path of the file.
+    /// A file or directory with certificates or keys cannot be read or written.
+    #[error("{action} {}: {source}", path.display())]
+    File {
+        /// The action that failed, such as `cannot write`.
+        action: &'static str,
+        /// Path of the file or directory.
         path: PathBuf,
         /// The error from the operating system.
         source: io::Error,
@@ -68,16 +62,8 @@ pub enum TlsError {
         /// The error found in the file.
         source: rustls::pki_types::pem::Error,
     },
-    /// A certificate or key cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error from the operating system.
-        source: io::Error,
-    },
     /// rustls rejected the configuration.
-    #[error("cannot configure TLS: {}", config_words(.0))]
+    #[error("cannot configure TLS: {}", describe_config_error(.0))]
     Config(#[from] rustls::Error),
     /// The trusted certificates cannot be used.
     #[error("cannot configure TLS verification: {0}")]
@@ -88,7 +74,7 @@ pub enum TlsError {
 }
 
 /// Describes a configuration error and states what to check.
-fn config_words(error: &rustls::Error) -> String {
+fn describe_config_error(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InconsistentKeys(_) => "the certificate and the key do not match".to_owned(),
         other => other.to_string(),

@@ -68,8 +68,10 @@ impl TrustedRoots {
     pub fn add_dir(&mut self, folder: &Path) -> Result<(), TlsError> {
         for path in list_files(folder)? {
             tracing::info!("Attempting to get certs from {}", path.display());
-            let pem = read_file(&path)
-                .map_err(|source| TlsError::ReadCert { path: path.clone(), source })?;
+            let pem = read_file(&path).map_err(|source| {
+                let action = "cannot read the certificates in";
+                TlsError::File { action, path: path.clone(), source }
+            })?;
             if self.add_pem(&pem) == 0 {
                 tracing::warn!("No certs in {}", path.display());
             }
@@ -79,7 +81,7 @@ impl TrustedRoots {
 
     /// Like [`TrustedRoots::add_dir`], for a directory that may be missing. All errors are
     /// ignored.
-    pub fn add_optional_dir(&mut self, folder: &Path) {
+    pub(super) fn add_optional_dir(&mut self, folder: &Path) {
         for path in list_files(folder).unwrap_or_default() {
             if let Ok(pem) = read_file(&path) {
                 self.add_pem(&pem);
@@ -104,7 +106,11 @@ impl TrustedRoots {
 
 /// Returns the non-hidden files in `folder`, sorted by name.
 fn list_files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
-    let list = |source| TlsError::ListCerts { path: folder.to_owned(), source };
+    let list = |source| TlsError::File {
+        action: "Error listing files in",
+        path: folder.to_owned(),
+        source,
+    };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(list)? {
         let path = entry.map_err(list)?.path();

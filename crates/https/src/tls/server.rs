@@ -65,7 +65,7 @@ impl ServerFiles {
 impl ServerFiles {
     /// Returns the end of the certificate's validity in seconds since 1970, or `None` if the file
     /// cannot be read.
-    pub fn expiry_seconds(&self) -> Option<i64> {
+    pub(super) fn expiry_seconds(&self) -> Option<i64> {
         let certificates = read_certificates(&self.certificate).ok()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(certificates.first()?).ok()?;
         Some(certificate.validity().not_after.timestamp())

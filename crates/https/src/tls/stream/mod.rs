@@ -76,7 +76,7 @@ impl<S> Stream<S> {
     }
 
     /// Returns the peer's certificate, if it presented one.
-    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+    pub(crate) fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
         self.connection_state().peer_certificates().and_then(<[_]>::first)
     }
 
@@ -97,10 +97,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
         }
         let mut read = 0;
         while buffer.remaining() > 0 {
-            let most = match this.tls.get_ref().0.is_bulk() {
-                true => usize::MAX,
-                false => SMALL_READ_BYTES - read.min(SMALL_READ_BYTES),
-            };
+            let is_bulk = this.tls.get_ref().0.is_bulk();
+            let most = if is_bulk { usize::MAX } else { SMALL_READ_BYTES.saturating_sub(read) };
             // Reading stops here because another system call would usually find no data.
             if most == 0 || (read > 0 && this.tls.get_ref().0.is_empty()) {
                 break;
