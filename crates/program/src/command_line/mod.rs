@@ -325,6 +325,7 @@ pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
 
 /// Prints a summary after success. If it cannot be written to stdout, the error goes to stderr and
 /// the exit code stays 0.
+#[cfg(feature = "progress")]
 pub(crate) fn print_summary(program: &str, summary: &str) {
     if let Err(error) = print_stdout(summary.as_bytes()) {
         // If stderr is closed too, the message is lost, but the exit code still reports success.

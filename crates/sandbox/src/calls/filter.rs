@@ -12,144 +12,113 @@ use rustix::process::geteuid;
 
 use super::CallSet;
 
-/// Calls without conditions, with the reason for each group.
+/// Calls without conditions, on every architecture.
 /// chmod(2) and chown(2) of names are missing: Landlock does not limit them to the directories of
 /// its rules, so a confined process could make any program set-user-ID.
-const GROUPS: [(&str, &[c_long]); 10] = [
-    (
-        "memory (mmap and mprotect have conditions)",
-        &[libc::SYS_brk, libc::SYS_madvise, libc::SYS_mremap, libc::SYS_munmap],
-    ),
-    (
-        "threads of a transfer (clone has conditions), and their end",
-        &[
-            libc::SYS_exit,
-            libc::SYS_exit_group,
-            libc::SYS_futex,
-            libc::SYS_getcpu,
-            libc::SYS_getpid,
-            libc::SYS_gettid,
-            libc::SYS_rseq,
-            libc::SYS_sched_getaffinity,
-            libc::SYS_sched_yield,
-            libc::SYS_set_robust_list,
-        ],
-    ),
-    (
-        "signals: SIGTERM, SIGINT, SIGHUP, and a stack for overflows",
-        &[
-            libc::SYS_restart_syscall,
-            libc::SYS_rt_sigaction,
-            libc::SYS_rt_sigprocmask,
-            libc::SYS_rt_sigreturn,
-            libc::SYS_sigaltstack,
-        ],
-    ),
-    (
-        "time and chance",
-        &[
-            libc::SYS_clock_getres,
-            libc::SYS_clock_gettime,
-            libc::SYS_clock_nanosleep,
-            libc::SYS_getrandom,
-            libc::SYS_nanosleep,
-        ],
-    ),
-    (
-        "waiting for descriptors",
-        &[
-            libc::SYS_epoll_create1,
-            libc::SYS_epoll_ctl,
-            libc::SYS_epoll_pwait,
-            libc::SYS_epoll_pwait2,
-            libc::SYS_eventfd2,
-            libc::SYS_pipe2,
-            libc::SYS_ppoll,
-        ],
-    ),
-    (
-        "reading and writing (fcntl and ioctl have conditions)",
-        &[
-            libc::SYS_close,
-            libc::SYS_dup,
-            libc::SYS_dup3,
-            libc::SYS_fadvise64,
-            libc::SYS_fallocate,
-            libc::SYS_fdatasync,
-            libc::SYS_flock,
-            libc::SYS_fsync,
-            libc::SYS_ftruncate,
-            libc::SYS_lseek,
-            libc::SYS_pread64,
-            libc::SYS_preadv,
-            libc::SYS_preadv2,
-            libc::SYS_pwrite64,
-            libc::SYS_pwritev,
-            libc::SYS_pwritev2,
-            libc::SYS_read,
-            libc::SYS_readv,
-            libc::SYS_sync_file_range,
-            libc::SYS_syncfs,
-            libc::SYS_write,
-            libc::SYS_writev,
-        ],
-    ),
-    (
-        "names and attributes of files, which Landlock limits to some directories (utimensat has \
-         conditions)",
-        &[
-            libc::SYS_faccessat,
-            libc::SYS_faccessat2,
-            libc::SYS_fchmod,
-            libc::SYS_fstat,
-            libc::SYS_fstatfs,
-            libc::SYS_getcwd,
-            libc::SYS_getdents64,
-            libc::SYS_linkat,
-            libc::SYS_mkdirat,
-            libc::SYS_mknodat,
-            libc::SYS_newfstatat,
-            libc::SYS_openat,
-            libc::SYS_readlinkat,
-            libc::SYS_renameat,
-            libc::SYS_renameat2,
-            libc::SYS_statfs,
-            libc::SYS_statx,
-            libc::SYS_symlinkat,
-            libc::SYS_unlinkat,
-        ],
-    ),
-    (
-        "facts about the process and the machine (prlimit64 has conditions)",
-        &[
-            libc::SYS_getegid,
-            libc::SYS_geteuid,
-            libc::SYS_getgid,
-            libc::SYS_getppid,
-            libc::SYS_getrusage,
-            libc::SYS_getuid,
-            libc::SYS_sysinfo,
-            libc::SYS_umask,
-            libc::SYS_uname,
-        ],
-    ),
-    (
-        "transfers over sockets that are open or were received (sending and socketpair have \
-         conditions)",
-        &[
-            libc::SYS_accept4,
-            libc::SYS_getpeername,
-            libc::SYS_getsockname,
-            libc::SYS_getsockopt,
-            libc::SYS_recvfrom,
-            libc::SYS_recvmsg,
-            libc::SYS_setsockopt,
-            libc::SYS_shutdown,
-        ],
-    ),
-    ("names that only this architecture has, for calls of the groups above", OLD_CALLS),
+const CALLS: &[c_long] = &[
+    // Memory (mmap and mprotect have conditions).
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    // Threads of a transfer (clone has conditions), and their end.
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getcpu,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    // Signals: SIGTERM, SIGINT, SIGHUP, and a stack for overflows.
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    // Time and chance.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_getrandom,
+    libc::SYS_nanosleep,
+    // Waiting for descriptors.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    // Reading and writing (fcntl and ioctl have conditions).
+    libc::SYS_close,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_sync_file_range,
+    libc::SYS_syncfs,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Names and attributes of files, which Landlock limits to some directories (utimensat has
+    // conditions).
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fchmod,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_linkat,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_readlinkat,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_symlinkat,
+    libc::SYS_unlinkat,
+    // Facts about the process and the machine (prlimit64 has conditions).
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getppid,
+    libc::SYS_getrusage,
+    libc::SYS_getuid,
+    libc::SYS_sysinfo,
+    libc::SYS_umask,
+    libc::SYS_uname,
+    // Transfers over sockets that are open or were received (sending and socketpair have
+    // conditions).
+    libc::SYS_accept4,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
 ];
 
+/// Names that only this architecture has, for calls of the list above.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[c_long] = &[
     libc::SYS_access,
@@ -282,8 +251,7 @@ fn socket_rule(family: i32, kind: i32, protocol: i32) -> Result<SeccompRule, Bac
 
 /// Returns all allowed calls, with their conditions.
 fn allowed_calls(set: CallSet) -> Result<Rules, BackendError> {
-    let groups = GROUPS.iter().flat_map(|(_, calls)| calls.iter().copied());
-    let mut rules: Rules = groups.map(|call| (call, Vec::new())).collect();
+    let mut rules: Rules = CALLS.iter().chain(OLD_CALLS).map(|call| (*call, Vec::new())).collect();
     // No new machine code: neither memory that can be executed, nor a file that is mapped so.
     let is_data = masked(2, bits(libc::PROT_EXEC), 0)?;
     rules.insert(libc::SYS_mmap, vec![is_data.clone()]);
@@ -445,8 +413,7 @@ mod tests {
 
     #[test]
     fn each_call_is_listed_once() {
-        let count = GROUPS.iter().map(|(_, calls)| calls.len()).sum::<usize>();
-        let distinct = GROUPS.iter().flat_map(|(_, calls)| calls.iter());
-        assert_eq!(distinct.collect::<std::collections::BTreeSet<_>>().len(), count);
+        let distinct: std::collections::BTreeSet<_> = CALLS.iter().chain(OLD_CALLS).collect();
+        assert_eq!(distinct.len(), CALLS.len() + OLD_CALLS.len());
     }
 }
