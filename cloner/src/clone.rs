@@ -12,8 +12,7 @@ use stream::error::ThreadStartError;
 use stream::observe::Stage;
 
 use crate::client::{ServerResponse, UploadClient};
-use crate::source::Tally;
-use crate::source::{VolumeReadError, VolumeSource};
+use crate::source::{Tally, VolumeReadError, VolumeSource};
 
 /// Maximum number of encoder threads. Two of them compress faster than a 10 Gbit/s network can
 /// send.
@@ -69,32 +68,24 @@ fn reason_suffix(answer: &ServerResponse) -> String {
     if answer.reason.is_empty() { String::new() } else { format!(": {}", answer.reason) }
 }
 
-/// The way in which the encoding of a clone is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EncodingChoice {
-    /// zstd if the server accepts it, otherwise snappy.
-    Auto,
-    /// The given encoding, without asking the server.
-    Fixed(Encoding),
-}
-
 /// Returns the encoding of zstd for a network.
 pub(crate) fn zstd_for_network() -> Encoding {
     Encoding::Zstd(CompressionRule::new(is_pace_fixed(&ProcessEnv)))
 }
 
-/// Sends `source` to the server of `client`, and returns the encoding used. Succeeds only if the
-/// whole volume was sent and the server answered with a 2xx status.
+/// Sends `source` to the server of `client`, and returns the encoding used: `fixed`, or zstd if the
+/// server accepts it, otherwise snappy. Succeeds only if the whole volume was sent and the server
+/// answered with a 2xx status.
 pub(crate) async fn send_volume(
     source: VolumeSource,
     client: &UploadClient,
-    choice: EncodingChoice,
+    fixed: Option<Encoding>,
     tally: &Arc<Tally>,
 ) -> Result<Encoding, CloneError> {
-    let encoding = match choice {
-        EncodingChoice::Fixed(encoding) => encoding,
-        EncodingChoice::Auto if client.takes_zstd().await => zstd_for_network(),
-        EncodingChoice::Auto => Encoding::Snappy,
+    let encoding = match fixed {
+        Some(encoding) => encoding,
+        None if client.takes_zstd().await => zstd_for_network(),
+        None => Encoding::Snappy,
     };
     let content_type = source.content_type();
     tracing::info!("Set header to {content_type}");

@@ -25,5 +25,6 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
 /// Runs the command in `arguments` (without the program's name). This program has only the
 /// commands that all programs share.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(crate::PROGRAM, arguments, |Cli {}| Ok::<(), Infallible>(()))
+    let run = |Cli {}| Ok::<(), Infallible>(());
+    command_line::main(crate::PROGRAM, arguments, |_| Vec::new(), run)
 }

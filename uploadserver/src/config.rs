@@ -30,9 +30,6 @@ pub(crate) struct Config {
     pub(crate) access: ClientAccess,
     pub(crate) destination: UploadDestination,
     pub(crate) wanted: DiskRequest,
-    /// True if images that end within their first 512 bytes are rejected; see
-    /// [`stream::options::ReadOptions::full_header`].
-    pub(crate) full_header: bool,
     /// A time shortly before the certificates expire. From then on, the server exits as soon as no
     /// upload is in progress.
     pub(crate) deadline: Option<SystemTime>,
@@ -42,9 +39,10 @@ pub(crate) struct Config {
     /// True if the server exits after the first success, as CDI requires. Otherwise each upload
     /// replaces the previous one.
     pub(crate) once: bool,
-    /// True if the disk of a resumable raw upload stays after a signal, for the next server to
-    /// continue: in pods, which are deleted when a node is drained.
-    pub(crate) leaves_interrupted: bool,
+    /// True in a pod. As in upstream, it rejects images that end within their first 512 bytes
+    /// ([`stream::options::ReadOptions::full_header`]). The disk of a resumable raw upload stays
+    /// after a signal, for the next server to continue: pods are deleted when a node is drained.
+    pub(crate) is_pod: bool,
     /// The progress display for running uploads, if there is one.
     pub(crate) display: Option<ProgressDisplay>,
 }

@@ -49,3 +49,6 @@ mod status;
 pub mod tus;
 mod watched;
 mod write;
+
+/// The name of the program, which begins each error line.
+const PROGRAM: &str = "cdi-uploadserver";

@@ -138,7 +138,7 @@ impl UploadServer {
     /// Leaves the disk of the upload in progress if another server can continue it.
     pub(crate) fn leave_interrupted(&self) {
         let can_continue = |job: Arc<UploadJob>| job.can_continue_elsewhere();
-        if self.config.leaves_interrupted && self.slot.current_job().is_some_and(can_continue) {
+        if self.config.is_pod && self.slot.current_job().is_some_and(can_continue) {
             tracing::info!("the part of the disk that has arrived stays for the next server");
             disk::leave_unfinished();
         }

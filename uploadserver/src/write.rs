@@ -195,7 +195,7 @@ fn read_options(config: &Config, job: &UploadJob, layers: CompressionLayers) -> 
         },
         layers,
         // A clone may contain anything, so it may also end within its first 512 bytes.
-        full_header: config.full_header && !job.plan.content.is_clone(),
+        full_header: config.is_pod && !job.plan.content.is_clone(),
         // The body is read to its end: the client sends all its bytes, and a body that breaks off
         // early is an error.
         read_all: true,

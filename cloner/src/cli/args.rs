@@ -10,7 +10,7 @@ use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 use sandbox::SandboxArgs;
 
-use crate::clone::{EncodingChoice, zstd_for_network};
+use crate::clone::zstd_for_network;
 
 const CLONE_EXAMPLES: &str = "\
 Examples:
@@ -155,12 +155,13 @@ pub(super) enum WireEncoding {
     Zstd,
 }
 
-impl From<WireEncoding> for EncodingChoice {
-    fn from(encoding: WireEncoding) -> Self {
-        match encoding {
-            WireEncoding::Auto => Self::Auto,
-            WireEncoding::Snappy => Self::Fixed(Encoding::Snappy),
-            WireEncoding::Zstd => Self::Fixed(zstd_for_network()),
+impl WireEncoding {
+    /// Returns the encoding, unless the server decides.
+    pub(super) fn fixed_encoding(self) -> Option<Encoding> {
+        match self {
+            Self::Auto => None,
+            Self::Snappy => Some(Encoding::Snappy),
+            Self::Zstd => Some(zstd_for_network()),
         }
     }
 }

@@ -34,8 +34,7 @@ use crate::clone::{self, encoder_threads};
 use crate::confine;
 use crate::estimate::{self, SizeKind};
 use crate::serve::{self, ServeError};
-use crate::source::Tally;
-use crate::source::VolumeSource;
+use crate::source::{Tally, VolumeSource};
 
 /// The program's name, which begins each error line.
 const PROGRAM: &str = "cdi-cloner";
@@ -47,7 +46,7 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
 
 /// Runs the command in `arguments` (without the program's name).
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(PROGRAM, arguments, run)
+    command_line::main(PROGRAM, arguments, |_| Vec::new(), run)
 }
 
 fn run(cli: ClonerCli) -> Result<(), ClonerCommandError> {
@@ -118,7 +117,7 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let estimate = Arc::new(AtomicU64::new(0));
     let view = CloneView { tally: Arc::clone(&tally), estimate: Arc::clone(&estimate) };
     let started = Instant::now();
-    let encoding = arguments.encoding;
+    let encoding = arguments.encoding.fixed_encoding();
     let url = arguments.url.clone();
     let cloning = async {
         // This runs on another thread, because counting the bytes of a large tree takes a while
@@ -126,7 +125,7 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         let opened = threads::run_blocking(move || open_endpoints(&arguments, &estimate)).await;
         let (source, client) =
             opened.map_err(|error| ClonerCommandError::Internal(error.to_string()))??;
-        let sent = clone::send_volume(source, &client, encoding.into(), &tally).await;
+        let sent = clone::send_volume(source, &client, encoding, &tally).await;
         sent.map_err(|error| ClonerCommandError::from_clone(&error, &url))
     };
     let result = display.run_watched(view, || under_signals(cloning));

@@ -26,10 +26,9 @@ use self::config::Config;
 pub use self::names::MODE_VARIABLE;
 use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG, URL_VARIABLE};
 use crate::client::UploadClient;
-use crate::clone::{self, CloneError, EncodingChoice};
+use crate::clone::{self, CloneError};
 use crate::confine;
-use crate::source::Tally;
-use crate::source::VolumeSource;
+use crate::source::{Tally, VolumeSource};
 
 const PROGRAM: &str = "cdi-cloner";
 
@@ -139,7 +138,7 @@ async fn clone_volume(
     let source = source.map_err(|error| failed(error.into()))?;
     let client = UploadClient::new(&config.url, &config.client_identity())
         .map_err(|error| format!("Error creating http client: {error}"))?;
-    let sent = clone::send_volume(source, &client, EncodingChoice::Auto, tally).await;
+    let sent = clone::send_volume(source, &client, None, tally).await;
     sent.map(drop).map_err(failed)
 }
 

@@ -13,18 +13,28 @@ use super::{VolumeReadError, holes};
 /// The unit of `st_blocks` (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
 
+/// Returns the attributes of an entry with the metadata `stat`.
+pub(super) fn entry_attributes(stat: &Stat) -> EntryAttributes {
+    EntryAttributes {
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        mtime: stat.st_mtime,
+    }
+}
+
 /// Appends the open file `file` to the archive under `name`. `stat` is the metadata of the file.
 /// If `sparse` is true, holes are preserved.
 pub(super) fn append_file(
     file: BorrowedFd<'_>,
     path: &Path,
     name: &[u8],
-    meta: &EntryAttributes,
     stat: &Stat,
     sparse: bool,
     outlet: &mut PieceOutlet<'_>,
 ) -> Result<(), VolumeReadError> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let meta = &entry_attributes(stat);
     let open = AnnouncedFile { file, path, size };
     if sparse && has_holes(stat, size) {
         let regions = holes::data_regions(file, size)

@@ -13,7 +13,7 @@ use std::vec::IntoIter;
 
 use codec::encode::outlet::PieceOutlet;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, major, minor};
-use tar::write::{self, EntryAttributes, NewEntryKind};
+use tar::write::{self, NewEntryKind};
 
 use super::links::HardLinks;
 use super::{VolumeReadError, file};
@@ -132,7 +132,7 @@ impl DirectoryWalk<'_, '_, '_> {
             self.append_header(path, &stat, &NewEntryKind::HardLink(&first))?;
             return Ok(None);
         }
-        let device = (major(stat.st_rdev), minor(stat.st_rdev));
+        let (major, minor) = (major(stat.st_rdev), minor(stat.st_rdev));
         match kind {
             FileType::RegularFile => self.append_file(directory, name, &stat, path)?,
             FileType::Symlink => {
@@ -142,11 +142,9 @@ impl DirectoryWalk<'_, '_, '_> {
             }
             FileType::Fifo => self.append_header(path, &stat, &NewEntryKind::Fifo)?,
             FileType::CharacterDevice => {
-                let (major, minor) = device;
                 self.append_header(path, &stat, &NewEntryKind::Character { major, minor })?;
             }
             FileType::BlockDevice => {
-                let (major, minor) = device;
                 self.append_header(path, &stat, &NewEntryKind::Block { major, minor })?;
             }
             _ => return Err(VolumeReadError::Unsupported { path: full }),
@@ -177,16 +175,7 @@ impl DirectoryWalk<'_, '_, '_> {
     ) -> Result<(), VolumeReadError> {
         let full = self.full_path(path);
         let file = open_entry(directory, name, FILE, stat, &full)?;
-        let sparse = self.tree.sparse;
-        file::append_file(
-            file.as_fd(),
-            &full,
-            path,
-            &entry_attributes(stat),
-            stat,
-            sparse,
-            self.outlet,
-        )
+        file::append_file(file.as_fd(), &full, path, stat, self.tree.sparse, self.outlet)
     }
 
     fn append_header(
@@ -195,7 +184,8 @@ impl DirectoryWalk<'_, '_, '_> {
         stat: &Stat,
         kind: &NewEntryKind<'_>,
     ) -> Result<(), VolumeReadError> {
-        Ok(self.outlet.append_bytes(&write::encode_header(path, &entry_attributes(stat), kind))?)
+        let meta = file::entry_attributes(stat);
+        Ok(self.outlet.append_bytes(&write::encode_header(path, &meta, kind))?)
     }
 
     fn full_path(&self, path: &[u8]) -> PathBuf {
@@ -234,13 +224,4 @@ fn list_names(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, Vo
     }
     names.sort_unstable();
     Ok(names)
-}
-
-fn entry_attributes(stat: &Stat) -> EntryAttributes {
-    EntryAttributes {
-        mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        mtime: stat.st_mtime,
-    }
 }

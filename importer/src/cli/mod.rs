@@ -48,7 +48,7 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
 
 /// Runs the command in `arguments` (without the program's name).
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(PROGRAM, arguments, run)
+    command_line::main(PROGRAM, arguments, |_| Vec::new(), run)
 }
 
 fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {

@@ -52,12 +52,17 @@ impl FailedCommand for CommandFailed {
 
 fn main() -> ExitCode {
     let arguments = program::program_mode::program_arguments();
-    command_line::main(PROGRAM, &arguments, |cli: Cli| -> Result<(), CommandFailed> {
-        match cli.command {
-            Command::Serve(arguments) => serve::run(*arguments)?,
-            Command::Token(arguments) => token::run(&arguments)?,
-            Command::Dev(arguments) => dev::run(&arguments)?,
-        }
-        Ok(())
-    })
+    command_line::main(
+        PROGRAM,
+        &arguments,
+        |_| Vec::new(),
+        |cli: Cli| -> Result<(), CommandFailed> {
+            match cli.command {
+                Command::Serve(arguments) => serve::run(*arguments)?,
+                Command::Token(arguments) => token::run(&arguments)?,
+                Command::Dev(arguments) => dev::run(&arguments)?,
+            }
+            Ok(())
+        },
+    )
 }

@@ -9,9 +9,7 @@ use std::process::ExitCode;
 use program::command_line;
 
 use self::args::{ServerCli, ServerCommand};
-
-/// The name at the start of error lines.
-const PROGRAM: &str = "cdi-uploadserver";
+use crate::PROGRAM;
 
 /// Returns true if `arguments` (without the program's name) name a subcommand.
 pub fn names_subcommand(arguments: &[OsString]) -> bool {
@@ -20,7 +18,8 @@ pub fn names_subcommand(arguments: &[OsString]) -> bool {
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(PROGRAM, arguments, |cli: ServerCli| match cli.command {
+    let run = |cli: ServerCli| match cli.command {
         ServerCommand::Serve(arguments) => serve::run_serve(*arguments, cli.sandbox.sandbox),
-    })
+    };
+    command_line::main(PROGRAM, arguments, |_| Vec::new(), run)
 }

@@ -18,8 +18,8 @@ use program::start::{self, ProcessStartError};
 use sandbox::{SandboxError, SandboxMode};
 use volume::DiskRequest;
 
-use super::PROGRAM;
 use super::args::ServeArgs;
+use crate::PROGRAM;
 use crate::access::ClientAccess;
 use crate::config::{Config, UploadDestination};
 use crate::confine;
@@ -153,14 +153,12 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
             preallocate: arguments.preallocate,
             ..DiskRequest::default()
         },
-        // Images below 512 bytes are accepted here. Only a pod rejects them, as upstream does.
-        full_header: false,
         deadline: None,
         stall: arguments.stall_timeout.0,
         resume: arguments.resume_timeout.0,
         limits: arguments.limits,
         once: arguments.once,
-        leaves_interrupted: false,
+        is_pod: false,
         display: None,
     })
 }

@@ -97,13 +97,12 @@ pub(super) fn read_config(
             preallocate: reader.lenient_bool(PREALLOCATION),
             ..DiskRequest::default()
         },
-        full_header: true,
         deadline,
         stall: reader.read_parsed(STALL_SECONDS, str::parse).unwrap_or(DurationValue(STALL)).0,
         resume: reader.read_parsed(RESUME_SECONDS, parse_resume).unwrap_or(RESUME),
         limits: TransferLimits::of_pod(&mut reader),
         once: true,
-        leaves_interrupted: true,
+        is_pod: true,
         display: None,
     };
     reader.into_result()?;

@@ -15,6 +15,7 @@ use rustls::ServerConfig;
 use sandbox::SandboxMode;
 
 use self::config::ServerConfigError;
+use crate::PROGRAM;
 use crate::config::Config;
 use crate::confine;
 use crate::job::UploadSuccess;
@@ -23,8 +24,6 @@ use crate::lifetime::{self, ServerExit};
 /// The variable that contains the path of the server's key. If it is set, the process runs as a
 /// pod.
 pub const KEY_VARIABLE: &str = "TLS_KEY_FILE";
-
-const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the upload server of a pod with the klog flags `arguments` and the environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {

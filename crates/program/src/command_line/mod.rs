@@ -61,22 +61,9 @@ impl FailedCommand for Infallible {
 }
 
 /// Parses `arguments` (without the program name) and runs the command: a command of `P` with
-/// `run`, or one of the commands that every program has.
+/// `run`, or one of the commands that every program has. `list_values` lists the values that
+/// complete arguments with the hint `ValueHint::Other`.
 pub fn main<P, E>(
-    program: &'static str,
-    arguments: &[OsString],
-    run: impl FnOnce(P) -> Result<(), E>,
-) -> ExitCode
-where
-    P: Parser,
-    E: FailedCommand,
-{
-    main_with_values(program, arguments, |_| Vec::new(), run)
-}
-
-/// Like [`main`], for a program that also lists values for completion. `list_values` provides them
-/// for arguments with the hint `ValueHint::Other`.
-pub fn main_with_values<P, E>(
     program: &'static str,
     arguments: &[OsString],
     list_values: impl FnOnce(&CompletionLine<'_>) -> Vec<String>,
