@@ -6,12 +6,11 @@
 //! reads the files and the ConfigMap. Other requests use the previous configuration, or share the
 //! failure of that read.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use https::tls::{self, IdentityError, TrustedRoots};
+use https::tls::{self, TrustedRoots};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use parking_lot::Mutex;
@@ -46,18 +45,11 @@ pub enum AuthorityBundle {
     ConfigMap(Box<Api<ConfigMap>>, String),
 }
 
-/// Reasons why there is no TLS configuration for upload servers.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("cannot read {}: {source}", path.display())]
-    File { path: PathBuf, source: io::Error },
-    #[error("cannot get the ConfigMap {name}: {reason}")]
-    ConfigMap { name: String, reason: String },
-    #[error("no certificate found in {0}")]
-    NoAuthority(String),
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-}
+/// The reason why there is no TLS configuration for upload servers. Requests that share a failed
+/// read share its message.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoIdentityError(String);
 
 /// The proxy's identity as a client of the upload servers.
 pub struct ProxyIdentity {
@@ -73,7 +65,7 @@ pub struct ProxyIdentity {
 /// again.
 struct FailedRead {
     when: Instant,
-    error: Arc<Error>,
+    error: NoIdentityError,
 }
 
 #[derive(Clone)]
@@ -102,7 +94,7 @@ impl ProxyIdentity {
 
     /// Returns the configuration for a new connection. The same object is returned as long as
     /// nothing has changed.
-    pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
+    pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, NoIdentityError> {
         let arrived = Instant::now();
         let cached = self.cached_identity();
         if let Some(cached) = &cached {
@@ -122,7 +114,7 @@ impl ProxyIdentity {
     /// Returns an up-to-date configuration, for use after a connection has failed. Certificates
     /// read up to [`MOMENT`] ago count as current. Otherwise an upload server for which every
     /// connection fails would cause one read for each of its clients.
-    pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
+    pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, NoIdentityError> {
         let arrived = Instant::now();
         self.read_since(arrived.checked_sub(MOMENT), arrived, ANSWER_LIMIT).await
     }
@@ -138,7 +130,7 @@ impl ProxyIdentity {
         since: Option<Instant>,
         arrived: Instant,
         time_limit: Duration,
-    ) -> Result<Arc<ClientConfig>, Arc<Error>> {
+    ) -> Result<Arc<ClientConfig>, NoIdentityError> {
         // Requests that arrive during a read wait here, and then use its result.
         let mut failed = self.reading.lock().await;
         let cached = self.cached_identity();
@@ -150,23 +142,19 @@ impl ProxyIdentity {
         if let Some(FailedRead { when, error }) = &*failed
             && *when > arrived
         {
-            return Err(Arc::clone(error));
+            return Err(error.clone());
         }
-        match self.read_identity(cached, time_limit).await {
-            Ok(config) => Ok(config),
-            Err(error) => {
-                let (when, error) = (Instant::now(), Arc::new(error));
-                *failed = Some(FailedRead { when, error: Arc::clone(&error) });
-                Err(error)
-            }
-        }
+        let read = self.read_identity(cached, time_limit).await;
+        read.inspect_err(|error| {
+            *failed = Some(FailedRead { when: Instant::now(), error: error.clone() });
+        })
     }
 
     async fn read_identity(
         &self,
         cached: Option<CachedIdentity>,
         time_limit: Duration,
-    ) -> Result<Arc<ClientConfig>, Error> {
+    ) -> Result<Arc<ClientConfig>, NoIdentityError> {
         let checked = Instant::now();
         let read = match self.read_anew(cached.as_ref(), time_limit).await {
             Ok((material, config)) => CachedIdentity { material, config, checked, good: checked },
@@ -189,7 +177,7 @@ impl ProxyIdentity {
         &self,
         cached: Option<&CachedIdentity>,
         time_limit: Duration,
-    ) -> Result<(IdentityMaterial, Arc<ClientConfig>), Error> {
+    ) -> Result<(IdentityMaterial, Arc<ClientConfig>), NoIdentityError> {
         let material = IdentityMaterial {
             bundle: self.read_bundle(time_limit).await?,
             certificate: read_file(&self.certificate)?,
@@ -202,12 +190,13 @@ impl ProxyIdentity {
         Ok((material, config))
     }
 
-    async fn read_bundle(&self, time_limit: Duration) -> Result<Vec<u8>, Error> {
+    async fn read_bundle(&self, time_limit: Duration) -> Result<Vec<u8>, NoIdentityError> {
         let (api, name) = match &self.bundle {
             AuthorityBundle::File(path) => return read_file(path),
             AuthorityBundle::ConfigMap(api, name) => (api, name),
         };
-        let complain = |reason: String| Error::ConfigMap { name: name.clone(), reason };
+        let complain =
+            |reason: String| NoIdentityError(format!("cannot get the ConfigMap {name}: {reason}"));
         let map = match timeout(time_limit, api.get(name)).await {
             Ok(Ok(map)) => map,
             Ok(Err(error)) => return Err(complain(program::report::error_chain(&error))),
@@ -218,19 +207,25 @@ impl ProxyIdentity {
         Ok(bundle.into_bytes())
     }
 
-    fn build_config(&self, material: &IdentityMaterial) -> Result<ClientConfig, Error> {
+    fn build_config(&self, material: &IdentityMaterial) -> Result<ClientConfig, NoIdentityError> {
         let roots = TrustedRoots::from_pem(&material.bundle).ok_or_else(|| {
-            Error::NoAuthority(match &self.bundle {
-                AuthorityBundle::File(path) => path.display().to_string(),
-                AuthorityBundle::ConfigMap(_, name) => format!("the ConfigMap {name}"),
+            NoIdentityError(match &self.bundle {
+                AuthorityBundle::File(path) => {
+                    format!("no certificate found in {}", path.display())
+                }
+                AuthorityBundle::ConfigMap(_, name) => {
+                    format!("no certificate found in the ConfigMap {name}")
+                }
             })
         })?;
-        Ok(tls::mutual_client_config(roots, &material.certificate, &material.key)?)
+        tls::mutual_client_config(roots, &material.certificate, &material.key)
+            .map_err(|error| NoIdentityError(error.to_string()))
     }
 }
 
-fn read_file(path: &PathBuf) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::File { path: path.clone(), source })
+fn read_file(path: &Path) -> Result<Vec<u8>, NoIdentityError> {
+    std::fs::read(path)
+        .map_err(|error| NoIdentityError(format!("cannot read {}: {error}", path.display())))
 }
 
 #[cfg(test)]
@@ -274,12 +269,12 @@ mod tests {
         assert!(Arc::ptr_eq(&second, &identity.client_config().await.unwrap()), "no authority");
         tokio::time::advance(STALE).await;
         let refused = identity.client_config().await.unwrap_err();
-        assert!(matches!(*refused, Error::NoAuthority(_)));
+        assert!(refused.to_string().starts_with("no certificate found in "), "{refused}");
         std::fs::write(&files.ca, bundle).unwrap();
         identity.client_config().await.unwrap();
         std::fs::remove_file(&files.ca).unwrap();
         tokio::time::advance(STALE * 2).await;
         let refused = identity.client_config().await.unwrap_err();
-        assert!(matches!(*refused, Error::File { .. }));
+        assert!(refused.to_string().starts_with("cannot read "), "{refused}");
     }
 }

@@ -41,12 +41,8 @@ async fn take_next(
         match states.next().await {
             Some(Ok(Some(config))) => {
                 let next = parse_profile(&config.data);
-                let not_offered = next.not_offered();
-                if !not_offered.is_empty() {
-                    let names = not_offered.join(", ");
-                    tracing::debug!(
-                        "TLS versions or cipher suites not offered, because they are unsafe or unknown: {names}"
-                    );
+                if let Some(omissions) = next.describe_omissions() {
+                    tracing::debug!("{omissions}");
                 }
                 // Receivers are notified only of changes, because they build a new TLS
                 // configuration each time.

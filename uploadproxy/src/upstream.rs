@@ -18,7 +18,7 @@ use rustls::pki_types::ServerName;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::identity::{self, ProxyIdentity};
+use crate::identity::{NoIdentityError, ProxyIdentity};
 use crate::interim_limit::InterimLimit;
 use crate::limits::STALLED;
 use crate::pool::{ConnectionLease, ConnectionPool, UpstreamConnection};
@@ -45,7 +45,7 @@ pub(crate) struct UpstreamServers {
 pub(crate) enum UpstreamError {
     /// The certificates for connections to upload servers cannot be read.
     #[error("Error creating http client: {0}")]
-    Credentials(#[from] Arc<identity::Error>),
+    Credentials(#[from] NoIdentityError),
     /// The upload server cannot be reached, or its response cannot be read. Where Go has a message
     /// for the failure, that message is used.
     #[error("http: proxy error: {0}")]

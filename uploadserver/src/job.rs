@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use codec::decode::Codec;
 use diskimage::{Format, HEAD_BYTES};
 use reporting::figures::{CountedTransfer, TransferMetrics};
 use reporting::messages::ProductKind;
@@ -25,16 +26,8 @@ use crate::generation::ResumableState;
 /// millisecond on an idle machine; a VHDX or VMDK may need more than the head.
 const RECOGNITION_LIMIT: Duration = Duration::from_secs(2);
 
-/// The encoding of a clone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CloneWrapping {
-    /// Framed snappy, as CDI's cloner sends it.
-    Snappy,
-    /// zstd frames followed by a checksum, as our cloner sends it.
-    Zstd,
-}
-
-/// The content of a body.
+/// The content of a body. A clone has one layer of compression: framed snappy, as CDI's cloner
+/// sends it, or zstd frames followed by a checksum, as our cloner sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum BodyContent {
     /// A disk image in any format and compression.
@@ -43,17 +36,12 @@ pub(crate) enum BodyContent {
     /// A tar archive in any compression, for a directory.
     Archive,
     /// The bytes of another volume's block device.
-    DeviceClone(CloneWrapping),
+    DeviceClone(Codec),
     /// A tar archive of another volume's files.
-    FilesClone(CloneWrapping),
+    FilesClone(Codec),
 }
 
 impl BodyContent {
-    /// Returns true for a clone in the encoding `wrapping`.
-    pub(crate) fn is_clone_in(self, wrapping: CloneWrapping) -> bool {
-        self == Self::DeviceClone(wrapping) || self == Self::FilesClone(wrapping)
-    }
-
     /// Returns true for a clone of another volume.
     pub(crate) fn is_clone(self) -> bool {
         matches!(self, Self::DeviceClone(_) | Self::FilesClone(_))

@@ -41,12 +41,8 @@ pub(crate) async fn run(
     shutdown: &ShutdownRequest,
     ready: impl FnOnce(std::net::SocketAddr),
 ) -> Result<ServerExit, BindError> {
-    let not_offered = config.profile.not_offered();
-    if !not_offered.is_empty() {
-        let names = not_offered.join(", ");
-        tracing::warn!(
-            "TLS versions or cipher suites not offered, because they are unsafe or unknown: {names}"
-        );
+    if let Some(omissions) = config.profile.describe_omissions() {
+        tracing::warn!("{omissions}");
     }
     let socket = listener::bind(&config.address, config.port).await?;
     // The server only accepts connections from now on.

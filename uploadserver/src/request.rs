@@ -1,5 +1,6 @@
 //! Parses the headers of an upload request once, before anything is decided.
 
+use codec::decode::Codec;
 use http::{HeaderMap, HeaderValue, Method};
 use https::body;
 use hyper::body::SizeHint;
@@ -9,7 +10,7 @@ use stream::options::{ChosenFormat, FORMAT_HEADER};
 
 use crate::checksum::{self, AnnouncedChecksum};
 use crate::form;
-use crate::job::{BodyContent, CloneWrapping, UploadMode, UploadPlan};
+use crate::job::{BodyContent, UploadMode, UploadPlan};
 use crate::refusal::RequestRefusal;
 use crate::representation::{self, CodingOwner};
 use crate::routes::{UploadEndpoint, WholeEndpoint};
@@ -140,7 +141,11 @@ impl WholeUpload {
         let boundary = endpoint.is_form.then(|| form::form_boundary(headers));
         let boundary = boundary.transpose()?;
         let promise = checksum::promised(headers, endpoint.is_form)?;
-        if promise == AnnouncedChecksum::None && content.is_clone_in(CloneWrapping::Zstd) {
+        let is_zstd = matches!(
+            content,
+            BodyContent::DeviceClone(Codec::Zstd) | BodyContent::FilesClone(Codec::Zstd)
+        );
+        if promise == AnnouncedChecksum::None && is_zstd {
             return Err(RequestRefusal::CloneChecksum);
         }
         let content_type = headers.get(CONTENT_HEADER).map(HeaderValue::to_str);
@@ -172,8 +177,8 @@ fn read_content(
     let value = |name| headers.get(name).map(|value: &HeaderValue| value.as_bytes());
     let encoding = value(ENCODING_HEADER);
     let wrapping = match encoding {
-        None => CloneWrapping::Snappy,
-        Some(encoding) if encoding == ZSTD.as_bytes() => CloneWrapping::Zstd,
+        None => Codec::Snappy,
+        Some(encoding) if encoding == ZSTD.as_bytes() => Codec::Zstd,
         Some(other) => return Err(RequestRefusal::CloneEncoding(other.escape_ascii().to_string())),
     };
     let content = match value(CONTENT_HEADER) {

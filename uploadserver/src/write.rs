@@ -19,7 +19,7 @@ use crate::checksum::AnnouncedChecksum;
 use crate::config::Config;
 use crate::failure::{FailedStep, UploadError};
 use crate::intake::ReceivedSource;
-use crate::job::{BodyContent, CloneWrapping, UploadJob, UploadSuccess};
+use crate::job::{BodyContent, UploadJob, UploadSuccess};
 use crate::memory;
 
 /// Writes the bytes of `received`. When it returns, either the result is complete and on disk, or
@@ -47,7 +47,7 @@ fn run_transfer(
     let written = match content {
         BodyContent::Archive => unpack_archive(config, job, received, CompressionLayers::Sniffed),
         BodyContent::FilesClone(wrapping) if !is_device => {
-            unpack_archive(config, job, received, compression_layer(wrapping))
+            unpack_archive(config, job, received, CompressionLayers::Only(wrapping))
         }
         BodyContent::Image => write_image(config, job, received),
         BodyContent::DeviceClone(wrapping) => {
@@ -131,21 +131,13 @@ fn write_clone(
     config: &Config,
     job: &UploadJob,
     received: &ReceivedSource,
-    wrapping: CloneWrapping,
+    wrapping: Codec,
     payload: PayloadKind,
 ) -> Result<(), Error> {
     let volume = TargetVolume::for_path(&config.destination.disk, None)?;
     let target = volume.clone_options(&config.wanted);
-    let reading = read_options(config, job, compression_layer(wrapping));
+    let reading = read_options(config, job, CompressionLayers::Only(wrapping));
     transfer_to(config, received, payload, &target, &reading, None)
-}
-
-/// Returns the compression layer around a clone, as the only layer.
-fn compression_layer(wrapping: CloneWrapping) -> CompressionLayers {
-    CompressionLayers::Only(match wrapping {
-        CloneWrapping::Snappy => Codec::Snappy,
-        CloneWrapping::Zstd => Codec::Zstd,
-    })
 }
 
 fn transfer_to(

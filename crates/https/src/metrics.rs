@@ -4,7 +4,6 @@
 //! logged and the process continues.
 
 use std::future::ready;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -65,17 +64,6 @@ pub async fn serve_metrics(
     log_start(try_start(&addresses, registry, stop.clone(), Some(&certificate)).await);
 }
 
-/// Reasons why the endpoint cannot be started.
-#[derive(Debug, thiserror::Error)]
-enum MetricsStartError {
-    #[error("cannot listen on {address}: {source}")]
-    Bind { address: SocketAddr, source: io::Error },
-    #[error("no address to listen on")]
-    NoAddress,
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-}
-
 /// Serves `registry` in a separate task on the first of `addresses` that can be bound, until
 /// `stop` is cancelled. Returns the address, or `None` after a warning if no endpoint could be
 /// started.
@@ -87,7 +75,7 @@ pub async fn start_endpoint(
     log_start(try_start(addresses, registry, stop, None).await)
 }
 
-fn log_start(started: Result<SocketAddr, MetricsStartError>) -> Option<SocketAddr> {
+fn log_start(started: Result<SocketAddr, String>) -> Option<SocketAddr> {
     match started {
         Ok(address) => {
             tracing::info!(%address, "serving metrics");
@@ -131,8 +119,8 @@ async fn try_start(
     registry: MetricsRegistry,
     stop: CancellationToken,
     folder: Option<&Path>,
-) -> Result<SocketAddr, MetricsStartError> {
-    let tls = tls_config(folder).await?;
+) -> Result<SocketAddr, String> {
+    let tls = tls_config(folder).await.map_err(|error| error.to_string())?;
     let (socket, address) = bind_first(addresses).await?;
     let settings = ListenerSettings {
         tls,
@@ -149,17 +137,15 @@ async fn try_start(
 
 /// Binds the first address that is available. On Linux `[::]` accepts IPv4 too, unless
 /// `net.ipv6.bindv6only` is set.
-async fn bind_first(
-    addresses: &[SocketAddr],
-) -> Result<(TcpListener, SocketAddr), MetricsStartError> {
-    let mut failure = MetricsStartError::NoAddress;
+async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), String> {
+    let mut failure = "no address to listen on".to_owned();
     for &address in addresses {
         let bound = TcpListener::bind(address)
             .await
             .and_then(|listener| listener.local_addr().map(|address| (listener, address)));
         match bound {
             Ok(bound) => return Ok(bound),
-            Err(source) => failure = MetricsStartError::Bind { address, source },
+            Err(error) => failure = format!("cannot listen on {address}: {error}"),
         }
     }
     Err(failure)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use program::metrics::{Counter, Gauge, MetricsRegistry, ProgressMetric, SecondsCounter};
+use program::metrics::{Counter, Gauge, MetricsRegistry, ProgressMetric};
 use stream::Error;
 use stream::error::{SourceErrorKind, error_kinds};
 use stream::facts::ImageFacts;
@@ -42,8 +42,8 @@ pub struct TransferMetrics {
     /// `source`.
     retries: Vec<(&'static str, Counter)>,
     errors: Vec<(TransferTrouble, Counter)>,
-    seconds: Vec<(Stage, SecondsCounter)>,
-    limited: [SecondsCounter; LimitingPart::ALL.len()],
+    seconds: Vec<(Stage, Counter)>,
+    limited: [Counter; LimitingPart::ALL.len()],
 }
 
 impl TransferMetrics {
@@ -112,12 +112,7 @@ impl MetricNames<'_> {
         error_kinds(Stage::Source).iter().map(with_counter).collect()
     }
 
-    fn add_seconds(
-        &self,
-        name: &str,
-        help: &'static str,
-        labels: &[(&str, &str)],
-    ) -> SecondsCounter {
+    fn add_seconds(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
         let name = format!("cdi_transfer_{name}_total");
         self.registry.add_seconds_counter(name, help, &self.all(labels))
     }

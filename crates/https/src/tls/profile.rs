@@ -69,10 +69,13 @@ impl TlsProfile {
         Self { needs_tls13, suites: is_restricted.then_some(suites), not_offered }
     }
 
-    /// Returns the requested names that cannot be offered, for one line in the log. The ones
-    /// in CDI's default profile are left out.
-    pub fn not_offered(&self) -> &[String] {
-        &self.not_offered
+    /// Returns a message about the requested names that cannot be offered, if there are any. The
+    /// ones in CDI's default profile are left out.
+    pub fn describe_omissions(&self) -> Option<String> {
+        let names = self.not_offered.join(", ");
+        (!names.is_empty()).then(|| format!(
+            "TLS versions or cipher suites not offered, because they are unsafe or unknown: {names}"
+        ))
     }
 
     /// Returns the protocol versions to offer. If the list contains no usable TLS 1.2 suite, TLS
@@ -116,7 +119,7 @@ mod tests {
             for name in [openssl, suite.as_str().unwrap()] {
                 let profile = TlsProfile::new("", name);
                 assert_eq!(offered(&profile), [suite], "{name}");
-                assert!(profile.not_offered().is_empty());
+                assert!(profile.not_offered.is_empty());
                 assert_eq!(profile.protocol_versions().len(), 2);
             }
         }
@@ -126,7 +129,7 @@ mod tests {
     fn unsupported_names_are_reported_and_leave_tls_1_3() {
         let profile =
             TlsProfile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
-        assert_eq!(profile.not_offered(), ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]);
+        assert_eq!(profile.not_offered, ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]);
         assert!(offered(&profile).is_empty());
         assert_eq!(profile.protocol_versions(), [&version::TLS13]);
     }
@@ -139,10 +142,10 @@ mod tests {
             ECDHE-ECDSA-CHACHA20-POLY1305,ECDHE-RSA-CHACHA20-POLY1305,\
             DHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES256-GCM-SHA384";
         let profile = TlsProfile::new("VersionTLS12", names);
-        assert!(profile.not_offered().is_empty(), "{profile:?}");
+        assert!(profile.not_offered.is_empty(), "{profile:?}");
         assert_eq!(offered(&profile).len(), SUITES.len());
         let chosen = TlsProfile::new("", "DHE-RSA-AES128-GCM-SHA256");
-        assert_eq!(chosen.not_offered(), ["DHE-RSA-AES128-GCM-SHA256"]);
+        assert_eq!(chosen.not_offered, ["DHE-RSA-AES128-GCM-SHA256"]);
     }
 
     #[test]

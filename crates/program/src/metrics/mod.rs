@@ -14,7 +14,7 @@ mod registry;
 
 pub use histogram::{Histogram, TRANSFER_BYTES, TRANSFER_SECONDS};
 pub use progress::ProgressMetric;
-pub use registry::{Counter, Gauge, MetricsRegistry, SecondsCounter};
+pub use registry::{Counter, Gauge, MetricsRegistry};
 
 /// Name and help text of the importer's progress, as CDI's controllers and alert rules expect
 /// them.

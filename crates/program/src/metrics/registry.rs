@@ -27,26 +27,14 @@ impl Counter {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
+    /// Adds `time` in nanoseconds, to a counter of durations.
+    pub fn add_time(&self, time: Duration) {
+        self.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
     /// The current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A duration that never decreases, exported in seconds. Clones share the value.
-#[derive(Debug, Clone, Default)]
-pub struct SecondsCounter(Arc<AtomicU64>);
-
-impl SecondsCounter {
-    /// Adds `time`.
-    pub fn add_time(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.0.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    /// The current value.
-    pub fn value(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -93,7 +81,8 @@ struct MetricSeries {
 #[derive(Debug)]
 enum MetricValue {
     Counter(Counter),
-    Seconds(SecondsCounter),
+    /// Nanoseconds, exported in seconds.
+    Seconds(Counter),
     Gauge(Gauge),
     Progress(ProgressMetric),
     Histogram(Histogram),
@@ -115,7 +104,7 @@ impl MetricValue {
     fn sample_text(&self, name: &str, labels: &str) -> Option<String> {
         let value = match self {
             Self::Counter(counter) => counter.value().to_string(),
-            Self::Seconds(seconds) => seconds.value().as_secs_f64().to_string(),
+            Self::Seconds(nanos) => Duration::from_nanos(nanos.value()).as_secs_f64().to_string(),
             Self::Gauge(gauge) => gauge.value().to_string(),
             Self::Progress(progress) => progress.value_text()?,
             Self::Histogram(histogram) => return Some(histogram.sample_text(name)),
@@ -142,8 +131,8 @@ impl MetricsRegistry {
         name: impl Into<Cow<'static, str>>,
         help: &'static str,
         labels: &[(&str, &str)],
-    ) -> SecondsCounter {
-        self.add_series(name.into(), help, labels, SecondsCounter::default(), MetricValue::Seconds)
+    ) -> Counter {
+        self.add_series(name.into(), help, labels, Counter::default(), MetricValue::Seconds)
     }
 
     /// Registers a new gauge.

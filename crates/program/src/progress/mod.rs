@@ -117,7 +117,6 @@ pub struct JobMoment {
 pub struct ProgressDisplay {
     program: &'static str,
     kind: DisplayKind,
-    quiet: bool,
     /// The bar. Nothing is drawn on it in another kind of display.
     line: StatusLine,
     warnings: Arc<Mutex<Vec<String>>>,
@@ -128,7 +127,10 @@ enum DisplayKind {
     Bar,
     Plain,
     Json,
+    /// Only the summary.
     Nothing,
+    /// Not even the summary.
+    Quiet,
 }
 
 impl ProgressDisplay {
@@ -136,14 +138,14 @@ impl ProgressDisplay {
     /// above it. `auto` shows a bar if stderr is a terminal that can draw one.
     pub fn from_args(program: &'static str, progress: ProgressMode, output: &OutputArgs) -> Self {
         let kind = match progress {
-            _ if output.quiet => DisplayKind::Nothing,
+            _ if output.quiet => DisplayKind::Quiet,
             ProgressMode::None => DisplayKind::Nothing,
             ProgressMode::Json => DisplayKind::Json,
             ProgressMode::Plain => DisplayKind::Plain,
             ProgressMode::Auto | ProgressMode::Bar if terminal::can_draw() => DisplayKind::Bar,
             ProgressMode::Auto | ProgressMode::Bar => DisplayKind::Plain,
         };
-        let display = Self::new(program, kind, output.quiet);
+        let display = Self::new(program, kind);
         output.log.begin_above(program, BoxMakeWriter::new(DisplayLog(display.clone())));
         display
     }
@@ -155,13 +157,13 @@ impl ProgressDisplay {
             output.begin_logging(program);
             return None;
         }
-        let display = Self::new(program, DisplayKind::Bar, false);
+        let display = Self::new(program, DisplayKind::Bar);
         output.begin_above(program, BoxMakeWriter::new(DisplayLog(display.clone())));
         Some(display)
     }
 
-    fn new(program: &'static str, kind: DisplayKind, quiet: bool) -> Self {
-        Self { program, kind, quiet, line: StatusLine::default(), warnings: Arc::default() }
+    fn new(program: &'static str, kind: DisplayKind) -> Self {
+        Self { program, kind, line: StatusLine::default(), warnings: Arc::default() }
     }
 
     /// Returns the messages of the warnings so far.
@@ -191,7 +193,7 @@ impl ProgressDisplay {
     fn show_until(&self, finished: &Receiver<()>, mut watched: impl WatchedJob) {
         let period = match self.kind {
             DisplayKind::Bar => BAR_PERIOD,
-            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => LINE_PERIOD,
+            _ => LINE_PERIOD,
         };
         let (mut monitor, mut lines) = (JobMonitor::start(&watched), PlainLines::default());
         while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
@@ -206,7 +208,7 @@ impl ProgressDisplay {
                     }
                 }
                 DisplayKind::Json => watched.emit_json(&moment),
-                DisplayKind::Nothing => {}
+                DisplayKind::Nothing | DisplayKind::Quiet => {}
             }
         }
         // Leaves an empty line for the output that follows.
@@ -217,7 +219,7 @@ impl ProgressDisplay {
     pub fn show_summary(&self, summary: impl FnOnce() -> String, event: &impl Serialize) {
         match self.kind {
             DisplayKind::Json => print_summary(self.program, &json_line(event)),
-            _ if self.quiet => {}
+            DisplayKind::Quiet => {}
             DisplayKind::Bar | DisplayKind::Plain | DisplayKind::Nothing => {
                 print_summary(self.program, &(summary() + "\n"))
             }
@@ -448,7 +450,7 @@ mod tests {
         for progress in ["auto", "bar", "plain", "json", "none"] {
             let Cli { shown } = Cli::try_parse_from(["job", "-q", "--progress", progress]).unwrap();
             let display = ProgressDisplay::from_args("job", shown.progress, &shown.output);
-            assert!(display.quiet && matches!(display.kind, DisplayKind::Nothing), "{progress}");
+            assert!(matches!(display.kind, DisplayKind::Quiet), "{progress}");
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     let hello = poll_fn(|cx| wire.poll_hello(cx)).await;
     if hello.is_err() && wire.begins_like_http() {
         wire.answer_plain_http().await.ok();
-        return Err(HandshakeError::PlainHttp.into());
+        return Err(rejected("it speaks plain HTTP"));
     }
     hello?;
     let config = Arc::clone(&config.borrow());
@@ -100,23 +100,13 @@ pub(super) struct HelloReader<S> {
     is_given: bool,
 }
 
-/// Reasons why a handshake is rejected early.
-#[derive(Debug, thiserror::Error)]
-enum HandshakeError {
-    #[error("{received} bytes were received, the limit is {most}")]
-    Bytes { received: usize, most: usize },
-    #[error("it arrived in more than {MAX_RECORDS} pieces")]
-    Records,
-    #[error("it is not a ClientHello")]
-    NoHello,
-    #[error("it speaks plain HTTP")]
-    PlainHttp,
+/// Returns the error for a handshake that is rejected early.
+fn rejected(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }
 
-impl From<HandshakeError> for io::Error {
-    fn from(error: HandshakeError) -> Self {
-        Self::new(io::ErrorKind::InvalidData, error)
-    }
+fn no_hello_error() -> io::Error {
+    rejected("it is not a ClientHello")
 }
 
 impl<S> HelloReader<S> {
@@ -160,7 +150,7 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
             if missing == 0 {
                 self.records += 1;
                 return Poll::Ready(if self.records > MAX_RECORDS {
-                    Err(HandshakeError::Records.into())
+                    Err(rejected(format!("it arrived in more than {MAX_RECORDS} pieces")))
                 } else {
                     Ok(())
                 });
@@ -168,14 +158,16 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
             // Checked before a whole record has arrived: a short request in plain HTTP is much
             // shorter than the record length that its bytes seem to announce.
             if self.records == 0 && self.waiting.first().is_some_and(|kind| *kind != HANDSHAKE) {
-                return Poll::Ready(Err(HandshakeError::NoHello.into()));
+                return Poll::Ready(Err(no_hello_error()));
             }
             // Reads only the missing bytes of the record. TLS reads the following bytes itself, so
             // those bytes are not buffered twice.
             let received = self.received;
             let room = most.saturating_sub(received).min(missing).min(PIECE_BYTES);
             if room == 0 {
-                return Poll::Ready(Err(HandshakeError::Bytes { received, most }.into()));
+                return Poll::Ready(Err(rejected(format!(
+                    "{received} bytes were received, the limit is {most}"
+                ))));
             }
             let mut piece = [0; PIECE_BYTES];
             let mut piece = ReadBuf::new(piece.get_mut(..room).unwrap_or_default());
@@ -258,12 +250,12 @@ fn missing_bytes(record: &[u8]) -> usize {
 /// Finds the first record of a ClientHello that is missing or incomplete. `bytes` are the first
 /// bytes from a client. Returns the offset of that record, or `None` if the ClientHello is
 /// complete.
-fn find_unfinished_record(bytes: &[u8]) -> Result<Option<usize>, HandshakeError> {
+fn find_unfinished_record(bytes: &[u8]) -> io::Result<Option<usize>> {
     let (mut header, mut length, mut at) = ([0; MESSAGE_HEADER], 0, 0);
     loop {
         let record = bytes.get(at..).unwrap_or_default();
         if record.first().is_some_and(|kind| *kind != HANDSHAKE) {
-            return Err(HandshakeError::NoHello);
+            return Err(no_hello_error());
         }
         if missing_bytes(record) > 0 {
             return Ok(Some(at));
@@ -277,7 +269,7 @@ fn find_unfinished_record(bytes: &[u8]) -> Result<Option<usize>, HandshakeError>
         at += record_length(record);
         let [kind, message @ ..] = header;
         if length >= MESSAGE_HEADER && kind != CLIENT_HELLO {
-            return Err(HandshakeError::NoHello);
+            return Err(no_hello_error());
         }
         let [high, middle, low] = message.map(usize::from);
         if length >= MESSAGE_HEADER && length - MESSAGE_HEADER >= (high << 16 | middle << 8 | low) {
