@@ -69,8 +69,8 @@ fn make_raw(path: &Path) {
 
 fn make_qcow2(raw: &Path, path: &Path, options: &[&str]) {
     let convert = ["convert", "-t", "unsafe", "-f", "raw", "-O", "qcow2"];
-    let words = convert.iter().chain(options).map(AsRef::as_ref);
-    tools::run("qemu-img", words.chain([raw.as_os_str(), path.as_os_str()]));
+    let arguments = convert.iter().chain(options).map(AsRef::as_ref);
+    tools::run("qemu-img", arguments.chain([raw.as_os_str(), path.as_os_str()]));
 }
 
 /// Posts the file `object`, in a form if the path is for forms. Returns how long after its last

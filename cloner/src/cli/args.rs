@@ -22,7 +22,7 @@ Examples:
   cdi-cloner clone /var/lib/vm1 https://host:8443/v1beta1/upload \\
       --cacert ca.crt --cert c.crt --key c.key";
 
-const PACK_EXAMPLES: &str = "\
+const STREAM_EXAMPLES: &str = "\
 Examples:
   # Write the archive that CDI's cloner would send for a directory
   cdi-cloner pack /var/lib/vm1 > vm1.tar.sz
@@ -61,8 +61,8 @@ pub(super) enum ClonerCommand {
     #[command(after_help = CLONE_EXAMPLES)]
     Clone(Box<CloneArgs>),
     /// Write the stream that `clone` would send to standard output
-    #[command(after_help = PACK_EXAMPLES)]
-    Pack(PackArgs),
+    #[command(name = "pack", after_help = STREAM_EXAMPLES)]
+    Stream(StreamArgs),
     /// Serve a disk on the loopback address: the pod of `kubectl cdi download`
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeVolumeArgs),
@@ -100,7 +100,7 @@ pub(super) struct CloneArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct PackArgs {
+pub(super) struct StreamArgs {
     /// The volume to read.
     #[command(flatten)]
     pub(super) source: VolumeSourceArgs,
@@ -139,7 +139,7 @@ pub(super) struct VolumeSourceArgs {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(super) source: PathBuf,
 
-    /// Pack holes of files as zeros, for a target that is fully allocated
+    /// Write holes of files as zeros, for a target that is fully allocated
     #[arg(long, help_heading = "Stream")]
     pub(super) no_holes: bool,
 }

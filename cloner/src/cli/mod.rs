@@ -1,4 +1,4 @@
-//! Runs the cloner as a command line: `clone` and `pack`.
+//! Runs the cloner as a command line: `clone`, `pack` and `serve`.
 
 mod args;
 mod failure;
@@ -25,7 +25,7 @@ use stream::storage::StorageLocation;
 use tokio::runtime::Handle;
 
 use self::args::{
-    CloneArgs, ClonerCli, ClonerCommand, PackArgs, ServeVolumeArgs, VolumeSourceArgs,
+    CloneArgs, ClonerCli, ClonerCommand, ServeVolumeArgs, StreamArgs, VolumeSourceArgs,
 };
 use self::failure::ClonerCommandError;
 use self::progress::{CloneEvent, CloneTimes, CloneView};
@@ -54,13 +54,13 @@ fn run(cli: ClonerCli) -> Result<(), ClonerCommandError> {
     sandbox::enter(cli.sandbox.sandbox, command_rules(&cli.command))?;
     match cli.command {
         ClonerCommand::Clone(arguments) => clone_volume(arguments),
-        ClonerCommand::Pack(arguments) => {
+        ClonerCommand::Stream(arguments) => {
             arguments.log.begin_logging(PROGRAM);
             under_signals(async {
                 // This runs on another thread, because a pipe may be slow and signals must be
                 // handled meanwhile.
-                let packed = threads::run_blocking(move || pack_volume(&arguments)).await;
-                packed.map_err(|error| ClonerCommandError::Internal(error.to_string()))?
+                let written = threads::run_blocking(move || write_stream(&arguments)).await;
+                written.map_err(|error| ClonerCommandError::Internal(error.to_string()))?
             })
         }
         ClonerCommand::Serve(arguments) => {
@@ -85,7 +85,7 @@ fn command_rules(command: &ClonerCommand) -> SandboxRules {
             rules.read(&arguments.cacert).read(&arguments.cert).read(&arguments.key);
             confine::add_server(&mut rules, &arguments.url);
         }
-        ClonerCommand::Pack(arguments) => {
+        ClonerCommand::Stream(arguments) => {
             rules.read(&arguments.source.source);
         }
         ClonerCommand::Serve(arguments) => {
@@ -177,7 +177,7 @@ fn open_endpoints(
     Ok((source, client))
 }
 
-fn pack_volume(arguments: &PackArgs) -> Result<(), ClonerCommandError> {
+fn write_stream(arguments: &StreamArgs) -> Result<(), ClonerCommandError> {
     let source = open_source(&arguments.source)?;
     if let (Some(volume), Some(stdout)) =
         (source.storage_location(), StorageLocation::from_file(io::stdout()))

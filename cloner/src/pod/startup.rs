@@ -48,7 +48,7 @@ pub(super) fn startup_arguments(
         }
     };
     print(&format!("UPLOAD_BYTES={bytes}"));
-    let words = [
+    let arguments = [
         "-v=3".to_owned(),
         "-alsologtostderr".to_owned(),
         format!("-{CONTENT_TYPE_FLAG}"),
@@ -58,7 +58,7 @@ pub(super) fn startup_arguments(
         format!("-{MOUNT_FLAG}"),
         mount,
     ];
-    Ok(words.map(OsString::from).into())
+    Ok(arguments.map(OsString::from).into())
 }
 
 #[cfg(test)]
@@ -97,9 +97,9 @@ mod tests {
         let (result, printed) = run(&[("VOLUME_MODE", "block"), ("MOUNT_POINT", path)]);
         let mount = format!("MOUNT_POINT={path}");
         assert_eq!(printed, ["VOLUME_MODE=block", &mount, "UPLOAD_BYTES=12345"]);
-        let words = result.unwrap();
+        let arguments = result.unwrap();
         assert_eq!(
-            words,
+            arguments,
             [
                 "-v=3",
                 "-alsologtostderr",

@@ -157,9 +157,9 @@ fn every_source_arrives_unchanged_on_every_target() {
 /// Lists everything below `folder` by `find`: kinds, modes, sizes, times and links. The sizes of
 /// directories are left out, because they depend on the file system.
 fn listing(folder: &Path) -> String {
-    let print = |words: &[&str]| {
-        let words = words.iter().map(AsRef::as_ref);
-        tools::run("find", [folder.as_os_str()].into_iter().chain(words))
+    let print = |arguments: &[&str]| {
+        let arguments = arguments.iter().map(AsRef::as_ref);
+        tools::run("find", [folder.as_os_str()].into_iter().chain(arguments))
     };
     let others = ["-mindepth", "1", "-not", "-type", "d", "-printf", "%P\\0%y %m %s %Ts %l %n\\n"];
     let folders = ["-mindepth", "1", "-type", "d", "-printf", "%P\\0%m %Ts\\n"];

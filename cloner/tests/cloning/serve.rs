@@ -114,9 +114,9 @@ fn a_disk_that_cannot_be_read_is_reported_by_the_next_response() {
     let file = fs::OpenOptions::new().write(true).open(served.disk()).or_fail("the disk");
     file.set_len(1 << 20).or_fail("a truncation");
     served.get("/disk/0", &[]);
-    let (status, words) = served.text("/disk/0");
+    let (status, message) = served.text("/disk/0");
     assert_eq!(status, "500");
-    assert!(words.contains("became shorter while it was read"), "{words}");
+    assert!(message.contains("became shorter while it was read"), "{message}");
 }
 
 #[test]

@@ -47,11 +47,11 @@ fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
     // In a list: tar would not find names with a backslash if they were arguments.
     let list: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
     let options = ["-c", "--format=gnu", "--numeric-owner", "--sort=name", "-f", "-"];
-    let mut words: Vec<OsString> = options.map(Into::into).into();
-    words.extend(sparse.then(|| "-S".into()));
-    words.extend(["-C".into(), folder.into()]);
-    words.extend(["--null", "--files-from", "-"].map(Into::into));
-    tools::filter("tar", words, &list)
+    let mut arguments: Vec<OsString> = options.map(Into::into).into();
+    arguments.extend(sparse.then(|| "-S".into()));
+    arguments.extend(["-C".into(), folder.into()]);
+    arguments.extend(["--null", "--files-from", "-"].map(Into::into));
+    tools::filter("tar", arguments, &list)
 }
 
 #[track_caller]
@@ -161,8 +161,8 @@ fn cdis_snappy_library_decodes_our_stream() {
     let copy = folder.path().join("copy");
     fs::create_dir(&copy).unwrap();
     let tar = golang::undo_snappy(&pack(&volume, &[]));
-    let words = ["-x", "-p", "-f", "-", "-C"].map(Into::into);
-    tools::filter("tar", words.into_iter().chain([copy.clone().into_os_string()]), &tar);
+    let arguments = ["-x", "-p", "-f", "-", "-C"].map(Into::into);
+    tools::filter("tar", arguments.into_iter().chain([copy.clone().into_os_string()]), &tar);
     assert_same(&gnu_tar(&copy, true), &gnu_tar(&volume, true), "the extracted tree");
 }
 
@@ -228,12 +228,12 @@ fn a_file_that_shrinks_while_it_is_packed_is_an_error() {
             if !hole {
                 file.write_all_at(&disk::content(2, MIB), LONG - MIB).unwrap();
             }
-            let (code, said) = pack_changed(source, || file.set_len(end).unwrap());
-            assert_eq!(code, 3, "{said}");
+            let (code, output) = pack_changed(source, || file.set_len(end).unwrap());
+            assert_eq!(code, 3, "{output}");
             let sentence = format!(
                 "became shorter while it was read: it had {announced} bytes, and now ends at byte {end}"
             );
-            assert!(said.contains(name) && said.contains(&sentence), "{said}");
+            assert!(output.contains(name) && output.contains(&sentence), "{output}");
         }
     }
 }
@@ -244,12 +244,12 @@ fn only_the_announced_part_of_a_growing_file_is_packed() {
     let path = folder.path().join("log");
     fs::write(&path, disk::content(1, MIB).repeat(LONG_MIB)).unwrap();
     let file = File::options().append(true).open(&path).unwrap();
-    let (code, said) = pack_changed(folder.path(), || {
+    let (code, output) = pack_changed(folder.path(), || {
         std::io::Write::write_all(&mut &file, b"one more line").unwrap();
     });
-    assert_eq!(code, 0, "{said}");
+    assert_eq!(code, 0, "{output}");
     let grown = LONG + 13;
-    assert!(said.contains(&format!("grew to {grown} bytes")), "{said}");
+    assert!(output.contains(&format!("grew to {grown} bytes")), "{output}");
 }
 
 #[test]
@@ -266,8 +266,8 @@ fn a_volume_is_not_packed_into_itself() {
         .stdout(File::options().write(true).open(&other).unwrap())
         .output()
         .or_fail("run cdi-cloner");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("it is the volume, or overlaps it"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("it is the volume, or overlaps it"), "{errors}");
     assert!(fs::read(&path).unwrap() == content, "the volume was overwritten");
 }

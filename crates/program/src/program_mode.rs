@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn klog_flags_or_only_an_environment_select_pod_mode() {
-        let names_import = |words: &[OsString]| words.iter().any(|word| word == "import");
+        let names_import = |arguments: &[OsString]| arguments.iter().any(|word| word == "import");
         for (line, source, is_pod) in [
             ("-alsologtostderr -v=1", Some("http"), true),
             ("--v=3", None, true),

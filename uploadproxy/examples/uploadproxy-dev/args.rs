@@ -190,9 +190,9 @@ mod tests {
     #[test]
     fn a_server_needs_certificates_for_both_sides() {
         let parse = |line: &str| {
-            let words = ["uploadproxy-dev", "serve", "--static", "r", "--public-key", "k"];
-            let words = words.into_iter().chain(line.split_whitespace());
-            Cli::try_parse_from(words).is_ok()
+            let arguments = ["uploadproxy-dev", "serve", "--static", "r", "--public-key", "k"];
+            let arguments = arguments.into_iter().chain(line.split_whitespace());
+            Cli::try_parse_from(arguments).is_ok()
         };
         let upload = "--upload-ca c --upload-cert c --upload-key k";
         assert!(parse("--self-signed d"));
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn tokens_need_valid_names() {
         let parse = |pvc: &str, namespace: &str| {
-            let words =
+            let arguments =
                 ["uploadproxy-dev", "token", "--key", "k", "--pvc", pvc, "--namespace", namespace];
-            Cli::try_parse_from(words).is_ok()
+            Cli::try_parse_from(arguments).is_ok()
         };
         assert!(parse("a.b", "c"));
         assert!(!parse("a/b", "c") && !parse("a", "c.d"));

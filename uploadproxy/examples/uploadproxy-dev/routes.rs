@@ -135,7 +135,7 @@ mod tests {
             format!("[[route]]\nnamespace = {namespace:?}\npvc = \"disk\"\nurl = {url:?}\n")
         };
         let twice = route("a", "https://h").repeat(2);
-        for (text, words) in [
+        for (text, reason) in [
             (route("a", "http://h"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://h/x"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://u:p@h"), "needs a URL like https://HOST:PORT"),
@@ -149,7 +149,7 @@ mod tests {
             ("[[routes]]\n".to_owned(), "unknown field"),
         ] {
             let error = parse(&text).unwrap_err().to_string();
-            assert!(error.contains(words) && error.contains("routes.toml"), "{error}");
+            assert!(error.contains(reason) && error.contains("routes.toml"), "{error}");
         }
     }
 }

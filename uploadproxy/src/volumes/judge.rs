@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_target_that_cannot_get_ready_is_refused_with_upstreams_message() {
-        for (annotations, words) in [
+        for (annotations, message) in [
             (vec![(POD_READY, "true")], "PVC disk is not an upload target"),
             (
                 vec![(UPLOAD_TARGET, ""), (POD_PHASE, "Succeeded"), (POD_READY, "true")],
@@ -129,7 +129,7 @@ mod tests {
                 "rejecting upload request for PVC disk - upload content-type <b> is invalid",
             ),
         ] {
-            assert_eq!(judged(&annotations).unwrap_err().to_string(), words);
+            assert_eq!(judged(&annotations).unwrap_err().to_string(), message);
         }
     }
 

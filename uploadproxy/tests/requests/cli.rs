@@ -147,14 +147,14 @@ fn the_help_of_serve_shows_a_route() {
 #[test]
 fn the_released_program_has_no_development_commands() {
     let run = |arguments: &[&str]| Program::new(BINARY).args(arguments).run();
-    for (arguments, words) in [
+    for (arguments, output) in [
         (&["--help"][..], "APISERVER_PUBLIC_KEY"),
         (&["--version"], "cdi-uploadproxy"),
         (&["man"], ".TH cdi-uploadproxy"),
     ] {
         let finished = run(arguments);
-        finished.assert_success(words);
-        assert!(finished.stdout.contains(words), "{finished:?}");
+        finished.assert_success(output);
+        assert!(finished.stdout.contains(output), "{finished:?}");
     }
     run(&[]).assert_failure(2, "Usage: cdi-uploadproxy");
     for command in ["serve", "token", "dev"] {

@@ -13,8 +13,8 @@ use crate::{BINARY, PATH};
 
 /// Returns the value of `name=` in a line.
 fn value<'a>(line: &'a str, name: &str) -> &'a str {
-    let words = line.split_whitespace();
-    let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let parts = line.split_whitespace();
+    let mut values = parts.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     values.next().or_fail(format!("{name} in {line:?}"))
 }
 

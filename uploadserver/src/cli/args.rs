@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn serve_needs_one_target_and_a_key_for_its_certificate() {
-        let parse = |words: &[&str]| {
-            let words = ["cdi-uploadserver", "serve"].iter().chain(words);
-            ServerCli::try_parse_from(words).is_ok()
+        let parse = |arguments: &[&str]| {
+            let arguments = ["cdi-uploadserver", "serve"].iter().chain(arguments);
+            ServerCli::try_parse_from(arguments).is_ok()
         };
         assert!(parse(&["--dir", ".", "--self-signed", "c"]));
         assert!(parse(&["--device", "d", "--self-signed", "c", "--insecure", "--once"]));

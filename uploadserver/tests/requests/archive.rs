@@ -16,8 +16,8 @@ const UPLOADED: &str = r#"{"preallocationApplied":false,"message":"Upload Comple
 /// Runs GNU tar in `folder` and returns the archive that it makes.
 fn tar(folder: &Path, args: &[&str]) -> Vec<u8> {
     let fixed = ["-c", "-f", "-", "-C"].map(AsRef::as_ref);
-    let words = fixed.into_iter().chain([folder.as_os_str()]);
-    tools::filter("tar", words.chain(args.iter().map(AsRef::as_ref)), &[])
+    let arguments = fixed.into_iter().chain([folder.as_os_str()]);
+    tools::filter("tar", arguments.chain(args.iter().map(AsRef::as_ref)), &[])
 }
 
 /// Returns a folder to pack. It has a link, an executable, and a name that is too long for a
@@ -38,8 +38,8 @@ fn tree() -> TempDir {
 fn contents(folder: &Path) -> String {
     let script = r#"cd "$1" && find . -mindepth 1 ! -type d -printf '%P %y %m %s %Ts %l\n' | sort &&
         find . -type f -exec sha256sum {} + | sort"#;
-    let words = ["-c", script, "sh"].map(AsRef::as_ref);
-    tools::run("sh", words.into_iter().chain([folder.as_os_str()]))
+    let arguments = ["-c", script, "sh"].map(AsRef::as_ref);
+    tools::run("sh", arguments.into_iter().chain([folder.as_os_str()]))
 }
 
 #[test]

@@ -29,18 +29,18 @@ fn address(running: &Running) -> String {
 /// Uploads with curl and returns the status.
 fn curl(certs: &Path, with_certificate: bool, address: &str, image: &Path) -> String {
     let path = |name: &str| certs.join(name).to_string_lossy().into_owned();
-    let mut words =
+    let mut arguments =
         ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"].map(str::to_owned).to_vec();
-    words.push(path("ca.crt"));
+    arguments.push(path("ca.crt"));
     if with_certificate {
-        words.extend(["--cert".into(), path("client.crt"), "--key".into(), path("client.key")]);
+        arguments.extend(["--cert".into(), path("client.crt"), "--key".into(), path("client.key")]);
     }
-    words.extend([
+    arguments.extend([
         "--data-binary".to_owned(),
         format!("@{}", image.display()),
         format!("https://{address}/v1beta1/upload"),
     ]);
-    tools::run("curl", words)
+    tools::run("curl", arguments)
 }
 
 #[test]
@@ -199,14 +199,14 @@ fn curl_shows_success_or_the_reason_for_a_failure() {
 #[test]
 #[ignore = "server: fish, zsh"]
 fn shells_complete_subcommands_options_and_values() {
-    for (words, expected) in [
+    for (arguments, expected) in [
         (&[""][..], &["completions", "help", "man", "serve"][..]),
         (&["serve", "--ce"], &["--cert"]),
         (&["serve", "--cert", "Cargo"], &["Cargo.toml"]),
         (&["serve", "--dir", "sr"], &["src"]),
         (&["completions", "b"], &["bash"]),
     ] {
-        assert_completion(crate::BINARY, words, expected);
+        assert_completion(crate::BINARY, arguments, expected);
     }
 }
 

@@ -37,8 +37,8 @@ fn tar(folder: &Path) -> Vec<u8> {
         .collect();
     names.sort();
     let options = ["-c", "-S", "-f", "-", "-C"].map(Into::into);
-    let words = options.into_iter().chain([folder.into()]).chain(names);
-    tools::filter("tar", words, &[])
+    let arguments = options.into_iter().chain([folder.into()]).chain(names);
+    tools::filter("tar", arguments, &[])
 }
 
 fn send(server: &Server, path: &str, content_type: &str, stream: &[u8]) -> Response {
@@ -148,8 +148,8 @@ fn fill_volume(folder: &Path, content: &[u8]) {
 /// line each.
 fn listing(folder: &Path) -> String {
     let format = "%P %y %m %s %Ts %l %n\\n";
-    let words = ["-mindepth", "1", "-not", "-type", "d", "-printf", format].map(AsRef::as_ref);
-    let printed = tools::run("find", [folder.as_os_str()].into_iter().chain(words));
+    let arguments = ["-mindepth", "1", "-not", "-type", "d", "-printf", format].map(AsRef::as_ref);
+    let printed = tools::run("find", [folder.as_os_str()].into_iter().chain(arguments));
     let folders = ["-mindepth", "1", "-type", "d", "-printf", "%P %m\\n"].map(AsRef::as_ref);
     let printed = printed + &tools::run("find", [folder.as_os_str()].into_iter().chain(folders));
     let mut lines: Vec<_> = printed.lines().collect();

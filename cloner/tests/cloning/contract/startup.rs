@@ -28,7 +28,7 @@ fn the_script_needs_its_variables_and_prints_them() {
     let disk = folder.path().join("disk");
     File::create(&disk).unwrap().set_len(7 * MIB).unwrap();
     let disk = disk.to_str().unwrap();
-    for (variables, code, printed, said) in [
+    for (variables, code, printed, message) in [
         (&[][..], 1, "", "VOLUME_MODE missing"),
         (&[("VOLUME_MODE", "block")], 1, "", "MOUNT_POINT missing"),
         (
@@ -45,7 +45,7 @@ fn the_script_needs_its_variables_and_prints_them() {
         ),
     ] {
         let finished = script(folder.path(), variables);
-        finished.assert_failure(code, said);
+        finished.assert_failure(code, message);
         assert_eq!(finished.stdout, printed);
     }
 }
@@ -87,7 +87,7 @@ fn flags_are_checked_first_and_variables_in_upstreams_order() {
         let program = Program::new(BINARY).args(args.iter().copied());
         variables.iter().fold(program, |program, name| program.env(name, "x")).run()
     };
-    for (args, code, said) in [
+    for (args, code, message) in [
         (&["-v=3"][..], FATAL, "Invalid content-type \"\""),
         (&["-content-type", "tape", "-mount", "/x"], FATAL, "Invalid content-type \"tape\""),
         (&["--content-type=filesystem-clone"], FATAL, "Invalid mount \"\""),
@@ -95,7 +95,7 @@ fn flags_are_checked_first_and_variables_in_upstreams_order() {
         (&["-pod"], 2, "flag provided but not defined: -pod"),
         (&["-help"], 0, "-upload-bytes"),
     ] {
-        run(args, &[]).assert_failure(code, said);
+        run(args, &[]).assert_failure(code, message);
     }
     let mandatory = ["CLIENT_KEY", "CLIENT_CERT", "SERVER_CA_CERT", "UPLOAD_URL"];
     for (index, name) in mandatory.iter().enumerate() {

@@ -98,26 +98,26 @@ mod tests {
         let client = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
         let (stream, _) = socket.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         lanes.spawn_connection(TcpStream::from_std(stream).unwrap(), async move |mut stream| {
-            tell.send(thread::current().id()).unwrap();
+            sender.send(thread::current().id()).unwrap();
             // The runtime of the pool wakes this read.
             stream.read_to_end(&mut Vec::new()).await.unwrap();
             // Some tests do not wait for this message.
-            tell.send(thread::current().id()).ok();
+            sender.send(thread::current().id()).ok();
         });
-        (told.recv().unwrap(), client, told)
+        (receiver.recv().unwrap(), client, receiver)
     }
 
     #[tokio::test]
     async fn a_connection_stays_on_the_runtime_that_had_the_fewest() {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let lanes = RuntimePool::new([Ok::<_, ()>(runtime()), Ok(runtime())]).unwrap();
-        let (first, client, told) = connect(&lanes, &socket).await;
+        let (first, client, receiver) = connect(&lanes, &socket).await;
         let (second, _second, _) = connect(&lanes, &socket).await;
         assert!(first != second && first != thread::current().id());
         drop(client);
-        assert_eq!(told.recv().unwrap(), first);
+        assert_eq!(receiver.recv().unwrap(), first);
         while Arc::strong_count(&lanes.0[0].connections) > 1 {
             thread::yield_now();
         }
@@ -136,15 +136,15 @@ mod tests {
         let client = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
         let (stream, _) = socket.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         RuntimePool::default().spawn_connection(
             TcpStream::from_std(stream).unwrap(),
             async move |stream| {
                 drop(stream);
-                tell.send(thread::current().id()).unwrap();
+                sender.send(thread::current().id()).unwrap();
             },
         );
-        assert_eq!(told.await.unwrap(), thread::current().id());
+        assert_eq!(receiver.await.unwrap(), thread::current().id());
         drop(client);
     }
 }

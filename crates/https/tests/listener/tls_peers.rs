@@ -46,14 +46,14 @@ fn echoed<T: Send + 'static>(
         let mut left = bytes;
         // Everything is collected first, because otherwise both sides could wait for the other to
         // read.
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         while left > 0 {
             let length = stream.read(&mut buffer).await.unwrap();
             assert!(length > 0, "{left} bytes are missing");
             left -= length;
-            said.extend_from_slice(&buffer[..length]);
+            received.extend_from_slice(&buffer[..length]);
         }
-        stream.write_all(&said).await.unwrap();
+        stream.write_all(&received).await.unwrap();
         stream.shutdown().await.unwrap();
         client.await.unwrap()
     })
@@ -72,12 +72,12 @@ const CIPHERS: [[&str; 3]; 6] = [
 #[ignore = "server: openssl"]
 fn a_client_of_openssl_is_served() {
     for cipher in CIPHERS {
-        let told = story();
-        let heard = echoed(told.len(), move |address| {
+        let sent = story();
+        let heard = echoed(sent.len(), move |address| {
             let connect = address.to_string();
-            let mut words = vec!["s_client", "-quiet", "-verify_quiet", "-connect", &connect];
-            words.extend(cipher);
-            tools::filter("openssl", words, &told)
+            let mut arguments = vec!["s_client", "-quiet", "-verify_quiet", "-connect", &connect];
+            arguments.extend(cipher);
+            tools::filter("openssl", arguments, &sent)
         });
         assert!(heard == story(), "{cipher:?}: {} bytes", heard.len());
     }
@@ -86,9 +86,9 @@ fn a_client_of_openssl_is_served() {
 #[test]
 #[ignore = "server: Go"]
 fn a_client_of_go_is_served() {
-    let told = story();
-    let heard = echoed(told.len(), move |address| {
-        tools::filter(&golang::tls().to_string_lossy(), ["client", &address.to_string()], &told)
+    let sent = story();
+    let heard = echoed(sent.len(), move |address| {
+        tools::filter(&golang::tls().to_string_lossy(), ["client", &address.to_string()], &sent)
     });
     assert!(heard == story(), "{} bytes", heard.len());
 }
@@ -96,8 +96,8 @@ fn a_client_of_go_is_served() {
 #[test]
 #[ignore = "server: openssl"]
 fn key_updates_of_openssl_are_followed() {
-    let words = ["one\n", "two\n", "three\n", "four\n"];
-    let bytes = words.iter().map(|word| word.len()).sum::<usize>();
+    let lines = ["one\n", "two\n", "three\n", "four\n"];
+    let bytes = lines.iter().map(|word| word.len()).sum::<usize>();
     let authority = Authority::new().unwrap();
     let config = authority.server_config().unwrap();
     run(async {
@@ -115,7 +115,7 @@ fn key_updates_of_openssl_are_followed() {
             let mut answers = BufReader::new(client.stdout.take().unwrap());
             // Between the lines, OpenSSL changes its keys, with and without a request for new ones
             // of ours.
-            for (word, command) in words.iter().zip(["K\n", "k\n", "K\n", "Q\n"]) {
+            for (word, command) in lines.iter().zip(["K\n", "k\n", "K\n", "Q\n"]) {
                 commands.write_all(word.as_bytes()).unwrap();
                 let mut line = String::new();
                 while line != *word {
@@ -154,7 +154,7 @@ impl Server {
     fn start(
         authority: &Authority,
         mark: &str,
-        words: impl FnOnce(&Path, &Path) -> Vec<PathBuf>,
+        arguments: impl FnOnce(&Path, &Path) -> Vec<PathBuf>,
     ) -> Self {
         let files = tempfile::tempdir().unwrap();
         let identity = authority.server(KeyKind::Ecdsa).unwrap();
@@ -162,9 +162,9 @@ impl Server {
         std::fs::write(&certificate, &identity.certificate_pem).unwrap();
         std::fs::write(&key, identity.key_pem()).unwrap();
         std::fs::write(files.path().join("story"), story()).unwrap();
-        let words = words(&certificate, &key);
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
+        let arguments = arguments(&certificate, &key);
+        let mut child = Command::new(&arguments[0])
+            .args(&arguments[1..])
             .current_dir(files.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -213,13 +213,13 @@ fn a_server_of_openssl_is_used() {
     let config = authority.client_config().unwrap();
     for cipher in CIPHERS {
         let server = Server::start(&authority, "ACCEPT ", |certificate, key| {
-            let mut words: Vec<PathBuf> = [tools::find("openssl")].into();
-            words.extend(
+            let mut arguments: Vec<PathBuf> = [tools::find("openssl")].into();
+            arguments.extend(
                 ["s_server", "-HTTP", "-naccept", "1", "-accept", "127.0.0.1:0"].map(PathBuf::from),
             );
-            words.extend(cipher.map(PathBuf::from));
-            words.extend(["-cert".into(), certificate.into(), "-key".into(), key.into()]);
-            words
+            arguments.extend(cipher.map(PathBuf::from));
+            arguments.extend(["-cert".into(), certificate.into(), "-key".into(), key.into()]);
+            arguments
         });
         let answer = ask(&server, &config, b"GET /story HTTP/1.0\r\n\r\n", false);
         assert!(answer == story(), "{cipher:?}: {} bytes", answer.len());

@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn an_option_before_a_subcommand_does_not_hide_it() {
-        for (words, is_named) in [
+        for (line, is_named) in [
             ("do", true),
             ("--memory 100Mi do", true),
             ("--memory=100Mi help", true),
@@ -375,8 +375,8 @@ mod tests {
             ("-v=1 done", false),
             ("-- do", false),
         ] {
-            let words: Vec<OsString> = words.split(' ').map(Into::into).collect();
-            assert_eq!(names_subcommand::<Cli>(&words), is_named, "{words:?}");
+            let line: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            assert_eq!(names_subcommand::<Cli>(&line), is_named, "{line:?}");
         }
     }
 

@@ -411,7 +411,7 @@ mod tests {
     fn a_wait_is_reported_when_it_begins_changes_or_lasts() {
         let (job, since) = (Job(7, None), Instant::now());
         let mut lines = PlainLines::default();
-        let mut said = |attempt: Option<u32>, seconds| {
+        let mut next_line = |attempt: Option<u32>, seconds| {
             let now = since + Duration::from_secs(seconds);
             let wait = attempt.map(|attempt| {
                 let retry = Some(PlannedRetry { attempt, at: now });
@@ -419,14 +419,14 @@ mod tests {
             });
             lines.next_line(&job, &JobMoment { now, wait, ..moment() })
         };
-        assert_eq!(said(None, 0).as_deref(), Some("7 bytes"));
-        assert_eq!(said(None, 1), None);
-        assert_eq!(said(Some(2), 2).as_deref(), Some("retrying now (no answer, attempt 2)"));
-        assert_eq!(said(Some(2), 3), None, "the same wait");
-        assert_eq!(said(Some(3), 4).as_deref(), Some("retrying now (no answer, attempt 3)"));
-        assert_eq!(said(Some(3), 13), None);
-        assert_eq!(said(Some(3), 14).as_deref(), Some("retrying now (no answer, attempt 3)"));
-        assert_eq!(said(None, 15), None, "nothing has moved");
+        assert_eq!(next_line(None, 0).as_deref(), Some("7 bytes"));
+        assert_eq!(next_line(None, 1), None);
+        assert_eq!(next_line(Some(2), 2).as_deref(), Some("retrying now (no answer, attempt 2)"));
+        assert_eq!(next_line(Some(2), 3), None, "the same wait");
+        assert_eq!(next_line(Some(3), 4).as_deref(), Some("retrying now (no answer, attempt 3)"));
+        assert_eq!(next_line(Some(3), 13), None);
+        assert_eq!(next_line(Some(3), 14).as_deref(), Some("retrying now (no answer, attempt 3)"));
+        assert_eq!(next_line(None, 15), None, "nothing has moved");
     }
 
     #[test]

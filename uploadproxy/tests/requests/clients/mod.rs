@@ -154,9 +154,9 @@ fn archives_by_curl_are_unpacked_on_every_path() {
     std::fs::write(tree.join("a/b/file"), disk::content(1, 3_000_000)).unwrap();
     std::fs::write(tree.join("empty"), b"").unwrap();
     let archive = folder.path().join("tree.tar");
-    let words: [PathBuf; 5] =
+    let arguments: [PathBuf; 5] =
         ["-C".into(), tree.clone(), "-cf".into(), archive.clone(), ".".into()];
-    tools::run("tar", words);
+    tools::run("tar", arguments);
     let zipped = folder.path().join("tree.tar.gz");
     let bytes = tools::filter("gzip", ["-c"], &std::fs::read(&archive).unwrap());
     std::fs::write(&zipped, bytes).unwrap();

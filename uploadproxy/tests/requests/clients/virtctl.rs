@@ -73,8 +73,9 @@ fn virtctl_uploads_an_archive_by_the_synchronous_path() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), disk::content(1, 1 << 20)).unwrap();
     let archive = folder.path().join("archive.tar");
-    let words = ["-C", folder.path().to_str().unwrap(), "-cf", archive.to_str().unwrap(), "file"];
-    testkit::tools::run("tar", words);
+    let arguments =
+        ["-C", folder.path().to_str().unwrap(), "-cf", archive.to_str().unwrap(), "file"];
+    testkit::tools::run("tar", arguments);
     let pair = Pair::with(|pod| pod, "archive");
     let token = pair.proxy.key().token(PVC, NAMESPACE);
     Virtctl { front: &pair.front, token }

@@ -15,7 +15,7 @@ fn claims_that_take_no_upload_are_refused_with_upstreams_message() {
     let odd = ("storage.contentType", "<script>alert(\"it's me & you\")</script>");
     let deployed = Deployed::without_claim(cluster(), "claims");
     let server = deployed.start(NOWHERE);
-    for (claim, annotations, words) in [
+    for (claim, annotations, message) in [
         (
             "claims-none",
             None,
@@ -38,7 +38,7 @@ fn claims_that_take_no_upload_are_refused_with_upstreams_message() {
         if let Some(annotations) = annotations {
             cluster().create_pvc(NAMESPACE, claim, annotations);
         }
-        server.exchange(&deployed.request_for(claim), b"").assert(503, words);
+        server.exchange(&deployed.request_for(claim), b"").assert(503, message);
     }
 }
 

@@ -31,8 +31,8 @@ fn assert_open(response: &Response, case: &str) {
 #[track_caller]
 fn assert_silent(response: &Response, case: &str) {
     assert!(values(response, "vary").contains(&"Origin"), "{case}: {response:?}");
-    let said = response.headers.iter().find(|(name, _)| name.starts_with("access-control-"));
-    assert_eq!(said, None, "{case}: {response:?}");
+    let header = response.headers.iter().find(|(name, _)| name.starts_with("access-control-"));
+    assert_eq!(header, None, "{case}: {response:?}");
 }
 
 #[test]

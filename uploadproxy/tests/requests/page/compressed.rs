@@ -20,13 +20,13 @@ fn zeros_are_not_sent(browser: BrowserKind) {
     assert!(relay.sent() < 8 * MIB, "{} bytes were sent", relay.sent());
     let figures = scene.browser.find("#figures").text();
     assert!(figures.starts_with("80.0 MiB of 80.0 MiB · 100 % · "), "{figures}");
-    let said = scene.browser.find("#answer").text();
-    assert!(said.contains(" bytes (gzip, raw)\n"), "{said}");
+    let answer = scene.browser.find("#answer").text();
+    assert!(answer.contains(" bytes (gzip, raw)\n"), "{answer}");
     let crc = crc64nvme(&content);
     let verified = "the server has verified the CRC-32 of each compressed part";
     assert!(
-        said.ends_with(&format!("checksum of the file: crc64nvme {crc}; {verified}")),
-        "{said}"
+        answer.ends_with(&format!("checksum of the file: crc64nvme {crc}; {verified}")),
+        "{answer}"
     );
     assert_eq!(scene.browser.log(), [""; 0]);
     scene.assert_uploaded(&image);
@@ -42,15 +42,15 @@ fn a_compressed_upload_resumes_after_a_cut_and_a_reload(browser: BrowserKind) {
     // reload only this member is sent again.
     scene.wait_for_progress(0.56);
     relay.cut();
-    let words = scene.browser.wait_for_text("#status", "continuing at");
-    assert!(!words.contains(" 0 %"), "{words}");
+    let status = scene.browser.wait_for_text("#status", "continuing at");
+    assert!(!status.contains(" 0 %"), "{status}");
     scene.wait_for_progress(0.85);
     let (before, again) = scene.resume_after_crash(&relay, &image);
     assert!(
         again < before,
         "{again} bytes were sent after the page was loaded again, {before} before"
     );
-    let said = scene.browser.find("#answer").text();
-    assert!(said.contains(" bytes (gzip, raw)\n"), "{said}");
+    let answer = scene.browser.find("#answer").text();
+    assert!(answer.contains(" bytes (gzip, raw)\n"), "{answer}");
     scene.assert_uploaded(&image);
 }

@@ -87,13 +87,13 @@ fn an_upload_shows_its_progress_and_writes_the_disk(browser: BrowserKind) {
     let figures = scene.browser.find("#figures").text();
     assert!(figures.starts_with("32.0 MiB of 32.0 MiB · 100 % · "), "{figures}");
     assert_eq!(scene.wait_for_end("done"), "Done. disk.raw is on the volume.");
-    let said = scene.browser.find("#answer").text();
+    let answer = scene.browser.find("#answer").text();
     let crc = crc64nvme(&std::fs::read(&image).or_fail("the image"));
     let expected = format!(
         "received 33554432 bytes (raw), a disk of 33554432 bytes\n\
          checksum of the file: crc64nvme {crc}, verified by the server"
     );
-    assert_eq!(said, expected);
+    assert_eq!(answer, expected);
     assert_eq!(scene.browser.find("#token").property("value"), "");
     // Neither the policy nor a missing file made the browser complain.
     assert_eq!(scene.browser.log(), [""; 0]);
@@ -105,13 +105,13 @@ fn an_invalid_token_and_a_missing_one_have_different_messages(browser: BrowserKi
     let image = scene.image(MIB);
     let stranger = tokens::TokenKey::generate().token(PVC, NAMESPACE);
     scene.upload(&scene.front.url("/"), &stranger, &image);
-    let words = scene.wait_for_end("failed");
-    assert!(words.contains("The token is not valid") && words.contains("401"), "{words}");
+    let status = scene.wait_for_end("failed");
+    assert!(status.contains("The token is not valid") && status.contains("401"), "{status}");
     // The fields are still filled, and another token is accepted at once.
     scene.browser.find("#token").clear();
     scene.browser.find("#start").click();
-    let words = scene.wait_for_end("failed");
-    assert!(words.contains("Paste the upload token"), "{words}");
+    let status = scene.wait_for_end("failed");
+    assert!(status.contains("Paste the upload token"), "{status}");
     assert_eq!(scene.pod.data_names(), [""; 0]);
     // Enter works like the button.
     scene.browser.find("#token").send_keys(&format!(" Bearer {} \u{e007}", scene.token()));
@@ -127,10 +127,10 @@ fn the_message_of_the_server_is_shown(browser: BrowserKind) {
     );
     let image = scene.image(2 * MIB);
     scene.upload(&scene.front.url("/"), &scene.token(), &image);
-    let words = scene.wait_for_end("failed");
-    assert!(words.contains("the volume is too small. (400)"), "{words}");
-    let said = scene.browser.find("#answer").text();
-    assert!(said.contains("is larger than the reported available storage"), "{said}");
+    let status = scene.wait_for_end("failed");
+    assert!(status.contains("the volume is too small. (400)"), "{status}");
+    let answer = scene.browser.find("#answer").text();
+    assert!(answer.contains("is larger than the reported available storage"), "{answer}");
 }
 
 fn a_file_that_is_not_a_disk_is_refused_after_its_first_bytes(browser: BrowserKind) {
@@ -141,10 +141,10 @@ fn a_file_that_is_not_a_disk_is_refused_after_its_first_bytes(browser: BrowserKi
     zip[..disk::ZIP_HEADER.len()].copy_from_slice(&disk::ZIP_HEADER);
     std::fs::write(&image, zip).or_fail("the image");
     scene.upload(&relay.url(), &scene.token(), &image);
-    let words = scene.wait_for_end("failed");
-    assert_eq!(words, "This file is not a disk image. (415)");
-    let said = scene.browser.find("#answer").text();
-    assert!(said.contains("zip compression is not supported"), "{said}");
+    let status = scene.wait_for_end("failed");
+    assert_eq!(status, "This file is not a disk image. (415)");
+    let answer = scene.browser.find("#answer").text();
+    assert!(answer.contains("zip compression is not supported"), "{answer}");
     assert!(relay.sent() < 2 * MIB, "{} bytes were sent", relay.sent());
 }
 
@@ -171,8 +171,8 @@ fn the_claim_of_a_token_is_shown_and_a_link_may_bring_the_token(browser: Browser
     let scene = Scene::start(browser);
     let hint = |scene: &Scene| scene.browser.find("#token-hint").text();
     scene.browser.open(&format!("{}#token={}", scene.front.url("/"), scene.token()));
-    let said = hint(&scene);
-    assert!(said.starts_with(&format!("For the claim {NAMESPACE}/{PVC}, until ")), "{said}");
+    let text = hint(&scene);
+    assert!(text.starts_with(&format!("For the claim {NAMESPACE}/{PVC}, until ")), "{text}");
     assert_eq!(scene.browser.run("return location.href;", &[]), json!(scene.front.url("/")));
     let token = scene.browser.find("#token");
     token.clear();
@@ -192,8 +192,8 @@ fn an_upload_resumes_after_a_cut(browser: BrowserKind) {
     scene.upload(&relay.url(), &scene.token(), &image);
     scene.wait_for_progress(0.5);
     relay.cut();
-    let words = scene.browser.wait_for_text("#status", "continuing at");
-    assert!(!words.contains(" 0 %"), "{words}");
+    let status = scene.browser.wait_for_text("#status", "continuing at");
+    assert!(!status.contains(" 0 %"), "{status}");
     scene.wait_for_end("done");
     // Only bytes in flight at the cut are sent twice, not those that the server has. But Firefox
     // itself repeats a request that was cut on a reused connection, and on this fast network sends
@@ -212,8 +212,8 @@ fn an_upload_of_a_changed_file_is_not_resumed(browser: BrowserKind) {
     scene.wait_for_progress(0.3);
     std::fs::write(&image, "something else").or_fail("the image");
     relay.cut();
-    let words = scene.wait_for_end("failed");
-    assert!(words.starts_with("The file cannot be read"), "{words}");
+    let status = scene.wait_for_end("failed");
+    assert!(status.starts_with("The file cannot be read"), "{status}");
     // The partial disk is removed, and the server does not wait for the rest.
     scene.upload_server.wait_until_idle();
     assert_eq!(scene.pod.data_names(), [""; 0]);
@@ -231,8 +231,8 @@ fn a_file_may_be_dropped(browser: BrowserKind) {
         "dataTransfer.items.add(new File(['x'], 'another.raw')); document.body",
     );
     scene.browser.run(&twice, &[]);
-    let words = scene.wait_for_end("failed");
-    assert_eq!(words, "One volume takes one image: drop one file.");
+    let status = scene.wait_for_end("failed");
+    assert_eq!(status, "One volume takes one image: drop one file.");
     let drag = "document.body.dispatchEvent(new DragEvent('dragover', { bubbles: true, cancelable: true }));
         return document.body.className;";
     assert_eq!(scene.browser.run(drag, &[]), "dragging");

@@ -137,10 +137,10 @@ impl Scene {
             Some(status.attribute("data-kind")).filter(|kind| kind.as_deref() != Some(""))
         };
         let found = self.browser.wait_for("the end of the upload", ended);
-        let words = status.text();
-        let said = self.browser.find("#answer").text();
-        assert_eq!(found.as_deref(), Some(kind), "{words} {said}\n{}", self.front.log());
-        words
+        let text = status.text();
+        let answer = self.browser.find("#answer").text();
+        assert_eq!(found.as_deref(), Some(kind), "{text} {answer}\n{}", self.front.log());
+        text
     }
 
     /// Waits until the progress bar is beyond `part` of the whole.

@@ -104,9 +104,9 @@ impl Client {
             }
             Self::Python(script) => {
                 let files = ["ca.crt", "client.crt", "client.key"].map(|name| pod.tls(name));
-                let words = ["-c".into(), script.into(), url.into()];
-                let words = words.into_iter().chain([image.as_os_str().to_owned()]);
-                tools::run(PYTHON, words.chain(files.map(PathBuf::into_os_string)))
+                let arguments = ["-c".into(), script.into(), url.into()];
+                let arguments = arguments.into_iter().chain([image.as_os_str().to_owned()]);
+                tools::run(PYTHON, arguments.chain(files.map(PathBuf::into_os_string)))
             }
         }
     }

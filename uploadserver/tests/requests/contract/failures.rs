@@ -240,8 +240,8 @@ fn a_broken_or_dependent_image_is_not_reported_as_too_large() {
     // `l1_size` of the header (qcow2.rst, bytes 36 to 39).
     corrupt[36..40].fill(0xff);
     let backing = ["-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd"];
-    let words = ["create", "-q"].into_iter().chain(backing).chain([file, "4M"]);
-    tools::run("qemu-img", words);
+    let arguments = ["create", "-q"].into_iter().chain(backing).chain([file, "4M"]);
+    tools::run("qemu-img", arguments);
     let dependent = std::fs::read(&qcow2).unwrap();
     let gzip = tools::filter("gzip", ["-c"], &disk::content(1, MIB));
     let mut wrong_checksum = gzip.clone();

@@ -109,7 +109,7 @@ fn write_files(folder: &Path) {
     let stranger = Authority::new().and_then(|authority| authority.server(KeyKind::Ecdsa));
     std::fs::write(folder.join("other.key"), stranger.or_fail("a key").key_pem()).or_fail("a key");
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let qemu_img = |words: &[&str]| drop(tools::run("qemu-img", words.iter().copied()));
+    let qemu_img = |arguments: &[&str]| drop(tools::run("qemu-img", arguments.iter().copied()));
     qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &path("raw"), &path("disk.qcow2")]);
     let whole = std::fs::read(path("disk.qcow2")).or_fail("an image");
     std::fs::write(path("half.qcow2"), half(&whole)).or_fail("an image");

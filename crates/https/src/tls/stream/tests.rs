@@ -300,10 +300,10 @@ fn a_peer_that_does_not_speak_tls_gets_an_alert() {
             };
             let error = ended.unwrap().to_string();
             assert!(error.contains("InvalidContentType"), "{error}");
-            let mut told = Vec::new();
-            far.read_to_end(&mut told).await.unwrap();
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).await.unwrap();
             // A fatal alert in a record of its own, unencrypted (RFC 8446 §6).
-            assert!(matches!(told.as_slice(), [.., 21, 3, _, 0, 2, 2, _]), "{told:?}");
+            assert!(matches!(received.as_slice(), [.., 21, 3, _, 0, 2, 2, _]), "{received:?}");
         });
     }
 }

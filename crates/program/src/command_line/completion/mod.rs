@@ -61,16 +61,16 @@ pub(super) fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values`
-/// provides the values of arguments with the hint `ValueHint::Other`.
+/// Prints the candidates for the last of the `arguments` of `P`. `list_values` provides the values
+/// of arguments with the hint `ValueHint::Other`.
 pub(super) fn print_completions<P: CommandFactory>(
-    words: &[OsString],
+    arguments: &[OsString],
     list_values: impl FnOnce(&CompletionLine<'_>) -> Vec<String>,
 ) -> ExitCode {
-    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let arguments: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let mut command = super::build_command::<P>();
     command.build();
-    let line = CompletionLine::parse_words(&command, &words);
+    let line = CompletionLine::parse_arguments(&command, &arguments);
     let (candidates, directive) = match line.last_word_offer() {
         CompletionOffer::Files => (Vec::new(), WITH_FILES),
         CompletionOffer::Folders => (Vec::new(), WITH_FOLDERS),
@@ -88,9 +88,9 @@ pub fn names_subcommand<P: CommandFactory>(arguments: &[OsString]) -> bool {
     let mut command = super::build_command::<P>();
     command.build();
     // The parser treats the last word as unfinished, so an empty word is appended.
-    let words: Vec<_> =
+    let arguments: Vec<_> =
         arguments.iter().map(|word| word.to_string_lossy()).chain(["".into()]).collect();
-    CompletionLine::parse_words(&command, &words).is_below(&command)
+    CompletionLine::parse_arguments(&command, &arguments).is_below(&command)
 }
 
 #[cfg(test)]

@@ -36,10 +36,10 @@ pub struct CompletionLine<'a> {
 }
 
 impl<'a> CompletionLine<'a> {
-    /// Parses `words`, the arguments of `command`.
-    pub(super) fn parse_words(command: &'a Command, words: &'a [Cow<'_, str>]) -> Self {
+    /// Parses the `arguments` of `command`.
+    pub(super) fn parse_arguments(command: &'a Command, arguments: &'a [Cow<'_, str>]) -> Self {
         let (last, before) =
-            words.split_last().map_or(("", words), |(last, before)| (last, before));
+            arguments.split_last().map_or(("", arguments), |(last, before)| (last, before));
         let mut line = Self {
             command,
             given: Vec::new(),
@@ -245,16 +245,16 @@ mod tests {
         OnePass,
     }
 
-    fn read<T>(words: &str, look: impl FnOnce(&CompletionLine<'_>) -> T) -> T {
+    fn read<T>(arguments: &str, look: impl FnOnce(&CompletionLine<'_>) -> T) -> T {
         let mut command = build_command::<Cli>();
         command.build();
-        let words: Vec<_> = words.split(' ').map(Cow::Borrowed).collect();
-        look(&CompletionLine::parse_words(&command, &words))
+        let arguments: Vec<_> = arguments.split(' ').map(Cow::Borrowed).collect();
+        look(&CompletionLine::parse_arguments(&command, &arguments))
     }
 
     #[test]
     fn the_words_before_decide_what_is_offered() {
-        let words = |text: &str| {
+        let candidates = |text: &str| {
             CompletionOffer::Words(
                 text.split_terminator(' ').map(|word| format!("{word}\n")).collect(),
             )
@@ -268,20 +268,20 @@ mod tests {
             ("upload ./a", CompletionOffer::Files),
             ("upload --scratch ", CompletionOffer::Folders),
             ("upload --scratch=/t", CompletionOffer::Folders),
-            ("upload a.raw dv/a ", words("")),
-            ("upload --namespace ", words("")),
-            ("status ", words("")),
-            ("status --nothing=", words("")),
+            ("upload a.raw dv/a ", candidates("")),
+            ("upload --namespace ", candidates("")),
+            ("status ", candidates("")),
+            ("status --nothing=", candidates("")),
             ("sta", CompletionOffer::Words(vec!["status\tTell how far it is\n".to_owned()])),
             ("help st", CompletionOffer::Words(vec!["status\tTell how far it is\n".to_owned()])),
-            ("completions b", words("bash")),
-            ("upload --ro", words("--route")),
+            ("completions b", candidates("bash")),
+            ("upload --ro", candidates("--route")),
             (
                 "upload --me",
                 CompletionOffer::Words(vec!["--memory\tFor all commands\n".to_owned()]),
             ),
-            ("upload --route ", words("auto one-pass")),
-            ("upload --route=o", words("--route=one-pass")),
+            ("upload --route ", candidates("auto one-pass")),
+            ("upload --route=o", candidates("--route=one-pass")),
         ] {
             assert_eq!(read(line, |line| line.last_word_offer()), expected, "{line}");
         }

@@ -229,8 +229,8 @@ fn followed(sent: &[u8]) -> Vec<String> {
     let mut is_between = true;
     for (at, byte) in sent.iter().enumerate() {
         if is_between && !matches!(byte, b'\r' | b'\n') {
-            let mut words = sent[at..].split(|byte| *byte == b' ');
-            let target = words.nth(1).unwrap_or_default();
+            let mut parts = sent[at..].split(|byte| *byte == b' ');
+            let target = parts.nth(1).unwrap_or_default();
             found.push(String::from_utf8_lossy(target).into_owned());
         }
         framing.scan_bytes(&mut [*byte]);
