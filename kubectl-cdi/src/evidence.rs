@@ -13,11 +13,12 @@ use publisher::{
     read_keyring_file, require_name,
 };
 use stream::digest::Checksum;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::SourceErrorKind;
 use url::Url;
 
+use crate::error::PluginError;
 use crate::keyless::{KeylessDemand, KeylessSigner};
-use crate::remote::{DiskSizeError, REGISTRY, within_read_limit};
+use crate::remote::{REGISTRY, within_read_limit};
 
 /// The signer that a container image must have.
 #[derive(Debug, Clone)]
@@ -28,70 +29,30 @@ pub(crate) enum SignatureDemand {
     Keyless(KeylessDemand),
 }
 
-/// Reasons why an image is not known to be from its publisher.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PinningError {
-    /// The evidence cannot be used, or does not show it.
-    #[error("{}", evidence_text(.0))]
-    Evidence(#[from] EvidenceError),
-    /// The servers did not answer in time.
-    #[error("cannot verify the image: {0}; give --checksum")]
-    Unknown(String),
-}
-
-fn evidence_text(error: &EvidenceError) -> &str {
-    match error {
-        EvidenceError::Usage(text) => text,
-        EvidenceError::Source(error) => error.plain_words(),
-    }
-}
-
-impl From<SourceError> for PinningError {
-    fn from(error: SourceError) -> Self {
-        Self::Evidence(error.into())
-    }
-}
-
-impl From<DiskSizeError> for PinningError {
-    fn from(error: DiskSizeError) -> Self {
+impl From<EvidenceError> for PluginError {
+    fn from(error: EvidenceError) -> Self {
         match error {
-            DiskSizeError::Unknown(reason) => Self::Unknown(reason),
-            other => Self::Unknown(other.to_string()),
-        }
-    }
-}
-
-impl PinningError {
-    /// Returns the reason why the program ends.
-    pub(crate) fn exit_reason(&self) -> ExitReason {
-        match self {
-            Self::Evidence(EvidenceError::Usage(_)) => ExitReason::Usage,
-            Self::Evidence(EvidenceError::Source(error))
-                if error.kind() == SourceErrorKind::Signature =>
-            {
-                ExitReason::Checksum
+            EvidenceError::Usage(text) => Self::usage(text),
+            EvidenceError::Source(error) => {
+                let is_signature = error.kind() == SourceErrorKind::Signature;
+                let exit = if is_signature { ExitReason::Checksum } else { ExitReason::Source };
+                Self::new(exit, error.plain_words())
             }
-            Self::Evidence(_) | Self::Unknown(_) => ExitReason::Source,
         }
     }
 }
 
 /// Returns the URL, by its digest, of the container image at `url`, which the signer has signed.
-pub(crate) async fn pin_image(
-    url: String,
-    demand: SignatureDemand,
-) -> Result<String, PinningError> {
+pub(crate) async fn pin_image(url: String, demand: SignatureDemand) -> Result<String, PluginError> {
     if !url.starts_with(REGISTRY) {
         let options = "--verify-key and --certificate-identity are";
-        return Err(usage_error(format!("{options} only for {REGISTRY}")));
+        return Err(PluginError::usage(format!("{options} only for {REGISTRY}")));
     }
     let signer: Box<dyn ImageSigner> = match demand {
         SignatureDemand::Key(path) => Box::new(read_key_file(&path)?),
         SignatureDemand::Keyless(demand) => Box::new(KeylessSigner::new(demand)?),
     };
-    let pinned =
-        within_read_limit(move |network| pin_signed_image(&url, &network, &*signer)).await?;
-    Ok(pinned?)
+    verify(move |network| Ok(pin_signed_image(&url, &network, &*signer)?)).await
 }
 
 /// Returns the checksum that the list at `place` has for the image at `url`.
@@ -100,21 +61,31 @@ pub(crate) async fn find_checksum(
     place: String,
     keyring: Option<PathBuf>,
     signature: Option<String>,
-) -> Result<String, PinningError> {
+) -> Result<String, PluginError> {
     if !is_url(&url) {
-        return Err(usage_error("--verify-sums is only for http:// and https://"));
+        return Err(PluginError::usage("--verify-sums is only for http:// and https://"));
     }
     let keyring = keyring.as_deref().map(read_keyring_file).transpose()?;
     let demand = ListDemand { place, keyring, signature };
-    let found = within_read_limit(move |network| look_up(&url, &demand, network)).await?;
-    Ok(found?.to_string())
+    Ok(verify(move |network| look_up(&url, &demand, network)).await?.to_string())
+}
+
+/// Runs `work`, which reads the evidence from servers, for a limited time.
+async fn verify<T: Send + 'static>(
+    work: impl FnOnce(Arc<Network>) -> Result<T, EvidenceError> + Send + 'static,
+) -> Result<T, PluginError> {
+    let verified = within_read_limit(work).await.map_err(|reason| {
+        let message = format!("cannot verify the image: {reason}; give --checksum");
+        PluginError::new(ExitReason::Source, message)
+    })?;
+    Ok(verified?)
 }
 
 fn look_up(
     url: &str,
     demand: &ListDemand,
     network: Arc<Network>,
-) -> Result<Checksum, PinningError> {
+) -> Result<Checksum, EvidenceError> {
     let asked = require_name(url, "--verify-sums")?;
     let reader = DocumentReader { network, image: Url::parse(url).ok(), headers: Vec::new() };
     let list = demand.read(&reader)?;
@@ -125,8 +96,4 @@ fn look_up(
     let source = HttpSource::open(HttpConfig::new(url, &reader.network)?)?;
     let served = location_name(&source.location());
     Ok(list.find(&asked, served.as_deref().unwrap_or(&asked))?)
-}
-
-fn usage_error(message: impl Into<String>) -> PinningError {
-    EvidenceError::Usage(message.into()).into()
 }

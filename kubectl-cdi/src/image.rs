@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use codec::encode::PIECE_BYTES;
 use codec::encode::outlet::{OutletClosedError, PieceOutlet};
@@ -12,9 +12,10 @@ use diskimage::Format;
 use fetch::file::FileSource;
 use fetch::scheme::find_scheme;
 use inspect::{Inspection, inspect_image, measure_image};
+use program::exit::ExitReason;
 use serde::{Deserialize, Serialize};
-use stream::digest::{Checksum, ChecksumMismatchError};
-use stream::error::{DecodeError, ThreadStartError, errno_text};
+use stream::digest::Checksum;
+use stream::error::{DecodeError, errno_text};
 use stream::local::{LocalExtent, LocalFile, read_exact_at};
 use stream::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, marks_of};
 use stream::options::{ChosenFormat, PayloadKind, ReadOptions};
@@ -22,6 +23,7 @@ use stream::prefix_crc::PrefixCrc;
 use tokio_util::sync::CancellationToken;
 
 use crate::content_check::ContentCheck;
+use crate::error::PluginError;
 use crate::file_identity::{FileIdentity, full_path};
 
 /// An opened disk image or tar archive.
@@ -37,38 +39,6 @@ pub(crate) struct ImageFile {
     check: Option<ContentCheck>,
 }
 
-/// Reasons why a file cannot be uploaded.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ImageFileError {
-    #[error("cannot read {}: {}; check the path", path.display(), errno_text(error))]
-    Unreadable { path: PathBuf, error: io::Error },
-    #[error("{} is not a regular file; uploads need random access, so pipes and directories are not supported", .0.display())]
-    NoFile(PathBuf),
-    #[error(
-        "an upload from standard input is not supported: write the image to a file, and upload that"
-    )]
-    StandardInput,
-    #[error(
-        "{0} is not a file on this machine: let the cluster fetch it with kubectl cdi import {0} TARGET"
-    )]
-    Address(String),
-    #[error("{} is not a tar archive but {what}: leave out --archive", path.display())]
-    NotArchive { path: PathBuf, what: String },
-    #[error("{0}")]
-    Refused(#[from] stream::Error),
-    #[error("{}: {reason}", path.display())]
-    Useless { path: PathBuf, reason: String },
-    #[error("{} was changed while it was sent: upload it again", .0.display())]
-    Changed(PathBuf),
-    #[error("{}: {mismatch}; fetch it again, or check --checksum", path.display())]
-    Checksum { path: PathBuf, mismatch: ChecksumMismatchError },
-    #[error(transparent)]
-    Thread(#[from] ThreadStartError),
-    /// The consumer of the stream was dropped.
-    #[error("the upload was stopped")]
-    Gone(#[from] OutletClosedError),
-}
-
 /// Returns the reason why an image is rejected. An empty image gets a different sentence, because
 /// CDI's message about it refers to the header.
 pub(crate) fn refusal_text(error: &stream::Error) -> String {
@@ -80,6 +50,23 @@ pub(crate) fn refusal_text(error: &stream::Error) -> String {
     }
 }
 
+/// Creates the error for an image that cannot be uploaded.
+fn refused_image(message: String) -> PluginError {
+    PluginError::new(ExitReason::Image, message)
+}
+
+fn unreadable_file(path: &Path, error: &io::Error) -> PluginError {
+    let (path, reason) = (path.display(), errno_text(error));
+    PluginError::new(ExitReason::Source, format!("cannot read {path}: {reason}; check the path"))
+}
+
+impl From<OutletClosedError> for PluginError {
+    /// The consumer of the stream was dropped.
+    fn from(_: OutletClosedError) -> Self {
+        Self::new(ExitReason::Source, "the upload was stopped")
+    }
+}
+
 impl ImageFile {
     /// Opens a file. For a disk image, the header and the tables are inspected. For an archive,
     /// the only check is that it is a tar.
@@ -88,48 +75,58 @@ impl ImageFile {
         path: &Path,
         is_archive: bool,
         format: Option<ChosenFormat>,
-    ) -> Result<Self, ImageFileError> {
+    ) -> Result<Self, PluginError> {
         if path == Path::new("-") {
-            return Err(ImageFileError::StandardInput);
+            return Err(PluginError::usage(
+                "an upload from standard input is not supported: write the image to a file, and upload that",
+            ));
         }
         let unreadable = |error| match remote_address(path) {
-            Some(address) => ImageFileError::Address(address.to_owned()),
-            None => ImageFileError::Unreadable { path: path.to_owned(), error },
+            Some(address) => PluginError::usage(format!(
+                "{address} is not a file on this machine: let the cluster fetch it with kubectl cdi import {address} TARGET"
+            )),
+            None => unreadable_file(path, &error),
         };
+        let not_regular = || {
+            let reason = "uploads need random access, so pipes and directories are not supported";
+            let path = path.display();
+            PluginError::new(ExitReason::Source, format!("{path} is not a regular file; {reason}"))
+        };
+        let rejected = |reason: &str| refused_image(format!("{}: {reason}", path.display()));
         let absolute = full_path(path).map_err(unreadable)?;
         // The type is checked before opening, because opening a pipe blocks until another process
         // writes to it.
         if !fs::metadata(&absolute).map_err(unreadable)?.is_file() {
-            return Err(ImageFileError::NoFile(path.to_owned()));
+            return Err(not_regular());
         }
         let file = File::open(&absolute).map_err(unreadable)?;
         if !file.metadata().map_err(unreadable)?.is_file() {
-            return Err(ImageFileError::NoFile(path.to_owned()));
+            return Err(not_regular());
         }
         let identity = FileIdentity::new(absolute, &file).map_err(unreadable)?;
         let source = FileSource::open(&identity.path, CancellationToken::new())
-            .map_err(stream::Error::from)?;
+            .map_err(|error| refused_image(stream::Error::from(error).to_string()))?;
         let payload = PayloadKind::from(format);
         let facts = inspect_image(&source, payload, &ReadOptions::default());
         if is_archive {
             // The server reports all other defects of an archive.
             return match facts.ok().and_then(|facts| non_archive(&file, &facts)) {
-                Some(what) => Err(ImageFileError::NotArchive { path: path.to_owned(), what }),
+                Some(what) => Err(refused_image(format!(
+                    "{} is not a tar archive but {what}: leave out --archive",
+                    path.display()
+                ))),
                 None => Ok(Self { file, identity, format: None, facts: None, check: None }),
             };
         }
-        let facts = facts.map_err(|error| ImageFileError::Useless {
-            path: path.to_owned(),
-            reason: refusal_text(&error),
-        })?;
-        match facts.refused {
-            Some(reason) => Err(ImageFileError::Useless { path: path.to_owned(), reason }),
+        let facts = facts.map_err(|error| rejected(&refusal_text(&error)))?;
+        match &facts.refused {
+            Some(reason) => Err(rejected(reason)),
             None => Ok(Self { file, identity, format, facts: Some(facts), check: None }),
         }
     }
 
     /// Compares the content of the file with `expected` while it is read.
-    pub(crate) fn with_checksum(self, expected: Option<Checksum>) -> Result<Self, ImageFileError> {
+    pub(crate) fn with_checksum(self, expected: Option<Checksum>) -> Result<Self, PluginError> {
         Ok(Self { check: expected.map(ContentCheck::start).transpose()?, ..self })
     }
 
@@ -140,11 +137,12 @@ impl ImageFile {
 
     /// Reads the whole image to find the size of its disk in bytes. This may take long; it ends
     /// early when `stop` is cancelled.
-    pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, ImageFileError> {
-        let source =
-            FileSource::open(&self.identity.path, stop.clone()).map_err(stream::Error::from)?;
+    pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, PluginError> {
         let payload = PayloadKind::from(self.format);
-        Ok(measure_image(&source, payload, &ReadOptions::with_stop(stop))?)
+        let measured = FileSource::open(&self.identity.path, stop.clone())
+            .map_err(stream::Error::from)
+            .and_then(|source| measure_image(&source, payload, &ReadOptions::with_stop(stop)));
+        measured.map_err(|error| refused_image(error.to_string()))
     }
 
     /// Returns the format that the server need not detect: the chosen one, or raw, because a
@@ -172,7 +170,7 @@ impl ImageFile {
     /// Computes checksums of prefixes of a raw disk, for an upload server that may already have
     /// everything before `offset`. The ends of the prefixes are close together just before
     /// `offset`, where the server's data most likely ends, and further apart before that.
-    pub(crate) fn prefix_marks(&self, offset: u64) -> Result<Vec<PrefixCrc>, ImageFileError> {
+    pub(crate) fn prefix_marks(&self, offset: u64) -> Result<Vec<PrefixCrc>, PluginError> {
         let last = offset / MARK_BYTES * MARK_BYTES;
         let mut ends = Vec::new();
         let mut back = 0;
@@ -182,11 +180,11 @@ impl ImageFile {
         }
         ends.reverse();
         let marks = marks_of(&self.file, &ends, &CancellationToken::new());
-        marks.map_err(|error| self.unreadable_error(error))
+        marks.map_err(|error| self.unreadable_error(&error))
     }
 
-    fn unreadable_error(&self, error: io::Error) -> ImageFileError {
-        ImageFileError::Unreadable { path: self.identity.path.clone(), error }
+    fn unreadable_error(&self, error: &io::Error) -> PluginError {
+        unreadable_file(&self.identity.path, error)
     }
 
     /// Reads the image starting at `offset` of the stream. Holes are passed on as zeros without
@@ -196,8 +194,8 @@ impl ImageFile {
         offset: u64,
         kept: KeptPrefix,
         outlet: &mut PieceOutlet<'_>,
-    ) -> Result<(), ImageFileError> {
-        let unreadable = |error| self.unreadable_error(error);
+    ) -> Result<(), PluginError> {
+        let unreadable = |error| self.unreadable_error(&error);
         let local = self.local_file()?;
         let mut reader = local.chunk_reader(PIECE_BYTES);
         reader.skip_to(kept.in_image(offset));
@@ -244,24 +242,33 @@ impl ImageFile {
 
     /// Fails if the content does not have the expected checksum. This reads the parts of the file
     /// that no stream contained, which may take long.
-    pub(crate) fn verify_checksum(&self) -> Result<(), ImageFileError> {
+    pub(crate) fn verify_checksum(&self) -> Result<(), PluginError> {
         let Some(check) = &self.check else { return Ok(()) };
         let verified = check.finish(&self.local_file()?);
-        let verified = verified.map_err(|error| self.unreadable_error(error))?;
-        let path = || self.identity.path.clone();
-        verified.map_err(|mismatch| ImageFileError::Checksum { path: path(), mismatch })
+        let verified = verified.map_err(|error| self.unreadable_error(&error))?;
+        verified.map_err(|mismatch| {
+            let path = self.identity.path.display();
+            let message = format!("{path}: {mismatch}; fetch it again, or check --checksum");
+            PluginError::new(ExitReason::Checksum, message)
+        })
     }
 
-    fn local_file(&self) -> Result<LocalFile, ImageFileError> {
+    fn local_file(&self) -> Result<LocalFile, PluginError> {
         let local = self.file.try_clone().and_then(LocalFile::new);
-        local.map_err(|error| self.unreadable_error(error))
+        local.map_err(|error| self.unreadable_error(&error))
     }
 
     /// Fails if the file's size or modification time has changed since it was opened.
-    pub(crate) fn check_unchanged(&self) -> Result<(), ImageFileError> {
+    pub(crate) fn check_unchanged(&self) -> Result<(), PluginError> {
         match FileIdentity::new(self.identity.path.clone(), &self.file) {
             Ok(now) if now == self.identity => Ok(()),
-            _ => Err(ImageFileError::Changed(self.identity.path.clone())),
+            _ => Err(PluginError::new(
+                ExitReason::Source,
+                format!(
+                    "{} was changed while it was sent: upload it again",
+                    self.identity.path.display()
+                ),
+            )),
         }
     }
 }
@@ -286,19 +293,13 @@ impl KeptPrefix {
 
     /// Converts an offset in the stream to an offset in the image.
     pub(crate) fn in_image(self, offset: u64) -> u64 {
-        match offset {
-            before if before < HELD_BYTES => before,
-            behind => behind + self.0.saturating_sub(HELD_BYTES),
-        }
+        if offset < HELD_BYTES { offset } else { offset + self.0.saturating_sub(HELD_BYTES) }
     }
 
     /// Returns the number of bytes, starting at this offset of the image, that are part of the
     /// stream without a gap.
     fn bytes_left(self, offset: u64) -> u64 {
-        match offset < self.0 {
-            true => HELD_BYTES.saturating_sub(offset),
-            false => u64::MAX,
-        }
+        if offset < self.0 { HELD_BYTES.saturating_sub(offset) } else { u64::MAX }
     }
 }
 

@@ -15,6 +15,7 @@
 mod cli;
 pub mod cluster;
 mod content_check;
+mod error;
 mod evidence;
 mod file_identity;
 mod image;
@@ -24,3 +25,4 @@ mod remote;
 mod send;
 
 pub use cli::main;
+pub use error::PluginError;

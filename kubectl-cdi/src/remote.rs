@@ -6,18 +6,20 @@ use std::time::Duration;
 use fetch::Network;
 use fetch::http::{HttpConfig, HttpSource};
 use fetch::proxy::ProxyConfig;
-use https::tls::{self, TlsError, TrustedRoots};
+use https::tls::{self, TrustedRoots};
 use inspect::{Inspection, inspect_image};
 use oci::{RegistryOptions, RegistrySource, SeveralDisks};
 use program::env::{NamedStrings, ProcessEnv};
+use program::exit::ExitReason;
 use program::threads;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::SourceErrorKind;
 use stream::options::{ChosenFormat, PayloadKind, ReadOptions};
 use stream::source::Source;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::PluginError;
 use crate::image::refusal_text;
 
 /// Time limit for inspecting a remote image, which takes a few short requests even if servers are
@@ -31,114 +33,83 @@ const CONTACT_LIMIT: Duration = Duration::from_secs(3);
 /// URL prefix of a container image in a registry.
 pub(crate) const REGISTRY: &str = "docker://";
 
-/// Reasons why the size of a remote disk is not known.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DiskSizeError {
-    /// The image cannot be inspected from this machine.
-    #[error("cannot determine the disk size: {0}; give --size")]
-    Unknown(String),
-    /// The server does not have the image (HTTP 404 or 410).
-    #[error("image not found: {0}; check the URL")]
-    NotFound(String),
-    /// The image would be rejected by every import.
-    #[error("the image would be refused: {0}")]
-    Refused(String),
-    /// A bug in this program.
-    #[error("{0}")]
-    Internal(String),
-}
-
-impl From<TlsError> for DiskSizeError {
-    fn from(error: TlsError) -> Self {
-        Self::Unknown(error.to_string())
-    }
-}
-
-impl From<stream::Error> for DiskSizeError {
-    fn from(error: stream::Error) -> Self {
-        match error {
-            stream::Error::Source(error)
-                if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) =>
-            {
-                Self::NotFound(error.plain_words().to_owned())
-            }
-            stream::Error::Source(error) if SeveralDisks::of_error(&error).is_some() => {
-                // The error's plain words name an option of cdi-importer.
-                Self::Refused(format!(
-                    "{error}; a DataVolume cannot choose one: write it to a file with `cdi-importer import --layer NAME`, then upload the file"
-                ))
-            }
-            stream::Error::Source(error) => Self::Unknown(error.plain_words().to_owned()),
-            error => Self::Refused(refusal_text(&error)),
-        }
-    }
-}
-
-impl From<SourceError> for DiskSizeError {
-    fn from(error: SourceError) -> Self {
-        stream::Error::from(error).into()
-    }
-}
-
 /// Returns the size in bytes of the disk in the image at `url`, which has this format if it is
 /// given. Servers' certificates are verified against the system's certificate authorities.
 pub(crate) async fn disk_bytes(
     url: &str,
     format: Option<ChosenFormat>,
-) -> Result<u64, DiskSizeError> {
+) -> Result<u64, PluginError> {
     // The other schemes need credentials, which are stored in a Secret in the cluster.
     if !["http://", "https://", REGISTRY].iter().any(|scheme| url.starts_with(scheme)) {
-        return Err(DiskSizeError::Unknown(
-            "only http://, https:// and docker:// images can be inspected".to_owned(),
-        ));
+        return Err(unknown_size("only http://, https:// and docker:// images can be inspected"));
     }
     let url = url.to_owned();
-    let facts = within_read_limit(move |network| inspect_source(&url, format, &network)).await??;
-    match (facts.refused, facts.virtual_size) {
-        (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
-        (None, Some(bytes)) => Ok(bytes),
-        (None, None) => {
-            Err(DiskSizeError::Unknown("the whole image would have to be read".to_owned()))
-        }
+    let inspected = within_read_limit(move |network| inspect_source(&url, format, &network)).await;
+    let facts = inspected.map_err(|reason| unknown_size(&reason))?.map_err(inspection_error)?;
+    if let Some(reason) = facts.refused {
+        return Err(refused_image(&reason));
     }
+    facts.virtual_size.ok_or_else(|| unknown_size("the whole image would have to be read"))
 }
 
-/// Runs `work`, which reads from servers, on a thread of its own, for a limited time.
+/// Creates the error for an image that cannot be inspected from this machine.
+fn unknown_size(reason: &str) -> PluginError {
+    PluginError::usage(format!("cannot determine the disk size: {reason}; give --size"))
+}
+
+/// Creates the error for an image that every import would reject.
+fn refused_image(reason: &str) -> PluginError {
+    PluginError::new(ExitReason::Image, format!("the image would be refused: {reason}"))
+}
+
+fn inspection_error(error: stream::Error) -> PluginError {
+    let stream::Error::Source(error) = error else {
+        return refused_image(&refusal_text(&error));
+    };
+    let words = error.plain_words();
+    if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) {
+        let message = format!("image not found: {words}; check the URL");
+        return PluginError::new(ExitReason::Source, message);
+    }
+    if SeveralDisks::of_error(&error).is_some() {
+        // The error's plain words name an option of cdi-importer.
+        return refused_image(&format!(
+            "{error}; a DataVolume cannot choose one: write it to a file with `cdi-importer import --layer NAME`, then upload the file"
+        ));
+    }
+    unknown_size(words)
+}
+
+/// Runs `work`, which reads from servers, on a thread of its own, for a limited time. Returns the
+/// reason if it does not end.
 pub(crate) async fn within_read_limit<T: Send + 'static>(
     work: impl FnOnce(Arc<Network>) -> T + Send + 'static,
-) -> Result<T, DiskSizeError> {
+) -> Result<T, String> {
     let stop = CancellationToken::new();
     // The guard stops the blocking thread however this function ends, even by the timeout.
     let _guard = stop.clone().drop_guard();
-    let network = open_network(Handle::current(), stop)?;
-    let working = threads::run_blocking(move || work(network));
-    let worked = timeout(READ_LIMIT, working).await.map_err(|_| {
-        DiskSizeError::Unknown(format!(
-            "the image was not inspected within {} s",
-            READ_LIMIT.as_secs()
-        ))
-    })?;
-    worked.map_err(|error| DiskSizeError::Internal(error.to_string()))
-}
-
-fn open_network(handle: Handle, stop: CancellationToken) -> Result<Arc<Network>, DiskSizeError> {
-    let tls = Arc::new(tls::client_config(TrustedRoots::from_system())?);
-    let mut network = Network::new(handle, stop, tls);
-    network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
+    let tls = tls::client_config(TrustedRoots::from_system()).map_err(|error| error.to_string())?;
+    let mut network = Network::new(Handle::current(), stop, Arc::new(tls));
+    let proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name));
+    network.proxy = proxy.map_err(|error| error.plain_words().to_owned())?;
     network.retry_policy.contact_limit = CONTACT_LIMIT;
-    Ok(Arc::new(network))
+    let network = Arc::new(network);
+    match timeout(READ_LIMIT, threads::run_blocking(move || work(network))).await {
+        Ok(worked) => worked.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("the image was not inspected within {} s", READ_LIMIT.as_secs())),
+    }
 }
 
 fn inspect_source(
     url: &str,
     format: Option<ChosenFormat>,
     network: &Arc<Network>,
-) -> Result<Inspection, DiskSizeError> {
-    let source: Box<dyn Source> = match url.starts_with(REGISTRY) {
-        true => Box::new(RegistrySource::open(url, network, &RegistryOptions::default())?),
-        false => Box::new(HttpSource::open(HttpConfig::new(url, network)?)?),
+) -> Result<Inspection, stream::Error> {
+    let source: Box<dyn Source> = if url.starts_with(REGISTRY) {
+        Box::new(RegistrySource::open(url, network, &RegistryOptions::default())?)
+    } else {
+        Box::new(HttpSource::open(HttpConfig::new(url, network)?)?)
     };
     let reading = ReadOptions::with_stop(network.stop.clone());
-    let payload = PayloadKind::from(format);
-    Ok(inspect_image(&*source, payload, &reading)?)
+    inspect_image(&*source, PayloadKind::from(format), &reading)
 }

@@ -391,8 +391,5 @@ fn endpoint(text: &str) -> Result<Url, String> {
         && url.password().is_none()
         && url.query().is_none()
         && url.fragment().is_none();
-    match is_server {
-        true => Ok(url),
-        false => Err(wrong()),
-    }
+    if is_server { Ok(url) } else { Err(wrong()) }
 }

@@ -12,11 +12,11 @@ use program::command_line::values::DurationValue;
 use program::progress::{BinaryBytes, ProgressArgs, ProgressDisplay, ProgressMode};
 use program::start;
 
-use super::PROGRAM;
 use super::args::ClusterArgs;
-use super::failure::PluginCommandError;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use crate::cluster::{Cluster, ClusterError, DownloadSource, is_our_cloner, printable_line};
+use super::{PROGRAM, stopped_error};
+use crate::cluster::{Cluster, DownloadSource, is_our_cloner, printable_line};
+use crate::error::{PluginError, PluginErrorKind};
 use crate::receive::{DiskFormat, DownloadTask, LocalDisk, ReaderSlot};
 
 pub(super) const DOWNLOAD_EXAMPLES: &str = "\
@@ -91,7 +91,7 @@ fn compression_parser() -> impl TypedValueParser<Value = Qcow2Compression> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Qcow2Compression>())
 }
 
-pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommandError> {
+pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginError> {
     let display =
         ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = VolumeJobView::of_download();
@@ -132,11 +132,11 @@ pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginCommand
 }
 
 /// Runs the download, and removes its pod however the download ends.
-fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), PluginCommandError> {
+fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), PluginError> {
     let format = disk_format(&arguments.file, arguments.format, arguments.compression)?;
     if arguments.file == Path::new("-") && arguments.shown.progress == ProgressMode::Json {
         let words = "--progress json writes to stdout, like the disk: choose a file, or plain";
-        return Err(PluginCommandError::Usage(words.to_owned()));
+        return Err(PluginError::usage(words));
     }
     start::on_runtime(async |shutdown| {
         let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
@@ -156,10 +156,10 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
             reader: &reader,
         };
         let result = tokio::select! {
-            result = task.run(disk) => result.map_err(PluginCommandError::from),
+            result = task.run(disk) => result,
             () = shutdown.cancel_token().cancelled() => {
                 let advice = is_file.then(|| "the same command resumes the download".to_owned());
-                Err(PluginCommandError::with_advice(&shutdown, advice))
+                Err(stopped_error(&shutdown, advice))
             }
         };
         reader.remove_pod(&cluster).await;
@@ -168,10 +168,7 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
 }
 
 /// Returns the image of the pod that reads the volume, by default the one of CDI's cloner.
-async fn reader_image(
-    cluster: &Cluster,
-    given: Option<&str>,
-) -> Result<String, PluginCommandError> {
+async fn reader_image(cluster: &Cluster, given: Option<&str>) -> Result<String, PluginError> {
     if let Some(image) = given.or(CLONER_IMAGE) {
         return Ok(image.to_owned());
     }
@@ -183,13 +180,13 @@ async fn reader_image(
         Ok(None) => {
             "deployment/cdi-deployment with a CLONER_IMAGE not found in namespace cdi".to_owned()
         }
-        Err(error @ ClusterError::Denied { .. }) => error.to_string(),
-        Err(error) => return Err(error.into()),
+        Err(error) if error.kind == PluginErrorKind::Denied => error.to_string(),
+        Err(error) => return Err(error),
     };
     let what = format!(
         "cannot choose an image for the reader pod: {reason}; give --image with an image of cdi-cloner"
     );
-    Err(PluginCommandError::Usage(what))
+    Err(PluginError::usage(what))
 }
 
 /// Returns the format of the file, by default according to its name.
@@ -197,14 +194,14 @@ fn disk_format(
     file: &Path,
     given: Option<DownloadFormat>,
     compression: Option<Qcow2Compression>,
-) -> Result<DiskFormat, PluginCommandError> {
+) -> Result<DiskFormat, PluginError> {
     let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let format = match (given, extension.to_ascii_lowercase().as_str()) {
         (Some(format), _) => format,
         (None, "zst" | "zstd") => DownloadFormat::RawZstd,
         (None, "qcow2") => DownloadFormat::Qcow2,
         (None, "vmdk" | "vhdx" | "vhd" | "vdi" | "gz" | "xz") => {
-            return Err(PluginCommandError::Usage(format!(
+            return Err(PluginError::usage(format!(
                 "the format of {} is not supported: choose a name with .raw, .raw.zst or .qcow2, or give --format",
                 file.display()
             )));
@@ -224,7 +221,7 @@ fn disk_format(
             return Ok(DiskFormat::Qcow2(compression.unwrap_or_default()));
         }
     };
-    Err(PluginCommandError::Usage(refused.to_owned()))
+    Err(PluginError::usage(refused))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! `--dry-run`: prints the object that would be created, as kubectl does.
 
 use super::args::{ClusterArgs, DryRun, ManifestFormat, VolumeArgs};
-use super::failure::PluginCommandError;
 use super::print_text;
 use crate::cluster::size::FileSystem;
 use crate::cluster::volume::{build_manifest, to_yaml};
-use crate::cluster::{CdiConfig, Cluster, ClusterError, WantedVolume};
+use crate::cluster::{CdiConfig, Cluster, WantedVolume, check_namespace};
+use crate::error::PluginError;
 
 /// A volume that is planned but not created.
 pub(super) struct DryRunVolume<'a> {
@@ -22,7 +22,7 @@ impl<'a> DryRunVolume<'a> {
     pub(super) async fn begin(
         volume: &'a VolumeArgs,
         cluster: &'a ClusterArgs,
-    ) -> Result<Option<Self>, PluginCommandError> {
+    ) -> Result<Option<Self>, PluginError> {
         let server = match volume.dry_run {
             None => return Ok(None),
             Some(DryRun::Client) => None,
@@ -33,15 +33,13 @@ impl<'a> DryRunVolume<'a> {
             }
         };
         let namespace = cluster.namespace();
-        match namespace.filter(|name| !program::names::is_label(name)) {
-            Some(name) => Err(ClusterError::Namespace(name.to_owned()).into()),
-            None => Ok(Some(Self {
-                server,
-                namespace,
-                storage_class: volume.storage_class.as_deref(),
-                format: volume.output.unwrap_or(ManifestFormat::Yaml),
-            })),
-        }
+        namespace.map_or(Ok(()), check_namespace)?;
+        Ok(Some(Self {
+            server,
+            namespace,
+            storage_class: volume.storage_class.as_deref(),
+            format: volume.output.unwrap_or(ManifestFormat::Yaml),
+        }))
     }
 
     /// Returns the properties of file systems in the volume's storage class. Without a cluster
@@ -59,10 +57,7 @@ impl<'a> DryRunVolume<'a> {
     }
 
     /// Prints the object. With `--dry-run server`, the server has accepted it before.
-    pub(super) async fn print_manifest(
-        &self,
-        wanted: &WantedVolume,
-    ) -> Result<(), PluginCommandError> {
+    pub(super) async fn print_manifest(&self, wanted: &WantedVolume) -> Result<(), PluginError> {
         let mut manifest = build_manifest(wanted);
         if let Some((cluster, _)) = &self.server {
             cluster.validate_volume(wanted).await?;
@@ -77,6 +72,6 @@ impl<'a> DryRunVolume<'a> {
                 .map(|text| text + "\n")
                 .map_err(|error| error.to_string()),
         };
-        print_text(&text.map_err(PluginCommandError::Output)?)
+        print_text(&text.map_err(PluginError::stdout)?)
     }
 }

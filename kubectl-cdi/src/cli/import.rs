@@ -9,14 +9,14 @@ use stream::options::FORMAT_HEADER;
 
 use super::args::ClusterImportArgs;
 use super::dry_run::DryRunVolume;
-use super::failure::PluginCommandError;
 use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{PROGRAM, size_for, under_signals, wanted_volume};
 use crate::cluster::size::FileSystem;
 use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
+use crate::error::PluginError;
 use crate::{evidence, remote};
 
-pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginCommandError> {
+pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginError> {
     let display =
         ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = VolumeJobView::default();
@@ -25,11 +25,10 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     let importing = import_volume(arguments, view.clone());
     // A signal ends only this program. The new volume stays, and CDI continues the import.
     let result = display.run_watched(view.clone(), || {
-        under_signals(importing, |shutdown| {
-            let is_begun = view.has_volume.load(Ordering::Relaxed);
-            let advice =
-                || format!("the import continues in the cluster; show its progress with: {look}");
-            PluginCommandError::with_advice(shutdown, is_begun.then(advice))
+        under_signals(importing, || {
+            view.has_volume.load(Ordering::Relaxed).then(|| {
+                format!("the import continues in the cluster; show its progress with: {look}")
+            })
         })
     });
     match &result {
@@ -53,7 +52,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
 async fn import_volume(
     arguments: ClusterImportArgs,
     view: VolumeJobView,
-) -> Result<Option<String>, PluginCommandError> {
+) -> Result<Option<String>, PluginError> {
     let asked = arguments.url.clone();
     let arguments = pin_arguments(arguments, &view).await?;
     let (target, volume) = (&arguments.target, &arguments.volume);
@@ -67,7 +66,7 @@ async fn import_volume(
     source.check_fields()?;
     if let Some(checksum) = &arguments.checksum {
         let checked: Result<Checksum, _> = checksum.parse();
-        checked.map_err(|error| PluginCommandError::Usage(format!("--checksum: {error}")))?;
+        checked.map_err(|error| PluginError::usage(format!("--checksum: {error}")))?;
     }
     if let Some(dry_run) = DryRunVolume::begin(volume, &arguments.cluster).await? {
         let file_system = async || dry_run.file_system().await;
@@ -102,7 +101,7 @@ async fn import_volume(
 async fn pin_arguments(
     mut arguments: ClusterImportArgs,
     view: &VolumeJobView,
-) -> Result<ClusterImportArgs, PluginCommandError> {
+) -> Result<ClusterImportArgs, PluginError> {
     let url = arguments.url.clone();
     let evidence = arguments.evidence.clone();
     if let Some(demand) = evidence.signature_demand() {
@@ -123,7 +122,7 @@ async fn planned_volume(
     source: ClusterImport,
     view: &VolumeJobView,
     file_system: impl AsyncFnOnce() -> FileSystem,
-) -> Result<WantedVolume, PluginCommandError> {
+) -> Result<WantedVolume, PluginError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     let size = match volume.size {
         Some(size) => size,

@@ -3,7 +3,6 @@
 mod args;
 mod download;
 mod dry_run;
-mod failure;
 mod import;
 mod status;
 mod token;
@@ -11,22 +10,22 @@ mod upload;
 mod view;
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use program::cgroup;
 use program::command_line::{self, CompletionLine};
-use program::signal::ShutdownRequest;
+use program::exit::ExitReason;
+use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
 use stream::memory::{MemoryBudget, PROCESS_BYTES};
 
 use self::args::{ObjectScope, PluginCli, PluginCommand, VolumeArgs};
-use self::failure::PluginCommandError;
 use crate::cluster::size::{FileSystem, request_bytes};
 use crate::cluster::{
     Cluster, ClusterOptions, ContentSource, VolumeMode, VolumeTarget, WantedVolume,
 };
+use crate::error::PluginError;
 
 /// Program name at the beginning of error messages.
 const PROGRAM: &str = "kubectl-cdi";
@@ -64,41 +63,51 @@ fn list_targets(line: &CompletionLine<'_>) -> Vec<String> {
     listing.unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
-/// Runs `job` until it ends or a signal arrives. After a signal, `stopped` creates the error.
+/// Runs `job` until it ends or a signal arrives. After a signal, `advice` tells the user what is
+/// still running, or which command resumes the job.
 fn under_signals<T>(
-    job: impl Future<Output = Result<T, PluginCommandError>>,
-    stopped: impl FnOnce(&ShutdownRequest) -> PluginCommandError,
-) -> Result<T, PluginCommandError> {
+    job: impl Future<Output = Result<T, PluginError>>,
+    advice: impl FnOnce() -> Option<String>,
+) -> Result<T, PluginError> {
     start::on_runtime(async |shutdown| {
         tokio::select! {
             result = job => result,
-            () = shutdown.cancel_token().cancelled() => Err(stopped(&shutdown)),
+            () = shutdown.cancel_token().cancelled() => Err(stopped_error(&shutdown, advice())),
         }
     })
 }
 
-/// Runs a job that creates nothing in the cluster and displays no progress.
-fn run_quietly<T>(
-    job: impl Future<Output = Result<T, PluginCommandError>>,
-) -> Result<T, PluginCommandError> {
-    program::install_provider();
-    under_signals(job, PluginCommandError::from_signal)
+/// Creates the error of a command that was stopped by a signal.
+fn stopped_error(shutdown: &ShutdownRequest, advice: Option<String>) -> PluginError {
+    let signal = shutdown.first_signal().unwrap_or(StopSignal::Terminate);
+    let message = match advice {
+        Some(advice) => format!("stopped by {}; {advice}", signal.name()),
+        None => format!("stopped by {}", signal.name()),
+    };
+    PluginError::new(ExitReason::Signalled(signal), message)
 }
 
-fn print_text(text: &str) -> Result<(), PluginCommandError> {
-    command_line::print_stdout(text.as_bytes())
-        .map_err(|error: io::Error| PluginCommandError::Output(error.to_string()))
+/// Runs a job that creates nothing in the cluster and displays no progress.
+fn run_quietly<T>(job: impl Future<Output = Result<T, PluginError>>) -> Result<T, PluginError> {
+    program::install_provider();
+    under_signals(job, || None)
+}
+
+fn print_text(text: &str) -> Result<(), PluginError> {
+    command_line::print_stdout(text.as_bytes()).map_err(PluginError::stdout)
 }
 
 /// Quotes an argument for a shell, if it needs quotes. Used for commands that are printed.
 fn shell_word(word: &str) -> String {
     let plain = if cfg!(windows) { r"-_./:=@,+\" } else { "-_./:=@,+%" };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || plain.contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else if cfg!(windows) {
         // Understood by cmd and PowerShell. No path contains a double quote.
-        false if cfg!(windows) => format!("\"{word}\""),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+        format!("\"{word}\"")
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -9,10 +9,10 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::args::{StatusArgs, StatusFormat};
-use super::failure::PluginCommandError;
 use super::{PROGRAM, print_text};
 use crate::cluster::status::format_table;
 use crate::cluster::{Cluster, StatusRow};
+use crate::error::PluginError;
 
 /// Interval at which `--watch` queries the cluster.
 const WATCH_PERIOD: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ const WATCH_PERIOD: Duration = Duration::from_secs(2);
 /// CUP and ED).
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginCommandError> {
+pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginError> {
     let mut cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     if arguments.all_namespaces {
         cluster = cluster.in_all_namespaces();
@@ -38,7 +38,7 @@ pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginComm
 
 /// Prints the status repeatedly. On a terminal, the table is printed each time; otherwise only
 /// when the state has changed. Ends without an error when stdout is closed.
-async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), PluginCommandError> {
+async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), PluginError> {
     let is_screen = arguments.output.is_none() && io::stdout().is_terminal();
     let mut shown: Option<Vec<StatusRow>> = None;
     loop {
@@ -54,9 +54,7 @@ async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), P
                 let mut stdout = io::stdout();
                 match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-                    written => {
-                        written.map_err(|error| PluginCommandError::Output(error.to_string()))?
-                    }
+                    written => written.map_err(PluginError::stdout)?,
                 }
                 shown = Some(rows);
             }
@@ -65,7 +63,7 @@ async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), P
             Err(error) if error.may_pass() && shown.is_some() => {
                 command_line::print_error(PROGRAM, format_args!("warning: {error}"));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         sleep(WATCH_PERIOD).await;
     }

@@ -4,12 +4,12 @@ use program::cdi::{CURL, UPLOAD};
 use serde_json::json;
 
 use super::args::{TokenArgs, TokenFormat};
-use super::failure::PluginCommandError;
 use super::{print_text, shell_word};
 use crate::cluster::config::proxy_url;
 use crate::cluster::{CdiConfig, Cluster};
+use crate::error::PluginError;
 
-pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginCommandError> {
+pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginError> {
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let target = &arguments.target;
     let token = cluster.request_token(target.name()).await?;
@@ -17,7 +17,7 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     // The check follows the token request, and its own failures are ignored, because reading the
     // target requires a separate permission.
     if cluster.find_target(target).await.is_ok_and(|found| found.is_empty()) {
-        return Err(cluster.not_found(target).into());
+        return Err(cluster.not_found(target));
     }
     let expires = token.expires().map(|time| time.to_string());
     let token = token.as_str();
@@ -52,11 +52,11 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
 async fn upload_url(
     cluster: &Cluster,
     arguments: &TokenArgs,
-) -> Result<(String, CdiConfig), PluginCommandError> {
+) -> Result<(String, CdiConfig), PluginError> {
     let (proxy, config) = match &arguments.uploadproxy_url {
         Some(text) => {
             let wrong = || {
-                PluginCommandError::Usage(format!(
+                PluginError::usage(format!(
                     "--uploadproxy-url {text:?} is not a host and a path of plain letters: use https://HOST"
                 ))
             };

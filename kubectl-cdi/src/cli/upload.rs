@@ -10,6 +10,7 @@ use std::time::Instant;
 use codec::encode::{CompressionRule, Encoding};
 use program::command_line::FailedCommand;
 use program::env::{NamedStrings, ProcessEnv, is_pace_fixed};
+use program::exit::ExitReason;
 use program::progress::{BinaryBytes, ProgressDisplay};
 use program::threads;
 use stream::error::errno_text;
@@ -17,23 +18,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::{EncodingOption, UploadArgs};
 use super::dry_run::DryRunVolume;
-use super::failure::PluginCommandError;
 use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{PROGRAM, shell_word, size_for, under_signals, wanted_volume};
 use crate::cluster::size::{FileSystem, check_fits};
 use crate::cluster::{
-    CdiConfig, Cluster, ClusterError, ContentSource, ObjectUid, TargetObjects, VolumeTarget,
-    WantedVolume,
+    CdiConfig, Cluster, ContentSource, ObjectUid, TargetObjects, VolumeTarget, WantedVolume,
 };
-use crate::image::{ImageFile, ImageFileError};
-use crate::send::{
-    CompletedUpload, LockedFile, ProxyClient, ProxyTrust, TokenCache, UploadSendError, UploadTask,
-};
+use crate::error::{PluginError, PluginErrorKind};
+use crate::image::ImageFile;
+use crate::send::{CompletedUpload, LockedFile, ProxyClient, ProxyTrust, TokenCache, UploadTask};
 
-pub(super) fn run_upload(
-    arguments: UploadArgs,
-    words: &[OsString],
-) -> Result<(), PluginCommandError> {
+pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<(), PluginError> {
     let display =
         ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = VolumeJobView::default();
@@ -41,11 +36,10 @@ pub(super) fn run_upload(
     let target = arguments.target.to_string();
     let uploading = upload_image(arguments, view.clone());
     let result = display.run_watched(view.clone(), || {
-        under_signals(uploading, |shutdown| {
-            // Without a volume there is nothing to resume, so no command is suggested.
+        // Without a volume there is nothing to resume, so no command is suggested.
+        under_signals(uploading, || {
             let is_begun = view.has_volume.load(Ordering::Relaxed);
-            let advice = || format!("resume it with: {}", continuation_command(words));
-            PluginCommandError::with_advice(shutdown, is_begun.then(advice))
+            is_begun.then(|| format!("resume it with: {}", continuation_command(words)))
         })
     });
     match &result {
@@ -95,7 +89,7 @@ fn continuation_command(words: &[OsString]) -> String {
 async fn upload_image(
     arguments: UploadArgs,
     view: VolumeJobView,
-) -> Result<Option<CompletedUpload>, PluginCommandError> {
+) -> Result<Option<CompletedUpload>, PluginError> {
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
     let format = arguments.format;
     // The image is opened on a blocking thread, because reading the tables of a large image takes
@@ -103,7 +97,7 @@ async fn upload_image(
     let checksum = arguments.checksum.clone();
     let opening = move || ImageFile::open(&path, is_archive, format)?.with_checksum(checksum);
     let opened = threads::run_blocking(opening).await;
-    let image = Arc::new(opened.map_err(|error| PluginCommandError::Internal(error.to_string()))??);
+    let image = Arc::new(opened.map_err(PluginError::internal)??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
     if let Some(dry_run) = DryRunVolume::begin(&arguments.volume, &arguments.cluster).await? {
         let planning =
@@ -119,14 +113,8 @@ async fn upload_image(
     let sent = fill_volume(&arguments, &cluster, &proxy, &image, &view).await;
     if let (Err(failed), Some(uid)) = (&sent, made) {
         // A retry with the same image and volume would only be rejected again.
-        let is_final = matches!(
-            failed,
-            PluginCommandError::Send(
-                UploadSendError::Refused(_)
-                    | UploadSendError::TooSmall(_)
-                    | UploadSendError::Image(ImageFileError::Checksum { .. })
-            )
-        );
+        let is_final =
+            failed.kind == PluginErrorKind::Rejected || failed.exit == ExitReason::Checksum;
         clean_up(&cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0)
             .await;
     }
@@ -155,7 +143,7 @@ async fn fill_volume(
     proxy: &ProxyClient,
     image: &Arc<ImageFile>,
     view: &VolumeJobView,
-) -> Result<CompletedUpload, PluginCommandError> {
+) -> Result<CompletedUpload, PluginError> {
     let (target, time_limit) = (&arguments.target, arguments.timeout.0);
     let watch = &view.watch;
     let found = cluster
@@ -168,9 +156,7 @@ async fn fill_volume(
         (Some(uid), Some(states)) if !arguments.archive => {
             // The file is opened on a blocking thread, because a network file system may hang.
             let opening = threads::run_blocking(move || LockedFile::open(&states, &uid)).await;
-            let opened =
-                opening.map_err(|error| PluginCommandError::Internal(error.to_string()))?;
-            opened.map_err(UploadSendError::from)?
+            opening.map_err(PluginError::internal)??
         }
         _ => None,
     };
@@ -203,7 +189,7 @@ async fn prepare_volume(
     image: &Arc<ImageFile>,
     view: &VolumeJobView,
     proxy: &ProxyClient,
-) -> Result<Option<ObjectUid>, PluginCommandError> {
+) -> Result<Option<ObjectUid>, PluginError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     if volume.no_create {
         let found = cluster.find_existing(target).await?;
@@ -226,18 +212,18 @@ async fn planned_volume(
     image: &Arc<ImageFile>,
     view: &VolumeJobView,
     file_system: impl AsyncFnOnce() -> FileSystem,
-) -> Result<WantedVolume, PluginCommandError> {
+) -> Result<WantedVolume, PluginError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     let size = match (volume.size, image.disk_bytes()) {
         (Some(size), Some(disk)) if size < disk => {
-            return Err(PluginCommandError::Usage(format!(
+            return Err(PluginError::usage(format!(
                 "the disk in {} has {disk} bytes, more than --size {size}",
                 arguments.image.display()
             )));
         }
         (Some(size), _) => size,
         (None, None) if arguments.archive => {
-            return Err(PluginCommandError::Usage(
+            return Err(PluginError::usage(
                 "cannot tell the size of an archive's content: give --size".to_owned(),
             ));
         }
@@ -254,17 +240,14 @@ async fn planned_volume(
 
 /// Reads the whole image to find the size of its disk, and displays this as the reason for
 /// waiting.
-async fn measure_disk(
-    image: &Arc<ImageFile>,
-    view: &VolumeJobView,
-) -> Result<u64, PluginCommandError> {
+async fn measure_disk(image: &Arc<ImageFile>, view: &VolumeJobView) -> Result<u64, PluginError> {
     view.watch.set_wait_reason("reading the whole image to find the disk size");
     let stop = CancellationToken::new();
     // The guard stops the blocking thread however this function ends, even by a signal.
     let _guard = stop.clone().drop_guard();
     let image = Arc::clone(image);
     let measuring = threads::run_blocking(move || image.measure_bytes(stop)).await;
-    Ok(measuring.map_err(|error| PluginCommandError::Internal(error.to_string()))??)
+    measuring.map_err(PluginError::internal)?
 }
 
 /// Fails with both sizes if the disk does not fit into the claim. Succeeds if a size is not known.
@@ -273,7 +256,7 @@ fn check_room(
     config: &CdiConfig,
     arguments: &UploadArgs,
     image: &ImageFile,
-) -> Result<(), ClusterError> {
+) -> Result<(), PluginError> {
     match (found.claim_bytes(), found.volume_mode(), image.disk_bytes()) {
         (Some(claim), Some(mode), Some(disk)) => {
             let overhead = config.class_overhead(found.storage_class());
@@ -283,10 +266,7 @@ fn check_room(
     }
 }
 
-fn proxy_client(
-    arguments: &UploadArgs,
-    config: &CdiConfig,
-) -> Result<ProxyClient, PluginCommandError> {
+fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClient, PluginError> {
     let url = match &arguments.uploadproxy_url {
         Some(url) => url.clone(),
         None => config.proxy_url()?.into(),
@@ -296,15 +276,12 @@ fn proxy_client(
         let read = std::fs::read(path);
         let read = read.map_err(|error| {
             let (path, reason) = (path.display(), errno_text(&error));
-            PluginCommandError::Usage(format!("cannot read {path}: {reason}; check --cacert"))
+            PluginError::usage(format!("cannot read {path}: {reason}; check --cacert"))
         });
         pem.extend(read?);
     }
-    let trust = match arguments.insecure {
-        true => ProxyTrust::Everyone,
-        false => ProxyTrust::Roots(pem),
-    };
-    Ok(ProxyClient::new(&url, &trust)?)
+    let trust = if arguments.insecure { ProxyTrust::Everyone } else { ProxyTrust::Roots(pem) };
+    ProxyClient::new(&url, &trust)
 }
 
 /// Returns the user's directory for state files (XDG Base Directory Specification 0.8; on Windows
@@ -312,9 +289,12 @@ fn proxy_client(
 fn state_folder() -> Option<PathBuf> {
     let named = |name: &str| ProcessEnv.get(name).map(PathBuf::from);
     let given = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
-    given.or_else(|| match cfg!(windows) {
-        true => named("LOCALAPPDATA").filter(|path| path.is_absolute()),
-        false => named("HOME").map(|home| home.join(".local/state")),
+    given.or_else(|| {
+        if cfg!(windows) {
+            named("LOCALAPPDATA").filter(|path| path.is_absolute())
+        } else {
+            named("HOME").map(|home| home.join(".local/state"))
+        }
     })
 }
 

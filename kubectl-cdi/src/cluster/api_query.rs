@@ -4,10 +4,13 @@
 use program::names::is_subdomain;
 use stream::memory::MemoryBudget;
 
-use super::error::ClusterError;
+use super::error::{
+    busy_server, denied, exceeded_quota, no_cdi, not_found, not_kubernetes, refused_object,
+};
 use super::json;
 use super::object;
 use super::resource::{RbacVerb, ResourceKind};
+use crate::error::PluginError;
 
 /// Memory limit for a parsed `Status` object, which holds a few sentences and names.
 const MAX_STATUS_BYTES: u64 = 1 << 20;
@@ -25,19 +28,23 @@ pub(crate) struct ApiQuery<'a> {
 impl ApiQuery<'_> {
     /// Returns the path of the request. The name is validated first, because it may come from the
     /// API server, or from annotations that other users have written.
-    pub(crate) fn request_path(&self) -> Result<String, ClusterError> {
+    pub(crate) fn request_path(&self) -> Result<String, PluginError> {
         let ResourceKind { group, version, plural, is_namespaced, .. } = self.resource;
         let root = match group {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
         };
-        let namespace = match is_namespaced && !self.namespace.is_empty() {
-            true => format!("/namespaces/{}", self.namespace),
-            false => String::new(),
+        let namespace = if is_namespaced && !self.namespace.is_empty() {
+            format!("/namespaces/{}", self.namespace)
+        } else {
+            String::new()
         };
         let name = match self.verb {
             RbacVerb::Get | RbacVerb::Delete if !is_subdomain(self.name) => {
-                return Err(ClusterError::Name(object::printable_line(self.name)));
+                return Err(PluginError::target(format!(
+                    "{:?} cannot be the name of a Kubernetes object: use small letters, digits, - and .",
+                    object::printable_line(self.name)
+                )));
             }
             RbacVerb::Get | RbacVerb::Delete => format!("/{}", self.name),
             RbacVerb::List | RbacVerb::Create => String::new(),
@@ -51,7 +58,7 @@ impl ApiQuery<'_> {
     }
 
     /// Converts an unsuccessful response into an error.
-    pub(crate) fn response_error(&self, host: &str, code: u16, body: &[u8]) -> ClusterError {
+    pub(crate) fn response_error(&self, host: &str, code: u16, body: &[u8]) -> PluginError {
         let mut memory = MemoryBudget::new(MAX_STATUS_BYTES).empty_grant();
         let status = json::parse(body, &mut memory).unwrap_or_default();
         let is_status = object::text_at(&status, "/kind") == Some("Status");
@@ -59,37 +66,35 @@ impl ApiQuery<'_> {
             .map_or_else(|| String::from_utf8_lossy(body), Into::into);
         let words = object::printable_line(&words);
         match code {
-            401 => ClusterError::Unknown { host: host.to_owned() },
+            401 => PluginError::target(format!(
+                "the API server at {host} rejected your credentials (401): log in again, or choose another user with --context"
+            )),
             // Rejections by quotas, RBAC and admission have the same status and reason, so only
             // the message distinguishes them.
-            403 if words.contains("quota") => ClusterError::Quota(words),
+            403 if words.contains("quota") => exceeded_quota(&words),
             // This text is part of RBAC's message. All other responses with status 403 are
             // rejections by admission.
-            403 if words.contains("is forbidden: User ") => ClusterError::Denied {
-                verb: self.verb.name(),
-                resource: self.resource.to_string(),
-                namespace: Some(self.namespace.to_owned())
-                    .filter(|namespace| self.resource.is_namespaced && !namespace.is_empty()),
-            },
+            403 if words.contains("is forbidden: User ") => {
+                let namespace = if self.resource.is_namespaced { self.namespace } else { "" };
+                denied(self.verb.name(), &self.resource.to_string(), namespace)
+            }
             404 if object::text_at(&status, "/details/kind") == Some("namespaces") => {
-                ClusterError::NoNamespace(self.namespace.to_owned())
+                let namespace = self.namespace;
+                PluginError::target(format!("namespace {namespace} not found: check --namespace"))
             }
             // If the response is not a `Status` object, the API server does not serve the path.
             // Only CDI's paths can be missing in a Kubernetes API server.
-            404 if !is_status && self.resource.is_of_cdi() => ClusterError::NoCdi,
-            404 if !is_status => ClusterError::NotKubernetes {
-                host: host.to_owned(),
-                words: "it answers 404 without a Status object".to_owned(),
-            },
-            404 => ClusterError::NotFound {
-                object: self.object_name(),
-                namespace: self.namespace.to_owned(),
-            },
+            404 if !is_status && self.resource.is_of_cdi() => no_cdi(),
+            404 if !is_status => not_kubernetes(host, "it answers 404 without a Status object"),
+            404 => not_found(&self.object_name(), self.namespace),
             409 if object::text_at(&status, "/reason") == Some("AlreadyExists") => {
-                ClusterError::Exists(self.object_name())
+                let object = self.object_name();
+                PluginError::target(format!(
+                    "{object} already exists: give --no-create to fill it, or choose another name"
+                ))
             }
-            429 | 500.. => ClusterError::Busy { host: host.to_owned(), words },
-            _ => ClusterError::Refused { object: self.object_name(), words },
+            429 | 500.. => busy_server(host, &words),
+            _ => refused_object(&self.object_name(), &words),
         }
     }
 }
@@ -172,15 +177,15 @@ mod tests {
     #[test]
     fn a_404_means_a_missing_object_namespace_or_cdi() {
         let code = |resource, body: &[u8]| {
-            question(RbacVerb::Create, resource).response_error("h", 404, body)
+            question(RbacVerb::Create, resource).response_error("h", 404, body).to_string()
         };
         let page = b"404 page not found\n";
-        assert!(matches!(code(ResourceKind::TOKENS, page), ClusterError::NoCdi));
+        assert!(code(ResourceKind::TOKENS, page).starts_with("CDI is not installed"));
         let object =
             br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "datavolumes"}}"#;
-        assert!(matches!(code(ResourceKind::DATA_VOLUMES, object), ClusterError::NotFound { .. }));
+        assert!(code(ResourceKind::DATA_VOLUMES, object).starts_with("dv/disk not found"));
         let namespace =
             br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "namespaces"}}"#;
-        assert!(matches!(code(ResourceKind::CLAIMS, namespace), ClusterError::NoNamespace(_)));
+        assert!(code(ResourceKind::CLAIMS, namespace).starts_with("namespace vms not found"));
     }
 }

@@ -16,12 +16,13 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::api_query::ApiQuery;
-use super::error::ClusterError;
+use super::error::{no_cdi, not_kubernetes, request_error, silent_server};
 use super::json::{self, ParseError};
 use super::object;
 use super::resource::{CDI, RbacVerb, ResourceKind};
 use super::uid::ObjectUid;
 use super::{ANSWER_LIMIT, Cluster};
+use crate::error::{PluginError, PluginErrorKind};
 
 /// Size limit of a response. An object has at most 1.5 MiB (the limit of etcd); a page of a list
 /// contains at most [`PAGE`] objects of a few KiB each.
@@ -64,10 +65,10 @@ impl Cluster {
         &self,
         resource: ResourceKind,
         name: &str,
-    ) -> Result<Option<Value>, ClusterError> {
+    ) -> Result<Option<Value>, PluginError> {
         match self.ask_for(RbacVerb::Get, resource, name, None).await {
             Ok(object) => Ok(Some(object)),
-            Err(ClusterError::NotFound { .. }) => Ok(None),
+            Err(error) if error.kind == PluginErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -78,7 +79,7 @@ impl Cluster {
         &self,
         resource: ResourceKind,
         selector: Option<(&str, &str)>,
-    ) -> Result<Vec<Value>, ClusterError> {
+    ) -> Result<Vec<Value>, PluginError> {
         self.list_within(&mut MemoryGrant::default(), resource, selector).await
     }
 
@@ -89,7 +90,7 @@ impl Cluster {
         memory: &mut MemoryGrant,
         resource: ResourceKind,
         selector: Option<(&str, &str)>,
-    ) -> Result<Vec<Value>, ClusterError> {
+    ) -> Result<Vec<Value>, PluginError> {
         let pages = self.list_pages(memory, resource, selector);
         let late = |_| {
             self.too_much(
@@ -106,7 +107,7 @@ impl Cluster {
         memory: &mut MemoryGrant,
         resource: ResourceKind,
         selector: Option<(&str, &str)>,
-    ) -> Result<Vec<Value>, ClusterError> {
+    ) -> Result<Vec<Value>, PluginError> {
         let (mut all, mut next) = (Vec::new(), String::new());
         let too_much = |what| Err(self.too_much(RbacVerb::List, resource, &what));
         for _ in 0..MAX_PAGES {
@@ -139,7 +140,7 @@ impl Cluster {
         resource: ResourceKind,
         name: &str,
         object: &Value,
-    ) -> Result<Value, ClusterError> {
+    ) -> Result<Value, PluginError> {
         self.ask_for(RbacVerb::Create, resource, name, Some(object)).await
     }
 
@@ -149,7 +150,7 @@ impl Cluster {
         resource: ResourceKind,
         name: &str,
         object: &Value,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), PluginError> {
         let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
         let query = "dryRun=All";
         let answer =
@@ -163,7 +164,7 @@ impl Cluster {
         resource: ResourceKind,
         name: &str,
         uid: &ObjectUid,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), PluginError> {
         // If the UID were checked before the request, another object could take the name in
         // between.
         let preconditions = json!({"uid": uid.as_str()});
@@ -179,7 +180,7 @@ impl Cluster {
         resource: ResourceKind,
         name: &str,
         body: Option<&Value>,
-    ) -> Result<Value, ClusterError> {
+    ) -> Result<Value, PluginError> {
         let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
         self.send_query(verb, resource, name, "", body, &mut memory).await
     }
@@ -192,7 +193,7 @@ impl Cluster {
         query: &str,
         body: Option<&Value>,
         memory: &mut MemoryGrant,
-    ) -> Result<Value, ClusterError> {
+    ) -> Result<Value, PluginError> {
         let question = ApiQuery { verb, resource, namespace: &self.namespace, name };
         let target = format!("{}?{query}", question.request_path()?);
         let Some((code, answer)) = self.exchange_request(verb.http_method(), &target, body).await?
@@ -202,7 +203,7 @@ impl Cluster {
         if (200..300).contains(&code) {
             return json::parse(&answer, memory).map_err(|error| match error {
                 ParseError::Json(error) => {
-                    self.not_kubernetes(format!("it does not answer in JSON ({error})"))
+                    not_kubernetes(&self.host, &format!("it does not answer in JSON ({error})"))
                 }
                 ParseError::Memory(MemoryLimitError { limit, .. }) => {
                     self.too_much(verb, resource, &ReplyTooLarge::Memory(limit))
@@ -212,14 +213,14 @@ impl Cluster {
         let refused = question.response_error(&self.host, code, &answer);
         // If CDI is not installed, no user has permissions for its resources. A missing CDI is
         // therefore reported first.
-        if matches!(refused, ClusterError::Denied { .. })
+        if refused.kind == PluginErrorKind::Denied
             && resource.is_of_cdi()
             && !self.has_cdi().await?
         {
-            return Err(ClusterError::NoCdi);
+            return Err(no_cdi());
         }
-        if matches!(refused, ClusterError::NoCdi) && !self.is_kubernetes().await? {
-            return Err(self.not_kubernetes("it does not serve the path /version".to_owned()));
+        if refused.kind == PluginErrorKind::NoCdi && !self.is_kubernetes().await? {
+            return Err(not_kubernetes(&self.host, "it does not serve the path /version"));
         }
         Err(refused)
     }
@@ -227,7 +228,7 @@ impl Cluster {
     /// Returns true if the server is a Kubernetes API server. Any user may request the version of
     /// Kubernetes, unless an administrator has forbidden it; in that case the response is a
     /// `Status` object.
-    async fn is_kubernetes(&self) -> Result<bool, ClusterError> {
+    async fn is_kubernetes(&self) -> Result<bool, PluginError> {
         let Some((_, answer)) = self.exchange_request(Method::GET, "/version", None).await? else {
             return Ok(false);
         };
@@ -237,12 +238,8 @@ impl Cluster {
             || object::text_at(&answer, "/kind") == Some("Status"))
     }
 
-    fn not_kubernetes(&self, words: String) -> ClusterError {
-        ClusterError::NotKubernetes { host: self.host.clone(), words }
-    }
-
     /// Returns false if the server does not provide CDI's API. Any user may request this.
-    async fn has_cdi(&self) -> Result<bool, ClusterError> {
+    async fn has_cdi(&self) -> Result<bool, PluginError> {
         let answer = self.exchange_request(Method::GET, &format!("/apis/{CDI}"), None).await?;
         Ok(answer.is_none_or(|(code, _)| code != 404))
     }
@@ -252,13 +249,12 @@ impl Cluster {
         verb: RbacVerb,
         resource: ResourceKind,
         what: &ReplyTooLarge,
-    ) -> ClusterError {
-        ClusterError::TooMuch {
-            host: self.host.clone(),
-            verb: verb.name(),
-            resource: resource.to_string(),
-            what: what.to_string(),
-        }
+    ) -> PluginError {
+        let (host, verb) = (&self.host, verb.name());
+        PluginError::target(format!(
+            "the API server at {host} answers to {verb} {resource} with {what}: choose another cluster with --context, or a smaller \
+             namespace"
+        ))
     }
 
     /// Sends a request and returns the status code and the body of the response, or `None` if the
@@ -268,7 +264,7 @@ impl Cluster {
         method: Method,
         target: &str,
         body: Option<&Value>,
-    ) -> Result<Option<(u16, Bytes)>, ClusterError> {
+    ) -> Result<Option<(u16, Bytes)>, PluginError> {
         let body = body.map(|object| object.to_string().into_bytes());
         let request = Request::builder()
             .method(method)
@@ -286,11 +282,8 @@ impl Cluster {
             }
         };
         match timeout(ANSWER_LIMIT, answer).await {
-            Ok(answer) => answer.map_err(|error| ClusterError::from_request(&self.host, error)),
-            Err(_) => Err(ClusterError::Silent {
-                host: self.host.clone(),
-                seconds: ANSWER_LIMIT.as_secs(),
-            }),
+            Ok(answer) => answer.map_err(|error| request_error(&self.host, error)),
+            Err(_) => Err(silent_server(&self.host)),
         }
     }
 }

@@ -4,20 +4,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::names::is_subdomain;
 use serde_json::Value;
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetError, VolumeTargetKind};
-use super::error::ClusterError;
+use super::error::not_found;
 use super::look::TargetObjects;
 use super::mode::VolumeMode;
 use super::object::{list_at, printable_line, text_at};
 use super::reader::{DOWNLOAD_LABEL, READER_LABEL, ReaderPod};
 use super::resource::ResourceKind;
 use super::uid::ObjectUid;
+use crate::error::{PluginError, PluginErrorKind};
 
 /// Maximum number of pods or disks that a message lists.
 const MAX_LISTED: usize = 10;
@@ -71,80 +71,6 @@ pub struct ReadableClaim {
     pub(crate) left_behind: Vec<ReaderPod>,
 }
 
-/// Reasons why a claim is not read.
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimReadError {
-    /// A request to the cluster failed.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// Pods use the claim.
-    #[error(
-        "{target} is in use by {users}: stop it first, or give --force to read the disk while it changes, which can give an inconsistent copy"
-    )]
-    InUse {
-        /// The claim.
-        target: VolumeTarget,
-        /// The pods.
-        users: String,
-    },
-    /// A pod uses a claim that only one pod may use.
-    #[error(
-        "{target} is in use by {users}, and its access mode ReadWriteOncePod allows one pod only: stop that pod first"
-    )]
-    Exclusive {
-        /// The claim.
-        target: VolumeTarget,
-        /// The pod.
-        users: String,
-    },
-    /// The claim has no volume.
-    #[error(
-        "{target} is not bound to a volume (phase {phase}): there is nothing to read yet; look at: kubectl cdi status {target}"
-    )]
-    Unbound {
-        /// The claim.
-        target: VolumeTarget,
-        /// The phase of the claim.
-        phase: String,
-    },
-    /// CDI has not finished filling the volume.
-    #[error("{target} is not filled yet (phase {phase}); look at: kubectl cdi status {target}")]
-    Filling {
-        /// The volume.
-        target: VolumeTarget,
-        /// The phase of the DataVolume, or of the pod that fills the claim.
-        phase: String,
-    },
-    /// The volume contains files instead of a disk.
-    #[error("{0} contains the files of an archive, not a disk: only disks can be downloaded")]
-    Archive(VolumeTarget),
-    /// The virtual machine has no disk, or several.
-    #[error("vm/{machine} has {}: {advice}", match count { 0 => "no disk on a claim".to_owned(), n => format!("{n} disks") })]
-    Disks {
-        /// The virtual machine.
-        machine: String,
-        /// The number of disks.
-        count: usize,
-        /// The names of the disks, or what to do instead.
-        advice: String,
-    },
-    /// KubeVirt is not installed in the cluster.
-    #[error(
-        "KubeVirt is not installed in this cluster: give pvc/NAME or dv/NAME instead of a virtual machine"
-    )]
-    NoKubeVirt,
-}
-
-impl FailedCommand for ClaimReadError {
-    fn exit_reason(&self) -> ExitReason {
-        match self {
-            Self::Cluster(error) => error.exit_reason(),
-            Self::Disks { .. } => ExitReason::Usage,
-            _ => ExitReason::Source,
-        }
-    }
-}
-
 /// A pod that uses a claim and has not ended.
 struct ClaimUser {
     /// The name of the pod and, if it runs one, of its virtual machine.
@@ -162,14 +88,14 @@ impl Cluster {
         source: &DownloadSource,
         force: bool,
         download: &str,
-    ) -> Result<ReadableClaim, ClaimReadError> {
+    ) -> Result<ReadableClaim, PluginError> {
         let target = match source {
             DownloadSource::Volume(target) => target.clone(),
             DownloadSource::Machine(name) => self.disk_of_machine(name).await?,
         };
         let found = self.find_existing(&target).await?;
         let Some(claim) = &found.claim else {
-            return Err(self.not_found(&target).into());
+            return Err(self.not_found(&target));
         };
         check_content(&found, claim, &target)?;
         let modes: Vec<_> = list_at(claim, "/spec/accessModes").iter().collect();
@@ -184,14 +110,18 @@ impl Cluster {
         };
         let (all, writers) = (named(|_| true), named(|user| !user.is_reader));
         if !all.is_empty() && modes.iter().any(|mode| **mode == "ReadWriteOncePod") {
-            return Err(ClaimReadError::Exclusive { target, users: all });
+            return Err(unreadable(format!(
+                "{target} is in use by {all}, and its access mode ReadWriteOncePod allows one pod only: stop that pod first"
+            )));
         }
-        match (writers.is_empty(), force) {
-            (true, _) => {}
-            (false, false) => return Err(ClaimReadError::InUse { target, users: writers }),
-            (false, true) => tracing::warn!(
-                "{target} is in use by {writers}: the downloaded disk may be inconsistent"
-            ),
+        if !writers.is_empty() {
+            let in_use = format!("{target} is in use by {writers}");
+            if !force {
+                return Err(unreadable(format!(
+                    "{in_use}: stop it first, or give --force to read the disk while it changes, which can give an inconsistent copy"
+                )));
+            }
+            tracing::warn!("{in_use}: the downloaded disk may be inconsistent");
         }
         let is_shared =
             modes.iter().any(|mode| **mode == "ReadWriteMany" || **mode == "ReadOnlyMany");
@@ -206,33 +136,31 @@ impl Cluster {
     }
 
     /// Returns the claim of the only disk of a virtual machine.
-    async fn disk_of_machine(&self, name: &str) -> Result<VolumeTarget, ClaimReadError> {
+    async fn disk_of_machine(&self, name: &str) -> Result<VolumeTarget, PluginError> {
         let machine = match self.get_object(ResourceKind::MACHINES, name).await {
             Ok(Some(machine)) => machine,
-            Ok(None) => {
-                return Err(ClaimReadError::Cluster(ClusterError::NotFound {
-                    object: format!("vm/{name}"),
-                    namespace: self.namespace().to_owned(),
-                }));
-            }
+            Ok(None) => return Err(not_found(&format!("vm/{name}"), &self.namespace)),
             // An API server without KubeVirt answers without a Status object.
-            Err(ClusterError::NotKubernetes { .. }) => return Err(ClaimReadError::NoKubeVirt),
-            Err(error) => return Err(error.into()),
+            Err(error) if error.kind == PluginErrorKind::NotKubernetes => {
+                return Err(unreadable(
+                    "KubeVirt is not installed in this cluster: give pvc/NAME or dv/NAME instead of a virtual machine",
+                ));
+            }
+            Err(error) => return Err(error),
         };
         let disks = machine_disks(&machine);
         match disks.as_slice() {
             [disk] => Ok(disk.clone()),
-            disks => Err(ClaimReadError::Disks {
-                machine: name.to_owned(),
-                count: disks.len(),
-                advice: match disks.len() {
-                    0 => "give pvc/NAME or dv/NAME".to_owned(),
-                    _ => {
-                        let names = disks.iter().take(MAX_LISTED).map(ToString::to_string);
-                        format!("choose one: {}", names.collect::<Vec<_>>().join(", "))
-                    }
-                },
-            }),
+            [] => Err(PluginError::usage(format!(
+                "vm/{name} has no disk on a claim: give pvc/NAME or dv/NAME"
+            ))),
+            disks => {
+                let count = disks.len();
+                let names: Vec<_> =
+                    disks.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+                let names = names.join(", ");
+                Err(PluginError::usage(format!("vm/{name} has {count} disks: choose one: {names}")))
+            }
         }
     }
 }
@@ -242,22 +170,32 @@ fn check_content(
     found: &TargetObjects,
     claim: &Value,
     target: &VolumeTarget,
-) -> Result<(), ClaimReadError> {
+) -> Result<(), PluginError> {
     found.check_not_deleted(target)?;
     let phase = text_at(claim, "/status/phase").unwrap_or("Pending");
     if phase != "Bound" {
         let phase = printable_line(phase);
-        return Err(ClaimReadError::Unbound { target: target.clone(), phase });
+        return Err(unreadable(format!(
+            "{target} is not bound to a volume (phase {phase}): there is nothing to read yet; look at: kubectl cdi status {target}"
+        )));
     }
     let filling = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
     if let Some(phase) = filling.filter(|_| !found.is_filled()) {
         let phase = printable_line(phase);
-        return Err(ClaimReadError::Filling { target: target.clone(), phase });
+        return Err(unreadable(format!(
+            "{target} is not filled yet (phase {phase}); look at: kubectl cdi status {target}"
+        )));
     }
-    match found.is_archive() {
-        true => Err(ClaimReadError::Archive(target.clone())),
-        false => Ok(()),
+    if found.is_archive() {
+        return Err(unreadable(format!(
+            "{target} contains the files of an archive, not a disk: only disks can be downloaded"
+        )));
     }
+    Ok(())
+}
+
+fn unreadable(message: impl Into<String>) -> PluginError {
+    PluginError::new(ExitReason::Source, message)
 }
 
 /// Returns true if a pod that has not ended mounts the claim.

@@ -7,10 +7,11 @@ use serde_json::Value;
 use url::Url;
 
 use super::Cluster;
-use super::error::ClusterError;
+use super::error::no_cdi;
 use super::object::{printable_line, text_at};
 use super::resource::ResourceKind;
 use super::size::FileSystem;
+use crate::error::PluginError;
 
 /// The name of the only CDIConfig object.
 const NAME: &str = "config";
@@ -49,9 +50,21 @@ impl CdiConfig {
 
     /// Returns the URL of the upload proxy outside of the cluster. The URL set by the
     /// administrator takes precedence over the one that CDI has found.
-    pub fn proxy_url(&self) -> Result<Url, ClusterError> {
-        let url = self.proxy_url.as_deref().ok_or(ClusterError::NoProxy)?;
-        proxy_url(url).ok_or_else(|| ClusterError::BadProxy(printable_line(url)))
+    pub fn proxy_url(&self) -> Result<Url, PluginError> {
+        let Some(url) = &self.proxy_url else {
+            return Err(PluginError::target(
+                "the cluster does not publish an external address of its upload proxy: an administrator can create an Ingress or a \
+                 Route for the service cdi-uploadproxy; or run `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` and give \
+                 --uploadproxy-url https://localhost:8443",
+            ));
+        };
+        proxy_url(url).ok_or_else(|| {
+            let url = printable_line(url);
+            PluginError::target(format!(
+                "CDIConfig says that the upload proxy is at {url:?}, which is not a host and a path of plain letters: give \
+                 --uploadproxy-url"
+            ))
+        })
     }
 
     /// Returns the CA certificates (PEM) that verify the upload proxy, if CDI publishes them. They
@@ -70,9 +83,10 @@ impl CdiConfig {
 
 /// Parses the URL of an upload proxy, with HTTPS as the default scheme.
 pub fn proxy_url(text: &str) -> Option<Url> {
-    let url = match text.contains("://") {
-        true => Url::parse(text),
-        false => Url::parse(&format!("https://{text}")),
+    let url = if text.contains("://") {
+        Url::parse(text)
+    } else {
+        Url::parse(&format!("https://{text}"))
     };
     url.ok().filter(is_plain)
 }
@@ -86,15 +100,15 @@ fn is_plain(url: &Url) -> bool {
 
 impl Cluster {
     /// Reads CDI's configuration from the cluster.
-    pub async fn cdi_config(&self) -> Result<CdiConfig, ClusterError> {
+    pub async fn cdi_config(&self) -> Result<CdiConfig, PluginError> {
         let config = self.get_object(ResourceKind::CDI_CONFIGS, NAME).await?;
         // CDI's operator creates this object first, so if it is missing, CDI is not installed.
-        Ok(CdiConfig::from_object(&config.ok_or(ClusterError::NoCdi)?))
+        Ok(CdiConfig::from_object(&config.ok_or_else(no_cdi)?))
     }
 
     /// Returns the image of CDI's cloner pods, if CDI is in its usual namespace. Other namespaces
     /// are not searched, because their users choose the names of their Deployments.
-    pub async fn cloner_image(&self) -> Result<Option<String>, ClusterError> {
+    pub async fn cloner_image(&self) -> Result<Option<String>, PluginError> {
         let mut cdi = self.clone();
         "cdi".clone_into(&mut cdi.namespace);
         let found = cdi.get_object(ResourceKind::DEPLOYMENTS, "cdi-deployment").await?;
@@ -202,8 +216,8 @@ mod tests {
         }
         for odd in ["ftp://h", "https://", "a b"] {
             let config = json!({"status": {"uploadProxyURL": odd}});
-            let error = CdiConfig::from_object(&config).proxy_url().unwrap_err();
-            assert!(matches!(error, ClusterError::BadProxy(_)), "{odd}");
+            let said = CdiConfig::from_object(&config).proxy_url().unwrap_err().to_string();
+            assert!(said.contains("is not a host and a path of plain letters"), "{odd}");
         }
         assert_eq!(proxy_url("localhost:8443").unwrap().as_str(), "https://localhost:8443/");
     }

@@ -1,5 +1,7 @@
 //! Reasons why an import will fail again, no matter how often CDI retries it.
 
+use program::exit::ExitReason;
+
 /// Messages of importer pods, ours and CDI's, that report a final answer of the source: another
 /// request would get the same answer. Temporary failures are not in the list: no response, a host
 /// name that does not resolve (its Service may be created later), and the statuses 5xx, 429 and
@@ -32,28 +34,16 @@ const REFUSALS: [&str; 16] = [
 /// CDI fills does not grow.
 const TOO_SMALL: &str = "DataVolume too small to contain image";
 
-/// Reasons for a failure that retrying cannot fix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FinalReason {
-    /// The volume is too small.
-    NoSpace,
-    /// The checksum of the source does not match.
-    Checksum,
-    /// The source rejects the request, or CDI has given up.
-    Other,
-}
-
-impl FinalReason {
-    /// Finds the reason in the last message of a pod that CDI has restarted `restarts` times. A
-    /// rejection by the source counts only after a restart: for the first attempt, the Secret, the
-    /// object or the permission may have been created a moment too late.
-    pub(crate) fn from_message(sentence: &str, restarts: u64) -> Option<Self> {
-        if sentence.contains(TOO_SMALL) {
-            return Some(Self::NoSpace);
-        }
-        let is_refusal = REFUSALS.iter().any(|words| sentence.contains(words));
-        (is_refusal && restarts > 0).then_some(Self::Other)
+/// Finds the exit code in the last message of a pod that CDI has restarted `restarts` times.
+/// Returns `None` if another attempt may succeed. A rejection by the source counts only after a
+/// restart: for the first attempt, the Secret, the object or the permission may have been created
+/// a moment too late.
+pub(crate) fn final_reason(sentence: &str, restarts: u64) -> Option<ExitReason> {
+    if sentence.contains(TOO_SMALL) {
+        return Some(ExitReason::NoSpace);
     }
+    let is_refusal = REFUSALS.iter().any(|words| sentence.contains(words));
+    (is_refusal && restarts > 0).then_some(ExitReason::Source)
 }
 
 #[cfg(test)]
@@ -69,14 +59,10 @@ mod tests {
             "http://h/d: TLS with h port 443: invalid peer certificate: UnknownIssuer",
             "Get \"https://h/d\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
         ] {
-            assert_eq!(FinalReason::from_message(sentence, 0), None, "{sentence}");
-            assert_eq!(
-                FinalReason::from_message(sentence, 1),
-                Some(FinalReason::Other),
-                "{sentence}"
-            );
+            assert_eq!(final_reason(sentence, 0), None, "{sentence}");
+            assert_eq!(final_reason(sentence, 1), Some(ExitReason::Source), "{sentence}");
         }
-        assert_eq!(FinalReason::from_message(TOO_SMALL, 0), Some(FinalReason::NoSpace));
+        assert_eq!(final_reason(TOO_SMALL, 0), Some(ExitReason::NoSpace));
     }
 
     #[test]
@@ -89,7 +75,7 @@ mod tests {
             "connect: connection refused",
             "unexpected EOF",
         ] {
-            assert_eq!(FinalReason::from_message(sentence, 9), None, "{sentence}");
+            assert_eq!(final_reason(sentence, 9), None, "{sentence}");
         }
     }
 }

@@ -6,9 +6,9 @@ use tokio::time::{Instant, sleep};
 
 use super::Cluster;
 use super::destination::VolumeTarget;
-use super::error::ClusterError;
 use super::import_progress::ImportProgress;
 use super::wait::{INTERVAL, WaitGoal, check_goal, timed_out};
+use crate::error::PluginError;
 
 impl Cluster {
     /// Follows an import until it has succeeded or failed, for at most `time_limit`. Calls `told`
@@ -18,7 +18,7 @@ impl Cluster {
         target: &VolumeTarget,
         time_limit: Duration,
         mut told: impl FnMut(&ImportProgress),
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), PluginError> {
         let started = Instant::now();
         let mut last = ImportProgress::default();
         loop {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::object::object_of;
+use crate::error::PluginError;
 
 /// The endpoint of Amazon S3. CDI's importer takes the region from a host name of this form. For a
 /// host name without a region, it would sign requests for a region "s3".
@@ -27,28 +28,6 @@ pub struct ClusterImport {
     pub format: Option<String>,
 }
 
-/// Reasons why CDI cannot import from a source.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
-    /// The cluster cannot fetch from addresses of this kind.
-    #[error(
-        "{0} is not a source that a cluster can fetch: use {schemes}, or `kubectl cdi upload` for a file",
-        schemes = cluster_schemes()
-    )]
-    Scheme(String),
-    /// The address does not identify an object.
-    #[error("{0}")]
-    Address(String),
-    /// The flag does not apply to this kind of source.
-    #[error("{flag} is only for {schemes}")]
-    Flag {
-        /// The flag.
-        flag: &'static str,
-        /// The kinds of addresses to which the flag applies.
-        schemes: &'static str,
-    },
-}
-
 /// Returns the URL schemes from which a cluster can fetch, for use in messages.
 fn cluster_schemes() -> String {
     let schemes = SCHEMES.iter().filter(|scheme| scheme.is_for_clusters);
@@ -58,44 +37,42 @@ fn cluster_schemes() -> String {
 
 impl ClusterImport {
     /// Creates a source from the user's address. `endpoint` is the server of an `s3://` address.
-    pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
+    pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, PluginError> {
         let scheme = address.split_once("://").and_then(|(scheme, _)| find_scheme(scheme));
         let Some(kind) = scheme.filter(|scheme| scheme.is_for_clusters).map(|scheme| scheme.kind)
         else {
-            return Err(ImportError::Scheme(address.to_owned()));
+            return Err(PluginError::usage(format!(
+                "{address} is not a source that a cluster can fetch: use {}, or `kubectl cdi upload` for a file",
+                cluster_schemes()
+            )));
         };
-        let invalid = |reason: String| ImportError::Address(reason);
-        let url = match (kind, endpoint) {
-            (SourceKind::S3, endpoint) => {
-                let amazon = Url::parse(AMAZON).map_err(|error| invalid(error.to_string()))?;
-                let url = stores::s3::url_at(endpoint.unwrap_or(&amazon), address);
-                url.map_err(|error| invalid(error.to_string()))?.into()
-            }
-            (_, None) => address.to_owned(),
-            (_, Some(_)) => {
-                let (flag, schemes) = ("--endpoint", "s3://");
-                return Err(ImportError::Flag { flag, schemes });
-            }
+        let url = if kind == SourceKind::S3 {
+            let amazon =
+                Url::parse(AMAZON).map_err(|error| PluginError::usage(error.to_string()))?;
+            let url = stores::s3::url_at(endpoint.unwrap_or(&amazon), address);
+            url.map_err(|error| PluginError::usage(error.to_string()))?.into()
+        } else if endpoint.is_some() {
+            return Err(only_for("--endpoint", "s3://"));
+        } else {
+            address.to_owned()
         };
         Ok(Self { kind, url, ..Self::default() })
     }
 
     /// Fails if a value has no field in CDI's API for this kind of source. Without this check, the
     /// API server would drop the value silently.
-    pub fn check_fields(&self) -> Result<(), ImportError> {
-        let (flag, schemes) = match self.kind {
-            kind if kind != SourceKind::Http && self.checksum.is_some() => {
-                ("--checksum", "http:// and https://")
-            }
-            kind if kind != SourceKind::Http && self.format.is_some() => {
-                ("--format", "http:// and https://")
-            }
-            SourceKind::Gcs if self.cert_config_map.is_some() => {
-                ("--cert-configmap", "http://, https://, docker:// and s3://")
-            }
-            _ => return Ok(()),
-        };
-        Err(ImportError::Flag { flag, schemes })
+    pub fn check_fields(&self) -> Result<(), PluginError> {
+        let is_http = self.kind == SourceKind::Http;
+        if self.checksum.is_some() && !is_http {
+            return Err(only_for("--checksum", "http:// and https://"));
+        }
+        if self.format.is_some() && !is_http {
+            return Err(only_for("--format", "http:// and https://"));
+        }
+        if self.cert_config_map.is_some() && self.kind == SourceKind::Gcs {
+            return Err(only_for("--cert-configmap", "http://, https://, docker:// and s3://"));
+        }
+        Ok(())
     }
 
     /// Returns the `source` field of a DataVolume.
@@ -123,6 +100,11 @@ impl ClusterImport {
     }
 }
 
+/// Creates the error for a flag that does not apply to this kind of source.
+fn only_for(flag: &str, schemes: &str) -> PluginError {
+    PluginError::usage(format!("{flag} is only for {schemes}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,8 +126,8 @@ mod tests {
             assert_eq!((import.kind.name(), import.url.as_str()), (kind, url));
         }
         for address in ["ftp://h/d", "d.qcow2", ""] {
-            let refused = ClusterImport::new(address, None).unwrap_err();
-            assert_eq!(refused, ImportError::Scheme(address.to_owned()));
+            let refused = ClusterImport::new(address, None).unwrap_err().to_string();
+            assert!(refused.contains("is not a source that a cluster can fetch"), "{refused}");
         }
     }
 

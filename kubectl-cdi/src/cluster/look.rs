@@ -2,19 +2,21 @@
 //! controllers have written.
 
 use k8s_openapi::jiff::Timestamp;
+use program::exit::ExitReason;
 use program::names::is_subdomain;
 use serde_json::Value;
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};
-use super::error::ClusterError;
-use super::final_reason::FinalReason;
+use super::error::{exceeded_quota, filled_volume, not_found, unbound_claim};
+use super::final_reason::final_reason;
 use super::mode::VolumeMode;
 use super::object::{
     cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at,
 };
 use super::resource::ResourceKind;
 use super::uid::ObjectUid;
+use crate::error::PluginError;
 
 /// The objects of a target at one moment. Either may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,7 +41,7 @@ impl TargetObjects {
 
     /// Returns the UID of the `target`'s claim. If a claim with the same name is created later, it
     /// gets another UID.
-    pub fn claim_uid(&self, target: &VolumeTarget) -> Result<Option<ObjectUid>, ClusterError> {
+    pub fn claim_uid(&self, target: &VolumeTarget) -> Result<Option<ObjectUid>, PluginError> {
         let claim = self.claim.as_ref();
         claim.map(|claim| ObjectUid::from_object(claim, target)).transpose()
     }
@@ -93,36 +95,35 @@ impl TargetObjects {
 
     /// Fails if the target does not exist, or is marked for deletion. A deleted claim remains
     /// visible as long as a pod uses it.
-    pub(crate) fn check_not_deleted(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
+    pub(crate) fn check_not_deleted(&self, target: &VolumeTarget) -> Result<(), PluginError> {
         let both = [&self.data_volume, &self.claim];
         let is_leaving = |object: &Value| text_at(object, "/metadata/deletionTimestamp").is_some();
         if !self.has_target(target) || both.into_iter().flatten().any(is_leaving) {
-            return Err(ClusterError::Gone(target.clone()));
+            return Err(PluginError::target(format!(
+                "{target} has been deleted: create it again, or choose another name"
+            )));
         }
         Ok(())
     }
 
     /// Fails unless the target is waiting for an upload of this kind: an archive or a disk image.
-    pub fn takes_upload(
-        &self,
-        target: &VolumeTarget,
-        is_archive: bool,
-    ) -> Result<(), ClusterError> {
+    pub fn takes_upload(&self, target: &VolumeTarget, is_archive: bool) -> Result<(), PluginError> {
         if self.is_filled() {
-            return Err(ClusterError::Filled(target.clone()));
+            return Err(filled_volume(target));
         }
         self.check_not_deleted(target)?;
         if !self.is_upload() {
-            return Err(ClusterError::NoUpload(target.clone()));
+            return Err(PluginError::target(format!(
+                "{target} is not waiting for an upload: it has neither the source \"upload\" nor the annotation \
+                 cdi.kubevirt.io/storage.upload.target; choose another name"
+            )));
         }
-        let waits_for_archive = self.is_archive();
-        if waits_for_archive != is_archive {
-            return Err(ClusterError::Content {
-                target: target.clone(),
-                is_archive: waits_for_archive,
-            });
-        }
-        Ok(())
+        let expected = match (self.is_archive(), is_archive) {
+            (true, false) => "an archive: give --archive",
+            (false, true) => "a disk image: leave out --archive",
+            _ => return Ok(()),
+        };
+        Err(PluginError::usage(format!("{target} expects {expected}")))
     }
 
     /// Returns true if the volume is filled.
@@ -156,7 +157,7 @@ impl TargetObjects {
     }
 
     /// Returns the failure that retries cannot change, if there is such a failure.
-    pub(crate) fn final_failure(&self, target: &VolumeTarget) -> Option<ClusterError> {
+    pub(crate) fn final_failure(&self, target: &VolumeTarget) -> Option<PluginError> {
         let condition = |reason: &str| {
             let volume = self.data_volume.iter();
             let mut conditions = volume.flat_map(|volume| list_at(volume, "/status/conditions"));
@@ -164,30 +165,29 @@ impl TargetObjects {
             Some(printable_line(text_at(found, "/message").unwrap_or_default()))
         };
         if let Some(words) = condition("ErrExceededQuota") {
-            return Some(ClusterError::Quota(words));
+            return Some(exceeded_quota(&words));
         }
         if let Some(words) = condition("ErrClaimNotValid").filter(|_| self.claim.is_none()) {
-            return Some(ClusterError::NoClaim { target: target.clone(), words });
+            return Some(unbound_claim(target, &words));
         }
         let is_failed = self.phase() == Some("Failed")
             || self.of_claim("storage.import.fatalError") == Some("true");
         let sentence = self.last_message();
-        let reason = match self.running_condition("/reason", ".reason") {
-            Some("ChecksumError") if is_failed => FinalReason::Checksum,
-            _ if is_failed => FinalReason::Other,
-            _ => FinalReason::from_message(sentence.as_deref()?, self.restart_count())?,
+        let exit = match self.running_condition("/reason", ".reason") {
+            Some("ChecksumError") if is_failed => ExitReason::Checksum,
+            _ if is_failed => ExitReason::Source,
+            _ => final_reason(sentence.as_deref()?, self.restart_count())?,
         };
-        let (words, target) =
-            (sentence.unwrap_or_else(|| "its pod gives no reason".to_owned()), target.clone());
-        Some(match reason {
-            FinalReason::NoSpace => ClusterError::Full { target, words },
-            reason => ClusterError::Failed {
-                target,
-                words,
-                is_retried: !is_failed,
-                is_checksum: reason == FinalReason::Checksum,
-            },
-        })
+        let words = sentence.unwrap_or_else(|| "its pod gives no reason".to_owned());
+        let message = if exit == ExitReason::NoSpace {
+            let advice = "delete it, and import into a larger one, see --size";
+            format!("{target} is too small: {words}; {advice}")
+        } else if is_failed {
+            format!("{target} has failed: {words}")
+        } else {
+            format!("{target} has failed: {words}; CDI retries until it is deleted")
+        };
+        Some(PluginError::new(exit, message))
     }
 
     /// Returns the number of times the pod was restarted.
@@ -262,7 +262,7 @@ impl TargetObjects {
 
 impl Cluster {
     /// Reads the objects of a target. A target without objects is not an error.
-    pub async fn find_target(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
+    pub async fn find_target(&self, target: &VolumeTarget) -> Result<TargetObjects, PluginError> {
         let data_volume = match target.kind() {
             VolumeTargetKind::DataVolume => {
                 self.get_object(ResourceKind::DATA_VOLUMES, target.name()).await?
@@ -275,23 +275,18 @@ impl Cluster {
 
     /// Reads the objects of a target that must exist. A filled claim is sufficient, because some
     /// versions of CDI delete a DataVolume that has succeeded.
-    pub async fn find_existing(
-        &self,
-        target: &VolumeTarget,
-    ) -> Result<TargetObjects, ClusterError> {
+    pub async fn find_existing(&self, target: &VolumeTarget) -> Result<TargetObjects, PluginError> {
         let found = self.find_target(target).await?;
-        match found.has_target(target) || found.is_filled() {
-            true => Ok(found),
-            false => Err(self.not_found(target)),
+        if found.has_target(target) || found.is_filled() {
+            Ok(found)
+        } else {
+            Err(self.not_found(target))
         }
     }
 
     /// Creates the error for a target that does not exist.
-    pub fn not_found(&self, target: &VolumeTarget) -> ClusterError {
-        ClusterError::NotFound {
-            object: target.to_string(),
-            namespace: self.namespace().to_owned(),
-        }
+    pub fn not_found(&self, target: &VolumeTarget) -> PluginError {
+        not_found(&target.to_string(), &self.namespace)
     }
 }
 
@@ -324,16 +319,16 @@ mod tests {
         let target: VolumeTarget = "pvc/disk".parse().unwrap();
         let upload = ("storage.upload.target", "");
         claim(&[upload]).takes_upload(&target, false).unwrap();
-        let refused =
-            |found: TargetObjects, archive| found.takes_upload(&target, archive).unwrap_err();
+        let refused = |found: TargetObjects, archive| {
+            found.takes_upload(&target, archive).unwrap_err().to_string()
+        };
         let filled = claim(&[upload, ("storage.pod.phase", "Succeeded")]);
-        assert!(matches!(refused(filled, false), ClusterError::Filled(_)));
-        assert!(matches!(refused(claim(&[]), false), ClusterError::NoUpload(_)));
+        assert!(refused(filled, false).contains("is already filled"));
+        assert!(refused(claim(&[]), false).contains("is not waiting for an upload"));
         let archive = claim(&[upload, ("storage.contentType", "archive")]);
         archive.takes_upload(&target, true).unwrap();
-        let said = refused(archive, false).to_string();
-        assert_eq!(said, "pvc/disk expects an archive: give --archive");
-        let said = refused(claim(&[upload]), true).to_string();
+        assert_eq!(refused(archive, false), "pvc/disk expects an archive: give --archive");
+        let said = refused(claim(&[upload]), true);
         assert_eq!(said, "pvc/disk expects a disk image: leave out --archive");
     }
 
@@ -363,7 +358,7 @@ mod tests {
         assert!(phase("UploadReady").is_ready());
         assert!(phase("Succeeded").takes_upload(&target, false).is_err());
         let http = volume(json!({"spec": {"source": {"http": {"url": "https://h"}}}}));
-        assert!(matches!(http.takes_upload(&target, false), Err(ClusterError::NoUpload(_))));
+        assert!(http.takes_upload(&target, false).is_err());
     }
 
     #[test]
@@ -374,11 +369,11 @@ mod tests {
         ]}}));
         let error = failed.final_failure(&target).unwrap();
         assert_eq!(error.to_string(), "dv/disk has failed: checksum mismatch: expected a");
-        assert!(matches!(error, ClusterError::Failed { is_checksum: true, .. }));
+        assert_eq!(error.exit, ExitReason::Checksum);
         let quota = volume(json!({"status": {"phase": "Pending", "conditions": [
             {"type": "Bound", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},
         ]}}));
-        assert!(matches!(quota.final_failure(&target), Some(ClusterError::Quota(_))));
+        assert_eq!(quota.final_failure(&target).unwrap().exit, ExitReason::NoSpace);
         let running = volume(json!({"status": {"phase": "ImportInProgress"}}));
         assert!(running.final_failure(&target).is_none());
     }

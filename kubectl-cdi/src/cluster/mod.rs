@@ -21,7 +21,7 @@ mod ask;
 mod claim;
 pub mod config;
 pub mod destination;
-pub mod error;
+mod error;
 mod final_reason;
 pub mod follow;
 mod import;
@@ -51,11 +51,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use program::env::{NamedStrings, ProcessEnv};
 
-pub use claim::{ClaimReadError, DownloadSource, ReadableClaim};
+pub use claim::{DownloadSource, ReadableClaim};
 pub use config::{CdiConfig, is_our_cloner};
 pub use destination::{VolumeTarget, VolumeTargetKind};
-pub use error::ClusterError;
-pub use import::{ClusterImport, ImportError};
+pub use import::ClusterImport;
 pub use import_progress::ImportProgress;
 pub use look::TargetObjects;
 pub use mode::{VolumeMode, parse_access_mode};
@@ -66,6 +65,9 @@ pub use token::UploadToken;
 pub use uid::ObjectUid;
 pub use volume::{ContentSource, WantedVolume};
 pub use waiting::WaitReason;
+
+use self::error::{kubeconfig_error, no_context, request_error};
+use crate::error::PluginError;
 
 /// Time limit for the API server's response. It responds within milliseconds, or within seconds if
 /// a webhook or an aggregated API is slow; the API server itself waits for those at most 30 s.
@@ -96,7 +98,7 @@ pub struct Cluster {
 impl Cluster {
     /// Creates the client. Credentials are obtained here, including those from an exec plugin, but
     /// no request is sent to the API server yet.
-    pub async fn connect(reach: &ClusterOptions) -> Result<Self, ClusterError> {
+    pub async fn connect(reach: &ClusterOptions) -> Result<Self, PluginError> {
         let mut config = load_configuration(reach).await?;
         config.connect_timeout = Some(ANSWER_LIMIT);
         config.read_timeout = Some(ANSWER_LIMIT);
@@ -105,9 +107,7 @@ impl Cluster {
         // server is overloaded, and the server's message would be lost.
         config.default_retry = false;
         let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        if !program::names::is_label(&namespace) {
-            return Err(ClusterError::Namespace(namespace));
-        }
+        check_namespace(&namespace)?;
         // The name is built from host and port, because the authority part of the URL may contain
         // a password.
         let host = config.cluster_url.host().unwrap_or_default();
@@ -115,8 +115,8 @@ impl Cluster {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        let client = program::cluster::client(config)
-            .map_err(|error| ClusterError::from_request(&host, error))?;
+        let client =
+            program::cluster::client(config).map_err(|error| request_error(&host, error))?;
         let client = client.build();
         Ok(Self { client, host, namespace })
     }
@@ -133,7 +133,16 @@ impl Cluster {
     }
 }
 
-async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterError> {
+/// Fails if a namespace has a name that is not valid in Kubernetes.
+pub(crate) fn check_namespace(name: &str) -> Result<(), PluginError> {
+    if program::names::is_label(name) {
+        return Ok(());
+    }
+    let advice = "check --namespace";
+    Err(PluginError::usage(format!("{name:?} cannot be the name of a namespace: {advice}")))
+}
+
+async fn load_configuration(reach: &ClusterOptions) -> Result<Config, PluginError> {
     let options =
         KubeConfigOptions { context: reach.context.clone(), ..KubeConfigOptions::default() };
     let read = match &reach.kubeconfig {
@@ -145,7 +154,7 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
             let known: Vec<_> = read.contexts.iter().map(|context| context.name.clone()).collect();
             let configured = Config::from_custom_kubeconfig(read, &options).await;
             if let Err(KubeconfigError::LoadContext(name)) = &configured {
-                return Err(ClusterError::no_context(name, &kubeconfig_name(reach), &known));
+                return Err(no_context(name, &kubeconfig_name(reach), &known));
             }
             configured
         }
@@ -157,9 +166,9 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
         Err(error)
             if is_absent(&error) && reach.kubeconfig.is_none() && reach.context.is_none() =>
         {
-            Config::incluster().map_err(|_| ClusterError::from_kubeconfig(&error))
+            Config::incluster().map_err(|_| kubeconfig_error(&error))
         }
-        configured => configured.map_err(|error| ClusterError::from_kubeconfig(&error)),
+        configured => configured.map_err(|error| kubeconfig_error(&error)),
     }
 }
 

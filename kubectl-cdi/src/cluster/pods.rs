@@ -11,9 +11,10 @@ use super::waiting::WaitReason;
 /// Returns the name of the pod that fills a claim. If CDI's annotation is missing, the name is
 /// built in the same way as in CDI.
 pub(crate) fn pod_name(claim: &Value, is_upload: bool) -> String {
-    let (said, prefix) = match is_upload {
-        true => ("storage.uploadPodName", "cdi-upload"),
-        false => ("storage.import.importPodName", "importer"),
+    let (said, prefix) = if is_upload {
+        ("storage.uploadPodName", "cdi-upload")
+    } else {
+        ("storage.import.importPodName", "importer")
     };
     // The name is validated, because it becomes part of a request path.
     if let Some(name) = cdi_annotation(claim, said).filter(|name| is_subdomain(name)) {

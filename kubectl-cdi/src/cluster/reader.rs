@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::claim::ReadableClaim;
-use super::error::ClusterError;
+use super::error::{busy_server, denied, not_found, request_error, silent_server};
 use super::mode::VolumeMode;
 use super::object::{list_at, printable_line, printable_text, text_at};
 use super::pods;
@@ -19,6 +19,7 @@ use super::resource::ResourceKind;
 use super::uid::ObjectUid;
 use super::waiting::WaitReason;
 use super::{ANSWER_LIMIT, Cluster};
+use crate::error::{PluginError, PluginErrorKind};
 
 /// The label of all reader pods. Pods that an interrupted client left can be deleted by it.
 pub(crate) const READER_LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubectl-cdi");
@@ -89,7 +90,7 @@ impl Cluster {
         claim: &ReadableClaim,
         image: &str,
         download: &str,
-    ) -> Result<ReaderPod, ClusterError> {
+    ) -> Result<ReaderPod, PluginError> {
         let mut manifest = reader_manifest(&pod.name, claim, image, self.chooses_uid().await);
         manifest["metadata"]["labels"][DOWNLOAD_LABEL] = json!(download);
         let made = self.create_object(ResourceKind::PODS, &pod.name, &manifest).await?;
@@ -98,7 +99,7 @@ impl Cluster {
 
     /// Fails if the user lacks a right that is needed for a reader pod. Without this check, a pod
     /// would be made that cannot be used or removed.
-    pub(crate) async fn check_reader_rights(&self) -> Result<(), ClusterError> {
+    pub(crate) async fn check_reader_rights(&self) -> Result<(), PluginError> {
         tokio::try_join!(
             self.check_pod_right("create", ""),
             self.check_pod_right("get", ""),
@@ -113,7 +114,7 @@ impl Cluster {
         &self,
         verb: &'static str,
         subresource: &str,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), PluginError> {
         let what = json!({"namespace": self.namespace, "verb": verb, "resource": "pods", "subresource": subresource});
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -124,11 +125,7 @@ impl Cluster {
         match answer {
             Ok(answer) if answer.pointer("/status/allowed") == Some(&json!(false)) => {
                 let resource = format!("pods/{subresource}");
-                Err(ClusterError::Denied {
-                    verb,
-                    resource: resource.trim_end_matches('/').to_owned(),
-                    namespace: Some(self.namespace.clone()),
-                })
+                Err(denied(verb, resource.trim_end_matches('/'), &self.namespace))
             }
             // If the question is not answered, the later requests show which right is missing.
             _ => Ok(()),
@@ -144,13 +141,13 @@ impl Cluster {
     }
 
     /// Returns the current state of a pod.
-    pub(crate) async fn reader_state(&self, pod: &ReaderPod) -> Result<ReaderState, ClusterError> {
+    pub(crate) async fn reader_state(&self, pod: &ReaderPod) -> Result<ReaderState, PluginError> {
         let found = self.get_object(ResourceKind::PODS, &pod.name).await?;
         Ok(found.map_or(ReaderState::Gone, |found| reader_state(&found)))
     }
 
     /// Deletes a pod, if it exists.
-    pub(crate) async fn remove_reader(&self, pod: &ReaderPod) -> Result<(), ClusterError> {
+    pub(crate) async fn remove_reader(&self, pod: &ReaderPod) -> Result<(), PluginError> {
         let uid = match &pod.uid {
             Some(uid) => Some(uid.clone()),
             // The response to the request that created the pod was not received.
@@ -163,47 +160,39 @@ impl Cluster {
             return Ok(());
         };
         match self.delete_object(ResourceKind::PODS, &pod.name, &uid).await {
-            Err(ClusterError::NotFound { .. }) => Ok(()),
+            Err(error) if error.kind == PluginErrorKind::NotFound => Ok(()),
             deleted => deleted,
         }
     }
 
     /// Connects to the port of a running pod, through the API server and the kubelet.
-    pub(crate) async fn forward_port(
-        &self,
-        pod: &ReaderPod,
-    ) -> Result<Portforwarder, ClusterError> {
+    pub(crate) async fn forward_port(&self, pod: &ReaderPod) -> Result<Portforwarder, PluginError> {
         let pods: Api<k8s_openapi::api::core::v1::Pod> =
             Api::namespaced(self.client.clone(), &self.namespace);
         let ports = [READER_PORT];
-        let host = || self.host.clone();
         match timeout(ANSWER_LIMIT, pods.portforward(&pod.name, &ports)).await {
-            Err(_) => Err(ClusterError::Silent { host: host(), seconds: ANSWER_LIMIT.as_secs() }),
+            Err(_) => Err(silent_server(&self.host)),
             Ok(Ok(forwarder)) => Ok(forwarder),
             Ok(Err(Error::Api(status))) => {
                 Err(self.forward_error(pod, status.code, &status.message))
             }
             Ok(Err(Error::UpgradeConnection(error))) => {
-                Err(ClusterError::Busy { host: host(), words: printable_line(&error.to_string()) })
+                Err(busy_server(&self.host, &printable_line(&error.to_string())))
             }
-            Ok(Err(error)) => Err(ClusterError::from_request(&self.host, error)),
+            Ok(Err(error)) => Err(request_error(&self.host, error)),
         }
     }
 
-    fn forward_error(&self, pod: &ReaderPod, code: u16, words: &str) -> ClusterError {
+    fn forward_error(&self, pod: &ReaderPod, code: u16, words: &str) -> PluginError {
         match code {
-            403 => ClusterError::Denied {
+            403 => {
                 // Older API servers ask for the verb of the WebSocket request, which is a GET, and
                 // newer ones for the verb of the older protocol, which used POST.
-                verb: if words.contains("cannot create") { "create" } else { "get" },
-                resource: "pods/portforward".to_owned(),
-                namespace: Some(self.namespace.clone()),
-            },
-            404 => ClusterError::NotFound {
-                object: format!("pod/{}", pod.name),
-                namespace: self.namespace.clone(),
-            },
-            _ => ClusterError::Busy { host: self.host.clone(), words: printable_line(words) },
+                let verb = if words.contains("cannot create") { "create" } else { "get" };
+                denied(verb, "pods/portforward", &self.namespace)
+            }
+            404 => not_found(&format!("pod/{}", pod.name), &self.namespace),
+            _ => busy_server(&self.host, &printable_line(words)),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Sizes of claims, computed in the same way as in CDI's controllers and its data plane.
 
+use program::exit::ExitReason;
 use program::space::usable_space;
 
 use super::destination::{VolumeTarget, VolumeTargetKind};
-use super::error::ClusterError;
 use super::mode::VolumeMode;
+use crate::error::PluginError;
 
 /// Claims are requested in whole MiB, because CDI rounds disks up to whole MiB.
 const MIB: u64 = 1 << 20;
@@ -95,7 +96,7 @@ pub fn check_fits(
     mode: VolumeMode,
     overhead: f64,
     disk_bytes: u64,
-) -> Result<(), ClusterError> {
+) -> Result<(), PluginError> {
     let usable_bytes = match mode {
         VolumeMode::Filesystem => usable_space(claim_bytes, overhead),
         VolumeMode::Block => claim_bytes,
@@ -103,7 +104,13 @@ pub fn check_fits(
     if disk_bytes <= usable_bytes {
         return Ok(());
     }
-    Err(ClusterError::TooSmall { target: target.clone(), claim_bytes, usable_bytes, disk_bytes })
+    Err(PluginError::new(
+        ExitReason::NoSpace,
+        format!(
+            "{target} is too small: the disk has {disk_bytes} bytes, and of the volume's {claim_bytes} bytes {usable_bytes} are usable; \
+             make it larger, or choose another name"
+        ),
+    ))
 }
 
 /// Formats a size as a Kubernetes quantity, in the largest of the units Ti, Gi and Mi that divides

@@ -10,7 +10,6 @@ use stream::memory::MemoryGrant;
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};
-use super::error::ClusterError;
 use super::import_progress::ImportProgress;
 use super::look::TargetObjects;
 use super::object::{printable_line, printable_text, text_at};
@@ -18,6 +17,7 @@ use super::pods;
 use super::rate::{FillPace, PODS_OF_CDI, seconds_between};
 use super::resource::ResourceKind;
 use super::waiting::WaitReason;
+use crate::error::PluginError;
 
 /// Maximum number of events shown per volume.
 const MOST_EVENTS: usize = 5;
@@ -90,7 +90,7 @@ impl Cluster {
     pub async fn list_status(
         &self,
         target: Option<&VolumeTarget>,
-    ) -> Result<Vec<StatusRow>, ClusterError> {
+    ) -> Result<Vec<StatusRow>, PluginError> {
         // The memory of the objects is counted until all rows are built.
         let mut memory = MemoryGrant::default();
         let all = match target {
@@ -101,16 +101,11 @@ impl Cluster {
         let warnings = self.list_events("type=Warning").await;
         let is_running =
             |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
-        let pods = match all.iter().any(is_running) {
-            true => {
-                self.list_within(
-                    &mut memory,
-                    ResourceKind::PODS,
-                    Some(("labelSelector", PODS_OF_CDI)),
-                )
-                .await
-            }
-            false => Ok(Vec::new()),
+        let pods = if all.iter().any(is_running) {
+            let selector = Some(("labelSelector", PODS_OF_CDI));
+            self.list_within(&mut memory, ResourceKind::PODS, selector).await
+        } else {
+            Ok(Vec::new())
         };
         // If the user has no access to pods, no rates are shown.
         let (pods, now) = (pods.unwrap_or_default(), Timestamp::now());
@@ -132,7 +127,7 @@ impl Cluster {
     async fn list_all(
         &self,
         memory: &mut MemoryGrant,
-    ) -> Result<Vec<(VolumeTarget, TargetObjects)>, ClusterError> {
+    ) -> Result<Vec<(VolumeTarget, TargetObjects)>, PluginError> {
         let volumes = self.list_within(memory, ResourceKind::DATA_VOLUMES, None).await?;
         let claims = self.list_within(memory, ResourceKind::CLAIMS, None).await?;
         let key = |object: &Value| {

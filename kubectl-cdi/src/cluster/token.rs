@@ -8,9 +8,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::error::ClusterError;
+use super::error::refused_object;
 use super::object::text_at;
 use super::resource::ResourceKind;
+use crate::error::PluginError;
 
 /// An upload token. Its `Debug` output hides the token, so that logs cannot contain it.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,7 +40,7 @@ impl fmt::Debug for UploadToken {
 
 impl Cluster {
     /// Requests a token for the claim with this name.
-    pub async fn request_token(&self, claim: &str) -> Result<UploadToken, ClusterError> {
+    pub async fn request_token(&self, claim: &str) -> Result<UploadToken, PluginError> {
         let request = json!({
             "apiVersion": "upload.cdi.kubevirt.io/v1beta1",
             "kind": "UploadTokenRequest",
@@ -48,10 +49,10 @@ impl Cluster {
         });
         let answer = self.create_object(ResourceKind::TOKENS, claim, &request).await?;
         let token = text_at(&answer, "/status/token").filter(|token| is_token(token));
-        let token = token.ok_or_else(|| ClusterError::Refused {
-            object: format!("a token for pvc/{claim}"),
-            words: "the answer does not contain a valid token; look at the log of cdi-apiserver"
-                .to_owned(),
+        let token = token.ok_or_else(|| {
+            let object = format!("a token for pvc/{claim}");
+            let reason = "the answer does not contain a valid token";
+            refused_object(&object, &format!("{reason}; look at the log of cdi-apiserver"))
         })?;
         Ok(UploadToken(token.to_owned()))
     }

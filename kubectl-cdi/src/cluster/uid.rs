@@ -5,8 +5,8 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use super::destination::VolumeTarget;
-use super::error::ClusterError;
 use super::object::{printable_line, text_at};
+use crate::error::PluginError;
 
 /// Maximum number of characters in a UID; Kubernetes' own UIDs have 36.
 const MAX_CHARS: usize = 64;
@@ -17,11 +17,14 @@ pub struct ObjectUid(String);
 
 impl ObjectUid {
     /// Returns the UID of `object`. Fails with an error about `target` if the UID is not valid.
-    pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, ClusterError> {
+    pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, PluginError> {
         let uid = text_at(object, "/metadata/uid").unwrap_or_default();
-        uid.parse().map_err(|ObjectUidError| ClusterError::Uid {
-            target: target.clone(),
-            uid: printable_line(uid),
+        uid.parse().map_err(|ObjectUidError| {
+            let uid = printable_line(uid);
+            PluginError::target(format!(
+                "the API server returned {uid:?} as the uid of {target}: expected 1 to 64 letters, digits and -; choose another \
+                 cluster with --context"
+            ))
         })
     }
 
@@ -40,9 +43,10 @@ impl FromStr for ObjectUid {
 
     fn from_str(text: &str) -> Result<Self, ObjectUidError> {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-        match (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(is_plain) {
-            true => Ok(Self(text.to_owned())),
-            false => Err(ObjectUidError),
+        if (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(is_plain) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(ObjectUidError)
         }
     }
 }
@@ -62,7 +66,7 @@ mod tests {
             assert_eq!(read(uid).unwrap().as_str(), uid);
         }
         for uid in ["", ".", "..", "a/b", "/a", "a.b", "a b", "a\n", "é", &(longest + "a")] {
-            assert!(matches!(read(uid), Err(ClusterError::Uid { .. })), "{uid}");
+            assert!(read(uid).is_err(), "{uid}");
         }
         let error = ObjectUid::from_object(&json!({"metadata": {"uid": 7}}), &target).unwrap_err();
         assert_eq!(

@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};
-use super::error::ClusterError;
 use super::import::ClusterImport;
 use super::mode::VolumeMode;
 use super::object::{self, PREFIX, object_of};
 use super::size::format_quantity;
 use super::uid::ObjectUid;
+use crate::error::PluginError;
 
 /// The default access mode of a claim without a DataVolume; every claim must state one. For a
 /// DataVolume, CDI chooses a mode that the storage supports.
@@ -140,7 +140,7 @@ fn with_prefix(annotations: Map<String, Value>) -> Map<String, Value> {
 
 impl Cluster {
     /// Creates the volume and returns its UID.
-    pub async fn create_volume(&self, wanted: &WantedVolume) -> Result<ObjectUid, ClusterError> {
+    pub async fn create_volume(&self, wanted: &WantedVolume) -> Result<ObjectUid, PluginError> {
         let target = &wanted.target;
         let manifest = build_manifest(wanted);
         let made =
@@ -151,13 +151,16 @@ impl Cluster {
         let checksum = |object| object::text_at(object, "/spec/source/http/checksum");
         if checksum(&manifest) != checksum(&made) {
             self.remove_volume(target, &uid).await?;
-            return Err(ClusterError::NoChecksum(target.clone()));
+            return Err(PluginError::target(format!(
+                "{target} was not created: the CDI of this cluster does not support checksums of sources; leave out --checksum, or \
+                 ask for a newer CDI"
+            )));
         }
         Ok(uid)
     }
 
     /// Lets the API server validate the volume without creating it.
-    pub async fn validate_volume(&self, wanted: &WantedVolume) -> Result<(), ClusterError> {
+    pub async fn validate_volume(&self, wanted: &WantedVolume) -> Result<(), PluginError> {
         let (target, manifest) = (&wanted.target, build_manifest(wanted));
         self.validate_object(target.kind().resource_kind(), target.name(), &manifest).await
     }
@@ -168,7 +171,7 @@ impl Cluster {
         &self,
         target: &VolumeTarget,
         uid: &ObjectUid,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), PluginError> {
         self.delete_object(target.kind().resource_kind(), target.name(), uid).await
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Cluster;
 use super::destination::VolumeTarget;
-use super::error::ClusterError;
+use super::error::filled_volume;
 use super::look::TargetObjects;
 use super::object::{cdi_annotation, text_at};
 use super::pods;
@@ -16,6 +16,7 @@ use super::resource::ResourceKind;
 use super::status::ClusterEvent;
 use super::uid::ObjectUid;
 use super::waiting::WaitReason;
+use crate::error::PluginError;
 
 /// Interval at which the cluster is queried, with about five requests each time. It is half of
 /// virtctl's interval.
@@ -38,7 +39,7 @@ impl Cluster {
         target: &VolumeTarget,
         time_limit: Duration,
         told: impl FnMut(&WaitReason),
-    ) -> Result<TargetObjects, ClusterError> {
+    ) -> Result<TargetObjects, PluginError> {
         self.wait_for_goal(target, WaitGoal::Ready, time_limit, told).await
     }
 
@@ -48,7 +49,7 @@ impl Cluster {
         target: &VolumeTarget,
         time_limit: Duration,
         told: impl FnMut(&WaitReason),
-    ) -> Result<TargetObjects, ClusterError> {
+    ) -> Result<TargetObjects, PluginError> {
         self.wait_for_goal(target, WaitGoal::Filled, time_limit, told).await
     }
 
@@ -58,7 +59,7 @@ impl Cluster {
         goal: WaitGoal,
         time_limit: Duration,
         mut told: impl FnMut(&WaitReason),
-    ) -> Result<TargetObjects, ClusterError> {
+    ) -> Result<TargetObjects, PluginError> {
         let started = Instant::now();
         let mut last = None;
         loop {
@@ -170,12 +171,10 @@ pub(crate) fn timed_out(
     target: &VolumeTarget,
     time_limit: Duration,
     waiting: &dyn Display,
-) -> ClusterError {
-    ClusterError::TimedOut {
-        target: target.clone(),
-        seconds: time_limit.as_secs(),
-        waiting: waiting.to_string(),
-    }
+) -> PluginError {
+    let seconds = time_limit.as_secs();
+    let advice = format!("give a longer --timeout, or look at: kubectl cdi status {target}");
+    PluginError::target(format!("{target} is not ready after {seconds} s: {waiting}; {advice}"))
 }
 
 /// Returns true if the goal is reached. Fails if it can no longer be reached.
@@ -183,10 +182,10 @@ pub(crate) fn check_goal(
     found: &TargetObjects,
     target: &VolumeTarget,
     goal: WaitGoal,
-) -> Result<bool, ClusterError> {
+) -> Result<bool, PluginError> {
     // This is checked first, because some versions of CDI delete a DataVolume that has succeeded.
     match goal {
-        WaitGoal::Ready if found.is_filled() => return Err(ClusterError::Filled(target.clone())),
+        WaitGoal::Ready if found.is_filled() => return Err(filled_volume(target)),
         WaitGoal::Filled if found.is_filled() => return Ok(true),
         _ => {}
     }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::destination::VolumeTarget;
-use super::error::ClusterError;
+use super::error::unbound_claim;
+use crate::error::PluginError;
 
 /// The object or event that an upload or an import is waiting for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,14 +44,14 @@ impl WaitReason {
     }
 
     /// Fails if the claim refers to a storage class that does not exist.
-    pub(crate) fn check_class(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
+    pub(crate) fn check_class(&self, target: &VolumeTarget) -> Result<(), PluginError> {
         match self {
             // This is the message of Kubernetes' volume controller.
             Self::Unbound(Some(words))
                 if words.starts_with("storageclass.storage.k8s.io ")
                     && words.ends_with(" not found") =>
             {
-                Err(ClusterError::NoClaim { target: target.clone(), words: words.clone() })
+                Err(unbound_claim(target, words))
             }
             _ => Ok(()),
         }

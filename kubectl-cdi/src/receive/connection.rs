@@ -13,13 +13,14 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use kube::api::Portforwarder;
 use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_CHECKPOINTS, SERVED_DISK};
+use program::exit::ExitReason;
 use program::report::error_chain;
 use stream::prefix_crc::{CHECKPOINT_BYTES, PrefixCrc};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::error::{DownloadAttemptError, DownloadError};
 use crate::cluster::printable_line;
+use crate::error::PluginError;
 use crate::send::{STALL, UploadWatch};
 
 /// Limit on the size of a disk: 1 PiB, which exceeds the size of any volume.
@@ -52,7 +53,7 @@ impl Drop for ReaderConnection {
 
 impl ReaderConnection {
     /// Starts HTTP on a forwarded port.
-    pub(super) async fn start(mut forwarder: Portforwarder) -> Result<Self, DownloadAttemptError> {
+    pub(super) async fn start(mut forwarder: Portforwarder) -> Result<Self, PluginError> {
         let stream = forwarder.take_stream(READER_PORT).ok_or_else(|| broken("no stream"))?;
         let handshake =
             http1::Builder::new().max_buf_size(READ_BYTES).handshake(TokioIo::new(stream));
@@ -66,7 +67,7 @@ impl ReaderConnection {
     }
 
     /// Requests the size of the disk in bytes.
-    pub(super) async fn query_size(&mut self) -> Result<u64, DownloadAttemptError> {
+    pub(super) async fn query_size(&mut self) -> Result<u64, PluginError> {
         let (size, response) = self.get(SERVED_CHECKPOINTS, 0).await?;
         // The body has one line, and is read so that the connection can be used again.
         read_message(response).await;
@@ -81,7 +82,7 @@ impl ReaderConnection {
         size: u64,
         watch: &UploadWatch,
         known: impl Fn(u64) -> Option<PrefixCrc>,
-    ) -> Result<Option<PrefixCrc>, DownloadAttemptError> {
+    ) -> Result<Option<PrefixCrc>, PluginError> {
         let mut body = self.get_of(SERVED_CHECKPOINTS, end, size).await?;
         let (mut waiting, mut equal, mut last) = (Vec::new(), None, None);
         while last.is_none_or(|last| last < end) {
@@ -119,7 +120,7 @@ impl ReaderConnection {
         &mut self,
         offset: u64,
         size: u64,
-    ) -> Result<Incoming, DownloadAttemptError> {
+    ) -> Result<Incoming, PluginError> {
         self.get_of(SERVED_DISK, offset, size).await
     }
 
@@ -129,7 +130,7 @@ impl ReaderConnection {
         path: &str,
         offset: u64,
         size: u64,
-    ) -> Result<Incoming, DownloadAttemptError> {
+    ) -> Result<Incoming, PluginError> {
         let (now, response) = self.get(path, offset).await?;
         if now != size {
             return Err(protocol(&format!(
@@ -143,11 +144,11 @@ impl ReaderConnection {
         &mut self,
         path: &str,
         offset: u64,
-    ) -> Result<(u64, Response<Incoming>), DownloadAttemptError> {
+    ) -> Result<(u64, Response<Incoming>), PluginError> {
         let request = Request::get(format!("{path}{offset}"))
             .header(header::HOST, "localhost")
             .body(Empty::new())
-            .map_err(|error| DownloadError::Internal(error.to_string()))?;
+            .map_err(PluginError::internal)?;
         // The connection is ready again only after its task has read the end of the last response.
         let answered = async {
             self.sender.ready().await?;
@@ -162,7 +163,7 @@ impl ReaderConnection {
             StatusCode::OK => {}
             StatusCode::INTERNAL_SERVER_ERROR => {
                 let words = read_message(response).await;
-                return Err(DownloadAttemptError::Final(DownloadError::Unreadable(words)));
+                return Err(unreadable_volume(&words));
             }
             StatusCode::SERVICE_UNAVAILABLE => return Err(broken(&read_message(response).await)),
             status => return Err(protocol(&format!("the status {status}"))),
@@ -186,30 +187,32 @@ impl ReaderConnection {
 }
 
 /// Returns the next bytes of a body, or `None` at its end.
-pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, DownloadAttemptError> {
+pub(super) async fn next_part(body: &mut Incoming) -> Result<Option<Bytes>, PluginError> {
     loop {
-        return match timeout(STALL, body.frame()).await {
-            Err(_) => Err(silent()),
-            Ok(None) => Ok(None),
-            Ok(Some(Err(error))) => Err(broken(&error_chain(&error))),
-            Ok(Some(Ok(frame))) => match frame.into_data() {
-                Ok(bytes) => Ok(Some(bytes)),
-                // Trailers have no meaning here.
-                Err(_) => continue,
-            },
-        };
+        match timeout(STALL, body.frame()).await {
+            Err(_) => return Err(silent()),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(error))) => return Err(broken(&error_chain(&error))),
+            // Trailers have no meaning here.
+            Ok(Some(Ok(frame))) => {
+                if let Ok(bytes) = frame.into_data() {
+                    return Ok(Some(bytes));
+                }
+            }
+        }
     }
 }
 
-fn parse_line(line: &[u8], last: Option<u64>, end: u64) -> Result<PrefixCrc, DownloadAttemptError> {
+fn parse_line(line: &[u8], last: Option<u64>, end: u64) -> Result<PrefixCrc, PluginError> {
     let text = str::from_utf8(line).unwrap_or_default().trim_end();
     let checkpoint: PrefixCrc = text.parse().map_err(|_| protocol("a malformed checkpoint"))?;
     let at = checkpoint.end_offset();
     // Otherwise the list could be endless.
     let is_next = last.is_none_or(|last| at > last);
-    match is_next && at <= end && (at == end || at.is_multiple_of(CHECKPOINT_BYTES)) {
-        true => Ok(checkpoint),
-        false => Err(protocol(&format!("a checkpoint at the unexpected offset {at}"))),
+    if is_next && at <= end && (at == end || at.is_multiple_of(CHECKPOINT_BYTES)) {
+        Ok(checkpoint)
+    } else {
+        Err(protocol(&format!("a checkpoint at the unexpected offset {at}")))
     }
 }
 
@@ -225,16 +228,23 @@ async fn read_message(response: Response<Incoming>) -> String {
     printable_line(&String::from_utf8_lossy(&message))
 }
 
-fn broken(words: &str) -> DownloadAttemptError {
-    DownloadAttemptError::Passing(format!("the connection to the reader pod broke: {words}"))
+fn broken(words: &str) -> PluginError {
+    PluginError::passing(format!("the connection to the reader pod broke: {words}"))
 }
 
-fn silent() -> DownloadAttemptError {
-    DownloadAttemptError::Passing(format!("the reader pod is silent for {} s", STALL.as_secs()))
+fn silent() -> PluginError {
+    PluginError::passing(format!("the reader pod is silent for {} s", STALL.as_secs()))
 }
 
-fn protocol(words: &str) -> DownloadAttemptError {
-    DownloadAttemptError::Final(DownloadError::Protocol(words.to_owned()))
+/// Creates the error for a pod that does not follow the protocol.
+pub(super) fn protocol(words: &str) -> PluginError {
+    let message = format!("the pod that reads the volume answers with {words}; check --image");
+    PluginError::new(ExitReason::Source, message)
+}
+
+/// Creates the error for a volume that the pod cannot read.
+pub(super) fn unreadable_volume(words: &str) -> PluginError {
+    PluginError::new(ExitReason::Source, format!("the volume cannot be read: {words}"))
 }
 
 #[cfg(test)]

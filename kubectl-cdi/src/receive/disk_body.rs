@@ -10,9 +10,9 @@ use stream::chunks::ChunkStream;
 use stream::error::Error;
 use tokio::sync::mpsc;
 
-use super::connection::next_part;
-use super::error::{DownloadAttemptError, DownloadError};
+use super::connection::{next_part, protocol};
 use super::local::LocalDisk;
+use crate::error::PluginError;
 use crate::send::UploadWatch;
 
 /// Number of parts that wait for the decoder, each of at most 256 KiB.
@@ -34,7 +34,7 @@ pub(super) async fn receive_disk(
     disk: &Arc<Mutex<LocalDisk>>,
     size: u64,
     watch: &Arc<UploadWatch>,
-) -> Result<(), DownloadAttemptError> {
+) -> Result<(), PluginError> {
     let (parts, waiting) = mpsc::channel(WAITING_PARTS);
     let (target, shown) = (Arc::clone(disk), Arc::clone(watch));
     let writing =
@@ -53,10 +53,10 @@ pub(super) async fn receive_disk(
         }
     };
     drop(parts);
-    let written = writing.await.map_err(|error| DownloadError::Internal(error.to_string()))?;
+    let written = writing.await.map_err(PluginError::internal)?;
     match (written, received) {
         // A full disk explains everything else.
-        (Err(DownloadAttemptError::Final(error)), _) => Err(DownloadAttemptError::Final(error)),
+        (Err(error), _) if !error.may_pass() => Err(error),
         // A broken connection explains why the decoder misses the end of a frame.
         (_, Err(error)) => Err(error),
         (written, Ok(())) => written,
@@ -68,26 +68,25 @@ fn write_parts(
     disk: &mut LocalDisk,
     size: u64,
     watch: &UploadWatch,
-) -> Result<(), DownloadAttemptError> {
+) -> Result<(), PluginError> {
     let limits = DecodeLimits::default();
     let mut decoder = new_decoder(Codec::Zstd, Box::new(ReceivedParts(waiting)), &limits);
     let ended = loop {
         match decoder.next_chunk() {
             Ok(Some(bytes)) => {
                 if bytes.len() as u64 > size - disk.position() {
-                    let words = format!("more than the {size} bytes of the disk");
-                    break Err(DownloadAttemptError::Final(DownloadError::Protocol(words)));
+                    break Err(protocol(&format!("more than the {size} bytes of the disk")));
                 }
                 if let Err(error) = disk.append(bytes) {
-                    break Err(error.into());
+                    break Err(error);
                 }
                 watch.set_position(disk.position());
             }
             Ok(None) if disk.position() < size => {
-                break Err(DownloadAttemptError::Passing("the stream ended early".to_owned()));
+                break Err(PluginError::passing("the stream ended early"));
             }
             Ok(None) => break Ok(()),
-            Err(error) => break Err(DownloadAttemptError::Passing(error.to_string())),
+            Err(error) => break Err(PluginError::passing(error.to_string())),
         }
     };
     disk.settle()?;

@@ -8,16 +8,17 @@ use bytes::Bytes;
 use codec::encode::{Encoding, PIECE_BYTES, PieceEncoder, VolumePiece};
 use crc_fast::CrcAlgorithm;
 use diskimage::qcow2::Qcow2Compression;
+use program::exit::ExitReason;
 use stream::chunks::ChunkStream;
 use stream::local::{LocalExtent, LocalFile};
 use stream::prefix_crc::{PrefixCrc, RunningCrc};
 use stream::zeros::{ZEROS, data_runs, is_zero};
 
-use super::error::DownloadError;
 use super::frames::{self, FrameReader};
-use super::names::FileNames;
+use super::names::{FileNames, local_error};
 use super::qcow2::Qcow2File;
 use super::unix;
+use crate::error::PluginError;
 
 /// The format of the written disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +59,10 @@ pub(crate) struct LocalDisk {
 
 impl LocalDisk {
     /// Opens a disk in this format. `path` is the name that the file will have; `-` is stdout.
-    pub(crate) fn open(path: &Path, format: DiskFormat) -> Result<Self, DownloadError> {
+    pub(crate) fn open(path: &Path, format: DiskFormat) -> Result<Self, PluginError> {
         let (output, names) = if path == Path::new("-") {
             let stdout = unix::unbuffered_stdout();
-            (stdout.map_err(|error| DownloadError::local("open", path, error))?, None)
+            (stdout.map_err(|error| local_error("open", path, &error))?, None)
         } else {
             let names = FileNames::new(path);
             (names.open_partial()?, Some(names))
@@ -71,7 +72,7 @@ impl LocalDisk {
             DiskFormat::RawZstd => DiskBody::RawZstd(Encoding::ZstdFile.new_encoder()),
             DiskFormat::Qcow2(compression) => {
                 let image = output.try_clone();
-                let image = image.map_err(|error| DownloadError::local("open", path, error))?;
+                let image = image.map_err(|error| local_error("open", path, &error))?;
                 DiskBody::Qcow2(Box::new(Qcow2File::new(image, compression)))
             }
         };
@@ -126,7 +127,7 @@ impl LocalDisk {
     pub(crate) fn read_left_behind(
         &mut self,
         is_wanted: impl Fn() -> bool,
-    ) -> Result<(), DownloadError> {
+    ) -> Result<(), PluginError> {
         if !self.is_file() {
             return Ok(());
         }
@@ -141,7 +142,7 @@ impl LocalDisk {
                 })
             }
         };
-        reading.map_err(|error| self.error("read", error))?;
+        reading.map_err(|error| self.error("read", &error))?;
         self.is_unproven = self.position() > 0;
         Ok(())
     }
@@ -198,7 +199,7 @@ impl LocalDisk {
     }
 
     /// Prepares the file for a disk of `size` bytes, before anything is appended.
-    pub(crate) fn begin(&mut self, size: u64) -> Result<(), DownloadError> {
+    pub(crate) fn begin(&mut self, size: u64) -> Result<(), PluginError> {
         let DiskBody::Qcow2(image) = &self.body else {
             return Ok(());
         };
@@ -209,15 +210,17 @@ impl LocalDisk {
             None => {}
         }
         match &mut self.body {
-            DiskBody::Qcow2(image) => image.begin(size).map_err(|error| self.error("write", error)),
+            DiskBody::Qcow2(image) => {
+                image.begin(size).map_err(|error| self.error("write", &error))
+            }
             _ => Ok(()),
         }
     }
 
     /// Appends the next bytes of the disk.
-    pub(crate) fn append(&mut self, bytes: Bytes) -> Result<(), DownloadError> {
+    pub(crate) fn append(&mut self, bytes: Bytes) -> Result<(), PluginError> {
         self.is_unproven = false;
-        self.cut_incomplete().map_err(|error| self.error("truncate", error))?;
+        self.cut_incomplete().map_err(|error| self.error("truncate", &error))?;
         let part = as_extent(bytes);
         let written = match (&mut self.body, &part) {
             (DiskBody::Qcow2(image), part) => image.append(part),
@@ -230,7 +233,7 @@ impl LocalDisk {
                 self.write_zeros().and_then(|()| self.write_data(piece))
             }
         };
-        written.map_err(|error| self.error("write", error))?;
+        written.map_err(|error| self.error("write", &error))?;
         let checkpoints = &mut self.checkpoints;
         self.crc.add_part(part, |checkpoint| checkpoints.push(checkpoint));
         Ok(())
@@ -289,14 +292,14 @@ impl LocalDisk {
     }
 
     /// Writes everything that was appended, at the end of an attempt.
-    pub(crate) fn settle(&mut self) -> Result<(), DownloadError> {
+    pub(crate) fn settle(&mut self) -> Result<(), PluginError> {
         let end = self.position();
         let settled = self.write_zeros().and_then(|()| match &mut self.body {
             DiskBody::Raw if self.names.is_some() => self.output.set_len(end),
             DiskBody::Raw | DiskBody::RawZstd(_) => self.output.flush(),
             DiskBody::Qcow2(image) => image.settle(),
         });
-        settled.map_err(|error| self.error("write", error))
+        settled.map_err(|error| self.error("write", &error))
     }
 
     fn is_raw_file(&self) -> bool {
@@ -305,12 +308,21 @@ impl LocalDisk {
 
     /// Removes everything after `kept`, or everything at all if the format does not allow more.
     /// Returns the new position.
-    pub(crate) fn go_back_to(&mut self, kept: Option<PrefixCrc>) -> Result<u64, DownloadError> {
+    pub(crate) fn go_back_to(&mut self, kept: Option<PrefixCrc>) -> Result<u64, PluginError> {
         if !self.is_file() {
-            return Err(DownloadError::Pipe(self.position()));
+            return Err(PluginError::new(
+                ExitReason::Source,
+                format!(
+                    "the disk has changed since its first {} bytes were written to the pipe: download again",
+                    self.position()
+                ),
+            ));
         }
         if let Some(names) = self.names.as_ref().filter(|_| self.is_unproven && kept.is_none()) {
-            return Err(DownloadError::Unrelated(names.partial.clone()));
+            return Err(PluginError::target(format!(
+                "{} is not the beginning of this disk: delete it, or choose another name",
+                names.partial.display()
+            )));
         }
         self.is_unproven = false;
         self.cut_at = None;
@@ -320,48 +332,45 @@ impl LocalDisk {
             DiskBody::RawZstd(_) => Ok(0),
             DiskBody::Qcow2(image) => image.go_back_to(wanted),
         };
-        let end = cut.map_err(|error| self.error("truncate", error))?;
+        let end = cut.map_err(|error| self.error("truncate", &error))?;
         self.crc = kept.filter(|_| end > 0).map_or_else(RunningCrc::default, RunningCrc::resume_at);
         self.zeros = 0;
         self.checkpoints.retain(|known| known.end_offset() <= end);
         if !matches!(self.body, DiskBody::Qcow2(_)) {
             let cut =
                 self.output.set_len(end).and_then(|()| self.output.seek(SeekFrom::Start(end)));
-            cut.map_err(|error| self.error("truncate", error))?;
+            cut.map_err(|error| self.error("truncate", &error))?;
         }
         Ok(end)
     }
 
     /// Writes the complete disk to the storage, and gives the file its name.
-    pub(crate) fn finish(&mut self) -> Result<(), DownloadError> {
-        self.cut_incomplete().map_err(|error| self.error("truncate", error))?;
+    pub(crate) fn finish(&mut self) -> Result<(), PluginError> {
+        self.cut_incomplete().map_err(|error| self.error("truncate", &error))?;
         if let DiskBody::Qcow2(image) = &mut self.body {
-            image.finish().map_err(|error| self.error("write", error))?;
+            image.finish().map_err(|error| self.error("write", &error))?;
         }
         if self.is_file() {
-            self.output.sync_all().map_err(|error| self.error("write", error))?;
+            self.output.sync_all().map_err(|error| self.error("write", &error))?;
         }
         let Some(names) = self.names.take() else {
             return Ok(());
         };
         names.check_absent()?;
         let renamed = unix::rename_new(&self.output, &names.partial, &names.complete);
-        renamed.map_err(|error| DownloadError::local("create", &names.complete, error))
+        renamed.map_err(|error| local_error("create", &names.complete, &error))
     }
 
-    fn error(&self, action: &'static str, error: io::Error) -> DownloadError {
+    fn error(&self, action: &str, error: &io::Error) -> PluginError {
         let stdout = Path::new("stdout");
         let path = self.names.as_ref().map_or(stdout, |names| names.partial.as_path());
-        DownloadError::local(action, path, error)
+        local_error(action, path, error)
     }
 }
 
 /// Returns the bytes as a hole if all of them are zero. The checksum of a hole takes no time.
 fn as_extent(bytes: Bytes) -> LocalExtent {
-    match is_zero(&bytes) {
-        true => LocalExtent::Hole(bytes.len() as u64),
-        false => LocalExtent::Data(bytes),
-    }
+    if is_zero(&bytes) { LocalExtent::Hole(bytes.len() as u64) } else { LocalExtent::Data(bytes) }
 }
 
 impl Drop for LocalDisk {

@@ -12,7 +12,6 @@
 
 mod connection;
 mod disk_body;
-mod error;
 mod frames;
 mod local;
 mod names;
@@ -25,15 +24,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use program::exit::ExitReason;
 use program::threads;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::ReaderConnection;
-use self::error::DownloadAttemptError;
-pub(crate) use self::error::DownloadError;
+use self::connection::{ReaderConnection, unreadable_volume};
 pub(crate) use self::local::{DiskFormat, LocalDisk};
-use crate::cluster::{Cluster, ClusterError, DownloadSource, ReaderPod, ReaderState};
+use crate::cluster::{Cluster, DownloadSource, ReaderPod, ReaderState};
+use crate::error::{PluginError, PluginErrorKind};
 use crate::send::{StallTimer, StalledError, UploadWatch};
 
 /// Interval at which a starting pod is looked at.
@@ -101,7 +100,7 @@ struct DownloadState {
 
 impl DownloadTask<'_> {
     /// Downloads the disk, and gives the file its name.
-    pub(crate) async fn run(&self, disk: LocalDisk) -> Result<(), DownloadError> {
+    pub(crate) async fn run(&self, disk: LocalDisk) -> Result<(), PluginError> {
         let disk = Arc::new(Mutex::new(disk));
         self.fill_disk(&disk).await?;
         self.watch.set_wait_reason("writing the rest to the disk");
@@ -109,7 +108,7 @@ impl DownloadTask<'_> {
         on_thread(move || finishing.lock().finish()).await
     }
 
-    async fn fill_disk(&self, disk: &Arc<Mutex<LocalDisk>>) -> Result<(), DownloadError> {
+    async fn fill_disk(&self, disk: &Arc<Mutex<LocalDisk>>) -> Result<(), PluginError> {
         // Before a pod is made, which would end meanwhile: this may take an hour.
         self.read_left_behind(disk).await?;
         let mut stall_timer = StallTimer::new(self.stall_limit, self.watch);
@@ -120,31 +119,32 @@ impl DownloadTask<'_> {
                 state.pods = state.pods.min(1);
             }
             match attempt {
-                Ok(()) => return Ok(()),
-                Err(DownloadAttemptError::Final(error)) => return Err(error),
-                Err(DownloadAttemptError::Differs) if state.changes < MAX_CHANGES => {
-                    state.changes += 1;
+                Ok(true) => return Ok(()),
+                Ok(false) if state.changes < MAX_CHANGES => state.changes += 1,
+                Ok(false) => {
+                    return Err(unread(format!(
+                        "the disk changed {MAX_CHANGES} times while it was read: stop what writes to it, and download again"
+                    )));
                 }
-                Err(DownloadAttemptError::Differs) => {
-                    return Err(DownloadError::Changing(state.changes));
-                }
-                Err(DownloadAttemptError::Passing(words)) => {
-                    let waited = stall_timer.wait_before_retry(words, true).await;
-                    waited.map_err(|StalledError { seconds, words }| DownloadError::Stalled {
-                        seconds,
-                        words,
+                Err(error) if error.may_pass() => {
+                    let waited = stall_timer.wait_before_retry(error.to_string(), true).await;
+                    waited.map_err(|StalledError { seconds, words }| {
+                        let advice = "the same command resumes the download";
+                        unread(format!("no progress for {seconds} s: {words}; {advice}"))
                     })?;
                 }
+                Err(error) => return Err(error),
             }
         }
     }
 
-    /// Receives what is missing, and compares the whole disk.
+    /// Receives what is missing, and compares the whole disk. Returns false if the disk in the
+    /// volume differs: the next attempt begins where the two are still equal.
     async fn attempt(
         &self,
         disk: &Arc<Mutex<LocalDisk>>,
         state: &mut DownloadState,
-    ) -> Result<(), DownloadAttemptError> {
+    ) -> Result<bool, PluginError> {
         let mut reader = self.connect(state).await?;
         let size = match state.size {
             Some(size) => size,
@@ -160,14 +160,14 @@ impl DownloadTask<'_> {
             let has = disk.lock().position();
             if has > size {
                 disk.lock().go_back_to(None)?;
-                return Err(DownloadAttemptError::Differs);
+                return Ok(false);
             }
             // The empty prefix needs no checksum.
-            if has > 0 {
-                self.compare(&mut reader, disk, has, size).await?;
+            if has > 0 && !self.compare(&mut reader, disk, has, size).await? {
+                return Ok(false);
             }
             if has == size {
-                return Ok(());
+                return Ok(true);
             }
             let body = reader.request_disk(has, size).await?;
             disk_body::receive_disk(body, disk, size, self.watch).await?;
@@ -175,31 +175,31 @@ impl DownloadTask<'_> {
     }
 
     /// Compares the first `has` bytes of the disk with the volume. If they differ, keeps only what
-    /// is equal, and fails.
+    /// is equal, and returns false.
     async fn compare(
         &self,
         reader: &mut ReaderConnection,
         disk: &Mutex<LocalDisk>,
         has: u64,
         size: u64,
-    ) -> Result<(), DownloadAttemptError> {
+    ) -> Result<bool, PluginError> {
         self.watch.set_wait_reason("comparing the disk with the volume");
         let known = |end| disk.lock().checkpoint_at(end);
         let equal = reader.query_equal_prefix(has, size, self.watch, known).await?;
         let kept = equal.map_or(0, |equal| equal.end_offset());
         if kept == has {
-            return Ok(());
+            return Ok(true);
         }
         tracing::warn!(
             "the volume differs from the {has} bytes of an earlier attempt: only {kept} of them are kept"
         );
         let position = disk.lock().go_back_to(equal)?;
         self.watch.set_position(position);
-        Err(DownloadAttemptError::Differs)
+        Ok(false)
     }
 
     /// Reads the part of the disk that an earlier process has left.
-    async fn read_left_behind(&self, disk: &Arc<Mutex<LocalDisk>>) -> Result<(), DownloadError> {
+    async fn read_left_behind(&self, disk: &Arc<Mutex<LocalDisk>>) -> Result<(), PluginError> {
         self.watch.set_wait_reason("reading what an earlier download has left");
         let stop = CancellationToken::new();
         // The guard stops the thread however this function ends, even by a signal.
@@ -215,20 +215,13 @@ impl DownloadTask<'_> {
     }
 
     /// Connects to the reader pod. Makes a pod if there is none.
-    async fn connect(
-        &self,
-        state: &mut DownloadState,
-    ) -> Result<ReaderConnection, DownloadAttemptError> {
+    async fn connect(&self, state: &mut DownloadState) -> Result<ReaderConnection, PluginError> {
         let current = self.reader.0.lock().clone();
         if let Some(pod) = current {
             match self.cluster.reader_state(&pod).await? {
                 ReaderState::Running => return self.forward(&pod).await,
-                ReaderState::Failed(words) => {
-                    return Err(DownloadError::Unreadable(words).into());
-                }
-                ReaderState::Ended(words) if !state.was_reached => {
-                    return Err(DownloadError::PodEnded(words).into());
-                }
+                ReaderState::Failed(words) => return Err(unreadable_volume(&words)),
+                ReaderState::Ended(words) if !state.was_reached => return Err(ended_pod(&words)),
                 ReaderState::Ended(words) => tracing::info!("the reader pod has ended: {words}"),
                 ReaderState::Gone => tracing::info!("the reader pod was deleted"),
                 ReaderState::Waiting(_) => return self.start(&pod).await,
@@ -236,13 +229,14 @@ impl DownloadTask<'_> {
             self.reader.remove_pod(self.cluster).await;
         }
         if state.pods == MAX_PODS {
-            return Err(DownloadError::Removed(state.pods).into());
+            return Err(unread(format!(
+                "the pod that reads the volume was removed {MAX_PODS} times without progress"
+            )));
         }
         state.pods += 1;
         state.was_reached = false;
         self.watch.set_wait_reason("creating a pod that reads the volume");
-        let claim = self.cluster.readable_claim(self.source, self.is_forced, self.download).await;
-        let claim = claim.map_err(DownloadError::from)?;
+        let claim = self.cluster.readable_claim(self.source, self.is_forced, self.download).await?;
         self.cluster.check_reader_rights().await?;
         for pod in &claim.left_behind {
             tracing::info!("deleting pod/{} of an earlier process", pod.name);
@@ -257,49 +251,59 @@ impl DownloadTask<'_> {
     }
 
     /// Waits until a pod runs, and connects to it.
-    async fn start(&self, pod: &ReaderPod) -> Result<ReaderConnection, DownloadAttemptError> {
+    async fn start(&self, pod: &ReaderPod) -> Result<ReaderConnection, PluginError> {
         let (started, limit) = (Instant::now(), START_LIMIT.min(self.stall_limit));
         loop {
             let waiting = match self.cluster.reader_state(pod).await {
                 Ok(ReaderState::Running) => return self.forward(pod).await,
                 Ok(ReaderState::Waiting(waiting)) => waiting.to_string(),
-                Ok(ReaderState::Failed(words)) => {
-                    return Err(DownloadError::Unreadable(words).into());
-                }
-                Ok(ReaderState::Ended(words)) => return Err(DownloadError::PodEnded(words).into()),
+                Ok(ReaderState::Failed(words)) => return Err(unreadable_volume(&words)),
+                Ok(ReaderState::Ended(words)) => return Err(ended_pod(&words)),
                 Ok(ReaderState::Gone) => {
-                    return Err(DownloadAttemptError::Passing(
-                        "the reader pod was deleted".to_owned(),
-                    ));
+                    return Err(PluginError::passing("the reader pod was deleted"));
                 }
                 Err(error) if error.may_pass() => error.to_string(),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
             if started.elapsed() >= limit {
                 let seconds = limit.as_secs();
-                return Err(DownloadError::NotRunning { seconds, waiting }.into());
+                let advice = "check --image, or give a longer --timeout";
+                return Err(unread(format!(
+                    "the pod that reads the volume is not running after {seconds} s: {waiting}; {advice}"
+                )));
             }
             self.watch.set_wait_reason(waiting);
             sleep(INTERVAL).await;
         }
     }
 
-    async fn forward(&self, pod: &ReaderPod) -> Result<ReaderConnection, DownloadAttemptError> {
+    async fn forward(&self, pod: &ReaderPod) -> Result<ReaderConnection, PluginError> {
         match self.cluster.forward_port(pod).await {
             Ok(forwarder) => ReaderConnection::start(forwarder).await,
             // The pod was deleted in between.
-            Err(error @ ClusterError::NotFound { .. }) => {
-                Err(DownloadAttemptError::Passing(error.to_string()))
+            Err(error) if error.kind == PluginErrorKind::NotFound => {
+                Err(PluginError::passing(error.to_string()))
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 }
 
+/// Creates the error for a volume that was not read to its end.
+fn unread(message: String) -> PluginError {
+    PluginError::new(ExitReason::Source, message)
+}
+
+fn ended_pod(words: &str) -> PluginError {
+    unread(format!(
+        "the pod that reads the volume has ended: {words}; does the image contain cdi-cloner with the command serve? See --image"
+    ))
+}
+
 /// Runs `work` on a thread of its own, where it may block.
 async fn on_thread(
-    work: impl FnOnce() -> Result<(), DownloadError> + Send + 'static,
-) -> Result<(), DownloadError> {
+    work: impl FnOnce() -> Result<(), PluginError> + Send + 'static,
+) -> Result<(), PluginError> {
     let ended = threads::run_blocking(work).await;
-    ended.map_err(|error| DownloadError::Internal(error.to_string()))?
+    ended.map_err(PluginError::internal)?
 }

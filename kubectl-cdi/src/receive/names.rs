@@ -1,10 +1,14 @@
 //! The two names of a downloaded file: one while it is incomplete, and one afterwards.
 
 use std::fs::{File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::error::DownloadError;
+use program::exit::ExitReason;
+use stream::error::errno_text;
+
 use super::unix;
+use crate::error::PluginError;
 
 /// The end of the name of an incomplete file.
 const PARTIAL: &str = ".partial";
@@ -27,28 +31,45 @@ impl FileNames {
     }
 
     /// Fails if the complete file exists already.
-    pub(super) fn check_absent(&self) -> Result<(), DownloadError> {
-        match self.complete.symlink_metadata() {
-            Ok(_) => Err(DownloadError::Exists(self.complete.clone())),
-            Err(_) => Ok(()),
+    pub(super) fn check_absent(&self) -> Result<(), PluginError> {
+        if self.complete.symlink_metadata().is_err() {
+            return Ok(());
         }
+        let path = self.complete.display();
+        Err(PluginError::target(format!(
+            "{path} already exists: delete it, or choose another name"
+        )))
     }
 
     /// Opens and locks the incomplete file. Another program may have put a link or a pipe in its
     /// place, which is refused.
-    pub(super) fn open_partial(&self) -> Result<File, DownloadError> {
+    pub(super) fn open_partial(&self) -> Result<File, PluginError> {
         self.check_absent()?;
         let path = &self.partial;
-        let fail = |error| DownloadError::local("create", path, error);
+        let fail = |error| local_error("create", path, &error);
         let file = unix::open_unlinked(path).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         if !metadata.is_file() || !unix::has_one_name(&file) {
-            return Err(DownloadError::NoFile(path.clone()));
+            return Err(PluginError::target(format!(
+                "{} is not a regular file of its own: delete it, or choose another name",
+                path.display()
+            )));
         }
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) => Err(DownloadError::Busy(path.clone())),
+            Err(TryLockError::WouldBlock) => Err(PluginError::target(format!(
+                "another process is downloading into {}",
+                path.display()
+            ))),
             // Some network file systems have no locks.
             Err(TryLockError::Error(_)) | Ok(()) => Ok(file),
         }
     }
+}
+
+/// Creates the error for a failed operation on a local file.
+pub(super) fn local_error(action: &str, path: &Path, error: &io::Error) -> PluginError {
+    let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let exit = if is_full { ExitReason::NoSpace } else { ExitReason::Target };
+    let (path, reason) = (path.display(), errno_text(error));
+    PluginError::new(exit, format!("cannot {action} {path}: {reason}"))
 }

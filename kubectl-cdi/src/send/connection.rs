@@ -9,12 +9,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Empty;
 pub(crate) use https::client::NoResponseError;
 use https::client::{self, HttpsServer, RequestConnection};
-use https::tls::{self, TlsError, TrustedRoots};
+use https::tls::{self, TrustedRoots};
 use hyper::body::Body;
 use stream::error::errno_text;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
+
+use crate::error::PluginError;
 
 /// Time limit for the connection that checks the proxy's certificate.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,25 +33,6 @@ pub(crate) enum ProxyTrust {
     Roots(Vec<u8>),
     /// Not verified: any certificate is accepted.
     Everyone,
-}
-
-/// Reasons why the upload proxy cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ProxySetupError {
-    #[error(
-        "{0:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT"
-    )]
-    Url(String),
-    #[error(
-        "no certificate (PEM) found to verify the upload proxy with: check --cacert, or CDI's configuration"
-    )]
-    NoCertificate,
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error(
-        "the certificate of the upload proxy at {url} is not trusted: {words}; give --cacert, or --insecure to skip verification"
-    )]
-    Untrusted { url: String, words: String },
 }
 
 /// A client of the upload proxy.
@@ -77,13 +60,18 @@ impl ProxyResponse {
 
 impl ProxyClient {
     /// Creates a client for the proxy at `url`. It does not connect yet.
-    pub(crate) fn new(url: &str, trust: &ProxyTrust) -> Result<Self, ProxySetupError> {
-        let wrong = || ProxySetupError::Url(url.to_owned());
+    pub(crate) fn new(url: &str, trust: &ProxyTrust) -> Result<Self, PluginError> {
+        let wrong = || {
+            PluginError::usage(format!(
+                "{url:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT"
+            ))
+        };
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         let tls = match trust {
-            ProxyTrust::Everyone => tls::insecure_client_config()?,
-            ProxyTrust::Roots(pem) => tls::client_config(load_roots(pem)?)?,
+            ProxyTrust::Everyone => tls::insecure_client_config(),
+            ProxyTrust::Roots(pem) => tls::client_config(load_roots(pem)?),
         };
+        let tls = tls.map_err(|error| PluginError::usage(error.to_string()))?;
         let agent = concat!("kubectl-cdi/", env!("CARGO_PKG_VERSION"));
         Ok(Self {
             server: HttpsServer::new(parsed, tls, agent, errno_text).ok_or_else(wrong)?,
@@ -103,18 +91,22 @@ impl ProxyClient {
 
     /// Connects once, and fails only if the certificate is not trusted. All other failures are
     /// ignored, because a proxy that is unreachable now may become reachable later.
-    pub(crate) async fn check_certificate(&self) -> Result<(), ProxySetupError> {
+    pub(crate) async fn check_certificate(&self) -> Result<(), PluginError> {
         match timeout(CHECK_PATIENCE, self.connect::<Empty<Bytes>>()).await {
             Ok(Err(
-                NoResponseError::UnknownIssuer(words) | NoResponseError::InvalidCertificate(words),
-            )) => Err(self.untrusted_error(words)),
+                NoResponseError::UnknownIssuer(cause) | NoResponseError::InvalidCertificate(cause),
+            )) => Err(self.untrusted_error(&cause)),
             _ => Ok(()),
         }
     }
 
     /// Creates the error for an untrusted certificate; `words` is the message of the TLS library.
-    pub(crate) fn untrusted_error(&self, words: String) -> ProxySetupError {
-        ProxySetupError::Untrusted { url: self.display_url().to_owned(), words }
+    pub(crate) fn untrusted_error(&self, words: &str) -> PluginError {
+        let url = self.display_url();
+        let advice = "give --cacert, or --insecure to skip verification";
+        PluginError::target(format!(
+            "the certificate of the upload proxy at {url} is not trusted: {words}; {advice}"
+        ))
     }
 
     /// Sends a request and returns the response, which may arrive before all of `body` is sent.
@@ -178,10 +170,12 @@ fn limit_unsent(stream: &TcpStream) {
 }
 
 /// Loads the system's root certificates and adds the certificates in `pem`, if any.
-fn load_roots(pem: &[u8]) -> Result<TrustedRoots, ProxySetupError> {
+fn load_roots(pem: &[u8]) -> Result<TrustedRoots, PluginError> {
     let mut roots = TrustedRoots::from_system();
     if !pem.is_empty() && roots.add_pem(pem) == 0 {
-        return Err(ProxySetupError::NoCertificate);
+        return Err(PluginError::usage(
+            "no certificate (PEM) found to verify the upload proxy with: check --cacert, or CDI's configuration",
+        ));
     }
     Ok(roots)
 }

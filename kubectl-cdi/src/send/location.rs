@@ -9,16 +9,6 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct UploadLocation(String);
 
-/// The error for a path that cannot be the path of an upload.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the upload proxy returned the location {path:?}, which cannot be an upload: expected {}/ followed by letters, digits, - or _",
-    cdi::RESUMABLE
-)]
-pub(crate) struct UploadLocationError {
-    path: String,
-}
-
 impl UploadLocation {
     /// Returns the path.
     pub(crate) fn as_str(&self) -> &str {
@@ -27,13 +17,18 @@ impl UploadLocation {
 }
 
 impl TryFrom<String> for UploadLocation {
-    type Error = UploadLocationError;
+    type Error = String;
 
-    fn try_from(path: String) -> Result<Self, UploadLocationError> {
-        match cdi::resumable_id(&path) {
-            Some(_) => Ok(Self(path)),
-            None => Err(UploadLocationError { path: crate::cluster::printable_line(&path) }),
+    fn try_from(path: String) -> Result<Self, String> {
+        if cdi::resumable_id(&path).is_some() {
+            return Ok(Self(path));
         }
+        let path = crate::cluster::printable_line(&path);
+        Err(format!(
+            "the upload proxy returned the location {path:?}, which cannot be an upload: expected {}/ followed by letters, digits, - \
+             or _",
+            cdi::RESUMABLE
+        ))
     }
 }
 

@@ -24,22 +24,23 @@ use std::time::Duration;
 use codec::encode::Encoding;
 use http_body_util::Empty;
 use parking_lot::Mutex;
+use program::exit::ExitReason;
 use program::threads;
 use stream::options::ChosenFormat;
 use stream::prefix_crc::PrefixCrc;
 use tokio::time::{sleep, timeout};
 
-pub(crate) use self::connection::{ProxyClient, ProxySetupError, ProxyTrust};
+pub(crate) use self::connection::{ProxyClient, ProxyTrust};
 use self::ledger::PieceLedger;
 use self::location::UploadLocation;
-pub(crate) use self::place::{ClaimBusyError, LockedFile};
+pub(crate) use self::place::LockedFile;
 use self::protocol::{BegunUpload, UploadRequestError};
 pub(crate) use self::stall_timer::{StallTimer, StalledError};
 pub(crate) use self::tokens::TokenCache;
 use self::upload_body::{Tally, UploadBody};
 pub(crate) use self::watch::UploadWatch;
-use crate::cluster::ClusterError;
-use crate::image::{ImageFile, ImageFileError, KeptPrefix};
+use crate::error::{PluginError, PluginErrorKind};
+use crate::image::{ImageFile, KeptPrefix};
 
 /// Time without activity after which a connection is considered dead.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
@@ -51,37 +52,6 @@ const MAX_BEGINNINGS: u32 = 10;
 /// Messages of upload servers, CDI's and ours, about a volume that is too small. The status and
 /// the first words are not enough, because CDI uses the same ones for every rejected image.
 const TOO_SMALL: [&str; 2] = ["A larger PVC is required", "no space left on device"];
-
-/// Reasons why an upload failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UploadSendError {
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error(transparent)]
-    Image(#[from] ImageFileError),
-    #[error(transparent)]
-    InUse(#[from] ClaimBusyError),
-    /// The server rejects the image. Contains the server's message.
-    #[error("the upload server rejected the image: {0}")]
-    Refused(String),
-    /// The volume is too small. Contains the server's message.
-    #[error("the volume is too small: {0}; upload into a larger one, see --size")]
-    TooSmall(String),
-    /// The server cannot complete the upload. Contains the server's message.
-    #[error("the upload has failed: {0}")]
-    Failed(String),
-    #[error(
-        "the token for the upload is not accepted at {0}: is it the upload proxy of this cluster?"
-    )]
-    Unauthorized(String),
-    #[error(transparent)]
-    Untrusted(ProxySetupError),
-    #[error(
-        "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? Use an Ingress, a Route, or \
-         `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url https://localhost:8443"
-    )]
-    Unreachable { url: String, seconds: u64, words: String },
-}
 
 /// Statistics of a complete upload.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +91,7 @@ struct UploadSession {
 
 impl UploadTask<'_> {
     /// Sends the image and waits until the disk is complete.
-    pub(crate) async fn run(&self) -> Result<CompletedUpload, UploadSendError> {
+    pub(crate) async fn run(&self) -> Result<CompletedUpload, PluginError> {
         if self.is_archive {
             return self.in_one_request(&mut self.stall_timer()).await;
         }
@@ -129,10 +99,10 @@ impl UploadTask<'_> {
         let ledger = Arc::new(Mutex::new(PieceLedger::new(file)));
         let sent = self.in_parts(&ledger).await;
         let is_over = match &sent {
+            Ok(_) => true,
             // The server has discarded the data of a rejected image, so the next upload starts
             // over and the ledger is useless.
-            Ok(_) | Err(UploadSendError::Refused(_) | UploadSendError::TooSmall(_)) => true,
-            Err(_) => ledger.lock().is_blank(),
+            Err(error) => error.kind == PluginErrorKind::Rejected || ledger.lock().is_blank(),
         };
         if let Some(place) = self.place
             && is_over
@@ -147,7 +117,7 @@ impl UploadTask<'_> {
     async fn in_parts(
         &self,
         ledger: &Arc<Mutex<PieceLedger>>,
-    ) -> Result<CompletedUpload, UploadSendError> {
+    ) -> Result<CompletedUpload, PluginError> {
         let mut stall_timer = self.stall_timer();
         let mut session = self.left_behind(ledger);
         let mut beginnings = 0;
@@ -170,8 +140,8 @@ impl UploadTask<'_> {
             };
             match ended {
                 Ok(()) => break,
-                Err(UploadRequestError::Passing(words)) => {
-                    self.wait_before_retry(&mut stall_timer, words).await?
+                Err(UploadRequestError::Failed(error)) if error.may_pass() => {
+                    self.wait_before_retry(&mut stall_timer, error.to_string()).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 // The earlier process was told why its upload ended. Here that is not an error: a
@@ -213,12 +183,15 @@ impl UploadTask<'_> {
         &self,
         stall_timer: &mut StallTimer<'_>,
         words: String,
-    ) -> Result<(), UploadSendError> {
+    ) -> Result<(), PluginError> {
         let waited = stall_timer.wait_before_retry(words, self.proxy.was_reached()).await;
-        waited.map_err(|StalledError { seconds, words }| UploadSendError::Unreachable {
-            url: self.proxy.display_url().to_owned(),
-            seconds,
-            words,
+        waited.map_err(|StalledError { seconds, words }| {
+            let url = self.proxy.display_url();
+            PluginError::target(format!(
+                "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? Use an Ingress, a \
+                 Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url \
+                 https://localhost:8443"
+            ))
         })
     }
 
@@ -288,9 +261,7 @@ impl UploadTask<'_> {
                 Ok(Some(kept)) => return Ok(kept),
                 Ok(None) => {}
                 Err(UploadRequestError::Missing) => {
-                    return Err(UploadRequestError::Passing(
-                        "the upload server was restarted".to_owned(),
-                    ));
+                    return Err(PluginError::passing("the upload server was restarted").into());
                 }
                 Err(trouble) => return Err(trouble),
             }
@@ -314,7 +285,7 @@ impl UploadTask<'_> {
         // This reads all data that was sent before, so it runs on a blocking thread.
         let marks = threads::run_blocking(move || image.prefix_marks(offset)).await;
         let marks = marks.map_err(|error| UploadRequestError::Ended(error.to_string()))?;
-        marks.map_err(|error| UploadRequestError::Image(Box::new(error)))
+        Ok(marks?)
     }
 
     /// Sends the bytes that the server does not have yet, and then completes the upload.
@@ -352,9 +323,8 @@ impl UploadTask<'_> {
             (ledger.stream_position(), ledger.checksum_header())
         };
         if taken != total {
-            return Err(UploadRequestError::Passing(format!(
-                "the server has {taken} bytes of {total}"
-            )));
+            let words = format!("the server has {taken} bytes of {total}");
+            return Err(PluginError::passing(words).into());
         }
         self.verify_checksum().await?;
         self.watch.set_wait_reason("the upload server is checking the disk and writing the rest");
@@ -373,7 +343,7 @@ impl UploadTask<'_> {
         let image = Arc::clone(self.image);
         let verified = threads::run_blocking(move || image.verify_checksum()).await;
         let verified = verified.map_err(|error| UploadRequestError::Ended(error.to_string()))?;
-        verified.map_err(|error| UploadRequestError::Image(Box::new(error)))
+        Ok(verified?)
     }
 
     /// Waits for the response to a stream, and fails if nothing moves for [`STALL`]. If the image
@@ -387,37 +357,39 @@ impl UploadTask<'_> {
         let answer = tokio::select! {
             answer = sending => answer,
             () = self.watch.wait_for_stall(STALL) => {
-                Err(UploadRequestError::Passing(format!("no progress for {} s", STALL.as_secs())))
+                Err(PluginError::passing(format!("no progress for {} s", STALL.as_secs())).into())
             }
         };
         match tally.take_failure() {
-            Some(failure) => Err(UploadRequestError::Image(Box::new(failure))),
+            Some(failure) => Err(failure.into()),
             None => answer,
         }
     }
 
     /// Converts an error that ended an upload to the error that is shown to the user.
-    fn send_error(&self, trouble: UploadRequestError) -> UploadSendError {
-        let url = self.proxy.display_url().to_owned();
+    fn send_error(&self, trouble: UploadRequestError) -> PluginError {
+        let url = self.proxy.display_url();
         match trouble {
-            UploadRequestError::Cluster(error) => UploadSendError::Cluster(*error),
-            UploadRequestError::Image(error) => UploadSendError::Image(*error),
-            UploadRequestError::Refused { words, is_image: true } => {
-                match TOO_SMALL.iter().any(|reason| words.contains(reason)) {
-                    true => UploadSendError::TooSmall(words),
-                    false => UploadSendError::Refused(words),
-                }
+            UploadRequestError::Failed(error) => error,
+            UploadRequestError::Refused(words) => {
+                let (exit, message) = if TOO_SMALL.iter().any(|reason| words.contains(reason)) {
+                    let advice = "upload into a larger one, see --size";
+                    (ExitReason::NoSpace, format!("the volume is too small: {words}; {advice}"))
+                } else {
+                    (ExitReason::Image, format!("the upload server rejected the image: {words}"))
+                };
+                PluginError::rejected(exit, message)
             }
-            UploadRequestError::Refused { words, .. }
-            | UploadRequestError::Ended(words)
-            | UploadRequestError::Passing(words) => UploadSendError::Failed(words),
-            UploadRequestError::Missing => UploadSendError::Failed(format!(
-                "{url} repeatedly answers that it does not have the upload: is that the upload proxy of this cluster? Check --uploadproxy-url"
+            UploadRequestError::Ended(words) => {
+                PluginError::target(format!("the upload has failed: {words}"))
+            }
+            UploadRequestError::Missing => PluginError::target(format!(
+                "the upload has failed: {url} repeatedly answers that it does not have the upload: is that the upload proxy of this \
+                 cluster? Check --uploadproxy-url"
             )),
-            UploadRequestError::Unauthorized => UploadSendError::Unauthorized(url),
-            UploadRequestError::Untrusted(words) => {
-                UploadSendError::Untrusted(self.proxy.untrusted_error(words))
-            }
+            UploadRequestError::Unauthorized => PluginError::target(format!(
+                "the token for the upload is not accepted at {url}: is it the upload proxy of this cluster?"
+            )),
         }
     }
 }
@@ -426,6 +398,6 @@ impl UploadTask<'_> {
 async fn in_time<T>(
     asking: impl Future<Output = Result<T, UploadRequestError>>,
 ) -> Result<T, UploadRequestError> {
-    let silent = |_| UploadRequestError::Passing(format!("no answer for {} s", STALL.as_secs()));
+    let silent = |_| PluginError::passing(format!("no answer for {} s", STALL.as_secs()));
     timeout(STALL, asking).await.map_err(silent)?
 }

@@ -11,14 +11,15 @@ use super::ledger::PieceLedger;
 use super::protocol::{self, UploadRequestError, bearer_header};
 use super::stall_timer::StallTimer;
 use super::upload_body::UploadBody;
-use super::{CompletedUpload, UploadSendError, UploadTask};
+use super::{CompletedUpload, UploadTask};
+use crate::error::PluginError;
 
 impl UploadTask<'_> {
     /// Sends the whole image. Starts over after each failure that may be temporary.
     pub(super) async fn in_one_request(
         &self,
         stall_timer: &mut StallTimer<'_>,
-    ) -> Result<CompletedUpload, UploadSendError> {
+    ) -> Result<CompletedUpload, PluginError> {
         if !self.is_archive {
             // The 404 that led here comes from a proxy or a server that is not ours, but it does
             // not show which of the two.
@@ -37,8 +38,8 @@ impl UploadTask<'_> {
                         is_resumable: false,
                     });
                 }
-                Err(UploadRequestError::Passing(words)) => {
-                    self.wait_before_retry(stall_timer, words).await?
+                Err(UploadRequestError::Failed(error)) if error.may_pass() => {
+                    self.wait_before_retry(stall_timer, error.to_string()).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 Err(trouble) => return Err(self.send_error(trouble)),

@@ -13,8 +13,9 @@ use stream::prefix_crc::PrefixCrc;
 use super::connection::{NoResponseError, ProxyClient, ProxyResponse};
 use super::ledger::CHECKSUM_NAME;
 use super::location::UploadLocation;
-use crate::cluster::{ClusterError, UploadToken};
-use crate::image::{ImageFileError, KeptPrefix};
+use crate::cluster::UploadToken;
+use crate::error::PluginError;
+use crate::image::KeptPrefix;
 
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const LENGTH: HeaderName = HeaderName::from_static("upload-length");
@@ -35,36 +36,28 @@ const PART: (HeaderName, HeaderValue) =
 /// Reasons why a request failed.
 #[derive(Debug)]
 pub(crate) enum UploadRequestError {
-    /// A temporary failure. Contains the reason.
-    Passing(String),
     /// The token is not valid, or has expired.
     Unauthorized,
     /// The server does not have this upload, or does not support the path at all (404, 405).
     Missing,
     /// The server has ended the upload. Contains the reason, if the server sent one.
     Ended(String),
-    /// The server rejects the upload. Contains its message, and whether the image is the cause.
-    Refused { words: String, is_image: bool },
-    /// The certificate of the proxy is not trusted.
-    Untrusted(String),
-    /// The cluster did not issue a token.
-    Cluster(Box<ClusterError>),
-    /// The image cannot be read any more.
-    Image(Box<ImageFileError>),
+    /// The server rejects the image. Contains its message.
+    Refused(String),
+    /// Every other failure: of the cluster, which issues tokens, of the proxy, or of the image,
+    /// which cannot be read any more. Some of them may pass.
+    Failed(PluginError),
 }
 
 impl From<ThreadStartError> for UploadRequestError {
     fn from(error: ThreadStartError) -> Self {
-        Self::Passing(error.to_string())
+        PluginError::passing(error.to_string()).into()
     }
 }
 
-impl From<ClusterError> for UploadRequestError {
-    fn from(error: ClusterError) -> Self {
-        if error.may_pass() {
-            return Self::Passing(error.to_string());
-        }
-        Self::Cluster(Box::new(error))
+impl From<PluginError> for UploadRequestError {
+    fn from(error: PluginError) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -107,10 +100,8 @@ pub(crate) async fn begin_upload(
                 return Ok(BegunUpload::NotHere);
             };
             let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
-            match UploadLocation::try_from(location) {
-                Ok(location) => Ok(BegunUpload::At(location, kept_as_said(&answer))),
-                Err(error) => Err(UploadRequestError::Ended(error.to_string())),
-            }
+            let location = UploadLocation::try_from(location).map_err(UploadRequestError::Ended)?;
+            Ok(BegunUpload::At(location, kept_as_said(&answer)))
         }
         Err(UploadRequestError::Missing) => Ok(BegunUpload::NotHere),
         Err(trouble) => Err(trouble),
@@ -227,16 +218,12 @@ where
 {
     match proxy.send_request(method, path, headers, body).await {
         Ok(answer) => check_status(answer, proxy.display_url()),
-        Err(NoResponseError::UnknownIssuer(words) | NoResponseError::InvalidCertificate(words)) => {
-            Err(UploadRequestError::Untrusted(words))
+        Err(NoResponseError::UnknownIssuer(cause) | NoResponseError::InvalidCertificate(cause)) => {
+            Err(proxy.untrusted_error(&cause).into())
         }
-        Err(lost) => Err(UploadRequestError::Passing(lost.to_string())),
+        Err(lost) => Err(PluginError::passing(lost.to_string()).into()),
     }
 }
-
-/// The statuses with which an upload server rejects an image.
-const IMAGE_REFUSED: [StatusCode; 2] =
-    [StatusCode::BAD_REQUEST, StatusCode::UNSUPPORTED_MEDIA_TYPE];
 
 fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, UploadRequestError> {
     let words = || match answer.words.as_str() {
@@ -251,16 +238,16 @@ fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, Uploa
         // Temporary failures: the server expects another offset, another request still holds the
         // upload, there are too many uploads, or a proxy or a pod is restarting.
         StatusCode::CONFLICT if answer.headers.contains_key(OFFSET) => {
-            Err(UploadRequestError::Passing(words()))
+            Err(PluginError::passing(words()).into())
         }
         StatusCode::LOCKED
         | StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Err(UploadRequestError::Passing(words())),
-        status => Err(UploadRequestError::Refused {
-            words: words(),
-            is_image: IMAGE_REFUSED.contains(&status),
-        }),
+        | StatusCode::GATEWAY_TIMEOUT => Err(PluginError::passing(words()).into()),
+        StatusCode::BAD_REQUEST | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            Err(UploadRequestError::Refused(words()))
+        }
+        _ => Err(PluginError::target(format!("the upload has failed: {}", words())).into()),
     }
 }

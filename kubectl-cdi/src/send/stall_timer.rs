@@ -62,10 +62,7 @@ impl<'a> StallTimer<'a> {
         words: String,
         was_reached: bool,
     ) -> Result<(), StalledError> {
-        let limit = match was_reached {
-            true => self.limit,
-            false => self.limit.min(FIRST_CONTACT),
-        };
+        let limit = if was_reached { self.limit } else { self.limit.min(FIRST_CONTACT) };
         if self.since.elapsed() >= limit {
             return Err(StalledError { seconds: limit.as_secs(), words });
         }

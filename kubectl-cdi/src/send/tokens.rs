@@ -5,7 +5,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, ClusterError, UploadToken};
+use crate::cluster::{Cluster, UploadToken};
+use crate::error::PluginError;
 
 /// Age at which a token is replaced. Tokens are valid for five minutes, but according to another
 /// machine's clock.
@@ -30,7 +31,7 @@ impl TokenCache {
 
     /// Returns a token that remains valid for about a minute or longer. Requests a new one if the
     /// last one is too old.
-    pub(crate) async fn current_token(&self) -> Result<UploadToken, ClusterError> {
+    pub(crate) async fn current_token(&self) -> Result<UploadToken, PluginError> {
         if let Some((token, since)) = self.held.lock().clone()
             && since.elapsed() < MAX_AGE
         {

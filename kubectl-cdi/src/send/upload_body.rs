@@ -16,16 +16,17 @@ use stream::local::read_exact_at;
 
 use super::ledger::PieceLedger;
 use super::watch::UploadWatch;
-use crate::image::{ImageFile, ImageFileError, KeptPrefix};
+use crate::error::PluginError;
+use crate::image::{ImageFile, KeptPrefix};
 
 /// Statistics of a stream, and the error that ended it.
-pub(crate) type Tally = outgoing::SendStats<ImageFileError>;
+pub(crate) type Tally = outgoing::SendStats<PluginError>;
 
 /// The body of an upload request.
 pub(crate) struct UploadBody {
     /// Blocks of a piece of which an earlier stream has already sent a part.
     again: VecDeque<Bytes>,
-    rest: EncodedStream<ImageFileError>,
+    rest: EncodedStream<PluginError>,
     /// Number of bytes of the stream that the server already has. If they end within a piece, the
     /// beginning of the piece is encoded again, but not sent.
     has: u64,
@@ -114,7 +115,7 @@ fn encode_from(
     (ledger, turn): (&Arc<Mutex<PieceLedger>>, u64),
     watch: &Arc<UploadWatch>,
     tally: &Arc<Tally>,
-) -> Result<EncodedStream<ImageFileError>, ThreadStartError> {
+) -> Result<EncodedStream<PluginError>, ThreadStartError> {
     let source = Arc::clone(image);
     let (log, place) = (Arc::clone(ledger), Arc::clone(watch));
     let outgoing = EncodedStream::start(

@@ -9,11 +9,12 @@ mod unix;
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use self::unix::LedgerFolder;
 use super::ledger::cannot_be_continued;
 use crate::cluster::ObjectUid;
+use crate::error::PluginError;
 
 /// Name of the directory that contains all ledgers.
 const FOLDER: &str = "kubectl-cdi";
@@ -26,16 +27,11 @@ pub(crate) struct LockedFile {
     file: File,
 }
 
-/// The error for a claim to which another process is already uploading.
-#[derive(Debug, thiserror::Error)]
-#[error("another process is uploading to this claim (it holds {})", .0.display())]
-pub(crate) struct ClaimBusyError(PathBuf);
-
 impl LockedFile {
     /// Opens and locks the file for uploads to the claim with this UID, in a directory below
     /// `states`. Both are created if they do not exist. If the file cannot be used, logs a warning
     /// and returns `None`: uploads then work, but no other process can resume them.
-    pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, ClaimBusyError> {
+    pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, PluginError> {
         let folder = states.join(FOLDER);
         let name = format!("{}.upload", uid.as_str());
         let path = folder.join(&name);
@@ -50,7 +46,10 @@ impl LockedFile {
             Err(error) => return useless(error),
         };
         match place.file.try_lock() {
-            Err(TryLockError::WouldBlock) => Err(ClaimBusyError(path)),
+            Err(TryLockError::WouldBlock) => Err(PluginError::target(format!(
+                "another process is uploading to this claim (it holds {})",
+                path.display()
+            ))),
             Err(TryLockError::Error(error)) => useless(error),
             Ok(()) => Ok(Some(place)),
         }

@@ -1,6 +1,6 @@
 //! Creating volumes, and refusals of the cluster.
 
-use kubectl_cdi::cluster::{ClusterError, ClusterImport, ContentSource, VolumeMode, WantedVolume};
+use kubectl_cdi::cluster::{ClusterImport, ContentSource, VolumeMode, WantedVolume};
 use serde_json::{Value, json};
 
 use crate::cluster::{administrator, api, target, wanted};
@@ -31,14 +31,14 @@ async fn a_volume_is_created_as_described_and_can_be_deleted() {
             format!("{text} already exists: give --no-create to fill it, or choose another name")
         );
         let another = "another-uid".parse().unwrap();
-        let other = cluster.remove_volume(&target(text), &another).await.unwrap_err();
-        assert!(matches!(other, ClusterError::Refused { .. }), "{other}");
+        let other = cluster.remove_volume(&target(text), &another).await.unwrap_err().to_string();
+        assert!(other.starts_with(&format!("the cluster rejected {text}: ")), "{other}");
         assert!(cluster.find_target(&target(text)).await.unwrap().has_target(&target(text)));
         cluster.remove_volume(&target(text), &uid).await.unwrap();
         // The API server keeps a deleted claim until a controller confirms that no pod uses it.
-        let gone =
-            cluster.find_target(&target(text)).await.unwrap().takes_upload(&target(text), false);
-        assert!(matches!(gone, Err(ClusterError::Gone(_))), "{gone:?}");
+        let found = cluster.find_target(&target(text)).await.unwrap();
+        let gone = found.takes_upload(&target(text), false).unwrap_err().to_string();
+        assert!(gone.contains("has been deleted"), "{gone}");
     }
 }
 
@@ -80,7 +80,7 @@ async fn a_checksum_that_cdi_does_not_support_is_not_dropped_silently() {
         ..wanted(name)
     };
     let error = cluster.create_volume(&import(Some("sha256:ab"), "dv/disk")).await.unwrap_err();
-    assert!(matches!(error, ClusterError::NoChecksum(_)), "{error}");
+    assert!(error.to_string().starts_with("dv/disk was not created: "), "{error}");
     assert!(cluster.find_target(&target("dv/disk")).await.unwrap().is_empty());
     cluster.create_volume(&import(None, "dv/disk")).await.unwrap();
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use kubectl_cdi::cluster::{Cluster, ClusterError, TargetObjects, VolumeTarget, status};
+use kubectl_cdi::PluginError;
+use kubectl_cdi::cluster::{Cluster, TargetObjects, VolumeTarget, status};
 use program::command_line::FailedCommand;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ async fn wait(
     cluster: &Cluster,
     target: &VolumeTarget,
     steps: &mut [(&str, &mut dyn FnMut())],
-) -> Result<TargetObjects, ClusterError> {
+) -> Result<TargetObjects, PluginError> {
     let mut steps = steps.iter_mut();
     let mut next = steps.next();
     let waited = cluster
@@ -165,7 +166,7 @@ async fn a_missing_first_consumer_is_reported() {
         let followed = cluster.follow_import(&dv, Duration::from_millis(10), |progress| {
             import_said |= progress.to_string().contains(&sentence);
         });
-        assert!(matches!(followed.await, Err(ClusterError::TimedOut { .. })));
+        assert!(followed.await.unwrap_err().to_string().contains("is not ready after"));
         assert!(import_said, "{sentence}");
         let mut ready =
             || api().set_data_volume_status(namespace, name, &json!({"phase": "UploadReady"}));
@@ -219,7 +220,7 @@ async fn a_wait_ends_with_its_reason() {
     let dv = target("dv/disk");
     let patience = Duration::from_millis(10);
     let wait = || cluster.wait_for_upload_ready(&dv, patience, |_| ());
-    assert!(matches!(wait().await, Err(ClusterError::Gone(_))));
+    assert!(wait().await.unwrap_err().to_string().contains("has been deleted"));
     cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     let said = wait().await.unwrap_err().to_string();
     assert_eq!(
@@ -228,7 +229,7 @@ async fn a_wait_ends_with_its_reason() {
          dv/disk"
     );
     api().set_data_volume_status(namespace, "disk", &json!({"phase": "Succeeded"}));
-    assert!(matches!(wait().await, Err(ClusterError::Filled(_))));
+    assert!(wait().await.unwrap_err().to_string().contains("is already filled"));
 }
 
 #[tokio::test]
@@ -281,8 +282,8 @@ async fn a_garbage_collected_data_volume_counts_as_succeeded() {
     let cluster = administrator(namespace).await;
     let dv = target("dv/disk");
     api().create_upload_pvc(namespace, "disk", &[]);
-    let gone = cluster.wait_for_done(&dv, PATIENCE, |_| ()).await;
-    assert!(matches!(gone, Err(ClusterError::Gone(_))), "{gone:?}");
+    let gone = cluster.wait_for_done(&dv, PATIENCE, |_| ()).await.unwrap_err().to_string();
+    assert!(gone.contains("has been deleted"), "{gone}");
     api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
     cluster.wait_for_done(&dv, PATIENCE, |_| ()).await.unwrap();
     cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap();
