@@ -1,7 +1,6 @@
 //! Verifies on this machine who published an image, and determines what CDI must verify: a checksum
 //! or a digest.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fetch::Network;
@@ -9,25 +8,14 @@ use fetch::http::{HttpConfig, HttpSource};
 use oci::pin_signed_image;
 use program::exit::ExitReason;
 use publisher::{
-    DocumentReader, EvidenceError, ImageSigner, ListDemand, is_url, location_name, read_key_file,
-    read_keyring_file, require_name,
+    DocumentReader, EvidenceError, ImageSigner, ListDemand, location_name, require_name,
 };
 use stream::digest::Checksum;
 use stream::error::SourceErrorKind;
 use url::Url;
 
 use crate::error::PluginError;
-use crate::keyless::{KeylessDemand, KeylessSigner};
-use crate::remote::{REGISTRY, within_read_limit};
-
-/// The signer that a container image must have.
-#[derive(Debug, Clone)]
-pub(crate) enum SignatureDemand {
-    /// The key in this file.
-    Key(PathBuf),
-    /// The identity in a certificate.
-    Keyless(KeylessDemand),
-}
+use crate::remote::within_read_limit;
 
 impl From<EvidenceError> for PluginError {
     fn from(error: EvidenceError) -> Self {
@@ -43,31 +31,16 @@ impl From<EvidenceError> for PluginError {
 }
 
 /// Returns the URL, by its digest, of the container image at `url`, which the signer has signed.
-pub(crate) async fn pin_image(url: String, demand: SignatureDemand) -> Result<String, PluginError> {
-    if !url.starts_with(REGISTRY) {
-        let options = "--verify-key and --certificate-identity are";
-        return Err(PluginError::usage(format!("{options} only for {REGISTRY}")));
-    }
-    let signer: Box<dyn ImageSigner> = match demand {
-        SignatureDemand::Key(path) => Box::new(read_key_file(&path)?),
-        SignatureDemand::Keyless(demand) => Box::new(KeylessSigner::new(demand)?),
-    };
+pub(crate) async fn pin_image(
+    url: String,
+    signer: Box<dyn ImageSigner>,
+) -> Result<String, PluginError> {
     verify(move |network| Ok(pin_signed_image(&url, &network, &*signer)?)).await
 }
 
-/// Returns the checksum that the list at `place` has for the image at `url`.
-pub(crate) async fn find_checksum(
-    url: String,
-    place: String,
-    keyring: Option<PathBuf>,
-    signature: Option<String>,
-) -> Result<String, PluginError> {
-    if !is_url(&url) {
-        return Err(PluginError::usage("--verify-sums is only for http:// and https://"));
-    }
-    let keyring = keyring.as_deref().map(read_keyring_file).transpose()?;
-    let demand = ListDemand { place, keyring, signature };
-    Ok(verify(move |network| look_up(&url, &demand, network)).await?.to_string())
+/// Returns the checksum that the list has for the image at `url`.
+pub(crate) async fn find_checksum(url: String, list: ListDemand) -> Result<String, PluginError> {
+    Ok(verify(move |network| look_up(&url, &list, network)).await?.to_string())
 }
 
 /// Runs `work`, which reads the evidence from servers, for a limited time.

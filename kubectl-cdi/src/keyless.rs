@@ -6,7 +6,7 @@
 //! accepted.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use k8s_openapi::jiff::Timestamp;
 use publisher::{EvidenceError, ImageSigner, SignatureForm, SignedDocument, read_file};
@@ -31,18 +31,6 @@ const MAX_REASON_CHARS: usize = 300;
 
 /// Reason for a signature that the owner of a lasting key made.
 const NO_CERTIFICATE: &str = "its signature is from a key, without a certificate";
-
-/// The identity that must have signed an image, as the command line states it.
-#[derive(Debug, Clone)]
-pub(crate) struct KeylessDemand {
-    /// The identity in the certificate.
-    pub(crate) identity: ExpectedIdentity,
-    /// The URL of the OpenID Connect provider that has authenticated it.
-    pub(crate) issuer: String,
-    /// The file with the keys of certificate authorities and logs (Sigstore's
-    /// `trusted_root.json`).
-    pub(crate) trusted_root: PathBuf,
-}
 
 /// The identity in a certificate: an e-mail address, or the URL of a workflow.
 #[derive(Debug, Clone)]
@@ -109,11 +97,15 @@ impl fmt::Display for ExpectedIdentity {
 }
 
 impl KeylessSigner {
-    /// Reads the trusted root of `demand`.
-    pub(crate) fn new(demand: KeylessDemand) -> Result<Self, EvidenceError> {
-        let KeylessDemand { identity, issuer, trusted_root } = demand;
-        let verifier = read_trusted_root(&trusted_root)?;
-        Ok(Self { verifier, identity, issuer })
+    /// Requires that the OpenID Connect provider with the URL `issuer` has authenticated
+    /// `identity`. Reads the keys of certificate authorities and logs from the file `trusted_root`
+    /// (Sigstore's `trusted_root.json`).
+    pub(crate) fn new(
+        identity: ExpectedIdentity,
+        issuer: String,
+        trusted_root: &Path,
+    ) -> Result<Self, EvidenceError> {
+        Ok(Self { verifier: read_trusted_root(trusted_root)?, identity, issuer })
     }
 
     fn verify<'a>(&self, signed: impl Into<Artifact<'a>>, bundle: &Bundle) -> Result<(), String> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fetch::Network;
 use fetch::http::{HttpConfig, HttpSource};
 use fetch::proxy::ProxyConfig;
+use fetch::scheme::SourceKind;
 use https::tls::{self, TrustedRoots};
 use inspect::{Inspection, inspect_image};
 use oci::{RegistryOptions, RegistrySource, SeveralDisks};
@@ -19,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::ClusterImport;
 use crate::error::PluginError;
 use crate::image::refusal_text;
 
@@ -33,17 +35,16 @@ const CONTACT_LIMIT: Duration = Duration::from_secs(3);
 /// URL prefix of a container image in a registry.
 pub(crate) const REGISTRY: &str = "docker://";
 
-/// Returns the size in bytes of the disk in the image at `url`, which has this format if it is
-/// given. Servers' certificates are verified against the system's certificate authorities.
+/// Returns the size in bytes of the disk in `image`, which has this format if it is given. Servers' certificates are verified against the system's certificate authorities.
 pub(crate) async fn disk_bytes(
-    url: &str,
+    image: &ClusterImport,
     format: Option<ChosenFormat>,
 ) -> Result<u64, PluginError> {
     // The other schemes need credentials, which are stored in a Secret in the cluster.
-    if !["http://", "https://", REGISTRY].iter().any(|scheme| url.starts_with(scheme)) {
+    if image.kind != SourceKind::Http && !image.url.starts_with(REGISTRY) {
         return Err(unknown_size("only http://, https:// and docker:// images can be inspected"));
     }
-    let url = url.to_owned();
+    let url = image.url.clone();
     let inspected = within_read_limit(move |network| inspect_source(&url, format, &network)).await;
     let facts = inspected.map_err(|reason| unknown_size(&reason))?.map_err(inspection_error)?;
     if let Some(reason) = facts.refused {

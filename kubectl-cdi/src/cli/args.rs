@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
+use publisher::{ImageSigner, ListDemand, is_url, read_key_file, read_keyring_file};
 use stream::digest::Checksum;
 use stream::options::ChosenFormat;
 use url::Url;
 
-pub(super) use self::volume::{DryRun, ManifestFormat, ObjectScope, VolumeArgs};
+pub(super) use self::volume::{DryRun, ManifestFormat, VolumeArgs};
 use super::download::{DOWNLOAD_EXAMPLES, DownloadArgs};
 use crate::cluster::{ClusterOptions, VolumeTarget};
-use crate::evidence::SignatureDemand;
-use crate::keyless::{ExpectedIdentity, KeylessDemand};
+use crate::error::PluginError;
+use crate::keyless::{ExpectedIdentity, KeylessSigner};
+use crate::remote::REGISTRY;
 
 const UPLOAD_EXAMPLES: &str = "\
 Examples:
@@ -142,7 +144,7 @@ pub(super) struct UploadArgs {
     pub(super) volume: VolumeArgs,
 
     #[command(flatten)]
-    pub(super) cluster: ClusterArgs,
+    pub(super) cluster: ClusterOptions,
 
     #[command(flatten)]
     pub(super) shown: ProgressArgs,
@@ -177,8 +179,8 @@ pub(super) struct ClusterImportArgs {
     pub(super) cert_configmap: Option<String>,
 
     /// Checksum of the image: `ALGORITHM:HEX`
-    #[arg(long, help_heading = "Source")]
-    pub(super) checksum: Option<String>,
+    #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
+    pub(super) checksum: Option<Checksum>,
 
     #[command(flatten)]
     pub(super) evidence: ClusterEvidenceArgs,
@@ -195,7 +197,7 @@ pub(super) struct ClusterImportArgs {
     pub(super) volume: VolumeArgs,
 
     #[command(flatten)]
-    pub(super) cluster: ClusterArgs,
+    pub(super) cluster: ClusterOptions,
 
     #[command(flatten)]
     pub(super) shown: ProgressArgs,
@@ -203,7 +205,7 @@ pub(super) struct ClusterImportArgs {
 
 /// Evidence of an image's publisher. It is verified here, and the volume gets the checksum or
 /// digest, which CDI verifies.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub(super) struct ClusterEvidenceArgs {
     /// Take the checksum from this list (SHA256SUMS, CHECKSUM), which this machine reads
     #[arg(long, value_name = "URL|FILE", conflicts_with = "checksum", value_hint = ValueHint::AnyPath, help_heading = "Source")]
@@ -221,13 +223,6 @@ pub(super) struct ClusterEvidenceArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "verify_sums", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub(super) verify_key: Option<PathBuf>,
 
-    #[command(flatten)]
-    keyless: KeylessArgs,
-}
-
-/// The identity whose keyless signature an image must have.
-#[derive(Debug, Clone, Args)]
-struct KeylessArgs {
     /// Import a container image by its digest, if this identity (e-mail address or URL of a
     /// workflow) has signed it with cosign and without a key
     #[arg(long, value_name = "IDENTITY", group = "identity", requires_all = ["certificate_oidc_issuer", "trusted_root"], conflicts_with_all = ["verify_key", "verify_sums"], value_hint = ValueHint::Other, help_heading = "Source")]
@@ -247,18 +242,38 @@ struct KeylessArgs {
 }
 
 impl ClusterEvidenceArgs {
-    /// Returns who must have signed the container image.
-    pub(super) fn signature_demand(&self) -> Option<SignatureDemand> {
-        if let Some(key) = &self.verify_key {
-            return Some(SignatureDemand::Key(key.clone()));
+    /// Reads who must have signed the container image at `url`. `None` if nobody has to.
+    pub(super) fn read_signer(
+        &self,
+        url: &str,
+    ) -> Result<Option<Box<dyn ImageSigner>>, PluginError> {
+        let exact = self.certificate_identity.clone().map(ExpectedIdentity::Exact);
+        let identity = exact.or(self.certificate_identity_regexp.clone());
+        if (self.verify_key.is_some() || identity.is_some()) && !url.starts_with(REGISTRY) {
+            let options = "--verify-key and --certificate-identity";
+            return Err(PluginError::usage(format!("{options} are only for {REGISTRY}")));
         }
-        let keyless = self.keyless.clone();
-        let exact = keyless.certificate_identity.map(ExpectedIdentity::Exact);
-        Some(SignatureDemand::Keyless(KeylessDemand {
-            identity: exact.or(keyless.certificate_identity_regexp)?,
-            issuer: keyless.certificate_oidc_issuer?,
-            trusted_root: keyless.trusted_root?,
-        }))
+        if let Some(path) = &self.verify_key {
+            return Ok(Some(Box::new(read_key_file(path)?)));
+        }
+        // The three options require each other.
+        let (Some(identity), Some(issuer), Some(trusted_root)) =
+            (identity, self.certificate_oidc_issuer.clone(), &self.trusted_root)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Box::new(KeylessSigner::new(identity, issuer, trusted_root)?)))
+    }
+
+    /// Returns where the list with the checksum of `url` is, and who must have signed it. `None`
+    /// if no list is given.
+    pub(super) fn list_demand(&self, url: &str) -> Result<Option<ListDemand>, PluginError> {
+        let Some(place) = self.verify_sums.clone() else { return Ok(None) };
+        if !is_url(url) {
+            return Err(PluginError::usage("--verify-sums is only for http:// and https://"));
+        }
+        let keyring = self.keyring.as_deref().map(read_keyring_file).transpose()?;
+        Ok(Some(ListDemand { place, keyring, signature: self.signature.clone() }))
     }
 }
 
@@ -281,7 +296,7 @@ pub(super) struct StatusArgs {
     pub(super) output: Option<StatusFormat>,
 
     #[command(flatten)]
-    pub(super) cluster: ClusterArgs,
+    pub(super) cluster: ClusterOptions,
 }
 
 /// Values of `status -o`.
@@ -310,7 +325,7 @@ pub(super) struct TokenArgs {
     pub(super) cacert: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) cluster: ClusterArgs,
+    pub(super) cluster: ClusterOptions,
 }
 
 /// Values of `token -o`.
@@ -332,52 +347,6 @@ pub(super) enum EncodingOption {
     Auto,
     /// Send the file as it is
     None,
-}
-
-/// Options that select the cluster and the namespace.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Cluster")]
-pub(super) struct ClusterArgs {
-    /// Kubeconfig file [default: the files of KUBECONFIG, or ~/.kube/config]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-
-    /// Namespace [default: the namespace of the context]
-    #[arg(short, long, value_name = "NAME")]
-    namespace: Option<String>,
-}
-
-impl ClusterArgs {
-    /// Returns the value of `--namespace`.
-    pub(super) fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
-    }
-
-    /// Returns the options that were given, as text for a command that is printed for the user.
-    pub(super) fn to_words(&self) -> String {
-        let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let flags = [
-            ("--kubeconfig", file.as_ref()),
-            ("--context", self.context.as_ref()),
-            ("--namespace", self.namespace.as_ref()),
-        ];
-        let given = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
-        given.map(|(flag, value)| format!(" {flag} {}", super::shell_word(value))).collect()
-    }
-}
-
-impl From<ClusterArgs> for ClusterOptions {
-    fn from(arguments: ClusterArgs) -> Self {
-        Self {
-            kubeconfig: arguments.kubeconfig,
-            context: arguments.context,
-            namespace: arguments.namespace,
-        }
-    }
 }
 
 /// Parses the URL of an S3 server. The URL must not contain a path, because CDI takes the first

@@ -7,15 +7,13 @@ use std::time::Instant;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use diskimage::qcow2::Qcow2Compression;
-use program::command_line::FailedCommand;
 use program::command_line::values::DurationValue;
 use program::progress::{BinaryBytes, ProgressArgs, ProgressDisplay, ProgressMode};
 use program::start;
 
-use super::args::ClusterArgs;
 use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{PROGRAM, stopped_error};
-use crate::cluster::{Cluster, DownloadSource, is_our_cloner, printable_line};
+use crate::cluster::{Cluster, ClusterOptions, DownloadSource, is_our_cloner, printable_line};
 use crate::error::{PluginError, PluginErrorKind};
 use crate::receive::{DiskFormat, DownloadTask, LocalDisk, ReaderSlot};
 
@@ -68,7 +66,7 @@ pub(super) struct DownloadArgs {
     timeout: DurationValue,
 
     #[command(flatten)]
-    cluster: ClusterArgs,
+    cluster: ClusterOptions,
 
     #[command(flatten)]
     shown: ProgressArgs,
@@ -121,12 +119,7 @@ pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginError> 
                 },
             );
         }
-        Err(failed) => display.conclude_failed(&VolumeJobEvent::Error {
-            message: failed.to_string(),
-            code: failed.exit_reason().exit_code(),
-            retries: view.watch.retries(),
-            warnings: display.warnings(),
-        }),
+        Err(failed) => view.conclude_failed(&display, failed),
     }
     result
 }
@@ -139,7 +132,7 @@ fn download_disk(arguments: &DownloadArgs, view: &VolumeJobView) -> Result<(), P
         return Err(PluginError::usage(words));
     }
     start::on_runtime(async |shutdown| {
-        let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
+        let cluster = Cluster::connect(&arguments.cluster).await?;
         let image = reader_image(&cluster, arguments.image.as_deref()).await?;
         let disk = LocalDisk::open(&arguments.file, format)?;
         let (is_file, identity) = (disk.is_file(), disk.identity());

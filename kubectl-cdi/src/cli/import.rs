@@ -2,16 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
 use stream::digest::Checksum;
 use stream::options::FORMAT_HEADER;
 
 use super::args::ClusterImportArgs;
-use super::dry_run::DryRunVolume;
+use super::planner::VolumePlanner;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use super::{PROGRAM, size_for, under_signals, wanted_volume};
-use crate::cluster::size::FileSystem;
+use super::{PROGRAM, cluster_words, under_signals};
 use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
 use crate::error::PluginError;
 use crate::{evidence, remote};
@@ -21,7 +19,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginError
         ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = VolumeJobView::default();
     let target = arguments.target.to_string();
-    let look = format!("kubectl cdi status {target}{}", arguments.cluster.to_words());
+    let look = format!("kubectl cdi status {target}{}", cluster_words(&arguments.cluster));
     let importing = import_volume(arguments, view.clone());
     // A signal ends only this program. The new volume stays, and CDI continues the import.
     let result = display.run_watched(view.clone(), || {
@@ -37,12 +35,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginError
             let event = VolumeJobEvent::Imported { target: &target, warnings: display.warnings() };
             display.show_summary(|| summary.clone(), &event)
         }
-        Err(failed) => display.conclude_failed(&VolumeJobEvent::Error {
-            message: failed.to_string(),
-            code: failed.exit_reason().exit_code(),
-            retries: 0,
-            warnings: display.warnings(),
-        }),
+        Err(failed) => view.conclude_failed(&display, failed),
     }
     result.map(drop)
 }
@@ -53,38 +46,10 @@ async fn import_volume(
     arguments: ClusterImportArgs,
     view: VolumeJobView,
 ) -> Result<Option<String>, PluginError> {
-    let asked = arguments.url.clone();
-    let arguments = pin_arguments(arguments, &view).await?;
-    let (target, volume) = (&arguments.target, &arguments.volume);
-    let source = ClusterImport {
-        secret: arguments.secret.clone(),
-        cert_config_map: arguments.cert_configmap.clone(),
-        checksum: arguments.checksum.clone(),
-        format: arguments.format.map(|format| format!("{FORMAT_HEADER}: {}", format.name())),
-        ..ClusterImport::new(&arguments.url, arguments.endpoint.as_ref())?
-    };
-    source.check_fields()?;
-    if let Some(checksum) = &arguments.checksum {
-        let checked: Result<Checksum, _> = checksum.parse();
-        checked.map_err(|error| PluginError::usage(format!("--checksum: {error}")))?;
-    }
-    if let Some(dry_run) = DryRunVolume::begin(volume, &arguments.cluster).await? {
-        let file_system = async || dry_run.file_system().await;
-        let wanted = planned_volume(&arguments, source, &view, file_system).await?;
-        dry_run.print_manifest(&wanted).await?;
+    let target = &arguments.target;
+    let Some(cluster) = PreparedImport::new(&arguments, &view).await?.create_volume().await? else {
         return Ok(None);
-    }
-    let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
-    if volume.no_create {
-        cluster.find_existing(target).await?;
-    } else {
-        let config = cluster.cdi_config().await?;
-        let class = volume.storage_class.as_deref();
-        let file_system = async || cluster.file_system(&config, class).await;
-        cluster
-            .create_volume(&planned_volume(&arguments, source, &view, file_system).await?)
-            .await?;
-    }
+    };
     view.has_volume.store(true, Ordering::Relaxed);
     if arguments.no_wait {
         return Ok(Some(format!(
@@ -94,43 +59,86 @@ async fn import_volume(
     cluster
         .follow_import(target, arguments.timeout.0, |progress| view.show_import(progress))
         .await?;
-    Ok(Some(format!("{asked} imported into {target}")))
+    Ok(Some(format!("{} imported into {target}", arguments.url)))
 }
 
-/// Replaces the URL and the checksum by what the evidence on the command line determines.
-async fn pin_arguments(
-    mut arguments: ClusterImportArgs,
-    view: &VolumeJobView,
-) -> Result<ClusterImportArgs, PluginError> {
-    let url = arguments.url.clone();
-    let evidence = arguments.evidence.clone();
-    if let Some(demand) = evidence.signature_demand() {
-        view.watch.set_wait_reason("verifying the image's signature");
-        arguments.url = evidence::pin_image(url, demand).await?;
-    } else if let Some(list) = evidence.verify_sums {
-        view.watch.set_wait_reason("verifying the list of checksums");
-        let checksum =
-            evidence::find_checksum(url, list, evidence.keyring, evidence.signature).await?;
-        arguments.checksum = Some(checksum);
-    }
-    Ok(arguments)
+/// An import of which everything is checked. It only has to be created and watched.
+enum PreparedImport<'a> {
+    /// An import into a volume that exists (`--no-create`).
+    Existing(Cluster),
+    /// An import into a new volume, which has the source and the size.
+    New(VolumePlanner<'a>, WantedVolume),
 }
 
-/// Plans the volume. Without `--size`, the remote image is inspected to find the size of its disk.
-async fn planned_volume(
-    arguments: &ClusterImportArgs,
-    source: ClusterImport,
-    view: &VolumeJobView,
-    file_system: impl AsyncFnOnce() -> FileSystem,
-) -> Result<WantedVolume, PluginError> {
-    let (target, volume) = (&arguments.target, &arguments.volume);
-    let size = match volume.size {
-        Some(size) => size,
-        None => {
-            view.watch.set_wait_reason("finding out the disk size");
-            let disk_bytes = remote::disk_bytes(&arguments.url, arguments.format).await?;
-            size_for(target, volume, disk_bytes, file_system).await
+impl<'a> PreparedImport<'a> {
+    /// Checks the source, and finds the cluster and the size of the volume. Without `--size`, the
+    /// remote image is inspected to find the size of its disk.
+    async fn new(
+        arguments: &'a ClusterImportArgs,
+        view: &VolumeJobView,
+    ) -> Result<Self, PluginError> {
+        let (target, volume) = (&arguments.target, &arguments.volume);
+        let source = prepare_source(arguments, view).await?;
+        if volume.no_create {
+            let cluster = Cluster::connect(&arguments.cluster).await?;
+            cluster.find_existing(target).await?;
+            return Ok(Self::Existing(cluster));
         }
+        let planner = VolumePlanner::connect(volume, &arguments.cluster).await?;
+        let size_bytes = match volume.size {
+            Some(size) => size,
+            None => {
+                view.watch.set_wait_reason("finding out the disk size");
+                let disk_bytes = remote::disk_bytes(&source, arguments.format).await?;
+                planner.request_bytes(target, disk_bytes).await
+            }
+        };
+        let wanted = WantedVolume {
+            target: target.clone(),
+            source: ContentSource::Import(source),
+            size_bytes,
+            archive: false,
+            options: volume.options.clone(),
+        };
+        Ok(Self::New(planner, wanted))
+    }
+
+    /// Creates the volume and returns its cluster. Only prints the volume in a dry run, and returns
+    /// `None`.
+    async fn create_volume(self) -> Result<Option<Cluster>, PluginError> {
+        let (planner, wanted) = match self {
+            Self::Existing(cluster) => return Ok(Some(cluster)),
+            Self::New(planner, wanted) => (planner, wanted),
+        };
+        let Some((cluster, _)) = planner.cluster() else {
+            return planner.print_manifest(&wanted).await.map(|()| None);
+        };
+        cluster.create_volume(&wanted).await?;
+        Ok(Some(cluster.clone()))
+    }
+}
+
+/// Describes the source in CDI's terms. If the command line names its publisher, verifies that and
+/// pins the digest or the checksum.
+async fn prepare_source(
+    arguments: &ClusterImportArgs,
+    view: &VolumeJobView,
+) -> Result<ClusterImport, PluginError> {
+    let (url, evidence) = (&arguments.url, &arguments.evidence);
+    let mut source = ClusterImport {
+        secret: arguments.secret.clone(),
+        cert_config_map: arguments.cert_configmap.clone(),
+        checksum: arguments.checksum.as_ref().map(Checksum::to_string),
+        format: arguments.format.map(|format| format!("{FORMAT_HEADER}: {}", format.name())),
+        ..ClusterImport::new(url, arguments.endpoint.as_ref())?
     };
-    Ok(wanted_volume(target, ContentSource::Import(source), volume, false, size))
+    if let Some(signer) = evidence.read_signer(url)? {
+        view.watch.set_wait_reason("verifying the image's signature");
+        source.url = evidence::pin_image(url.clone(), signer).await?;
+    } else if let Some(list) = evidence.list_demand(url)? {
+        view.watch.set_wait_reason("verifying the list of checksums");
+        source.checksum = Some(evidence::find_checksum(url.clone(), list).await?);
+    }
+    source.check_fields()?;
+    Ok(source)
 }

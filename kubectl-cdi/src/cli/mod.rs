@@ -2,8 +2,8 @@
 
 mod args;
 mod download;
-mod dry_run;
 mod import;
+mod planner;
 mod status;
 mod token;
 mod upload;
@@ -20,11 +20,8 @@ use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
 use stream::memory::{MemoryBudget, PROCESS_BYTES};
 
-use self::args::{ObjectScope, PluginCli, PluginCommand, VolumeArgs};
-use crate::cluster::size::{FileSystem, request_bytes};
-use crate::cluster::{
-    Cluster, ClusterOptions, ContentSource, VolumeMode, VolumeTarget, WantedVolume,
-};
+use self::args::{PluginCli, PluginCommand};
+use crate::cluster::{Cluster, ClusterOptions};
 use crate::error::PluginError;
 
 /// Program name at the beginning of error messages.
@@ -111,51 +108,16 @@ fn shell_word(word: &str) -> String {
     }
 }
 
-/// Returns the size to request for a disk of `disk_bytes` if `--size` is not given. `file_system`
-/// is called only for volumes that contain a file system.
-async fn size_for(
-    target: &VolumeTarget,
-    arguments: &VolumeArgs,
-    disk_bytes: u64,
-    file_system: impl AsyncFnOnce() -> FileSystem,
-) -> u64 {
-    let mode = arguments.volume_mode.unwrap_or_default();
-    let file_system = match mode {
-        VolumeMode::Filesystem => file_system().await,
-        VolumeMode::Block => FileSystem::default(),
-    };
-    request_bytes(target.kind(), disk_bytes, mode, file_system)
-}
-
-/// Builds the description of a volume of `size_bytes` from the flags.
-fn wanted_volume(
-    target: &VolumeTarget,
-    source: ContentSource,
-    arguments: &VolumeArgs,
-    archive: bool,
-    size_bytes: u64,
-) -> WantedVolume {
-    WantedVolume {
-        target: target.clone(),
-        source,
-        size_bytes,
-        storage_class: arguments.storage_class.clone(),
-        access_mode: arguments.access_mode.clone(),
-        volume_mode: arguments.volume_mode,
-        preallocation: arguments.preallocation,
-        archive,
-        force_bind: arguments.force_bind,
-        instancetype: arguments.instancetype.clone(),
-        instancetype_kind: arguments.instancetype_scope.map(|scope| match scope {
-            ObjectScope::Cluster => "VirtualMachineClusterInstancetype",
-            ObjectScope::Namespace => "VirtualMachineInstancetype",
-        }),
-        preference: arguments.preference.clone(),
-        preference_kind: arguments.preference_scope.map(|scope| match scope {
-            ObjectScope::Cluster => "VirtualMachineClusterPreference",
-            ObjectScope::Namespace => "VirtualMachinePreference",
-        }),
-    }
+/// Returns the options that select the cluster, as text for a command that is printed for the user.
+fn cluster_words(options: &ClusterOptions) -> String {
+    let file = options.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let flags = [
+        ("--kubeconfig", file.as_ref()),
+        ("--context", options.context.as_ref()),
+        ("--namespace", options.namespace.as_ref()),
+    ];
+    let given = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+    given.map(|(flag, value)| format!(" {flag} {}", shell_word(value))).collect()
 }
 
 #[cfg(test)]

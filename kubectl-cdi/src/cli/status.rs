@@ -22,7 +22,7 @@ const WATCH_PERIOD: Duration = Duration::from_secs(2);
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginError> {
-    let mut cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
+    let mut cluster = Cluster::connect(&arguments.cluster).await?;
     if arguments.all_namespaces {
         cluster = cluster.in_all_namespaces();
     }

@@ -4,13 +4,13 @@ use program::cdi::{CURL, UPLOAD};
 use serde_json::json;
 
 use super::args::{TokenArgs, TokenFormat};
-use super::{print_text, shell_word};
+use super::{cluster_words, print_text, shell_word};
 use crate::cluster::config::proxy_url;
 use crate::cluster::{CdiConfig, Cluster};
 use crate::error::PluginError;
 
 pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginError> {
-    let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
+    let cluster = Cluster::connect(&arguments.cluster).await?;
     let target = &arguments.target;
     let token = cluster.request_token(target.name()).await?;
     // CDI also issues tokens for claims that do not exist, so this checks that the target exists.
@@ -78,7 +78,7 @@ fn authority_words(arguments: &TokenArgs, config: &CdiConfig) -> String {
         (Some(file), _) => format!(" --cacert {}", shell_word(&file.to_string_lossy())),
         (None, Some(_)) => format!(
             " --cacert <(kubectl get cdiconfig config -o 'jsonpath={{.status.uploadProxyCA}}'{})",
-            arguments.cluster.to_words()
+            cluster_words(&arguments.cluster)
         ),
         (None, None) => String::new(),
     }

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use codec::encode::{CompressionRule, Encoding};
-use program::command_line::FailedCommand;
 use program::env::{NamedStrings, ProcessEnv, is_pace_fixed};
 use program::exit::ExitReason;
 use program::progress::{BinaryBytes, ProgressDisplay};
@@ -17,10 +16,10 @@ use stream::error::errno_text;
 use tokio_util::sync::CancellationToken;
 
 use super::args::{EncodingOption, UploadArgs};
-use super::dry_run::DryRunVolume;
+use super::planner::VolumePlanner;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use super::{PROGRAM, shell_word, size_for, under_signals, wanted_volume};
-use crate::cluster::size::{FileSystem, check_fits};
+use super::{PROGRAM, shell_word, under_signals};
+use crate::cluster::size::check_fits;
 use crate::cluster::{
     CdiConfig, Cluster, ContentSource, ObjectUid, TargetObjects, VolumeTarget, WantedVolume,
 };
@@ -64,12 +63,7 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
                 },
             );
         }
-        Err(failed) => display.conclude_failed(&VolumeJobEvent::Error {
-            message: failed.to_string(),
-            code: failed.exit_reason().exit_code(),
-            retries: view.watch.retries(),
-            warnings: display.warnings(),
-        }),
+        Err(failed) => view.conclude_failed(&display, failed),
     }
     result.map(drop)
 }
@@ -99,24 +93,22 @@ async fn upload_image(
     let opened = threads::run_blocking(opening).await;
     let image = Arc::new(opened.map_err(PluginError::internal)??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
-    if let Some(dry_run) = DryRunVolume::begin(&arguments.volume, &arguments.cluster).await? {
-        let planning =
-            planned_volume(&arguments, &image, &view, async || dry_run.file_system().await);
-        dry_run.print_manifest(&planning.await?).await?;
+    let planner = VolumePlanner::connect(&arguments.volume, &arguments.cluster).await?;
+    let Some(server) = planner.cluster() else {
+        let wanted = planned_volume(&planner, &arguments, &image, &view).await?;
+        planner.print_manifest(&wanted).await?;
         return Ok(None);
-    }
-    let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
-    let config = cluster.cdi_config().await?;
-    let proxy = proxy_client(&arguments, &config)?;
-    let made = prepare_volume(&cluster, &config, &arguments, &image, &view, &proxy).await?;
+    };
+    let (cluster, config) = server;
+    let proxy = proxy_client(&arguments, config)?;
+    let made = prepare_volume(&planner, server, &arguments, &image, &view, &proxy).await?;
     view.has_volume.store(true, Ordering::Relaxed);
-    let sent = fill_volume(&arguments, &cluster, &proxy, &image, &view).await;
+    let sent = fill_volume(&arguments, cluster, &proxy, &image, &view).await;
     if let (Err(failed), Some(uid)) = (&sent, made) {
         // A retry with the same image and volume would only be rejected again.
         let is_final =
             failed.kind == PluginErrorKind::Rejected || failed.exit == ExitReason::Checksum;
-        clean_up(&cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0)
-            .await;
+        clean_up(cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0).await;
     }
     sent.map(Some)
 }
@@ -183,15 +175,15 @@ async fn fill_volume(
 /// Creates the volume and returns its UID. With `--no-create`, checks instead that the existing
 /// volume is suitable, and returns `None`.
 async fn prepare_volume(
-    cluster: &Cluster,
-    config: &CdiConfig,
+    planner: &VolumePlanner<'_>,
+    (cluster, config): &(Cluster, CdiConfig),
     arguments: &UploadArgs,
     image: &Arc<ImageFile>,
     view: &VolumeJobView,
     proxy: &ProxyClient,
 ) -> Result<Option<ObjectUid>, PluginError> {
-    let (target, volume) = (&arguments.target, &arguments.volume);
-    if volume.no_create {
+    let target = &arguments.target;
+    if arguments.volume.no_create {
         let found = cluster.find_existing(target).await?;
         found.takes_upload(target, arguments.archive)?;
         check_room(&found, config, arguments, image)?;
@@ -199,22 +191,20 @@ async fn prepare_volume(
     }
     // This is checked first, so that no volume is created if the proxy is not trusted.
     proxy.check_certificate().await?;
-    let class = volume.storage_class.as_deref();
-    let file_system = async || cluster.file_system(config, class).await;
-    let wanted = planned_volume(arguments, image, view, file_system).await?;
+    let wanted = planned_volume(planner, arguments, image, view).await?;
     Ok(Some(cluster.create_volume(&wanted).await?))
 }
 
 /// Plans the volume. Its size is the value of `--size`, or the size that the disk in the image
 /// requires.
 async fn planned_volume(
+    planner: &VolumePlanner<'_>,
     arguments: &UploadArgs,
     image: &Arc<ImageFile>,
     view: &VolumeJobView,
-    file_system: impl AsyncFnOnce() -> FileSystem,
 ) -> Result<WantedVolume, PluginError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
-    let size = match (volume.size, image.disk_bytes()) {
+    let size_bytes = match (volume.size, image.disk_bytes()) {
         (Some(size), Some(disk)) if size < disk => {
             return Err(PluginError::usage(format!(
                 "the disk in {} has {disk} bytes, more than --size {size}",
@@ -224,18 +214,19 @@ async fn planned_volume(
         (Some(size), _) => size,
         (None, None) if arguments.archive => {
             return Err(PluginError::usage(
-                "cannot tell the size of an archive's content: give --size".to_owned(),
+                "cannot tell the size of an archive's content: give --size",
             ));
         }
-        (None, disk) => {
-            let disk_bytes = match disk {
-                Some(disk) => disk,
-                None => measure_disk(image, view).await?,
-            };
-            size_for(target, volume, disk_bytes, file_system).await
-        }
+        (None, Some(disk)) => planner.request_bytes(target, disk).await,
+        (None, None) => planner.request_bytes(target, measure_disk(image, view).await?).await,
     };
-    Ok(wanted_volume(target, ContentSource::Upload, volume, arguments.archive, size))
+    Ok(WantedVolume {
+        target: target.clone(),
+        source: ContentSource::Upload,
+        size_bytes,
+        archive: arguments.archive,
+        options: volume.options.clone(),
+    })
 }
 
 /// Reads the whole image to find the size of its disk, and displays this as the reason for
@@ -257,10 +248,10 @@ fn check_room(
     arguments: &UploadArgs,
     image: &ImageFile,
 ) -> Result<(), PluginError> {
-    match (found.claim_bytes(), found.volume_mode(), image.disk_bytes()) {
-        (Some(claim), Some(mode), Some(disk)) => {
+    match (found.claim_bytes(), image.disk_bytes()) {
+        (Some(claim), Some(disk)) => {
             let overhead = config.class_overhead(found.storage_class());
-            check_fits(&arguments.target, claim, mode, overhead, disk)
+            check_fits(&arguments.target, claim, found.volume_mode(), overhead, disk)
         }
         _ => Ok(()),
     }

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use program::progress::{BinaryBytes, JobMoment, WaitEvent, WaitState, WatchedJob, emit_event};
+use program::progress::{
+    BinaryBytes, JobMoment, ProgressDisplay, WaitEvent, WaitState, WatchedJob, emit_event,
+};
 use serde::Serialize;
 
 use crate::cluster::ImportProgress;
+use crate::error::PluginError;
 use crate::send::UploadWatch;
 
 /// An event line of `--progress json`, documented in `docs/use/kubectl-cdi.md`.
@@ -74,6 +77,16 @@ impl VolumeJobView {
     /// Creates the view of a download. The default is for the other jobs.
     pub(super) fn of_download() -> Self {
         Self { is_download: true, ..Self::default() }
+    }
+
+    /// Reports the failure of the job.
+    pub(super) fn conclude_failed(&self, display: &ProgressDisplay, failed: &PluginError) {
+        display.conclude_failed(&VolumeJobEvent::Error {
+            message: failed.to_string(),
+            code: failed.exit.exit_code(),
+            retries: self.watch.retries(),
+            warnings: display.warnings(),
+        });
     }
 
     /// Updates the displayed progress of an import: the bytes of the disk, and a sentence.

@@ -42,23 +42,6 @@ const MAX_PAGES: usize = 1000;
 /// Time limit for a whole list.
 const LIST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The limit that a response or a list exceeds.
-#[derive(Debug, thiserror::Error)]
-enum ReplyTooLarge {
-    #[error("more than {0} bytes")]
-    Bytes(usize),
-    #[error("objects that take more than {0} bytes of memory")]
-    Memory(u64),
-    #[error("more than {0} objects")]
-    Objects(usize),
-    #[error("more than {0} pages")]
-    Pages(usize),
-    #[error("the same page again and again")]
-    SamePage,
-    #[error("a list that does not end within {0} s")]
-    Seconds(u64),
-}
-
 impl Cluster {
     /// Returns the object with this name, or `None` if it does not exist.
     pub(crate) async fn get_object(
@@ -92,14 +75,9 @@ impl Cluster {
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, PluginError> {
         let pages = self.list_pages(memory, resource, selector);
-        let late = |_| {
-            self.too_much(
-                RbacVerb::List,
-                resource,
-                &ReplyTooLarge::Seconds(LIST_PATIENCE.as_secs()),
-            )
-        };
-        timeout(LIST_PATIENCE, pages).await.map_err(late)?
+        let late = format!("a list that does not end within {} s", LIST_PATIENCE.as_secs());
+        let listed = timeout(LIST_PATIENCE, pages).await;
+        listed.map_err(|_| self.too_much(RbacVerb::List, resource, &late))?
     }
 
     async fn list_pages(
@@ -109,7 +87,7 @@ impl Cluster {
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, PluginError> {
         let (mut all, mut next) = (Vec::new(), String::new());
-        let too_much = |what| Err(self.too_much(RbacVerb::List, resource, &what));
+        let too_much = |what: &str| Err(self.too_much(RbacVerb::List, resource, what));
         for _ in 0..MAX_PAGES {
             let query = form_urlencoded::Serializer::new(String::new())
                 .append_pair("limit", PAGE)
@@ -122,15 +100,15 @@ impl Cluster {
                 all.extend(items);
             }
             if all.len() > MAX_OBJECTS {
-                return too_much(ReplyTooLarge::Objects(MAX_OBJECTS));
+                return too_much(&format!("more than {MAX_OBJECTS} objects"));
             }
             match object::text_at(&page, "/metadata/continue") {
                 None | Some("") => return Ok(all),
-                Some(more) if more == next => return too_much(ReplyTooLarge::SamePage),
+                Some(more) if more == next => return too_much("the same page again and again"),
                 Some(more) => next = more.to_owned(),
             }
         }
-        too_much(ReplyTooLarge::Pages(MAX_PAGES))
+        too_much(&format!("more than {MAX_PAGES} pages"))
     }
 
     /// Creates an object and returns it as stored by the server. `name` is used only in error
@@ -198,7 +176,8 @@ impl Cluster {
         let target = format!("{}?{query}", question.request_path()?);
         let Some((code, answer)) = self.exchange_request(verb.http_method(), &target, body).await?
         else {
-            return Err(self.too_much(verb, resource, &ReplyTooLarge::Bytes(MAX_ANSWER_BYTES)));
+            let what = format!("more than {MAX_ANSWER_BYTES} bytes");
+            return Err(self.too_much(verb, resource, &what));
         };
         if (200..300).contains(&code) {
             return json::parse(&answer, memory).map_err(|error| match error {
@@ -206,7 +185,8 @@ impl Cluster {
                     not_kubernetes(&self.host, &format!("it does not answer in JSON ({error})"))
                 }
                 ParseError::Memory(MemoryLimitError { limit, .. }) => {
-                    self.too_much(verb, resource, &ReplyTooLarge::Memory(limit))
+                    let what = format!("objects that take more than {limit} bytes of memory");
+                    self.too_much(verb, resource, &what)
                 }
             });
         }
@@ -244,12 +224,8 @@ impl Cluster {
         Ok(answer.is_none_or(|(code, _)| code != 404))
     }
 
-    fn too_much(
-        &self,
-        verb: RbacVerb,
-        resource: ResourceKind,
-        what: &ReplyTooLarge,
-    ) -> PluginError {
+    /// Creates the error for a response or a list that exceeds a limit.
+    fn too_much(&self, verb: RbacVerb, resource: ResourceKind, what: &str) -> PluginError {
         let (host, verb) = (&self.host, verb.name());
         PluginError::target(format!(
             "the API server at {host} answers to {verb} {resource} with {what}: choose another cluster with --context, or a smaller \

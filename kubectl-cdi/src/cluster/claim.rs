@@ -94,9 +94,10 @@ impl Cluster {
             DownloadSource::Machine(name) => self.disk_of_machine(name).await?,
         };
         let found = self.find_existing(&target).await?;
-        let Some(claim) = &found.claim else {
+        let claim = &found.claim;
+        if claim.is_null() {
             return Err(self.not_found(&target));
-        };
+        }
         check_content(&found, claim, &target)?;
         let modes: Vec<_> = list_at(claim, "/spec/accessModes").iter().collect();
         let pods = self.list_objects(ResourceKind::PODS, None).await?;
@@ -129,7 +130,7 @@ impl Cluster {
         Ok(ReadableClaim {
             name: target.name().to_owned(),
             uid: ObjectUid::from_object(claim, &target)?,
-            mode: found.volume_mode().unwrap_or_default(),
+            mode: found.volume_mode(),
             node,
             left_behind: own.into_iter().filter_map(ReaderPod::from_object).collect(),
         })

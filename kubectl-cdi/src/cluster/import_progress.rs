@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde_json::Value;
-
 use super::look::TargetObjects;
 use super::object::{printable_line, text_at};
 
@@ -25,9 +23,7 @@ pub struct ImportProgress {
 impl ImportProgress {
     /// Reads the progress from a DataVolume, or from the annotations of a claim.
     pub(crate) fn from_objects(found: &TargetObjects) -> Self {
-        let none = Value::Null;
-        let volume = found.data_volume.as_ref().unwrap_or(&none);
-        let progress = text_at(volume, "/status/progress")
+        let progress = text_at(&found.data_volume, "/status/progress")
             .or_else(|| found.of_claim("storage.populator.progress"));
         let phase = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
         Self {
@@ -82,20 +78,20 @@ fn parse_percent(text: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
     fn progress_is_read_from_the_data_volume() {
         let found = TargetObjects {
-            data_volume: Some(json!({"status": {
+            data_volume: json!({"status": {
                 "phase": "ImportInProgress",
                 "progress": "45.20%",
                 "restartCount": 2,
                 "conditions": [{"type": "Running", "message": "Unable to connect\nto source"}],
-            }})),
-            claim: None,
+            }}),
+            claim: Value::Null,
         };
         let said = ImportProgress::from_objects(&found).to_string();
         assert_eq!(
@@ -108,12 +104,12 @@ mod tests {
     #[test]
     fn progress_is_read_from_the_annotations_of_a_claim() {
         let found = TargetObjects {
-            data_volume: None,
-            claim: Some(json!({"metadata": {"annotations": {
+            data_volume: Value::Null,
+            claim: json!({"metadata": {"annotations": {
                 "cdi.kubevirt.io/storage.pod.phase": "Running",
                 "cdi.kubevirt.io/storage.pod.restarts": "1",
                 "cdi.kubevirt.io/storage.populator.progress": "7.5%",
-            }}})),
+            }}}),
         };
         assert_eq!(
             ImportProgress::from_objects(&found).to_string(),

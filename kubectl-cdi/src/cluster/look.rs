@@ -18,41 +18,42 @@ use super::resource::ResourceKind;
 use super::uid::ObjectUid;
 use crate::error::PluginError;
 
-/// The objects of a target at one moment. Either may be absent.
+/// The objects of a target at one moment. An absent object is `null`, which has no fields.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TargetObjects {
-    pub(crate) data_volume: Option<Value>,
-    pub(crate) claim: Option<Value>,
+    pub(crate) data_volume: Value,
+    pub(crate) claim: Value,
 }
 
 impl TargetObjects {
     /// Returns true if there is neither a DataVolume nor a claim.
     pub fn is_empty(&self) -> bool {
-        self.data_volume.is_none() && self.claim.is_none()
+        self.data_volume.is_null() && self.claim.is_null()
     }
 
     /// Returns true if the target itself exists. A DataVolume can exist without its claim.
     pub fn has_target(&self, target: &VolumeTarget) -> bool {
         match target.kind() {
-            VolumeTargetKind::DataVolume => self.data_volume.is_some(),
-            VolumeTargetKind::Claim => self.claim.is_some(),
+            VolumeTargetKind::DataVolume => !self.data_volume.is_null(),
+            VolumeTargetKind::Claim => !self.claim.is_null(),
         }
     }
 
     /// Returns the UID of the `target`'s claim. If a claim with the same name is created later, it
     /// gets another UID.
     pub fn claim_uid(&self, target: &VolumeTarget) -> Result<Option<ObjectUid>, PluginError> {
-        let claim = self.claim.as_ref();
-        claim.map(|claim| ObjectUid::from_object(claim, target)).transpose()
+        if self.claim.is_null() {
+            return Ok(None);
+        }
+        ObjectUid::from_object(&self.claim, target).map(Some)
     }
 
     /// Returns the size of the claim in bytes: its capacity if it is bound, otherwise the
     /// requested size.
     pub fn claim_bytes(&self) -> Option<u64> {
-        let claim = self.claim.as_ref()?;
         // A claim can be bound to a volume that is larger than its request.
-        let size = text_at(claim, "/status/capacity/storage")
-            .or_else(|| text_at(claim, "/spec/resources/requests/storage"));
+        let size = text_at(&self.claim, "/status/capacity/storage")
+            .or_else(|| text_at(&self.claim, "/spec/resources/requests/storage"));
         program::quantity::parse_bytes(size?).ok()
     }
 
@@ -60,10 +61,8 @@ impl TargetObjects {
     /// without the overhead of a file system. If the DataVolume requests none, it is the size of
     /// the claim.
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
-        let volume = self.data_volume.as_ref();
-        let asked = volume.and_then(|volume| {
-            text_at(volume, "/spec/storage/resources/requests/storage")
-                .or_else(|| text_at(volume, "/spec/pvc/resources/requests/storage"))
+        let asked = ["storage", "pvc"].into_iter().find_map(|field| {
+            text_at(&self.data_volume, &format!("/spec/{field}/resources/requests/storage"))
         });
         match asked {
             Some(size) => program::quantity::parse_bytes(size).ok(),
@@ -73,24 +72,23 @@ impl TargetObjects {
 
     /// Returns the checkpoints of a warm import, which runs in several steps.
     pub(crate) fn checkpoints(&self) -> &[Value] {
-        let volume = self.data_volume.as_ref();
-        volume.map_or(&[], |volume| list_at(volume, "/spec/checkpoints"))
+        list_at(&self.data_volume, "/spec/checkpoints")
     }
 
     /// Returns the volume mode of the claim.
-    pub fn volume_mode(&self) -> Option<VolumeMode> {
-        let mode = text_at(self.claim.as_ref()?, "/spec/volumeMode");
-        Some(mode.and_then(|mode| mode.parse().ok()).unwrap_or_default())
+    pub fn volume_mode(&self) -> VolumeMode {
+        let mode = text_at(&self.claim, "/spec/volumeMode");
+        mode.and_then(|mode| mode.parse().ok()).unwrap_or_default()
     }
 
     /// Returns the storage class of the claim.
     pub fn storage_class(&self) -> Option<&str> {
-        text_at(self.claim.as_ref()?, "/spec/storageClassName")
+        text_at(&self.claim, "/spec/storageClassName")
     }
 
     /// Returns the phase of the DataVolume, named as in CDI.
     pub fn phase(&self) -> Option<&str> {
-        text_at(self.data_volume.as_ref()?, "/status/phase")
+        text_at(&self.data_volume, "/status/phase")
     }
 
     /// Fails if the target does not exist, or is marked for deletion. A deleted claim remains
@@ -98,7 +96,7 @@ impl TargetObjects {
     pub(crate) fn check_not_deleted(&self, target: &VolumeTarget) -> Result<(), PluginError> {
         let both = [&self.data_volume, &self.claim];
         let is_leaving = |object: &Value| text_at(object, "/metadata/deletionTimestamp").is_some();
-        if !self.has_target(target) || both.into_iter().flatten().any(is_leaving) {
+        if !self.has_target(target) || both.into_iter().any(is_leaving) {
             return Err(PluginError::target(format!(
                 "{target} has been deleted: create it again, or choose another name"
             )));
@@ -141,33 +139,28 @@ impl TargetObjects {
 
     /// Returns true if the volume is meant for an upload.
     pub(crate) fn is_upload(&self) -> bool {
-        let source = self.data_volume.as_ref();
-        let populator = self.claim.as_ref();
-        source.is_some_and(|volume| volume.pointer("/spec/source/upload").is_some())
-            || populator.is_some_and(|claim| {
-                text_at(claim, "/spec/dataSourceRef/kind") == Some("VolumeUploadSource")
-            })
+        let populator = text_at(&self.claim, "/spec/dataSourceRef/kind");
+        self.data_volume.pointer("/spec/source/upload").is_some()
+            || populator == Some("VolumeUploadSource")
             || self.of_claim("storage.upload.target").is_some()
     }
 
     pub(crate) fn is_archive(&self) -> bool {
-        let volume = self.data_volume.as_ref();
-        let content = volume.and_then(|volume| text_at(volume, "/spec/contentType"));
+        let content = text_at(&self.data_volume, "/spec/contentType");
         content.or_else(|| self.of_claim("storage.contentType")) == Some("archive")
     }
 
     /// Returns the failure that retries cannot change, if there is such a failure.
     pub(crate) fn final_failure(&self, target: &VolumeTarget) -> Option<PluginError> {
         let condition = |reason: &str| {
-            let volume = self.data_volume.iter();
-            let mut conditions = volume.flat_map(|volume| list_at(volume, "/status/conditions"));
+            let mut conditions = list_at(&self.data_volume, "/status/conditions").iter();
             let found = conditions.find(|condition| condition["reason"] == reason)?;
             Some(printable_line(text_at(found, "/message").unwrap_or_default()))
         };
         if let Some(words) = condition("ErrExceededQuota") {
             return Some(exceeded_quota(&words));
         }
-        if let Some(words) = condition("ErrClaimNotValid").filter(|_| self.claim.is_none()) {
+        if let Some(words) = condition("ErrClaimNotValid").filter(|_| self.claim.is_null()) {
             return Some(unbound_claim(target, &words));
         }
         let is_failed = self.phase() == Some("Failed")
@@ -192,8 +185,7 @@ impl TargetObjects {
 
     /// Returns the number of times the pod was restarted.
     pub(crate) fn restart_count(&self) -> u64 {
-        let counted =
-            self.data_volume.as_ref().and_then(|volume| volume["status"]["restartCount"].as_u64());
+        let counted = self.data_volume["status"]["restartCount"].as_u64();
         let annotated = || self.of_claim("storage.pod.restarts")?.parse().ok();
         counted.or_else(annotated).unwrap_or(0)
     }
@@ -206,7 +198,7 @@ impl TargetObjects {
     /// Returns the time at which the pod that fills the volume started, according to the
     /// DataVolume.
     pub(crate) fn running_since(&self) -> Option<Timestamp> {
-        let running = find_condition(self.data_volume.as_ref()?, "Running")?;
+        let running = find_condition(&self.data_volume, "Running")?;
         let since =
             text_at(running, "/lastTransitionTime").filter(|_| running["status"] == "True")?;
         since.parse().ok()
@@ -214,25 +206,26 @@ impl TargetObjects {
 
     /// Returns the creation time of the DataVolume, or of the claim if there is no DataVolume.
     pub(crate) fn created(&self) -> Option<Timestamp> {
-        let object = self.data_volume.as_ref().or(self.claim.as_ref())?;
-        text_at(object, "/metadata/creationTimestamp")?.parse().ok()
+        self.metadata("creationTimestamp")?.parse().ok()
     }
 
     /// Returns the namespace of the objects.
     pub(crate) fn namespace(&self) -> Option<&str> {
-        text_at(self.data_volume.as_ref().or(self.claim.as_ref())?, "/metadata/namespace")
+        self.metadata("namespace")
+    }
+
+    fn metadata(&self, field: &str) -> Option<&str> {
+        let object = if self.data_volume.is_null() { &self.claim } else { &self.data_volume };
+        object["metadata"][field].as_str()
     }
 
     /// Returns the kind of the source, such as `http` or `upload`.
     pub(crate) fn source_name(&self) -> Option<String> {
-        let source = self
-            .data_volume
-            .as_ref()
-            .and_then(|volume| volume.pointer("/spec/source")?.as_object());
+        let source = self.data_volume["spec"]["source"].as_object();
         let of_volume = source.and_then(|source| source.keys().next()).map(String::as_str);
-        let reference = || text_at(self.data_volume.as_ref()?, "/spec/sourceRef/kind");
+        let reference = || text_at(&self.data_volume, "/spec/sourceRef/kind");
         let upload = || self.is_upload().then_some("upload");
-        let populator = || text_at(self.claim.as_ref()?, "/spec/dataSourceRef/kind");
+        let populator = || text_at(&self.claim, "/spec/dataSourceRef/kind");
         let name = of_volume
             .or_else(reference)
             .or_else(|| self.of_claim("storage.import.source"))
@@ -244,8 +237,7 @@ impl TargetObjects {
     /// Returns a field of the condition `Running`. It is read from the DataVolume if there is one,
     /// otherwise from the annotations of the claim.
     fn running_condition(&self, field: &str, suffix: &str) -> Option<&str> {
-        let volume = self.data_volume.as_ref();
-        let running = volume.and_then(|volume| find_condition(volume, "Running"));
+        let running = find_condition(&self.data_volume, "Running");
         let said = running.and_then(|running| text_at(running, field));
         said.or_else(|| self.of_claim(&format!("storage.condition.running{suffix}")))
     }
@@ -256,7 +248,7 @@ impl TargetObjects {
     }
 
     pub(crate) fn of_claim(&self, name: &str) -> Option<&str> {
-        cdi_annotation(self.claim.as_ref()?, name)
+        cdi_annotation(&self.claim, name)
     }
 }
 
@@ -270,7 +262,10 @@ impl Cluster {
             VolumeTargetKind::Claim => None,
         };
         let claim = self.get_object(ResourceKind::CLAIMS, target.name()).await?;
-        Ok(TargetObjects { data_volume, claim })
+        Ok(TargetObjects {
+            data_volume: data_volume.unwrap_or_default(),
+            claim: claim.unwrap_or_default(),
+        })
     }
 
     /// Reads the objects of a target that must exist. A filled claim is sufficient, because some
@@ -302,16 +297,16 @@ mod tests {
             .map(|(name, value)| (format!("cdi.kubevirt.io/{name}"), json!(value)))
             .collect();
         TargetObjects {
-            data_volume: None,
-            claim: Some(json!({
+            data_volume: Value::Null,
+            claim: json!({
                 "metadata": {"uid": "u-1", "annotations": annotations},
                 "spec": {"resources": {"requests": {"storage": "1Gi"}}},
-            })),
+            }),
         }
     }
 
     fn volume(volume: Value) -> TargetObjects {
-        TargetObjects { data_volume: Some(volume), claim: None }
+        TargetObjects { data_volume: volume, claim: Value::Null }
     }
 
     #[test]
@@ -337,15 +332,12 @@ mod tests {
         let mut found = claim(&[("storage.pod.ready", "true")]);
         let uid = found.claim_uid(&"pvc/disk".parse().unwrap()).unwrap().unwrap();
         assert_eq!((uid.as_str(), found.claim_bytes()), ("u-1", Some(1 << 30)));
-        assert_eq!(found.volume_mode(), Some(VolumeMode::Filesystem));
+        assert_eq!(found.volume_mode(), VolumeMode::Filesystem);
         assert!(found.is_ready());
-        let object = found.claim.as_mut().unwrap();
+        let object = &mut found.claim;
         object["spec"]["volumeMode"] = json!("Block");
         object["status"] = json!({"capacity": {"storage": "2Gi"}});
-        assert_eq!(
-            (found.volume_mode(), found.claim_bytes()),
-            (Some(VolumeMode::Block), Some(2 << 30))
-        );
+        assert_eq!((found.volume_mode(), found.claim_bytes()), (VolumeMode::Block, Some(2 << 30)));
         assert_eq!(TargetObjects::default().claim_bytes(), None);
     }
 

@@ -47,6 +47,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Args, ValueHint};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use program::env::{NamedStrings, ProcessEnv};
@@ -63,7 +64,7 @@ pub use reader::{ReaderPod, ReaderState};
 pub use status::StatusRow;
 pub use token::UploadToken;
 pub use uid::ObjectUid;
-pub use volume::{ContentSource, WantedVolume};
+pub use volume::{ContentSource, VolumeOptions, WantedVolume};
 pub use waiting::WaitReason;
 
 use self::error::{kubeconfig_error, no_context, request_error};
@@ -73,15 +74,20 @@ use crate::error::PluginError;
 /// a webhook or an aggregated API is slow; the API server itself waits for those at most 30 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// The command-line options that select a cluster and a namespace.
-#[derive(Debug, Clone, Default)]
+/// Options that select the cluster and the namespace.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Cluster")]
 pub struct ClusterOptions {
-    /// The kubeconfig. By default these are the files in `KUBECONFIG`, then `~/.kube/config`, then
-    /// the ServiceAccount of the pod in which the program runs.
+    /// Kubeconfig file [default: the files of KUBECONFIG, or ~/.kube/config]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub kubeconfig: Option<PathBuf>,
-    /// The context in the kubeconfig; the default is its current context.
+
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// The namespace; the default is the namespace of the context.
+
+    /// Namespace [default: the namespace of the context]
+    #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
 }
 

@@ -74,12 +74,12 @@ mod tests {
 
     fn import(progress: &str) -> TargetObjects {
         TargetObjects {
-            data_volume: Some(json!({
+            data_volume: json!({
                 "spec": {"storage": {"resources": {"requests": {"storage": "1Gi"}}}},
                 "status": {"phase": "ImportInProgress", "progress": progress},
-            })),
+            }),
             // Larger than the disk by the overhead of a file system.
-            claim: Some(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})),
+            claim: json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}),
         }
     }
 
@@ -102,10 +102,10 @@ mod tests {
         // Without access to pods the start time comes from the DataVolume.
         let mut found = import("50.00%");
         let running = |status: &str| json!([{"type": "Running", "status": status, "lastTransitionTime": START}]);
-        found.data_volume.as_mut().unwrap()["status"]["conditions"] = running("True");
+        found.data_volume["status"]["conditions"] = running("True");
         let pace = FillPace { rate: Some(1 << 20), seconds_left: Some(512) };
         assert_eq!(FillPace::measure(&found, &Value::Null, after(512)), Some(pace));
-        found.data_volume.as_mut().unwrap()["status"]["conditions"] = running("False");
+        found.data_volume["status"]["conditions"] = running("False");
         assert_eq!(FillPace::measure(&found, &Value::Null, after(512)), None);
     }
 
@@ -123,14 +123,14 @@ mod tests {
         assert_eq!(fill_rate(&import("50.00%"), &running(), after(512)), Some(1 << 20));
         assert_eq!(fill_rate(&import("0.00%"), &running(), after(1)), Some(0));
         let claim = TargetObjects {
-            data_volume: None,
-            claim: Some(json!({
+            data_volume: Value::Null,
+            claim: json!({
                 "metadata": {"annotations": {
                     "cdi.kubevirt.io/storage.pod.phase": "Running",
                     "cdi.kubevirt.io/storage.populator.progress": "25.00%",
                 }},
                 "spec": {"resources": {"requests": {"storage": "1Gi"}}},
-            })),
+            }),
         };
         assert_eq!(fill_rate(&claim, &running(), after(256)), Some(1 << 20));
     }
@@ -152,7 +152,7 @@ mod tests {
         }
         let but = |part: &str, field: &str, value: Value| {
             let mut found = import("50.00%");
-            found.data_volume.as_mut().unwrap()[part][field] = value;
+            found.data_volume[part][field] = value;
             found
         };
         let done = but("status", "phase", json!("Succeeded"));

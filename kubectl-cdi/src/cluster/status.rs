@@ -139,14 +139,15 @@ impl Cluster {
         let mut all = Vec::new();
         for volume in volumes {
             let key = key(&volume);
-            let found = TargetObjects { data_volume: Some(volume), claim: claims.remove(&key) };
+            let claim = claims.remove(&key).unwrap_or_default();
+            let found = TargetObjects { data_volume: volume, claim };
             all.extend(
                 VolumeTarget::new(VolumeTargetKind::DataVolume, &key.1)
                     .map(|target| (target, found)),
             );
         }
         for ((_, name), claim) in claims {
-            let found = TargetObjects { data_volume: None, claim: Some(claim) };
+            let found = TargetObjects { claim, ..TargetObjects::default() };
             let is_filled_by_cdi =
                 ["storage.upload.target", "storage.import.endpoint", "storage.pod.phase"];
             // Populators' temporary claims are not shown, because they belong to the claims that
@@ -191,7 +192,7 @@ fn status_row(
         names.push(format!("cdi-upload-{claim}"));
         names.push(format!("importer-{claim}"));
     }
-    names.extend(found.claim.iter().map(|claim| pods::pod_name(claim, found.is_upload())));
+    names.push(pods::pod_name(&found.claim, found.is_upload()));
     names.extend(prime);
     let is_named = |name: &str| names.iter().any(|known| known == name);
     // The namespaces are compared, because an object in another namespace may have the same name.
@@ -343,7 +344,7 @@ mod tests {
             "metadata": {"name": "a", "annotations": {"cdi.kubevirt.io/storage.populator.pvcPrime": "prime-1"}},
             "spec": {"resources": {"requests": {"storage": "1Gi"}}},
         });
-        let found = TargetObjects { data_volume: Some(volume), claim: Some(claim) };
+        let found = TargetObjects { data_volume: volume, claim };
         let warnings =
             [event("importer-prime-1", "2026-01-01T00:00:00Z", "a\nb"), event("other", "", "no")];
         let pod = json!({

@@ -1,11 +1,12 @@
 //! Creates volumes: a DataVolume, or a claim with the annotations that tell CDI how to fill it.
 
+use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::import::ClusterImport;
-use super::mode::VolumeMode;
+use super::mode::{VolumeMode, parse_access_mode};
 use super::object::{self, PREFIX, object_of};
 use super::size::format_quantity;
 use super::uid::ObjectUid;
@@ -33,45 +34,88 @@ pub struct WantedVolume {
     pub source: ContentSource,
     /// The size to request in bytes, see [`request_bytes`](super::size::request_bytes).
     pub size_bytes: u64,
-    /// The storage class; `None` selects the default class.
-    pub storage_class: Option<String>,
-    /// The access mode; `None` lets CDI choose one for the storage class.
-    pub access_mode: Option<String>,
-    /// The volume mode; `None` lets CDI choose one for the storage class.
-    pub volume_mode: Option<VolumeMode>,
-    /// True if all space is to be allocated in advance.
-    pub preallocation: bool,
     /// True if the content is a tar archive whose files are unpacked into the volume.
     pub archive: bool,
-    /// True if the volume is to be bound before a VM uses it.
+    /// The options that the user gave.
+    pub options: VolumeOptions,
+}
+
+/// The command-line options that describe a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
+#[command(next_help_heading = "Volume")]
+pub struct VolumeOptions {
+    /// Storage class [default: the cluster's]
+    #[arg(long, value_name = "NAME")]
+    pub storage_class: Option<String>,
+
+    /// Access mode, such as ReadWriteMany or RWX [default: chosen by CDI for the storage]
+    #[arg(long, value_name = "MODE", value_parser = parse_access_mode)]
+    pub access_mode: Option<String>,
+
+    /// Filesystem or Block [default: chosen by CDI for the storage]
+    #[arg(long, value_name = "MODE")]
+    pub volume_mode: Option<VolumeMode>,
+
+    /// Allocate all space in advance
+    #[arg(long)]
+    pub preallocation: bool,
+
+    /// Bind the volume before a VM uses it
+    #[arg(long)]
     pub force_bind: bool,
-    /// The default instance type of VMs with this disk.
+
+    /// Default instance type of VMs with this disk
+    #[arg(long, alias = "default-instancetype", value_name = "NAME")]
     pub instancetype: Option<String>,
-    /// The kind of the instance type; `None` leaves it to KubeVirt.
-    pub instancetype_kind: Option<&'static str>,
-    /// The default preference of VMs with this disk.
+
+    /// Scope of --instancetype [default: cluster]
+    #[arg(long, value_name = "SCOPE", value_enum, requires = "instancetype")]
+    pub instancetype_scope: Option<ObjectScope>,
+
+    /// Default preference of VMs with this disk
+    #[arg(long, alias = "default-preference", value_name = "NAME")]
     pub preference: Option<String>,
-    /// The kind of the preference; `None` leaves it to KubeVirt.
-    pub preference_kind: Option<&'static str>,
+
+    /// Scope of --preference [default: cluster]
+    #[arg(long, value_name = "SCOPE", value_enum, requires = "preference")]
+    pub preference_scope: Option<ObjectScope>,
+}
+
+/// Values of `--instancetype-scope` and `--preference-scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ObjectScope {
+    /// VirtualMachineClusterInstancetype, VirtualMachineClusterPreference
+    Cluster,
+    /// VirtualMachineInstancetype, VirtualMachinePreference
+    Namespace,
 }
 
 /// Builds the DataVolume or the claim as JSON.
 pub fn build_manifest(wanted: &WantedVolume) -> Value {
+    let options = &wanted.options;
     let mut metadata = json!({"name": wanted.target.name()});
+    let instancetype_kind = options.instancetype_scope.map(|scope| match scope {
+        ObjectScope::Cluster => "VirtualMachineClusterInstancetype",
+        ObjectScope::Namespace => "VirtualMachineInstancetype",
+    });
+    let preference_kind = options.preference_scope.map(|scope| match scope {
+        ObjectScope::Cluster => "VirtualMachineClusterPreference",
+        ObjectScope::Namespace => "VirtualMachinePreference",
+    });
     let labels = object_of([
-        ("instancetype.kubevirt.io/default-instancetype", wanted.instancetype.as_deref()),
-        ("instancetype.kubevirt.io/default-instancetype-kind", wanted.instancetype_kind),
-        ("instancetype.kubevirt.io/default-preference", wanted.preference.as_deref()),
-        ("instancetype.kubevirt.io/default-preference-kind", wanted.preference_kind),
+        ("instancetype.kubevirt.io/default-instancetype", options.instancetype.as_deref()),
+        ("instancetype.kubevirt.io/default-instancetype-kind", instancetype_kind),
+        ("instancetype.kubevirt.io/default-preference", options.preference.as_deref()),
+        ("instancetype.kubevirt.io/default-preference-kind", preference_kind),
     ]);
-    let immediate = wanted.force_bind.then_some("true");
+    let immediate = options.force_bind.then_some("true");
     let mut annotations = with_prefix(object_of([("storage.bind.immediate.requested", immediate)]));
     let mut storage =
         json!({"resources": {"requests": {"storage": format_quantity(wanted.size_bytes)}}});
-    set_field(&mut storage, "storageClassName", wanted.storage_class.as_deref());
-    let mode = wanted.volume_mode.map(|mode| mode.to_string());
+    set_field(&mut storage, "storageClassName", options.storage_class.as_deref());
+    let mode = options.volume_mode.map(|mode| mode.to_string());
     set_field(&mut storage, "volumeMode", mode.as_deref());
-    let access = wanted.access_mode.as_deref();
+    let access = options.access_mode.as_deref();
     let (version, kind, spec) = match wanted.target.kind() {
         VolumeTargetKind::DataVolume => {
             if let Some(mode) = access {
@@ -81,7 +125,7 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
             // modes that the storage supports.
             let mut spec = json!({"source": source_value(&wanted.source), "storage": storage});
             set_field(&mut spec, "contentType", wanted.archive.then_some("archive"));
-            if wanted.preallocation {
+            if options.preallocation {
                 spec["preallocation"] = json!(true);
             }
             ("cdi.kubevirt.io/v1beta1", "DataVolume", spec)
@@ -91,7 +135,7 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
             annotations.extend(source_annotations(&wanted.source));
             annotations.extend(with_prefix(object_of([
                 ("storage.contentType", wanted.archive.then_some("archive")),
-                ("storage.preallocation.requested", wanted.preallocation.then_some("true")),
+                ("storage.preallocation.requested", options.preallocation.then_some("true")),
             ])));
             ("v1", "PersistentVolumeClaim", storage)
         }
@@ -185,32 +229,24 @@ mod tests {
             target: target.parse().unwrap(),
             source: ContentSource::Upload,
             size_bytes: 10 << 30,
-            storage_class: None,
-            access_mode: None,
-            volume_mode: None,
-            preallocation: false,
             archive: false,
-            force_bind: false,
-            instancetype: None,
-            instancetype_kind: None,
-            preference: None,
-            preference_kind: None,
+            options: VolumeOptions::default(),
         }
     }
 
     fn full(target: &str) -> WantedVolume {
-        WantedVolume {
+        let options = VolumeOptions {
             storage_class: Some("fast".to_owned()),
             access_mode: Some("ReadWriteMany".to_owned()),
             volume_mode: Some(VolumeMode::Block),
             preallocation: true,
-            archive: true,
             force_bind: true,
             instancetype: Some("u1.small".to_owned()),
             preference: Some("fedora".to_owned()),
-            preference_kind: Some("VirtualMachinePreference"),
-            ..wanted(target)
-        }
+            preference_scope: Some(ObjectScope::Namespace),
+            ..VolumeOptions::default()
+        };
+        WantedVolume { archive: true, options, ..wanted(target) }
     }
 
     #[test]

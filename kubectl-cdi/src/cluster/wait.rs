@@ -97,9 +97,10 @@ impl Cluster {
         if self.waits_for_consumer(found).await {
             return WaitReason::FirstConsumer(target.clone());
         }
-        let Some(claim) = &found.claim else {
+        let claim = &found.claim;
+        if claim.is_null() {
             return WaitReason::Claim;
-        };
+        }
         let prime = match found.prime_claim() {
             Some(prime) => self.get_object(ResourceKind::CLAIMS, prime).await.ok().flatten(),
             None => None,
@@ -129,9 +130,7 @@ impl Cluster {
             Some(_) => return false,
             None => {}
         }
-        let Some(claim) = &found.claim else {
-            return false;
-        };
+        let claim = &found.claim;
         let is_chosen =
             claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_string();
         let is_forced = cdi_annotation(claim, "storage.bind.immediate.requested").is_some();

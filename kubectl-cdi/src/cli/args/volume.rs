@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cluster::{VolumeMode, parse_access_mode};
+use crate::cluster::VolumeOptions;
 
 /// Options of the created volume.
 #[derive(Debug, Args)]
@@ -16,41 +16,8 @@ pub(crate) struct VolumeArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<u64>,
 
-    /// Storage class [default: the cluster's]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) storage_class: Option<String>,
-
-    /// Access mode, such as ReadWriteMany or RWX [default: chosen by CDI for the storage]
-    #[arg(long, value_name = "MODE", value_parser = parse_access_mode)]
-    pub(crate) access_mode: Option<String>,
-
-    /// Filesystem or Block [default: chosen by CDI for the storage]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) volume_mode: Option<VolumeMode>,
-
-    /// Allocate all space in advance
-    #[arg(long)]
-    pub(crate) preallocation: bool,
-
-    /// Bind the volume before a VM uses it
-    #[arg(long)]
-    pub(crate) force_bind: bool,
-
-    /// Default instance type of VMs with this disk
-    #[arg(long, alias = "default-instancetype", value_name = "NAME")]
-    pub(crate) instancetype: Option<String>,
-
-    /// Scope of --instancetype [default: cluster]
-    #[arg(long, value_name = "SCOPE", value_enum, requires = "instancetype")]
-    pub(crate) instancetype_scope: Option<ObjectScope>,
-
-    /// Default preference of VMs with this disk
-    #[arg(long, alias = "default-preference", value_name = "NAME")]
-    pub(crate) preference: Option<String>,
-
-    /// Scope of --preference [default: cluster]
-    #[arg(long, value_name = "SCOPE", value_enum, requires = "preference")]
-    pub(crate) preference_scope: Option<ObjectScope>,
+    #[command(flatten)]
+    pub(crate) options: VolumeOptions,
 
     /// Print the object instead of creating it
     #[arg(long, value_name = "WHERE", value_enum, conflicts_with = "no_create")]
@@ -59,15 +26,6 @@ pub(crate) struct VolumeArgs {
     /// Output format of --dry-run [default: yaml]
     #[arg(short, long, value_name = "FORM", value_enum, requires = "dry_run")]
     pub(crate) output: Option<ManifestFormat>,
-}
-
-/// Values of `--instancetype-scope` and `--preference-scope`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ObjectScope {
-    /// VirtualMachineClusterInstancetype, VirtualMachineClusterPreference
-    Cluster,
-    /// VirtualMachineInstancetype, VirtualMachinePreference
-    Namespace,
 }
 
 /// Values of `--dry-run`.

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use kubectl_cdi::cluster::{Cluster, ClusterOptions, ContentSource, VolumeTarget, WantedVolume};
+use kubectl_cdi::cluster::{
+    Cluster, ClusterOptions, ContentSource, VolumeOptions, VolumeTarget, WantedVolume,
+};
 use serde_json::{Value, json};
 use testkit::fail::OrFail;
 
@@ -97,15 +99,7 @@ fn wanted(text: &str) -> WantedVolume {
         target: target(text),
         source: ContentSource::Upload,
         size_bytes: 1 << 30,
-        storage_class: None,
-        access_mode: None,
-        volume_mode: None,
-        preallocation: false,
         archive: false,
-        force_bind: false,
-        instancetype: None,
-        instancetype_kind: None,
-        preference: None,
-        preference_kind: None,
+        options: VolumeOptions::default(),
     }
 }

@@ -1,6 +1,6 @@
 //! Creating volumes, and refusals of the cluster.
 
-use kubectl_cdi::cluster::{ClusterImport, ContentSource, VolumeMode, WantedVolume};
+use kubectl_cdi::cluster::{ClusterImport, ContentSource, VolumeMode, VolumeOptions, WantedVolume};
 use serde_json::{Value, json};
 
 use crate::cluster::{administrator, api, target, wanted};
@@ -9,7 +9,7 @@ use crate::cluster::{administrator, api, target, wanted};
 #[ignore = "server: Kubernetes"]
 async fn a_volume_is_created_as_described_and_can_be_deleted() {
     let cluster = administrator("made").await;
-    let full = |text| WantedVolume {
+    let options = VolumeOptions {
         storage_class: Some("fast".to_owned()),
         access_mode: Some("ReadWriteMany".to_owned()),
         volume_mode: Some(VolumeMode::Block),
@@ -17,8 +17,9 @@ async fn a_volume_is_created_as_described_and_can_be_deleted() {
         force_bind: true,
         instancetype: Some("u1.small".to_owned()),
         preference: Some("fedora".to_owned()),
-        ..wanted(text)
+        ..VolumeOptions::default()
     };
+    let full = |text| WantedVolume { options: options.clone(), ..wanted(text) };
     for text in ["dv/disk", "pvc/disk"] {
         assert!(!cluster.find_target(&target(text)).await.unwrap().has_target(&target(text)));
         let uid = cluster.create_volume(&full(text)).await.unwrap();
@@ -46,7 +47,9 @@ async fn a_volume_is_created_as_described_and_can_be_deleted() {
 #[ignore = "server: Kubernetes"]
 async fn a_created_claim_can_be_read_back() {
     let cluster = administrator("claim").await;
-    let odd = WantedVolume { access_mode: Some("Sometimes".to_owned()), ..wanted("pvc/disk") };
+    let options =
+        VolumeOptions { access_mode: Some("Sometimes".to_owned()), ..VolumeOptions::default() };
+    let odd = WantedVolume { options, ..wanted("pvc/disk") };
     let said = cluster.create_volume(&odd).await.unwrap_err().to_string();
     let words = "Unsupported value: \"Sometimes\"";
     assert!(said.starts_with("the cluster rejected pvc/disk: ") && said.contains(words), "{said}");
@@ -54,7 +57,7 @@ async fn a_created_claim_can_be_read_back() {
     let found = cluster.find_target(&target("pvc/disk")).await.unwrap();
     assert_eq!(found.claim_uid(&target("pvc/disk")).unwrap(), Some(uid));
     assert_eq!(found.claim_bytes(), Some(1 << 30));
-    assert_eq!(found.volume_mode(), Some(VolumeMode::Filesystem));
+    assert_eq!(found.volume_mode(), VolumeMode::Filesystem);
     api().bind_pvc("claim", "disk", "2Gi");
     let found = cluster.find_target(&target("pvc/disk")).await.unwrap();
     assert_eq!(found.claim_bytes(), Some(2 << 30));
