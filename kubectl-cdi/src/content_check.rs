@@ -1,10 +1,8 @@
 //! Verifies the checksum of the image on another thread, while the image is read for the upload.
 
-use std::fmt;
 use std::io;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use stream::buffer::CHUNK_BYTES;
 use stream::digest::{Checksum, ChecksumMismatchError, HashingThread};
 use stream::error::ThreadStartError;
@@ -15,11 +13,7 @@ use stream::zeros::ZEROS;
 /// share it, so that each byte is hashed once.
 pub(crate) struct ContentCheck {
     expected: Checksum,
-    hashed: Mutex<HashedPrefix>,
-}
-
-/// The part of the file that was hashed.
-struct HashedPrefix {
+    /// Number of bytes at the beginning of the file that were hashed.
     end_offset: u64,
     /// `None` if the whole file was hashed.
     thread: Option<HashingThread>,
@@ -31,39 +25,33 @@ impl ContentCheck {
     /// Starts the thread that hashes. Nothing is hashed yet.
     pub(crate) fn start(expected: Checksum) -> Result<Self, ThreadStartError> {
         let thread = Some(HashingThread::start(expected.algorithm())?);
-        let hashed = HashedPrefix { end_offset: 0, thread, calculated: String::new() };
-        Ok(Self { expected, hashed: Mutex::new(hashed) })
-    }
-
-    /// Hashes a part of the file that begins at `offset`, as far as it is not hashed yet. Ignores
-    /// a part that lies behind a gap; [`finish`](Self::finish) reads it again.
-    pub(crate) fn add_extent(&self, offset: u64, extent: &LocalExtent) {
-        self.hashed.lock().add_extent(offset, extent);
+        Ok(Self { expected, end_offset: 0, thread, calculated: String::new() })
     }
 
     /// Returns true if everything before `offset` was hashed.
     pub(crate) fn has_hashed(&self, offset: u64) -> bool {
-        self.hashed.lock().end_offset >= offset
+        self.end_offset >= offset
     }
 
     /// Hashes the rest of `file`, and compares its digest with the expected checksum.
-    pub(crate) fn finish(&self, file: &LocalFile) -> io::Result<Result<(), ChecksumMismatchError>> {
-        let mut hashed = self.hashed.lock();
+    pub(crate) fn finish(
+        &mut self,
+        file: &LocalFile,
+    ) -> io::Result<Result<(), ChecksumMismatchError>> {
         let mut reader = file.chunk_reader(CHUNK_BYTES);
-        reader.skip_to(hashed.end_offset);
+        reader.skip_to(self.end_offset);
         while let Some(extent) = reader.next_part()? {
-            let offset = hashed.end_offset;
-            hashed.add_extent(offset, &extent);
+            self.add_extent(self.end_offset, &extent);
         }
-        if let Some(thread) = hashed.thread.take() {
-            hashed.calculated = thread.finish_digest();
+        if let Some(thread) = self.thread.take() {
+            self.calculated = thread.finish_digest();
         }
-        Ok(self.expected.verify(&hashed.calculated))
+        Ok(self.expected.verify(&self.calculated))
     }
-}
 
-impl HashedPrefix {
-    fn add_extent(&mut self, offset: u64, extent: &LocalExtent) {
+    /// Hashes a part of the file that begins at `offset`, as far as it is not hashed yet. Ignores
+    /// a part that lies behind a gap; [`finish`](Self::finish) reads it again.
+    pub(crate) fn add_extent(&mut self, offset: u64, extent: &LocalExtent) {
         let (Some(thread), Some(known)) = (&self.thread, self.end_offset.checked_sub(offset))
         else {
             return;
@@ -89,12 +77,6 @@ impl HashedPrefix {
     }
 }
 
-impl fmt::Debug for ContentCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ContentCheck").field("expected", &self.expected).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use stream::digest::{DigestAlgorithm, RunningDigest};
@@ -114,7 +96,7 @@ mod tests {
         let expected: Checksum = digest.finish_digest().parse().unwrap();
         // The offsets at which streams begin. A stream that begins behind a gap is ignored.
         for starts in [&[][..], &[0], &[0, 5, 1 << 20, 3 << 20], &[7], &[2 << 20, 0], &[0, 0]] {
-            let check = ContentCheck::start(expected.clone()).unwrap();
+            let mut check = ContentCheck::start(expected.clone()).unwrap();
             for (number, start) in starts.iter().enumerate() {
                 let file = open();
                 let mut reader = file.chunk_reader(CHUNK_BYTES);

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::start::ProcessStartError;
+use program::threads;
 use stream::error::ThreadStartError;
 
 /// The part of an error on which the program acts, apart from its exit code.
@@ -63,6 +64,11 @@ impl PluginError {
         Self::new(ExitReason::Target, message)
     }
 
+    /// Creates the error for a source, such as an image or a volume, that cannot be read.
+    pub(crate) fn unread(message: impl Into<String>) -> Self {
+        Self::new(ExitReason::Source, message)
+    }
+
     /// Creates the error for a wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(ExitReason::Usage, message)
@@ -100,4 +106,12 @@ impl From<ThreadStartError> for PluginError {
     fn from(error: ThreadStartError) -> Self {
         Self::internal(error)
     }
+}
+
+/// Runs `work` on a thread of its own, where it may block.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PluginError> + Send + 'static,
+) -> Result<T, PluginError> {
+    let ended = threads::run_blocking(work).await;
+    ended.map_err(PluginError::internal)?
 }

@@ -5,11 +5,8 @@ use std::sync::Arc;
 
 use fetch::Network;
 use fetch::http::{HttpConfig, HttpSource};
-use oci::pin_signed_image;
 use program::exit::ExitReason;
-use publisher::{
-    DocumentReader, EvidenceError, ImageSigner, ListDemand, location_name, require_name,
-};
+use publisher::{DocumentReader, EvidenceError, ListDemand, location_name, require_name};
 use stream::digest::Checksum;
 use stream::error::SourceErrorKind;
 use url::Url;
@@ -30,31 +27,18 @@ impl From<EvidenceError> for PluginError {
     }
 }
 
-/// Returns the URL, by its digest, of the container image at `url`, which the signer has signed.
-pub(crate) async fn pin_image(
-    url: String,
-    signer: Box<dyn ImageSigner>,
-) -> Result<String, PluginError> {
-    verify(move |network| Ok(pin_signed_image(&url, &network, &*signer)?)).await
-}
-
-/// Returns the checksum that the list has for the image at `url`.
-pub(crate) async fn find_checksum(url: String, list: ListDemand) -> Result<String, PluginError> {
-    Ok(verify(move |network| look_up(&url, &list, network)).await?.to_string())
-}
-
-/// Runs `work`, which reads the evidence from servers, for a limited time.
-async fn verify<T: Send + 'static>(
+/// Runs `work`, which reads evidence from servers, for a limited time.
+pub(crate) async fn verify<T: Send + 'static>(
     work: impl FnOnce(Arc<Network>) -> Result<T, EvidenceError> + Send + 'static,
 ) -> Result<T, PluginError> {
     let verified = within_read_limit(work).await.map_err(|reason| {
-        let message = format!("cannot verify the image: {reason}; give --checksum");
-        PluginError::new(ExitReason::Source, message)
+        PluginError::unread(format!("cannot verify the image: {reason}; give --checksum"))
     })?;
     Ok(verified?)
 }
 
-fn look_up(
+/// Returns the checksum that the list has for the image at `url`.
+pub(crate) fn find_checksum(
     url: &str,
     demand: &ListDemand,
     network: Arc<Network>,

@@ -3,7 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct FileIdentity {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// Time of the last modification in nanoseconds since 1970.
-    pub(crate) changed: i64,
+    /// Time of the last modification.
+    pub(crate) changed: SystemTime,
     /// The inode, or on Windows the time of creation.
     pub(crate) inode: u64,
 }
@@ -26,18 +26,9 @@ impl FileIdentity {
         Ok(Self {
             path,
             bytes: metadata.len(),
-            changed: nanoseconds_of(metadata.modified()?),
+            changed: metadata.modified()?,
             inode: inode_of(&metadata),
         })
-    }
-}
-
-/// Returns the time in nanoseconds since 1970.
-fn nanoseconds_of(time: SystemTime) -> i64 {
-    let nanoseconds = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => nanoseconds(since),
-        Err(before) => -nanoseconds(before.duration()),
     }
 }
 

@@ -12,6 +12,7 @@ use diskimage::Format;
 use fetch::file::FileSource;
 use fetch::scheme::find_scheme;
 use inspect::{Inspection, inspect_image, measure_image};
+use parking_lot::Mutex;
 use program::exit::ExitReason;
 use serde::{Deserialize, Serialize};
 use stream::digest::Checksum;
@@ -27,7 +28,6 @@ use crate::error::PluginError;
 use crate::file_identity::{FileIdentity, full_path};
 
 /// An opened disk image or tar archive.
-#[derive(Debug)]
 pub(crate) struct ImageFile {
     pub(crate) file: File,
     pub(crate) identity: FileIdentity,
@@ -36,7 +36,7 @@ pub(crate) struct ImageFile {
     /// The result of the inspection, or `None` for an archive.
     facts: Option<Inspection>,
     /// The check of the content, if the user gave a checksum.
-    check: Option<ContentCheck>,
+    check: Option<Mutex<ContentCheck>>,
 }
 
 /// Returns the reason why an image is rejected. An empty image gets a different sentence, because
@@ -57,13 +57,13 @@ fn refused_image(message: String) -> PluginError {
 
 fn unreadable_file(path: &Path, error: &io::Error) -> PluginError {
     let (path, reason) = (path.display(), errno_text(error));
-    PluginError::new(ExitReason::Source, format!("cannot read {path}: {reason}; check the path"))
+    PluginError::unread(format!("cannot read {path}: {reason}; check the path"))
 }
 
 impl From<OutletClosedError> for PluginError {
     /// The consumer of the stream was dropped.
     fn from(_: OutletClosedError) -> Self {
-        Self::new(ExitReason::Source, "the upload was stopped")
+        Self::unread("the upload was stopped")
     }
 }
 
@@ -90,7 +90,7 @@ impl ImageFile {
         let not_regular = || {
             let reason = "uploads need random access, so pipes and directories are not supported";
             let path = path.display();
-            PluginError::new(ExitReason::Source, format!("{path} is not a regular file; {reason}"))
+            PluginError::unread(format!("{path} is not a regular file; {reason}"))
         };
         let rejected = |reason: &str| refused_image(format!("{}: {reason}", path.display()));
         let absolute = full_path(path).map_err(unreadable)?;
@@ -127,7 +127,8 @@ impl ImageFile {
 
     /// Compares the content of the file with `expected` while it is read.
     pub(crate) fn with_checksum(self, expected: Option<Checksum>) -> Result<Self, PluginError> {
-        Ok(Self { check: expected.map(ContentCheck::start).transpose()?, ..self })
+        let check = expected.map(ContentCheck::start).transpose()?;
+        Ok(Self { check: check.map(Mutex::new), ..self })
     }
 
     /// Returns the size of the disk in bytes, if it is known without reading the whole image.
@@ -208,7 +209,7 @@ impl ImageFile {
                 break;
             };
             if let Some(check) = &self.check {
-                check.add_extent(position, &part);
+                check.lock().add_extent(position, &part);
             }
             let length = match part {
                 LocalExtent::Hole(bytes) => {
@@ -230,7 +231,7 @@ impl ImageFile {
         self.check_unchanged()?;
         match &self.check {
             // The stream fails here, so that a request that contains the whole image fails too.
-            Some(check) if check.has_hashed(self.identity.bytes) => self.verify_checksum(),
+            Some(check) if check.lock().has_hashed(self.identity.bytes) => self.verify_checksum(),
             _ => Ok(()),
         }
     }
@@ -244,7 +245,7 @@ impl ImageFile {
     /// that no stream contained, which may take long.
     pub(crate) fn verify_checksum(&self) -> Result<(), PluginError> {
         let Some(check) = &self.check else { return Ok(()) };
-        let verified = check.finish(&self.local_file()?);
+        let verified = check.lock().finish(&self.local_file()?);
         let verified = verified.map_err(|error| self.unreadable_error(&error))?;
         verified.map_err(|mismatch| {
             let path = self.identity.path.display();
@@ -262,13 +263,10 @@ impl ImageFile {
     pub(crate) fn check_unchanged(&self) -> Result<(), PluginError> {
         match FileIdentity::new(self.identity.path.clone(), &self.file) {
             Ok(now) if now == self.identity => Ok(()),
-            _ => Err(PluginError::new(
-                ExitReason::Source,
-                format!(
-                    "{} was changed while it was sent: upload it again",
-                    self.identity.path.display()
-                ),
-            )),
+            _ => Err(PluginError::unread(format!(
+                "{} was changed while it was sent: upload it again",
+                self.identity.path.display()
+            ))),
         }
     }
 }
@@ -404,7 +402,7 @@ mod tests {
             assert_eq!(ImageFile::open(&path, true, None).is_ok(), is_tar, "{name}");
         }
         let said =
-            |path: &str| ImageFile::open(Path::new(path), false, None).unwrap_err().to_string();
+            |path: &str| ImageFile::open(Path::new(path), false, None).err().unwrap().to_string();
         assert!(
             said("https://h/d.img").ends_with("with kubectl cdi import https://h/d.img TARGET")
         );

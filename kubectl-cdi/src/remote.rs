@@ -70,7 +70,7 @@ fn inspection_error(error: stream::Error) -> PluginError {
     let words = error.plain_words();
     if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) {
         let message = format!("image not found: {words}; check the URL");
-        return PluginError::new(ExitReason::Source, message);
+        return PluginError::unread(message);
     }
     if SeveralDisks::of_error(&error).is_some() {
         // The error's plain words name an option of cdi-importer.

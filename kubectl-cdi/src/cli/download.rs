@@ -201,20 +201,17 @@ fn disk_format(
         }
         (None, _) => DownloadFormat::Raw,
     };
-    let refused = match (format, compression) {
-        (DownloadFormat::Qcow2, _) if file == Path::new("-") => {
-            "a pipe cannot be a qcow2 image: choose a file, or another --format"
-        }
-        (DownloadFormat::Raw | DownloadFormat::RawZstd, Some(_)) => {
-            "--compression is for qcow2: choose a name with .qcow2, or give --format qcow2"
-        }
-        (DownloadFormat::Raw, None) => return Ok(DiskFormat::Raw),
-        (DownloadFormat::RawZstd, None) => return Ok(DiskFormat::RawZstd),
-        (DownloadFormat::Qcow2, _) => {
-            return Ok(DiskFormat::Qcow2(compression.unwrap_or_default()));
-        }
-    };
-    Err(PluginError::usage(refused))
+    match format {
+        DownloadFormat::Qcow2 if file == Path::new("-") => Err(PluginError::usage(
+            "a pipe cannot be a qcow2 image: choose a file, or another --format",
+        )),
+        DownloadFormat::Qcow2 => Ok(DiskFormat::Qcow2(compression.unwrap_or_default())),
+        _ if compression.is_some() => Err(PluginError::usage(
+            "--compression is for qcow2: choose a name with .qcow2, or give --format qcow2",
+        )),
+        DownloadFormat::Raw => Ok(DiskFormat::Raw),
+        DownloadFormat::RawZstd => Ok(DiskFormat::RawZstd),
+    }
 }
 
 #[cfg(test)]

@@ -134,10 +134,14 @@ async fn prepare_source(
     };
     if let Some(signer) = evidence.read_signer(url)? {
         view.watch.set_wait_reason("verifying the image's signature");
-        source.url = evidence::pin_image(url.clone(), signer).await?;
+        let url = url.clone();
+        let pinning = move |network| Ok(oci::pin_signed_image(&url, &network, &*signer)?);
+        source.url = evidence::verify(pinning).await?;
     } else if let Some(list) = evidence.list_demand(url)? {
         view.watch.set_wait_reason("verifying the list of checksums");
-        source.checksum = Some(evidence::find_checksum(url.clone(), list).await?);
+        let url = url.clone();
+        let finding = move |network| evidence::find_checksum(&url, &list, network);
+        source.checksum = Some(evidence::verify(finding).await?.to_string());
     }
     source.check_fields()?;
     Ok(source)

@@ -56,7 +56,8 @@ impl<'a> VolumePlanner<'a> {
     async fn file_system(&self) -> FileSystem {
         if let Some((cluster, config)) = &self.server {
             let class = self.volume.options.storage_class.as_deref();
-            return cluster.file_system(config, class).await;
+            let overhead = config.class_overhead(class);
+            return FileSystem { overhead, is_xfs: cluster.is_xfs(class).await };
         }
         let file_system = FileSystem::default();
         let percent = file_system.overhead * 100.0;

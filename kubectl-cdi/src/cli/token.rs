@@ -32,17 +32,14 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginError>
             });
             print_text(&format!("{printed}\n"))
         }
-        Some(TokenFormat::Curl) => {
+        Some(TokenFormat::Curl) | None => {
             let (url, config) = upload_url(&cluster, &arguments).await?;
-            print_text(&format!(
-                "{}\n",
-                curl_command(token, &url, &authority_words(&arguments, &config))
-            ))
-        }
-        None => {
-            let (url, config) = upload_url(&cluster, &arguments).await?;
-            let command = curl_command(token, &url, &authority_words(&arguments, &config));
-            print_text(&format!("{token}\n\n# Valid for five minutes:\n{command}\n"))
+            let authority = authority_words(&arguments, &config);
+            let command = format!("{CURL}{authority} -H 'Authorization: Bearer {token}' {url}\n");
+            print_text(&match arguments.output {
+                None => format!("{token}\n\n# Valid for five minutes:\n{command}"),
+                Some(_) => command,
+            })
         }
     }
 }
@@ -82,10 +79,4 @@ fn authority_words(arguments: &TokenArgs, config: &CdiConfig) -> String {
         ),
         (None, None) => String::new(),
     }
-}
-
-/// Formats the curl command that uploads a file. All curl commands that this program prints are
-/// formatted here.
-fn curl_command(token: &str, url: &str, authority: &str) -> String {
-    format!("{CURL}{authority} -H 'Authorization: Bearer {token}' {url}")
 }

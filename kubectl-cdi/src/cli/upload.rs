@@ -11,7 +11,6 @@ use codec::encode::{CompressionRule, Encoding};
 use program::env::{NamedStrings, ProcessEnv, is_pace_fixed};
 use program::exit::ExitReason;
 use program::progress::{BinaryBytes, ProgressDisplay};
-use program::threads;
 use stream::error::errno_text;
 use tokio_util::sync::CancellationToken;
 
@@ -21,9 +20,9 @@ use super::view::{VolumeJobEvent, VolumeJobView};
 use super::{PROGRAM, shell_word, under_signals};
 use crate::cluster::size::check_fits;
 use crate::cluster::{
-    CdiConfig, Cluster, ContentSource, ObjectUid, TargetObjects, VolumeTarget, WantedVolume,
+    CdiConfig, Cluster, ContentSource, ObjectUid, VolumeTarget, WaitGoal, WaitReason, WantedVolume,
 };
-use crate::error::{PluginError, PluginErrorKind};
+use crate::error::{PluginError, PluginErrorKind, on_thread};
 use crate::image::ImageFile;
 use crate::send::{CompletedUpload, LockedFile, ProxyClient, ProxyTrust, TokenCache, UploadTask};
 
@@ -84,33 +83,140 @@ async fn upload_image(
     arguments: UploadArgs,
     view: VolumeJobView,
 ) -> Result<Option<CompletedUpload>, PluginError> {
-    let (path, is_archive) = (arguments.image.clone(), arguments.archive);
-    let format = arguments.format;
+    let (path, is_archive, format) = (arguments.image.clone(), arguments.archive, arguments.format);
     // The image is opened on a blocking thread, because reading the tables of a large image takes
     // a while and signals must be handled meanwhile.
     let checksum = arguments.checksum.clone();
     let opening = move || ImageFile::open(&path, is_archive, format)?.with_checksum(checksum);
-    let opened = threads::run_blocking(opening).await;
-    let image = Arc::new(opened.map_err(PluginError::internal)??);
+    let image = Arc::new(on_thread(opening).await?);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
     let planner = VolumePlanner::connect(&arguments.volume, &arguments.cluster).await?;
-    let Some(server) = planner.cluster() else {
-        let wanted = planned_volume(&planner, &arguments, &image, &view).await?;
-        planner.print_manifest(&wanted).await?;
+    let job = UploadJob { arguments: &arguments, planner: &planner, image, view };
+    let Some((cluster, config)) = planner.cluster() else {
+        planner.print_manifest(&job.planned_volume().await?).await?;
         return Ok(None);
     };
-    let (cluster, config) = server;
     let proxy = proxy_client(&arguments, config)?;
-    let made = prepare_volume(&planner, server, &arguments, &image, &view, &proxy).await?;
-    view.has_volume.store(true, Ordering::Relaxed);
-    let sent = fill_volume(&arguments, cluster, &proxy, &image, &view).await;
+    let made = job.prepare_volume(cluster, config, &proxy).await?;
+    job.view.has_volume.store(true, Ordering::Relaxed);
+    let sent = job.fill_volume(cluster, &proxy).await;
     if let (Err(failed), Some(uid)) = (&sent, made) {
         // A retry with the same image and volume would only be rejected again.
         let is_final =
             failed.kind == PluginErrorKind::Rejected || failed.exit == ExitReason::Checksum;
-        clean_up(cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0).await;
+        let is_useless = is_final || job.view.watch.handed_over() == 0;
+        clean_up(cluster, &arguments.target, &uid, is_useless).await;
     }
     sent.map(Some)
+}
+
+/// An upload of an opened image.
+struct UploadJob<'a> {
+    arguments: &'a UploadArgs,
+    planner: &'a VolumePlanner<'a>,
+    image: Arc<ImageFile>,
+    view: VolumeJobView,
+}
+
+impl UploadJob<'_> {
+    /// Creates the volume and returns its UID. With `--no-create`, checks instead that the existing
+    /// volume is suitable, and returns `None`.
+    async fn prepare_volume(
+        &self,
+        cluster: &Cluster,
+        config: &CdiConfig,
+        proxy: &ProxyClient,
+    ) -> Result<Option<ObjectUid>, PluginError> {
+        let target = &self.arguments.target;
+        if self.arguments.volume.no_create {
+            let found = cluster.find_existing(target).await?;
+            found.takes_upload(target, self.arguments.archive)?;
+            // A size that is not known is not checked.
+            if let (Some(claim), Some(disk)) = (found.claim_bytes(), self.image.disk_bytes()) {
+                let overhead = config.class_overhead(found.storage_class());
+                check_fits(target, claim, found.volume_mode(), overhead, disk)?;
+            }
+            return Ok(None);
+        }
+        // This is checked first, so that no volume is created if the proxy is not trusted.
+        proxy.check_certificate().await?;
+        Ok(Some(cluster.create_volume(&self.planned_volume().await?).await?))
+    }
+
+    /// Plans the volume. Its size is the value of `--size`, or the size that the disk in the image
+    /// requires.
+    async fn planned_volume(&self) -> Result<WantedVolume, PluginError> {
+        let UploadArgs { target, volume, archive, .. } = self.arguments;
+        let size_bytes = match (volume.size, self.image.disk_bytes()) {
+            (Some(size), Some(disk)) if size < disk => {
+                return Err(PluginError::usage(format!(
+                    "the disk in {} has {disk} bytes, more than --size {size}",
+                    self.arguments.image.display()
+                )));
+            }
+            (Some(size), _) => size,
+            (None, None) if *archive => {
+                return Err(PluginError::usage(
+                    "cannot tell the size of an archive's content: give --size",
+                ));
+            }
+            (None, Some(disk)) => self.planner.request_bytes(target, disk).await,
+            (None, None) => self.planner.request_bytes(target, self.measure_disk().await?).await,
+        };
+        Ok(WantedVolume {
+            target: target.clone(),
+            source: ContentSource::Upload,
+            size_bytes,
+            archive: *archive,
+            options: volume.options.clone(),
+        })
+    }
+
+    /// Reads the whole image to find the size of its disk, and displays this as the reason for
+    /// waiting.
+    async fn measure_disk(&self) -> Result<u64, PluginError> {
+        self.view.watch.set_wait_reason("reading the whole image to find the disk size");
+        let stop = CancellationToken::new();
+        // The guard stops the blocking thread however this function ends, even by a signal.
+        let _guard = stop.clone().drop_guard();
+        let image = Arc::clone(&self.image);
+        on_thread(move || image.measure_bytes(stop)).await
+    }
+
+    /// Waits for the upload pod, sends the image, and waits until CDI reports the volume as filled.
+    async fn fill_volume(
+        &self,
+        cluster: &Cluster,
+        proxy: &ProxyClient,
+    ) -> Result<CompletedUpload, PluginError> {
+        let (target, time_limit) = (&self.arguments.target, self.arguments.timeout.0);
+        let watch = &self.view.watch;
+        let told = |waiting: &WaitReason| watch.set_wait_reason(waiting.to_string());
+        let found = cluster.wait_for_goal(target, WaitGoal::Ready, time_limit, told).await?;
+        let place = match (found.claim_uid(target)?, state_folder()) {
+            // Archives need no ledger, because no server supports resumable archive uploads.
+            (Some(uid), Some(states)) if !self.arguments.archive => {
+                // On a blocking thread, because a network file system may hang.
+                on_thread(move || LockedFile::open(&states, &uid)).await?
+            }
+            _ => None,
+        };
+        let is_encoded = self.arguments.encoding == EncodingOption::Auto && self.image.is_plain();
+        let rule = CompressionRule::new(is_pace_fixed(&ProcessEnv));
+        let sending = UploadTask {
+            proxy,
+            tokens: &TokenCache::new(cluster.clone(), target.name()),
+            image: &self.image,
+            encoding: if is_encoded { Encoding::Zstd(rule) } else { Encoding::Plain },
+            place: place.as_ref(),
+            is_archive: self.arguments.archive,
+            stall_limit: time_limit,
+            watch,
+        };
+        let sent = sending.run().await?;
+        cluster.wait_for_goal(target, WaitGoal::Filled, time_limit, told).await?;
+        Ok(sent)
+    }
 }
 
 /// Removes a volume that was created for a failed upload, if it `is_useless`. Otherwise the volume
@@ -125,135 +231,6 @@ async fn clean_up(cluster: &Cluster, target: &VolumeTarget, uid: &ObjectUid, is_
         Err(error) => {
             tracing::warn!("{target}, which was created for this upload, is still there: {error}")
         }
-    }
-}
-
-/// Waits for the upload pod, sends the image, and waits until CDI reports the volume as filled.
-async fn fill_volume(
-    arguments: &UploadArgs,
-    cluster: &Cluster,
-    proxy: &ProxyClient,
-    image: &Arc<ImageFile>,
-    view: &VolumeJobView,
-) -> Result<CompletedUpload, PluginError> {
-    let (target, time_limit) = (&arguments.target, arguments.timeout.0);
-    let watch = &view.watch;
-    let found = cluster
-        .wait_for_upload_ready(target, time_limit, |waiting| {
-            watch.set_wait_reason(waiting.to_string())
-        })
-        .await?;
-    let place = match (found.claim_uid(target)?, state_folder()) {
-        // Archives need no ledger, because no server supports resumable archive uploads.
-        (Some(uid), Some(states)) if !arguments.archive => {
-            // The file is opened on a blocking thread, because a network file system may hang.
-            let opening = threads::run_blocking(move || LockedFile::open(&states, &uid)).await;
-            opening.map_err(PluginError::internal)??
-        }
-        _ => None,
-    };
-    let tokens = TokenCache::new(cluster.clone(), target.name());
-    let is_encoded = arguments.encoding == EncodingOption::Auto && image.is_plain();
-    let rule = CompressionRule::new(is_pace_fixed(&ProcessEnv));
-    let sending = UploadTask {
-        proxy,
-        tokens: &tokens,
-        image,
-        encoding: if is_encoded { Encoding::Zstd(rule) } else { Encoding::Plain },
-        place: place.as_ref(),
-        is_archive: arguments.archive,
-        stall_limit: time_limit,
-        watch,
-    };
-    let sent = sending.run().await?;
-    cluster
-        .wait_for_done(target, time_limit, |waiting| watch.set_wait_reason(waiting.to_string()))
-        .await?;
-    Ok(sent)
-}
-
-/// Creates the volume and returns its UID. With `--no-create`, checks instead that the existing
-/// volume is suitable, and returns `None`.
-async fn prepare_volume(
-    planner: &VolumePlanner<'_>,
-    (cluster, config): &(Cluster, CdiConfig),
-    arguments: &UploadArgs,
-    image: &Arc<ImageFile>,
-    view: &VolumeJobView,
-    proxy: &ProxyClient,
-) -> Result<Option<ObjectUid>, PluginError> {
-    let target = &arguments.target;
-    if arguments.volume.no_create {
-        let found = cluster.find_existing(target).await?;
-        found.takes_upload(target, arguments.archive)?;
-        check_room(&found, config, arguments, image)?;
-        return Ok(None);
-    }
-    // This is checked first, so that no volume is created if the proxy is not trusted.
-    proxy.check_certificate().await?;
-    let wanted = planned_volume(planner, arguments, image, view).await?;
-    Ok(Some(cluster.create_volume(&wanted).await?))
-}
-
-/// Plans the volume. Its size is the value of `--size`, or the size that the disk in the image
-/// requires.
-async fn planned_volume(
-    planner: &VolumePlanner<'_>,
-    arguments: &UploadArgs,
-    image: &Arc<ImageFile>,
-    view: &VolumeJobView,
-) -> Result<WantedVolume, PluginError> {
-    let (target, volume) = (&arguments.target, &arguments.volume);
-    let size_bytes = match (volume.size, image.disk_bytes()) {
-        (Some(size), Some(disk)) if size < disk => {
-            return Err(PluginError::usage(format!(
-                "the disk in {} has {disk} bytes, more than --size {size}",
-                arguments.image.display()
-            )));
-        }
-        (Some(size), _) => size,
-        (None, None) if arguments.archive => {
-            return Err(PluginError::usage(
-                "cannot tell the size of an archive's content: give --size",
-            ));
-        }
-        (None, Some(disk)) => planner.request_bytes(target, disk).await,
-        (None, None) => planner.request_bytes(target, measure_disk(image, view).await?).await,
-    };
-    Ok(WantedVolume {
-        target: target.clone(),
-        source: ContentSource::Upload,
-        size_bytes,
-        archive: arguments.archive,
-        options: volume.options.clone(),
-    })
-}
-
-/// Reads the whole image to find the size of its disk, and displays this as the reason for
-/// waiting.
-async fn measure_disk(image: &Arc<ImageFile>, view: &VolumeJobView) -> Result<u64, PluginError> {
-    view.watch.set_wait_reason("reading the whole image to find the disk size");
-    let stop = CancellationToken::new();
-    // The guard stops the blocking thread however this function ends, even by a signal.
-    let _guard = stop.clone().drop_guard();
-    let image = Arc::clone(image);
-    let measuring = threads::run_blocking(move || image.measure_bytes(stop)).await;
-    measuring.map_err(PluginError::internal)?
-}
-
-/// Fails with both sizes if the disk does not fit into the claim. Succeeds if a size is not known.
-fn check_room(
-    found: &TargetObjects,
-    config: &CdiConfig,
-    arguments: &UploadArgs,
-    image: &ImageFile,
-) -> Result<(), PluginError> {
-    match (found.claim_bytes(), image.disk_bytes()) {
-        (Some(claim), Some(disk)) => {
-            let overhead = config.class_overhead(found.storage_class());
-            check_fits(&arguments.target, claim, found.volume_mode(), overhead, disk)
-        }
-        _ => Ok(()),
     }
 }
 

@@ -49,7 +49,7 @@ impl Cluster {
         resource: ResourceKind,
         name: &str,
     ) -> Result<Option<Value>, PluginError> {
-        match self.ask_for(RbacVerb::Get, resource, name, None).await {
+        match self.ask_for(RbacVerb::Get, resource, name, "", None).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.kind == PluginErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -119,7 +119,7 @@ impl Cluster {
         name: &str,
         object: &Value,
     ) -> Result<Value, PluginError> {
-        self.ask_for(RbacVerb::Create, resource, name, Some(object)).await
+        self.ask_for(RbacVerb::Create, resource, name, "", Some(object)).await
     }
 
     /// Lets the server validate an object like one that is created, without storing it.
@@ -129,11 +129,7 @@ impl Cluster {
         name: &str,
         object: &Value,
     ) -> Result<(), PluginError> {
-        let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
-        let query = "dryRun=All";
-        let answer =
-            self.send_query(RbacVerb::Create, resource, name, query, Some(object), &mut memory);
-        answer.await.map(drop)
+        self.ask_for(RbacVerb::Create, resource, name, "dryRun=All", Some(object)).await.map(drop)
     }
 
     /// Deletes the object with this name, if its UID is still the given one.
@@ -148,7 +144,7 @@ impl Cluster {
         let preconditions = json!({"uid": uid.as_str()});
         let options =
             json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        self.ask_for(RbacVerb::Delete, resource, name, Some(&options)).await.map(drop)
+        self.ask_for(RbacVerb::Delete, resource, name, "", Some(&options)).await.map(drop)
     }
 
     /// Sends a request about one object.
@@ -157,10 +153,11 @@ impl Cluster {
         verb: RbacVerb,
         resource: ResourceKind,
         name: &str,
+        query: &str,
         body: Option<&Value>,
     ) -> Result<Value, PluginError> {
         let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
-        self.send_query(verb, resource, name, "", body, &mut memory).await
+        self.send_query(verb, resource, name, query, body, &mut memory).await
     }
 
     async fn send_query(

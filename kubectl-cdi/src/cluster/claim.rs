@@ -4,17 +4,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use program::exit::ExitReason;
 use program::names::is_subdomain;
 use serde_json::Value;
 
 use super::Cluster;
-use super::destination::{VolumeTarget, VolumeTargetError, VolumeTargetKind};
+use super::destination::{UNKNOWN_KIND, VolumeTarget, VolumeTargetKind, check_name};
 use super::error::not_found;
 use super::look::TargetObjects;
-use super::mode::VolumeMode;
 use super::object::{list_at, printable_line, text_at};
-use super::reader::{DOWNLOAD_LABEL, READER_LABEL, ReaderPod};
+use super::reader::{DOWNLOAD_LABEL, READER_LABEL, ReadableClaim, ReaderPod};
 use super::resource::ResourceKind;
 use super::uid::ObjectUid;
 use crate::error::{PluginError, PluginErrorKind};
@@ -36,16 +34,17 @@ impl FromStr for DownloadSource {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('/') {
-            Some(("vm" | "virtualmachine", name)) if is_subdomain(name) => {
+            Some(("vm" | "virtualmachine", name)) => {
+                check_name(name)?;
                 Ok(Self::Machine(name.to_owned()))
             }
-            Some(("vm" | "virtualmachine", name)) => {
-                Err(VolumeTargetError::Name(name.chars().take(64).collect()).to_string())
-            }
-            _ => text.parse().map(Self::Volume).map_err(|error| match error {
-                VolumeTargetError::Kind => "use pvc/NAME, dv/NAME or vm/NAME".to_owned(),
-                error @ VolumeTargetError::Name(_) => error.to_string(),
-            }),
+            _ => match text.parse() {
+                Ok(target) => Ok(Self::Volume(target)),
+                Err(error) if error == UNKNOWN_KIND => {
+                    Err("use pvc/NAME, dv/NAME or vm/NAME".to_owned())
+                }
+                Err(error) => Err(error),
+            },
         }
     }
 }
@@ -57,18 +56,6 @@ impl fmt::Display for DownloadSource {
             Self::Machine(name) => write!(f, "vm/{name}"),
         }
     }
-}
-
-/// A claim that can be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadableClaim {
-    pub(crate) name: String,
-    pub(crate) uid: ObjectUid,
-    pub(crate) mode: VolumeMode,
-    /// The node to which the volume is attached, if it can be attached to one node only.
-    pub(crate) node: Option<String>,
-    /// Pods of the same download that an earlier process could not remove.
-    pub(crate) left_behind: Vec<ReaderPod>,
 }
 
 /// A pod that uses a claim and has not ended.
@@ -98,7 +85,7 @@ impl Cluster {
         if claim.is_null() {
             return Err(self.not_found(&target));
         }
-        check_content(&found, claim, &target)?;
+        check_content(&found, &target)?;
         let modes: Vec<_> = list_at(claim, "/spec/accessModes").iter().collect();
         let pods = self.list_objects(ResourceKind::PODS, None).await?;
         let (own, others): (Vec<_>, Vec<_>) =
@@ -111,14 +98,14 @@ impl Cluster {
         };
         let (all, writers) = (named(|_| true), named(|user| !user.is_reader));
         if !all.is_empty() && modes.iter().any(|mode| **mode == "ReadWriteOncePod") {
-            return Err(unreadable(format!(
+            return Err(PluginError::unread(format!(
                 "{target} is in use by {all}, and its access mode ReadWriteOncePod allows one pod only: stop that pod first"
             )));
         }
         if !writers.is_empty() {
             let in_use = format!("{target} is in use by {writers}");
             if !force {
-                return Err(unreadable(format!(
+                return Err(PluginError::unread(format!(
                     "{in_use}: stop it first, or give --force to read the disk while it changes, which can give an inconsistent copy"
                 )));
             }
@@ -143,7 +130,7 @@ impl Cluster {
             Ok(None) => return Err(not_found(&format!("vm/{name}"), &self.namespace)),
             // An API server without KubeVirt answers without a Status object.
             Err(error) if error.kind == PluginErrorKind::NotKubernetes => {
-                return Err(unreadable(
+                return Err(PluginError::unread(
                     "KubeVirt is not installed in this cluster: give pvc/NAME or dv/NAME instead of a virtual machine",
                 ));
             }
@@ -167,36 +154,28 @@ impl Cluster {
 }
 
 /// Fails if the claim is not bound, not filled, or contains files.
-fn check_content(
-    found: &TargetObjects,
-    claim: &Value,
-    target: &VolumeTarget,
-) -> Result<(), PluginError> {
+fn check_content(found: &TargetObjects, target: &VolumeTarget) -> Result<(), PluginError> {
     found.check_not_deleted(target)?;
-    let phase = text_at(claim, "/status/phase").unwrap_or("Pending");
+    let phase = text_at(&found.claim, "/status/phase").unwrap_or("Pending");
     if phase != "Bound" {
         let phase = printable_line(phase);
-        return Err(unreadable(format!(
+        return Err(PluginError::unread(format!(
             "{target} is not bound to a volume (phase {phase}): there is nothing to read yet; look at: kubectl cdi status {target}"
         )));
     }
     let filling = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
     if let Some(phase) = filling.filter(|_| !found.is_filled()) {
         let phase = printable_line(phase);
-        return Err(unreadable(format!(
+        return Err(PluginError::unread(format!(
             "{target} is not filled yet (phase {phase}); look at: kubectl cdi status {target}"
         )));
     }
     if found.is_archive() {
-        return Err(unreadable(format!(
+        return Err(PluginError::unread(format!(
             "{target} contains the files of an archive, not a disk: only disks can be downloaded"
         )));
     }
     Ok(())
-}
-
-fn unreadable(message: impl Into<String>) -> PluginError {
-    PluginError::new(ExitReason::Source, message)
 }
 
 /// Returns true if a pod that has not ended mounts the claim.

@@ -10,7 +10,6 @@ use super::Cluster;
 use super::error::no_cdi;
 use super::object::{printable_line, text_at};
 use super::resource::ResourceKind;
-use super::size::FileSystem;
 use crate::error::PluginError;
 
 /// The name of the only CDIConfig object.
@@ -117,12 +116,6 @@ impl Cluster {
         let env = env.and_then(Value::as_array).into_iter().flatten();
         let mut images = env.filter(|variable| variable["name"] == "CLONER_IMAGE");
         Ok(images.find_map(|variable| text_at(variable, "/value")).map(str::to_owned))
-    }
-
-    /// Returns the properties of file systems in a storage class. If `class` is `None`, the
-    /// default classes are used.
-    pub async fn file_system(&self, config: &CdiConfig, class: Option<&str>) -> FileSystem {
-        FileSystem { overhead: config.class_overhead(class), is_xfs: self.is_xfs(class).await }
     }
 
     /// Returns true if the volumes of a class, or of the default classes, are formatted with xfs.

@@ -7,6 +7,9 @@ use program::names::{MAX_SUBDOMAIN, is_subdomain};
 
 use super::resource::ResourceKind;
 
+/// The error for a kind before the slash that is missing or unknown.
+pub(super) const UNKNOWN_KIND: &str = "use dv/NAME or pvc/NAME";
+
 /// The kind of a [`VolumeTarget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VolumeTargetKind {
@@ -32,23 +35,19 @@ pub struct VolumeTarget {
     name: String,
 }
 
-/// Reasons why a text is not a valid target.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum VolumeTargetError {
-    /// The kind before the slash is missing or unknown.
-    #[error("use dv/NAME or pvc/NAME")]
-    Kind,
-    /// The name is not valid in Kubernetes.
-    #[error("{0:?} cannot be a name: use small letters, digits, - and .")]
-    Name(String),
+/// Fails if `name` is not valid in Kubernetes.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    if is_subdomain(name) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(MAX_SUBDOMAIN).collect();
+    Err(format!("{shown:?} cannot be a name: use small letters, digits, - and ."))
 }
 
 impl VolumeTarget {
     /// Creates a target. Fails if the name is not valid in Kubernetes.
-    pub fn new(kind: VolumeTargetKind, name: &str) -> Result<Self, VolumeTargetError> {
-        if !is_subdomain(name) {
-            return Err(VolumeTargetError::Name(name.chars().take(MAX_SUBDOMAIN).collect()));
-        }
+    pub fn new(kind: VolumeTargetKind, name: &str) -> Result<Self, String> {
+        check_name(name)?;
         Ok(Self { kind, name: name.to_owned() })
     }
 
@@ -64,16 +63,16 @@ impl VolumeTarget {
 }
 
 impl FromStr for VolumeTarget {
-    type Err = VolumeTargetError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (kind, name) = text.split_once('/').ok_or(VolumeTargetError::Kind)?;
-        let kind = match kind {
-            "dv" | "datavolume" => VolumeTargetKind::DataVolume,
-            "pvc" | "persistentvolumeclaim" => VolumeTargetKind::Claim,
-            _ => return Err(VolumeTargetError::Kind),
-        };
-        Self::new(kind, name)
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some(("dv" | "datavolume", name)) => Self::new(VolumeTargetKind::DataVolume, name),
+            Some(("pvc" | "persistentvolumeclaim", name)) => {
+                Self::new(VolumeTargetKind::Claim, name)
+            }
+            _ => Err(UNKNOWN_KIND.to_owned()),
+        }
     }
 }
 
@@ -107,13 +106,13 @@ mod tests {
     #[test]
     fn other_targets_are_refused() {
         for text in ["", "a", "vm/a", "DV/a"] {
-            assert_eq!(text.parse::<VolumeTarget>(), Err(VolumeTargetError::Kind), "{text}");
+            assert_eq!(text.parse::<VolumeTarget>(), Err(UNKNOWN_KIND.to_owned()), "{text}");
         }
         let long = format!("dv/{}", "a".repeat(254));
         for text in ["dv/", "dv/A", "pvc/a/b", "dv/../secrets", "dv/a?b", "dv/-a", "dv/a..b", &long]
         {
-            let error = text.parse::<VolumeTarget>().unwrap_err();
-            assert!(matches!(error, VolumeTargetError::Name(_)), "{text}");
+            let said = text.parse::<VolumeTarget>().unwrap_err();
+            assert!(said.contains("cannot be a name"), "{said}");
         }
     }
 }

@@ -52,7 +52,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use program::env::{NamedStrings, ProcessEnv};
 
-pub use claim::{DownloadSource, ReadableClaim};
+pub use claim::DownloadSource;
 pub use config::{CdiConfig, is_our_cloner};
 pub use destination::{VolumeTarget, VolumeTargetKind};
 pub use import::ClusterImport;
@@ -60,11 +60,12 @@ pub use import_progress::ImportProgress;
 pub use look::TargetObjects;
 pub use mode::{VolumeMode, parse_access_mode};
 pub(crate) use object::printable_line;
-pub use reader::{ReaderPod, ReaderState};
+pub use reader::{ReadableClaim, ReaderPod, ReaderState};
 pub use status::StatusRow;
 pub use token::UploadToken;
 pub use uid::ObjectUid;
 pub use volume::{ContentSource, VolumeOptions, WantedVolume};
+pub use wait::WaitGoal;
 pub use waiting::WaitReason;
 
 use self::error::{kubeconfig_error, no_context, request_error};

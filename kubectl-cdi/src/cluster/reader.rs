@@ -10,7 +10,6 @@ use program::paths::{BLOCK_DEVICE, DISK_IMAGE};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::claim::ReadableClaim;
 use super::error::{busy_server, denied, not_found, request_error, silent_server};
 use super::mode::VolumeMode;
 use super::object::{list_at, printable_line, printable_text, text_at};
@@ -41,6 +40,18 @@ const OPENSHIFT_UIDS: &str = "openshift.io/sa.scc.uid-range";
 
 /// Number of characters of the claim's name in the name of the pod, whose limit is 63.
 const NAME_CHARS: usize = 40;
+
+/// A claim that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadableClaim {
+    pub(crate) name: String,
+    pub(crate) uid: ObjectUid,
+    pub(crate) mode: VolumeMode,
+    /// The node to which the volume is attached, if it can be attached to one node only.
+    pub(crate) node: Option<String>,
+    /// Pods of the same download that an earlier process could not remove.
+    pub(crate) left_behind: Vec<ReaderPod>,
+}
 
 /// A reader pod.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,22 +27,15 @@ impl ResourceKind {
         Self::new_namespaced("deployment", "apps", "v1", "deployments");
     pub(crate) const MACHINES: Self =
         Self::new_namespaced("vm", "kubevirt.io", "v1", "virtualmachines");
-    pub(crate) const NAMESPACES: Self =
-        Self { is_namespaced: false, ..Self::new_namespaced("namespace", "", "v1", "namespaces") };
-    pub(crate) const REVIEWS: Self = Self {
-        is_namespaced: false,
-        ..Self::new_namespaced("review", "authorization.k8s.io", "v1", "selfsubjectaccessreviews")
-    };
     pub(crate) const TOKENS: Self =
         Self::new_namespaced("token", "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests");
-    pub(crate) const CDI_CONFIGS: Self = Self {
-        is_namespaced: false,
-        ..Self::new_namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs")
-    };
-    pub(crate) const STORAGE_CLASSES: Self = Self {
-        is_namespaced: false,
-        ..Self::new_namespaced("storageclass", "storage.k8s.io", "v1", "storageclasses")
-    };
+    pub(crate) const NAMESPACES: Self = Self::new_global("namespace", "", "v1", "namespaces");
+    pub(crate) const REVIEWS: Self =
+        Self::new_global("review", "authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+    pub(crate) const CDI_CONFIGS: Self =
+        Self::new_global("cdiconfig", CDI, "v1beta1", "cdiconfigs");
+    pub(crate) const STORAGE_CLASSES: Self =
+        Self::new_global("storageclass", "storage.k8s.io", "v1", "storageclasses");
 
     const fn new_namespaced(
         short: &'static str,
@@ -51,6 +44,15 @@ impl ResourceKind {
         plural: &'static str,
     ) -> Self {
         Self { short, group, version, plural, is_namespaced: true }
+    }
+
+    const fn new_global(
+        short: &'static str,
+        group: &'static str,
+        version: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self { short, group, version, plural, is_namespaced: false }
     }
 
     /// Returns true if only CDI provides this kind.

@@ -23,8 +23,8 @@ use crate::error::PluginError;
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state in which a wait ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaitGoal {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitGoal {
     /// The upload server is ready for data.
     Ready,
     /// The volume is filled.
@@ -32,28 +32,9 @@ pub(crate) enum WaitGoal {
 }
 
 impl Cluster {
-    /// Waits until the upload server is ready, for at most `time_limit`. Calls `told` with each new
-    /// reason for waiting.
-    pub async fn wait_for_upload_ready(
-        &self,
-        target: &VolumeTarget,
-        time_limit: Duration,
-        told: impl FnMut(&WaitReason),
-    ) -> Result<TargetObjects, PluginError> {
-        self.wait_for_goal(target, WaitGoal::Ready, time_limit, told).await
-    }
-
-    /// Waits after the upload until CDI reports that the volume is filled.
-    pub async fn wait_for_done(
-        &self,
-        target: &VolumeTarget,
-        time_limit: Duration,
-        told: impl FnMut(&WaitReason),
-    ) -> Result<TargetObjects, PluginError> {
-        self.wait_for_goal(target, WaitGoal::Filled, time_limit, told).await
-    }
-
-    async fn wait_for_goal(
+    /// Waits until `goal` is reached, for at most `time_limit`. Calls `told` with each new reason for
+    /// waiting.
+    pub async fn wait_for_goal(
         &self,
         target: &VolumeTarget,
         goal: WaitGoal,

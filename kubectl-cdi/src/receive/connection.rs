@@ -12,8 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use kube::api::Portforwarder;
-use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_CHECKPOINTS, SERVED_DISK};
-use program::exit::ExitReason;
+use program::cdi::{DISK_BYTES_HEADER, READER_PORT, SERVED_CHECKPOINTS};
 use program::report::error_chain;
 use stream::prefix_crc::{CHECKPOINT_BYTES, PrefixCrc};
 use tokio::time::timeout;
@@ -115,17 +114,9 @@ impl ReaderConnection {
         }
     }
 
-    /// Requests the disk from `offset` to its end, as a stream of zstd frames.
-    pub(super) async fn request_disk(
-        &mut self,
-        offset: u64,
-        size: u64,
-    ) -> Result<Incoming, PluginError> {
-        self.get_of(SERVED_DISK, offset, size).await
-    }
-
-    /// Sends a request, and fails if the size of the disk is not the expected one any more.
-    async fn get_of(
+    /// Requests a part of the disk or its checkpoints. Fails if the size of the disk is not the
+    /// expected one any more.
+    pub(super) async fn get_of(
         &mut self,
         path: &str,
         offset: u64,
@@ -239,12 +230,12 @@ fn silent() -> PluginError {
 /// Creates the error for a pod that does not follow the protocol.
 pub(super) fn protocol(words: &str) -> PluginError {
     let message = format!("the pod that reads the volume answers with {words}; check --image");
-    PluginError::new(ExitReason::Source, message)
+    PluginError::unread(message)
 }
 
 /// Creates the error for a volume that the pod cannot read.
 pub(super) fn unreadable_volume(words: &str) -> PluginError {
-    PluginError::new(ExitReason::Source, format!("the volume cannot be read: {words}"))
+    PluginError::unread(format!("the volume cannot be read: {words}"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use codec::encode::{Encoding, PIECE_BYTES, PieceEncoder, VolumePiece};
 use crc_fast::CrcAlgorithm;
 use diskimage::qcow2::Qcow2Compression;
-use program::exit::ExitReason;
 use stream::chunks::ChunkStream;
 use stream::local::{LocalExtent, LocalFile};
 use stream::prefix_crc::{PrefixCrc, RunningCrc};
@@ -203,18 +202,18 @@ impl LocalDisk {
         let DiskBody::Qcow2(image) = &self.body else {
             return Ok(());
         };
-        match image.disk_bytes() {
-            Some(before) if before == size => return Ok(()),
+        let before = image.disk_bytes();
+        if before == Some(size) {
+            return Ok(());
+        }
+        if before.is_some() {
             // The tables before the data are made for one size.
-            Some(_) => drop(self.go_back_to(None)?),
-            None => {}
+            self.go_back_to(None)?;
         }
-        match &mut self.body {
-            DiskBody::Qcow2(image) => {
-                image.begin(size).map_err(|error| self.error("write", &error))
-            }
-            _ => Ok(()),
+        if let DiskBody::Qcow2(image) = &mut self.body {
+            image.begin(size).map_err(|error| self.error("write", &error))?;
         }
+        Ok(())
     }
 
     /// Appends the next bytes of the disk.
@@ -310,13 +309,10 @@ impl LocalDisk {
     /// Returns the new position.
     pub(crate) fn go_back_to(&mut self, kept: Option<PrefixCrc>) -> Result<u64, PluginError> {
         if !self.is_file() {
-            return Err(PluginError::new(
-                ExitReason::Source,
-                format!(
-                    "the disk has changed since its first {} bytes were written to the pipe: download again",
-                    self.position()
-                ),
-            ));
+            return Err(PluginError::unread(format!(
+                "the disk has changed since its first {} bytes were written to the pipe: download again",
+                self.position()
+            )));
         }
         if let Some(names) = self.names.as_ref().filter(|_| self.is_unproven && kept.is_none()) {
             return Err(PluginError::target(format!(

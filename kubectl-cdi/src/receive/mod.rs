@@ -24,16 +24,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use program::exit::ExitReason;
-use program::threads;
+use program::cdi::SERVED_DISK;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::{ReaderConnection, unreadable_volume};
 pub(crate) use self::local::{DiskFormat, LocalDisk};
 use crate::cluster::{Cluster, DownloadSource, ReaderPod, ReaderState};
-use crate::error::{PluginError, PluginErrorKind};
-use crate::send::{StallTimer, StalledError, UploadWatch};
+use crate::error::{PluginError, PluginErrorKind, on_thread};
+use crate::send::{StallTimer, UploadWatch};
 
 /// Interval at which a starting pod is looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -122,15 +121,17 @@ impl DownloadTask<'_> {
                 Ok(true) => return Ok(()),
                 Ok(false) if state.changes < MAX_CHANGES => state.changes += 1,
                 Ok(false) => {
-                    return Err(unread(format!(
+                    return Err(PluginError::unread(format!(
                         "the disk changed {MAX_CHANGES} times while it was read: stop what writes to it, and download again"
                     )));
                 }
                 Err(error) if error.may_pass() => {
-                    let waited = stall_timer.wait_before_retry(error.to_string(), true).await;
-                    waited.map_err(|StalledError { seconds, words }| {
+                    let waited = stall_timer.wait_before_retry(&error, true).await;
+                    waited.map_err(|seconds| {
                         let advice = "the same command resumes the download";
-                        unread(format!("no progress for {seconds} s: {words}; {advice}"))
+                        PluginError::unread(format!(
+                            "no progress for {seconds} s: {error}; {advice}"
+                        ))
                     })?;
                 }
                 Err(error) => return Err(error),
@@ -169,7 +170,7 @@ impl DownloadTask<'_> {
             if has == size {
                 return Ok(true);
             }
-            let body = reader.request_disk(has, size).await?;
+            let body = reader.get_of(SERVED_DISK, has, size).await?;
             disk_body::receive_disk(body, disk, size, self.watch).await?;
         }
     }
@@ -219,17 +220,16 @@ impl DownloadTask<'_> {
         let current = self.reader.0.lock().clone();
         if let Some(pod) = current {
             match self.cluster.reader_state(&pod).await? {
-                ReaderState::Running => return self.forward(&pod).await,
-                ReaderState::Failed(words) => return Err(unreadable_volume(&words)),
-                ReaderState::Ended(words) if !state.was_reached => return Err(ended_pod(&words)),
-                ReaderState::Ended(words) => tracing::info!("the reader pod has ended: {words}"),
                 ReaderState::Gone => tracing::info!("the reader pod was deleted"),
-                ReaderState::Waiting(_) => return self.start(&pod).await,
+                ReaderState::Ended(words) if state.was_reached => {
+                    tracing::info!("the reader pod has ended: {words}");
+                }
+                _ => return self.start(&pod).await,
             }
             self.reader.remove_pod(self.cluster).await;
         }
         if state.pods == MAX_PODS {
-            return Err(unread(format!(
+            return Err(PluginError::unread(format!(
                 "the pod that reads the volume was removed {MAX_PODS} times without progress"
             )));
         }
@@ -268,7 +268,7 @@ impl DownloadTask<'_> {
             if started.elapsed() >= limit {
                 let seconds = limit.as_secs();
                 let advice = "check --image, or give a longer --timeout";
-                return Err(unread(format!(
+                return Err(PluginError::unread(format!(
                     "the pod that reads the volume is not running after {seconds} s: {waiting}; {advice}"
                 )));
             }
@@ -289,21 +289,8 @@ impl DownloadTask<'_> {
     }
 }
 
-/// Creates the error for a volume that was not read to its end.
-fn unread(message: String) -> PluginError {
-    PluginError::new(ExitReason::Source, message)
-}
-
 fn ended_pod(words: &str) -> PluginError {
-    unread(format!(
+    PluginError::unread(format!(
         "the pod that reads the volume has ended: {words}; does the image contain cdi-cloner with the command serve? See --image"
     ))
-}
-
-/// Runs `work` on a thread of its own, where it may block.
-async fn on_thread(
-    work: impl FnOnce() -> Result<(), PluginError> + Send + 'static,
-) -> Result<(), PluginError> {
-    let ended = threads::run_blocking(work).await;
-    ended.map_err(PluginError::internal)?
 }

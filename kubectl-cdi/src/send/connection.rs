@@ -1,21 +1,20 @@
 //! Requests to the upload proxy, sent by HTTP/1.1 over TLS with a new connection for each request.
 
-use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
-use http_body_util::Empty;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body_util::{Either, Empty};
 pub(crate) use https::client::NoResponseError;
 use https::client::{self, HttpsServer, RequestConnection};
 use https::tls::{self, TrustedRoots};
-use hyper::body::Body;
 use stream::error::errno_text;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
+use super::upload_body::UploadBody;
 use crate::error::PluginError;
 
 /// Time limit for the connection that checks the proxy's certificate.
@@ -41,6 +40,9 @@ pub(crate) struct ProxyClient {
     /// True once a connection has been established.
     was_reached: AtomicBool,
 }
+
+/// The body of a request: the rest of the image, or nothing.
+pub(crate) type RequestBody = Either<UploadBody, Empty<Bytes>>;
 
 /// A response of the proxy, or of the upload server behind it.
 #[derive(Debug, Clone)]
@@ -92,10 +94,10 @@ impl ProxyClient {
     /// Connects once, and fails only if the certificate is not trusted. All other failures are
     /// ignored, because a proxy that is unreachable now may become reachable later.
     pub(crate) async fn check_certificate(&self) -> Result<(), PluginError> {
-        match timeout(CHECK_PATIENCE, self.connect::<Empty<Bytes>>()).await {
+        match timeout(CHECK_PATIENCE, self.connect()).await {
             Ok(Err(
-                NoResponseError::UnknownIssuer(cause) | NoResponseError::InvalidCertificate(cause),
-            )) => Err(self.untrusted_error(&cause)),
+                NoResponseError::UnknownIssuer(words) | NoResponseError::InvalidCertificate(words),
+            )) => Err(self.untrusted_error(&words)),
             _ => Ok(()),
         }
     }
@@ -110,18 +112,18 @@ impl ProxyClient {
     }
 
     /// Sends a request and returns the response, which may arrive before all of `body` is sent.
-    pub(crate) async fn send_request<B>(
+    pub(crate) async fn send_request(
         &self,
         method: Method,
         path: &str,
-        headers: &[(HeaderName, HeaderValue)],
-        body: B,
-    ) -> Result<ProxyResponse, NoResponseError>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
-        let request = self.build_request(method, path, headers, body)?;
+        headers: Vec<(HeaderName, HeaderValue)>,
+        body: RequestBody,
+    ) -> Result<ProxyResponse, NoResponseError> {
+        // The proxy may be served under a path prefix, for example behind an ingress.
+        let path = format!("{}{path}", self.server.url().path().trim_end_matches('/'));
+        let request = self.server.build_request(method, &path, body);
+        let mut request = request.map_err(|error| NoResponseError::Broken(error.to_string()))?;
+        request.headers_mut().extend(headers);
         // The connection is dropped when this function returns. If the response arrives before the
         // end of the body, nothing reads the rest.
         let mut connection = self.connect().await?;
@@ -134,26 +136,7 @@ impl ProxyClient {
         })
     }
 
-    fn build_request<B>(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(HeaderName, HeaderValue)],
-        body: B,
-    ) -> Result<Request<B>, NoResponseError> {
-        // The proxy may be served under a path prefix, for example behind an ingress.
-        let path = format!("{}{path}", self.server.url().path().trim_end_matches('/'));
-        let request = self.server.build_request(method, &path, body);
-        let mut request = request.map_err(|error| NoResponseError::Broken(error.to_string()))?;
-        request.headers_mut().extend(headers.iter().cloned());
-        Ok(request)
-    }
-
-    async fn connect<B>(&self) -> Result<RequestConnection<B>, NoResponseError>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    async fn connect(&self) -> Result<RequestConnection<RequestBody>, NoResponseError> {
         let connection = self.server.connect(limit_unsent).await?;
         self.was_reached.store(true, Ordering::Relaxed);
         Ok(connection)

@@ -282,6 +282,8 @@ pub(super) fn cannot_be_continued(why: impl Display) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::super::place::LockedFile;
     use super::*;
 
@@ -290,7 +292,12 @@ mod tests {
     }
 
     fn identity() -> FileIdentity {
-        FileIdentity { path: "/image".into(), bytes: 300, changed: 5, inode: 6 }
+        FileIdentity {
+            path: "/image".into(),
+            bytes: 300,
+            changed: SystemTime::UNIX_EPOCH,
+            inode: 6,
+        }
     }
 
     #[test]
@@ -332,7 +339,7 @@ mod tests {
         ledger.pass_bytes(b"abcdefg");
         assert_eq!(ledger.checksum_header(), whole);
         drop((ledger, place));
-        let other = FileIdentity { changed: 6, ..identity() };
+        let other = FileIdentity { inode: 7, ..identity() };
         let place = open().unwrap().unwrap();
         assert_eq!(PieceLedger::new(place.clone_file().ok()).load_file(&other), None);
         place.remove_file();

@@ -22,11 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use codec::encode::Encoding;
-use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::exit::ExitReason;
-use program::threads;
-use stream::options::ChosenFormat;
 use stream::prefix_crc::PrefixCrc;
 use tokio::time::{sleep, timeout};
 
@@ -34,12 +31,12 @@ pub(crate) use self::connection::{ProxyClient, ProxyTrust};
 use self::ledger::PieceLedger;
 use self::location::UploadLocation;
 pub(crate) use self::place::LockedFile;
-use self::protocol::{BegunUpload, UploadRequestError};
-pub(crate) use self::stall_timer::{StallTimer, StalledError};
+use self::protocol::UploadRequestError;
+pub(crate) use self::stall_timer::StallTimer;
 pub(crate) use self::tokens::TokenCache;
 use self::upload_body::{Tally, UploadBody};
 pub(crate) use self::watch::UploadWatch;
-use crate::error::{PluginError, PluginErrorKind};
+use crate::error::{PluginError, PluginErrorKind, on_thread};
 use crate::image::{ImageFile, KeptPrefix};
 
 /// Time without activity after which a connection is considered dead.
@@ -141,7 +138,7 @@ impl UploadTask<'_> {
             match ended {
                 Ok(()) => break,
                 Err(UploadRequestError::Failed(error)) if error.may_pass() => {
-                    self.wait_before_retry(&mut stall_timer, error.to_string()).await?
+                    self.wait_before_retry(&mut stall_timer, &error).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 // The earlier process was told why its upload ended. Here that is not an error: a
@@ -167,11 +164,12 @@ impl UploadTask<'_> {
             let ledger = ledger.lock();
             ledger.stream_position() + ledger.saved_bytes()
         };
-        Ok(CompletedUpload {
-            stream_bytes,
-            again: self.watch.handed_over().saturating_sub(stream_bytes),
-            is_resumable: true,
-        })
+        Ok(self.completed_upload(stream_bytes, true))
+    }
+
+    fn completed_upload(&self, stream_bytes: u64, is_resumable: bool) -> CompletedUpload {
+        let again = self.watch.handed_over().saturating_sub(stream_bytes);
+        CompletedUpload { stream_bytes, again, is_resumable }
     }
 
     fn stall_timer(&self) -> StallTimer<'_> {
@@ -182,13 +180,13 @@ impl UploadTask<'_> {
     async fn wait_before_retry(
         &self,
         stall_timer: &mut StallTimer<'_>,
-        words: String,
+        cause: &PluginError,
     ) -> Result<(), PluginError> {
-        let waited = stall_timer.wait_before_retry(words, self.proxy.was_reached()).await;
-        waited.map_err(|StalledError { seconds, words }| {
+        let waited = stall_timer.wait_before_retry(cause, self.proxy.was_reached()).await;
+        waited.map_err(|seconds| {
             let url = self.proxy.display_url();
             PluginError::target(format!(
-                "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? Use an Ingress, a \
+                "the upload proxy at {url} was not reached for {seconds} s: {cause}; can it be reached from here? Use an Ingress, a \
                  Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url \
                  https://localhost:8443"
             ))
@@ -206,10 +204,6 @@ impl UploadTask<'_> {
         })
     }
 
-    fn stated_format(&self) -> Option<ChosenFormat> {
-        self.image.stated_format(self.is_encoded())
-    }
-
     fn is_encoded(&self) -> bool {
         matches!(self.encoding, Encoding::Zstd(_))
     }
@@ -220,44 +214,34 @@ impl UploadTask<'_> {
         ledger: &Mutex<PieceLedger>,
     ) -> Result<Option<UploadSession>, UploadRequestError> {
         let marks = self.prefix_marks(ledger).await?;
-        let token = self.tokens.current_token().await?;
-        match in_time(protocol::begin_upload(self.proxy, &token, self.stated_format(), &marks))
-            .await?
-        {
-            BegunUpload::NotHere => Ok(None),
-            BegunUpload::At(location, known) => {
-                let kept = match known {
-                    Some(kept) => kept,
-                    None => self.query_kept(&location).await?,
-                };
-                let (end, bytes) = (kept.end_offset(), self.image.identity.bytes);
-                if end > bytes {
-                    return Err(UploadRequestError::Ended(format!(
-                        "the upload server reports {end} bytes of a disk that has only {bytes}"
-                    )));
-                }
-                if kept.end_offset() > 0 {
-                    tracing::warn!(
-                        "the server already has {} bytes of the disk",
-                        kept.end_offset()
-                    );
-                }
-                let (image, is_encoded) = (&self.image.identity, self.is_encoded());
-                ledger.lock().begin_upload(image, is_encoded, &location, kept);
-                Ok(Some(UploadSession { location, has: Some(0), is_left_behind: false }))
-            }
+        let Some((location, known)) = in_time(self.begin_upload(&marks)).await? else {
+            return Ok(None);
+        };
+        let kept = match known {
+            Some(kept) => kept,
+            None => self.wait_for_kept(&location).await?,
+        };
+        let (end, bytes) = (kept.end_offset(), self.image.identity.bytes);
+        if end > bytes {
+            return Err(UploadRequestError::Ended(format!(
+                "the upload server reports {end} bytes of a disk that has only {bytes}"
+            )));
         }
+        if end > 0 {
+            tracing::warn!("the server already has {end} bytes of the disk");
+        }
+        let (image, is_encoded) = (&self.image.identity, self.is_encoded());
+        ledger.lock().begin_upload(image, is_encoded, &location, kept);
+        Ok(Some(UploadSession { location, has: Some(0), is_left_behind: false }))
     }
 
     /// Asks the server repeatedly until it has found out what it has kept from an earlier upload.
-    async fn query_kept(
+    async fn wait_for_kept(
         &self,
         location: &UploadLocation,
     ) -> Result<KeptPrefix, UploadRequestError> {
         loop {
-            let token = self.tokens.current_token().await?;
-            let asking = protocol::query_kept(self.proxy, &token, location);
-            match in_time(asking).await {
+            match in_time(self.query_kept(location)).await {
                 Ok(Some(kept)) => return Ok(kept),
                 Ok(None) => {}
                 Err(UploadRequestError::Missing) => {
@@ -283,9 +267,7 @@ impl UploadTask<'_> {
         self.watch.set_wait_reason("checking which part of the disk the upload server already has");
         let image = Arc::clone(self.image);
         // This reads all data that was sent before, so it runs on a blocking thread.
-        let marks = threads::run_blocking(move || image.prefix_marks(offset)).await;
-        let marks = marks.map_err(|error| UploadRequestError::Ended(error.to_string()))?;
-        Ok(marks?)
+        Ok(on_thread(move || image.prefix_marks(offset)).await?)
     }
 
     /// Sends the bytes that the server does not have yet, and then completes the upload.
@@ -295,18 +277,16 @@ impl UploadTask<'_> {
         ledger: &Arc<Mutex<PieceLedger>>,
         stall_timer: &mut StallTimer<'_>,
     ) -> Result<(), UploadRequestError> {
-        let (proxy, location) = (self.proxy, &session.location);
-        let token = self.tokens.current_token().await?;
+        let location = &session.location;
         let has = match session.has {
             Some(has) => has,
-            None => match in_time(protocol::query_progress(proxy, &token, location)).await {
+            None => match in_time(self.query_progress(location)).await {
                 Ok((_, true)) => return Ok(()),
                 Ok((has, false)) => has,
                 // The response to a HEAD request has no body. A PATCH request returns the reason
                 // once more, in case the first response that contained it was lost.
                 Err(UploadRequestError::Ended(_)) if !session.is_left_behind => {
-                    let asking = protocol::append_bytes(proxy, &token, location, 0, Empty::new());
-                    in_time(asking).await?
+                    in_time(self.append_bytes(location, 0, None)).await?
                 }
                 Err(trouble) => return Err(trouble),
             },
@@ -315,7 +295,7 @@ impl UploadTask<'_> {
         stall_timer.note_progress(has);
         let stream = UploadBody::resume_after(has, self.image, self.encoding, ledger, self.watch);
         let (stream, tally) = stream?.ok_or(UploadRequestError::Missing)?;
-        let appending = protocol::append_bytes(proxy, &token, location, has, stream);
+        let appending = self.append_bytes(location, has, Some(stream));
         let taken = self.while_it_moves(&tally, appending).await?;
         stall_timer.note_progress(taken);
         let (total, checksum) = {
@@ -328,9 +308,7 @@ impl UploadTask<'_> {
         }
         self.verify_checksum().await?;
         self.watch.set_wait_reason("the upload server is checking the disk and writing the rest");
-        // Asked for again: sending may have taken longer than a token is valid.
-        let token = self.tokens.current_token().await?;
-        protocol::finish_upload(proxy, &token, location, total, &checksum).await
+        self.finish_upload(location, total, &checksum).await
     }
 
     /// Fails if the image does not have the checksum that the user gave. After a resumed upload,
@@ -341,9 +319,7 @@ impl UploadTask<'_> {
         }
         self.watch.set_wait_reason("verifying the checksum of the image");
         let image = Arc::clone(self.image);
-        let verified = threads::run_blocking(move || image.verify_checksum()).await;
-        let verified = verified.map_err(|error| UploadRequestError::Ended(error.to_string()))?;
-        Ok(verified?)
+        Ok(on_thread(move || image.verify_checksum()).await?)
     }
 
     /// Waits for the response to a stream, and fails if nothing moves for [`STALL`]. If the image

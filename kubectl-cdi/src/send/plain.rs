@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use program::cdi::{UPLOAD, UPLOAD_ASYNC};
 
 use super::ledger::PieceLedger;
-use super::protocol::{self, UploadRequestError, bearer_header};
+use super::protocol::UploadRequestError;
 use super::stall_timer::StallTimer;
 use super::upload_body::UploadBody;
 use super::{CompletedUpload, UploadTask};
@@ -32,14 +32,10 @@ impl UploadTask<'_> {
             match self.send_all().await {
                 Ok(stream_bytes) => {
                     self.image.check_unchanged()?;
-                    return Ok(CompletedUpload {
-                        stream_bytes,
-                        again: self.watch.handed_over().saturating_sub(stream_bytes),
-                        is_resumable: false,
-                    });
+                    return Ok(self.completed_upload(stream_bytes, false));
                 }
                 Err(UploadRequestError::Failed(error)) if error.may_pass() => {
-                    self.wait_before_retry(stall_timer, error.to_string()).await?
+                    self.wait_before_retry(stall_timer, &error).await?
                 }
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
                 Err(trouble) => return Err(self.send_error(trouble)),
@@ -48,24 +44,20 @@ impl UploadTask<'_> {
     }
 
     async fn send_all(&self) -> Result<u64, UploadRequestError> {
-        let token = self.tokens.current_token().await?;
-        let bearer = bearer_header(&token);
-        let headers = [bearer.clone()];
         // The asynchronous path is answered as soon as all bytes have arrived, so that no
         // connection has to stay open while the disk is completed.
-        let path =
-            match protocol::send_empty(self.proxy, Method::HEAD, UPLOAD_ASYNC, &headers).await {
-                Ok(_) => UPLOAD_ASYNC,
-                Err(UploadRequestError::Missing) => UPLOAD,
-                Err(trouble) => return Err(trouble),
-            };
+        let path = match self.send_request(Method::HEAD, UPLOAD_ASYNC, Vec::new(), None).await {
+            Ok(_) => UPLOAD_ASYNC,
+            Err(UploadRequestError::Missing) => UPLOAD,
+            Err(trouble) => return Err(trouble),
+        };
         let ledger = Arc::new(Mutex::new(PieceLedger::new(None)));
         let stream = UploadBody::resume_after(0, self.image, self.encoding, &ledger, self.watch);
         let (stream, tally) = stream?.ok_or(UploadRequestError::Missing)?;
         let kind = HeaderValue::from_static("application/octet-stream");
-        let mut headers = vec![bearer, (header::CONTENT_TYPE, kind)];
-        headers.extend(protocol::format_header(self.stated_format()));
-        let asking = protocol::send_request(self.proxy, Method::POST, path, &headers, stream);
+        let mut headers = vec![(header::CONTENT_TYPE, kind)];
+        headers.extend(self.format_header());
+        let asking = self.send_request(Method::POST, path, headers, Some(stream));
         self.while_it_moves(&tally, asking).await?;
         Ok(ledger.lock().stream_position())
     }

@@ -1,19 +1,18 @@
 //! The requests of a resumable upload (docs/use/upload.md, "Resuming"), and the interpretation of
 //! their responses.
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use http_body_util::Empty;
-use hyper::body::Body;
+use http_body_util::{Either, Empty};
 use program::cdi::{CHECKSUM_HEADER, KEPT_HEADER, KEPT_LATER, MARKS_HEADER, RESUMABLE};
 use stream::error::ThreadStartError;
-use stream::options::{ChosenFormat, FORMAT_HEADER};
+use stream::options::FORMAT_HEADER;
 use stream::prefix_crc::PrefixCrc;
 
-use super::connection::{NoResponseError, ProxyClient, ProxyResponse};
+use super::UploadTask;
+use super::connection::{NoResponseError, ProxyResponse};
 use super::ledger::CHECKSUM_NAME;
 use super::location::UploadLocation;
-use crate::cluster::UploadToken;
+use super::upload_body::UploadBody;
 use crate::error::PluginError;
 use crate::image::KeptPrefix;
 
@@ -21,8 +20,7 @@ const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const CHECKSUM: HeaderName = HeaderName::from_static(CHECKSUM_HEADER);
 
-/// The header with the version of tus (<https://tus.io/protocols/resumable-upload>), sent with
-/// every request.
+/// The header with the version of tus (<https://tus.io/protocols/resumable-upload>).
 const TUS: (HeaderName, HeaderValue) =
     (HeaderName::from_static("tus-resumable"), HeaderValue::from_static("1.0.0"));
 
@@ -61,69 +59,131 @@ impl From<PluginError> for UploadRequestError {
     }
 }
 
-/// The result of a request that begins an upload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum BegunUpload {
-    /// The upload has begun at this path. The second field is the part that the server has kept
-    /// from an earlier upload, if the server has determined it already.
-    At(UploadLocation, Option<KeptPrefix>),
-    /// Resumable uploads are not supported here.
-    NotHere,
-}
-
-/// Returns the header that states the format of the image, if the server need not detect it.
-pub(super) fn format_header(format: Option<ChosenFormat>) -> Option<(HeaderName, HeaderValue)> {
-    let name = HeaderName::from_static(FORMAT_HEADER);
-    format.map(|format| (name, HeaderValue::from_static(format.name())))
-}
-
-/// Begins an upload of an image in this format. `marks` are checksums of prefixes of the disk that
-/// the server may already have.
-pub(crate) async fn begin_upload(
-    proxy: &ProxyClient,
-    token: &UploadToken,
-    format: Option<ChosenFormat>,
-    marks: &[PrefixCrc],
-) -> Result<BegunUpload, UploadRequestError> {
-    let named = HeaderValue::from_static(CHECKSUM_NAME);
-    let mut headers = vec![bearer_header(token), TUS, LATER, (CHECKSUM, named)];
-    headers.extend(format_header(format));
-    let marks: Vec<String> = marks.iter().map(PrefixCrc::to_string).collect();
-    if !marks.is_empty()
-        && let Ok(marks) = HeaderValue::from_str(&marks.join(","))
-    {
-        headers.push((HeaderName::from_static(MARKS_HEADER), marks));
-    }
-    match send_empty(proxy, Method::POST, RESUMABLE, &headers).await {
-        Ok(answer) => {
-            let Some(location) = answer.headers.get(header::LOCATION) else {
-                return Ok(BegunUpload::NotHere);
-            };
-            let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
-            let location = UploadLocation::try_from(location).map_err(UploadRequestError::Ended)?;
-            Ok(BegunUpload::At(location, kept_as_said(&answer)))
+impl UploadTask<'_> {
+    /// Begins an upload. `marks` are checksums of prefixes of the disk that the server may already
+    /// have. Returns the path of the upload, and the part that the server has kept from an earlier
+    /// upload if the server has determined it already. Returns `None` if resumable uploads are not
+    /// supported here.
+    pub(super) async fn begin_upload(
+        &self,
+        marks: &[PrefixCrc],
+    ) -> Result<Option<(UploadLocation, Option<KeptPrefix>)>, UploadRequestError> {
+        let mut headers = vec![LATER, (CHECKSUM, HeaderValue::from_static(CHECKSUM_NAME))];
+        headers.extend(self.format_header());
+        let marks: Vec<String> = marks.iter().map(PrefixCrc::to_string).collect();
+        if !marks.is_empty()
+            && let Ok(marks) = HeaderValue::from_str(&marks.join(","))
+        {
+            headers.push((HeaderName::from_static(MARKS_HEADER), marks));
         }
-        Err(UploadRequestError::Missing) => Ok(BegunUpload::NotHere),
-        Err(trouble) => Err(trouble),
+        let answer = match self.send_resumable(Method::POST, RESUMABLE, headers, None).await {
+            Err(UploadRequestError::Missing) => return Ok(None),
+            answer => answer?,
+        };
+        let Some(location) = answer.headers.get(header::LOCATION) else {
+            return Ok(None);
+        };
+        let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
+        let location = UploadLocation::try_from(location).map_err(UploadRequestError::Ended)?;
+        Ok(Some((location, kept_as_said(&answer))))
     }
-}
 
-/// Asks which part the server has kept. Returns `None` if the server is still looking for it.
-pub(crate) async fn query_kept(
-    proxy: &ProxyClient,
-    token: &UploadToken,
-    location: &UploadLocation,
-) -> Result<Option<KeptPrefix>, UploadRequestError> {
-    Ok(kept_as_said(&send_head(proxy, token, location).await?))
-}
+    /// Asks which part the server has kept. Returns `None` if the server is still looking for it.
+    pub(super) async fn query_kept(
+        &self,
+        location: &UploadLocation,
+    ) -> Result<Option<KeptPrefix>, UploadRequestError> {
+        Ok(kept_as_said(&self.send_head(location).await?))
+    }
 
-async fn send_head(
-    proxy: &ProxyClient,
-    token: &UploadToken,
-    location: &UploadLocation,
-) -> Result<ProxyResponse, UploadRequestError> {
-    let headers = [bearer_header(token), TUS];
-    send_empty(proxy, Method::HEAD, location.as_str(), &headers).await
+    /// Asks how many bytes the server has, and whether these are all bytes.
+    pub(super) async fn query_progress(
+        &self,
+        location: &UploadLocation,
+    ) -> Result<(u64, bool), UploadRequestError> {
+        let answer = self.send_head(location).await?;
+        let offset = answer.header_number(&OFFSET).ok_or(UploadRequestError::Missing)?;
+        Ok((offset, answer.header_number(&LENGTH) == Some(offset)))
+    }
+
+    async fn send_head(
+        &self,
+        location: &UploadLocation,
+    ) -> Result<ProxyResponse, UploadRequestError> {
+        self.send_resumable(Method::HEAD, location.as_str(), Vec::new(), None).await
+    }
+
+    /// Sends the bytes of the stream, starting at `offset`. Returns how many bytes the server has
+    /// afterwards.
+    pub(super) async fn append_bytes(
+        &self,
+        location: &UploadLocation,
+        offset: u64,
+        bytes: Option<UploadBody>,
+    ) -> Result<u64, UploadRequestError> {
+        let headers = vec![(OFFSET, offset.into()), PART];
+        let path = location.as_str();
+        let answer = self.send_resumable(Method::PATCH, path, headers, bytes).await?;
+        answer.header_number(&OFFSET).ok_or(UploadRequestError::Missing)
+    }
+
+    /// Completes the upload by sending the length of the stream and its checksum. The response
+    /// arrives when the disk is complete.
+    pub(super) async fn finish_upload(
+        &self,
+        location: &UploadLocation,
+        total: u64,
+        checksum: &str,
+    ) -> Result<(), UploadRequestError> {
+        let mut headers = vec![(OFFSET, total.into()), (LENGTH, total.into()), PART];
+        if let Ok(checksum) = HeaderValue::from_str(checksum) {
+            headers.push((CHECKSUM, checksum));
+        }
+        let path = location.as_str();
+        self.send_resumable(Method::PATCH, path, headers, None).await.map(drop)
+    }
+
+    /// Sends a request of a resumable upload.
+    async fn send_resumable(
+        &self,
+        method: Method,
+        path: &str,
+        mut headers: Vec<(HeaderName, HeaderValue)>,
+        body: Option<UploadBody>,
+    ) -> Result<ProxyResponse, UploadRequestError> {
+        headers.push(TUS);
+        self.send_request(method, path, headers, body).await
+    }
+
+    /// Sends a request with a token, and checks the status of the response.
+    pub(super) async fn send_request(
+        &self,
+        method: Method,
+        path: &str,
+        mut headers: Vec<(HeaderName, HeaderValue)>,
+        body: Option<UploadBody>,
+    ) -> Result<ProxyResponse, UploadRequestError> {
+        let token = self.tokens.current_token().await?;
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", token.as_str()));
+        let mut bearer = bearer.unwrap_or_else(|_| HeaderValue::from_static(""));
+        bearer.set_sensitive(true);
+        headers.push((header::AUTHORIZATION, bearer));
+        let body = body.map_or_else(|| Either::Right(Empty::new()), Either::Left);
+        match self.proxy.send_request(method, path, headers, body).await {
+            Ok(answer) => check_status(answer, self.proxy.display_url()),
+            Err(
+                NoResponseError::UnknownIssuer(words) | NoResponseError::InvalidCertificate(words),
+            ) => Err(self.proxy.untrusted_error(&words).into()),
+            Err(lost) => Err(PluginError::passing(lost.to_string()).into()),
+        }
+    }
+
+    /// Returns the header that states the format of the image, if the server need not detect it.
+    pub(super) fn format_header(&self) -> Option<(HeaderName, HeaderValue)> {
+        let format = self.image.stated_format(self.is_encoded())?;
+        let name = HeaderName::from_static(FORMAT_HEADER);
+        Some((name, HeaderValue::from_static(format.name())))
+    }
 }
 
 /// Parses the header that states which part the server has kept. Returns `None` if the server has
@@ -135,94 +195,6 @@ fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
         return None;
     }
     Some(KeptPrefix::ending_at(answer.header_number(&name).unwrap_or(0)))
-}
-
-/// Asks how many bytes the server has, and whether these are all bytes.
-pub(crate) async fn query_progress(
-    proxy: &ProxyClient,
-    token: &UploadToken,
-    location: &UploadLocation,
-) -> Result<(u64, bool), UploadRequestError> {
-    let answer = send_head(proxy, token, location).await?;
-    match answer.header_number(&OFFSET) {
-        Some(offset) => Ok((offset, answer.header_number(&LENGTH) == Some(offset))),
-        None => Err(UploadRequestError::Missing),
-    }
-}
-
-/// Sends the bytes of the stream, starting at `offset`. Returns how many bytes the server has
-/// afterwards.
-pub(crate) async fn append_bytes<B>(
-    proxy: &ProxyClient,
-    token: &UploadToken,
-    location: &UploadLocation,
-    offset: u64,
-    bytes: B,
-) -> Result<u64, UploadRequestError>
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let headers = [bearer_header(token), TUS, (OFFSET, offset.into()), PART];
-    let answer = send_request(proxy, Method::PATCH, location.as_str(), &headers, bytes).await?;
-    answer.header_number(&OFFSET).ok_or(UploadRequestError::Missing)
-}
-
-/// Completes the upload by sending the length of the stream and its checksum. The response arrives
-/// when the disk is complete.
-pub(crate) async fn finish_upload(
-    proxy: &ProxyClient,
-    token: &UploadToken,
-    location: &UploadLocation,
-    total: u64,
-    checksum: &str,
-) -> Result<(), UploadRequestError> {
-    let mut headers =
-        vec![bearer_header(token), TUS, (OFFSET, total.into()), (LENGTH, total.into()), PART];
-    if let Ok(checksum) = HeaderValue::from_str(checksum) {
-        headers.push((CHECKSUM, checksum));
-    }
-    let completing = send_empty(proxy, Method::PATCH, location.as_str(), &headers);
-    completing.await.map(drop)
-}
-
-/// Returns the `Authorization` header with a token, marked as sensitive.
-pub(crate) fn bearer_header(token: &UploadToken) -> (HeaderName, HeaderValue) {
-    let value = HeaderValue::from_str(&format!("Bearer {}", token.as_str()));
-    let mut value = value.unwrap_or_else(|_| HeaderValue::from_static(""));
-    value.set_sensitive(true);
-    (header::AUTHORIZATION, value)
-}
-
-/// Sends a request without a body and checks the status of the response.
-pub(crate) async fn send_empty(
-    proxy: &ProxyClient,
-    method: Method,
-    path: &str,
-    headers: &[(HeaderName, HeaderValue)],
-) -> Result<ProxyResponse, UploadRequestError> {
-    send_request(proxy, method, path, headers, Empty::<Bytes>::new()).await
-}
-
-/// Sends a request and checks the status of the response.
-pub(crate) async fn send_request<B>(
-    proxy: &ProxyClient,
-    method: Method,
-    path: &str,
-    headers: &[(HeaderName, HeaderValue)],
-    body: B,
-) -> Result<ProxyResponse, UploadRequestError>
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match proxy.send_request(method, path, headers, body).await {
-        Ok(answer) => check_status(answer, proxy.display_url()),
-        Err(NoResponseError::UnknownIssuer(cause) | NoResponseError::InvalidCertificate(cause)) => {
-            Err(proxy.untrusted_error(&cause).into())
-        }
-        Err(lost) => Err(PluginError::passing(lost.to_string()).into()),
-    }
 }
 
 fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, UploadRequestError> {

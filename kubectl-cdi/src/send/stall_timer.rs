@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::watch::UploadWatch;
+use crate::error::PluginError;
 
 /// Time limit for a server that was never reached. It is short, because such a server is more
 /// likely to be unreachable from here in general than to be interrupted at this moment.
@@ -23,13 +24,6 @@ pub(crate) struct StallTimer<'a> {
     since: Instant,
     pause: Duration,
     most: u64,
-}
-
-/// The error for a transfer that made no progress within its time limit.
-pub(crate) struct StalledError {
-    pub(crate) seconds: u64,
-    /// The cause of the last failed attempt.
-    pub(crate) words: String,
 }
 
 impl<'a> StallTimer<'a> {
@@ -55,22 +49,22 @@ impl<'a> StallTimer<'a> {
         is_more
     }
 
-    /// Waits before the next attempt. Fails if the time limit has been reached; it is shorter if
-    /// the server was never reached.
+    /// Waits before the next attempt; the last one has failed because of `cause`. Fails with the
+    /// time limit in seconds if it has been reached; it is shorter if the server was never reached.
     pub(crate) async fn wait_before_retry(
         &mut self,
-        words: String,
+        cause: &PluginError,
         was_reached: bool,
-    ) -> Result<(), StalledError> {
+    ) -> Result<(), u64> {
         let limit = if was_reached { self.limit } else { self.limit.min(FIRST_CONTACT) };
         if self.since.elapsed() >= limit {
-            return Err(StalledError { seconds: limit.as_secs(), words });
+            return Err(limit.as_secs());
         }
-        tracing::info!("retrying shortly: {words}");
+        tracing::info!("retrying shortly: {cause}");
         // The pause is random, so that many clients that lost the same server do not all return at
         // once.
         let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-        self.watch.begin_retry(words, pause);
+        self.watch.begin_retry(cause.to_string(), pause);
         sleep(pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())

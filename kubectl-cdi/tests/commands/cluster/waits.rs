@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kubectl_cdi::PluginError;
-use kubectl_cdi::cluster::{Cluster, TargetObjects, VolumeTarget, status};
+use kubectl_cdi::cluster::{Cluster, TargetObjects, VolumeTarget, WaitGoal, status};
 use program::command_line::FailedCommand;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ async fn wait(
     let mut steps = steps.iter_mut();
     let mut next = steps.next();
     let waited = cluster
-        .wait_for_upload_ready(target, PATIENCE, |waiting| {
+        .wait_for_goal(target, WaitGoal::Ready, PATIENCE, |waiting| {
             let said = waiting.to_string();
             if let Some((sentence, step)) = &mut next
                 && said.starts_with(*sentence)
@@ -188,7 +188,7 @@ async fn a_claim_that_cannot_be_created_ends_the_wait() {
     let dv = target("dv/disk");
     let said = format!("dv/disk is not getting a volume: {words}; check --storage-class");
     for error in [
-        cluster.wait_for_upload_ready(&dv, PATIENCE, |_| ()).await.unwrap_err(),
+        cluster.wait_for_goal(&dv, WaitGoal::Ready, PATIENCE, |_| ()).await.unwrap_err(),
         cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap_err(),
     ] {
         assert!(error.to_string().starts_with(&said), "{error}");
@@ -196,7 +196,7 @@ async fn a_claim_that_cannot_be_created_ends_the_wait() {
     }
     // The claim was created later, so the condition is outdated.
     api().create_pvc(namespace, "disk", &[("storage.pod.ready", "true")]);
-    cluster.wait_for_upload_ready(&dv, PATIENCE, |_| ()).await.unwrap();
+    cluster.wait_for_goal(&dv, WaitGoal::Ready, PATIENCE, |_| ()).await.unwrap();
     // Kubernetes looks for the storage class of a claim.
     let words = "storageclass.storage.k8s.io \"nope\" not found";
     let pvc = target("pvc/claim");
@@ -204,7 +204,7 @@ async fn a_claim_that_cannot_be_created_ends_the_wait() {
     let event = ("Warning", "ProvisioningFailed", words);
     record(namespace, ("PersistentVolumeClaim", "claim"), event, EARLY);
     for error in [
-        cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
+        cluster.wait_for_goal(&pvc, WaitGoal::Ready, PATIENCE, |_| ()).await.unwrap_err(),
         cluster.follow_import(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
     ] {
         let said = format!("{pvc} is not getting a volume: {words}; ");
@@ -219,7 +219,7 @@ async fn a_wait_ends_with_its_reason() {
     let cluster = administrator(namespace).await;
     let dv = target("dv/disk");
     let patience = Duration::from_millis(10);
-    let wait = || cluster.wait_for_upload_ready(&dv, patience, |_| ());
+    let wait = || cluster.wait_for_goal(&dv, WaitGoal::Ready, patience, |_| ());
     assert!(wait().await.unwrap_err().to_string().contains("has been deleted"));
     cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     let said = wait().await.unwrap_err().to_string();
@@ -250,9 +250,10 @@ async fn after_the_upload_the_end_of_the_pod_is_waited_for() {
     let starting = container(&json!({"waiting": {"reason": "ContainerCreating"}}), false);
     set_pod(namespace, name, &starting);
     let (mut starts, pvc) = (Vec::new(), target("pvc/disk"));
-    let waited = cluster.wait_for_upload_ready(&pvc, Duration::from_millis(10), |waiting| {
-        starts.push(waiting.to_string());
-    });
+    let waited =
+        cluster.wait_for_goal(&pvc, WaitGoal::Ready, Duration::from_millis(10), |waiting| {
+            starts.push(waiting.to_string());
+        });
     waited.await.unwrap_err();
     assert_eq!(starts, ["waiting for the pod to start"]);
     set_pod(namespace, name, &container(&json!({"running": {}}), true));
@@ -269,7 +270,8 @@ async fn after_the_upload_the_end_of_the_pod_is_waited_for() {
         api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
     };
     let mut told = Vec::new();
-    let done = cluster.wait_for_done(&pvc, PATIENCE, |waiting| told.push(waiting.to_string()));
+    let done = cluster
+        .wait_for_goal(&pvc, WaitGoal::Filled, PATIENCE, |waiting| told.push(waiting.to_string()));
     let (done, ()) = tokio::join!(done, changes);
     done.unwrap();
     assert_eq!(told, ["waiting for the pod to finish"]);
@@ -282,10 +284,14 @@ async fn a_garbage_collected_data_volume_counts_as_succeeded() {
     let cluster = administrator(namespace).await;
     let dv = target("dv/disk");
     api().create_upload_pvc(namespace, "disk", &[]);
-    let gone = cluster.wait_for_done(&dv, PATIENCE, |_| ()).await.unwrap_err().to_string();
+    let gone = cluster
+        .wait_for_goal(&dv, WaitGoal::Filled, PATIENCE, |_| ())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(gone.contains("has been deleted"), "{gone}");
     api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
-    cluster.wait_for_done(&dv, PATIENCE, |_| ()).await.unwrap();
+    cluster.wait_for_goal(&dv, WaitGoal::Filled, PATIENCE, |_| ()).await.unwrap();
     cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap();
 }
 
@@ -298,7 +304,7 @@ async fn a_wait_survives_an_outage_of_the_api_server() {
     let cluster = crate::cluster::connect(api.administrator(), "default").await;
     api.stop_api();
     let (mut told, pvc) = (Vec::new(), target("pvc/disk"));
-    let ready = cluster.wait_for_upload_ready(&pvc, PATIENCE, |waiting| {
+    let ready = cluster.wait_for_goal(&pvc, WaitGoal::Ready, PATIENCE, |waiting| {
         told.push(waiting.to_string());
         if told.len() == 1 {
             api.restart_api();
