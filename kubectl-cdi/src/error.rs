@@ -59,7 +59,7 @@ impl PluginError {
         Self::of_kind(PluginErrorKind::Passing, message)
     }
 
-    /// Creates the error for a target that cannot be written, and for a cluster that cannot be used.
+    /// Creates the error for a target that cannot be written, or a cluster that cannot be used.
     pub(crate) fn target(message: impl Into<String>) -> Self {
         Self::new(ExitReason::Target, message)
     }

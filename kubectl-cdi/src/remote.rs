@@ -35,7 +35,8 @@ const CONTACT_LIMIT: Duration = Duration::from_secs(3);
 /// URL prefix of a container image in a registry.
 pub(crate) const REGISTRY: &str = "docker://";
 
-/// Returns the size in bytes of the disk in `image`, which has this format if it is given. Servers' certificates are verified against the system's certificate authorities.
+/// Returns the size in bytes of the disk in `image`, which has this format if it is given.
+/// Servers' certificates are verified against the system's certificate authorities.
 pub(crate) async fn disk_bytes(
     image: &ClusterImport,
     format: Option<ChosenFormat>,

@@ -67,7 +67,7 @@ enum PreparedImport<'a> {
     /// An import into a volume that exists (`--no-create`).
     Existing(Cluster),
     /// An import into a new volume, which has the source and the size.
-    New(VolumePlanner<'a>, WantedVolume),
+    New(Box<VolumePlanner<'a>>, Box<WantedVolume>),
 }
 
 impl<'a> PreparedImport<'a> {
@@ -100,7 +100,7 @@ impl<'a> PreparedImport<'a> {
             archive: false,
             options: volume.options.clone(),
         };
-        Ok(Self::New(planner, wanted))
+        Ok(Self::New(Box::new(planner), Box::new(wanted)))
     }
 
     /// Creates the volume and returns its cluster. Only prints the volume in a dry run, and returns

@@ -91,7 +91,7 @@ async fn upload_image(
     let image = Arc::new(on_thread(opening).await?);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
     let planner = VolumePlanner::connect(&arguments.volume, &arguments.cluster).await?;
-    let job = UploadJob { arguments: &arguments, planner: &planner, image, view };
+    let job = ImageUpload { arguments: &arguments, planner: &planner, image, view };
     let Some((cluster, config)) = planner.cluster() else {
         planner.print_manifest(&job.planned_volume().await?).await?;
         return Ok(None);
@@ -111,14 +111,14 @@ async fn upload_image(
 }
 
 /// An upload of an opened image.
-struct UploadJob<'a> {
+struct ImageUpload<'a> {
     arguments: &'a UploadArgs,
     planner: &'a VolumePlanner<'a>,
     image: Arc<ImageFile>,
     view: VolumeJobView,
 }
 
-impl UploadJob<'_> {
+impl ImageUpload<'_> {
     /// Creates the volume and returns its UID. With `--no-create`, checks instead that the existing
     /// volume is suitable, and returns `None`.
     async fn prepare_volume(

@@ -32,8 +32,8 @@ pub enum WaitGoal {
 }
 
 impl Cluster {
-    /// Waits until `goal` is reached, for at most `time_limit`. Calls `told` with each new reason for
-    /// waiting.
+    /// Waits until `goal` is reached, for at most `time_limit`. Calls `told` with each new reason
+    /// for waiting.
     pub async fn wait_for_goal(
         &self,
         target: &VolumeTarget,

@@ -42,7 +42,7 @@ pub(crate) struct ProxyClient {
 }
 
 /// The body of a request: the rest of the image, or nothing.
-pub(crate) type RequestBody = Either<UploadBody, Empty<Bytes>>;
+pub(crate) type UploadRequestBody = Either<UploadBody, Empty<Bytes>>;
 
 /// A response of the proxy, or of the upload server behind it.
 #[derive(Debug, Clone)]
@@ -117,7 +117,7 @@ impl ProxyClient {
         method: Method,
         path: &str,
         headers: Vec<(HeaderName, HeaderValue)>,
-        body: RequestBody,
+        body: UploadRequestBody,
     ) -> Result<ProxyResponse, NoResponseError> {
         // The proxy may be served under a path prefix, for example behind an ingress.
         let path = format!("{}{path}", self.server.url().path().trim_end_matches('/'));
@@ -136,7 +136,7 @@ impl ProxyClient {
         })
     }
 
-    async fn connect(&self) -> Result<RequestConnection<RequestBody>, NoResponseError> {
+    async fn connect(&self) -> Result<RequestConnection<UploadRequestBody>, NoResponseError> {
         let connection = self.server.connect(limit_unsent).await?;
         self.was_reached.store(true, Ordering::Relaxed);
         Ok(connection)
