@@ -23,7 +23,10 @@ pub enum Codec {
 pub const CONTENT_CODINGS: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
 
 impl Codec {
-    /// The name that messages, logs and metrics use.
+    /// The codecs that are detected from the content, in the order in which messages list them.
+    pub const SNIFFED: [Self; 4] = [Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2];
+
+    /// The name that messages, logs and metrics use, and the name of the codec's program.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -32,6 +35,23 @@ impl Codec {
             Self::Bzip2 => "bzip2",
             Self::Snappy => "snappy",
         }
+    }
+
+    /// The extension of the names of compressed files.
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Gzip => "gz",
+            Self::Xz => "xz",
+            Self::Zstd => "zst",
+            Self::Bzip2 => "bz2",
+            Self::Snappy => "sz",
+        }
+    }
+
+    /// The names in [`Codec::SNIFFED`] as a part of a sentence: `gzip, xz, zstd or bzip2`.
+    pub(crate) fn sniffed_names() -> String {
+        let [others @ .., last] = Self::SNIFFED.map(Self::name);
+        format!("{} or {last}", others.join(", "))
     }
 }
 

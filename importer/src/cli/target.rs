@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use stream::codec::Codec;
 use stream::error::{TargetError, TargetRefusedError};
 
 use super::failure::{ImporterCommandError, usage_error};
@@ -32,18 +33,14 @@ pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
     Ok(())
 }
 
-/// Extensions of file names that claim a format or a compression, and the command that makes such
-/// a file of a raw disk. The first ones also need the name of the file.
-const CLAIMS: [(&str, &str); 12] = [
+/// Extensions of file names that claim a format or an archive, and the command that makes such a
+/// file of a raw disk. The first ones also need the name of the file.
+const CLAIMS: [(&str, &str); 8] = [
     ("qcow2", "cdi-importer convert"),
     ("vmdk", "qemu-img convert -O vmdk"),
     ("vdi", "qemu-img convert -O vdi"),
     ("vhd", "qemu-img convert -O vpc"),
     ("vhdx", "qemu-img convert -O vhdx"),
-    ("gz", "gzip"),
-    ("xz", "xz"),
-    ("zst", "zstd"),
-    ("bz2", "bzip2"),
     ("zip", "zip"),
     ("tar", "tar"),
     ("ova", "tar"),
@@ -51,7 +48,9 @@ const CLAIMS: [(&str, &str); 12] = [
 
 /// Rejects a file whose name claims to be something other than a raw disk.
 pub(super) fn check_name(path: &Path) -> Result<(), ImporterCommandError> {
-    let claim = CLAIMS.iter().find(|(extension, _)| has_extension(path, extension));
+    let codecs = Codec::SNIFFED.map(|codec| (codec.extension(), codec.name()));
+    let mut claims = CLAIMS.iter().chain(&codecs);
+    let claim = claims.find(|(extension, _)| has_extension(path, extension));
     let Some((extension, command)) = claim else {
         return Ok(());
     };
@@ -125,6 +124,7 @@ mod tests {
                 "name the target /x/VM.img, and make vhd of it with `qemu-img convert -O vpc /x/VM.img /x/VM.VHD`",
             ),
             ("z.img.gz", "name the target z.img, and make gz of it with `gzip`"),
+            ("z.img.zst", "name the target z.img, and make zst of it with `zstd`"),
         ] {
             let refused = check_name(Path::new(path)).unwrap_err().to_string();
             assert!(refused.contains(meant), "{refused}");

@@ -1,6 +1,7 @@
 //! Errors of compressed layers.
 
 use super::format::KEEP_BYTES;
+use crate::codec::Codec;
 use crate::memory::MemoryLimitError;
 
 /// A failure of the decode stage. `codec` names the layer that failed.
@@ -64,7 +65,8 @@ pub enum DecodeError {
     },
     /// The codec is recognised but not supported.
     #[error(
-        "{0} compression is not supported: recompress the image with gzip, xz, zstd or bzip2; {KEEP_BYTES}"
+        "{0} compression is not supported: recompress the image with {names}; {KEEP_BYTES}",
+        names = Codec::sniffed_names()
     )]
     Unsupported(&'static str),
     /// The stream is empty.

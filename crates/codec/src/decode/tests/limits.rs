@@ -92,7 +92,7 @@ fn too_little_content_for_much_input_is_refused() {
 #[test]
 fn indexes_and_padding_of_real_streams_are_accepted() {
     let data = sample(3 << 20);
-    for codec in CODECS {
+    for codec in Codec::SNIFFED {
         let stream = pack(codec, &data);
         let trailing: &[u8] = match codec {
             Codec::Gzip | Codec::Xz => &[0; 1 << 20],
@@ -144,7 +144,7 @@ fn the_windows_of_all_layers_share_one_budget() {
 #[test]
 fn every_layer_releases_its_memory() {
     let data = sample(100_000);
-    for codec in CODECS {
+    for codec in Codec::SNIFFED {
         let packed = pack(codec, &data);
         let memory = MemoryBudget::new(64 << 20);
         for threads in [1, 3] {

@@ -21,9 +21,6 @@ use stream::error::{DecodeError, Error};
 use super::{Codec, DecodeLimits, new_decoder};
 use crate::encode::{CompressionRule, Encoding};
 
-/// The codecs that are recognised by content.
-const CODECS: [Codec; 4] = [Codec::Gzip, Codec::Xz, Codec::Zstd, Codec::Bzip2];
-
 /// The encoding of zstd that programs use by default.
 const NETWORK: Encoding = Encoding::Zstd(CompressionRule::IfSlow);
 

@@ -25,8 +25,8 @@ fn wrap(layers: &[Codec], data: &[u8]) -> Vec<u8> {
 #[test]
 fn any_two_layers_are_recognised_by_content() {
     let image = [b"QFI\xFB\0\0\0\x03", &sample(5000)[..]].concat();
-    for outer in CODECS {
-        for inner in CODECS {
+    for outer in Codec::SNIFFED {
+        for inner in Codec::SNIFFED {
             let packed = wrap(&[outer, inner], &image);
             for size in [1, 4096] {
                 let (layers, data) = open_all(&packed, size).unwrap();
@@ -49,7 +49,7 @@ fn uncompressed_data_passes_unchanged() {
 
 #[test]
 fn an_empty_payload_ends_the_stream() {
-    for codec in CODECS {
+    for codec in Codec::SNIFFED {
         assert_eq!(open_all(&pack(codec, b""), 1).unwrap(), (vec![codec], vec![]));
     }
 }
