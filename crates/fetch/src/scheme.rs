@@ -39,6 +39,11 @@ impl SourceKind {
             Self::Glance => "glance",
         }
     }
+
+    /// Returns true for an object store: a server with buckets of objects, which it can sign for.
+    pub const fn is_object_store(self) -> bool {
+        matches!(self, Self::S3 | Self::Gcs)
+    }
 }
 
 /// A URL scheme that an address may begin with.

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use fetch::http::redact_endpoint;
+use fetch::scheme::find_scheme;
 use stream::digest::Checksum;
 use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
@@ -49,7 +50,8 @@ impl ListDemand {
         let Self { place, .. } = self;
         let list = reader.read("--verify-sums", place, MAX_SUMS_BYTES)?;
         let scheme = reader.image.as_ref().map_or("", Url::scheme);
-        let is_secure = ["https", "s3", "gs"].contains(&scheme);
+        let is_secure = scheme == "https"
+            || find_scheme(scheme).is_some_and(|scheme| scheme.kind.is_object_store());
         let shown = shown_place(place);
         if !list.is_protected && is_secure && self.keyring.is_none() {
             return Err(signature_error(format!(

@@ -12,7 +12,7 @@ pub fn require_name(address: &str, option: &str) -> Result<String, EvidenceError
     image_name(address).ok_or_else(|| {
         let address = redact_endpoint(address);
         EvidenceError::Usage(format!(
-            "{option} is for an image with a file name, which {address} does not have: name a file, or use http(s), s3 or gs"
+            "{option} is for an image with a file name, which {address} does not have: name a file, or use http(s) or an object store"
         ))
     })
 }
@@ -31,11 +31,11 @@ fn image_name(address: &str) -> Option<String> {
         Some(SourceKind::Http | SourceKind::File) => {
             Url::parse(address).ok().and_then(|url| location_name(&url))
         }
-        None | Some(SourceKind::S3 | SourceKind::Gcs) => {
+        Some(kind) if !kind.is_object_store() => None,
+        _ => {
             let name = address.rsplit('/').next().unwrap_or(address);
             (!name.is_empty()).then(|| name.to_owned())
         }
-        Some(_) => None,
     }
 }
 

@@ -2,63 +2,75 @@
 
 use fetch::scheme::{SCHEMES, SourceKind};
 
+use self::OptionScope::{Clouds, Only, Servers, Stores};
 use super::SourceArgs;
 
 /// An option in [`SourceArgs`], and the kinds of source on which it has an effect.
 struct SourceOption {
     name: &'static str,
-    kinds: &'static [SourceKind],
+    scope: OptionScope,
     is_given: fn(&SourceArgs) -> bool,
 }
 
 const fn option(
     name: &'static str,
-    kinds: &'static [SourceKind],
+    scope: OptionScope,
     is_given: fn(&SourceArgs) -> bool,
 ) -> SourceOption {
-    SourceOption { name, kinds, is_given }
+    SourceOption { name, scope, is_given }
 }
 
-const SNAPSHOTS: &[SourceKind] = &[SourceKind::ImageIo, SourceKind::Vddk];
-const STORES: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs];
-const LAYOUTS: &[SourceKind] = &[SourceKind::Http, SourceKind::Registry];
-const CLOUDS: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs, SourceKind::Glance];
+/// The kinds of source on which an option has an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OptionScope {
+    /// The kinds in this list.
+    Only(&'static [SourceKind]),
+    /// Object stores.
+    Stores,
+    /// Object stores, and OpenStack.
+    Clouds,
+    /// All kinds except files.
+    Servers,
+}
 
-/// All kinds except files.
-const SERVERS: &[SourceKind] = &[
-    SourceKind::Http,
-    SourceKind::S3,
-    SourceKind::Gcs,
-    SourceKind::Registry,
-    SourceKind::Nbd,
-    SourceKind::ImageIo,
-    SourceKind::Vddk,
-    SourceKind::Glance,
-];
+impl OptionScope {
+    fn contains(self, kind: SourceKind) -> bool {
+        match self {
+            Self::Only(kinds) => kinds.contains(&kind),
+            Self::Stores => kind.is_object_store(),
+            Self::Clouds => kind.is_object_store() || kind == SourceKind::Glance,
+            Self::Servers => kind != SourceKind::File,
+        }
+    }
+}
+
+const HTTP: OptionScope = Only(&[SourceKind::Http]);
+const VMWARE: OptionScope = Only(&[SourceKind::Vddk]);
+const SNAPSHOTS: OptionScope = Only(&[SourceKind::ImageIo, SourceKind::Vddk]);
+const REGISTRIES: OptionScope = Only(&[SourceKind::Registry]);
+const LAYOUTS: OptionScope = Only(&[SourceKind::Http, SourceKind::Registry]);
 
 /// The options that apply only to some kinds of source. All other options apply to every source.
 const OPTIONS: [SourceOption; 19] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
-    option("--thumbprint", &[SourceKind::Vddk], |given| given.thumbprint.is_some()),
-    option("--vddk-library", &[SourceKind::Vddk], |given| given.vddk_library.is_some()),
-    option("--anonymous", STORES, |given| given.anonymous),
-    option("--ambient-identity", CLOUDS, |given| given.ambient_identity),
-    option("--architecture", &[SourceKind::Registry], |given| given.architecture.is_some()),
+    option("--thumbprint", VMWARE, |given| given.thumbprint.is_some()),
+    option("--vddk-library", VMWARE, |given| given.vddk_library.is_some()),
+    option("--anonymous", Stores, |given| given.anonymous),
+    option("--ambient-identity", Clouds, |given| given.ambient_identity),
+    option("--architecture", REGISTRIES, |given| given.architecture.is_some()),
     option("--layer", LAYOUTS, |given| given.layer.is_some()),
-    option("--verify-key", &[SourceKind::Registry], |given| given.verify_key.is_some()),
-    option("--token-service", &[SourceKind::Registry], |given| !given.token_services.is_empty()),
-    option("--header", &[SourceKind::Http], |given| !given.headers.is_empty()),
-    option("--secret-header-file", &[SourceKind::Http], |given| {
-        !given.secret_header_files.is_empty()
-    }),
-    option("--user", SERVERS, |given| given.user.is_some()),
-    option("--cacert", SERVERS, |given| given.cacert.is_some()),
-    option("--insecure", SERVERS, |given| given.insecure),
-    option("--cleartext-secrets", SERVERS, |given| given.cleartext_secrets),
-    option("--connections", SERVERS, |given| given.connections.0.is_some()),
-    option("--retries", SERVERS, |given| given.retries.is_some()),
-    option("--no-progress-timeout", SERVERS, |given| given.no_progress_timeout.is_some()),
+    option("--verify-key", REGISTRIES, |given| given.verify_key.is_some()),
+    option("--token-service", REGISTRIES, |given| !given.token_services.is_empty()),
+    option("--header", HTTP, |given| !given.headers.is_empty()),
+    option("--secret-header-file", HTTP, |given| !given.secret_header_files.is_empty()),
+    option("--user", Servers, |given| given.user.is_some()),
+    option("--cacert", Servers, |given| given.cacert.is_some()),
+    option("--insecure", Servers, |given| given.insecure),
+    option("--cleartext-secrets", Servers, |given| given.cleartext_secrets),
+    option("--connections", Servers, |given| given.connections.0.is_some()),
+    option("--retries", Servers, |given| given.retries.is_some()),
+    option("--no-progress-timeout", Servers, |given| given.no_progress_timeout.is_some()),
 ];
 
 /// Rejects any of `arguments` that has no effect on a source of `kind`. `is_local` is true for a
@@ -70,7 +82,7 @@ pub(in super::super) fn check_options(
     is_local: bool,
 ) -> Result<(), String> {
     let has_effect = |option: &SourceOption| {
-        option.kinds.contains(&kind) && !(is_local && option.kinds == SERVERS)
+        option.scope.contains(kind) && !(is_local && option.scope == Servers)
     };
     let stray = |option: &&SourceOption| !has_effect(option) && (option.is_given)(arguments);
     let Some(option) = OPTIONS.iter().find(stray) else {
@@ -78,18 +90,18 @@ pub(in super::super) fn check_options(
     };
     // Listing nearly all kinds would make the message hard to read, so a general term replaces the
     // list.
-    let right = match option.kinds {
-        SERVERS => "sources on a server".to_owned(),
-        kinds => format!("{} sources", scheme_names(kinds)),
+    let right = match option.scope {
+        Servers => "sources on a server".to_owned(),
+        scope => format!("{} sources", scheme_names(|kind| scope.contains(kind))),
     };
-    let own = if is_local { "files".to_owned() } else { scheme_names(&[kind]) };
+    let own = if is_local { "files".to_owned() } else { scheme_names(|other| other == kind) };
     Err(format!("{} is for {right}, not for {own}", option.name))
 }
 
-/// Returns the schemes of `kinds` as help lists them, without the underlying protocol (`ovirt` for
-/// `ovirt+https`).
-fn scheme_names(kinds: &[SourceKind]) -> String {
-    let listed = SCHEMES.iter().filter(|scheme| scheme.is_listed && kinds.contains(&scheme.kind));
+/// Returns the schemes of the kinds that `is_meant` accepts, as help lists them, without the
+/// underlying protocol (`ovirt` for `ovirt+https`).
+fn scheme_names(is_meant: impl Fn(SourceKind) -> bool) -> String {
+    let listed = SCHEMES.iter().filter(|scheme| scheme.is_listed && is_meant(scheme.kind));
     let names: Vec<_> = listed.filter_map(|scheme| scheme.name.split('+').next()).collect();
     match names.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
