@@ -2,9 +2,9 @@
 //! executable, so that they share their libraries. The image has a link with the name of each
 //! program, and the executable runs the program under whose name it was started:
 //!
-//! * [`poller`]: `cdi-source-update-poller`, which checks whether a registry contains a new image;
-//! * [`size_detection`]: `cdi-image-size-detection`, which reports the size of the disk on a volume;
-//! * [`qemu_img`]: `qemu-img`, which supports only `info`.
+//! * `cdi-source-update-poller`, which checks whether a registry contains a new image;
+//! * `cdi-image-size-detection`, which reports the size of the disk on a volume;
+//! * `qemu-img`, which supports only `info`.
 //!
 //! `cdi-containerimage-server` and `cdi-env-extractor` are programs of their own, because CDI runs
 //! them in users' images.
