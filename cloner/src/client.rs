@@ -87,8 +87,8 @@ impl UploadClient {
     async fn query_zstd_support(&self) -> Result<bool, NoResponseError> {
         // Every upload server answers a HEAD request on this path without beginning an upload
         // (contract §2.4).
-        let request = self.0.build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new());
-        let mut request = request.map_err(invalid_request)?;
+        let body = Empty::<Bytes>::new();
+        let mut request = self.0.build_request(Method::HEAD, UPLOAD_ASYNC, body)?;
         // The server lists its encodings only if the request contains this header.
         let zstd = HeaderValue::from_static(ZSTD);
         request.headers_mut().insert(ENCODING_HEADER, zstd);
@@ -115,8 +115,7 @@ impl UploadClient {
         };
         let is_zstd = matches!(encoding, Encoding::Zstd(_));
         let body = CloneBody { stream, digest: is_zstd.then(|| RunningDigest::new(CHECKSUM)) };
-        let request = self.0.build_request(Method::POST, &path, body);
-        let mut request = request.map_err(invalid_request)?;
+        let mut request = self.0.build_request(Method::POST, &path, body)?;
         request.headers_mut().insert(CONTENT_HEADER, HeaderValue::from_static(content_type));
         // Only our servers support these headers. CDI's servers get exactly the same request as
         // from CDI's cloner.
@@ -172,8 +171,4 @@ fn checksum_trailer(digest: RunningDigest) -> Option<Frame<Bytes>> {
     let checksum = HeaderValue::from_str(&digest.finish_digest()).ok()?;
     let name = HeaderName::from_static(CHECKSUM_HEADER);
     Some(Frame::trailers(HeaderMap::from_iter([(name, checksum)])))
-}
-
-fn invalid_request(error: http::Error) -> NoResponseError {
-    NoResponseError::Broken(error.to_string())
 }

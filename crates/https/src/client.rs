@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -177,17 +177,18 @@ impl HttpsServer {
         method: Method,
         path: &str,
         body: B,
-    ) -> Result<Request<B>, http::Error> {
+    ) -> Result<Request<B>, NoResponseError> {
         let host = match (self.url.host_str().unwrap_or_default(), self.url.port()) {
             (host, Some(port)) => format!("{host}:{port}"),
             (host, None) => host.to_owned(),
         };
         Request::builder()
             .method(method)
-            .uri(path.parse::<Uri>()?)
+            .uri(path)
             .header(header::HOST, host)
             .header(header::USER_AGENT, HeaderValue::from_static(self.agent))
             .body(body)
+            .map_err(|error| NoResponseError::Broken(error.to_string()))
     }
 
     /// Connects to the server. `prepare` may set socket options.

@@ -121,8 +121,7 @@ impl ProxyClient {
     ) -> Result<ProxyResponse, NoResponseError> {
         // The proxy may be served under a path prefix, for example behind an ingress.
         let path = format!("{}{path}", self.server.url().path().trim_end_matches('/'));
-        let request = self.server.build_request(method, &path, body);
-        let mut request = request.map_err(|error| NoResponseError::Broken(error.to_string()))?;
+        let mut request = self.server.build_request(method, &path, body)?;
         request.headers_mut().extend(headers);
         // The connection is dropped when this function returns. If the response arrives before the
         // end of the body, nothing reads the rest.
