@@ -452,16 +452,6 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_retries_ends_the_attempts() {
-        let policy = RetryPolicy { retries: Some(2), ..policy() };
-        let mut attempts = RetryAttempts::new(&policy, &NoObserver);
-        assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
-        assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
-        let error = attempts.record_failure(broken(), "at byte 5").unwrap_err().to_string();
-        assert_eq!(error, "giving up at byte 5 after 3 failures in a row: connection reset");
-    }
-
-    #[test]
     fn a_first_contact_ends_by_time_by_retries_or_when_its_host_stays_unknown() {
         let pauses = |policy: &RetryPolicy, kind| {
             let (error, mut elapsed) = (SourceError::new(kind, "x"), Duration::ZERO);
