@@ -1,8 +1,8 @@
 //! The fixed paths of a pod.
 //!
 //! The controllers mount volumes at these paths, and the process has no other way to find them.
-//! Tests cannot write to these paths, so [`TEST_ROOT_VARIABLE`] moves all of them below one
-//! directory.
+//! Tests cannot write to these paths, so a variable, `TEST_ROOT_VARIABLE`, moves all of
+//! them below one directory.
 
 use std::path::{Path, PathBuf};
 
@@ -30,8 +30,7 @@ impl PodPaths {
         Self { root: PathBuf::from(root) }
     }
 
-    /// Returns the paths below the directory in [`TEST_ROOT_VARIABLE`], or below `/` if it is not
-    /// set.
+    /// Returns the paths below the directory in `TEST_ROOT_VARIABLE`, or below `/` if it is not set.
     pub fn from_env(strings: &dyn NamedStrings) -> Self {
         Self::from_prefix(strings.get(TEST_ROOT_VARIABLE).as_deref())
     }

@@ -40,7 +40,7 @@ impl EndingKind {
         }
     }
 
-    /// Like [`EndingKind::disk_size`], but before the stream is read. The source must support
+    /// Like `EndingKind::disk_size`, but before the stream is read. The source must support
     /// ranges and be `length` bytes long; `input` is its stream.
     pub fn disk_size_ahead(
         self,

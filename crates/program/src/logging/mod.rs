@@ -90,7 +90,7 @@ pub enum LogStyle {
 }
 
 impl LogStyle {
-    /// Reads the choice from [`FORMAT_VARIABLE`]: JSON if the value is `json`, otherwise text. An
+    /// Reads the choice from `CDI_LOG_FORMAT`: JSON if the value is `json`, otherwise text. An
     /// unknown value also means text, because it should not prevent a pod from starting.
     pub fn from_env(env: &dyn NamedStrings) -> Self {
         match env.get(FORMAT_VARIABLE).as_deref() {
