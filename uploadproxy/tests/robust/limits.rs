@@ -64,6 +64,7 @@ fn a_stalled_upload_is_ended_when_another_needs_its_place() {
     front.upstream.follow(Script::status(200, "done"));
     let mut moving = front.server.connect();
     moving.begin(&front.request("POST", PATH).length(1000)).or_fail("send");
+    front.upstream.wait_for("another upload", |seen| seen.len() == 2);
     let began = Instant::now();
     let mut sent = 0;
     while front.server.exchange(&front.request("POST", PATH), b"x").status == 429 {
