@@ -30,7 +30,8 @@ impl PodPaths {
         Self { root: PathBuf::from(root) }
     }
 
-    /// Returns the paths below the directory in `TEST_ROOT_VARIABLE`, or below `/` if it is not set.
+    /// Returns the paths below the directory in `TEST_ROOT_VARIABLE`, or below `/` if it is not
+    /// set.
     pub fn from_env(strings: &dyn NamedStrings) -> Self {
         Self::from_prefix(strings.get(TEST_ROOT_VARIABLE).as_deref())
     }

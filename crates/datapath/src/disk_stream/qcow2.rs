@@ -148,8 +148,8 @@ impl ImageSink for Writer<'_> {
     }
 }
 
-/// The observer of the reading thread. It passes on all events of that thread except what limits the
-/// transfer, because the thread that writes the image knows that.
+/// The observer of the reading thread. It passes on all events of that thread except what limits
+/// the transfer, because the thread that writes the image knows that.
 struct ReaderObserver {
     inner: Arc<dyn Observer>,
     /// The facts about the image, once it has been recognized.

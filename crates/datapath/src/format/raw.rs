@@ -1,5 +1,5 @@
-//! Copies raw images: the stream is the disk, except for a footer at its end. A part of the disk may
-//! exist already.
+//! Copies raw images: the stream is the disk, except for a footer at its end. A part of the disk
+//! may exist already.
 
 use bytes::Bytes;
 use diskimage::Format;
