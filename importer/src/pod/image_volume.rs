@@ -17,8 +17,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use super::SOURCE_VARIABLE;
-use super::config::PULL_METHOD;
+use super::{PULL_METHOD, SOURCE_VARIABLE};
 
 /// Directory at which the image is mounted.
 pub(super) const IMAGE_ROOT_DIR: &str = "IMPORTER_IMAGE_ROOT_DIR";

@@ -40,6 +40,9 @@ use crate::watch::count_import;
 /// pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
 
+/// `node`: a side container with the user's image serves the disk.
+pub(crate) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
+
 const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.

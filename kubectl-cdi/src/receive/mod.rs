@@ -34,6 +34,9 @@ use crate::cluster::{Cluster, DownloadSource, ReaderPod, ReaderState};
 use crate::error::{PluginError, PluginErrorKind, on_thread};
 use crate::send::{StallTimer, UploadWatch};
 
+/// The reason for not giving a file its name.
+const REPLACED: &str = "another program has replaced the incomplete file";
+
 /// Interval at which a starting pod is looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
 

@@ -13,9 +13,6 @@ use crate::error::PluginError;
 /// The end of the name of an incomplete file.
 const PARTIAL: &str = ".partial";
 
-/// The reason for not giving a file its name.
-pub(super) const REPLACED: &str = "another program has replaced the incomplete file";
-
 /// The names of a file.
 pub(super) struct FileNames {
     pub(super) partial: PathBuf,

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::names::REPLACED;
+use super::REPLACED;
 
 /// Returns stdout without a buffer.
 pub(super) fn unbuffered_stdout() -> io::Result<File> {

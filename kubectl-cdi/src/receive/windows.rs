@@ -10,7 +10,7 @@ use std::path::Path;
 use program::env::{NamedStrings, ProcessEnv};
 use winapi_util::file::information;
 
-use super::names::REPLACED;
+use super::REPLACED;
 
 /// Opens a link itself, not the file to which it leads (FILE_FLAG_OPEN_REPARSE_POINT of
 /// CreateFileW).

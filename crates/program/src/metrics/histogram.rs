@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::registry::Gauge;
+use super::value::Gauge;
 
 /// Buckets for the duration of a transfer in seconds: from one second to 12 hours, which a large
 /// disk takes over a slow connection.

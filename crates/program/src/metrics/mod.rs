@@ -11,10 +11,12 @@ mod histogram;
 mod process;
 mod progress;
 mod registry;
+mod value;
 
 pub use histogram::{Histogram, TRANSFER_BYTES, TRANSFER_SECONDS};
 pub use progress::ProgressMetric;
-pub use registry::{Counter, Gauge, MetricsRegistry};
+pub use registry::MetricsRegistry;
+pub use value::{Counter, Gauge};
 
 /// Name and help text of the importer's progress, as CDI's controllers and alert rules expect
 /// them.

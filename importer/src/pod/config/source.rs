@@ -18,6 +18,7 @@ use stream::options::{ChosenFormat, FORMAT_HEADER};
 use url::Url;
 
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
+use crate::pod::PULL_METHOD;
 
 /// URL of the object.
 pub(in crate::pod) const ENDPOINT: &str = "IMPORTER_ENDPOINT";
@@ -27,8 +28,6 @@ pub(in crate::pod) const CONTENT_TYPE: &str = "IMPORTER_CONTENTTYPE";
 pub(super) const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
 /// Checksum of the whole object, as `algorithm:hex`.
 pub(super) const CHECKSUM: &str = "IMPORTER_CHECKSUM";
-/// `node`: a side container with the user's image serves the disk.
-pub(crate) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
 /// The key file of a service account.
 const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// Path at which CDI mounts the key file of a DataVolume.
