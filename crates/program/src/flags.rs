@@ -130,6 +130,7 @@ pub fn parse_flags(
 
 /// True if `argument` is a klog flag whose value is the next word, even if that word looks like a
 /// flag.
+#[cfg(feature = "commands")]
 pub(crate) fn takes_next_word(argument: &str) -> bool {
     let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'));
     FLAGS.iter().any(|(known, kind, _)| *kind == FlagKind::Text && Some(*known) == name)

@@ -47,6 +47,7 @@ mod coalesce;
 mod color;
 #[cfg(feature = "commands")]
 pub mod command_line;
+#[cfg(feature = "commands")]
 mod cpus;
 #[cfg(feature = "tls")]
 pub mod crypto;
