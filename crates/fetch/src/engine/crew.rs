@@ -107,6 +107,9 @@ impl<R: RemoteObject> SegmentCrew<R> {
         let mut position = self.pieces.left().start;
         let outlet = self.prompt_outlet(None);
         let mut closed = pin!(outlet.wait_for_close());
+        // The first measurement includes the slow start. Without it, the burst with which nginx
+        // begins looks like the rate of one connection, and a second one seems to bring nothing.
+        self.record_window(Instant::now());
         loop {
             self.attend();
             let start = self.queue.front().map_or(self.end, |segment| segment.range.start);

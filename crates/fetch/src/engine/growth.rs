@@ -30,6 +30,10 @@ const MEASURED_LATENCIES: u32 = 5;
 /// connections: a server that serves one after the other does not send them at all.
 const TRIAL_LIMIT: Duration = Duration::from_secs(3);
 
+/// Time over which a trial is measured whose connections wait for memory, before it is judged
+/// nevertheless.
+const STARVED_LIMIT: Duration = Duration::from_secs(1);
+
 /// Time until the first byte of a request from which on a server is distant.
 pub(super) const DISTANT_LATENCY: Duration = Duration::from_millis(20);
 
@@ -104,6 +108,24 @@ struct GrowthTrial {
     began: ReceivedTotals,
     /// When the rate is measured from. Set when all new connections have brought a byte.
     settled_at: Option<Instant>,
+    /// True if a connection had to wait until memory was free.
+    is_starved: bool,
+}
+
+impl GrowthTrial {
+    /// True until the `count` connections have settled: before, their rate says nothing.
+    fn is_unsettled(&mut self, count: usize, totals: &ReceivedTotals) -> bool {
+        self.is_starved |= totals.is_starved;
+        let age = totals.now - self.began.now;
+        let new = totals.started.saturating_sub(self.began.started);
+        let have_begun = new >= count - self.before || age > TRIAL_LIMIT;
+        if self.settled_at.is_none() && have_begun {
+            // A distant server takes several round trips to send at its full rate.
+            let is_prompt = age < WINDOW * 3 / 2 || age > TRIAL_LIMIT;
+            self.settled_at = Some(totals.now + if is_prompt { Duration::ZERO } else { age * 2 });
+        }
+        self.settled_at.is_none_or(|settled_at| totals.now < settled_at)
+    }
 }
 
 /// The number of connections of a body.
@@ -114,6 +136,8 @@ pub(crate) struct ConnectionGrowth {
     news: Option<String>,
     /// Bytes per second of this number, or before the trial.
     rate: u64,
+    /// The totals of the window before.
+    last: Option<ReceivedTotals>,
     /// The beginning of the measurement.
     since: Option<ReceivedTotals>,
     trial: Option<GrowthTrial>,
@@ -131,6 +155,7 @@ impl Default for ConnectionGrowth {
             count: 1,
             news: None,
             rate: 0,
+            last: None,
             since: None,
             trial: None,
             paused_until: None,
@@ -145,7 +170,7 @@ impl Default for ConnectionGrowth {
 impl ConnectionGrowth {
     /// Prepares for a new beginning elsewhere in the object. A trial is over without a result.
     pub(super) fn begin_again(&mut self) {
-        self.since = None;
+        (self.last, self.since) = (None, None);
         if let Some(trial) = self.trial.take() {
             self.count = trial.before;
         }
@@ -173,9 +198,14 @@ impl ConnectionGrowth {
 
     /// Takes the totals of a window, and changes the number if they show a reason.
     pub(super) fn record_totals(&mut self, totals: &ReceivedTotals) {
+        let last = self.last.replace(*totals).unwrap_or(*totals);
         let since = *self.since.get_or_insert(*totals);
-        let age = self.trial.as_ref().map(|trial| totals.now - trial.began.now);
-        if self.is_disturbed(&since, totals, age.unwrap_or_default()) {
+        let is_disturbed = match &mut self.trial {
+            // A server that sends in bursts shows its rate only while it sends.
+            None => totals.is_idle_since(&last),
+            Some(trial) => trial.is_unsettled(self.count, totals),
+        };
+        if is_disturbed {
             self.since = Some(*totals);
             return;
         }
@@ -184,36 +214,13 @@ impl ConnectionGrowth {
             return;
         }
         self.since = Some(*totals);
-        let rate = totals.rate_since(&since);
         match self.trial.take() {
             None => {
-                self.rate = rate;
+                self.rate = totals.rate_since(&since);
                 self.begin_trial(totals);
             }
-            Some(trial) => self.judge_trial(&trial, rate, &since, totals),
+            Some(trial) => self.judge_trial(trial, &since, &last, totals),
         }
-    }
-
-    /// True if what arrived since `since` says nothing about the number of connections.
-    fn is_disturbed(
-        &mut self,
-        since: &ReceivedTotals,
-        totals: &ReceivedTotals,
-        age: Duration,
-    ) -> bool {
-        let Some(trial) = &mut self.trial else {
-            return totals.is_idle_since(since);
-        };
-        let new = totals.started.saturating_sub(trial.began.started);
-        let have_begun = new >= self.count - trial.before || age > TRIAL_LIMIT;
-        if trial.settled_at.is_none() && have_begun {
-            // A distant server takes several round trips to send at its full rate.
-            let is_prompt = age < WINDOW * 2 || age > TRIAL_LIMIT;
-            let settling = if is_prompt { Duration::ZERO } else { age * 2 };
-            trial.settled_at = Some(totals.now + settling);
-        }
-        trial.settled_at.is_none_or(|settled_at| totals.now < settled_at)
-            || totals.is_starved && age < TRIAL_LIMIT
     }
 
     /// Doubles the number of connections if that may be worthwhile.
@@ -231,33 +238,39 @@ impl ConnectionGrowth {
         let before = self.count;
         let reason = format!("trying whether they bring more than {}/s", megabytes(self.rate));
         self.change_count(before * 2, reason);
-        self.trial = Some(GrowthTrial { before, began: *totals, settled_at: None });
+        self.trial =
+            Some(GrowthTrial { before, began: *totals, settled_at: None, is_starved: false });
         self.since = Some(*totals);
     }
 
     fn judge_trial(
         &mut self,
-        trial: &GrowthTrial,
-        rate: u64,
+        trial: GrowthTrial,
         since: &ReceivedTotals,
+        last: &ReceivedTotals,
         totals: &ReceivedTotals,
     ) {
+        let rate = totals.rate_since(since);
         let [usual, beyond] = WORTHWHILE_PERCENT;
         let percent = if self.count > USUAL_COUNT { beyond } else { usual };
         let (was, is) = (megabytes(self.rate), megabytes(rate));
-        if rate.saturating_mul(100) < self.rate.saturating_mul(percent) {
+        if rate.saturating_mul(100) >= self.rate.saturating_mul(percent) {
+            self.news = Some(format!("the rate grew from {was}/s to {is}/s"));
+            self.rate = rate;
+            self.refusals = 0;
+            // New connections of a distant server are faster until they lose their first packet.
+            // So their rate is measured again.
+            if !totals.is_distant() && !totals.is_idle_since(last) {
+                self.begin_trial(totals);
+            }
+        } else if trial.is_starved
+            && totals.now - since.now < STARVED_LIMIT.max(totals.measured_time() * 2)
+        {
+            (self.trial, self.since) = (Some(trial), Some(*since));
+        } else {
             self.pause(totals.now);
             let reason = format!("{} brought {is}/s instead of {was}/s", self.count);
             self.change_count(trial.before, reason);
-            return;
-        }
-        self.news = Some(format!("the rate grew from {was}/s to {is}/s"));
-        self.rate = rate;
-        self.refusals = 0;
-        // New connections of a distant server are faster until they lose their first packet. So
-        // their rate is measured again.
-        if !totals.is_distant() && !totals.is_idle_since(since) {
-            self.begin_trial(totals);
         }
     }
 
@@ -426,8 +439,8 @@ mod tests {
         let mut scene = Scene::new();
         scene.pass(2, |_| ONE);
         scene.totals.is_starved = true;
-        assert_eq!(scene.pass(30, |_| ONE), 2);
-        assert_eq!(scene.pass(2, |_| ONE), 1);
+        assert_eq!(scene.pass(9, |_| ONE), 2);
+        assert_eq!(scene.pass(1, |_| ONE), 1);
     }
 
     #[test]
