@@ -61,9 +61,12 @@ impl<R: RemoteObject> RemoteBody<R> {
         }
         let Self { remote, position, .. } = self;
         let (first, is_ranged) = (self.first.take(), self.is_ranged);
-        let growth = self.growth.clone();
+        let growth = &mut self.growth;
         let pump = self.pump.get_or_insert_with(|| {
             let network = remote.network();
+            let again = growth.as_ref().map(|growth| growth.lock().begin_again());
+            *growth = again.map(|growth| Arc::new(Mutex::new(growth)));
+            let growth = growth.clone();
             BridgePump::start(network, network.bridge_bytes, |sender| {
                 read_all(Arc::clone(remote), *position, first, is_ranged, growth, sender)
             })

@@ -79,7 +79,6 @@ impl<R: RemoteObject> SegmentCrew<R> {
     ) -> Self {
         let mut ticks = tokio::time::interval(WINDOW);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        growth.lock().begin_again();
         let now = Instant::now();
         Self {
             pieces: ObjectPieces::new(remote.data_regions(), wanted.clone(), MAX_SEGMENT_BYTES),

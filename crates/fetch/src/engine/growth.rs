@@ -101,7 +101,7 @@ impl ReceivedTotals {
 }
 
 /// A step of the ladder that has yet to show that it is worthwhile.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct GrowthTrial {
     /// The number of connections before.
     before: usize,
@@ -129,7 +129,7 @@ impl GrowthTrial {
 }
 
 /// The number of connections of a body.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ConnectionGrowth {
     count: usize,
     /// Why the number has changed, until that was reported.
@@ -168,12 +168,15 @@ impl Default for ConnectionGrowth {
 }
 
 impl ConnectionGrowth {
-    /// Prepares for a new beginning elsewhere in the object. A trial is over without a result.
-    pub(super) fn begin_again(&mut self) {
-        (self.last, self.since) = (None, None);
-        if let Some(trial) = self.trial.take() {
-            self.count = trial.before;
+    /// Returns a copy for a new beginning elsewhere in the object. A trial is over without a
+    /// result. Connections that still read the part before do not change the copy.
+    pub(super) fn begin_again(&self) -> Self {
+        let mut copy = self.clone();
+        (copy.last, copy.since) = (None, None);
+        if let Some(trial) = copy.trial.take() {
+            copy.change_count(trial.before, "the transfer continues elsewhere".to_owned());
         }
+        copy
     }
 
     /// Returns how many connections are to be open.
@@ -424,6 +427,8 @@ mod tests {
     fn a_trial_waits_for_the_first_bytes_and_not_forever() {
         let mut scene = Scene::new();
         scene.pass(2, |_| ONE);
+        let elsewhere = scene.growth.begin_again();
+        assert_eq!((elsewhere.count(), scene.growth.count()), (1, 2));
         for _ in 0..25 {
             scene.record(0);
         }
