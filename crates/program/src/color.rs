@@ -4,10 +4,12 @@
 pub(crate) const PLAIN_WARNING: &str = "warning: ";
 pub(crate) const WARNING: &str = "\x1b[1;33mwarning:\x1b[0m ";
 
-/// The coloured label before an error. It is omitted without colours, because scripts match the
-/// message directly after the program's name.
+/// Colours the name of the program before an error. The words are the same without colours,
+/// because scripts match the message directly after the name.
 #[cfg(feature = "commands")]
-pub(crate) const ERROR: &str = "\x1b[1;31merror:\x1b[0m ";
+pub(crate) fn error_name(program: &str) -> String {
+    format!("\x1b[1;31m{program}:\x1b[0m ")
+}
 
 /// True if stderr accepts colours, by the same rules as clap's help: it is a terminal, and
 /// `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` allow it.

@@ -30,7 +30,7 @@ pub enum ProcessStartError {
     /// The signal handlers cannot be installed.
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
-    /// A preparation of the program failed.
+    /// The program cannot be prepared, for this reason.
     #[error("cannot start: {0}")]
     Prepare(String),
     /// The main future on the runtime panicked.

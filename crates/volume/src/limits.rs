@@ -56,7 +56,7 @@ pub fn left_bytes() -> u64 {
 /// Parses a value of `--memory`. A value below the reserve is rejected, because the process itself
 /// needs that much even for a small image.
 pub fn memory_limit(text: &str) -> Result<u64, String> {
-    let bytes = quantity::parse_bytes(text)?;
+    let bytes = quantity::parse_size(text)?;
     if bytes < RESERVE_BYTES {
         return Err(format!(
             "the process itself needs {}Mi: give at least that",

@@ -86,7 +86,7 @@ pub(super) struct ServeArgs {
     pub(super) force: bool,
 
     /// Set the size of the disk (500Mi, 20Gi, 2e9); a larger image is refused
-    #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Target")]
+    #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_size, help_heading = "Target")]
     pub(super) size: Option<u64>,
 
     /// Allocate the whole disk, zeros included

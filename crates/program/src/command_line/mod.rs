@@ -9,7 +9,7 @@ pub mod values;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::color;
@@ -43,8 +43,11 @@ enum CommonCommand {
         /// The shell
         shell: Shell,
     },
-    /// Print the manual page (roff)
-    Man,
+    /// Print a manual page (roff)
+    Man {
+        /// The command that it describes [default: the program]
+        command: Option<String>,
+    },
 }
 
 /// The error of a failed command. Its `Display` is the message for the user.
@@ -113,10 +116,16 @@ where
             }
             failed.exit_reason()
         }),
-        Ok(Err(common)) => print_stdout(&common.output_text::<P>(program)).map_err(|error| {
-            print_error(program, format_args!("cannot write to stdout: {error}"));
-            ExitReason::Internal
-        }),
+        Ok(Err(common)) => match common.output_text::<P>(program) {
+            Ok(text) => print_stdout(&text).map_err(|error| {
+                print_error(program, format_args!("cannot write to stdout: {error}"));
+                ExitReason::Internal
+            }),
+            Err(sentence) => {
+                print_error(program, sentence);
+                Err(ExitReason::Usage)
+            }
+        },
         Err(mut error) => {
             if error.kind() == ErrorKind::UnknownArgument
                 && is_before_subcommand::<P>(&error, arguments)
@@ -181,8 +190,9 @@ fn add_common_help(own: Command) -> Command {
 }
 
 impl CommonCommand {
-    /// Returns the text that this command prints for `program`, whose command line is `P`.
-    fn output_text<P: CommandFactory>(&self, program: &str) -> Vec<u8> {
+    /// Returns the text that this command prints for `program`, whose command line is `P`, or a
+    /// sentence about a mistake.
+    fn output_text<P: CommandFactory>(&self, program: &str) -> Result<Vec<u8>, String> {
         // A new command is built here: one that has already parsed arguments lists no subcommands
         // below `help`.
         let mut command = build_command::<P>();
@@ -195,21 +205,31 @@ impl CommonCommand {
                     text = completion::without_hidden(&command, &text);
                 }
             },
-            // The result can be ignored, because writing to memory does not fail.
-            Self::Man => write_manual(command, &mut text).unwrap_or_default(),
+            Self::Man { .. } if io::stdout().is_terminal() => {
+                return Err(format!("this is a page for man: `{program} man | man -l -` shows it"));
+            }
+            Self::Man { command: None } => text = manual_page(command),
+            Self::Man { command: Some(name) } => {
+                command.build();
+                let chosen = command.find_subcommand(name);
+                text = manual_page(chosen.ok_or(format!("there is no command {name}"))?.clone());
+            }
         }
-        text
+        Ok(text)
     }
 }
 
-/// Writes the manual in roff: one page for the program, followed by one page for each subcommand.
-fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
-    program.build();
-    clap_mangen::Man::new(program.clone()).render(page)?;
-    for subcommand in program.get_subcommands().filter(|command| command.get_name() != "help") {
-        clap_mangen::Man::new(subcommand.clone()).render(page)?;
-    }
-    Ok(())
+/// Returns the manual page of a command, in roff.
+fn manual_page(command: Command) -> Vec<u8> {
+    let mut page = Vec::new();
+    // The result can be ignored, because writing to memory does not fail.
+    clap_mangen::Man::new(command).render(&mut page).unwrap_or_default();
+    // The generator knows no other section for the examples and exit codes behind the options.
+    let page = String::from_utf8_lossy(&page)
+        .replace(".SH EXTRA\nE", "E")
+        .replace("Examples:\n", ".SH EXAMPLES\n")
+        .replace("Exit codes:\n", ".SH \"EXIT STATUS\"\n");
+    page.into_bytes()
 }
 
 /// The `-v` option, with the same verbosity levels in every program.
@@ -323,19 +343,23 @@ pub(crate) fn print_summary(program: &str, summary: &str) {
 /// Writes an error of `program` to stderr, with a label if stderr is a terminal that shows
 /// colours. If stderr is closed, only the exit code reports the error.
 pub fn print_error(program: &str, sentence: impl Display) {
-    write_sentence(program, if color::is_stderr_colored() { color::ERROR } else { "" }, sentence);
+    if color::is_stderr_colored() {
+        write_sentence(&color::error_name(program), sentence);
+    } else {
+        print_line(program, sentence);
+    }
 }
 
-/// Writes a message of `program` to stderr, without an error label.
+/// Writes a message of `program` to stderr, without colours.
 pub fn print_line(program: &str, sentence: impl Display) {
-    write_sentence(program, "", sentence);
+    write_sentence(&format!("{program}: "), sentence);
 }
 
-fn write_sentence(program: &str, label: &str, sentence: impl Display) {
+fn write_sentence(label: &str, sentence: impl Display) {
     let sentence = sentence.to_string();
     // The line is written with a single call, because other threads write log lines at the same
     // time.
-    let line = format!("{program}: {label}{}\n", printable::escape_text(&sentence));
+    let line = format!("{label}{}\n", printable::escape_text(&sentence));
     io::stderr().write_all(line.as_bytes()).ok();
 }
 
@@ -385,7 +409,7 @@ mod tests {
         for shell in Shell::value_variants() {
             let script =
                 CommonCommand::Completions { shell: *shell }.output_text::<Cli>("some-program");
-            let script = String::from_utf8(script).unwrap();
+            let script = String::from_utf8(script.unwrap()).unwrap();
             let is_filled_in = !script.contains("@PROGRAM@") && !script.contains("@FUNCTION@");
             assert!(script.contains("some-program") && is_filled_in, "{shell}: {script}");
         }

@@ -57,7 +57,7 @@ pub struct WriteArgs {
     pub output_format: Option<DiskFormat>,
 
     /// Set the size of the disk (500Mi, 20Gi, 2e9), for files only; a larger image is refused
-    #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Target")]
+    #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_size, help_heading = "Target")]
     pub size: Option<u64>,
 
     /// Choose how to read the image

@@ -17,7 +17,6 @@ fn a_server_that_cannot_serve_says_why() {
         "serve --device /dev/null --size 1Gi --insecure",
         "serve --device /dev/null --force --insecure",
         "serve --dir {folder} --self-signed {files}/certs --size large",
-        "serve --dir {folder} --self-signed {files}/certs --size 4GiB",
         "serve --dir {folder} --self-signed {files}/certs --scratch {files}/nope",
         "serve --dir {folder} --self-signed {files}/certs --memory 1Mi",
         "serve --dir {folder} --self-signed {files}/certs --listen nonsense",

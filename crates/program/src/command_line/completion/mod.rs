@@ -115,7 +115,7 @@ mod tests {
         }
         for shell in [Shell::Elvish, Shell::PowerShell] {
             let script = CommonCommand::Completions { shell }.output_text::<Cli>("some-program");
-            let script = String::from_utf8(script).unwrap();
+            let script = String::from_utf8(script.unwrap()).unwrap();
             let offers = |name| {
                 script.contains(&format!("cand {name} "))
                     || script.contains(&format!("::new('{name}'"))
