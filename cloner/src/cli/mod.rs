@@ -7,7 +7,7 @@ mod progress;
 use std::ffi::OsString;
 use std::fs;
 use std::future::poll_fn;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -129,8 +129,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         sent.map_err(|error| ClonerCommandError::from_clone(&error, &url))
     };
     let result = display.run_watched(view, || under_signals(cloning));
-    let (volume, stream, seconds) =
-        (tally.volume_bytes(), tally.stream_bytes(), started.elapsed().as_secs_f64());
+    let (volume, stream, time) = (tally.volume_bytes(), tally.stream_bytes(), started.elapsed());
+    let seconds = time.as_secs_f64();
     if result.is_ok() {
         reporting::watch::log_slow_part(&times.0, volume, stream);
     }
@@ -138,8 +138,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         Ok(encoding) => display.show_summary(
             || {
                 let (volume, stream) = (BinaryBytes(volume), BinaryBytes(stream));
-                let limits = times.0.limits_line();
-                format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s\n{limits}")
+                let limits = times.0.limits_suffix(time, false);
+                format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s{limits}")
             },
             &CloneEvent::Done {
                 source_bytes: volume,
@@ -178,6 +178,10 @@ fn open_endpoints(
 }
 
 fn write_stream(arguments: &StreamArgs) -> Result<(), ClonerCommandError> {
+    if io::stdout().is_terminal() {
+        let text = "the stream is binary, and stdout is a terminal: write it to a file or a pipe";
+        return Err(ClonerCommandError::Usage(text.to_owned()));
+    }
     let source = open_source(&arguments.source)?;
     if let (Some(volume), Some(stdout)) =
         (source.storage_location(), StorageLocation::from_file(io::stdout()))

@@ -88,6 +88,8 @@ pub struct RetryPolicy {
     /// Longest time for which the first request is retried. One attempt may take longer. An unknown
     /// host ends it after [`RetryPolicy::UNKNOWN_HOST_LIMIT`] at the latest.
     pub contact_limit: Duration,
+    /// Allowed retries while the host is unknown, if `retries` allows more.
+    pub unknown_host_retries: Option<u32>,
     /// Upper limit of the first pause between attempts; each further failure doubles it.
     pub first_delay: Duration,
     /// Upper limit of every pause, including a pause that the server asks for.
@@ -102,6 +104,7 @@ impl Default for RetryPolicy {
             retries: None,
             // A pod often starts before its DNS, its network policy or the server is ready.
             contact_limit: Duration::from_secs(600),
+            unknown_host_retries: None,
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
         }
@@ -131,6 +134,18 @@ impl RetryPolicy {
         self.first_delay.saturating_mul(1 << doublings).min(self.max_delay).mul_f64(random)
     }
 
+    /// Returns the longest time for which a first contact that failed with `kind` is retried, and
+    /// the allowed number of retries.
+    fn contact_bounds(&self, kind: SourceErrorKind) -> (Duration, Option<u32>) {
+        match kind {
+            SourceErrorKind::UnknownHost => (
+                self.contact_limit.min(Self::UNKNOWN_HOST_LIMIT),
+                self.retries.into_iter().chain(self.unknown_host_retries).min(),
+            ),
+            _ => (self.contact_limit, self.retries),
+        }
+    }
+
     /// Returns the pause of the first contact after an `error` that is its failure number
     /// `failures`, or `None` to give up after `elapsed`. The pauses are 1, 2, 4, 8 and then 10 s
     /// by default, longer if the server `asked` for it. No jitter is added, because whatever
@@ -142,12 +157,9 @@ impl RetryPolicy {
         error: &SourceError,
         asked: Duration,
     ) -> Option<Duration> {
-        let limit = match error.kind() {
-            SourceErrorKind::UnknownHost => self.contact_limit.min(Self::UNKNOWN_HOST_LIMIT),
-            _ => self.contact_limit,
-        };
+        let (limit, retries) = self.contact_bounds(error.kind());
         let left = limit.saturating_sub(elapsed);
-        if left.is_zero() || self.retries.is_some_and(|retries| failures > retries) {
+        if left.is_zero() || retries.is_some_and(|retries| failures > retries) {
             return None;
         }
         let doubled = self.first_delay.saturating_mul(1 << failures.min(16)).min(CONTACT_PAUSE);
@@ -168,13 +180,20 @@ impl<'a> WaitReport<'a> {
 
     /// Reports that attempt number `failed` ended with `error`, and that the next one begins after
     /// `pause`. `what` says what failed.
-    fn begin(&mut self, what: &str, error: &SourceError, failed: u32, pause: Duration) {
+    fn begin(
+        &mut self,
+        what: &str,
+        error: &SourceError,
+        failed: u32,
+        pause: Duration,
+        contact: Option<(Duration, Option<u32>)>,
+    ) {
         self.is_begun = true;
         self.observer.record_retry(error.kind());
         let (cause, next_attempt) = (&*short_cause(error), failed.saturating_add(1));
         let seconds = pause.as_secs_f64().ceil();
         tracing::info!(cause = %error, "{what}: retrying in {seconds} s ({cause}, attempt {next_attempt})");
-        self.observer.begin_wait(&RetryPause { cause, next_attempt, pause });
+        self.observer.begin_wait(&RetryPause { cause, error, next_attempt, pause, contact });
     }
 }
 
@@ -232,7 +251,8 @@ impl<'a> FirstContact<'a> {
         let Some(pause) = self.policy.contact_pause(self.failures, elapsed, &error, asked) else {
             return Err(error);
         };
-        self.waiting.begin("the source is not ready", &error, self.failures, pause);
+        let bounds = Some(self.policy.contact_bounds(error.kind()));
+        self.waiting.begin("the source is not ready", &error, self.failures, pause, bounds);
         // Only the pause is cancelled: some requests must also be sent after a stop, to end what
         // was begun on a server.
         let pausing = self.stop.run_until_cancelled(tokio::time::sleep(pause));
@@ -320,7 +340,7 @@ impl<'a> RetryAttempts<'a> {
             .max(asked)
             .min(self.remaining_time());
         let what = format!("the source failed {place}");
-        self.waiting.begin(&what, &error, self.failures, delay);
+        self.waiting.begin(&what, &error, self.failures, delay, None);
         Ok(delay)
     }
 
@@ -473,6 +493,9 @@ mod tests {
         let retries = |retries| RetryPolicy { retries: Some(retries), ..policy() };
         assert_eq!(pauses(&retries(0), refused), (Vec::new(), 0));
         assert_eq!(pauses(&retries(2), refused).0, [1, 2]);
+        let on_terminal = RetryPolicy { unknown_host_retries: Some(2), ..policy() };
+        assert_eq!(pauses(&on_terminal, unknown).0, [1, 2]);
+        assert_eq!(pauses(&on_terminal, refused).1, 600);
         let limited =
             |seconds| RetryPolicy { contact_limit: Duration::from_secs(seconds), ..policy() };
         assert_eq!(pauses(&limited(0), refused), (Vec::new(), 0));

@@ -206,6 +206,11 @@ impl Inspection {
             {
                 self.references.push(name.clone());
             }
+            // A trailer is only found once the image has passed as a raw disk.
+            ImageError::UnsupportedFormat(format) => {
+                self.format = *format;
+                self.virtual_size = None;
+            }
             _ => {}
         }
         self.refused = Some(refusal.to_string());

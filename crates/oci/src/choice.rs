@@ -136,7 +136,7 @@ impl ImageManifest {
         several_error(what, layers.iter().map(|layer| ArtifactDisk::of_layer(layer, &names)))
     }
 
-    /// Describes the artifact and its layers for the error that it holds no disk.
+    /// Describes an artifact without a disk, and its layers, for an error message.
     fn describe(&self) -> String {
         let kind = self.artifact_type.as_deref().unwrap_or("none");
         let types = list_limited(self.layers.iter().map(|layer| short_text(&layer.media_type)));

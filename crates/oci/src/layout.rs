@@ -25,6 +25,9 @@ use super::store::{ImageStore, ReferrersPage, read_manifest_blob};
 /// The file that lists the images of a layout.
 pub(super) const INDEX: &str = "index.json";
 
+/// Name of the manifest in an archive of `docker save`.
+const DOCKER: &str = "manifest.json";
+
 /// Prefix of the annotation `kind` by which `cosign save` distinguishes an `image` or `imageIndex`
 /// from its signatures (`sigs`) and attestations (`atts`). It gives them no names.
 const COSIGN_KINDS: &str = "dev.cosignproject.cosign/";
@@ -86,6 +89,13 @@ impl OciLayout {
                 (file, 0, length)
             }
             LayoutFiles::Archive(file, places) => {
+                if name == INDEX && !places.contains_key(name) && places.contains_key(DOCKER) {
+                    let path = self.path.display();
+                    return Err(invalid_error(format!(
+                        "{path} is an archive of `docker save`: convert it with `skopeo copy docker-archive:{path} oci-archive:FILE`"
+                    ))
+                    .with_advice(SourceAdvice::InMessage));
+                }
                 let Some((offset, length)) = places.get(name) else {
                     return Err(invalid_error(format!(
                         "{} has no file {name}",
@@ -107,7 +117,10 @@ impl OciLayout {
 
     fn read_index(&self) -> Result<(ServedManifest, Vec<OciDescriptor>), SourceError> {
         let index = self.open_file(INDEX);
-        let mut index = index.map_err(|error| error.with_advice(SourceAdvice::NameDirectory))?;
+        let mut index = index.map_err(|error| match error.advice() {
+            Some(_) => error,
+            None => error.with_advice(SourceAdvice::NameDirectory),
+        })?;
         let served = read_index(&mut index, &self.image_name())?;
         match ParsedManifest::parse(&served) {
             Ok(ParsedManifest::Index(index)) => Ok((served, index.manifests)),

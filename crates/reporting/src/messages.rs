@@ -4,6 +4,7 @@
 use stream::Error;
 use stream::error::{DecodeError, TargetError};
 use stream::observe::TransferPhase;
+use stream::options::KEEP_BY_HEADER;
 
 const INFO: &str = "Unable to obtain information about data source: ";
 const TRANSFER_FILE: &str = "Unable to transfer source data to target file: ";
@@ -64,16 +65,23 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
         Error::Format(_) if made == ProductKind::Directory => {
             format!("{transfer}unable to untar files from endpoint: {error}")
         }
-        Error::Format(_) if made == ProductKind::Disk => format!("{CONVERT}{error}"),
+        Error::Format(_) if made == ProductKind::Disk => {
+            format!("{CONVERT}{error}{}", keep_advice(error))
+        }
         Error::Format(_) => format!("{transfer}{error}"),
         Error::Target(target) if phase == TransferPhase::Resize && made == ProductKind::Disk => {
             format!("{RESIZE}Resize of image failed: {target}")
         }
         Error::Target(target) => format!("{transfer}unable to write to file: {target}"),
         Error::Checksum { .. } | Error::Decode(_) | Error::Thread(_) | Error::Stopped => {
-            format!("{transfer}{error}")
+            format!("{transfer}{error}{}", keep_advice(error))
         }
     }
+}
+
+/// Returns the advice for an upload or a DataVolume whose content does not look like a disk.
+pub fn keep_advice(error: &Error) -> &'static str {
+    if error.can_be_kept() { KEEP_BY_HEADER } else { "" }
 }
 
 /// Returns the message for `error`, which means that the disk to be changed in place was not

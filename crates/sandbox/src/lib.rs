@@ -62,7 +62,7 @@ pub struct SandboxArgs {
 pub enum SandboxMode {
     /// Keep all rights
     Off,
-    /// Give up what the kernel lets it give up
+    /// Give up every right that it does not need, as far as the kernel supports it
     #[default]
     On,
     /// Fail if the kernel cannot restrict both files and system calls

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::error::SourceErrorKind;
+use crate::error::{SourceError, SourceErrorKind};
 use crate::facts::ImageFacts;
 pub use crate::stage::{LimitingPart, Stage};
 
@@ -108,10 +108,15 @@ impl ByteCount {
 pub struct RetryPause<'a> {
     /// Why the attempt failed, in a few words and without secrets, such as `connection refused`.
     pub cause: &'a str,
+    /// The whole failure.
+    pub error: &'a SourceError,
     /// Number of the next attempt. The first attempt, which has failed, is number 1.
     pub next_attempt: u32,
     /// Time until the next attempt.
     pub pause: Duration,
+    /// The longest time of the first contact and the allowed number of its retries, before the
+    /// first contact was made.
+    pub contact: Option<(Duration, Option<u32>)>,
 }
 
 /// The times of a transfer: how long each stage was busy, and how long each part limited the speed.
@@ -162,6 +167,20 @@ impl TransferTimes {
     /// The seconds that each part has limited, by the part's name.
     pub fn limited_seconds(&self) -> BTreeMap<&'static str, f64> {
         seconds_by_name(self.limit_times(), LimitingPart::name)
+    }
+
+    /// The end of a summary for people after `time`: a line break and what limited the speed.
+    /// Below a second the times mean nothing, and the text is empty. `has_rate` is true if the
+    /// user limited the rate, which no part of the transfer counts as its own time.
+    pub fn limits_suffix(&self, time: Duration, has_rate: bool) -> String {
+        let limited: Duration = self.limit_times().into_iter().map(|(_, time)| time).sum();
+        if time < Duration::from_secs(1) {
+            String::new()
+        } else if has_rate && limited < time / 2 {
+            "\nlimited by: --limit-rate".to_owned()
+        } else {
+            format!("\n{}", self.limits_line())
+        }
     }
 
     /// The times as a line: `limited by: source 9.8 s, decoder 0.1 s, target 0.2 s`.

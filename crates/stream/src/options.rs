@@ -37,6 +37,13 @@ pub enum PayloadKind {
 /// `extraHeaders`, it is for the importer's pod and not sent to the server.
 pub const FORMAT_HEADER: &str = "x-cdi-workers-format";
 
+/// Advice after an error for which [`crate::Error::can_be_kept`] is true, on a command line.
+pub const KEEP_BY_OPTION: &str = "; to store the bytes as they are, give --format verbatim";
+
+/// The same for uploads, and for authors of a DataVolume, whose `extraHeaders` have this effect.
+pub const KEEP_BY_HEADER: &str =
+    "; to store the bytes as they are, add the header X-CDI-Workers-Format: verbatim";
+
 /// A format that somebody chose instead of having it detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChosenFormat {

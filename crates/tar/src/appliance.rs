@@ -127,7 +127,11 @@ impl MemberSearch for ApplianceSearch {
             .collect();
         for checksum in &expected {
             match hashed.iter().find(|(algorithm, _)| *algorithm == checksum.algorithm()) {
-                Some((_, calculated)) => checksum.verify(calculated)?,
+                Some((_, calculated)) => checksum.verify(calculated).map_err(|mut wrong| {
+                    let disk = printable_name(disk);
+                    wrong.expected = format!("{} (for {disk}, by the manifest)", wrong.expected);
+                    wrong
+                })?,
                 // A second manifest, after the disk, may name an algorithm that the first one did
                 // not. The disk cannot be read again to verify it, so only warn: the first digest
                 // did match.

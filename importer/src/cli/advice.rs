@@ -4,11 +4,14 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use stream::Error;
 use stream::error::{
     ArchiveErrorKind, DecodeError, FormatError, SourceAdvice, SourceError, SourceErrorKind,
     TargetError,
 };
+use stream::options::KEEP_BY_OPTION;
 
 /// Advice for a source that needs credentials.
 pub(super) const GIVE_LOGIN: &str = "give --user and --password-file";
@@ -51,7 +54,8 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
     let place = source.filter(|source| names_source && !text.contains(source));
     let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
     let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
-    format!("{place}{text}{advice}")
+    let keep = if error.can_be_kept() { KEEP_BY_OPTION } else { "" };
+    format!("{place}{text}{advice}{keep}")
 }
 
 fn source_advice(error: &SourceError) -> Option<String> {
@@ -62,6 +66,7 @@ fn source_advice(error: &SourceError) -> Option<String> {
         Some(SourceAdvice::WriteUrl) => "write https://HOST:PORT/PATH",
         Some(SourceAdvice::TrustAuthority) => "--cacert PATH adds authorities",
         Some(SourceAdvice::CheckAddress) => "check the address",
+        Some(SourceAdvice::GiveLogin) => GIVE_LOGIN,
         Some(SourceAdvice::CheckExport) => "check the name after the host",
         Some(SourceAdvice::CheckSocket) => "check the path of the socket",
         Some(SourceAdvice::NameDirectory) => "an image layout is a directory: oci:DIRECTORY:NAME",
@@ -105,7 +110,9 @@ fn format_text(error: &FormatError) -> String {
     match error {
         // CDI's message refers to a claim, but here the target is a file or a device.
         FormatError::TooLarge { virtual_size, available } => {
-            format!("the disk has {virtual_size} bytes, and the target has room for {available}")
+            format!(
+                "the disk needs at least {virtual_size} bytes, and the target has room for {available}"
+            )
         }
         FormatError::Archive(archive) if archive.kind == ArchiveErrorKind::NotTar => {
             "this does not look like a tar archive".to_owned()
@@ -165,8 +172,12 @@ fn is_path_of(path: &str, name: &str) -> bool {
 fn target_advice(error: &TargetError) -> Option<String> {
     let path = Path::new(&error.path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let is_not_permitted = error.source.raw_os_error() == Some(Errno::PERM.raw_os_error());
     let advice = match error.source.kind() {
         ErrorKind::StorageFull => "free some space, or choose another target",
+        ErrorKind::FileTooLarge if getrlimit(Resource::Fsize).current.is_some() => {
+            "this process may not write larger files: raise `ulimit -f`"
+        }
         ErrorKind::FileTooLarge => {
             "its filesystem does not support files of that size, so choose another one"
         }
@@ -176,7 +187,7 @@ fn target_advice(error: &TargetError) -> Option<String> {
             "unmount it or end the program that uses it, or choose another target"
         }
         // The system opens a read-only device for writing, and refuses only the writes.
-        ErrorKind::PermissionDenied if error.action == "write" => {
+        ErrorKind::PermissionDenied if error.action == "write" || is_not_permitted => {
             "it is read-only: choose another target"
         }
         ErrorKind::PermissionDenied => "choose another target, or another user",

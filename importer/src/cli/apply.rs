@@ -7,7 +7,6 @@ use datapath::disk::CacheMode;
 use fetch::ranges::RangesSource;
 use program::progress::BinaryBytes;
 use sources::backup_map::{BackupType, read_backup_map};
-use stream::observe::TransferTimes;
 use stream::options::ReadOptions;
 use stream::source::Source;
 
@@ -19,7 +18,12 @@ use super::target;
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
     // After a failure the disk stays in place, so that the delta can be applied again.
-    job::run_job(&arguments.job.clone(), move |context| apply_delta(&arguments, context), summary)
+    let has_rate = arguments.source.limits.limit_rate.is_some();
+    job::run_job(
+        &arguments.job.clone(),
+        move |context| apply_delta(&arguments, context),
+        |report, time, times| summary(report, time) + &times.limits_suffix(time, has_rate),
+    )
 }
 
 fn apply_delta(
@@ -79,18 +83,16 @@ fn open_ranges(
     Ok(Box::new(RangesSource::new(source, changes, grant)?))
 }
 
-/// Returns the line that reports a success, such as `applied qcow2 (ranged): 4.00 GiB virtual,
-/// 1.30 MiB written, 1.35 MiB read in 0.1 s`, and the line with what limited it.
-fn summary(report: &DeltaReport, time: Duration, times: &TransferTimes) -> String {
+/// Returns the line that reports a success, such as `applied qcow2: 4.00 GiB virtual, 1.30 MiB
+/// written, 1.35 MiB read in 0.1 s`.
+fn summary(report: &DeltaReport, time: Duration) -> String {
     format!(
-        "applied {} ({}): {} virtual, {} written, {} read in {:.1} s{}\n{}",
+        "applied {}: {} virtual, {} written, {} read in {:.1} s{}",
         super::format_chain(&report.facts),
-        report.facts.route,
         BinaryBytes(report.virtual_size),
         BinaryBytes(report.written_bytes),
         BinaryBytes(report.source_bytes),
         time.as_secs_f64(),
         super::checksum_suffix(report.checksum.as_deref()),
-        times.limits_line(),
     )
 }

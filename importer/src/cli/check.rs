@@ -11,7 +11,8 @@ use stream::observe::NoObserver;
 use super::args::CheckArgs;
 use super::failure::{ImporterCommandError, of_source, usage_error};
 
-pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
+pub(super) fn run(mut arguments: CheckArgs) -> Result<(), ImporterCommandError> {
+    arguments.source.limit_retries();
     if arguments.source.content.ova {
         let what = "--ova is for import, convert and info: a check reads an image in place, so extract it with tar first";
         return Err(usage_error(what));

@@ -140,7 +140,7 @@ fn transfer_source(
 
 /// Runs a command that writes a whole disk, with logging, progress and a summary.
 pub(super) fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
-    let verb = job.verb;
+    let (verb, has_rate) = (job.verb, job.limits.limit_rate.is_some());
     let display = ProgressDisplay::from_args(
         super::PROGRAM,
         job.write.shown.progress,
@@ -154,7 +154,10 @@ pub(super) fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
     let time = started.elapsed();
     match &result {
         Ok(report) => display.show_summary(
-            || format!("{}\n{}", summary_line(verb, report, time), watch.times().limits_line()),
+            || {
+                let limits = watch.times().limits_suffix(time, has_rate);
+                format!("{}{limits}", summary_line(verb, report, time))
+            },
             &done_event(report, time, &watch, display.warnings()),
         ),
         Err(failed) => display.conclude_failed(&ImportEvent::Error {
@@ -212,13 +215,12 @@ fn target_options(path: &Path, arguments: &WriteArgs) -> Result<DiskOptions, Imp
     })
 }
 
-/// Returns the line that reports a success, such as `imported gzip > qcow2 (one-pass): 4.00 GiB
-/// virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`.
+/// Returns the line that reports a success, such as `imported gzip > qcow2: 4.00 GiB virtual,
+/// 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`.
 fn summary_line(verb: &str, report: &TransferReport, time: Duration) -> String {
     format!(
-        "{verb} {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",
+        "{verb} {}: {} virtual, {} written, {} read in {:.1} s ({}/s){}",
         super::format_chain(&report.facts),
-        report.facts.route,
         BinaryBytes(report.virtual_size),
         BinaryBytes(report.written_bytes),
         BinaryBytes(report.source_bytes),

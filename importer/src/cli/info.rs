@@ -14,7 +14,8 @@ use stream::observe::NoObserver;
 use super::args::InfoArgs;
 use super::failure::{ImporterCommandError, of_source};
 
-pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
+pub(super) fn run(mut arguments: InfoArgs) -> Result<(), ImporterCommandError> {
+    arguments.source.limit_retries();
     arguments.log.begin_logging(super::PROGRAM);
     let (json, overhead) = (arguments.json, arguments.overhead);
     let found = super::on_runtime(NoObserver::new_shared(), move |context| {

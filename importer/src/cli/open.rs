@@ -1,6 +1,7 @@
 //! Opens the source that is given on a command line.
 
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -206,8 +207,10 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
         arguments.no_progress_timeout.map_or(default.no_progress_limit, |time| time.0);
     RetryPolicy {
         no_progress_limit,
-        retries: arguments.retries,
+        retries: arguments.retries.or(arguments.default_retries),
         contact_limit: if is_limited { no_progress_limit } else { RetryPolicy::UNKNOWN_HOST_LIMIT },
+        // Somebody waits, and the name is mistyped.
+        unknown_host_retries: Some(2).filter(|_| !is_limited && io::stderr().is_terminal()),
         ..default
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use datapath::disk;
 use datapath::unpack::{self, UnpackReport};
 use program::progress::{BinaryBytes, bytes_per_second};
-use stream::observe::TransferTimes;
 
 use super::args::UnpackArgs;
 use super::failure::{ImporterCommandError, of_source};
@@ -16,10 +15,11 @@ use super::target;
 pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
     // No clean-up is needed here: incomplete content is not visible, and the next attempt removes
     // it.
+    let has_rate = arguments.source.limits.limit_rate.is_some();
     job::run_job(
         &arguments.job.clone(),
         move |context| unpack_archive(&arguments, context),
-        summary,
+        |report, time, times| summary(report, time) + &times.limits_suffix(time, has_rate),
     )
 }
 
@@ -41,10 +41,10 @@ fn unpack_archive(
 }
 
 /// Returns the line that reports a success, such as `unpacked gzip > tar: 1200 entries, 1.30 GiB
-/// of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`, and the line with what limited it.
-fn summary(report: &UnpackReport, time: Duration, times: &TransferTimes) -> String {
+/// of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`.
+fn summary(report: &UnpackReport, time: Duration) -> String {
     format!(
-        "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}\n{}",
+        "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}",
         report.layers.join(" > "),
         report.entries,
         BinaryBytes(report.data_bytes),
@@ -52,6 +52,5 @@ fn summary(report: &UnpackReport, time: Duration, times: &TransferTimes) -> Stri
         time.as_secs_f64(),
         BinaryBytes(bytes_per_second(report.source_bytes, time)),
         super::checksum_suffix(report.checksum.as_deref()),
-        times.limits_line(),
     )
 }

@@ -70,6 +70,16 @@ impl Observer for TransferWatch {
     }
 
     fn begin_wait(&self, pause: &RetryPause<'_>) {
+        // The first failure is shown in full, at a level that no option hides and that does not
+        // count as a warning of the result. The later ones replace the bar, or add short lines.
+        if let (2, Some((time, retries))) = (pause.next_attempt, pause.contact) {
+            let bound = match retries {
+                Some(retries) => format!("up to {retries} more times"),
+                None => format!("for up to {} s", time.as_secs()),
+            };
+            let sentence = pause.error.plain_words();
+            tracing::error!("{sentence}; trying again {bound} (--retries 0: not at all)");
+        }
         let now = Instant::now();
         let mut waiting = self.waiting.lock();
         *waiting = Some(WaitState {

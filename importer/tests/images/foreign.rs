@@ -25,7 +25,7 @@ fn content_that_may_be_a_disk_is_stored_as_it_is() {
     let tar = oci::tar(&[("inside", &disk::content(1, 100_000))]);
     let luks = [b"LUKS\xBA\xBE\0\x02".to_vec(), disk::content(2, 8184)].concat();
     for (bytes, options, warning) in [
-        (tar, &[][..], "warning: this is a tar archive, stored unchanged as a disk: use --ova for"),
+        (tar, &[][..], "warning: this is a tar archive, stored unchanged as a disk: "),
         (luks, &[], "warning: this disk is encrypted by LUKS"),
         // A web page is refused, and the message says that this is possible.
         (PAGE.repeat(512), &["--format", "raw"], ""),

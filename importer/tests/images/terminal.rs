@@ -38,7 +38,7 @@ fn the_bar_fits_its_terminal_and_leaves_only_the_summary() {
         assert!(drawn.contains('█') && drawn.lines().count() == 1, "{columns}: {drawn}");
         running.wait().assert_success("import");
         let left = terminal.screen();
-        assert!(left.starts_with("imported raw (raw): 3.00 MiB virtual, "), "{columns}: {left:?}");
+        assert!(left.starts_with("imported raw: 3.00 MiB virtual, "), "{columns}: {left:?}");
         assert!(!left.contains('█'), "{columns}: {left:?}");
         let wrapped = terminal.wrapped_lines();
         let is_summary = |line: &String| {
@@ -129,6 +129,27 @@ fn a_wait_says_why_and_when_the_next_attempt_comes() {
 }
 
 #[test]
+#[ignore = "slow: waits 3 s"]
+fn a_mistyped_host_is_named_at_once_and_ends_after_three_tries_on_a_terminal() {
+    let folder = folder();
+    let terminal = Terminal::open(120);
+    let url = "http://no-such-host.invalid/disk.qcow2";
+    let finished = import(url, &folder.path().join("disk.img")).start_on(&terminal).wait();
+    assert_eq!(finished.code(), 3);
+    let screen = terminal.screen();
+    let first = screen.lines().next().or_fail(&screen);
+    assert!(
+        first.starts_with(&format!("cdi-importer: {url}: cannot find no-such-host.invalid")),
+        "{screen}"
+    );
+    let whole = screen.replace('\n', "");
+    assert!(
+        whole.contains("trying again up to 2 more times (--retries 0: not at all)"),
+        "{screen}"
+    );
+}
+
+#[test]
 #[ignore = "slow: waits 4 s"]
 fn the_part_that_limits_an_import_is_named_at_the_end() {
     let folder = folder();
@@ -190,7 +211,8 @@ fn warnings_stand_out_on_a_terminal_and_are_counted_in_json() {
 
     let terminal = Terminal::open(200);
     let failed = import("/does/not/exist", &target).start_on(&terminal).wait();
-    assert!(failed.stdout.contains("cdi-importer: \x1b[1;31merror:\x1b[0m "), "{}", failed.stdout);
+    let name = "\x1b[1;31mcdi-importer:\x1b[0m open /does/not/exist: ";
+    assert!(failed.stdout.contains(name), "{}", failed.stdout);
 }
 
 #[test]

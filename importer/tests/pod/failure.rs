@@ -180,7 +180,7 @@ fn bad_images_are_reported_by_the_step_that_fails() {
             format!(
                 "Unable to process data: Unable to convert source data to target format: this is text, not a disk: it begins with \
                  \"{}…\" ({} bytes): check the address, and whether it requires a login; to store the bytes as they are, \
-                 choose the format verbatim (--format verbatim, or the header X-CDI-Workers-Format: verbatim)",
+                 add the header X-CDI-Workers-Format: verbatim",
                 String::from_utf8_lossy(&LISTING[..60]),
                 20 * LISTING.len()
             ),

@@ -130,9 +130,10 @@ fn signed_qcow2(publisher: &Publisher) {
     let [keyring, signature, raw] = ["trusted.gpg", "large.sig", "large.raw"]
         .map(|name| publisher.path(name).display().to_string());
     let options = ["--signature", &signature, "--keyring", &keyring];
-    let finished = publisher.import(&publisher.url("large.qcow2"), &options);
+    let finished =
+        publisher.import(&publisher.url("large.qcow2"), &[&options[..], &["-v"]].concat());
     finished.assert_success("a signed qcow2 image");
-    assert!(finished.stdout.contains("qcow2 (ranged)"), "{}", finished.stdout);
+    assert!(finished.stderr.contains("route=ranged"), "{}", finished.stderr);
     disk::assert_same(&publisher.path("target"), Path::new(&raw), LARGE_BYTES, "qcow2");
 
     // The same image, except that what comes by range says that a cluster has no data.

@@ -20,8 +20,13 @@ const UNKNOWN: &str = "no-such-host.invalid";
 
 #[track_caller]
 fn check(source: &str, env: &[(&str, &str)], parts: &[&str]) {
+    check_with_retries("0", source, env, parts);
+}
+
+#[track_caller]
+fn check_with_retries(retries: &str, source: &str, env: &[(&str, &str)], parts: &[&str]) {
     let place = Place::new();
-    let program = place.import(source).args(["--retries", "0", "--cleartext-secrets"]);
+    let program = place.import(source).args(["--retries", retries, "--cleartext-secrets"]);
     let program = program.args(place.as_user("joe", SECRET)).envs(env);
     let finished = place.assert_refused(program, SOURCE_FAILED, "");
     for part in parts {
@@ -66,7 +71,7 @@ fn every_kind_of_source_names_its_server() {
     let gone = nowhere();
     let (endpoint, host, refused) = (format!("http://{gone}"), gone.to_string(), refused(gone));
     let url = format!("http://joe:{SECRET}@{gone}/path/disk?signature={SECRET}");
-    let shown = format!("HTTP request errored: {endpoint}/path/disk: {refused}");
+    let shown = format!("{endpoint}/path/disk: {refused}");
     check(&url, &[], &[&shown]);
     let s3 = [("AWS_ENDPOINT_URL", endpoint.as_str())];
     check("s3://bucket/key", &s3, &[&endpoint, &refused]);
@@ -97,12 +102,12 @@ fn the_pod_names_the_server_after_upstreams_message() {
         let message = message_of_pod(source, &format!("http://{gone}/bucket/disk{query}"));
         let prefix = format!("Unable to connect to {source} data source: ");
         assert!(message.starts_with(&prefix), "{message}");
-        assert!(message.contains(&format!("HTTP request errored: http://{gone}")), "{message}");
+        assert!(message.contains(&format!("http://{gone}")), "{message}");
         assert!(message.contains(&refused(gone)) && !message.contains(SECRET), "{message}");
     }
     let message = message_of_pod("registry", &format!("docker://{gone}/a"));
     let expected = format!(
-        "failed to pull image: pinging container registry {gone}: HTTP request errored: http://{gone}: {}",
+        "failed to pull image: pinging container registry {gone}: http://{gone}: {}",
         refused(gone)
     );
     assert!(message.ends_with(&expected), "{message}");
@@ -117,14 +122,11 @@ fn failed_redirects_and_broken_transfers_name_their_servers() {
         ..Script::new(vec![7; 100_000])
     });
     let origin = origin.or_fail("a server");
-    let expected = format!(
-        "HTTP request errored: http://{gone}/there (reached from {}): {}",
-        origin.url("/disk"),
-        refused(gone)
-    );
+    let expected =
+        format!("http://{gone}/there (reached from {}): {}", origin.url("/disk"), refused(gone));
     check(&origin.url(&format!("/disk?{SECRET}")), &[], &[&expected]);
     let broken = origin.url("/broken");
-    check(&format!("{broken}?{SECRET}"), &[], &[&format!("HTTP request errored: {broken}: ")]);
+    check(&format!("{broken}?{SECRET}"), &[], &[&format!("{broken}: ")]);
 }
 
 #[test]
@@ -135,10 +137,7 @@ fn failures_of_a_proxy_are_distinguished_from_those_of_the_server() {
     for (url, variable) in
         [(secure.replace("https", "http"), "HTTP_PROXY"), (secure.clone(), "HTTPS_PROXY")]
     {
-        let expected = format!(
-            "HTTP request errored: {url}: through the proxy http://{gone}: {}",
-            refused(gone)
-        );
+        let expected = format!("{url}: through the proxy http://{gone}: {}", refused(gone));
         check(&url, &[(variable, &proxy)], &[&expected]);
     }
     // The proxy works, but the certificate of the server behind it is not trusted.
@@ -164,11 +163,32 @@ fn failures_of_a_proxy_are_distinguished_from_those_of_the_server() {
     let unknown = format!("http://{UNKNOWN}:3128");
     for (proxy, cause) in [
         (&unknown, format!("cannot find {UNKNOWN} port 3128: {DOES_NOT_RESOLVE}")),
-        (&living, format!("TLS with {PROXIED_NAME} port 443: invalid peer certificate")),
+        (&living, format!("TLS with {PROXIED_NAME} port 443: its certificate is not signed")),
         (&before_tls, format!("TLS with {PROXIED_NAME} port 443: ")),
         (&web.url(""), "tunnel error: unsuccessful".to_owned()),
     ] {
         let expected = format!("through the proxy {proxy}: {cause}");
         check(&secure, &[("HTTPS_PROXY", proxy)], &[&expected]);
     }
+    let locked = Origin::start(Script {
+        expires: [(format!("{PROXIED_NAME}:443"), (0, 407))].into(),
+        ..Script::new("")
+    });
+    let locked = locked.or_fail("a server");
+    let proxy = locked.url("");
+    let expected =
+        format!("the proxy {proxy} requires a user name and a password (407): set https_proxy to");
+    check_with_retries("2", &secure, &[("HTTPS_PROXY", &proxy)], &[&expected]);
+    assert_eq!(locked.requests().len(), 1, "another attempt would be refused as well");
+}
+
+#[test]
+fn clear_text_to_a_port_with_tls_is_recognized_at_once() {
+    let authority = Authority::new().or_fail("an authority");
+    let tls = authority.server_config().or_fail("TLS");
+    let server = Origin::start_tls(Script::new(""), tls).or_fail("a server");
+    let (address, url) = (server.address(), server.url("/disk").replace("https", "http"));
+    let expected =
+        format!("127.0.0.1 port {} does not speak HTTP: is it https://?", address.port());
+    check(&url, &[], &[&expected]);
 }

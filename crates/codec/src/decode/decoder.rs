@@ -74,6 +74,8 @@ pub(super) enum EngineError {
     Corrupt(String),
     /// The member needs more memory than is left in the budget.
     Memory(MemoryLimitError),
+    /// The member has a part of this kind that only a newer version of the format defines.
+    Newer(&'static str),
 }
 
 impl From<MemoryLimitError> for EngineError {
@@ -90,6 +92,7 @@ impl EngineError {
         match self {
             Self::Corrupt(reason) => DecodeError::Corrupt { codec, offset, reason },
             Self::Memory(exceeded) => DecodeError::Memory { codec, exceeded },
+            Self::Newer(part) => DecodeError::Newer { codec, part },
         }
     }
 }

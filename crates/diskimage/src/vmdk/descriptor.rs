@@ -117,7 +117,10 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
             Err(Format::Vmdk.header_error("its descriptor states the kind of disk twice"))
         }
         (Some([_]), None, [_, second, ..]) => Err(second.external_file_error("its second extent")),
-        (Some([_]), Some(extent), _) => Err(extent.external_file_error("an extent")),
+        (Some([_]), Some(extent), _) => Err(extent.external_file_error(match &*extent.kind {
+            "SPARSE" => "an extent with a folder in its name",
+            _ => "an extent",
+        })),
         (None, _, _) => Err(descriptor.into_error(Format::Vmdk)),
     }
 }

@@ -142,7 +142,7 @@ impl ImageLayout for VmdkLayout {
                 Ok(MarkerWalk::first_marker(&self.header))
             }
             (GrainDirectory::AtEnd, AccessOrder::OnePass) => Err(Format::Vmdk.unsupported_error(
-                "only its end states where its grains belong: serve it uncompressed from a server that supports ranges, or convert it \
+                "only its end contains the list of its grains: serve it uncompressed from a server that supports ranges, or convert it \
                  once with `qemu-img convert -O qcow2`",
             )),
         }

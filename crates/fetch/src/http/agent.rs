@@ -18,7 +18,7 @@ use crate::network::Network;
 use crate::retry::{AttemptError, FirstContact};
 
 /// Timeout for one connection attempt, TLS handshake included.
-const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Timeout for a whole document.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);

@@ -9,6 +9,7 @@ use program::sockets;
 use stream::error::{SourceAdvice, SourceError, SourceErrorKind, errno_text};
 use url::Url;
 
+use super::agent::CONNECT_LIMIT;
 use crate::address::url_origin;
 use crate::messages::status_text;
 use crate::proxy::ProxyConfig;
@@ -28,6 +29,9 @@ const NOISE: [&str; 9] = [
     "tcp connect error",
 ];
 
+/// Message about a response that does not begin with an HTTP version.
+const NO_HTTP: &str = "invalid HTTP version parsed";
+
 /// Message of a proxy tunnel for every failure on the way to the proxy.
 const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
@@ -35,8 +39,11 @@ const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 const TUNNEL_PREFIX: &str = "tunnel error: ";
 
 /// Message of a tunnel that the proxy refuses with any status except the one for a missing
-/// password, which has its own message.
+/// password.
 const TUNNEL_REFUSED: &str = "tunnel error: unsuccessful";
+
+/// Message of a tunnel for which the proxy requires a password (407).
+const TUNNEL_LOGIN: &str = "tunnel error: proxy authorization required";
 
 /// The parts of a request that appear in the error message when it fails.
 #[derive(Debug)]
@@ -47,6 +54,8 @@ pub(super) struct RequestRoute {
     server: String,
     /// The proxy in between: its origin, and its host and port.
     proxy: Option<(String, String)>,
+    /// True if the URL's scheme is `https`.
+    is_https: bool,
     /// True if the proxy opens a tunnel (`CONNECT`) to the server.
     has_tunnel: bool,
 }
@@ -60,6 +69,7 @@ impl RequestRoute {
             shown,
             server: host_and_port(url),
             proxy: proxy.map(|proxy| (url_origin(proxy), host_and_port(proxy))),
+            is_https: url.scheme() == "https",
             has_tunnel: url.scheme() == "https" && is_http_proxy,
         }
     }
@@ -74,12 +84,7 @@ impl RequestRoute {
     ) -> String {
         let (shown, code) = (&self.shown, status.as_u16());
         let text = match code {
-            407 => {
-                let proxy = self.proxy.as_ref().map_or("a proxy", |(proxy, _)| proxy);
-                return format!(
-                    "the proxy {proxy} requires a user name and a password (407): set {scheme}_proxy to http://NAME:PASSWORD@HOST:PORT"
-                );
-            }
+            407 => return self.login_sentence(scheme),
             400 if scheme == "http" => {
                 format!("{shown} answers {}: is it https://?", status_text(status))
             }
@@ -87,10 +92,11 @@ impl RequestRoute {
                 format!("{shown} does not accept the user name and the password (401): check them")
             }
             401 => {
-                format!(
-                    "{shown} requires a user name and a password (401): give --user and --password-file"
-                )
+                format!("{shown} requires a user name and a password (401)")
             }
+            206 => format!(
+                "{shown} answers with a part of the object (206), though all of it was asked for: a cache on the way is wrong"
+            ),
             403 => format!(
                 "{shown} denies access (403): does it need a login, or has a signed URL expired?"
             ),
@@ -104,6 +110,17 @@ impl RequestRoute {
             Some((proxy, _)) => format!("through the proxy {proxy}: {text}"),
             None => text,
         }
+    }
+
+    /// Returns the sentence for a proxy that requires a password for a URL with this scheme.
+    fn login_sentence(&self, scheme: &str) -> String {
+        let proxy = match &self.proxy {
+            Some((proxy, _)) => format!("the proxy {proxy}"),
+            None => format!("{}: a proxy", self.shown),
+        };
+        format!(
+            "{proxy} requires a user name and a password (407): set {scheme}_proxy to http://NAME:PASSWORD@HOST:PORT"
+        )
     }
 
     /// Creates the error for a response that was not complete in time. Parts of it may have
@@ -134,6 +151,11 @@ pub(super) fn plain_cause(error: reqwest::Error) -> String {
             Some(io) => errno_text(io),
             None => layer.to_string(),
         };
+        // The message of tokio's timer for a connection that was not made in time.
+        let text = match text.as_str() {
+            "deadline has elapsed" => format!("no answer within {} s", CONNECT_LIMIT.as_secs()),
+            _ => text,
+        };
         let repeats = causes.last().is_some_and(|last| last.contains(&text));
         if !repeats && !NOISE.contains(&text.as_str()) && text != TUNNEL {
             causes.push(text);
@@ -159,14 +181,9 @@ fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bo
     error_layers(error).any(test)
 }
 
-/// Text at which rustls begins details that the advice gives in plain words: seconds since 1970,
-/// and names as Rust prints them.
-const TLS_DETAILS: [&str; 3] =
-    [": verification time ", "; certificate is only valid for", "; certificate is not valid for"];
-
-/// Returns advice about a TLS failure that has a common cause.
-fn tls_advice(error: &rustls::Error) -> Option<String> {
-    use rustls::{CertificateError, Error, InvalidMessage};
+/// Explains a TLS failure that has a common cause in plain words.
+fn tls_reason(error: &rustls::Error) -> Option<String> {
+    use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
     let date = |time: rustls::pki_types::UnixTime| {
         httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()))
     };
@@ -188,6 +205,11 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
         }
         Error::InvalidCertificate(CertificateError::NotValidForNameContext {
             presented, ..
+        }) if presented.is_empty() => {
+            "its certificate names no host (only a common name, which is not used)".to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            presented, ..
         }) => {
             let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name));
             let names = names.collect::<Vec<_>>().join(", ");
@@ -195,6 +217,19 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
         }
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "it does not speak TLS: is it http://?".to_owned()
+        }
+        // Keys below 2048 bits are refused as well.
+        Error::InvalidCertificate(CertificateError::BadSignature) => {
+            "a signature in its certificates is wrong, or made with a short RSA key".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "it supports only TLS 1.1 or older".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::HandshakeFailure) => {
+            "it supports no cipher suite with forward secrecy (ECDHE)".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it requires a client certificate, which is not supported".to_owned()
         }
         _ => return None,
     })
@@ -214,16 +249,18 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
         Some((_, proxy)) if !is_tls || is_of_tunnel => proxy,
         _ => &route.server,
     };
-    let advice = error_layers(&error).find_map(|layer| tls_advice(layer.downcast_ref()?));
-    let mut cause = plain_cause(error);
-    if advice.is_some()
-        && let Some(details) = TLS_DETAILS.iter().find_map(|details| cause.find(details))
-    {
-        cause.truncate(details);
-    }
-    let sentence = if is_tls {
-        let advice = advice.map(|advice| format!(": {advice}")).unwrap_or_default();
-        format!("TLS with {peer}: {cause}{advice}")
+    let reason = error_layers(&error).find_map(|layer| tls_reason(layer.downcast_ref()?));
+    let is_clear_text_to_tls = is_clear_text_to_tls(&error, route);
+    let cause = plain_cause(error);
+    let sentence = if let Some(reason) = reason {
+        // Without a proxy, the URL in front of the sentence names the peer.
+        if route.proxy.is_none() { reason } else { format!("TLS with {peer}: {reason}") }
+    } else if is_tls {
+        format!("TLS with {peer}: {cause}")
+    } else if is_clear_text_to_tls {
+        format!("{peer} does not speak HTTP: is it https://?")
+    } else if cause == TUNNEL_LOGIN {
+        return route.login_sentence("https");
     } else if is_dns {
         format!("cannot find {peer}: {cause}")
     } else if is_connect && is_io {
@@ -239,22 +276,33 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     }
 }
 
+/// True if a server of an `http` URL answers with bytes that are not HTTP, such as the alert of a
+/// TLS server.
+fn is_clear_text_to_tls(error: &reqwest::Error, route: &RequestRoute) -> bool {
+    !route.is_https && any_layer(error, |layer| layer.to_string() == NO_HTTP)
+}
+
 fn is_unknown_issuer(layer: &(dyn Error + 'static)) -> bool {
     const ISSUER: rustls::Error =
         rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
     layer.downcast_ref() == Some(&ISSUER)
 }
 
+fn is_refused_tunnel(layer: &(dyn Error + 'static)) -> bool {
+    [TUNNEL_REFUSED, TUNNEL_LOGIN].contains(&&*layer.to_string())
+}
+
 /// Creates the failure of a connection or body, with a message for the log and the termination
 /// message.
 pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
-    // A retry does not fix a certificate.
+    let is_clear_text = is_clear_text_to_tls(&error, route);
+    // A retry does not fix a certificate, and does not change a refusal by a proxy.
     let is_final = any_layer(&error, |layer| {
-        // A retry does not change a refusal by a proxy either.
-        layer.is::<rustls::Error>() || layer.to_string() == TUNNEL_REFUSED
+        layer.is::<rustls::Error>() || is_refused_tunnel(layer)
             // Our resolver has refused an address.
             || layer.is::<SourceError>()
-    }) || error.is_builder();
+    }) || is_clear_text
+        || error.is_builder();
     let is_unknown =
         any_layer(&error, |layer| layer.downcast_ref().is_some_and(sockets::is_unknown_host));
     let kind = if is_unknown {
@@ -264,16 +312,19 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
     } else {
         SourceErrorKind::Io
     };
-    let states_remedy = error_layers(&error).any(|layer| {
-        layer.to_string() == TUNNEL_REFUSED || layer.downcast_ref().and_then(tls_advice).is_some()
-    });
+    let states_remedy = is_clear_text
+        || any_layer(&error, |layer| {
+            is_refused_tunnel(layer) || layer.downcast_ref().and_then(tls_reason).is_some()
+        });
     let advice = if any_layer(&error, is_unknown_issuer) {
         Some(SourceAdvice::TrustAuthority)
     } else {
         states_remedy.then_some(SourceAdvice::InMessage)
     };
-    let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
-    let error = SourceError::new(kind, message).with_advice(advice);
+    let plain = format!("{}: {}", route.shown, failure_cause(error, route));
+    let error = SourceError::new(kind, format!("HTTP request errored: {plain}"))
+        .with_plain_words(&plain)
+        .with_advice(advice);
     if is_final {
         AttemptError::Final(error)
     } else {

@@ -45,7 +45,7 @@ use http::header::AsHeaderName;
 use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
 use reqwest::Response;
-use stream::error::SourceError;
+use stream::error::{SourceAdvice, SourceError};
 use stream::observe::LimitingPart;
 use stream::source::{Source, SourceBody};
 use url::Url;
@@ -234,7 +234,8 @@ async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError
         status => {
             let failure = AttemptError::from_status(200, status, response.headers());
             let sentence = client.describe_refusal(status, &location);
-            Err(failure.map(|error| error.with_plain_words(&sentence)))
+            let advice = client.needs_login(status).then_some(SourceAdvice::GiveLogin);
+            Err(failure.map(|error| error.with_plain_words(&sentence).with_advice(advice)))
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Errors of compressed layers.
 
-use super::format::KEEP_BYTES;
 use crate::codec::Codec;
 use crate::memory::MemoryLimitError;
 
@@ -45,6 +44,14 @@ pub enum DecodeError {
         /// The memory that the stream needs, and the memory that is available.
         exceeded: MemoryLimitError,
     },
+    /// The stream has a part that only a newer version of its format defines.
+    #[error("the {codec} stream has {part} of an unknown type: decompress it with a newer {codec}")]
+    Newer {
+        /// Name of the layer.
+        codec: &'static str,
+        /// The part, with an article.
+        part: &'static str,
+    },
     /// A layer has read many bytes, but the whole stack of layers has produced almost none.
     #[error(
         "{consumed} bytes of the {codec} stream decode to only {decoded} bytes of an image: streams with so little data are rejected"
@@ -65,7 +72,7 @@ pub enum DecodeError {
     },
     /// The codec is recognised but not supported.
     #[error(
-        "{0} compression is not supported: recompress the image with {names}; {KEEP_BYTES}",
+        "{0} compression is not supported: recompress the image with {names}",
         names = Codec::sniffed_names()
     )]
     Unsupported(&'static str),
@@ -96,7 +103,7 @@ impl DecodeError {
             Self::Corrupt { .. } | Self::TrailingGarbage { .. } => corrupt,
             Self::Memory { .. } => memory,
             Self::Barren { .. } => barren,
-            Self::TooDeep { .. } | Self::Unsupported(_) => unsupported,
+            Self::TooDeep { .. } | Self::Unsupported(_) | Self::Newer { .. } => unsupported,
             Self::Empty | Self::ShortHeader { .. } => empty,
         }
     }

@@ -27,9 +27,6 @@ impl std::fmt::Display for TextPayload {
     }
 }
 
-/// Advice on storing a file that does not look like a disk.
-pub(super) const KEEP_BYTES: &str = "to store the bytes as they are, choose the format verbatim (--format verbatim, or the header X-CDI-Workers-Format: verbatim)";
-
 /// A kind of file that cannot be a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForeignFile {
@@ -46,10 +43,10 @@ pub enum FormatError {
     #[error(transparent)]
     Image(#[from] diskimage::Error),
     /// The source is text: probably a web page about a disk, or an error page.
-    #[error("{0}: check the address, and whether it requires a login; {KEEP_BYTES}")]
+    #[error("{0}: check the address, and whether it requires a login")]
     Text(TextPayload),
     /// The source is a known kind of file that cannot be a disk.
-    #[error("this is {}, not a disk: {}; {KEEP_BYTES}", .0.kind, .0.remedy)]
+    #[error("this is {}, not a disk: {}", .0.kind, .0.remedy)]
     Foreign(ForeignFile),
     /// The head of the image is larger than the memory budget allows.
     #[error("the head of the image {0}: give the process more memory")]

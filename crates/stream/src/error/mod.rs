@@ -61,6 +61,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// True if the source does not look like a disk. Its bytes can still be stored as they are if
+    /// the user asks for the format `verbatim`; each program says how.
+    pub fn can_be_kept(&self) -> bool {
+        matches!(
+            self,
+            Self::Format(FormatError::Text(_) | FormatError::Foreign(_))
+                | Self::Decode(DecodeError::Unsupported(_))
+        )
+    }
+
     /// The stage that failed. A checksum mismatch counts as an error of the source. A stop and a
     /// thread that could not be started belong to no stage.
     pub fn stage(&self) -> Option<Stage> {

@@ -85,6 +85,8 @@ pub enum SourceAdvice {
     TrustAuthority,
     /// Correct the address.
     CheckAddress,
+    /// Give a user name and a password.
+    GiveLogin,
     /// Correct the name of the NBD export.
     CheckExport,
     /// Correct the path of the socket.

@@ -101,7 +101,8 @@ pub struct ImportArgs {
     pub evidence: EvidenceArgs,
 
     /// Target of the disk: a file that does not exist yet, or a block device (its content is lost)
-    #[arg(value_hint = ValueHint::FilePath)]
+    // Without this, the heading of the source's options applies.
+    #[arg(help_heading = None::<&str>, value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
     /// Options for writing.
@@ -171,7 +172,7 @@ pub struct UnpackArgs {
 
     /// Existing directory that receives the files; existing files are replaced only with
     /// `--overwrite`
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(help_heading = None::<&str>, value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
     /// Replace existing files, for example after an attempt that was killed
@@ -191,7 +192,7 @@ pub struct ApplyArgs {
     pub source: SourceArgs,
 
     /// Raw disk to change, a file or a block device; after an interruption, apply the delta again
-    #[arg(value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = None::<&str>, value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
     /// Require this backing file name in a qcow2 delta (without directories), to guard against

@@ -25,7 +25,7 @@ pub struct PackArgs {
     pub source: SourceArgs,
 
     /// OCI layout to write: `oci:DIR[:NAME]` or `oci-archive:FILE[:NAME]`
-    #[arg(value_parser = PackTarget::parse)]
+    #[arg(value_parser = PackTarget::parse, help_heading = None::<&str>)]
     pub target: PackTarget,
 
     /// Name of the first disk, by which importers select it; for the disk of a virtual machine, the

@@ -103,9 +103,14 @@ pub struct SourceArgs {
     #[arg(long, help_heading = "Source")]
     pub cleartext_secrets: bool,
 
-    /// Give up after this many retries in a row without a new byte [default: limited only by time]
+    /// Give up after this many retries in a row without a new byte [default: 2 for `info` and
+    /// `check`, otherwise limited only by time]
     #[arg(long, value_name = "N", value_parser = whole_number, help_heading = "Source")]
     pub retries: Option<u32>,
+
+    /// The default of `--retries`.
+    #[arg(skip)]
+    pub default_retries: Option<u32>,
 
     /// Read over this many connections at once (1 to 16), if the server supports ranges. `auto`
     /// begins with one and, over HTTP, adds others while they make it faster
@@ -119,6 +124,14 @@ pub struct SourceArgs {
     /// Limits of the transfer.
     #[command(flatten, next_help_heading = "Source")]
     pub limits: TransferLimits,
+}
+
+impl SourceArgs {
+    /// Gives up after three attempts unless an option says otherwise: nobody waits long to learn
+    /// what an image is.
+    pub fn limit_retries(&mut self) {
+        self.default_retries = Some(2).filter(|_| self.no_progress_timeout.is_none());
+    }
 }
 
 /// The value of `--connections`; `None` for `auto`.

@@ -24,6 +24,7 @@ pub(super) const WEB_SERVERS: &[&str] = &[
     "import HTTP://{http}/gone {target}",
     "import --retries 0 http://{closed}/x {target}",
     "import --retries 0 http://no-such-host.invalid/x {target}",
+    "info http://no-such-host.invalid/x",
     "info http://{http}/gone",
     "info --json http://{http}/gone",
     "info http://{http}/page",

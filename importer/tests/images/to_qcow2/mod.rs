@@ -193,7 +193,7 @@ fn the_name_decides_unless_an_option_does() {
         ("qcow2", &[], false),
     ] {
         let finished = convert_well(&path("raw"), &path(name), options);
-        assert!(finished.stdout.starts_with("converted raw (raw): 1.00 MiB virtual"), "{name}");
+        assert!(finished.stdout.starts_with("converted raw: 1.00 MiB virtual"), "{name}");
         let format = if is_qcow2 { "qcow2" } else { "raw" };
         assert_eq!(info(&path(name))["format"], format, "{name}");
     }

@@ -60,7 +60,7 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
             };
             let address = service.address.or_else(|| {
                 let (_, rest) = line.split_once(service.listening)?;
-                rest.split_whitespace().next()?.parse().ok()
+                rest.split([' ', '/', '\n']).next()?.trim().parse().ok()
             });
             let address = address.unwrap_or_else(|| panic!("{case}: no address in {line}"));
             let limited = (service.ask)(address, SHORT);
@@ -135,7 +135,7 @@ fn upload_servers_serve_again_when_limits_are_lifted() {
         let config = Arc::new(https::tls::insecure_client_config().unwrap());
         Service {
             program,
-            listening: "Running server on ",
+            listening: "https://",
             address: None,
             ask: ask(config, Request::post("/v1beta1/upload"), content.clone()),
             _keep: Box::new(folder),

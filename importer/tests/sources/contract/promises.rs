@@ -52,8 +52,8 @@ pub(crate) fn images<S: Server>() {
         let case = format!("{}: {}", S::NAME, form.name);
         let expected = if S::STATES_RAW { &form.bytes } else { &images.disk };
         let server = S::start(&form.bytes, Vec::new());
-        let finished = fetch(&server, expected, &[], form.name);
-        let is_ranged = finished.stdout.contains("qcow2 (ranged)");
+        let finished = fetch(&server, expected, &["-v"], form.name);
+        let is_ranged = finished.stderr.contains("the image is qcow2 route=ranged");
         assert_eq!(
             is_ranged,
             S::RANGED && !S::STATES_RAW && form.name == "qcow2 zlib",

@@ -63,9 +63,8 @@ impl XzEngine {
 
 fn engine_error(error: &Error) -> EngineError {
     match error {
-        Error::UnsupportedCheck => {
-            EngineError::Corrupt("its integrity check is of an unknown type".to_owned())
-        }
+        Error::UnsupportedCheck => EngineError::Newer("an integrity check"),
+        Error::Options => EngineError::Newer("a filter"),
         other => EngineError::Corrupt(other.to_string()),
     }
 }

@@ -54,8 +54,7 @@ pub(super) struct ObjectClient {
     is_checked: bool,
     /// Limits the warning that TLS does not protect the bytes to one log line.
     is_warned: Once,
-    /// Origins that the dialect is used with: the first one, and those that the dialect itself
-    /// named.
+    /// Origins whose requests the dialect signs: the first one, and those that it has named.
     acquainted: Mutex<HashSet<Origin>>,
 }
 
@@ -116,9 +115,17 @@ impl ObjectClient {
 
     /// Explains a status received from `url`, and what to do about it.
     pub(super) fn describe_refusal(&self, status: StatusCode, url: &Url) -> String {
-        let has_login =
-            self.credentials.is_some() || self.headers.contains_key(header::AUTHORIZATION);
+        let has_login = self.has_login();
         self.request_route(url).describe_refusal(status, url.scheme(), has_login)
+    }
+
+    /// True if a response with this status asks for a user name, and none was sent.
+    pub(super) fn needs_login(&self, status: StatusCode) -> bool {
+        status == StatusCode::UNAUTHORIZED && !self.has_login()
+    }
+
+    fn has_login(&self) -> bool {
+        self.credentials.is_some() || self.headers.contains_key(header::AUTHORIZATION)
     }
 
     /// Adds the URL to the error about a silent server. Other errors already name their server.
