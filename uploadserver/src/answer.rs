@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::{HeaderValue, Request, StatusCode};
 use https::listener::{ActiveGuard, Peer};
 use hyper::body::{Body, Incoming};
-use program::cdi::{ENCODING_HEADER, ZSTD};
-use program::logging::LogThrottle;
+use program::cdi::{ENCODING_HEADER, UPLOAD, ZSTD};
+use program::logging::{LogThrottle, POD_LINES};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +43,13 @@ pub(crate) async fn answer(
             upload(&server, &peer, endpoint, request).await
         }
         ServerRoute::Upload(_) | ServerRoute::Unknown => {
-            reply::refuse_body(reply::not_found(), request, &peer)
+            let reply = if server.config.is_pod {
+                reply::not_found()
+            } else {
+                let sentence = format!("404 page not found: upload to {UPLOAD}\n");
+                reply::text_reply(StatusCode::NOT_FOUND, sentence)
+            };
+            reply::refuse_body(reply, request, &peer)
         }
     }
 }
@@ -130,7 +136,7 @@ async fn begin(
     asked: WholeUpload,
     request: &mut Option<Request<Incoming>>,
 ) -> Result<Reply, RequestRefusal> {
-    tracing::info!("Content type header is {:?}", asked.content_type);
+    tracing::info!(target: POD_LINES, "Content type header is {:?}", asked.content_type);
     let (job, intake) = server.begin_upload(asked.plan)?;
     if let Some(request) = request.take() {
         let (stall, engagement) = (server.config.stall, peer.hold_active());

@@ -21,6 +21,8 @@ pub(crate) struct UploadError {
     pub(crate) status: StatusCode,
     /// The body of the response.
     pub(crate) sentence: String,
+    /// True if the response ends its line, as terminals expect. CDI's server does not.
+    pub(crate) ends_line: bool,
 }
 
 /// The step of an upload that failed.
@@ -36,16 +38,24 @@ pub(crate) struct FailedStep<'d> {
     pub(crate) dir: Option<&'d Path>,
     /// True if the archive is a clone of a filesystem.
     pub(crate) is_clone: bool,
+    /// True in a pod, where CDI's wording is expected.
+    pub(crate) is_pod: bool,
 }
 
 impl UploadError {
     /// Creates an error whose cause is not the image.
     pub(crate) fn new(status: StatusCode, reason: impl std::fmt::Display) -> Self {
-        Self { status, sentence: format!("{FAILED}{reason}") }
+        Self { status, sentence: format!("{FAILED}{reason}"), ends_line: false }
     }
 
     /// Creates the error for a transfer that ended with `error`.
     pub(crate) fn from_error(error: &Error, doing: FailedStep<'_>) -> Self {
+        let way_out = way_out(error).map(|way_out| format!("; {way_out}")).unwrap_or_default();
+        if !doing.is_pod {
+            let (text, keep) = (plain_text(error), messages::keep_advice(error));
+            let failed = Self::new(error_status(error), format_args!("{text}{way_out}{keep}"));
+            return Self { ends_line: true, ..failed };
+        }
         let cause = match error {
             // For an asynchronous upload, upstream makes this check before the conversion, and its
             // message names no phase.
@@ -72,8 +82,22 @@ impl UploadError {
         if messages::is_too_small(error) {
             return Self::new(StatusCode::BAD_REQUEST, format_args!("{TOO_SMALL}{cause}"));
         }
-        let way_out = way_out(error).map(|way_out| format!("; {way_out}")).unwrap_or_default();
         Self::new(error_status(error), format_args!("{cause}{way_out}"))
+    }
+}
+
+/// Returns the text of `error` for people. CDI's own texts name the phase and claims.
+fn plain_text(error: &Error) -> String {
+    match error {
+        Error::Decode(DecodeError::Empty) => {
+            "the upload is empty: 0 bytes were received".to_owned()
+        }
+        Error::Format(FormatError::TooLarge { virtual_size, available }) => {
+            format!(
+                "the disk needs at least {virtual_size} bytes, and the target has room for {available}"
+            )
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -131,6 +155,7 @@ mod tests {
         is_async: false,
         dir: None,
         is_clone: false,
+        is_pod: true,
     };
 
     fn too_large() -> Error {

@@ -143,6 +143,16 @@ impl UploadIntake {
 
     /// Ends the upload with `error` because some bytes are missing.
     pub(crate) async fn break_off(mut self, error: SourceError) {
+        let error = match (error.kind(), self.total_bytes()) {
+            (SourceErrorKind::Length, Some(total)) => SourceError::new(
+                SourceErrorKind::Length,
+                format!(
+                    "{error}: the client went away after {} of {total} bytes",
+                    self.received_bytes()
+                ),
+            ),
+            _ => error,
+        };
         // The bytes received so far are valid, so they are passed on. The data path then reports
         // how far it got.
         self.flush_bytes().await;

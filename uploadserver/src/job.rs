@@ -248,6 +248,8 @@ pub(crate) struct UploadProgress {
     /// Bytes received over the network.
     pub(crate) received: Arc<AtomicU64>,
     facts: OnceLock<ImageFacts>,
+    /// Size of the disk, which a compressed raw image only shows at its end.
+    pub(crate) disk_bytes: OnceLock<u64>,
     pub(crate) counted: CountedTransfer,
     outlook: Sender<JobState>,
 }
@@ -265,6 +267,7 @@ impl UploadProgress {
             total: Arc::new(plan.total.map(OnceLock::from).unwrap_or_default()),
             received: Arc::default(),
             facts: OnceLock::new(),
+            disk_bytes: OnceLock::new(),
             counted: CountedTransfer::new(transfers).with_phases(phases),
             outlook,
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use datapath::disk;
 use https::listener::{self, BindError, ListenerSettings};
 use program::job::OnDrop;
+use program::logging::POD_LINES;
 use program::signal::{ShutdownRequest, StopSignal};
 use rustls::ServerConfig;
 use tokio::time::timeout;
@@ -48,7 +49,7 @@ pub(crate) async fn run(
     // The server only accepts connections from now on.
     sandbox::close_network();
     if let Ok(address) = socket.local_addr() {
-        tracing::info!("Running server on {address}");
+        tracing::info!(target: POD_LINES, "Running server on {address}");
         ready(address);
     }
     let deadline = config.deadline;
@@ -77,7 +78,7 @@ pub(crate) async fn run(
     closing.cancel();
     match exit {
         ServerExit::Success(_) => {
-            tracing::info!("Shutting down http server after successful upload")
+            tracing::info!(target: POD_LINES, "Shutting down http server after successful upload")
         }
         // A transfer that is still running removes the data that it has written.
         _ => {

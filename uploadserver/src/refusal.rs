@@ -118,12 +118,16 @@ impl RequestRefusal {
             Self::Method(_) | Self::Client | Self::NoUpload | Self::Locked | Self::Gone => {
                 reply::text_reply(status, format!("{self}\n"))
             }
-            Self::Failed(failure) => reply::text_reply(status, failure.sentence.clone()),
+            Self::Failed(failure) => {
+                reply::failure_reply(&UploadError { status, ..failure.clone() })
+            }
             _ if is_resumable => reply::text_reply(status, format!("{self}\n")),
             _ => {
                 let failure = UploadError::new(status, self);
                 tracing::error!("{}", failure.sentence);
-                reply::failure_reply(&failure)
+                // Only the refusal of an asynchronous clone is CDI's own.
+                let ends_line = !matches!(self, Self::AsyncClone);
+                reply::failure_reply(&UploadError { ends_line, ..failure })
             }
         };
         let headers = reply.headers_mut();

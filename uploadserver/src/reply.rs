@@ -4,6 +4,7 @@ use http::StatusCode;
 pub(crate) use https::reply::{
     LINGER, Reply, drain_body, empty_reply, not_found, refuse_body, text_reply, typed_reply,
 };
+use program::logging::POD_LINES;
 
 use crate::checksum::AnnouncedChecksum;
 use crate::failure::UploadError;
@@ -11,7 +12,8 @@ use crate::job::UploadJob;
 
 /// Returns the response to a failed upload.
 pub(crate) fn failure_reply(failure: &UploadError) -> Reply {
-    text_reply(failure.status, failure.sentence.clone())
+    let end = if failure.ends_line { "\n" } else { "" };
+    text_reply(failure.status, format!("{}{end}", failure.sentence))
 }
 
 /// Waits for the outcome of an upload and returns the response to the request that completes it.
@@ -20,7 +22,7 @@ pub(crate) async fn outcome_reply(job: &UploadJob) -> Reply {
     match job.wait_for_answer().await {
         Ok(()) => {
             if job.plan.is_async() {
-                tracing::info!("Returning success to caller, continue processing in background");
+                tracing::info!(target: POD_LINES, "Returning success to caller, continue processing in background");
             }
             text_reply(StatusCode::OK, success_line(job))
         }
@@ -42,7 +44,8 @@ pub(crate) fn success_line(job: &UploadJob) -> String {
                 .collect::<Vec<_>>()
                 .join(", ");
             line.push_str(&format!(" ({kind})"));
-            if let Some(virtual_size) = facts.virtual_size {
+            let disk_bytes = facts.virtual_size.or(job.progress.disk_bytes.get().copied());
+            if let Some(virtual_size) = disk_bytes {
                 line.push_str(&format!(", a disk of {virtual_size} bytes"));
             }
         }

@@ -9,6 +9,7 @@ use datapath::transfer;
 use datapath::unpack;
 use diskimage::Format;
 use http::StatusCode;
+use program::logging::POD_LINES;
 use reporting::watch;
 use stream::Error;
 use stream::observe::Observer;
@@ -86,6 +87,7 @@ fn run_transfer(
                     is_async: job.plan.is_async(),
                     dir: is_unpacked.then_some(&config.destination.dir),
                     is_clone: content.is_clone(),
+                    is_pod: config.is_pod,
                 },
             ))
         }
@@ -107,7 +109,7 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
         (Some(_), None) => ChosenFormat::Verbatim.payload_kind(),
         (_, chosen) => chosen.into(),
     };
-    transfer_to(config, received, payload, &target, &reading, kept)
+    transfer_to(config, job, received, payload, &target, &reading, kept)
 }
 
 /// Finds the prefix of the disk that an earlier upload has left and that matches the client's
@@ -137,11 +139,12 @@ fn write_clone(
     let volume = TargetVolume::for_path(&config.destination.disk, None)?;
     let target = volume.clone_options(&config.wanted);
     let reading = read_options(config, job, CompressionLayers::Only(wrapping));
-    transfer_to(config, received, payload, &target, &reading, None)
+    transfer_to(config, job, received, payload, &target, &reading, None)
 }
 
 fn transfer_to(
     config: &Config,
+    job: &UploadJob,
     received: &ReceivedSource,
     payload: PayloadKind,
     target: &disk::DiskOptions,
@@ -155,8 +158,9 @@ fn transfer_to(
         ..WriteOptions::default()
     };
     let report = transfer::transfer_image(received, payload, target, reading, &writing)?;
+    job.progress.disk_bytes.set(report.virtual_size).ok();
     watch::log_transfer(report.source_bytes, report.written_bytes, &target.path);
-    tracing::info!("Wrote data to {}", target.path.display());
+    tracing::info!(target: POD_LINES, "Wrote data to {}", target.path.display());
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use program::logging::POD_LINES;
 use program::progress::{BinaryBytes, bytes_per_second};
 use stream::facts::ImageFacts;
 use stream::observe::{LimitingPart, Stage, TransferPhase, TransferTimes};
@@ -78,7 +79,7 @@ fn explain_slow_part(
 
 /// Logs that the phase `name` began.
 pub fn log_phase(name: &str) {
-    tracing::info!("New phase: {name}");
+    tracing::info!(target: POD_LINES, "New phase: {name}");
 }
 
 /// Tracks and logs the phases of a transfer.

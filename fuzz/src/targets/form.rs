@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::Request;
 use hyper::body::Incoming;
 use tokio::sync::Mutex;
-use uploadserver::form::parts;
+use uploadserver::form::parts::{self, FormParts};
 
 use crate::{Pieces, Script, assert_sentence, serve};
 
@@ -14,9 +14,11 @@ use crate::{Pieces, Script, assert_sentence, serve};
 async fn file(request: Request<Incoming>) -> Result<Vec<u8>, String> {
     let boundary = parts::form_boundary(request.headers()).map_err(|error| error.to_string())?;
     let body = Arc::new(Mutex::new(request.into_body()));
-    let field = parts::find_file(&body, boundary).await;
-    let bytes = field.map_err(|error| error.to_string())?.bytes().await;
-    Ok(bytes.map_err(|error| error.to_string())?.to_vec())
+    let mut parts = FormParts::new(&body, boundary);
+    let field = parts.find_file().await.map_err(|error| error.to_string())?;
+    let bytes = field.bytes().await.map_err(|error| error.to_string())?;
+    parts.check_rest().await.map_err(|error| error.to_string())?;
+    Ok(bytes.to_vec())
 }
 
 /// Returns the file, or the error, of each request in these bytes.

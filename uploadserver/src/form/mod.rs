@@ -2,7 +2,7 @@
 //!
 //! The parser `multer` reads all data that is ready at once, and keeps the header of a part in
 //! memory until that header ends. It is therefore given one frame at a time, and a limited number
-//! of bytes before the file.
+//! of bytes before and after the file.
 
 pub mod parts;
 
@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 pub(crate) use self::parts::{FormError, form_boundary};
-use self::parts::{Shared, find_file};
+use self::parts::{FormParts, Shared};
 use crate::intake::client_gone_error;
 use crate::reply;
 
@@ -30,7 +30,9 @@ impl From<FormError> for SourceError {
 
 /// The file of a form, read in chunks.
 pub(crate) struct FileField {
-    field: Field<'static>,
+    /// The file's part, until it ends.
+    field: Option<Field<'static>>,
+    parts: FormParts,
     body: Shared<Incoming>,
     engagement: ActiveGuard,
 }
@@ -42,8 +44,9 @@ pub(crate) async fn open_file_field(
     engagement: ActiveGuard,
 ) -> Result<FileField, FormError> {
     let body = Arc::new(Mutex::new(body));
-    match find_file(&body, boundary).await {
-        Ok(field) => Ok(FileField { field, body, engagement }),
+    let mut parts = FormParts::new(&body, boundary);
+    match parts.find_file().await {
+        Ok(field) => Ok(FileField { field: Some(field), parts, body, engagement }),
         Err(error) => {
             drain_body(body, engagement);
             Err(error)
@@ -61,10 +64,15 @@ fn drain_body(body: Shared<Incoming>, engagement: ActiveGuard) {
 impl FileField {
     /// Returns the next bytes of the file, or `None` at its end.
     pub(crate) async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        loop {
-            match self.field.chunk().await {
+        while let Some(field) = &mut self.field {
+            match field.chunk().await {
                 Ok(Some(chunk)) if chunk.is_empty() => {}
-                Ok(chunk) => return Ok(chunk),
+                Ok(Some(chunk)) => return Ok(Some(chunk)),
+                Ok(None) => {
+                    // The parser waits for the end of a part that is still open.
+                    self.field = None;
+                    self.parts.check_rest().await?;
+                }
                 Err(error @ multer::Error::StreamReadFailed(_)) => {
                     return Err(client_gone_error(&error));
                 }
@@ -74,6 +82,7 @@ impl FileField {
                 }
             }
         }
+        Ok(None)
     }
 
     /// Reads and discards the rest of the request for a limited time.

@@ -58,7 +58,7 @@ pub(super) enum ServerConfigError {
     /// The files with the key or certificates cannot be used.
     #[error("UploadServer failed: Error getting TLS config: {0}")]
     Files(#[from] TlsError),
-    /// Other variables are malformed.
+    /// Other variables have invalid values.
     #[error(transparent)]
     Environment(#[from] EnvErrors),
 }

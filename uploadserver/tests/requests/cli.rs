@@ -20,10 +20,9 @@ fn serve(folder: &Path, options: &[&str], target: &Path) -> Program {
 
 /// Waits until a server listens, and returns its address.
 fn address(running: &Running) -> String {
-    let line = running.wait_for_line("Running server on ");
-    let rest = line.split("Running server on ").nth(1).unwrap_or_default();
-    // In JSON the text ends with a quotation mark.
-    rest.split([' ', '"']).next().unwrap_or_default().to_owned()
+    let hint = running.wait_for_line("Upload with: ");
+    let url = hint.split("https://").nth(1).unwrap_or_default();
+    url.split('/').next().unwrap_or_default().to_owned()
 }
 
 /// Uploads with curl and returns the status.
@@ -112,7 +111,7 @@ fn a_terminal_shows_a_running_upload() {
         client.wait().assert_success("curl");
         running.wait().assert_success("serve --once");
         let left = terminal.screen();
-        assert!(!left.contains('█') && left.contains("Wrote data to "), "{columns}: {left:?}");
+        assert!(!left.contains('█') && left.contains(" bytes, wrote "), "{columns}: {left:?}");
     }
 }
 
@@ -165,13 +164,20 @@ fn curl_shows_success_or_the_reason_for_a_failure() {
         program.arg(format!("{scheme}://{address}{path}")).run()
     };
     let file = image.to_str().unwrap();
-    let form = format!("file=@{file}");
+    let (form, other_name) = (format!("file=@{file}"), format!("image=@{file}"));
     let raw = disk::content(1, 1 << 20);
     let (upload, put) = ("/v1beta1/upload", ["-T", file]);
 
     let taken = curl("https", &put, upload, &raw);
     taken.assert_success("PUT");
     assert_eq!(taken.stdout, "received 1048576 bytes (raw), a disk of 1048576 bytes\n");
+    let log = running.wait_for_line(" bytes, wrote ");
+    assert!(log.contains("Read 1048576 bytes, wrote 1048576 bytes to "), "{log}");
+    // What a compressed raw image holds is known at its end.
+    let packed = tools::filter("gzip", ["-c"], &raw);
+    std::fs::remove_file(folder.path().join("disk.img")).unwrap();
+    let taken = curl("https", &put, upload, &packed);
+    assert!(taken.stdout.ends_with(" bytes (gzip, raw), a disk of 1048576 bytes\n"), "{taken:?}");
     for (args, path, bytes, sentence) in [
         (
             &["-F", &form][..],
@@ -179,12 +185,25 @@ fn curl_shows_success_or_the_reason_for_a_failure() {
             &raw[..],
             "this is a form (multipart/form-data): send it to upload-form",
         ),
-        (&put, upload, b"", "could not process image header: EOF"),
-        (&put, "/v1beta1/nothing", &raw, "404 page not found"),
+        (&put, upload, b"", "the upload is empty: 0 bytes were received"),
+        (&put, "/v1beta1/nothing", &raw, "404 page not found: upload to /v1beta1/upload"),
+        (
+            &["-F", &other_name],
+            "/v1beta1/upload-form",
+            &raw,
+            "the form has the part \"image\", but none named \"file\"",
+        ),
+        (
+            &["-F", &form, "-F", &form],
+            "/v1beta1/upload-form",
+            &raw,
+            "the form has several parts named \"file\"",
+        ),
     ] {
         let refused = curl("https", args, path, bytes);
         assert_eq!(refused.code(), 22, "{path} {args:?}: {}", refused.stdout);
         assert!(refused.stdout.contains(sentence), "{sentence:?} in {:?}", refused.stdout);
+        assert!(refused.stdout.ends_with('\n'), "{:?}", refused.stdout);
     }
     assert!(!folder.path().join("disk.img").exists(), "a refused image leaves no disk");
     let plain = curl("http", &put, upload, &raw);

@@ -62,6 +62,10 @@ const OUR_CRATES: [&str; 30] = [
 /// so its own events are hidden at verbosity 0.
 const CLUSTER_CLIENT: &str = "kube_client";
 
+/// Target of lines that CDI's own tests look for in the log of a pod, and that tell people nothing.
+/// Elsewhere they are details.
+pub const POD_LINES: &str = "pod";
+
 /// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -130,6 +134,15 @@ impl LogOptions {
             _ => LevelFilter::TRACE,
         }
     }
+
+    /// Returns the least severe level of [`POD_LINES`] that is logged.
+    fn pod_line_filter(&self) -> LevelFilter {
+        match self.format {
+            LogFormat::Klog | LogFormat::Json => self.level_filter(),
+            LogFormat::Plain | LogFormat::Colored if self.verbosity >= 3 => self.level_filter(),
+            LogFormat::Plain | LogFormat::Colored => LevelFilter::OFF,
+        }
+    }
 }
 
 /// Starts logging to stderr. Only the first call in a process has an effect.
@@ -147,7 +160,9 @@ pub(crate) fn init_with(options: LogOptions, writer: BoxMakeWriter) {
 /// Builds a subscriber that writes lines to `writer`.
 fn build_subscriber(options: LogOptions, writer: BoxMakeWriter) -> impl Subscriber + Send + Sync {
     let shows = move |metadata: &Metadata<'_>| {
-        let limit = if is_ours(metadata.module_path(), metadata.target()) {
+        let limit = if metadata.target() == POD_LINES {
+            options.pod_line_filter()
+        } else if is_ours(metadata.module_path(), metadata.target()) {
             options.level_filter()
         } else if options.verbosity == 0 && crate_of(metadata.target()) == CLUSTER_CLIENT {
             LevelFilter::OFF

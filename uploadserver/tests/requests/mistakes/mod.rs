@@ -39,9 +39,9 @@ fn start() -> (TempDir, MistakeScene) {
         .arg(&certs);
     // It runs as long as the scene, which is never dropped.
     let running = lasting::start(program);
-    let line = running.wait_for_line("Running server on ");
-    let address = line.split("Running server on ").nth(1).unwrap_or_default();
-    let address = address.split_whitespace().next().or_fail(&line).to_owned();
+    let hint = running.wait_for_line("Upload with: ");
+    let url = hint.split("https://").nth(1).or_fail(&hint);
+    let address = url.split('/').next().or_fail(&hint).to_owned();
     let scene = MistakeScene::new(crate::BINARY, SNAPSHOTS)
         .word("files", folder.path().display())
         .word("space", " ")
