@@ -19,7 +19,7 @@ use stream::digest::Checksum;
 use stream::error::{DecodeError, errno_text};
 use stream::local::{LocalExtent, LocalFile, read_exact_at};
 use stream::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, marks_of};
-use stream::options::{ChosenFormat, PayloadKind, ReadOptions};
+use stream::options::{ChosenFormat, KEEP_BY_OPTION, PayloadKind, ReadOptions};
 use stream::prefix_crc::PrefixCrc;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,7 @@ pub(crate) fn refusal_text(error: &stream::Error) -> String {
         stream::Error::Decode(DecodeError::Empty) => {
             "it is empty: check what it should contain".to_owned()
         }
+        error if error.can_be_kept() => format!("{error}{KEEP_BY_OPTION}"),
         error => error.to_string(),
     }
 }
@@ -110,7 +111,11 @@ impl ImageFile {
         let facts = inspect_image(&source, payload, &ReadOptions::default());
         if is_archive {
             // The server reports all other defects of an archive.
-            return match facts.ok().and_then(|facts| non_archive(&file, &facts)) {
+            let what = match facts {
+                Err(error) if error.can_be_kept() => Some(format!("another file: {error}")),
+                facts => facts.ok().and_then(|facts| non_archive(&file, &facts)),
+            };
+            return match what {
                 Some(what) => Err(refused_image(format!(
                     "{} is not a tar archive but {what}: leave out --archive",
                     path.display()

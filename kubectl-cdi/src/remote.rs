@@ -43,20 +43,25 @@ pub(crate) async fn disk_bytes(
 ) -> Result<u64, PluginError> {
     // The other schemes need credentials, which are stored in a Secret in the cluster.
     if image.kind != SourceKind::Http && !image.url.starts_with(REGISTRY) {
-        return Err(unknown_size("only http://, https:// and docker:// images can be inspected"));
+        let reason = "only http://, https:// and docker:// images can be inspected";
+        return Err(unknown_size(ExitReason::Usage, reason));
     }
     let url = image.url.clone();
     let inspected = within_read_limit(move |network| inspect_source(&url, format, &network)).await;
-    let facts = inspected.map_err(|reason| unknown_size(&reason))?.map_err(inspection_error)?;
+    let facts = inspected
+        .map_err(|reason| unknown_size(ExitReason::Source, &reason))?
+        .map_err(inspection_error)?;
     if let Some(reason) = facts.refused {
         return Err(refused_image(&reason));
     }
-    facts.virtual_size.ok_or_else(|| unknown_size("the whole image would have to be read"))
+    facts
+        .virtual_size
+        .ok_or_else(|| unknown_size(ExitReason::Usage, "the whole image would have to be read"))
 }
 
 /// Creates the error for an image that cannot be inspected from this machine.
-fn unknown_size(reason: &str) -> PluginError {
-    PluginError::usage(format!("cannot determine the disk size: {reason}; give --size"))
+fn unknown_size(exit: ExitReason, reason: &str) -> PluginError {
+    PluginError::new(exit, format!("cannot determine the disk size: {reason}; give --size"))
 }
 
 /// Creates the error for an image that every import would reject.
@@ -79,7 +84,7 @@ fn inspection_error(error: stream::Error) -> PluginError {
             "{error}; a DataVolume cannot choose one: write it to a file with `cdi-importer import --layer NAME`, then upload the file"
         ));
     }
-    unknown_size(words)
+    unknown_size(ExitReason::Source, words)
 }
 
 /// Runs `work`, which reads from servers, on a thread of its own, for a limited time. Returns the

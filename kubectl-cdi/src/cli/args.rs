@@ -76,6 +76,10 @@ pub(super) struct PluginCli {
     /// The command.
     #[command(subcommand)]
     pub(super) command: PluginCommand,
+
+    /// Users of kubectl write these options before the command.
+    #[command(flatten)]
+    pub(super) cluster: ClusterOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -143,7 +147,7 @@ pub(super) struct UploadArgs {
     #[command(flatten)]
     pub(super) volume: VolumeArgs,
 
-    #[command(flatten)]
+    #[arg(skip)]
     pub(super) cluster: ClusterOptions,
 
     #[command(flatten)]
@@ -196,7 +200,7 @@ pub(super) struct ClusterImportArgs {
     #[command(flatten)]
     pub(super) volume: VolumeArgs,
 
-    #[command(flatten)]
+    #[arg(skip)]
     pub(super) cluster: ClusterOptions,
 
     #[command(flatten)]
@@ -295,7 +299,7 @@ pub(super) struct StatusArgs {
     #[arg(short, long, value_name = "FORM", value_enum)]
     pub(super) output: Option<StatusFormat>,
 
-    #[command(flatten)]
+    #[arg(skip)]
     pub(super) cluster: ClusterOptions,
 }
 
@@ -324,7 +328,7 @@ pub(super) struct TokenArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) cacert: Option<PathBuf>,
 
-    #[command(flatten)]
+    #[arg(skip)]
     pub(super) cluster: ClusterOptions,
 }
 

@@ -65,8 +65,8 @@ pub(super) struct DownloadArgs {
     #[arg(long, value_name = "TIME", default_value = "1h", help_heading = "Download")]
     timeout: DurationValue,
 
-    #[command(flatten)]
-    cluster: ClusterOptions,
+    #[arg(skip)]
+    pub(super) cluster: ClusterOptions,
 
     #[command(flatten)]
     shown: ProgressArgs,

@@ -39,12 +39,30 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     let is_asked_by_kubectl = Path::new(name).file_stem() == Some(OsStr::new(NAME_FOR_KUBECTL));
     let prefix = is_asked_by_kubectl.then(|| OsString::from(command_line::COMPLETE));
     let arguments: Vec<OsString> = prefix.into_iter().chain(arguments.iter().cloned()).collect();
-    command_line::main(PROGRAM, &arguments, list_targets, |cli: PluginCli| match cli.command {
-        PluginCommand::Upload(own) => upload::run_upload(*own, &arguments),
-        PluginCommand::Download(own) => download::run_download(&own),
-        PluginCommand::Import(own) => import::run_import(*own),
-        PluginCommand::Status(own) => run_quietly(status::print_status(own)),
-        PluginCommand::Token(own) => run_quietly(token::print_token(own)),
+    command_line::main(PROGRAM, &arguments, list_targets, |cli: PluginCli| {
+        let cluster = cli.cluster;
+        match cli.command {
+            PluginCommand::Upload(mut own) => {
+                own.cluster = cluster;
+                upload::run_upload(*own, &arguments)
+            }
+            PluginCommand::Download(mut own) => {
+                own.cluster = cluster;
+                download::run_download(&own)
+            }
+            PluginCommand::Import(mut own) => {
+                own.cluster = cluster;
+                import::run_import(*own)
+            }
+            PluginCommand::Status(mut own) => {
+                own.cluster = cluster;
+                run_quietly(status::print_status(own))
+            }
+            PluginCommand::Token(mut own) => {
+                own.cluster = cluster;
+                run_quietly(token::print_token(own))
+            }
+        }
     })
 }
 

@@ -62,6 +62,12 @@ pub(super) fn request_error(host: &str, error: kube::Error) -> PluginError {
         source => {
             let words = printable_line(&program::report::error_chain(&source));
             if let Some((_, reason)) = words.split_once(UNTRUSTED) {
+                // Another authority does not help.
+                if reason.starts_with("certificate expired") {
+                    return PluginError::target(format!(
+                        "the certificate of the API server at {host} has expired: renew it, or check the clock of this machine"
+                    ));
+                }
                 return PluginError::target(format!(
                     "the certificate of the API server at {host} is not trusted: {UNTRUSTED}{reason}; set the file of its \
                      authority in the kubeconfig: kubectl config set-cluster NAME --certificate-authority FILE"

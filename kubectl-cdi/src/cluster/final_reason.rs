@@ -6,7 +6,7 @@ use program::exit::ExitReason;
 /// request would get the same answer. Temporary failures are not in the list: no response, a host
 /// name that does not resolve (its Service may be created later), and the statuses 5xx, 429 and
 /// 408.
-const REFUSALS: [&str; 16] = [
+const REFUSALS: [&str; 17] = [
     // HTTP: not found, gone, not authenticated, not permitted.
     "got 404",
     "got 410",
@@ -26,6 +26,7 @@ const REFUSALS: [&str; 16] = [
     // Certificate errors, as worded by rustls and by Go. A retry cannot succeed, because a CA
     // added with --cert-configmap only affects the next pod.
     "invalid peer certificate",
+    ": its certificate ",
     "x509: certificate signed by unknown authority",
     "x509: certificate is valid for",
 ];
@@ -56,7 +57,7 @@ mod tests {
             "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found",
             "Unable to connect to s3 data source: could not get s3 object: \"b/k\": NoSuchKey: The specified key does not exist.",
             "failed to pull image: reading manifest 1 in host/disk: manifest unknown",
-            "http://h/d: TLS with h port 443: invalid peer certificate: UnknownIssuer",
+            "https://h/d: its certificate is not signed by a trusted authority",
             "Get \"https://h/d\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
         ] {
             assert_eq!(final_reason(sentence, 0), None, "{sentence}");

@@ -80,15 +80,15 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterOptions {
     /// Kubeconfig file [default: the files of KUBECONFIG, or ~/.kube/config]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
 
     /// Namespace [default: the namespace of the context]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
 }
 

@@ -67,7 +67,7 @@ impl ReaderSlot {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} s", REMOVAL_LIMIT.as_secs()),
         };
-        tracing::warn!("pod/{} is still there, and ends by itself: {reason}", pod.name);
+        tracing::warn!("cannot remove pod/{}, which ends by itself later: {reason}", pod.name);
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct DownloadTask<'a> {
     pub(crate) download: &'a str,
     /// The image of the reader pod.
     pub(crate) image: &'a str,
-    /// True if a claim that is in use is read.
+    /// True to read a claim that is in use.
     pub(crate) is_forced: bool,
     /// Time without progress after which the download fails.
     pub(crate) stall_limit: Duration,
