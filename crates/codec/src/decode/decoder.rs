@@ -163,7 +163,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
         }
         let head = self.input.peek_bytes(E::HEAD_BYTES)?;
         let engine = E::begin_member(self.engine.take(), head, &self.limits);
-        self.engine = Some(engine.map_err(|fault| self.decode_error(fault))?);
+        self.engine = Some(engine.map_err(|fault| decode_error::<E>(&self.input, fault))?);
         Ok(DecoderState::Member)
     }
 
@@ -179,20 +179,16 @@ impl<E: DecoderEngine> LayerDecoder<E> {
         let (had, used) = (available.len(), available.len() - input.len());
         self.input.consume(used);
         match outcome {
-            Err(fault) => Err(self.decode_error(fault)),
+            Err(fault) => Err(decode_error::<E>(&self.input, fault)),
             Ok(true) => Ok(DecoderState::Between),
             Ok(false) if used > 0 || output.len() > written => Ok(DecoderState::Member),
             Ok(false) if had == 0 => Err(truncated_error::<E>(&self.input)),
             // A library should always make progress. Without this error, the loop might never end.
             Ok(false) => {
-                Err(self
-                    .decode_error(EngineError::Corrupt("the decoder makes no progress".to_owned())))
+                let fault = EngineError::Corrupt("the decoder makes no progress".to_owned());
+                Err(decode_error::<E>(&self.input, fault))
             }
         }
-    }
-
-    fn decode_error(&self, fault: EngineError) -> Error {
-        fault.into_decode_error(E::CODEC, self.input.offset()).into()
     }
 }
 
@@ -252,7 +248,7 @@ pub(super) fn find_member<E: DecoderEngine>(
         return Err(truncated_error::<E>(input));
     }
     let fault = EngineError::Corrupt("it does not begin with a valid header".to_owned());
-    Err(fault.into_decode_error(E::CODEC, offset).into())
+    Err(decode_error::<E>(input, fault))
 }
 
 /// Skips the zero bytes after a member, as far as the format allows them.
@@ -277,6 +273,11 @@ fn skip_padding<E: DecoderEngine>(input: &mut ChunkCursor) -> Result<(), Error> 
         MemberPadding::Words => zeros.is_multiple_of(4),
     };
     if allowed { Ok(()) } else { Err(trailing_garbage::<E>(start)) }
+}
+
+/// Returns the error for a `fault` at the cursor.
+pub(super) fn decode_error<E: DecoderEngine>(input: &ChunkCursor, fault: EngineError) -> Error {
+    fault.into_decode_error(E::CODEC, input.offset()).into()
 }
 
 /// Returns the error for a stream that ended inside a member.

@@ -34,7 +34,7 @@ impl<F: FnMut() -> Result<Option<Bytes>, Error> + Send> ChunkStream for Scripted
 }
 
 /// Returns `bytes` in chunks of the given sizes, which are repeated in turn.
-fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn ChunkStream> {
+pub(super) fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn ChunkStream> {
     let (mut bytes, mut sizes) =
         (Bytes::copy_from_slice(bytes), Vec::from(sizes).into_iter().cycle());
     Box::new(Scripted(move || {

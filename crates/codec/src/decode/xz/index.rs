@@ -2,13 +2,12 @@
 
 use flate2::Crc;
 use sha2::{Digest, Sha256};
+use stream::cursor::ChunkCursor;
+use stream::error::Error;
 
-use super::super::decoder::{EngineError, advance_input};
-use super::framing::{MAX_VLI_BYTES, fail_corrupt, read_vli};
-
-/// Number of bytes that [`XzIndexReader::read_field`] needs, unless the stream ends earlier. A
-/// record consists of two integers.
-pub(super) const RECORD_BYTES: usize = 2 * MAX_VLI_BYTES;
+use super::super::decoder::{EngineError, decode_error, truncated_error};
+use super::engine::XzEngine;
+use super::framing::{MAX_VLI_BYTES, read_vli};
 
 /// A digest of the sizes of all blocks of a stream. It takes constant memory, because a hostile
 /// file can have millions of blocks. Two lists of blocks are equal if their lengths and digests
@@ -30,136 +29,79 @@ impl BlockListDigest {
     }
 }
 
-/// Reads an index (.xz §4) after its indicator byte.
-pub(super) struct XzIndexReader {
-    seen: BlockListDigest,
-    listed: BlockListDigest,
+/// Reads the index at the cursor (.xz §4), which must list the blocks `seen`. Returns its size in
+/// bytes.
+pub(super) fn verify_index(input: &mut ChunkCursor, seen: BlockListDigest) -> Result<u64, Error> {
+    let mut index = XzIndexReader { input, crc: Crc::new(), bytes: 0 };
+    let _indicator = index.take_bytes::<1>()?;
+    let count = index.take_integer()?;
+    if count != seen.count {
+        let seen = seen.count;
+        return index.fail(&format!("its index lists {count} blocks, the stream has {seen}"));
+    }
+    let mut listed = BlockListDigest::default();
+    for _ in 0..count {
+        listed.add_block(index.take_integer()?, index.take_integer()?);
+    }
+    if listed.digest.finalize() != seen.digest.finalize() {
+        return index.fail("the sizes in its index do not match its blocks");
+    }
+    while !index.bytes.is_multiple_of(4) {
+        if index.take_bytes()? != [0] {
+            return index.fail("the padding of its index is not zero");
+        }
+    }
+    // The CRC32 (§4.5) covers everything before it.
+    let calculated = index.crc.sum();
+    if index.take_bytes()? != calculated.to_le_bytes() {
+        return index.fail("the CRC32 of its index does not match");
+    }
+    Ok(index.bytes)
+}
+
+/// Reads the fields of an index.
+struct XzIndexReader<'i> {
+    input: &'i mut ChunkCursor,
+    /// CRC32 and number of the bytes so far.
     crc: Crc,
     bytes: u64,
-    place: IndexPosition,
 }
 
-enum IndexPosition {
-    Count,
-    Records,
-    Padding,
-    Checksum,
-}
-
-/// Progress in reading an index.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum IndexProgress {
-    /// The index has more fields.
-    More,
-    /// The index is complete and matches the blocks.
-    Complete,
-    /// The input ends within the index.
-    Short,
-}
-
-impl XzIndexReader {
-    /// Creates a reader for an index that must list the blocks `seen`.
-    pub(super) fn new(seen: BlockListDigest) -> Self {
-        Self {
-            seen,
-            listed: BlockListDigest::default(),
-            crc: Crc::new(),
-            bytes: 0,
-            place: IndexPosition::Count,
-        }
-    }
-
-    /// Returns the number of bytes that were read, including the indicator and the CRC32.
-    pub(super) fn consumed_bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Adds the indicator byte, which the caller has already checked.
-    pub(super) fn add_indicator(&mut self, byte: u8) {
-        self.count_bytes(&[byte]);
-    }
-
-    /// Reads one field from the front of `head` and removes the consumed bytes from it.
-    pub(super) fn read_field(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
-        let before = *head;
-        let progress = match self.place {
-            IndexPosition::Count => self.record_count(head),
-            IndexPosition::Records if self.listed.count < self.seen.count => self.read_record(head),
-            IndexPosition::Records => self.end_of_records(),
-            IndexPosition::Padding => self.read_padding(head),
-            IndexPosition::Checksum => return self.read_checksum(head),
-        }?;
-        self.count_bytes(&before[..before.len() - head.len()]);
-        Ok(progress)
-    }
-
-    fn count_bytes(&mut self, bytes: &[u8]) {
-        self.crc.update(bytes);
-        self.bytes += bytes.len() as u64;
-    }
-
-    /// Reads the number of records (§4.2).
-    fn record_count(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
-        let Some(count) = read_vli(head)? else {
-            return Ok(IndexProgress::Short);
+impl XzIndexReader<'_> {
+    fn take_bytes<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let Some(bytes) = self.input.peek_bytes(N)?.first_chunk().copied() else {
+            return Err(truncated_error::<XzEngine>(self.input));
         };
-        if count != self.seen.count {
-            let seen = self.seen.count;
-            return fail_corrupt(&format!("its index lists {count} blocks, the stream has {seen}"));
-        }
-        self.place = IndexPosition::Records;
-        Ok(IndexProgress::More)
+        self.crc.update(&bytes);
+        self.bytes += N as u64;
+        self.input.consume(N);
+        Ok(bytes)
     }
 
-    /// Reads a record (§4.3).
-    fn read_record(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
-        let mut rest = *head;
-        let (Some(unpadded), Some(decoded)) = (read_vli(&mut rest)?, read_vli(&mut rest)?) else {
-            return Ok(IndexProgress::Short);
-        };
-        *head = rest;
-        self.listed.add_block(unpadded, decoded);
-        Ok(IndexProgress::More)
+    fn take_integer(&mut self) -> Result<u64, Error> {
+        let head = self.input.peek_bytes(MAX_VLI_BYTES)?;
+        let mut rest = head;
+        let value = read_vli(&mut rest);
+        let used = head.len() - rest.len();
+        self.crc.update(&head[..used]);
+        self.bytes += used as u64;
+        self.input.consume(used);
+        match value.map_err(|fault| decode_error::<XzEngine>(self.input, fault))? {
+            Some(value) => Ok(value),
+            None => Err(truncated_error::<XzEngine>(self.input)),
+        }
     }
 
-    fn end_of_records(&mut self) -> Result<IndexProgress, EngineError> {
-        if self.listed.digest.clone().finalize() != self.seen.digest.clone().finalize() {
-            return fail_corrupt("the sizes in its index do not match its blocks");
-        }
-        self.place = IndexPosition::Padding;
-        Ok(IndexProgress::More)
-    }
-
-    /// Reads the padding (§4.4).
-    fn read_padding(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
-        let zeros = self.bytes.next_multiple_of(4) - self.bytes;
-        let Some(padding) = usize::try_from(zeros).ok().and_then(|zeros| head.get(..zeros)) else {
-            return Ok(IndexProgress::Short);
-        };
-        if padding.iter().any(|byte| *byte != 0) {
-            return fail_corrupt("the padding of its index is not zero");
-        }
-        advance_input(head, zeros);
-        self.place = IndexPosition::Checksum;
-        Ok(IndexProgress::More)
-    }
-
-    /// Reads the CRC32 (§4.5).
-    fn read_checksum(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
-        let Some((crc, rest)) = head.split_first_chunk() else {
-            return Ok(IndexProgress::Short);
-        };
-        if self.crc.sum() != u32::from_le_bytes(*crc) {
-            return fail_corrupt("the CRC32 of its index does not match");
-        }
-        self.bytes += crc.len() as u64;
-        *head = rest;
-        Ok(IndexProgress::Complete)
+    fn fail<T>(&self, reason: &str) -> Result<T, Error> {
+        Err(decode_error::<XzEngine>(self.input, EngineError::Corrupt(reason.to_owned())))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use stream::error::DecodeError;
+
+    use super::super::super::tests::pieces;
     use super::*;
 
     /// Returns an index with these fields, padded and with its CRC32.
@@ -175,28 +117,21 @@ mod tests {
     /// The fields of an index of two blocks, of 1000 and 60 bytes that decode to 300 and 7.
     const TWO: [u8; 7] = [2, 0xE8, 7, 0xAC, 2, 60, 7];
 
-    fn read(bytes: &[u8]) -> Result<(IndexProgress, u64), EngineError> {
+    /// Reads an index that must list the two blocks.
+    fn read(bytes: &[u8]) -> Result<u64, Error> {
         let mut seen = BlockListDigest::default();
         seen.add_block(1000, 300);
         seen.add_block(60, 7);
-        let mut index = XzIndexReader::new(seen);
-        let (indicator, mut rest) = bytes.split_first().unwrap();
-        index.add_indicator(*indicator);
-        loop {
-            match index.read_field(&mut rest)? {
-                IndexProgress::More => {}
-                progress => return Ok((progress, index.consumed_bytes())),
-            }
-        }
+        verify_index(&mut ChunkCursor::new(pieces(bytes, &[usize::MAX])), seen)
     }
 
     #[test]
     fn an_index_of_the_right_blocks_is_complete() {
         let bytes = sealed(&TWO);
-        let (progress, length) = read(&bytes).unwrap();
-        assert_eq!((progress, length), (IndexProgress::Complete, bytes.len() as u64));
-        for end in 1..bytes.len() {
-            assert_eq!(read(&bytes[..end]).unwrap().0, IndexProgress::Short, "{end}");
+        assert_eq!(read(&bytes).unwrap(), bytes.len() as u64);
+        for end in 0..bytes.len() {
+            let outcome = read(&bytes[..end]);
+            assert!(matches!(outcome, Err(Error::Decode(DecodeError::Truncated { .. }))), "{end}");
         }
     }
 
@@ -209,10 +144,8 @@ mod tests {
             (&[2, 0xE8, 7, 0xAC, 2, 60, 8], "the sizes in its index"),
             (&[2, 0xE9, 7, 0xAC, 2, 60, 7], "the sizes in its index"),
         ] {
-            let Err(EngineError::Corrupt(found)) = read(&sealed(fields)) else {
-                panic!("{fields:?} is accepted");
-            };
-            assert!(found.starts_with(reason), "{found}");
+            let error = read(&sealed(fields)).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
         }
     }
 
@@ -222,7 +155,7 @@ mod tests {
         for bit in 8..8 * bytes.len() {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(read(&damaged), Ok((IndexProgress::Complete, _))), "bit {bit}");
+            assert!(read(&damaged).is_err(), "bit {bit}");
         }
     }
 }

@@ -4,9 +4,8 @@ use bytes::Bytes;
 use stream::chunks::ChunkStream;
 use stream::error::{DecodeError, Error};
 
-use super::pool::ReaderStep;
-use super::state::{BlockExtent, Placed};
-use super::walk::{XzFilePart, XzFileWalk};
+use super::state::{Placed, ReaderStep};
+use super::walk::{BlockPart, XzFilePart, XzFileWalk};
 use super::worker::DecoderThreads;
 
 /// The reader. It feeds the workers and returns the chunks that they decode, on the thread of the
@@ -14,17 +13,11 @@ use super::worker::DecoderThreads;
 pub(super) struct ParallelXzReader {
     walk: XzFileWalk,
     workers: DecoderThreads,
-    rest: RemainingInput,
+    /// False at the end of the file, and where it is damaged.
+    has_more: bool,
+    /// The damage. It is reported after all data before it was delivered.
+    fault: Option<DecodeError>,
     in_any_order: bool,
-}
-
-/// State of the rest of the file.
-enum RemainingInput {
-    More,
-    /// The file was read to its end, and everything around the blocks was verified.
-    End,
-    /// The file is damaged. The error is returned after all data before it was delivered.
-    Bad(DecodeError),
 }
 
 impl ParallelXzReader {
@@ -32,22 +25,20 @@ impl ParallelXzReader {
         Self {
             walk: XzFileWalk::new(inner),
             workers,
-            rest: RemainingInput::More,
+            has_more: true,
+            fault: None,
             in_any_order: false,
         }
     }
 
     fn next(&mut self) -> Result<Option<Placed>, Error> {
         loop {
-            match self.workers.pool.next_step(matches!(self.rest, RemainingInput::More)) {
+            match self.workers.pool.next_step(self.has_more) {
                 ReaderStep::Deliver(chunk) => return Ok(Some(chunk)),
                 ReaderStep::Fail(error) => return Err(error.into()),
                 ReaderStep::Feed => self.feed_pool()?,
                 ReaderStep::Done => {
-                    return match std::mem::replace(&mut self.rest, RemainingInput::End) {
-                        RemainingInput::Bad(error) => Err(error.into()),
-                        RemainingInput::More | RemainingInput::End => Ok(None),
-                    };
+                    return self.fault.take().map_or(Ok(None), |fault| Err(fault.into()));
                 }
             }
         }
@@ -56,24 +47,20 @@ impl ParallelXzReader {
     /// Reads the next part of the file and passes it to the pool. A decoding error is not returned
     /// at once, because an earlier block may turn out to be damaged too.
     fn feed_pool(&mut self) -> Result<(), Error> {
-        let pool = &self.workers.pool;
-        match self.walk.next_part() {
-            Ok(Some(XzFilePart::Begin(block))) => {
-                pool.change_state(|state| state.begin_block(block))
+        let part = match self.walk.next_part() {
+            Ok(Some(part)) => part,
+            Ok(None) => {
+                self.has_more = false;
+                return Ok(());
             }
-            Ok(Some(XzFilePart::Bytes(bytes))) => {
-                pool.change_state(|state| state.feed_bytes(bytes))
-            }
-            Ok(Some(XzFilePart::End(decoded))) => {
-                pool.change_state(|state| state.end_block(BlockExtent::Whole(decoded)))
-            }
-            Ok(None) => self.rest = RemainingInput::End,
-            Err(Error::Decode(error)) => {
-                pool.change_state(|state| state.end_block(BlockExtent::Cut));
-                self.rest = RemainingInput::Bad(error);
+            Err(Error::Decode(fault)) => {
+                self.has_more = false;
+                self.fault = Some(fault);
+                XzFilePart::Block(BlockPart::Cut)
             }
             Err(other) => return Err(other),
-        }
+        };
+        self.workers.pool.change_state(|state| state.feed_part(part));
         Ok(())
     }
 }

@@ -9,25 +9,13 @@
 //! come before the bytes of the next one, so the oldest block in progress always has its bytes.
 //! Also, a worker that holds the chunk that the reader needs next does not have to wait for room.
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use stream::error::DecodeError;
 
-use bytes::Bytes;
-
 use super::decoder::BlockDecoder;
-use super::state::{AssignedBlock, Placed, PoolState, WorkerInput};
-
-/// The next action of the reader.
-pub(super) enum ReaderStep {
-    /// Return this chunk.
-    Deliver(Placed),
-    /// Read and feed more of the file.
-    Feed,
-    /// Return this error.
-    Fail(DecodeError),
-    /// Nothing is left: all blocks that began are decoded and delivered.
-    Done,
-}
+use super::state::{AssignedBlock, PoolState, ReaderStep};
+use super::walk::BlockPart;
 
 /// The state, with a condition variable for each side that may wait for a change.
 #[derive(Default)]
@@ -44,6 +32,21 @@ impl BlockPool {
         // Wake all workers: one may wait for a block, another for input, a third for room.
         self.workers.notify_all();
     }
+
+    /// Calls `attempt` until it returns a value. In between, waits for a change of the state.
+    fn wait_for<T>(
+        &self,
+        changed: &Condvar,
+        mut attempt: impl FnMut(&mut PoolState) -> Option<T>,
+    ) -> T {
+        let mut state = self.state.lock();
+        loop {
+            match attempt(&mut state) {
+                Some(value) => return value,
+                None => changed.wait(&mut state),
+            }
+        }
+    }
 }
 
 /// Methods for the reader.
@@ -51,24 +54,11 @@ impl BlockPool {
     /// Waits for the next action of the reader. Returns `Feed` only if `has_more` is true, that
     /// is, if the reader is not yet at the end of the file, and `Done` only if it is false.
     pub(super) fn next_step(&self, has_more: bool) -> ReaderStep {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(chunk) = state.take_ready() {
-                drop(state);
-                self.workers.notify_all();
-                return ReaderStep::Deliver(chunk);
-            }
-            if let Some(error) = state.take_failure() {
-                return ReaderStep::Fail(error);
-            }
-            if has_more && state.is_hungry() {
-                return ReaderStep::Feed;
-            }
-            if !has_more && state.is_done() {
-                return ReaderStep::Done;
-            }
-            self.reader.wait(&mut state);
+        let step = self.wait_for(&self.reader, |state| state.next_step(has_more));
+        if matches!(step, ReaderStep::Deliver(_)) {
+            self.workers.notify_all();
         }
+        step
     }
 
     /// Closes the pool. The workers then return instead of waiting or taking another block.
@@ -81,43 +71,25 @@ impl BlockPool {
 impl BlockPool {
     /// Waits for a block. `None` if the workers should return.
     pub(super) fn take_block(&self) -> Option<AssignedBlock> {
-        let mut state = self.state.lock();
-        while !state.closed {
-            if let Some(taken) = state.take_block() {
-                return Some(taken);
-            }
-            self.workers.wait(&mut state);
-        }
-        None
+        self.wait_for(&self.workers, |state| {
+            if state.closed { Some(None) } else { state.take_block().map(Some) }
+        })
     }
 
-    /// Waits for input of the block `number`.
-    pub(super) fn take_input(&self, number: u64) -> WorkerInput {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(food) = state.take_food(number) {
-                drop(state);
-                self.reader.notify_one();
-                return food;
-            }
-            self.workers.wait(&mut state);
-        }
+    /// Waits for the next part of the block `number`.
+    pub(super) fn take_part(&self, number: u64) -> BlockPart {
+        let part = self.wait_for(&self.workers, |state| state.take_part(number));
+        self.reader.notify_one();
+        part
     }
 
     /// Delivers a chunk of the block `number` that belongs at `offset`, and waits until there is
     /// room for it. Returns `false` if the chunk is not needed any more.
-    pub(super) fn deliver_chunk(&self, number: u64, offset: u64, bytes: Bytes) -> bool {
-        let mut state = self.state.lock();
-        while !state.is_abandoned(number) && !state.has_room(offset, &bytes) {
-            self.workers.wait(&mut state);
-        }
-        if state.is_abandoned(number) {
-            return false;
-        }
-        state.add_ready(offset, bytes);
-        drop(state);
+    pub(super) fn deliver_chunk(&self, number: u64, offset: u64, bytes: &Bytes) -> bool {
+        let is_needed =
+            self.wait_for(&self.workers, |state| state.add_ready(number, offset, bytes));
         self.reader.notify_one();
-        true
+        is_needed
     }
 
     /// Ends the work on the block `number`. The outcome is a decoder that can be reused, `None` if
@@ -137,14 +109,18 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use super::super::state::{AHEAD_BYTES, READY_BYTES, WAITING_BYTES};
-    use super::super::walk::XzBlock;
+    use super::super::walk::{XzBlock, XzFilePart};
     use super::*;
 
-    pub(in super::super) fn block(dictionary: u64) -> XzBlock {
-        XzBlock { stream_header: [0; 12], dictionary, start: 0, offset: 0 }
+    pub(in super::super) fn begin(dictionary: u64) -> XzFilePart {
+        XzFilePart::Begin(XzBlock { stream_header: [0; 12], dictionary, start: 0, offset: 0 })
     }
 
-    pub(in super::super) fn bytes(length: usize) -> Bytes {
+    pub(in super::super) fn bytes_part(length: usize) -> XzFilePart {
+        XzFilePart::Block(BlockPart::Bytes(bytes(length)))
+    }
+
+    fn bytes(length: usize) -> Bytes {
         Bytes::from(vec![7; length])
     }
 
@@ -156,7 +132,7 @@ pub(super) mod tests {
     fn pool(blocks: u64) -> BlockPool {
         let pool = BlockPool::default();
         for number in 0..blocks {
-            pool.change_state(|state| state.begin_block(block(0)));
+            pool.change_state(|state| state.feed_part(begin(0)));
             assert_eq!(pool.take_block().unwrap().number, number);
         }
         pool
@@ -180,10 +156,10 @@ pub(super) mod tests {
         let pool = pool(1);
         for _ in 0..WAITING_BYTES / (1 << 20) {
             assert!(matches!(pool.next_step(true), ReaderStep::Feed));
-            pool.change_state(|state| state.feed_bytes(bytes(1 << 20)));
+            pool.change_state(|state| state.feed_part(bytes_part(1 << 20)));
         }
         let feed = || assert!(matches!(pool.next_step(true), ReaderStep::Feed));
-        waits(&pool, feed, |pool| assert!(matches!(pool.take_input(0), WorkerInput::Bytes(_))));
+        waits(&pool, feed, |pool| assert!(matches!(pool.take_part(0), BlockPart::Bytes(_))));
     }
 
     #[test]
@@ -191,11 +167,11 @@ pub(super) mod tests {
         let pool = pool(2);
         let half = AHEAD_BYTES / 2;
         let start = u64::try_from(half).unwrap();
-        assert!(pool.deliver_chunk(1, start, bytes(half)));
-        let deliver = || assert!(pool.deliver_chunk(1, 2 * start, bytes(half)));
+        assert!(pool.deliver_chunk(1, start, &bytes(half)));
+        let deliver = || assert!(pool.deliver_chunk(1, 2 * start, &bytes(half)));
         waits(&pool, deliver, |pool| {
             // A chunk of the oldest block does not wait, and reading it makes room.
-            assert!(pool.deliver_chunk(0, 0, bytes(half)));
+            assert!(pool.deliver_chunk(0, 0, &bytes(half)));
             for expected in [0, start] {
                 assert!(
                     matches!(pool.next_step(true), ReaderStep::Deliver((at, _)) if at == expected)
@@ -208,8 +184,8 @@ pub(super) mod tests {
     fn without_order_any_ready_chunk_is_delivered() {
         let pool = pool(2);
         pool.change_state(|state| state.any_order = true);
-        assert!(pool.deliver_chunk(1, 1000, bytes(READY_BYTES)));
-        let deliver = || assert!(pool.deliver_chunk(0, 0, bytes(1)));
+        assert!(pool.deliver_chunk(1, 1000, &bytes(READY_BYTES)));
+        let deliver = || assert!(pool.deliver_chunk(0, 0, &bytes(1)));
         waits(&pool, deliver, |pool| {
             assert!(matches!(pool.next_step(false), ReaderStep::Deliver((1000, _))));
         });
@@ -220,7 +196,7 @@ pub(super) mod tests {
     fn the_first_bad_block_is_reported_when_none_before_it_can_fail() {
         let pool = pool(4);
         pool.finish_block(3, bad(3));
-        assert!(!pool.deliver_chunk(4, 0, bytes(1)), "chunks behind a bad block are not needed");
+        assert!(!pool.deliver_chunk(4, 0, &bytes(1)), "chunks behind a bad block are not needed");
         pool.finish_block(0, Ok(None));
         let fail = || {
             let step = pool.next_step(true);
@@ -238,11 +214,11 @@ pub(super) mod tests {
         waits(&empty, || assert!(empty.take_block().is_none()), BlockPool::close);
 
         let starved = pool(1);
-        let starve = || assert!(matches!(starved.take_input(0), WorkerInput::Nothing));
+        let starve = || assert!(matches!(starved.take_part(0), BlockPart::Cut));
         waits(&starved, starve, BlockPool::close);
 
         let full = pool(1);
-        let deliver = || assert!(!full.deliver_chunk(0, 1, bytes(AHEAD_BYTES + 1)));
+        let deliver = || assert!(!full.deliver_chunk(0, 1, &bytes(AHEAD_BYTES + 1)));
         waits(&full, deliver, BlockPool::close);
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stream::error::DecodeError;
 
 use super::decoder::BlockDecoder;
-use super::walk::XzBlock;
+use super::walk::{BlockPart, XzBlock, XzFilePart};
 
 /// Limit on the compressed bytes that wait for workers. Half of a compressed block is enough to
 /// keep two workers busy. `xz -6 -T` puts 24 MiB into a block, which rarely compress to more than
@@ -39,14 +39,16 @@ const BLOCK_OVERHEAD_BYTES: usize = 256;
 /// A decoded chunk with its offset in the decoded file.
 pub(super) type Placed = (u64, Bytes);
 
-/// The next input of a worker for its block.
-pub(super) enum WorkerInput {
-    /// More bytes of the block.
-    Bytes(Bytes),
-    /// The block is complete and decodes to this number of bytes.
-    Whole(u64),
-    /// There is no more input, because the block is cut off or not needed any more.
-    Nothing,
+/// The next action of the reader.
+pub(super) enum ReaderStep {
+    /// Return this chunk.
+    Deliver(Placed),
+    /// Read and feed more of the file.
+    Feed,
+    /// Return this error.
+    Fail(DecodeError),
+    /// Nothing is left: all blocks that began are decoded and delivered.
+    Done,
 }
 
 /// A block that is assigned to a worker.
@@ -59,21 +61,11 @@ pub(super) struct AssignedBlock {
     pub(super) decoder: Option<BlockDecoder>,
 }
 
-/// The amount of a block that has been fed to the pool.
-pub(super) enum BlockExtent {
-    /// More bytes follow.
-    Arriving,
-    /// The block is complete and decodes to this number of bytes.
-    Whole(u64),
-    /// The file ended or became unreadable within the block.
-    Cut,
-}
-
 /// A block that is not completely decoded.
 struct PendingBlock {
     block: XzBlock,
-    pieces: VecDeque<Bytes>,
-    extent: BlockExtent,
+    /// The parts that its worker has not taken.
+    parts: VecDeque<BlockPart>,
 }
 
 /// The state of the pool. Blocks are numbered in the order of the file.
@@ -107,52 +99,60 @@ fn piece_cost(bytes: &Bytes) -> usize {
     bytes.len() + PIECE_OVERHEAD_BYTES
 }
 
+fn part_cost(part: &BlockPart) -> usize {
+    match part {
+        BlockPart::Bytes(bytes) => piece_cost(bytes),
+        BlockPart::End(_) | BlockPart::Cut => PIECE_OVERHEAD_BYTES,
+    }
+}
+
 /// Methods for the reader.
 impl PoolState {
+    /// Returns the next action of the reader; `None` if it has to wait. `has_more` is true if the
+    /// reader is not yet at the end of the file.
+    pub(super) fn next_step(&mut self, has_more: bool) -> Option<ReaderStep> {
+        if let Some(chunk) = self.take_ready() {
+            Some(ReaderStep::Deliver(chunk))
+        } else if let Some(error) = self.take_failure() {
+            Some(ReaderStep::Fail(error))
+        } else if has_more {
+            self.is_hungry().then_some(ReaderStep::Feed)
+        } else {
+            self.is_done().then_some(ReaderStep::Done)
+        }
+    }
+
     /// Returns true if more input can be fed.
-    pub(super) fn is_hungry(&self) -> bool {
+    fn is_hungry(&self) -> bool {
         let excess = self.dictionaries.saturating_sub(DICTIONARY_BYTES);
         let limit = (WAITING_BYTES as u64).saturating_sub(excess).max(LEAST_WAITING_BYTES);
         self.failure.is_none() && (self.waiting_bytes as u64) < limit
     }
 
     /// Returns true if all blocks that began are decoded and delivered.
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.blocks.is_empty() && self.ready.is_empty()
     }
 
-    pub(super) fn begin_block(&mut self, block: XzBlock) {
-        let pending =
-            PendingBlock { block, pieces: VecDeque::new(), extent: BlockExtent::Arriving };
-        self.blocks.insert(self.begun, pending);
-        self.begun += 1;
-        self.waiting_bytes += BLOCK_OVERHEAD_BYTES;
-    }
-
-    /// Adds bytes to the block that began last, unless its worker has abandoned it.
-    pub(super) fn feed_bytes(&mut self, bytes: Bytes) {
-        let cost = piece_cost(&bytes);
-        if let Some(pending) = self.last_begun() {
-            pending.pieces.push_back(bytes);
-            self.waiting_bytes += cost;
+    /// Adds the next part of the file. Parts of a block that its worker has abandoned are dropped.
+    pub(super) fn feed_part(&mut self, part: XzFilePart) {
+        match part {
+            XzFilePart::Begin(block) => {
+                self.blocks.insert(self.begun, PendingBlock { block, parts: VecDeque::new() });
+                self.begun += 1;
+                self.waiting_bytes += BLOCK_OVERHEAD_BYTES;
+            }
+            XzFilePart::Block(part) => {
+                let last = self.begun.checked_sub(1);
+                if let Some(pending) = last.and_then(|last| self.blocks.get_mut(&last)) {
+                    self.waiting_bytes += part_cost(&part);
+                    pending.parts.push_back(part);
+                }
+            }
         }
     }
 
-    /// Ends the block that began last.
-    pub(super) fn end_block(&mut self, extent: BlockExtent) {
-        if let Some(pending) = self.last_begun()
-            && matches!(pending.extent, BlockExtent::Arriving)
-        {
-            pending.extent = extent;
-        }
-    }
-
-    fn last_begun(&mut self) -> Option<&mut PendingBlock> {
-        let last = self.begun.checked_sub(1)?;
-        self.blocks.get_mut(&last)
-    }
-
-    pub(super) fn take_ready(&mut self) -> Option<Placed> {
+    fn take_ready(&mut self) -> Option<Placed> {
         let first = self.ready.first_entry()?;
         if !self.any_order && *first.key() != self.delivered {
             return None;
@@ -164,7 +164,7 @@ impl PoolState {
     }
 
     /// Returns the error of the first bad block, once no earlier block can fail.
-    pub(super) fn take_failure(&mut self) -> Option<DecodeError> {
+    fn take_failure(&mut self) -> Option<DecodeError> {
         let (bad, _) = self.failure.as_ref()?;
         if self.blocks.range(..bad).next().is_some() {
             return None;
@@ -177,7 +177,7 @@ impl PoolState {
 impl PoolState {
     /// Returns true if the result of a block is not needed, because an earlier block is bad or the
     /// reader is gone.
-    pub(super) fn is_abandoned(&self, number: u64) -> bool {
+    fn is_abandoned(&self, number: u64) -> bool {
         self.closed || self.failure.as_ref().is_some_and(|(bad, _)| *bad < number)
     }
 
@@ -207,39 +207,37 @@ impl PoolState {
         Some(AssignedBlock { number, block, decoder })
     }
 
-    /// Takes the next input of the block `number`. `None` if its worker has to wait.
-    pub(super) fn take_food(&mut self, number: u64) -> Option<WorkerInput> {
+    /// Takes the next part of the block `number`. `None` if its worker has to wait.
+    pub(super) fn take_part(&mut self, number: u64) -> Option<BlockPart> {
         if self.is_abandoned(number) {
-            return Some(WorkerInput::Nothing);
+            return Some(BlockPart::Cut);
         }
         let Some(pending) = self.blocks.get_mut(&number) else {
-            return Some(WorkerInput::Nothing);
+            return Some(BlockPart::Cut);
         };
-        if let Some(bytes) = pending.pieces.pop_front() {
-            self.waiting_bytes -= piece_cost(&bytes);
-            return Some(WorkerInput::Bytes(bytes));
-        }
-        match pending.extent {
-            BlockExtent::Arriving => None,
-            BlockExtent::Whole(decoded) => Some(WorkerInput::Whole(decoded)),
-            BlockExtent::Cut => Some(WorkerInput::Nothing),
-        }
+        let part = pending.parts.pop_front()?;
+        self.waiting_bytes -= part_cost(&part);
+        Some(part)
     }
 
-    /// Returns true if a chunk can be added. The chunk that the reader needs next is always
-    /// accepted.
-    pub(super) fn has_room(&self, offset: u64, bytes: &Bytes) -> bool {
+    /// Adds a chunk of the block `number` that belongs at `offset`. Returns `false` if it is not
+    /// needed any more, and `None` if it has to wait. The chunk that the reader needs next is
+    /// always accepted.
+    pub(super) fn add_ready(&mut self, number: u64, offset: u64, bytes: &Bytes) -> Option<bool> {
+        if self.is_abandoned(number) {
+            return Some(false);
+        }
         let (limit, is_next) = if self.any_order {
             (READY_BYTES, self.ready.is_empty())
         } else {
             (AHEAD_BYTES, offset == self.delivered)
         };
-        is_next || self.ready_bytes + piece_cost(bytes) <= limit
-    }
-
-    pub(super) fn add_ready(&mut self, offset: u64, bytes: Bytes) {
-        self.ready_bytes += piece_cost(&bytes);
-        self.ready.insert(offset, bytes);
+        if !is_next && self.ready_bytes + piece_cost(bytes) > limit {
+            return None;
+        }
+        self.ready_bytes += piece_cost(bytes);
+        self.ready.insert(offset, bytes.clone());
+        Some(true)
     }
 
     /// Ends the work on the block `number`. The outcome is a decoder that can be reused, `None` if
@@ -250,8 +248,8 @@ impl PoolState {
         outcome: Result<Option<BlockDecoder>, DecodeError>,
     ) {
         if let Some(pending) = self.blocks.remove(&number) {
-            let pieces: usize = pending.pieces.iter().map(piece_cost).sum();
-            self.waiting_bytes -= pieces + BLOCK_OVERHEAD_BYTES;
+            let parts: usize = pending.parts.iter().map(part_cost).sum();
+            self.waiting_bytes -= parts + BLOCK_OVERHEAD_BYTES;
             self.dictionaries -= pending.block.dictionary;
         }
         match outcome {
@@ -264,7 +262,7 @@ impl PoolState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pool::tests::{block, bytes};
+    use super::super::pool::tests::{begin, bytes_part};
     use super::*;
 
     #[test]
@@ -272,16 +270,16 @@ mod tests {
         let mut state = PoolState::default();
         let mut blocks = 0;
         while state.is_hungry() {
-            state.begin_block(block(0));
-            state.feed_bytes(bytes(1));
-            state.end_block(BlockExtent::Whole(1));
+            state.feed_part(begin(0));
+            state.feed_part(bytes_part(1));
+            state.feed_part(XzFilePart::Block(BlockPart::End(1)));
             blocks += 1;
         }
         assert!(blocks < WAITING_BYTES / 300, "{blocks} blocks of a byte");
 
         while let Some(AssignedBlock { number, .. }) = state.take_block() {
-            assert!(matches!(state.take_food(number), Some(WorkerInput::Bytes(_))));
-            assert!(matches!(state.take_food(number), Some(WorkerInput::Whole(1))));
+            assert!(matches!(state.take_part(number), Some(BlockPart::Bytes(_))));
+            assert!(matches!(state.take_part(number), Some(BlockPart::End(1))));
             state.finish_block(number, Ok(None));
         }
         assert!(state.is_done());
@@ -292,11 +290,11 @@ mod tests {
     fn blocks_with_large_dictionaries_are_decoded_one_at_a_time() {
         let mut state = PoolState::default();
         for dictionary in [DICTIONARY_BYTES * 2, DICTIONARY_BYTES / 2, DICTIONARY_BYTES / 2, 1] {
-            state.begin_block(block(dictionary));
+            state.feed_part(begin(dictionary));
         }
         let first = state.take_block().unwrap().number;
         assert!(state.take_block().is_none(), "a block with a large dictionary is decoded alone");
-        state.feed_bytes(bytes(1 << 20));
+        state.feed_part(bytes_part(1 << 20));
         assert!(!state.is_hungry(), "its dictionary uses up the memory for waiting input");
         state.finish_block(first, Ok(None));
         assert!(state.take_block().is_some() && state.take_block().is_some());
@@ -306,12 +304,12 @@ mod tests {
     #[test]
     fn the_rest_of_a_bad_block_is_dropped() {
         let mut state = PoolState::default();
-        state.begin_block(block(1));
-        state.feed_bytes(bytes(1000));
+        state.feed_part(begin(1));
+        state.feed_part(bytes_part(1000));
         state.take_block().unwrap();
         state.finish_block(0, Err(DecodeError::Empty));
-        state.feed_bytes(bytes(1000));
-        state.end_block(BlockExtent::Whole(1));
+        state.feed_part(bytes_part(1000));
+        state.feed_part(XzFilePart::Block(BlockPart::End(1)));
         assert_eq!((state.waiting_bytes, state.dictionaries), (0, 0));
         assert!(!state.is_hungry() && state.take_failure().is_some());
     }

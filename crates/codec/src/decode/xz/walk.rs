@@ -9,7 +9,7 @@ use stream::chunks::ChunkStream;
 use stream::cursor::ChunkCursor;
 use stream::error::Error;
 
-use super::super::decoder::{DecoderEngine, EngineError, find_member, truncated_error};
+use super::super::decoder::{EngineError, decode_error, find_member, truncated_error};
 use super::block::{
     CHUNK_HEADER_BYTES, Lzma2Chunk, block_header, block_header_bytes, parse_chunk_header,
 };
@@ -17,16 +17,24 @@ use super::engine::XzEngine;
 use super::framing::{
     INDEX_INDICATOR, STREAM_HEADER_BYTES, StreamFlags, stream_footer, stream_header,
 };
-use super::index::{BlockListDigest, IndexProgress, RECORD_BYTES, XzIndexReader};
+use super::index::{BlockListDigest, verify_index};
 
 /// A part of the file. The parts are returned in file order.
 pub(super) enum XzFilePart {
     /// A block begins.
     Begin(XzBlock),
+    /// The next part of that block.
+    Block(BlockPart),
+}
+
+/// A part of a block.
+pub(super) enum BlockPart {
     /// The next bytes of the block, including its header, padding and check.
     Bytes(Bytes),
     /// The block is complete and decodes to this number of bytes.
     End(u64),
+    /// Nothing follows, because the block is cut off or not needed any more.
+    Cut,
 }
 
 /// Properties of a block that are known when it begins.
@@ -45,31 +53,16 @@ pub(super) struct XzBlock {
 
 /// The position of the cursor within the structure of the file.
 enum WalkPosition {
-    /// Before the first stream.
-    Start,
-    /// After a stream.
-    Between,
+    /// At the beginning of a stream, or at the end of the file after a stream.
+    Stream { is_first: bool },
     /// In a stream, at the beginning of a block header or of the index.
     Header,
     /// In a block, at the beginning of an LZMA2 chunk.
     Chunk,
-    /// In a block, within bytes that are passed on without parsing: their number, and the position
-    /// after them.
-    Inside(u64, NextPosition),
-    /// In the index.
-    Index(Box<XzIndexReader>),
-    /// At the footer of a stream whose index has this number of bytes.
-    Footer(u64),
+    /// In a block, within `left` bytes that are passed on without parsing. After them, the block
+    /// ends or an LZMA2 chunk begins.
+    Inside { left: u64, is_last: bool },
     /// At the verified end of the file.
-    End,
-}
-
-/// The position after bytes of a block that are not parsed.
-#[derive(Clone, Copy)]
-enum NextPosition {
-    /// The next LZMA2 chunk.
-    Chunk,
-    /// The end of the block.
     End,
 }
 
@@ -94,7 +87,7 @@ impl XzFileWalk {
     pub(super) fn new(inner: Box<dyn ChunkStream>) -> Self {
         Self {
             input: ChunkCursor::new(inner),
-            place: WalkPosition::Start,
+            place: WalkPosition::Stream { is_first: true },
             stream_header: [0; STREAM_HEADER_BYTES],
             flags: StreamFlags::default(),
             blocks: BlockListDigest::default(),
@@ -110,32 +103,30 @@ impl XzFileWalk {
         loop {
             // After an error the position stays `End`, because the walk must not be continued.
             self.place = match std::mem::replace(&mut self.place, WalkPosition::End) {
-                WalkPosition::Start => self.find_stream(true)?,
-                WalkPosition::Between => self.find_stream(false)?,
+                WalkPosition::Stream { is_first } => self.find_stream(is_first)?,
                 WalkPosition::Header => match self.input.peek_bytes(1)?.first() {
-                    None => return Err(self.truncated_error()),
-                    Some(&INDEX_INDICATOR) => self.begin_index(),
+                    None => return Err(truncated_error::<XzEngine>(&self.input)),
+                    Some(&INDEX_INDICATOR) => self.end_stream()?,
                     Some(&size) => {
                         let block = self.begin_block(block_header_bytes(size))?;
                         return Ok(Some(XzFilePart::Begin(block)));
                     }
                 },
                 WalkPosition::Chunk => self.begin_chunk()?,
-                WalkPosition::Inside(0, NextPosition::Chunk) => WalkPosition::Chunk,
-                WalkPosition::Inside(0, NextPosition::End) => {
+                WalkPosition::Inside { left: 0, is_last: false } => WalkPosition::Chunk,
+                WalkPosition::Inside { left: 0, is_last: true } => {
                     self.place = WalkPosition::Header;
-                    return Ok(Some(XzFilePart::End(self.decoded)));
+                    return Ok(Some(XzFilePart::Block(BlockPart::End(self.decoded))));
                 }
-                WalkPosition::Inside(left, then) => {
+                WalkPosition::Inside { left, is_last } => {
                     let bytes = self.input.take_bytes(left)?;
                     if bytes.is_empty() {
-                        return Err(self.truncated_error());
+                        return Err(truncated_error::<XzEngine>(&self.input));
                     }
-                    self.place = WalkPosition::Inside(left - bytes.len() as u64, then);
-                    return Ok(Some(XzFilePart::Bytes(bytes)));
+                    let left = left - bytes.len() as u64;
+                    self.place = WalkPosition::Inside { left, is_last };
+                    return Ok(Some(XzFilePart::Block(BlockPart::Bytes(bytes))));
                 }
-                WalkPosition::Index(index) => self.step_index(index)?,
-                WalkPosition::Footer(index_bytes) => self.read_footer(index_bytes)?,
                 WalkPosition::End => return Ok(None),
             };
         }
@@ -143,27 +134,26 @@ impl XzFileWalk {
 
     /// Moves to the next stream and reads its header. At the end of the file the position becomes
     /// `End`.
-    fn find_stream(&mut self, first: bool) -> Result<WalkPosition, Error> {
-        if !find_member::<XzEngine>(&mut self.input, first)? {
+    fn find_stream(&mut self, is_first: bool) -> Result<WalkPosition, Error> {
+        if !find_member::<XzEngine>(&mut self.input, is_first)? {
             return Ok(WalkPosition::End);
         }
         self.stream_header = self.peek_header()?;
         self.flags =
             stream_header(&self.stream_header).map_err(|fault| self.decode_error(fault))?;
         self.input.consume(STREAM_HEADER_BYTES);
-        self.blocks = BlockListDigest::default();
         Ok(WalkPosition::Header)
     }
 
     /// Peeks at a stream header or footer without consuming it.
     fn peek_header(&mut self) -> Result<[u8; STREAM_HEADER_BYTES], Error> {
         let bytes = self.input.peek_bytes(STREAM_HEADER_BYTES)?.first_chunk().copied();
-        bytes.ok_or_else(|| self.truncated_error())
+        bytes.ok_or_else(|| truncated_error::<XzEngine>(&self.input))
     }
 
     fn begin_block(&mut self, header_bytes: usize) -> Result<XzBlock, Error> {
         let Some(header) = self.input.peek_bytes(header_bytes)?.get(..header_bytes) else {
-            return Err(self.truncated_error());
+            return Err(truncated_error::<XzEngine>(&self.input));
         };
         let parsed = block_header(header);
         let dictionary = parsed.map_err(|fault| self.decode_error(fault))?;
@@ -171,7 +161,7 @@ impl XzFileWalk {
         self.decoded = 0;
         self.block_start = self.input.offset();
         self.data_start = self.block_start + header_bytes as u64;
-        self.place = WalkPosition::Inside(header_bytes as u64, NextPosition::Chunk);
+        self.place = WalkPosition::Inside { left: header_bytes as u64, is_last: false };
         Ok(XzBlock {
             stream_header: self.stream_header,
             dictionary,
@@ -188,13 +178,15 @@ impl XzFileWalk {
         match next.map_err(|fault| self.decode_error(fault))? {
             Some(Lzma2Chunk::Data { bytes, decoded }) => {
                 self.decoded = self.decoded.saturating_add(decoded);
-                Ok(WalkPosition::Inside(bytes, NextPosition::Chunk))
+                Ok(WalkPosition::Inside { left: bytes, is_last: false })
             }
-            Some(Lzma2Chunk::End) => Ok(WalkPosition::Inside(self.end_block(), NextPosition::End)),
+            Some(Lzma2Chunk::End) => {
+                Ok(WalkPosition::Inside { left: self.end_block(), is_last: true })
+            }
             // A truncated header is passed to the decoder, which may find that it is invalid
             // before it finds that it is truncated.
-            None if left > 0 => Ok(WalkPosition::Inside(left, NextPosition::Chunk)),
-            None => Err(self.truncated_error()),
+            None if left > 0 => Ok(WalkPosition::Inside { left, is_last: false }),
+            None => Err(truncated_error::<XzEngine>(&self.input)),
         }
     }
 
@@ -209,32 +201,9 @@ impl XzFileWalk {
         1 + data.next_multiple_of(4) - data + check
     }
 
-    fn begin_index(&mut self) -> WalkPosition {
-        let mut index = XzIndexReader::new(std::mem::take(&mut self.blocks));
-        index.add_indicator(INDEX_INDICATOR);
-        self.input.consume(1);
-        WalkPosition::Index(Box::new(index))
-    }
-
-    fn step_index(&mut self, mut index: Box<XzIndexReader>) -> Result<WalkPosition, Error> {
-        let head = self.input.peek_bytes(RECORD_BYTES)?;
-        let mut rest = head;
-        let progress = index.read_field(&mut rest);
-        let used = head.len() - rest.len();
-        match progress.map_err(|fault| self.decode_error(fault))? {
-            IndexProgress::Short => Err(self.truncated_error()),
-            IndexProgress::More => {
-                self.input.consume(used);
-                Ok(WalkPosition::Index(index))
-            }
-            IndexProgress::Complete => {
-                self.input.consume(used);
-                Ok(WalkPosition::Footer(index.consumed_bytes()))
-            }
-        }
-    }
-
-    fn read_footer(&mut self, index_bytes: u64) -> Result<WalkPosition, Error> {
+    /// Verifies the index and the footer of the current stream.
+    fn end_stream(&mut self) -> Result<WalkPosition, Error> {
+        let index_bytes = verify_index(&mut self.input, std::mem::take(&mut self.blocks))?;
         let bytes = self.peek_header()?;
         let (flags, backward) = stream_footer(&bytes).map_err(|fault| self.decode_error(fault))?;
         if flags != self.flags {
@@ -246,11 +215,7 @@ impl XzFileWalk {
             )));
         }
         self.input.consume(STREAM_HEADER_BYTES);
-        Ok(WalkPosition::Between)
-    }
-
-    fn truncated_error(&self) -> Error {
-        truncated_error::<XzEngine>(&self.input)
+        Ok(WalkPosition::Stream { is_first: false })
     }
 
     fn corrupt_error(&self, reason: &str) -> Error {
@@ -258,6 +223,6 @@ impl XzFileWalk {
     }
 
     fn decode_error(&self, fault: EngineError) -> Error {
-        fault.into_decode_error(XzEngine::CODEC, self.input.offset()).into()
+        decode_error::<XzEngine>(&self.input, fault)
     }
 }

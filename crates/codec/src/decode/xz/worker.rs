@@ -12,8 +12,8 @@ use stream::options::DecodeLimits;
 use super::super::decoder::{DecoderEngine, EngineError};
 use super::decoder::BlockDecoder;
 use super::pool::BlockPool;
-use super::state::{AssignedBlock, WorkerInput};
-use super::walk::XzBlock;
+use super::state::AssignedBlock;
+use super::walk::{BlockPart, XzBlock};
 
 /// Limit on the number of threads, even with more cores. Each thread uses up to 1 MiB of buffers,
 /// and with dictionaries of the usual sizes, more threads would only wait for memory.
@@ -64,10 +64,9 @@ impl Drop for DecoderThreads {
 
 /// The main function of a thread. Decodes blocks until no more are needed.
 fn run_worker(pool: &BlockPool, limits: &DecodeLimits) {
-    let worker = DecoderWorker { pool, limits };
     while let Some(taken) = pool.take_block() {
         let (number, block) = (taken.number, taken.block);
-        pool.finish_block(number, catch_panic(&block, || worker.decode_block(taken)));
+        pool.finish_block(number, catch_panic(&block, || decode_block(taken, pool, limits)));
     }
 }
 
@@ -83,64 +82,59 @@ fn catch_panic<T>(
     })
 }
 
-struct DecoderWorker<'p> {
-    pool: &'p BlockPool,
-    limits: &'p DecodeLimits,
-}
-
-impl DecoderWorker<'_> {
-    /// Decodes a block until its input ends or its output is not needed any more. Returns the
-    /// decoder if it can be reused for another block.
-    fn decode_block(&self, taken: AssignedBlock) -> Result<Option<BlockDecoder>, DecodeError> {
-        let AssignedBlock { number, block, decoder: used } = taken;
-        let mut decoder = BlockDecoder::for_block(used, &block, self.limits)
-            .map_err(|fault| fault.into_decode_error(Codec::Xz, block.start))?;
-        let mut at = block.start;
-        let mut offset = block.offset;
-        let mut output = ChunkBuffer::new(offset);
-        let decoded = loop {
-            let bytes = match self.pool.take_input(number) {
-                WorkerInput::Bytes(bytes) => bytes,
-                WorkerInput::Whole(decoded) => break decoded,
-                WorkerInput::Nothing => return Ok(None),
-            };
-            let mut input = &bytes[..];
-            loop {
-                let before = (input.len(), output.len());
-                let outcome = decoder.engine.decode_step(&mut input, &mut output);
-                at += (before.0 - input.len()) as u64;
-                outcome.map_err(|fault| fault.into_decode_error(Codec::Xz, at))?;
-                if output.is_full() {
-                    // The decoder may have more output for the same input.
-                    if !self.hand_out(number, &mut offset, &mut output) {
-                        return Ok(None);
-                    }
-                } else if input.is_empty() {
-                    break;
-                } else if (input.len(), output.len()) == before {
-                    return Err(EngineError::Corrupt("the decoder makes no progress".to_owned())
-                        .into_decode_error(Codec::Xz, at));
-                }
-            }
+/// Decodes a block until its input ends or its output is not needed any more. Returns the decoder
+/// if it can be reused for another block.
+fn decode_block(
+    taken: AssignedBlock,
+    pool: &BlockPool,
+    limits: &DecodeLimits,
+) -> Result<Option<BlockDecoder>, DecodeError> {
+    let AssignedBlock { number, block, decoder: used } = taken;
+    let mut decoder = BlockDecoder::for_block(used, &block, limits)
+        .map_err(|fault| fault.into_decode_error(Codec::Xz, block.start))?;
+    let mut at = block.start;
+    let mut offset = block.offset;
+    let mut output = ChunkBuffer::new(offset);
+    // Delivers the output. Returns false if it is not needed any more.
+    let mut hand_out = |output: &mut ChunkBuffer| {
+        let start = offset;
+        offset += output.len() as u64;
+        let chunk = std::mem::replace(output, ChunkBuffer::new(offset)).freeze();
+        pool.deliver_chunk(number, start, &chunk)
+    };
+    let decoded = loop {
+        let bytes = match pool.take_part(number) {
+            BlockPart::Bytes(bytes) => bytes,
+            BlockPart::End(decoded) => break decoded,
+            BlockPart::Cut => return Ok(None),
         };
-        if !output.is_empty() && !self.hand_out(number, &mut offset, &mut output) {
-            return Ok(None);
+        let mut input = &bytes[..];
+        loop {
+            let before = (input.len(), output.len());
+            let outcome = decoder.engine.decode_step(&mut input, &mut output);
+            at += (before.0 - input.len()) as u64;
+            outcome.map_err(|fault| fault.into_decode_error(Codec::Xz, at))?;
+            if output.is_full() {
+                // The decoder may have more output for the same input.
+                if !hand_out(&mut output) {
+                    return Ok(None);
+                }
+            } else if input.is_empty() {
+                break;
+            } else if (input.len(), output.len()) == before {
+                return Err(EngineError::Corrupt("the decoder makes no progress".to_owned())
+                    .into_decode_error(Codec::Xz, at));
+            }
         }
-        if offset - block.offset != decoded {
-            let reason = format!("a block of {decoded} bytes decodes to {}", offset - block.offset);
-            return Err(EngineError::Corrupt(reason).into_decode_error(Codec::Xz, at));
-        }
-        Ok(Some(decoder))
+    };
+    if !output.is_empty() && !hand_out(&mut output) {
+        return Ok(None);
     }
-
-    /// Delivers `output`, which belongs at `offset`. Replaces it with an empty buffer and advances
-    /// `offset`. Returns false if the output is not needed any more.
-    fn hand_out(&self, number: u64, offset: &mut u64, output: &mut ChunkBuffer) -> bool {
-        let at = *offset;
-        *offset += output.len() as u64;
-        let chunk = std::mem::replace(output, ChunkBuffer::new(*offset)).freeze();
-        self.pool.deliver_chunk(number, at, chunk)
+    if offset - block.offset != decoded {
+        let reason = format!("a block of {decoded} bytes decodes to {}", offset - block.offset);
+        return Err(EngineError::Corrupt(reason).into_decode_error(Codec::Xz, at));
     }
+    Ok(Some(decoder))
 }
 
 #[cfg(test)]
