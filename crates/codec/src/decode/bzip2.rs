@@ -14,16 +14,6 @@ const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
 /// The six bytes after the level if the stream is empty and ends here: the digits of √π.
 const STREAM_END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
 
-/// Returns true if `head` is the beginning of a bzip2 stream: `BZh`, the level, and as many of the
-/// next six bytes as `head` contains.
-pub(super) fn begins_stream(head: &[u8]) -> bool {
-    let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = head else {
-        return false;
-    };
-    let rest = &rest[..rest.len().min(BLOCK.len())];
-    BLOCK.starts_with(rest) || STREAM_END.starts_with(rest)
-}
-
 /// Memory for each level, in bytes. A level stands for 100,000 bytes of a block, each of which
 /// takes four bytes of memory (`man bzip2`, "Memory management").
 const LEVEL_BYTES: u64 = 400_000;
@@ -42,8 +32,13 @@ impl DecoderEngine for Bzip2Engine {
     const HEAD_BYTES: usize = 10;
     const PADDING: MemberPadding = MemberPadding::AtEnd;
 
+    /// Returns true for `BZh`, the level, and as many of the next six bytes as `head` contains.
     fn is_member_start(head: &[u8]) -> bool {
-        begins_stream(head)
+        let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = head else {
+            return false;
+        };
+        let rest = &rest[..rest.len().min(BLOCK.len())];
+        BLOCK.starts_with(rest) || STREAM_END.starts_with(rest)
     }
 
     fn begin_member(

@@ -23,11 +23,6 @@ const RESERVED_FLAGS: u8 = 0b1110_0000;
 /// not counted against the memory limit.
 const WINDOW_BITS: u8 = 15;
 
-/// Returns true if `head` is the beginning of a gzip member.
-pub(super) fn begins_member(head: &[u8]) -> bool {
-    head.starts_with(&MAGIC) && head.get(3).is_none_or(|flags| flags & RESERVED_FLAGS == 0)
-}
-
 /// The inflate of zlib-rs in gzip mode.
 pub(super) struct GzipEngine(Decompress);
 
@@ -37,7 +32,7 @@ impl DecoderEngine for GzipEngine {
     const PADDING: MemberPadding = MemberPadding::AtEnd;
 
     fn is_member_start(head: &[u8]) -> bool {
-        begins_member(head)
+        head.starts_with(&MAGIC) && head.get(3).is_none_or(|flags| flags & RESERVED_FLAGS == 0)
     }
 
     fn begin_member(

@@ -6,7 +6,11 @@
 use stream::codec::Codec;
 use stream::error::DecodeError;
 
-use super::{bzip2, gzip, xz, zstd};
+use super::bzip2::Bzip2Engine;
+use super::decoder::DecoderEngine;
+use super::gzip::GzipEngine;
+use super::xz::XzEngine;
+use super::zstd::begins_frames;
 
 /// Number of bytes to pass to [`sniff_codec`]. The codecs need 18; the rest leaves room for
 /// skippable frames before a zstd stream.
@@ -15,13 +19,13 @@ pub const SNIFF_BYTES: usize = 512;
 /// Returns the codec whose stream begins with `head`, the first [`SNIFF_BYTES`] of the stream (or
 /// all of it, if it is shorter).
 pub fn sniff_codec(head: &[u8]) -> Option<Codec> {
-    if gzip::begins_member(head) {
+    if GzipEngine::is_member_start(head) {
         Some(Codec::Gzip)
-    } else if xz::begins_stream(head) {
+    } else if XzEngine::is_member_start(head) {
         Some(Codec::Xz)
-    } else if zstd::begins_frames(head) {
+    } else if begins_frames(head) {
         Some(Codec::Zstd)
-    } else if bzip2::begins_stream(head) {
+    } else if Bzip2Engine::is_member_start(head) {
         Some(Codec::Bzip2)
     } else {
         None

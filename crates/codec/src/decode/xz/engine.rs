@@ -9,13 +9,8 @@ use stream::options::DecodeLimits;
 use super::super::decoder::{DecoderEngine, EngineError, MemberPadding, advance_input};
 use super::framing::HEADER_MAGIC as MAGIC;
 
-/// Returns true if `head` is the beginning of an xz stream.
-pub(in super::super) fn begins_stream(head: &[u8]) -> bool {
-    head.starts_with(&MAGIC) && head.get(MAGIC.len()).is_none_or(|flags| *flags == 0)
-}
-
 /// liblzma's stream decoder. A new one is created for each stream of the file.
-pub(super) struct XzEngine {
+pub(in super::super) struct XzEngine {
     stream: Stream,
     /// The grant for the memory of the decoder. `None` if the caller has already accounted for it.
     grant: Option<MemoryGrant>,
@@ -76,7 +71,7 @@ impl DecoderEngine for XzEngine {
     const PADDING: MemberPadding = MemberPadding::Words;
 
     fn is_member_start(head: &[u8]) -> bool {
-        begins_stream(head)
+        head.starts_with(&MAGIC) && head.get(MAGIC.len()).is_none_or(|flags| *flags == 0)
     }
 
     fn begin_member(

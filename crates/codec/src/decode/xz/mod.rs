@@ -27,8 +27,7 @@ use stream::options::DecodeLimits;
 
 use super::decoder::LayerDecoder;
 
-use self::engine::XzEngine;
-pub(super) use self::engine::begins_stream;
+pub(super) use self::engine::XzEngine;
 use self::parallel::ParallelXzReader;
 use self::worker::DecoderThreads;
 
