@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use stream::chunks::ChunkStream;
 use stream::error::Error;
+use stream::zeros::ZEROS;
 
 use super::entries::{TarEntry, TarEntryKind, TarReader};
-use super::expanded::ExpandedFile;
 
 /// Decides which file of an archive is wanted.
 pub trait MemberSearch: Send {
@@ -36,11 +36,16 @@ pub enum SearchResult<S> {
     },
 }
 
-/// A file of an archive, with its holes filled with zeros. The end of the stream is reported only
-/// after the rest of the archive was read.
+/// A file of an archive. Its holes are returned as slices of a shared block of zeros, so no memory
+/// is allocated for them. The end of the stream is reported only after the rest of the archive was
+/// read.
 pub struct ArchivedFile<S> {
-    file: ExpandedFile,
+    archive: TarReader,
     pub(super) search: S,
+    size: u64,
+    position: u64,
+    /// Offset and content of stored bytes that were read but follow a hole not yet returned.
+    waiting: Option<(u64, Bytes)>,
     ended: bool,
 }
 
@@ -55,8 +60,9 @@ pub fn find_file<S: MemberSearch>(
         if let TarEntryKind::File { size, .. } = entry.kind
             && wanted
         {
-            let file = ExpandedFile::new(archive, size);
-            return Ok(SearchResult::File(Box::new(ArchivedFile { file, search, ended: false })));
+            let (position, waiting, ended) = (0, None, false);
+            let file = ArchivedFile { archive, search, size, position, waiting, ended };
+            return Ok(SearchResult::File(Box::new(file)));
         }
     }
     archive.drain_stream()?;
@@ -64,14 +70,30 @@ pub fn find_file<S: MemberSearch>(
 }
 
 impl<S: MemberSearch> ArchivedFile<S> {
-    /// The size of the file in bytes.
+    /// The size of the file in bytes, holes included.
     pub fn size(&self) -> u64 {
-        self.file.size()
+        self.size
+    }
+
+    /// Returns the next bytes of the file, or `None` at its end.
+    fn next_bytes(&mut self) -> Result<Option<Bytes>, Error> {
+        if self.waiting.is_none() {
+            self.waiting = self.archive.next_data()?;
+        }
+        let hole_end = self.waiting.as_ref().map_or(self.size, |(offset, _)| *offset);
+        let bytes = if self.position < hole_end {
+            let hole = usize::try_from(hole_end - self.position).unwrap_or(usize::MAX);
+            Some(Bytes::from_static(&ZEROS[..hole.min(ZEROS.len())]))
+        } else {
+            self.waiting.take().map(|(_, bytes)| bytes)
+        };
+        self.position += bytes.as_ref().map_or(0, Bytes::len) as u64;
+        Ok(bytes)
     }
 
     /// Reads the rest of the archive and lets the search inspect its entries.
     fn drain_archive(&mut self) -> Result<(), Error> {
-        let archive = &mut self.file.entries;
+        let archive = &mut self.archive;
         while let Some(entry) = archive.next_entry()? {
             self.search.inspect_member(&entry, archive)?;
         }
@@ -87,7 +109,7 @@ impl<S: MemberSearch> ChunkStream for ArchivedFile<S> {
         if self.ended {
             return Ok(None);
         }
-        let Some(bytes) = self.file.next_chunk()? else {
+        let Some(bytes) = self.next_bytes()? else {
             return self.drain_archive().map(|()| None);
         };
         self.search.inspect_bytes(&bytes);

@@ -14,7 +14,6 @@
 mod appliance;
 mod disk;
 mod entries;
-mod expanded;
 mod files;
 mod find;
 mod header;
