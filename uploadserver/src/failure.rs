@@ -113,7 +113,7 @@ fn way_out(error: &Error) -> Option<&'static str> {
             "the sandbox allows only the directory that was there at the start: if it was mounted or made again, start the server again",
         ),
         Error::Format(FormatError::Archive(archive)) => match archive.kind {
-            ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => {
+            ArchiveErrorKind::Truncated(_) => {
                 Some("compare the file with its checksum, and send it again")
             }
             ArchiveErrorKind::Name(_) | ArchiveErrorKind::Symlink(_) => {

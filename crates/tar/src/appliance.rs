@@ -106,7 +106,9 @@ impl MemberSearch for ApplianceSearch {
             Some(_) if entry.kind == TarEntryKind::Directory => Ok(false),
             Some(first) => {
                 let first = printable_name(first);
-                Err(archive.entry_error(ArchiveErrorKind::SeveralDisks { first }))
+                Err(archive.entry_error(ArchiveErrorKind::Refused(format!(
+                    "the OVA contains more than one disk image: `{first}` came before this one. Unpack it and import them one by one"
+                ))))
             }
         }
     }
@@ -197,7 +199,10 @@ impl OvfManifests {
 
 /// Fails unless the disk is a regular file.
 fn check_file(entry: &TarEntry, archive: &TarReader) -> Result<(), Error> {
-    let refuse = |what| Err(archive.entry_error(ArchiveErrorKind::Disk(what)));
+    let refuse = |what| {
+        let reason = format!("the disk image in the OVA {what}: it must be a regular file");
+        Err(archive.entry_error(ArchiveErrorKind::Refused(reason)))
+    };
     match entry.kind {
         TarEntryKind::File { .. } => Ok(()),
         TarEntryKind::Symlink(_) | TarEntryKind::HardLink(_) => refuse("is a link"),

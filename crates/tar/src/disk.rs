@@ -47,7 +47,9 @@ impl MemberSearch for CloneSearch {
             }
             Some(guess) if !is_disk_image(guess) && is_disk_image(&entry.name) => {
                 let first = printable_name(guess);
-                Err(archive.entry_error(ArchiveErrorKind::TwoDiskImages { first }))
+                Err(archive.entry_error(ArchiveErrorKind::Refused(format!(
+                    "`{first}` came before this entry, and both may be the disk image: archive only one of them"
+                ))))
             }
             _ => Ok(false),
         }

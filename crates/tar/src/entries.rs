@@ -114,7 +114,8 @@ impl TarReader {
             self.name = None;
             let Some(block) = self.next_header()? else {
                 if extended.pending {
-                    return Err(self.entry_error(ArchiveErrorKind::Dangling));
+                    let what = "it ends after a long name or pax header".to_owned();
+                    return Err(self.entry_error(ArchiveErrorKind::Truncated(what)));
                 }
                 return Ok(None);
             };
@@ -217,8 +218,8 @@ impl TarReader {
             other => {
                 // POSIX suggests extracting an unknown type as a regular file. The result would
                 // differ from what was sent, so it is an error here.
-                let shown = other.escape_ascii().to_string();
-                return Err(self.entry_error(ArchiveErrorKind::UnknownType(shown)));
+                let what = format!("entries of type `{}` are not supported", other.escape_ascii());
+                return Err(self.entry_error(unsupported_error(&what)));
             }
         };
         Ok(TarEntry { name, kind, mode, mtime })
@@ -256,7 +257,9 @@ impl TarReader {
     fn check_worth(&self) -> Result<(), Error> {
         let passed = self.cursor.offset() - self.taken;
         if passed > MAX_BESIDE_BYTES {
-            return Err(self.entry_error(ArchiveErrorKind::Endless { passed }));
+            return Err(self.entry_error(ArchiveErrorKind::Refused(format!(
+                "{passed} bytes of the archive belong to files that are not needed: it may be endless; unpack it and send the files"
+            ))));
         }
         Ok(())
     }
@@ -301,7 +304,8 @@ impl TarReader {
     }
 
     pub(super) fn truncated_error(&self, missing: u64) -> Error {
-        self.entry_error(ArchiveErrorKind::Truncated { missing })
+        let what = format!("{missing} more bytes should follow");
+        self.entry_error(ArchiveErrorKind::Truncated(what))
     }
 
     pub(super) fn entry_size(
@@ -420,4 +424,9 @@ impl TarReader {
         self.skip_data()?;
         Ok(contents)
     }
+}
+
+/// The error for an entry that is `what`.
+pub fn unsupported_error(what: &str) -> ArchiveErrorKind {
+    ArchiveErrorKind::Refused(format!("{what}: archive regular files, directories and links only"))
 }

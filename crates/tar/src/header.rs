@@ -43,7 +43,9 @@ impl<'b> TarHeader<'b> {
         if stored > 0 && matches {
             Ok(Self(block))
         } else {
-            Err(ArchiveErrorKind::HeaderChecksum { stored, calculated })
+            Err(ArchiveErrorKind::Damaged(format!(
+                "the checksum of a header is {stored}, its bytes add up to {calculated}"
+            )))
         }
     }
 
@@ -111,8 +113,7 @@ impl<'b> TarHeader<'b> {
         field: &'static str,
     ) -> Result<u64, ArchiveErrorKind> {
         let value = self.parse_number(range, field)?;
-        u64::try_from(value)
-            .map_err(|_| ArchiveErrorKind::Number { field, value: value.to_string() })
+        u64::try_from(value).map_err(|_| number_error(field, &value.to_string()))
     }
 
     fn parse_number(
@@ -120,11 +121,14 @@ impl<'b> TarHeader<'b> {
         range: std::ops::Range<usize>,
         field: &'static str,
     ) -> Result<i64, ArchiveErrorKind> {
-        number::parse_field(&self.0[range.clone()]).ok_or_else(|| ArchiveErrorKind::Number {
-            field,
-            value: printable_name(&self.0[range]),
-        })
+        let bytes = &self.0[range];
+        number::parse_field(bytes).ok_or_else(|| number_error(field, &printable_name(bytes)))
     }
+}
+
+/// The error for a `value` that is not a valid `field`.
+pub(super) fn number_error(field: &str, value: &str) -> ArchiveErrorKind {
+    ArchiveErrorKind::Damaged(format!("`{value}` is not a valid {field}"))
 }
 
 /// Reads the regions of a block that continues an old GNU sparse map. Returns true if another such
@@ -146,10 +150,8 @@ fn read_regions(bytes: &[u8], regions: &mut StoredRanges) -> Result<(), ArchiveE
         }
         let parse = |bytes| number::parse_field(bytes).and_then(|value| u64::try_from(value).ok());
         let region = parse(offset).zip(parse(length));
-        let (offset, length) = region.ok_or_else(|| ArchiveErrorKind::Number {
-            field: "sparse region",
-            value: printable_name(entry),
-        })?;
+        let (offset, length) =
+            region.ok_or_else(|| number_error("sparse region", &printable_name(entry)))?;
         regions.push(offset, length)?;
     }
     Ok(())
@@ -185,7 +187,7 @@ mod tests {
         let mut block = sealed(block, signed);
         assert!(TarHeader::parse(&block).is_ok());
         block[100] ^= 1;
-        assert!(matches!(TarHeader::parse(&block), Err(ArchiveErrorKind::HeaderChecksum { .. })));
+        assert!(matches!(TarHeader::parse(&block), Err(ArchiveErrorKind::Damaged(_))));
     }
 
     #[test]

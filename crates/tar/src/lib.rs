@@ -28,7 +28,7 @@ mod payload;
 mod sparse;
 pub mod write;
 
-pub use self::entries::{TarEntry, TarEntryKind, TarReader};
+pub use self::entries::{TarEntry, TarEntryKind, TarReader, unsupported_error};
 pub use self::files::ArchiveFiles;
 pub use self::find::{ArchivedFile, MemberSearch, SearchResult, find_file};
 pub use self::header::first_name;

@@ -16,8 +16,8 @@ pub fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, A
         {
             let text = format!("{}:{}", printable_name(algorithm), printable_digest(digest));
             let checksum = text.parse().map_err(|error| {
-                ArchiveErrorKind::Manifest(format!(
-                    "of `{}` cannot be read: {error}",
+                ArchiveErrorKind::Refused(format!(
+                    "the digest in the manifest of `{}` cannot be read: {error}",
                     printable_name(wanted)
                 ))
             });
@@ -75,7 +75,7 @@ mod tests {
     fn a_malformed_digest_is_refused() {
         for line in ["SHA256(vm-disk1.vmdk)= 12", "SHA3(vm-disk1.vmdk)= 12", "SHA1(vm-disk1.vmdk)="]
         {
-            assert!(matches!(found(line), Err(ArchiveErrorKind::Manifest(_))), "{line}");
+            assert!(matches!(found(line), Err(ArchiveErrorKind::Refused(_))), "{line}");
         }
         assert_eq!(found("SHA256(other.vmdk)= 12"), Ok(Vec::new()));
     }

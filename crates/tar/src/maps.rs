@@ -7,7 +7,7 @@ use super::entries::{TarEntryKind, TarReader};
 use super::header::{BLOCK_BYTES, TarHeader, more_regions};
 use super::number;
 use super::pax::PaxRecords;
-use super::sparse::{SparseLayout, StoredRanges, check_count};
+use super::sparse::{SparseLayout, StoredRanges, check_count, sparse_error};
 
 /// Limit on the digits of a number in a map before the data. A 64-bit number has at most 20.
 const MAX_DIGITS: usize = 32;
@@ -40,8 +40,7 @@ impl TarReader {
         in_archive: u64,
     ) -> Result<TarEntryKind, Error> {
         let Some(size) = size else {
-            let kind = ArchiveErrorKind::Sparse("comes without the file size".to_owned());
-            return Err(self.entry_error(kind));
+            return Err(self.entry_error(sparse_error("comes without the file size")));
         };
         let layout = self.locate_error(SparseLayout::with_holes(regions, size, stored))?;
         self.set_data(layout, in_archive);
@@ -59,9 +58,8 @@ impl TarReader {
         let regions = self.map_before_data(in_archive)?;
         let map_bytes = self.cursor.offset() - before;
         let Some(stored) = in_archive.checked_sub(map_bytes) else {
-            return Err(self.entry_error(ArchiveErrorKind::Sparse(format!(
-                "takes {map_bytes} bytes, but the entry has {in_archive}"
-            ))));
+            let what = format!("takes {map_bytes} bytes, but the entry has {in_archive}");
+            return Err(self.entry_error(sparse_error(&what)));
         };
         self.sparse_file(regions, size, stored, in_archive)
     }
@@ -104,7 +102,7 @@ impl TarReader {
         return Err(self.entry_error(bad_number()));
 
         fn bad_number() -> ArchiveErrorKind {
-            ArchiveErrorKind::Sparse("before the data does not consist of numbers".to_owned())
+            sparse_error("before the data does not consist of numbers")
         }
     }
 }

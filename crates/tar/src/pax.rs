@@ -2,9 +2,10 @@
 
 use stream::error::ArchiveErrorKind;
 
+use super::header::number_error;
 use super::name::printable_name;
 use super::number::{self, TarTimestamp};
-use super::sparse::StoredRanges;
+use super::sparse::{StoredRanges, sparse_error};
 
 /// The pax records of an entry that affect how it is unpacked.
 #[derive(Debug, Default)]
@@ -48,8 +49,10 @@ impl PaxRecords {
     /// same key; an empty value removes it.
     pub(super) fn read_records(&mut self, mut records: &[u8]) -> Result<(), ArchiveErrorKind> {
         while !records.is_empty() {
-            let (key, value, rest) = split_record(records)
-                .ok_or(ArchiveErrorKind::Pax("has a record that is not `length key=value`"))?;
+            let (key, value, rest) = split_record(records).ok_or_else(|| {
+                let what = "the pax header has a record that is not `length key=value`";
+                ArchiveErrorKind::Damaged(what.to_owned())
+            })?;
             self.set_record(key, value)?;
             records = rest;
         }
@@ -128,9 +131,7 @@ impl SparseRecords {
         length: Option<u64>,
     ) -> Result<(), ArchiveErrorKind> {
         let (Some(offset), Some(length)) = (offset, length) else {
-            return Err(ArchiveErrorKind::Sparse(
-                "has a region without an offset or a length".to_owned(),
-            ));
+            return Err(sparse_error("has a region without an offset or a length"));
         };
         self.regions.push(offset, length)
     }
@@ -142,12 +143,13 @@ impl SparseRecords {
             (1, 0) => Ok(SparseMapLocation::Data),
             (0, 0 | 1) if !is_sparse => Ok(SparseMapLocation::None),
             (0, 0 | 1) => match self.count {
-                Some(count) if count != self.regions.count() => Err(ArchiveErrorKind::Sparse(
-                    format!("has {} regions, but should have {count}", self.regions.count()),
-                )),
+                Some(count) if count != self.regions.count() => Err(sparse_error(&format!(
+                    "has {} regions, but should have {count}",
+                    self.regions.count()
+                ))),
                 _ => Ok(SparseMapLocation::Records),
             },
-            (major, minor) => Err(ArchiveErrorKind::Sparse(format!(
+            (major, minor) => Err(sparse_error(&format!(
                 "is of version {major}.{minor}: 0.0, 0.1 and 1.0 are supported"
             ))),
         }
@@ -163,8 +165,7 @@ fn parse_value<T>(
     if value.is_empty() {
         return Ok(None);
     }
-    let parsed = parse(value)
-        .ok_or_else(|| ArchiveErrorKind::Number { field, value: printable_name(value) })?;
+    let parsed = parse(value).ok_or_else(|| number_error(field, &printable_name(value)))?;
     Ok(Some(parsed))
 }
 

@@ -77,14 +77,14 @@ impl SparseLayout {
         let mut sum = 0u64;
         for StoredRange { offset, length } in &regions.list {
             if *offset < end {
-                return Err(ArchiveErrorKind::Sparse(format!(
+                return Err(sparse_error(&format!(
                     "has a region at {offset:#x}, but the one before it ends at {end:#x}"
                 )));
             }
             end = match offset.checked_add(*length) {
                 Some(end) if end <= size => end,
                 _ => {
-                    return Err(ArchiveErrorKind::Sparse(format!(
+                    return Err(sparse_error(&format!(
                         "has {length} bytes at {offset:#x}, beyond the end of the file at {size:#x}"
                     )));
                 }
@@ -93,9 +93,7 @@ impl SparseLayout {
             sum += length;
         }
         if sum != stored {
-            return Err(ArchiveErrorKind::Sparse(format!(
-                "has {sum} bytes of data, but {stored} are stored"
-            )));
+            return Err(sparse_error(&format!("has {sum} bytes of data, but {stored} are stored")));
         }
         Ok(Self::from_ranges(regions))
     }
@@ -121,6 +119,11 @@ impl SparseLayout {
     pub(super) fn advance(&mut self, bytes: u64) {
         self.taken += bytes;
     }
+}
+
+/// The error for a map that contradicts itself or the header.
+pub(super) fn sparse_error(what: &str) -> ArchiveErrorKind {
+    ArchiveErrorKind::Damaged(format!("the sparse map {what}"))
 }
 
 /// Fails if `count` is more than `MAX_REGIONS`.
@@ -177,7 +180,7 @@ mod tests {
         for offset in 0..MAX_REGIONS {
             regions.push(offset, 1).unwrap();
         }
-        assert!(matches!(regions.push(0, 1), Err(ArchiveErrorKind::Limit { .. })));
+        assert!(matches!(regions.push(0, 1), Err(ArchiveErrorKind::Refused(_))));
         assert_eq!(regions.count(), MAX_REGIONS);
     }
 

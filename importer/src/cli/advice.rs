@@ -144,19 +144,11 @@ fn format_advice(error: &FormatError) -> Option<String> {
                 "`cdi-importer info` shows what it is, and `cdi-importer import` writes disk images"
             }
             ArchiveErrorKind::NotAppliance => "leave out --ova for a disk image",
-            ArchiveErrorKind::Truncated { .. }
-            | ArchiveErrorKind::Dangling
-            | ArchiveErrorKind::HeaderChecksum { .. }
-            | ArchiveErrorKind::Number { .. }
-            | ArchiveErrorKind::Pax(_)
-            | ArchiveErrorKind::Sparse(_) => FETCH_AGAIN,
+            ArchiveErrorKind::Truncated(_) | ArchiveErrorKind::Damaged(_) => FETCH_AGAIN,
             ArchiveErrorKind::NoDisk { .. } => "import the disk file itself",
             ArchiveErrorKind::Name(_)
             | ArchiveErrorKind::Symlink(_)
-            | ArchiveErrorKind::HardLink { .. }
-            | ArchiveErrorKind::BehindSymlink(_)
-            | ArchiveErrorKind::BelowFile(_)
-            | ArchiveErrorKind::Occupied(_) => "create the archive again without this entry",
+            | ArchiveErrorKind::Misplaced(_) => "create the archive again without this entry",
             _ => return None,
         },
         _ => return None,
@@ -234,7 +226,7 @@ mod tests {
             let error = stream::error::ArchiveError { kind, offset: 512, entry: None };
             describe(&FormatError::from(error).into(), None)
         };
-        let damaged = advice(ArchiveErrorKind::HeaderChecksum { stored: -1, calculated: 5 });
+        let damaged = advice(ArchiveErrorKind::Damaged("a header".to_owned()));
         assert!(damaged.ends_with("; fetch it again"), "{damaged}");
         let outside = advice(ArchiveErrorKind::Name("is empty"));
         assert!(outside.ends_with("; create the archive again without this entry"), "{outside}");

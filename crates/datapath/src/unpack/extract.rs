@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use stream::error::{ArchiveErrorKind, Error, TargetError};
 use stream::observe::{ByteCount, Observer};
-use tar::{PATH_MAX_BYTES, path_components, printable_name};
+use tar::{PATH_MAX_BYTES, path_components, printable_name, unsupported_error};
 use tar::{TarEntry, TarEntryKind, TarReader};
 
 use super::directory::Attributes;
@@ -91,7 +91,9 @@ impl<'a> ArchiveExtraction<'a> {
                 directory.create_fifo(name)?;
                 directory.set_attributes(name, attributes)?;
             }
-            TarEntryKind::Special(what) => return Err(ArchiveErrorKind::Special(what).into()),
+            TarEntryKind::Special(what) => {
+                return Err(unsupported_error(&format!("{what} is refused")).into());
+            }
         }
         Ok(())
     }
@@ -135,10 +137,9 @@ impl<'a> ArchiveExtraction<'a> {
     /// Creates a hard link to a file that came earlier in the archive.
     fn create_hard_link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), PlacementError> {
         let refused = |reason| {
-            PlacementError::from(ArchiveErrorKind::HardLink {
-                target: printable_name(target),
-                reason,
-            })
+            let target = printable_name(target);
+            let reason = format!("its hard link target `{target}` {reason}");
+            PlacementError::from(ArchiveErrorKind::Misplaced(reason))
         };
         let target_path = path_components(target).map_err(|kind| match kind {
             ArchiveErrorKind::Name(reason) => refused(reason),

@@ -86,7 +86,9 @@ impl<'s> Tree<'s> {
         let there = parent.entry_status(name)?;
         if there.is_some_and(|status| status.is_directory()) {
             if !parent.remove_directory(name)? {
-                return Err(ArchiveErrorKind::Occupied(printable_name(name)).into());
+                let name = printable_name(name);
+                let reason = format!("cannot replace a directory that is not empty: {name}");
+                return Err(ArchiveErrorKind::Misplaced(reason).into());
             }
         } else if there.is_some() {
             parent.remove_file(name)?;
@@ -139,9 +141,17 @@ impl<'s> Tree<'s> {
             // GNU tar follows the link. Here it is an error, because the link may lead out of the
             // target, and the archive itself can contain the link.
             Some(status) if status.is_symlink() => {
-                return Err(ArchiveErrorKind::BehindSymlink(printable_name(name)).into());
+                return Err(ArchiveErrorKind::Misplaced(format!(
+                    "the path of the entry leads through the symbolic link `{}`, which may point anywhere",
+                    printable_name(name)
+                ))
+                .into());
             }
-            Some(_) => return Err(ArchiveErrorKind::BelowFile(printable_name(name)).into()),
+            Some(_) => {
+                let name = printable_name(name);
+                let reason = format!("the entry lies below `{name}`, which is not a directory");
+                return Err(ArchiveErrorKind::Misplaced(reason).into());
+            }
             None => {
                 parent.create_directory(name, IMPLIED_MODE)?;
                 (WORKABLE, self.attributes_in_target(path)?)

@@ -134,7 +134,7 @@ fn a_malformed_digest_is_refused() {
     std::fs::write(folder.path().join("vm.mf"), "SHA256(vm-disk1.vmdk)= 123\n").unwrap();
     for order in [["vm.mf", "vm-disk1.vmdk"], ["vm-disk1.vmdk", "vm.mf"]] {
         let refused = import(&gnu_packs(folder.path(), &[], &order), OVA).unwrap_err();
-        assert!(matches!(refusal(&refused), ArchiveErrorKind::Manifest(_)), "{refused}");
+        assert!(refused.to_string().contains("the digest in the manifest"), "{refused}");
         assert!(refused.to_string().contains("vm-disk1.vmdk"), "{refused}");
     }
 }
@@ -145,9 +145,9 @@ fn an_appliance_must_have_exactly_one_disk() {
     let vm = || Tape::default().file("vm.ovf", b"<Envelope/>");
     let two = vm().file("a.img", &disk).file("b.VMDK", &disk).end();
     let refused = import(&two, OVA).unwrap_err();
-    assert!(matches!(refusal(&refused), ArchiveErrorKind::SeveralDisks { .. }), "{refused}");
     let said = refused.to_string();
-    assert!(said.contains("`a.img`") && said.contains("`b.VMDK`"), "{said}");
+    assert!(said.contains("more than one disk image: `a.img`"), "{said}");
+    assert!(said.contains("`b.VMDK`"), "{said}");
 
     let none = vm().file("vm.mf", b"").file("cd.iso", &disk).end();
     let refused = import(&none, OVA).unwrap_err();
@@ -165,7 +165,7 @@ fn links_and_folders_are_not_accepted_as_disks() {
         fields.link = b"/etc/passwd".to_vec();
         let ova = Tape::default().entry(&fields, b"").end();
         let refused = import(&ova, OVA).unwrap_err();
-        assert!(matches!(refusal(&refused), ArchiveErrorKind::Disk(_)), "{refused}");
+        assert!(refused.to_string().contains("it must be a regular file"), "{refused}");
         let ova = Tape::default().file("a.img", &disk).entry(&fields, b"").end();
         let second = import(&ova, OVA);
         assert_eq!(second.is_ok(), typeflag == b'5', "a second `disk.vmdk` of type {typeflag}");

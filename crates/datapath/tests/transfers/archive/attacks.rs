@@ -48,7 +48,7 @@ fn names_that_leave_the_directory_are_refused() {
             Tape::default().file("f", b"").hard_link("g", name),
         ] {
             let kind = refused(name, &tar.end());
-            assert!(matches!(kind, Kind::Name(_) | Kind::HardLink { .. }), "{name}: {kind}");
+            assert!(matches!(kind, Kind::Name(_) | Kind::Misplaced(_)), "{name}: {kind}");
         }
     }
 }
@@ -74,7 +74,8 @@ fn nothing_is_written_through_symbolic_links() {
             linked().symlink("two", "link").file("two/precious", b"bad"),
         ] {
             let kind = refused(target, &tar.end());
-            assert!(matches!(kind, Kind::BehindSymlink(_)), "{target}: {kind}");
+            let is_it = kind.to_string().contains("leads through the symbolic link");
+            assert!(matches!(kind, Kind::Misplaced(_)) && is_it, "{target}: {kind}");
         }
     }
 }
@@ -126,7 +127,7 @@ fn hard_links_must_refer_to_files_of_the_archive() {
         (".", Tape::default()),
     ] {
         let kind = refused(target, &before.hard_link("hard", target).end());
-        assert!(matches!(kind, Kind::HardLink { .. }), "{target}: {kind}");
+        assert!(kind.to_string().starts_with("its hard link target"), "{target}: {kind}");
     }
 }
 
@@ -161,11 +162,11 @@ fn a_fifo_is_created_without_opening_it() {
 fn devices_and_unknown_types_are_refused() {
     for typeflag in [b'3', b'4'] {
         let kind = refused("device", &Tape::default().link(typeflag, "dev", "").end());
-        assert!(matches!(kind, Kind::Special(_)), "{kind}");
+        assert!(kind.to_string().contains(" is refused: "), "{kind}");
     }
     for typeflag in [b'A', b'M', b'N', b'Z', b'8', b'?', 0xff, b'S'] {
         let kind = refused("type", &Tape::default().link(typeflag, "odd", "").end());
-        assert!(matches!(kind, Kind::UnknownType(_)), "{kind}");
+        assert!(kind.to_string().starts_with("entries of type"), "{kind}");
     }
 }
 
@@ -208,17 +209,17 @@ fn impossible_sizes_are_refused() {
         b"9999999999\0\0",
     ] {
         let kind = refused("size", &claiming(size));
-        assert!(matches!(kind, Kind::Number { .. }), "{kind}");
+        assert!(kind.to_string().contains("is not a valid"), "{kind}");
     }
     for size in [b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", b"777777777777"] {
         let kind = refused("size", &claiming(size));
-        assert!(matches!(kind, Kind::Truncated { .. }), "{kind}");
+        assert!(matches!(kind, Kind::Truncated(_)), "{kind}");
     }
     let kind = refused(
         "pax size",
         &Tape::default().pax(&[("size", "18446744073709551616")]).file("f", b"").end(),
     );
-    assert!(matches!(kind, Kind::Number { .. }), "{kind}");
+    assert!(kind.to_string().contains("is not a valid"), "{kind}");
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn headers_that_need_much_memory_are_refused() {
         let mut fields = Fields::new(typeflag, "x");
         fields.size = size;
         let kind = refused("large", &Tape::default().entry(&fields, b"").end());
-        assert!(matches!(kind, Kind::Limit { .. }), "{kind}");
+        assert!(kind.to_string().contains("larger than the limit"), "{kind}");
     }
 }
 
@@ -263,7 +264,7 @@ fn contradictory_sparse_maps_are_refused() {
         (&[], 10, 5),
     ] {
         let kind = refused("old sparse", &old_sparse(regions, size, stored));
-        assert!(matches!(kind, Kind::Sparse(_)), "{regions:?}: {kind}");
+        assert!(kind.to_string().contains("the sparse map"), "{regions:?}: {kind}");
     }
     for map in [
         "2\n0\n5\n3\n5\n",
@@ -283,12 +284,12 @@ fn contradictory_sparse_maps_are_refused() {
         let records =
             [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "10")];
         let kind = refused(map, &Tape::default().pax(&records).file("f", &data).end());
-        assert!(matches!(kind, Kind::Sparse(_) | Kind::Limit { .. }), "{map:?}: {kind}");
+        assert!(kind.to_string().contains("sparse map"), "{map:?}: {kind}");
     }
     for map in ["0,5,3,5", "0,11", "18446744073709551615,5"] {
         let records = [("GNU.sparse.size", "10"), ("GNU.sparse.map", map)];
         let kind = refused(map, &Tape::default().pax(&records).file("f", b"0123456789").end());
-        assert!(matches!(kind, Kind::Sparse(_)), "{map:?}: {kind}");
+        assert!(kind.to_string().contains("the sparse map"), "{map:?}: {kind}");
     }
 }
 
@@ -375,10 +376,12 @@ fn a_search_through_endless_data_is_ended() {
     {
         let stream = Endless(Some(head.into()));
         match find_file(Box::new(stream), Unwilling) {
-            Err(error) => assert!(
-                matches!(refusal(&error), Kind::Endless { passed } if *passed > 64 << 30),
-                "{what}: {error}"
-            ),
+            Err(error) => {
+                let reason = refusal(&error).to_string();
+                let (passed, rest) = reason.split_once(' ').unwrap();
+                assert!(rest.contains("it may be endless"), "{what}: {error}");
+                assert!(passed.parse::<u64>().unwrap() > 64 << 30, "{what}: {error}");
+            }
             Ok(_) => panic!("{what}: the search ended without an error"),
         }
     }

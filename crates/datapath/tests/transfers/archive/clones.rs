@@ -162,8 +162,8 @@ fn a_file_that_resembles_the_disk_is_used_unless_the_disk_follows() {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     let error = clone_error(&guess.file("disk.img", &[8; 4096]).end(), &target);
-    let first = "old-disk.img.bak".to_owned();
-    assert_eq!(*refusal(&error), ArchiveErrorKind::TwoDiskImages { first });
+    let reason = refusal(&error).to_string();
+    assert!(reason.contains("`old-disk.img.bak` came before this entry, and both"), "{reason}");
     assert!(!target.path.exists());
     let first_wins =
         Tape::default().file("disk.img", &disk).file("disk.img.bak", b"x").file("b/disk.img", b"y");
