@@ -56,29 +56,6 @@ pub enum Error {
         /// Bytes that are available.
         available: u64,
     },
-    /// The L1 table, or the grain directory of a VMDK, is larger than any image needs. CDI's tests
-    /// match the message.
-    #[error("invalid {format} image: L1 size too big: {entries} entries, the limit is {limit}")]
-    L1TooBig {
-        /// The format.
-        format: Format,
-        /// Entries according to the header.
-        entries: u64,
-        /// Largest number of entries that is allowed, the same as in QEMU.
-        limit: u64,
-    },
-    /// The L1 table is too small to map the virtual size.
-    #[error(
-        "invalid qcow2 image: L1 table is too small: {entries} entries, a virtual size of {virtual_size} needs {needed}"
-    )]
-    L1TooSmall {
-        /// Entries according to the header.
-        entries: u64,
-        /// Entries that the virtual size needs.
-        needed: u64,
-        /// Bytes of the virtual disk.
-        virtual_size: u64,
-    },
     /// The image refers to a backing file.
     #[error(
         "the image has a backing file \"{0}\": other files are never opened; flatten it first with `qemu-img convert -O qcow2`"
@@ -210,14 +187,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// Creates the error for an image that ends at `end`, before `what` at `offset`.
+    pub fn truncated_error(what: &'static str, offset: Host, end: Host) -> Self {
+        Self::Truncated { what, offset, end }
+    }
+
     /// Returns what to do about a damaged image, if the message does not say it.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Header { what, .. } if what.contains("`qemu-img") => None,
-            Self::Header { format, .. }
-            | Self::ShortHeader { format, .. }
-            | Self::L1TooBig { format, .. } => Some(format.repair_advice()),
-            Self::L1TooSmall { .. } => Some(Format::Qcow2.repair_advice()),
+            Self::Header { format, .. } | Self::ShortHeader { format, .. } => {
+                Some(format.repair_advice())
+            }
             Self::CompressedCluster { .. } | Self::Truncated { .. } => {
                 Some("compare it with its checksum, or export it again")
             }
@@ -231,6 +212,12 @@ impl Format {
     pub(crate) fn header_error(self, what: impl Into<String>) -> Error {
         let what = what.into();
         Error::Header { format: self, what }
+    }
+
+    /// Creates the error for an L1 table, or the grain directory of a VMDK, that is larger than any
+    /// image needs. The limit is the same as in QEMU, and CDI's tests match the message.
+    pub(crate) fn large_l1_error(self, entries: u64, limit: u64) -> Error {
+        self.header_error(format!("L1 size too big: {entries} entries, the limit is {limit}"))
     }
 
     /// Creates the error for an unsupported kind of image within this format.

@@ -51,9 +51,10 @@ pub trait ImageLayout: Send {
         Ok(stored)
     }
 
-    /// Final check, after the image has ended and every requested range has arrived. `end` is the
-    /// offset up to which the image has passed. After one pass, this is the length of the image.
-    fn check_end(&mut self, _end: Host) -> Result<(), Error> {
+    /// Checks that the image, which ends at `end`, contains everything that the tables so far
+    /// refer to. Called after each table if tables are read first, and otherwise after the image
+    /// has passed.
+    fn check_end(&self, _end: Host) -> Result<(), Error> {
         Ok(())
     }
 

@@ -46,7 +46,6 @@ mod last_block_end;
 pub mod layout;
 mod memory;
 mod offsets;
-mod open;
 pub mod qcow2;
 mod stream;
 mod tables;

@@ -43,6 +43,7 @@ impl ImageCheck for MappedCheck {
         tables: &mut RangeBatch,
     ) -> Result<(), Error> {
         self.layout.parse_table(table, tables)?;
+        self.layout.check_end(self.places.image_end)?;
         let wants = tables.take_sorted(self.layout.head_facts().format)?;
         self.add_ranges(wants, tables);
         Ok(())

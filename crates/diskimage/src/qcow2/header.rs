@@ -208,15 +208,13 @@ impl Qcow2Header {
     /// entry for a partial last sector as well.
     fn with_l1_checked(mut self, size: u64, l1_size: u64) -> Result<Self, Error> {
         if l1_size > MAX_L1_ENTRIES {
-            return Err(Error::L1TooBig {
-                format: Format::Qcow2,
-                entries: l1_size,
-                limit: MAX_L1_ENTRIES,
-            });
+            return Err(Format::Qcow2.large_l1_error(l1_size, MAX_L1_ENTRIES));
         }
         let needed = size.div_ceil(self.bytes_per_l2());
         if l1_size < needed {
-            return Err(Error::L1TooSmall { entries: l1_size, needed, virtual_size: size });
+            return Err(Format::Qcow2.header_error(format!(
+                "L1 table is too small: {l1_size} entries, a virtual size of {size} needs {needed}"
+            )));
         }
         self.l1_size = l1_size;
         self.l1_entries = self.virtual_size.div_ceil(self.bytes_per_l2());

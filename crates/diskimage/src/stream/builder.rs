@@ -83,11 +83,8 @@ impl MapBuilder {
             _ => want.host_end(),
         };
         if end > self.image_end {
-            return Err(Error::Truncated {
-                what: self.layout.name_of(want),
-                offset: want.host,
-                end: self.image_end,
-            });
+            let what = self.layout.name_of(want);
+            return Err(Error::truncated_error(what, want.host, self.image_end));
         }
         Ok(())
     }
@@ -105,6 +102,9 @@ impl MapBuilder {
 
 impl TableConsumer for MapBuilder {
     fn next_tables(&mut self) -> Result<Vec<TableRange>, Error> {
+        if self.tables.is_empty() {
+            self.layout.check_end(self.image_end)?;
+        }
         let mut tables = std::mem::take(&mut self.tables);
         // Return the tables in image order, so that the caller can fetch neighbours with one
         // request.
@@ -119,6 +119,7 @@ impl TableConsumer for MapBuilder {
         };
         let mut batch = RangeBatch::with_room(self.account.available_beside(self.memory_bytes()));
         self.layout.parse_table(table, &mut batch)?;
+        self.layout.check_end(self.image_end)?;
         if batch.is_exceeded() {
             return Err(self.account.limit_error());
         }

@@ -42,14 +42,11 @@ impl ImageStream {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.hold_bytes(bytes_of::<WantedRange>(most))?;
         let mut ranges = Vec::with_capacity(most);
-        let mut end = Host(0);
         while let Some(want) = self.wants.pop_until(Host(u64::MAX)) {
             if want.role.is_data() || want.role == RangeRole::Compressed {
-                end = end.max(want.host_end());
                 ranges.push(want);
             }
         }
-        self.layout.check_end(end)?;
         ranges.shrink_to_fit();
         // The queue is empty, so only the sorted list needs memory from now on.
         self.wants = WantedQueue::default();

@@ -63,6 +63,8 @@ pub struct ImageStream {
     capture_limit: u64,
     /// Number of required tables that have not arrived yet.
     tables_missing: usize,
+    /// True if the map is learned while the image passes.
+    is_one_pass: bool,
     /// `Some` while tables are missing, if the layout has a parking unit.
     parking: Option<ParkingLedger>,
     account: MemoryAccount,
@@ -75,6 +77,7 @@ impl ImageStream {
     pub fn one_pass(image: Image, memory: impl ImageMemory + 'static) -> Result<Self, Error> {
         let mut stream =
             Self::from_map(image.layout, WantedQueue::default(), MemoryAccount::new(memory));
+        stream.is_one_pass = true;
         let first = stream.layout.initial_ranges(AccessOrder::OnePass)?;
         let wants = first.into_sorted(stream.layout.head_facts().format)?;
         stream.expect_tables(&wants);
@@ -95,6 +98,7 @@ impl ImageStream {
             active: Vec::new(),
             capture_limit: capture_limit(cluster),
             tables_missing: 0,
+            is_one_pass: false,
             parking: None,
             account,
         }
@@ -184,7 +188,11 @@ impl ImageStream {
         while let Some(want) = self.wants.pop_until(Host(u64::MAX)) {
             self.check_not_needed(&want)?;
         }
-        Ok(self.layout.check_end(self.position)?)
+        // If the map was read first, its builder has compared it with the end of the image.
+        if self.is_one_pass {
+            self.layout.check_end(self.position)?;
+        }
+        Ok(())
     }
 
     fn check_not_needed(&self, want: &WantedRange) -> Result<(), Error> {
@@ -193,11 +201,7 @@ impl ImageStream {
             RangeRole::Table(kind) if !self.layout.is_required(kind) => return Ok(()),
             _ => {}
         }
-        Err(Error::Truncated {
-            what: self.layout.name_of(want),
-            offset: want.host,
-            end: self.position,
-        })
+        Err(Error::truncated_error(self.layout.name_of(want), want.host, self.position))
     }
 
     /// Moves the ranges that begin at the current position into the active set.

@@ -79,12 +79,10 @@ impl ImageStream {
         let range = slice_range(at - first, end - first);
         match bytes.get(range.clone()) {
             Some(_) => Ok(bytes.slice(range)),
-            None => Err(Error::Truncated {
-                what: self.layout.name_of(want),
-                offset: at,
-                end: self.position,
+            None => {
+                let what = self.layout.name_of(want);
+                Err(Error::truncated_error(what, at, self.position).into())
             }
-            .into()),
         }
     }
 

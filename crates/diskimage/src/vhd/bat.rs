@@ -82,8 +82,7 @@ impl ImageLayout for VhdLayout {
         &self.facts
     }
 
-    fn initial_ranges(&mut self, access: AccessOrder) -> Result<RangeBatch, Error> {
-        self.reach.set_image_end(access);
+    fn initial_ranges(&mut self, _access: AccessOrder) -> Result<RangeBatch, Error> {
         let mut first = RangeBatch::default();
         let bytes = u64::from(self.header.table_entries) * ENTRY_BYTES;
         first.push_table_parts(self.header.table_offset, bytes, BAT, ENTRY_BYTES);
@@ -94,14 +93,14 @@ impl ImageLayout for VhdLayout {
         for (index, entry) in (table.note..).zip(table.bytes.as_chunks().0) {
             self.add_block(index, u32::from_be_bytes(*entry), batch);
         }
-        self.reach.check_known_end()
+        Ok(())
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {
         "the block allocation table"
     }
 
-    fn check_end(&mut self, end: Host) -> Result<(), Error> {
-        self.reach.check_final_end(end)
+    fn check_end(&self, end: Host) -> Result<(), Error> {
+        self.reach.check_end(end)
     }
 }

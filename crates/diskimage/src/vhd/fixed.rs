@@ -31,11 +31,8 @@ fn parse_footer(last: &[u8], image_length: u64) -> Result<VhdFooter, Error> {
     }
     let before = before_footer(image_length);
     if footer.virtual_size > before {
-        return Err(Error::Truncated {
-            what: "the end of the disk",
-            offset: Host(footer.virtual_size),
-            end: Host(before),
-        });
+        let disk_end = Host(footer.virtual_size);
+        return Err(Error::truncated_error("the end of the disk", disk_end, Host(before)));
     }
     Ok(footer)
 }

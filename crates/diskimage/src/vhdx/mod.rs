@@ -11,7 +11,6 @@ mod check;
 mod guid;
 mod head;
 mod header;
-mod layout;
 mod metadata;
 mod parent;
 mod regions;

@@ -124,7 +124,7 @@ impl VmdkHeader {
         }
         let entries = self.directory_entries();
         if entries > MAX_L1_ENTRIES {
-            return Err(Error::L1TooBig { format: Format::Vmdk, entries, limit: MAX_L1_ENTRIES });
+            return Err(Format::Vmdk.large_l1_error(entries, MAX_L1_ENTRIES));
         }
         if entries > MAX_DIRECTORY_ENTRIES {
             return Err(unsupported_error(&format!(

@@ -26,7 +26,6 @@ pub(super) struct VmdkLayout {
     facts: HeadFacts,
     header: VmdkHeader,
     map: GrainMap,
-    is_one_pass: bool,
 }
 
 /// The two ways to find the positions of grains.
@@ -54,7 +53,7 @@ impl VmdkLayout {
             features,
             ..HeadFacts::new(Format::Vmdk, header.capacity)
         };
-        Self { facts, header, map: GrainMap::Tables(GrainTables::default()), is_one_pass: false }
+        Self { facts, header, map: GrainMap::Tables(GrainTables::default()) }
     }
 
     /// Checks that the image reaches the offset of its first grain. QEMU requires this even if the
@@ -63,11 +62,7 @@ impl VmdkLayout {
         if image_end.next_unit(SECTOR) >= self.header.overhead {
             return Ok(());
         }
-        Err(Error::Truncated {
-            what: "the first grain",
-            offset: self.header.overhead,
-            end: image_end,
-        })
+        Err(Error::truncated_error("the first grain", self.header.overhead, image_end))
     }
 
     /// Requests the last three sectors of the image, which contain the footer.
@@ -75,11 +70,8 @@ impl VmdkLayout {
         let start = match image_end.0.checked_sub(FOOTER_BYTES) {
             Some(start) if start.is_multiple_of(SECTOR) => Host(start),
             _ => {
-                return Err(Error::Truncated {
-                    what: "the footer",
-                    offset: image_end.unit_start(SECTOR),
-                    end: image_end,
-                });
+                let offset = image_end.unit_start(SECTOR);
+                return Err(Error::truncated_error("the footer", offset, image_end));
             }
         };
         let mut first = RangeBatch::default();
@@ -117,7 +109,6 @@ impl ImageLayout for VmdkLayout {
 
     fn initial_ranges(&mut self, access: AccessOrder) -> Result<RangeBatch, Error> {
         let mut tables = GrainTables::default();
-        self.is_one_pass = access == AccessOrder::OnePass;
         if let AccessOrder::Ranged { image_end } = access {
             tables.add_place(image_end);
         }
@@ -184,11 +175,12 @@ impl ImageLayout for VmdkLayout {
         }
     }
 
-    fn check_end(&mut self, end: Host) -> Result<(), Error> {
-        match &self.map {
-            GrainMap::Markers(markers) => markers.check_end(end),
-            GrainMap::Tables(_) if self.is_one_pass => self.check_reaches_grains(end),
-            GrainMap::Tables(_) => Ok(()),
+    fn check_end(&self, end: Host) -> Result<(), Error> {
+        match (&self.map, self.header.directory) {
+            (GrainMap::Markers(markers), _) => markers.check_end(end),
+            (GrainMap::Tables(_), GrainDirectory::At(_)) => self.check_reaches_grains(end),
+            // The footer, which has the directory, was checked.
+            (GrainMap::Tables(_), GrainDirectory::AtEnd) => Ok(()),
         }
     }
 

@@ -192,11 +192,10 @@ impl MarkerWalk {
                 expected,
             )),
             Some(expected) if end == expected => Ok(()),
-            _ => Err(Error::Truncated {
-                what: "the end-of-stream marker",
-                offset: self.end.map_or(end, |expected| Host(expected.0 - SECTOR)),
-                end,
-            }),
+            _ => {
+                let offset = self.end.map_or(end, |expected| Host(expected.0 - SECTOR));
+                Err(Error::truncated_error("the end-of-stream marker", offset, end))
+            }
         }
     }
 }

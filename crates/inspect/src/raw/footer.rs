@@ -3,7 +3,7 @@
 use diskimage::{Error as ImageError, Format, Host, TRAILER_BYTES, TrailerKind, vhd};
 
 use codec::input::TransferInput;
-use stream::error::{Error, FormatError};
+use stream::error::Error;
 use stream::source::Source;
 
 /// Raw disks consist of whole sectors. A partial last sector is filled with zeros, as qemu-img
@@ -53,11 +53,8 @@ impl EndingKind {
         };
         let bytes = input.read_ahead(source, start..length)?;
         let last = bytes.first_chunk().ok_or_else(|| {
-            FormatError::from(ImageError::Truncated {
-                what: "the last sector",
-                offset: Host(start),
-                end: Host(start.saturating_add(bytes.len() as u64)),
-            })
+            let end = Host(start.saturating_add(bytes.len() as u64));
+            ImageError::truncated_error("the last sector", Host(start), end)
         })?;
         self.disk_size(last, length)
     }

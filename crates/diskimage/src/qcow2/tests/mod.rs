@@ -30,7 +30,7 @@ fn header_fields_are_accepted_up_to_their_limits() {
     assert_eq!(put32(32, 2), Err(Error::Encrypted("LUKS")));
     assert!(put32(36, 4 << 20).is_ok());
     assert!(put32(36, (4 << 20) + 1).unwrap_err().to_string().contains("L1 size too big"));
-    assert!(matches!(put32(36, 0), Err(Error::L1TooSmall { needed: 1, .. })));
+    assert!(put32(36, 0).unwrap_err().to_string().ends_with("needs 1"));
     assert!(put32(56, 0).is_err());
     assert!(put32(44, 513).is_err());
 }
@@ -173,5 +173,5 @@ fn tables_that_are_not_read_must_still_be_at_valid_offsets() {
     assert!(patched(|b| b[95] = 2).unwrap_err().to_string().contains("external data file"));
     // The part of the size that is rounded off needs an entry as well.
     assert!(put64(24, 64 * 512).is_ok());
-    assert!(matches!(put64(24, 64 * 512 + 1), Err(Error::L1TooSmall { needed: 2, .. })));
+    assert!(put64(24, 64 * 512 + 1).unwrap_err().to_string().ends_with("needs 2"));
 }

@@ -360,7 +360,7 @@ fn check_l1(entries: u64) -> Result<(), Error> {
     if entries <= MAX_L1_ENTRIES {
         return Ok(());
     }
-    Err(Error::L1TooBig { format: Format::Qcow2, entries, limit: MAX_L1_ENTRIES })
+    Err(Format::Qcow2.large_l1_error(entries, MAX_L1_ENTRIES))
 }
 
 /// Returns the number of clusters that a table with so many entries takes.

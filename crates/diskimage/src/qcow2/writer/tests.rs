@@ -342,11 +342,13 @@ fn disks_that_qemu_cannot_map_are_refused() {
         Qcow2Writer::new(Qcow2Compression::None, Some(size), file).map(drop)
     };
     create(largest, &mut file).unwrap();
-    assert!(matches!(create(largest + 1, &mut file), Err(Error::L1TooBig { .. })));
+    let refused = create(largest + 1, &mut file).unwrap_err().to_string();
+    assert!(refused.contains("L1 size too big"), "{refused}");
     let mut writer = Qcow2Writer::new(Qcow2Compression::None, None, &mut file).unwrap();
     writer.append_zeros(largest);
     let cluster = Bytes::from(vec![1; CLUSTER]);
-    assert!(matches!(writer.append_stored(cluster, &mut file), Err(Error::L1TooBig { .. })));
+    let refused = writer.append_stored(cluster, &mut file).unwrap_err().to_string();
+    assert!(refused.contains("L1 size too big"), "{refused}");
 }
 
 #[test]
