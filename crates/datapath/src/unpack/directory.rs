@@ -126,21 +126,15 @@ impl Directory {
             .map_err(self.map_errno("create", name))
     }
 
-    /// Opens a file, or creates it with permissions for the owner only.
-    pub(super) fn create_or_open_file(&self, name: &[u8]) -> Result<File, TargetError> {
+    /// Opens a file, or creates it with permissions for the owner only. If `is_new` is true, fails
+    /// if `name` exists.
+    pub(super) fn create_file(&self, name: &[u8], is_new: bool) -> Result<File, TargetError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (flags, action) =
+            if is_new { (flags | OFlags::EXCL, "create") } else { (flags, "open") };
         openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
-            .map_err(self.map_errno("open", name))
-    }
-
-    /// Creates a new file with permissions for the owner only. Fails if `name` exists.
-    pub(super) fn create_file(&self, name: &[u8]) -> Result<File, TargetError> {
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
-            .map(File::from)
-            .map_err(self.map_errno("create", name))
+            .map_err(self.map_errno(action, name))
     }
 
     pub(super) fn create_symlink(&self, name: &[u8], target: &[u8]) -> Result<(), TargetError> {
@@ -246,11 +240,6 @@ impl Directory {
     pub(super) fn check_writable(&self) -> Result<(), TargetError> {
         accessat(&self.fd, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())
             .map_err(|errno| TargetError::new("write to", &self.path, errno.into()))
-    }
-
-    /// Returns the inode of `name`, if it exists.
-    pub(super) fn entry_inode(&self, name: &[u8]) -> Result<Option<Inode>, TargetError> {
-        Ok(self.entry_status(name)?.map(|status| status.inode))
     }
 
     /// Returns the error for an `action` on this directory that was refused.

@@ -116,7 +116,7 @@ impl<'a> ArchiveExtraction<'a> {
         archive: &mut TarReader,
     ) -> Result<(), PlacementError> {
         let (directory, name) = self.tree.make_room(path)?;
-        let file = directory.create_file(name)?;
+        let file = directory.create_file(name, true)?;
         let failed =
             |action| move |source| TargetError::new(action, &directory.path_of(name), source);
         // Only a sparse file can end in a hole, which writing the data does not create.

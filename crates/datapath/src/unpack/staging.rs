@@ -41,7 +41,7 @@ impl<'t> Turn<'t> {
     /// Opens the lock file in `target` and locks it. Fails if another process holds the lock.
     fn acquire_turn(target: &'t Directory) -> Result<Self, TargetError> {
         for _ in 0..ATTEMPTS {
-            let file = target.create_or_open_file(Self::NAME)?;
+            let file = target.create_file(Self::NAME, false)?;
             let lock = lock_file(&file);
             if lock == LockState::Taken {
                 break;
@@ -57,7 +57,9 @@ impl<'t> Turn<'t> {
     /// Returns true if the lock file still has its name. A process that removed it in the meantime
     /// makes this lock worthless, since others would lock a new file.
     fn is_in_place(&self) -> bool {
-        matches!((self.target.entry_inode(Self::NAME), Inode::from_file(&self.file)), (Ok(Some(named)), Ok(open)) if named == open)
+        let named = self.target.entry_status(Self::NAME);
+        let open = Inode::from_file(&self.file);
+        matches!((named, open), (Ok(Some(named)), Ok(open)) if named.inode == open)
     }
 }
 
