@@ -37,16 +37,9 @@ pub(super) struct UnfinishedFile {
     folder: OwnedFd,
     name: OsString,
     inode: Inode,
-    state: Mutex<FileState>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FileState {
-    Growing,
-    Complete,
-    Removed,
-    /// The file stays as it is, and can no longer become complete.
-    Left,
+    /// True until the file is complete, was removed, or is left as it is. In the last two cases it
+    /// can no longer become complete.
+    is_growing: Mutex<bool>,
 }
 
 /// The unfinished files of this process.
@@ -70,12 +63,7 @@ pub fn remove_unfinished() {
 /// Leaves the unfinished files of this process as a kill would, for a process that can continue
 /// them: see [`super::VerifiedPrefix`]. No other file can be created afterwards.
 pub fn leave_unfinished() {
-    end_unfinished(|file| {
-        let mut state = file.state.lock();
-        if *state == FileState::Growing {
-            *state = FileState::Left;
-        }
-    });
+    end_unfinished(|file| *file.is_growing.lock() = false);
 }
 
 fn end_unfinished(end: impl Fn(&UnfinishedFile)) {
@@ -134,7 +122,7 @@ impl UnfinishedFile {
             folder,
             name: path.file_name().unwrap_or_default().to_owned(),
             inode: Inode::from_file(file).map_err(|errno| target_error("stat", path, errno))?,
-            state: Mutex::new(FileState::Growing),
+            is_growing: Mutex::new(true),
         }))
     }
 
@@ -159,11 +147,10 @@ impl UnfinishedFile {
     /// of `file` is on the disk. Fails if the name now leads to another file. Syncs the directory,
     /// so that the name survives a power failure.
     pub(super) fn mark_complete(&self, file: &File) -> Result<(), Error> {
-        // Sync before locking the state: the sync may take long, and `remove` must not wait for
-        // it.
+        // Sync before locking: the sync may take long, and `remove` must not wait for it.
         self.sync_name(file)?;
-        let mut state = self.state.lock();
-        if matches!(*state, FileState::Removed | FileState::Left) {
+        let mut is_growing = self.is_growing.lock();
+        if !*is_growing {
             return Err(Error::Stopped);
         }
         if !self.is_in_place()? {
@@ -174,7 +161,7 @@ impl UnfinishedFile {
             )
             .into());
         }
-        *state = FileState::Complete;
+        *is_growing = false;
         Ok(())
     }
 
@@ -183,13 +170,12 @@ impl UnfinishedFile {
     /// No process of this project can take the name between the check and the removal, because
     /// that requires the lock that this process holds.
     pub(super) fn remove(&self) {
-        let mut state = self.state.lock();
-        if *state != FileState::Growing {
+        let mut is_growing = self.is_growing.lock();
+        // This is recorded even if the removal fails: the file must not be declared complete any
+        // more.
+        if !std::mem::replace(&mut *is_growing, false) {
             return;
         }
-        // Set the state even if the removal fails: this file must not be declared complete any
-        // more.
-        *state = FileState::Removed;
         let removed = self.is_in_place().and_then(|is_in_place| {
             if is_in_place {
                 rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())
@@ -207,11 +193,7 @@ impl UnfinishedFile {
     /// Removes the file even if it was left for another process. Called after a failed commit: the
     /// first MiB may be there, so the file could look complete.
     pub(super) fn remove_after_commit(&self) {
-        let mut state = self.state.lock();
-        if *state == FileState::Left {
-            *state = FileState::Growing;
-        }
-        drop(state);
+        *self.is_growing.lock() = true;
         self.remove();
     }
 
@@ -368,7 +350,7 @@ mod tests {
         assert!(matches!(unfinished.mark_complete(&file), Err(Error::Stopped)));
         let path = folder.path().join("left");
         let (file, unfinished) = create(&path, false).unwrap();
-        *unfinished.state.lock() = FileState::Left;
+        *unfinished.is_growing.lock() = false;
         unfinished.remove();
         assert!(path.exists() && unfinished.mark_complete(&file).is_err());
         unfinished.remove_after_commit();

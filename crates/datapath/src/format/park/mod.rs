@@ -6,6 +6,7 @@ mod scratch;
 mod slots;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
@@ -40,7 +41,8 @@ enum ParkedLocation {
     Memory(Bytes),
     /// In the slot of this number on the target.
     Slot(u64),
-    Scratch,
+    /// In this range of the scratch file.
+    Scratch(Range<u64>),
 }
 
 /// The parked clusters of one image.
@@ -147,8 +149,7 @@ impl ParkedClusters {
         } else if let Some(slot) = self.slots.write_cluster(host, &bytes, writer)? {
             ParkedLocation::Slot(slot)
         } else {
-            self.scratch_file()?.write_cluster(host, &bytes)?;
-            ParkedLocation::Scratch
+            ParkedLocation::Scratch(self.scratch_file()?.append_cluster(&bytes)?)
         };
         self.places.insert(host, place);
         Ok(())
@@ -188,7 +189,10 @@ impl ParkedClusters {
                 Bytes::from(vec![0; usize::try_from(self.cluster).unwrap_or(0)])
             }
             Some(ParkedLocation::Slot(slot)) => self.slots.read_slot(*slot, writer)?,
-            Some(ParkedLocation::Scratch) => self.scratch_file()?.read_cluster(host)?,
+            Some(ParkedLocation::Scratch(range)) => {
+                let range = range.clone();
+                self.scratch_file()?.read_cluster(range)?
+            }
             None => {
                 let missing = diskimage::Error::RefcountContradiction {
                     what: "a cluster",
@@ -211,7 +215,7 @@ impl ParkedClusters {
             None | Some(ParkedLocation::Zero) => return Ok(()),
             Some(ParkedLocation::Memory(_)) => self.set_memory(self.memory_bytes - self.cluster),
             Some(ParkedLocation::Slot(slot)) => self.slots.free_slot(slot, writer)?,
-            Some(ParkedLocation::Scratch) => {}
+            Some(ParkedLocation::Scratch(_)) => {}
         }
         self.parked_bytes -= self.cluster;
         Ok(())
