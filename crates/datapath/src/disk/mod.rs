@@ -13,7 +13,6 @@ mod blank;
 mod coverage;
 mod direct;
 mod handle;
-mod kind;
 mod open;
 mod options;
 mod pacer;

@@ -16,9 +16,9 @@ use stream::marks::HELD_BYTES;
 
 use super::direct::DirectFile;
 use super::handle::{BusyTimes, Disk};
-use super::kind::{TargetKind, classify_target, inspect_existing, inspect_target};
 use super::options::{CacheMode, DiskOptions};
 use super::pacer::FlushPacer;
+use super::place::{TargetKind, classify_target, inspect_existing, inspect_target};
 use super::unfinished::UnfinishedFile;
 use crate::lock::{LockState, lock_file, retry_while_held};
 use crate::unnamed_file::create_unnamed;

@@ -23,8 +23,7 @@ use rustix::io::Errno;
 use stream::error::{Error, TargetError, TargetRefusedError};
 use stream::storage::Inode;
 
-use super::kind::{TargetKind, inspect_target};
-use super::place::folder_of;
+use super::place::{TargetKind, folder_of, inspect_target};
 use crate::lock::{LockState, lock_file};
 
 /// Maximum number of attempts while other processes keep replacing the file.

@@ -17,9 +17,9 @@ use stream::prefix_crc::PrefixCrc;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
-use super::kind::{TargetKind, inspect_target};
 use super::open::open_existing;
 use super::options::DiskOptions;
+use super::place::{TargetKind, inspect_target};
 use crate::lock::{LockState, lock_file};
 
 /// A disk that a dead attempt left, opened exclusively for this process, and the end of its
