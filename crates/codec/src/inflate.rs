@@ -12,15 +12,43 @@ use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get
 pub struct Inflater {
     deflate: libdeflater::Decompressor,
     zstd: DCtx<'static>,
+    /// The result of [`Inflater::inflate_to_buffer`].
+    buffer: Vec<u8>,
 }
 
 impl Default for Inflater {
     fn default() -> Self {
-        Self { deflate: libdeflater::Decompressor::new(), zstd: DCtx::create() }
+        let deflate = libdeflater::Decompressor::new();
+        Self { deflate, zstd: DCtx::create(), buffer: Vec::new() }
     }
 }
 
+/// Returns the error for a compressed cluster of an image that does not state its compression.
+pub fn compression_error(guest: Guest) -> ImageError {
+    let reason = "the image does not state how its clusters are compressed".to_owned();
+    ImageError::CompressedCluster { guest, cluster_size: 0, reason }
+}
+
 impl Inflater {
+    /// Inflates the cluster at `guest` of a disk of `virtual_size` bytes. The next call replaces the
+    /// result.
+    pub fn inflate_to_buffer(
+        &mut self,
+        clusters: Option<CompressedClusters>,
+        guest: Guest,
+        stored: &[u8],
+        virtual_size: u64,
+    ) -> Result<&[u8], ImageError> {
+        let clusters = clusters.ok_or_else(|| compression_error(guest))?;
+        let bytes = |count| usize::try_from(count).unwrap_or(0);
+        let needed = bytes(virtual_size.saturating_sub(guest.0).min(clusters.size));
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(bytes(clusters.size), 0);
+        let inflated = self.inflate_cluster(clusters, guest, stored, &mut buffer, needed);
+        self.buffer = buffer;
+        inflated.map(|()| &self.buffer[..])
+    }
+
     /// Inflates the cluster at `guest` from `stored` to `output`, which has the size of a cluster.
     /// Only the first `needed` bytes lie on the disk.
     pub fn inflate_cluster(

@@ -1,9 +1,7 @@
 //! Checks that an image is consistent, without converting it.
 
 use bytes::Bytes;
-use diskimage::{
-    CompressedClusters, Error as ImageError, Findings, Format, Guest, GuestSink, ImageChecker,
-};
+use diskimage::{Error as ImageError, Findings, Format, Guest, GuestSink, HeadFacts, ImageChecker};
 
 use codec::decode;
 use codec::inflate::Inflater;
@@ -65,7 +63,8 @@ pub fn check_image(
         let image = open_mapped(format, &mut input, memory)?;
         match fetch_map(image, image_bytes, source, &mut input, memory) {
             Ok(map) => {
-                let mut sink = InflatingSink::new(facts.clusters, facts.virtual_size);
+                let mut sink =
+                    InflatingSink { facts: &facts, inflater: Inflater::default(), count: 0 };
                 pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_| ())?;
                 inflated_clusters = Some(sink.count);
             }
@@ -84,28 +83,13 @@ pub fn check_image(
 }
 
 /// A sink that inflates compressed clusters and discards the result.
-struct InflatingSink {
-    clusters: Option<CompressedClusters>,
-    virtual_size: u64,
+struct InflatingSink<'f> {
+    facts: &'f HeadFacts,
     inflater: Inflater,
-    cluster: Vec<u8>,
     count: u64,
 }
 
-impl InflatingSink {
-    fn new(clusters: Option<CompressedClusters>, virtual_size: u64) -> Self {
-        let size = clusters.map_or(0, |clusters| clusters.size);
-        Self {
-            clusters,
-            virtual_size,
-            inflater: Inflater::default(),
-            cluster: vec![0; usize::try_from(size).unwrap_or(0)],
-            count: 0,
-        }
-    }
-}
-
-impl GuestSink for InflatingSink {
+impl GuestSink for InflatingSink<'_> {
     type Error = Error;
 
     fn write_data(&mut self, _guest: Guest, _bytes: Bytes) -> Result<(), Error> {
@@ -113,12 +97,8 @@ impl GuestSink for InflatingSink {
     }
 
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        let Some(clusters) = self.clusters else {
-            return Ok(());
-        };
-        let on_disk = self.virtual_size.saturating_sub(guest.0).min(clusters.size);
-        let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
-        self.inflater.inflate_cluster(clusters, guest, &bytes, &mut self.cluster, needed)?;
+        let HeadFacts { clusters, virtual_size, .. } = *self.facts;
+        self.inflater.inflate_to_buffer(clusters, guest, &bytes, virtual_size)?;
         self.count += 1;
         Ok(())
     }

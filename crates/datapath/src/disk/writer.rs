@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use codec::inflate::Inflater;
-use diskimage::{CompressedClusters, Error as ImageError, Guest};
+use codec::inflate::{Inflater, compression_error};
+use diskimage::{CompressedClusters, Guest};
 use parking_lot::Mutex;
 use stream::buffer::{AlignedBuffer, PAGE};
 use stream::error::{Error, TargetError, ThreadStartError};
@@ -195,21 +195,13 @@ impl Writer<'_> {
 
     /// Writes a compressed cluster at `offset` of the disk.
     pub fn add_compressed(&mut self, offset: u64, bytes: Bytes) -> Result<(), Error> {
-        let Some(clusters) = self.clusters else {
-            return Err(Self::compression_error(Guest(offset)));
-        };
+        let clusters = self.clusters.ok_or_else(|| compression_error(Guest(offset)))?;
         let end = self.shared.clip_end(offset, clusters.size);
         self.prepare_range(offset..end)?;
         if self.collector.add_compressed(offset, bytes, clusters) {
             self.flush()?;
         }
         Ok(())
-    }
-
-    /// The error for a compressed cluster of an image that does not state its compression.
-    pub(crate) fn compression_error(guest: Guest) -> Error {
-        let reason = "the image does not state how its clusters are compressed".to_owned();
-        ImageError::CompressedCluster { guest, cluster_size: 0, reason }.into()
     }
 
     /// Prepares a range that is about to be written or used in another way.

@@ -16,7 +16,6 @@ use stream::observe::Stage;
 use stream::options::ReadOptions;
 use stream::source::Source;
 
-use crate::disk::Writer;
 use crate::format::MappedImage;
 
 /// Most bytes of the image that are read with one request.
@@ -51,7 +50,6 @@ pub(super) fn pass_mapped(
         format: facts.format,
         clusters: facts.clusters,
         inflater: Inflater::default(),
-        cluster: Vec::new(),
         pace: reading.limit_rate.map(RateLimiter::new),
         floor: reading.speed_limit.map(MinSpeedCheck::new),
         readings: input.readings(),
@@ -107,8 +105,6 @@ struct OrderedReader<'r, 'o, 's> {
     format: Format,
     clusters: Option<CompressedClusters>,
     inflater: Inflater,
-    /// The last inflated cluster.
-    cluster: Vec<u8>,
     pace: Option<RateLimiter>,
     floor: Option<MinSpeedCheck>,
     readings: Arc<MeterReadings>,
@@ -186,17 +182,10 @@ impl OrderedReader<'_, '_, '_> {
         range: &GuestRange,
         stored: Bytes,
     ) -> Result<(), Error> {
-        let Some(clusters) = self.clusters else {
-            return Err(Writer::compression_error(range.guest));
-        };
-        let size = usize::try_from(clusters.size).unwrap_or(0);
-        self.cluster.resize(size, 0);
-        let needed = self.blocks.limit.saturating_sub(range.guest.0);
-        let needed = usize::try_from(needed).unwrap_or(usize::MAX).min(size);
         let payload = map.compressed_payload(range.guest, stored)?;
-        let Self { inflater, cluster, .. } = self;
-        inflater.inflate_cluster(clusters, range.guest, &payload, cluster, needed)?;
-        Ok(self.blocks.append_data(&self.cluster)?)
+        let Self { inflater, clusters, blocks, .. } = self;
+        let cluster = inflater.inflate_to_buffer(*clusters, range.guest, &payload, blocks.limit)?;
+        Ok(blocks.append_data(cluster)?)
     }
 }
 

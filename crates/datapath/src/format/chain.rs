@@ -4,9 +4,9 @@ use bytes::Bytes;
 use codec::inflate::Inflater;
 use codec::input::TransferInput;
 use diskimage::{ClippedClusters, CompressedClusters, Guest, GuestSink, Host, ImageStream};
-use stream::chunks::ChunkStream;
 use stream::error::Error;
 
+use super::mapped::next_needed_chunk;
 use crate::disk::Writer;
 
 /// One image of a chain.
@@ -35,12 +35,7 @@ impl ImageChain {
     ) -> Result<(), Error> {
         let Self { clipped, files } = self;
         let mut sink = ChainSink { writer, clipped, start: Host(0), inflater: Inflater::default() };
-        while let Some(needed) = stream.next_needed() {
-            let position = Host(input.skip_towards(needed.0)?);
-            if position > stream.position() {
-                stream.skip_to(position);
-            }
-            let Some(mut chunk) = input.next_chunk()? else { break };
+        while let Some(mut chunk) = next_needed_chunk(stream, input)? {
             tick(sink.writer);
             while !chunk.is_empty() {
                 let own = sink.enter_image(files, stream.position(), chunk.len());
@@ -86,15 +81,13 @@ impl GuestSink for ChainSink<'_, '_, '_> {
         };
         // Rare: only where newer images have smaller clusters, or at the end of a disk that has
         // grown. So it is not worth a second kind of work for the writing threads.
-        let Some(clusters) = self.writer.clusters else {
-            return Err(Writer::compression_error(guest));
-        };
-        let length = usize::try_from(clusters.size).unwrap_or(0);
-        let mut inflated = vec![0; length];
-        self.inflater.inflate_cluster(clusters, guest, &bytes, &mut inflated, length)?;
-        let inflated = Bytes::from(inflated);
+        let clusters = self.writer.clusters;
+        let inflated = self.inflater.inflate_to_buffer(clusters, guest, &bytes, u64::MAX)?;
+        let inflated = Bytes::copy_from_slice(inflated);
         for part in parts {
-            let at = |offset: Guest| usize::try_from(offset - guest).unwrap_or(length).min(length);
+            let at = |offset: Guest| {
+                usize::try_from(offset - guest).map_or(inflated.len(), |at| at.min(inflated.len()))
+            };
             self.writer.add_data(part.start.0, inflated.slice(at(part.start)..at(part.end)))?;
         }
         Ok(())

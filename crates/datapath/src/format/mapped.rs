@@ -124,16 +124,27 @@ pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
     sink: &mut S,
     mut tick: impl FnMut(&S),
 ) -> Result<(), Error> {
-    while let Some(needed) = stream.next_needed() {
-        let position = Host(input.skip_towards(needed.0)?);
-        if position > stream.position() {
-            stream.skip_to(position);
-        }
-        let Some(chunk) = input.next_chunk()? else { break };
+    while let Some(chunk) = next_needed_chunk(stream, input)? {
         tick(sink);
         stream.push(chunk, sink)?;
     }
     stream.finish(sink)
+}
+
+/// Skips what `stream` does not need, if the source supports that, and returns the next chunk.
+/// `None` if nothing more is needed, or at the end of the input.
+pub(super) fn next_needed_chunk(
+    stream: &mut ImageStream,
+    input: &mut TransferInput,
+) -> Result<Option<Bytes>, Error> {
+    let Some(needed) = stream.next_needed() else {
+        return Ok(None);
+    };
+    let position = Host(input.skip_towards(needed.0)?);
+    if position > stream.position() {
+        stream.skip_to(position);
+    }
+    input.next_chunk()
 }
 
 /// Converts an image that is read once, in file order.
