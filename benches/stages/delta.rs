@@ -4,7 +4,7 @@
 use benches::{Kind, Memory};
 use criterion::Criterion;
 use datapath::delta::{DeltaBase, apply_delta};
-use datapath::disk::CacheMode;
+use datapath::disk::DiskOptions;
 use stream::changes::ChangedRanges;
 use stream::options::ReadOptions;
 
@@ -28,14 +28,11 @@ fn scattered(bytes: &[u8], length: usize) -> Result<Memory> {
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let base = DeltaBase {
-        path: folder.path().join("disk"),
-        available: u64::MAX,
+        disk: DiskOptions::new(&folder.path().join("disk"), u64::MAX),
         name: None,
         may_be_larger: true,
-        preallocated: false,
-        cache: CacheMode::Auto,
     };
-    std::fs::File::create(&base.path)?.set_len(DISK_BYTES)?;
+    std::fs::File::create(&base.disk.path)?.set_len(DISK_BYTES)?;
     let (reading, writing) = (ReadOptions::default(), writing());
     let mut group = group(criterion, "delta", CHANGED_BYTES);
     // A block of the guest's file system, a block of VMware's tracking, and the longest read from

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use datapath::delta::{self, DeltaReport};
-use datapath::disk::CacheMode;
+use datapath::disk::DiskOptions;
 use fetch::ranges::RangesSource;
 use program::progress::BinaryBytes;
 use sources::backup_map::{BackupType, read_backup_map};
@@ -50,12 +50,9 @@ fn apply_delta(
         return Err(usage_error(what));
     }
     let base = delta::DeltaBase {
-        path: arguments.target.clone(),
-        available: u64::MAX,
+        disk: DiskOptions::new(&arguments.target, u64::MAX),
         name: arguments.base.clone(),
         may_be_larger: false,
-        preallocated: false,
-        cache: CacheMode::Auto,
     };
     let applied =
         delta::apply_delta(&*source, &base, &reading, &job::write_options(&arguments.job.transfer));

@@ -134,17 +134,18 @@ impl PodImport {
         source: &dyn Source,
     ) -> Result<Provenance, PodImportError> {
         let base = delta::DeltaBase {
-            path: self.volume.path.clone(),
-            available: self.volume.available,
+            disk: disk::DiskOptions {
+                preallocate: self.config.wanted.preallocate,
+                cache: self.config.wanted.cache,
+                ..disk::DiskOptions::new(&self.volume.path, self.volume.available)
+            },
             name: Some(remote.base_snapshot().unwrap_or_default().to_owned()),
             may_be_larger: true,
-            preallocated: self.config.wanted.preallocate,
-            cache: self.config.wanted.cache,
         };
         let report =
             delta::apply_delta(source, &base, &self.read_options(remote), &self.write_options())
                 .map_err(|error| self.record_failure(&error, remote.made))?;
-        watch::log_transfer(report.source_bytes, report.written_bytes, &base.path);
+        watch::log_transfer(report.source_bytes, report.written_bytes, &base.disk.path);
         Ok(Provenance { digest: report.checksum, disk_bytes: None })
     }
 

@@ -32,7 +32,7 @@ pub(super) fn apply_changes(
     writing: &WriteOptions,
 ) -> Result<DeltaReport, Error> {
     reading.observer.begin_phase(TransferPhase::Info);
-    disk::refuse_source(&base.path, source)?;
+    disk::refuse_source(&base.disk.path, source)?;
     // A guest wrote the bytes, so they are not interpreted: a range may begin like an archive.
     let meter = Meter::new(source, reading)?;
     let mut input =

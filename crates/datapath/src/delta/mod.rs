@@ -8,8 +8,6 @@
 mod changed;
 mod qcow2;
 
-use std::path::PathBuf;
-
 use codec::input::TransferInput;
 use stream::error::Error;
 use stream::facts::ImageFacts;
@@ -17,36 +15,21 @@ use stream::observe::{ByteCount, Stage, TransferPhase};
 use stream::options::ReadOptions;
 use stream::source::Source;
 
-use crate::disk::{self, CacheMode, Disk};
+use crate::disk::{Disk, DiskOptions};
 use crate::options::WriteOptions;
 
 /// The disk to which a delta is applied.
 #[derive(Debug, Clone)]
 pub struct DeltaBase {
-    /// A regular file or block device that holds the base.
-    pub path: PathBuf,
-    /// Largest size of the disk in bytes. The size of a device limits it too.
-    pub available: u64,
+    /// The regular file or block device that holds the base. It is changed in place, so the
+    /// options for new files have no effect.
+    pub disk: DiskOptions,
     /// The name that a qcow2 delta must give for its backing file, without directories. `None` for
     /// a delta that must not name one.
     pub name: Option<String>,
     /// True if a file may be larger than the delta's disk, because a pod has grown it to the size
     /// of its volume. Otherwise such a file is refused as the base of another delta.
     pub may_be_larger: bool,
-    /// True if ranges that become zero stay allocated.
-    pub preallocated: bool,
-    /// When to use the page cache.
-    pub cache: CacheMode,
-}
-
-impl DeltaBase {
-    fn target_options(&self) -> disk::DiskOptions {
-        disk::DiskOptions {
-            preallocate: self.preallocated,
-            cache: self.cache,
-            ..disk::DiskOptions::new(&self.path, self.available)
-        }
-    }
 }
 
 /// Results of a delta that was applied.
@@ -81,7 +64,7 @@ pub fn apply_delta(
 /// Opens the disk of `base` for a delta to a disk of `virtual_size` bytes. The base stays visible,
 /// since applying the delta again repairs an interruption.
 fn open_base(base: &DeltaBase, virtual_size: u64) -> Result<Disk, Error> {
-    let disk = Disk::open_in_place(&base.target_options(), virtual_size)?;
+    let disk = Disk::open_in_place(&base.disk, virtual_size)?;
     if !base.may_be_larger {
         disk.check_is_base(virtual_size)?;
     }

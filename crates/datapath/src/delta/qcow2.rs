@@ -23,7 +23,7 @@ pub(super) fn apply_qcow2(
     writing: &WriteOptions,
 ) -> Result<DeltaReport, Error> {
     reading.observer.begin_phase(TransferPhase::Info);
-    disk::refuse_source(&base.path, source)?;
+    disk::refuse_source(&base.disk.path, source)?;
     let meter = Meter::new(source, reading)?;
     let mut input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
     let image = open_delta(&mut input, base, reading)?;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use datapath::delta::DeltaBase;
+use datapath::disk::DiskOptions;
 use datapath::options::WriteOptions;
 use datapath::transfer_image;
 use proptest::prelude::*;
@@ -75,14 +76,7 @@ impl Source for Changed {
 }
 
 fn base(path: &Path) -> DeltaBase {
-    DeltaBase {
-        path: path.to_owned(),
-        available: u64::MAX,
-        name: None,
-        may_be_larger: true,
-        preallocated: false,
-        cache: datapath::disk::CacheMode::Auto,
-    }
+    DeltaBase { disk: DiskOptions::new(path, u64::MAX), name: None, may_be_larger: true }
 }
 
 fn assert_apply(source: &Changed, base: &DeltaBase) -> u64 {
@@ -133,7 +127,9 @@ proptest! {
         let source = Changed::new(&new, &ranges);
         let cache = if is_direct { datapath::disk::CacheMode::Direct } else { datapath::disk::CacheMode::Auto };
         for _ in 0..2 {
-            assert_apply(&source, &DeltaBase { cache, ..base(&target) });
+            let mut base = base(&target);
+            base.disk.cache = cache;
+            assert_apply(&source, &base);
             prop_assert!(std::fs::read(&target).unwrap() == expected);
         }
     }
@@ -150,7 +146,8 @@ fn zeros_become_holes_in_a_file_and_zeros_on_a_device() {
     let blocks = || std::fs::metadata(&target).unwrap().blocks() * 512;
 
     std::fs::write(&target, &old).unwrap();
-    let preallocated = DeltaBase { preallocated: true, ..base(&target) };
+    let mut preallocated = base(&target);
+    preallocated.disk.preallocate = true;
     assert_apply(&source, &preallocated);
     assert!(blocks() >= DISK_BYTES, "{} bytes are allocated", blocks());
     assert_eq!(

@@ -9,6 +9,7 @@ mod refused;
 use std::path::{Path, PathBuf};
 
 use datapath::delta::{DeltaBase, DeltaReport, apply_delta};
+use datapath::disk::DiskOptions;
 use datapath::options::WriteOptions;
 use stream::Error;
 use stream::options::ReadOptions;
@@ -23,12 +24,9 @@ const MIB: u64 = 1 << 20;
 
 fn base(path: &Path, delta: &Delta) -> DeltaBase {
     DeltaBase {
-        path: path.to_owned(),
-        available: u64::MAX,
+        disk: DiskOptions::new(path, u64::MAX),
         name: Some(delta.base_name()),
         may_be_larger: true,
-        preallocated: false,
-        cache: datapath::disk::CacheMode::Auto,
     }
 }
 

@@ -13,7 +13,8 @@ use crate::delta::{MIB, Scene, apply};
 fn refused(scene: &Scene, source: &Memory, base: &DeltaBase, sentence: &str) {
     let error = apply(source, base).unwrap_err().to_string();
     assert!(error.contains(sentence), "{error}");
-    let [before, after] = [&scene.delta.base, &base.path].map(|path| std::fs::read(path).unwrap());
+    let [before, after] =
+        [&scene.delta.base, &base.disk.path].map(|path| std::fs::read(path).unwrap());
     assert!(before == after, "a refused delta changed the disk");
 }
 
@@ -26,7 +27,8 @@ fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
     let sentence = "snapshot backing file 'delta.base' does not match expected checkpoint 'other', unable to safely rebase snapshot";
     refused(&scene, &ranged, &other, sentence);
     refused(&scene, &Memory::new(scene.bytes()), &other, sentence);
-    let small = DeltaBase { available: 6 * MIB - 512, ..scene.base() };
+    let mut small = scene.base();
+    small.disk.available = 6 * MIB - 512;
     refused(&scene, &ranged, &small, "is larger than the reported available storage");
 
     let whole = Spec::new(Content::Sparse).build(scene.folder.path(), "whole");
@@ -35,10 +37,11 @@ fn a_delta_to_another_disk_is_refused_before_anything_is_touched() {
     }
     refused(&scene, &Memory::new(Vec::new()), &base, "");
 
-    let missing = DeltaBase { path: scene.folder.path().join("missing"), ..base };
+    let mut missing = base;
+    missing.disk.path = scene.folder.path().join("missing");
     let error = apply(&ranged, &missing).unwrap_err();
     assert!(matches!(error, Error::Target(_)), "{error}");
-    assert!(!missing.path.exists(), "the missing disk was created");
+    assert!(!missing.disk.path.exists(), "the missing disk was created");
 }
 
 #[test]
