@@ -7,10 +7,8 @@
 //!              └ finalized or cancelled when the source is dropped, however the import ends
 //! ```
 
-mod body;
 mod engine;
 mod extents;
-mod holes;
 mod session;
 mod ticket;
 mod transfer;
@@ -28,12 +26,11 @@ use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
 use url::Url;
 
-use self::body::ImageIoBody;
 pub use self::extents::parse_extents;
-use self::extents::{ImageIoExtent, described_bytes};
+use self::extents::{ImageIoExtent, described_bytes, read_extents};
 use self::session::OvirtSession;
 pub use self::session::require_credentials;
-use self::ticket::{ReadActivity, TicketKeeper};
+use self::ticket::{ImageIoBody, ReadActivity, TicketKeeper};
 use self::transfer::ImageTransfer;
 use crate::checkpoints::Checkpoints;
 
@@ -67,7 +64,7 @@ impl ImageIoSource {
         keeps_promise(api, &url, network.is_checked)?.warn_downgrade();
         let is_delta = transfer.is_delta;
         let extents =
-            if is_delta { None } else { network.block_on(holes::read_extents(network, &url))? };
+            if is_delta { None } else { network.block_on(read_extents(network, &url))? };
         let name = format!("oVirt disk {disk_id}");
         let config = HttpConfig {
             // The disk cannot change: the engine locks it while it is transferred.

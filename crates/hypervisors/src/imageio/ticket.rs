@@ -4,8 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use fetch::http::{HttpAgent, HttpConfig};
 use parking_lot::Mutex;
+use stream::error::SourceError;
+use stream::source::SourceBody;
 use tokio::task::JoinHandle;
 
 use super::transfer::ActiveTransfer;
@@ -35,6 +38,23 @@ impl ReadActivity {
     /// Returns the time since data was last read.
     fn idle_time(&self) -> Duration {
         self.0.lock().elapsed()
+    }
+}
+
+/// The body of a disk, which is read once.
+pub(super) struct ImageIoBody {
+    pub(super) data: Box<dyn SourceBody>,
+    pub(super) progress: Arc<ReadActivity>,
+}
+
+impl SourceBody for ImageIoBody {
+    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        self.progress.mark_read();
+        self.data.next_chunk()
+    }
+
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        self.data.skip_to(offset)
     }
 }
 
