@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fetch::retry::AttemptError;
-use hypervisors::nbd::agreement::NbdAgreement;
-use hypervisors::nbd::connection::{NbdConnection, ReplyEvent};
-use hypervisors::nbd::wire::{self, BlockSizes, MessageFields, OptionReply, ServerError};
+use hypervisors::nbd::connection::{NbdAgreement, NbdConnection, ReplyEvent};
+use hypervisors::nbd::wire::{self, BlockSizes, OptionReply, ServerError};
 
 use crate::{Pieces, Script, assert_sentence, runtime};
 
@@ -113,11 +112,11 @@ fn check_handshake(bytes: &[u8]) {
     {
         assert_sentence(&violation.0);
     }
-    match wire::parse_export(MessageFields(bytes)) {
+    match wire::parse_export(bytes) {
         Ok((size, _)) => assert!(i64::try_from(size).is_ok()),
         Err(violation) => assert_sentence(&violation.0),
     }
-    match BlockSizes::parse(MessageFields(bytes)) {
+    match BlockSizes::parse(bytes) {
         Ok(BlockSizes { minimum, maximum }) => {
             assert!(minimum.is_power_of_two() && maximum >= minimum && maximum % minimum == 0);
         }

@@ -9,16 +9,15 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use fetch::retry::{AttemptError, with_time_limit};
 use tokio::io::{AsyncReadExt, BufReader};
 
-use super::agreement::NbdAgreement;
 use super::assembly::ReadAssembly;
 use super::extents::{BlockStatus, NbdExtent};
 use super::transport::{Stream, connection_error, read_bytes, write_bytes};
 use super::wire;
-use super::wire::{MAX_STRING_BYTES, MessageFields, NbdViolation, ReplyChunkHeader, ServerError};
+use super::wire::{BlockSizes, MAX_STRING_BYTES, NbdViolation, ReplyChunkHeader, ServerError};
 
 /// Size of the buffer for the headers of replies. Data is read directly, not through this buffer.
 const READ_AHEAD_BYTES: usize = 4 << 10;
@@ -35,6 +34,21 @@ const MAX_ERRORS: usize = 4096;
 
 /// Size of a descriptor of block status: length and flags.
 const DESCRIPTOR_BYTES: u32 = 8;
+
+/// The parameters that were negotiated with the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NbdAgreement {
+    /// Size of the export in bytes.
+    pub size: u64,
+    /// True if all connections to the export see the same bytes.
+    pub multi_conn: bool,
+    pub block_sizes: BlockSizes,
+    /// True if replies are structured: they arrive in chunks, and holes are sent without their
+    /// zeros.
+    pub structured: bool,
+    /// The number of the context `base:allocation` in replies, if block status is available.
+    pub allocation: Option<u32>,
+}
 
 /// A connection to an open export.
 pub struct NbdConnection {
@@ -298,9 +312,8 @@ impl NbdConnection {
         }
         let mut payload = [0; 12];
         read_bytes(&mut self.stream, &mut payload).await?;
-        let mut fields = MessageFields(&payload);
-        let (offset, length) =
-            (fields.read_u64().unwrap_or_default(), fields.read_u32().unwrap_or_default());
+        let mut fields = &payload[..];
+        let (offset, length) = (fields.get_u64(), fields.get_u32());
         let assembly = self.find_request(chunk.cookie).and_then(InflightRequest::assembly_mut)?;
         let hole = assembly.check_part(offset, length.into())?;
         assembly.mark_received(hole).map_err(AttemptError::from)
@@ -332,9 +345,8 @@ impl NbdConnection {
         for _ in 0..descriptors {
             let mut bytes = [0; DESCRIPTOR_BYTES as usize];
             read_bytes(&mut self.stream, &mut bytes).await?;
-            let mut fields = MessageFields(&bytes);
-            let (length, flags) =
-                (fields.read_u32().unwrap_or_default(), fields.read_u32().unwrap_or_default());
+            let mut fields = &bytes[..];
+            let (length, flags) = (fields.get_u32(), fields.get_u32());
             let PendingReply::Status(status) = &mut self.find_request(chunk.cookie)?.answer else {
                 return Err(violation_error("block status in answer to a read".into()));
             };

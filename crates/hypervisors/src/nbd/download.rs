@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fetch::engine::RemoteObject;
 use fetch::retry::AttemptError;
 use stream::error::{SourceError, SourceErrorKind};
 use stream::zeros::ZEROS;
@@ -39,8 +38,6 @@ pub(super) struct NbdDownload<'a, R> {
     /// Number of times that reads were shortened: after each connection that broke before its
     /// first read was answered, and after each error of the server.
     shrunk: u32,
-    /// Bytes that arrived on a connection before it broke.
-    salvaged: VecDeque<Bytes>,
 }
 
 /// A connection and the requests that were sent on it.
@@ -57,6 +54,8 @@ struct NbdPipeline {
     asked_bytes: u64,
     /// True if a read was answered on this connection.
     brought: bool,
+    /// Why no more requests can be sent. Replies that have arrived already are still used.
+    failure: Option<AttemptError>,
 }
 
 enum QueuedRequest {
@@ -81,18 +80,14 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
             ranges,
             todo: VecDeque::new(),
             sparse,
-            salvaged: VecDeque::new(),
         }
     }
 
     /// Returns the next bytes; `None` at the end of the last range.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut attempts = self.export.network().retry_attempts();
+        let mut attempts = self.export.server.network.retry_attempts();
         let mut server_errors = 0;
         loop {
-            if let Some(bytes) = self.salvaged.pop_front() {
-                return Ok(Some(bytes));
-            }
             // Each piece of a reply may take as long as the limit, and bytes are handed out only
             // when the reply is complete. The whole reply therefore has to arrive within the
             // remaining time.
@@ -105,7 +100,8 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
             let failure = match attempt.await.unwrap_or_else(|_| stalled()) {
                 Ok(bytes) => return Ok(bytes),
                 Err(NbdDownloadError::Connection(failure)) => {
-                    self.salvage_replies();
+                    let way = self.way.take();
+                    self.shrunk += u32::from(way.is_some_and(|way| !way.brought));
                     failure
                 }
                 Err(NbdDownloadError::Refused { what, error }) => {
@@ -156,9 +152,12 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         limit: Duration,
     ) -> Result<Option<Bytes>, NbdDownloadError> {
         loop {
-            way.send_requests(&mut self.todo, &mut self.ranges, limit).await?;
+            if way.failure.is_none() {
+                let sent = way.send_requests(&mut self.todo, &mut self.ranges, limit).await;
+                way.failure = sent.err();
+            }
             if let Some((offset, bytes)) = way.next_chunk(limit).await?
-                && let Some(bytes) = self.hand_out(offset, &bytes, Some(way))
+                && let Some(bytes) = self.hand_out(offset, &bytes, way)
             {
                 return Ok(Some(bytes));
             }
@@ -167,12 +166,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
 
     /// Returns the part of `bytes`, which begin at `offset`, that is wanted next. The rest is
     /// surplus, because whole blocks were requested.
-    fn hand_out(
-        &mut self,
-        offset: u64,
-        bytes: &Bytes,
-        way: Option<&mut NbdPipeline>,
-    ) -> Option<Bytes> {
+    fn hand_out(&mut self, offset: u64, bytes: &Bytes, way: &mut NbdPipeline) -> Option<Bytes> {
         let wanted = self.todo.front_mut()?;
         let end = offset + bytes.len() as u64;
         let (from, to) = (offset.max(wanted.start), end.min(wanted.end));
@@ -183,9 +177,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         wanted.start = to;
         if wanted.is_empty() {
             self.todo.pop_front();
-            if let Some(way) = way {
-                way.begun = way.begun.saturating_sub(1);
-            }
+            way.begun = way.begun.saturating_sub(1);
         }
         Some(bytes.slice(index(from)..index(to)))
     }
@@ -199,24 +191,6 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         {
             self.shrunk += 1;
             self.way = Some(NbdPipeline::new(self.export, connection, self.sparse, self.shrunk));
-        }
-    }
-
-    /// Abandons the connection, but keeps the reads that it has already answered.
-    fn salvage_replies(&mut self) {
-        let Some(mut way) = self.way.take() else { return };
-        self.shrunk += u32::from(!way.brought);
-        while matches!(way.asked.front(), Some(QueuedRequest::Read(_))) {
-            match way.connection.take_ready_event() {
-                Ok(Some(ReplyEvent::Data(offset, bytes))) => {
-                    let wanted = self.hand_out(offset, &bytes, None);
-                    self.salvaged.extend(wanted);
-                }
-                Ok(Some(ReplyEvent::ReadDone)) => {
-                    way.asked.pop_front();
-                }
-                _ => break,
-            }
         }
     }
 }
@@ -238,6 +212,7 @@ impl NbdPipeline {
             asked: VecDeque::new(),
             asked_bytes: 0,
             brought: false,
+            failure: None,
             connection,
         }
     }
@@ -303,7 +278,17 @@ impl NbdPipeline {
             let length = usize::try_from(length).unwrap_or(ZEROS.len());
             return Ok(Some((offset, Bytes::from_static(&ZEROS[..length]))));
         }
-        match self.connection.next_event(limit).await? {
+        let ready = self.connection.take_ready_event().map_err(AttemptError::from)?;
+        if ready.is_none()
+            && let Some(failure) = self.failure.take()
+        {
+            return Err(failure.into());
+        }
+        let event = match ready {
+            Some(event) => event,
+            None => self.connection.next_event(limit).await?,
+        };
+        match event {
             ReplyEvent::Data(offset, bytes) => {
                 self.brought = true;
                 return Ok(Some((offset, bytes)));

@@ -1,10 +1,10 @@
 //! An export as it was when it was opened, and new connections to it.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fetch::Network;
-use fetch::engine::RemoteObject;
 use fetch::retry::{AttemptError, RetryPolicy, with_time_limit};
 use stream::error::{SourceError, SourceErrorKind};
 
@@ -70,6 +70,12 @@ pub(super) struct NbdExport {
 }
 
 impl NbdExport {
+    /// Returns over how many connections the whole export is read.
+    pub(super) fn connection_count(&self) -> usize {
+        let wanted = self.server.network.connections.filter(|_| self.is_shared);
+        wanted.map_or(1, NonZeroUsize::get)
+    }
+
     /// Returns how many bytes are requested ahead on each connection. The number is limited
     /// because bytes that arrive out of order have to be kept.
     pub(super) fn ahead_bytes(&self) -> u64 {

@@ -5,7 +5,7 @@
 //!  NbdSource ── open: connect, negotiate ──► NbdExport (size) + the first NbdConnection
 //!     │
 //!     │  resumed on a new connection after each failure:
-//!     ├─ open_body() ─► engine ─► NbdExport::read_ranges ─► NbdDownload ─► NbdConnection
+//!     ├─ open_body() ─► engine ─► ExportSelection ────────► NbdDownload ─► NbdConnection
 //!     │
 //!     │  on another connection, which is kept for the next range:
 //!     └─ read_range() ────────────────────────────────────► NbdDownload ─► NbdConnection
@@ -14,8 +14,6 @@
 //! An export has no validator. Only its size shows whether it is still the same after a connection
 //! broke.
 
-#[doc(hidden)] // for the fuzz targets
-pub mod agreement;
 mod assembly;
 #[doc(hidden)] // for the fuzz targets
 pub mod connection;
@@ -29,30 +27,22 @@ mod uri;
 #[doc(hidden)] // for the fuzz targets
 pub mod wire;
 
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fetch::Network;
-use fetch::engine::{ConnectionOutlet, RemoteBody, RemoteObject, check_range, collect_chunks};
-use fetch::error::stopped_error;
+use fetch::engine::{RemoteBody, check_range, collect_chunks};
 use parking_lot::Mutex;
-use stream::buffer::CHUNK_BYTES;
 use stream::error::SourceError;
 use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
-use stream::zeros::is_known_zero;
 
 use self::connection::NbdConnection;
 use self::download::NbdDownload;
 use self::export::{NbdConnector, NbdExport};
 use self::selection::ExportSelection;
 pub use self::uri::NbdUri;
-
-/// Longest wait for a server to accept the disconnect request.
-const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// An export with its first connection open. All methods block, so they must not be called inside
 /// an asynchronous task.
@@ -91,8 +81,13 @@ impl NbdSource {
     /// The ranges must be in order, within the export and not empty. Used in place of
     /// [`Source::open_body`].
     pub(crate) fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn SourceBody> {
-        let selection =
-            ExportSelection { export: Arc::clone(&self.export), ranges: Arc::clone(ranges) };
+        // One connection is enough: most ranges are small, and many requests are in flight on it.
+        self.body_of(Arc::clone(ranges), 1)
+    }
+
+    fn body_of(&self, ranges: Arc<[Range<u64>]>, connections: usize) -> Box<dyn SourceBody> {
+        let export = Arc::clone(&self.export);
+        let selection = ExportSelection { export, ranges, connections };
         Box::new(RemoteBody::new(Arc::new(selection), self.first.lock().take(), true))
     }
 
@@ -110,60 +105,6 @@ impl NbdSource {
         let bytes = collect_chunks(length, async || download.next().await).await?;
         *connection = download.into_connection().await;
         Ok(bytes)
-    }
-}
-
-impl RemoteObject for NbdExport {
-    type Connection = NbdConnection;
-
-    const AHEAD_BYTES: u64 = 8 << 20;
-
-    const LIBRARY_BYTES: u64 = 0;
-
-    fn network(&self) -> &Network {
-        &self.server.network
-    }
-
-    fn object_len(&self) -> Option<u64> {
-        Some(self.size)
-    }
-
-    fn connection_count(&self) -> usize {
-        let wanted = self.network().connections.filter(|_| self.is_shared);
-        wanted.map_or(1, NonZeroUsize::get)
-    }
-
-    async fn read_ranges(
-        &self,
-        ranges: impl Iterator<Item = Range<u64>> + Send,
-        first: Option<NbdConnection>,
-        outlet: ConnectionOutlet,
-    ) -> Result<(), SourceError> {
-        let ranges = ranges.map(|range| range.start..range.end.min(self.size));
-        self.send_ranges(ranges, first, outlet).await
-    }
-}
-
-impl NbdExport {
-    /// Reads `ranges`, which must lie within the export, and sends their bytes to `outlet`.
-    async fn send_ranges(
-        &self,
-        ranges: impl Iterator<Item = Range<u64>> + Send,
-        first: Option<NbdConnection>,
-        outlet: ConnectionOutlet,
-    ) -> Result<(), SourceError> {
-        let mut download = NbdDownload::new(self, ranges, first, true);
-        let mut is_wanted = true;
-        while is_wanted && let Some(bytes) = download.next().await? {
-            let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
-            is_wanted = outlet.send_chunk(bytes, held).await.is_ok();
-        }
-        // Outstanding replies are received and the connection is closed properly, because not all
-        // servers cope with clients that disconnect in the middle.
-        if let Some(connection) = download.into_connection().await {
-            connection.close(CLOSE_LIMIT).await;
-        }
-        if is_wanted { Ok(()) } else { Err(stopped_error()) }
     }
 }
 
@@ -186,8 +127,8 @@ impl Source for NbdSource {
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        let first = self.first.lock().take();
-        Ok(Box::new(RemoteBody::new(Arc::clone(&self.export), first, true)))
+        let whole = std::iter::once(0..self.export.size).collect();
+        Ok(self.body_of(whole, self.export.connection_count()))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

@@ -5,17 +5,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Buf;
 use fetch::retry::AttemptError;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 use tokio_rustls::TlsConnector;
 
-use super::agreement::NbdAgreement;
+use super::connection::NbdAgreement;
 use super::transport::{Stream, read_bytes, write_bytes};
 use super::uri::NbdUri;
 use super::wire;
-use super::wire::{BlockSizes, MessageFields, NbdViolation, OptionReply, printable_text};
+use super::wire::{BlockSizes, NbdViolation, OptionReply, printable_text};
 
 /// Longest data of a reply to an option, in bytes. None of the options that are sent needs more
 /// than a name and some numbers.
@@ -40,7 +41,8 @@ pub(super) async fn negotiate(
     if let Some(name) = &uri.tls_name {
         negotiation = negotiation.start_tls(name, tls).await?;
     }
-    let structured = negotiation.try_option(wire::OPT_STRUCTURED_REPLY, &[]).await?;
+    let outcome = negotiation.ask_option(wire::OPT_STRUCTURED_REPLY, &[], |_, _| Ok(())).await?;
+    let structured = matches!(outcome, OptionOutcome::Accepted);
     // Block status must not be requested without structured replies (protocol,
     // "NBD_OPT_SET_META_CONTEXT").
     let allocation = if structured { negotiation.meta_context(&uri.export).await? } else { None };
@@ -74,22 +76,21 @@ impl NbdNegotiation {
             // A server that sends nothing is not an NBD server, and will not be one a moment later.
             Err(invalid_error(message))
         })?;
-        let mut fields = MessageFields(&bytes);
-        let (password, style, flags) =
-            (fields.read_u64(), fields.read_u64(), fields.read_u16().unwrap_or_default());
-        if password != Some(wire::INIT_PASSWD) {
+        let mut fields = &bytes[..];
+        let (password, style, flags) = (fields.get_u64(), fields.get_u64(), fields.get_u16());
+        if password != wire::INIT_PASSWD {
             return Err(AttemptError::from(NbdViolation(format!(
                 "it begins with {}, which is not an NBD greeting: check the host and the port",
                 printable_text(&bytes)
             ))));
         }
-        if style == Some(wire::CLISERV_MAGIC) {
+        if style == wire::CLISERV_MAGIC {
             return Err(invalid_error(
                 "the NBD server speaks the oldstyle protocol only; use one that speaks fixed newstyle, like \
                  qemu-nbd or nbdkit without --oldstyle",
             ));
         }
-        if style != Some(wire::IHAVEOPT) || flags & wire::FLAG_FIXED_NEWSTYLE == 0 {
+        if style != wire::IHAVEOPT || flags & wire::FLAG_FIXED_NEWSTYLE == 0 {
             return Err(invalid_error("the NBD server does not speak the fixed newstyle protocol"));
         }
         // A client must not set a flag that the server has not set (protocol, "Client flags").
@@ -107,9 +108,8 @@ impl NbdNegotiation {
                 format!("{name:?} cannot be the name in a certificate: use tls-hostname=NAME");
             invalid_error(message)
         })?;
-        write_bytes(&mut self.stream, &wire::encode_option(wire::OPT_STARTTLS, &[])).await?;
         if let OptionOutcome::Refused { message, .. } =
-            self.read_option_replies(wire::OPT_STARTTLS, |_, _| Ok(())).await?
+            self.ask_option(wire::OPT_STARTTLS, &[], |_, _| Ok(())).await?
         {
             return Err(invalid_error(format!(
                 "the NBD server offers no TLS{message}; use nbd:// or nbd+unix:// to connect without TLS"
@@ -122,27 +122,16 @@ impl NbdNegotiation {
         Ok(Self { stream: Box::new(secure) })
     }
 
-    /// Sends an option that is not essential. Returns true if the server accepts it.
-    async fn try_option(&mut self, option: u32, data: &[u8]) -> Result<bool, AttemptError> {
-        write_bytes(&mut self.stream, &wire::encode_option(option, data)).await?;
-        let outcome = self.read_option_replies(option, |_, _| Ok(())).await?;
-        Ok(matches!(outcome, OptionOutcome::Accepted))
-    }
-
     /// Returns the number of the context `base:allocation`, if the server supports it.
     async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, AttemptError> {
         let mut id = None;
-        write_bytes(
-            &mut self.stream,
-            &wire::encode_option(wire::OPT_SET_META_CONTEXT, &wire::set_meta_context(export)),
-        )
-        .await?;
+        let wanted = wire::set_meta_context(export);
         let outcome = self
-            .read_option_replies(wire::OPT_SET_META_CONTEXT, |kind, mut fields| {
+            .ask_option(wire::OPT_SET_META_CONTEXT, &wanted, |kind, mut fields| {
                 if kind == wire::REP_META_CONTEXT {
-                    let number = fields.read_u32();
-                    if fields.into_rest() == wire::BASE_ALLOCATION.as_bytes() {
-                        id = number;
+                    let number = fields.try_get_u32();
+                    if fields == wire::BASE_ALLOCATION.as_bytes() {
+                        id = number.ok();
                     }
                 }
                 Ok(())
@@ -159,15 +148,13 @@ impl NbdNegotiation {
         let (mut described, mut block_sizes) = (None, BlockSizes::default());
         // The older option, `NBD_OPT_EXPORT_NAME`, is not used: it cannot report errors, because
         // the server closes the connection instead.
-        write_bytes(&mut self.stream, &wire::encode_option(wire::OPT_GO, &wire::encode_go(export)))
-            .await?;
         let outcome = self
-            .read_option_replies(wire::OPT_GO, |kind, mut fields| {
-                match (kind, fields.read_u16()) {
-                    (wire::REP_INFO, Some(wire::INFO_EXPORT)) => {
+            .ask_option(wire::OPT_GO, &wire::encode_go(export), |kind, mut fields| {
+                match (kind, fields.try_get_u16()) {
+                    (wire::REP_INFO, Ok(wire::INFO_EXPORT)) => {
                         described = Some(wire::parse_export(fields)?);
                     }
-                    (wire::REP_INFO, Some(wire::INFO_BLOCK_SIZE)) => {
+                    (wire::REP_INFO, Ok(wire::INFO_BLOCK_SIZE)) => {
                         block_sizes = BlockSizes::parse(fields)?
                     }
                     // A server may describe an export in more ways than this client supports.
@@ -187,12 +174,14 @@ impl NbdNegotiation {
         Ok((size, multi_conn, block_sizes))
     }
 
-    /// Reads the replies to `option`. Replies before the final one are passed to `inform`.
-    async fn read_option_replies(
+    /// Sends `option` with its `data`. Replies before the final one are passed to `inform`.
+    async fn ask_option(
         &mut self,
         option: u32,
-        mut inform: impl FnMut(u32, MessageFields<'_>) -> Result<(), NbdViolation>,
+        data: &[u8],
+        mut inform: impl FnMut(u32, &[u8]) -> Result<(), NbdViolation>,
     ) -> Result<OptionOutcome, AttemptError> {
+        write_bytes(&mut self.stream, &wire::encode_option(option, data)).await?;
         for _ in 0..MAX_REPLIES {
             let mut head = [0; OptionReply::BYTES];
             read_bytes(&mut self.stream, &mut head).await?;
@@ -217,7 +206,7 @@ impl NbdNegotiation {
                     let message = if text.is_empty() { text } else { format!(": {text}") };
                     return Ok(OptionOutcome::Refused { kind, message });
                 }
-                kind => inform(kind, MessageFields(&data))?,
+                kind => inform(kind, &data)?,
             }
         }
         Err(AttemptError::from(NbdViolation(format!(

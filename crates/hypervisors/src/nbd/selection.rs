@@ -2,38 +2,47 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fetch::Network;
 use fetch::engine::{ConnectionOutlet, RemoteObject};
+use fetch::error::stopped_error;
+use stream::buffer::CHUNK_BYTES;
 use stream::error::SourceError;
+use stream::zeros::is_known_zero;
 
 use super::connection::NbdConnection;
+use super::download::NbdDownload;
 use super::export::NbdExport;
+
+/// Longest wait for a server to accept the disconnect request.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Ranges of an export. Byte 0 of the object is the first byte of the first range.
 pub(super) struct ExportSelection {
     pub(super) export: Arc<NbdExport>,
-    /// The ranges, in order and not empty.
+    /// The ranges, in order and not empty. An empty export has one empty range.
     pub(super) ranges: Arc<[Range<u64>]>,
+    /// Number of connections over which they are read.
+    pub(super) connections: usize,
 }
 
 impl RemoteObject for ExportSelection {
     type Connection = NbdConnection;
 
-    const AHEAD_BYTES: u64 = NbdExport::AHEAD_BYTES;
-    const LIBRARY_BYTES: u64 = NbdExport::LIBRARY_BYTES;
+    const AHEAD_BYTES: u64 = 8 << 20;
+    const LIBRARY_BYTES: u64 = 0;
 
     fn network(&self) -> &Network {
-        self.export.network()
+        &self.export.server.network
     }
 
     fn object_len(&self) -> Option<u64> {
         Some(self.ranges.iter().map(|range| range.end - range.start).sum())
     }
 
-    /// One connection is enough: most ranges are small, and many requests are in flight on it.
     fn connection_count(&self) -> usize {
-        1
+        self.connections
     }
 
     async fn read_ranges(
@@ -43,7 +52,18 @@ impl RemoteObject for ExportSelection {
         outlet: ConnectionOutlet,
     ) -> Result<(), SourceError> {
         let ranges = ranges.flat_map(|wanted| locate_ranges(&self.ranges, wanted));
-        self.export.send_ranges(ranges, first, outlet).await
+        let mut download = NbdDownload::new(&self.export, ranges, first, true);
+        let mut is_wanted = true;
+        while is_wanted && let Some(bytes) = download.next().await? {
+            let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
+            is_wanted = outlet.send_chunk(bytes, held).await.is_ok();
+        }
+        // Outstanding replies are received and the connection is closed properly, because not all
+        // servers cope with clients that disconnect in the middle.
+        if let Some(connection) = download.into_connection().await {
+            connection.close(CLOSE_LIMIT).await;
+        }
+        if is_wanted { Ok(()) } else { Err(stopped_error()) }
     }
 }
 

@@ -4,6 +4,7 @@
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are
 //! big-endian.
 
+use bytes::Buf;
 use fetch::messages::plain_line;
 
 /// `NBDMAGIC`, the first bytes that every server sends.
@@ -80,34 +81,6 @@ const MAX_EXPORT_BYTES: u64 = 1 << 63;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NbdViolation(pub String);
 
-/// Reads numbers from the front of a message.
-pub struct MessageFields<'a>(pub &'a [u8]);
-
-impl<'a> MessageFields<'a> {
-    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, tail) = self.0.split_first_chunk()?;
-        self.0 = tail;
-        Some(*head)
-    }
-
-    pub(super) fn read_u16(&mut self) -> Option<u16> {
-        self.take_array().map(u16::from_be_bytes)
-    }
-
-    pub(super) fn read_u32(&mut self) -> Option<u32> {
-        self.take_array().map(u32::from_be_bytes)
-    }
-
-    pub(super) fn read_u64(&mut self) -> Option<u64> {
-        self.take_array().map(u64::from_be_bytes)
-    }
-
-    /// Returns the remaining bytes.
-    pub(super) fn into_rest(self) -> &'a [u8] {
-        self.0
-    }
-}
-
 /// Encodes an option with its data.
 pub(super) fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
@@ -158,22 +131,20 @@ impl OptionReply {
 
     /// Parses the header of a reply to `option`.
     pub fn parse(option: u32, bytes: &[u8; Self::BYTES]) -> Result<Self, NbdViolation> {
-        let mut fields = MessageFields(bytes);
-        let head = (fields.read_u64(), fields.read_u32());
-        if head != (Some(REP_MAGIC), Some(option)) {
+        let mut fields = &bytes[..];
+        if (fields.get_u64(), fields.get_u32()) != (REP_MAGIC, option) {
             return Err(NbdViolation(format!(
                 "the reply to option {option} begins with {bytes:02x?}, which is not valid"
             )));
         }
-        let (kind, length) = (fields.read_u32(), fields.read_u32());
-        Ok(Self { kind: kind.unwrap_or_default(), length: length.unwrap_or_default() })
+        Ok(Self { kind: fields.get_u32(), length: fields.get_u32() })
     }
 }
 
 /// Parses the data of `INFO_EXPORT` after its type: export size and transmission flags.
-pub fn parse_export(mut fields: MessageFields<'_>) -> Result<(u64, bool), NbdViolation> {
-    let (Some(size), Some(flags), true) =
-        (fields.read_u64(), fields.read_u16(), fields.0.is_empty())
+pub fn parse_export(mut fields: &[u8]) -> Result<(u64, bool), NbdViolation> {
+    let (Ok(size), Ok(flags), true) =
+        (fields.try_get_u64(), fields.try_get_u16(), fields.is_empty())
     else {
         return Err(NbdViolation("the export description has the wrong length".into()));
     };
@@ -202,9 +173,9 @@ impl Default for BlockSizes {
 
 impl BlockSizes {
     /// Parses the data of [`INFO_BLOCK_SIZE`] after its type. The preferred size is not needed.
-    pub fn parse(mut fields: MessageFields<'_>) -> Result<Self, NbdViolation> {
-        let sizes = (fields.read_u32(), fields.read_u32(), fields.read_u32(), fields.0.is_empty());
-        let (Some(minimum), Some(_preferred), Some(maximum), true) = sizes else {
+    pub fn parse(mut fields: &[u8]) -> Result<Self, NbdViolation> {
+        let sizes = [(); 3].map(|()| fields.try_get_u32());
+        let ([Ok(minimum), Ok(_preferred), Ok(maximum)], true) = (sizes, fields.is_empty()) else {
             return Err(NbdViolation("the block size description has the wrong length".into()));
         };
         if !minimum.is_power_of_two() || minimum > MAX_MIN_BLOCK || maximum < minimum {
@@ -230,9 +201,8 @@ pub(super) fn encode_request(command: u16, cookie: u64, offset: u64, length: u32
 
 /// Parses the header of a simple reply after its magic: error and cookie.
 pub(super) fn parse_simple(bytes: &[u8; 12]) -> (u32, u64) {
-    let mut fields = MessageFields(bytes);
-    let error = fields.read_u32().unwrap_or_default();
-    (error, fields.read_u64().unwrap_or_default())
+    let mut fields = &bytes[..];
+    (fields.get_u32(), fields.get_u64())
 }
 
 /// The header of a chunk of a structured reply.
@@ -247,13 +217,12 @@ pub(super) struct ReplyChunkHeader {
 impl ReplyChunkHeader {
     /// Parses the header after its magic.
     pub(super) fn parse(bytes: &[u8; 16]) -> Self {
-        let mut fields = MessageFields(bytes);
-        let flags = fields.read_u16().unwrap_or_default();
+        let mut fields = &bytes[..];
         Self {
-            done: flags & REPLY_FLAG_DONE != 0,
-            kind: fields.read_u16().unwrap_or_default(),
-            cookie: fields.read_u64().unwrap_or_default(),
-            length: fields.read_u32().unwrap_or_default(),
+            done: fields.get_u16() & REPLY_FLAG_DONE != 0,
+            kind: fields.get_u16(),
+            cookie: fields.get_u64(),
+            length: fields.get_u32(),
         }
     }
 }
@@ -268,10 +237,10 @@ pub struct ServerError {
 impl ServerError {
     /// Parses the payload of an error chunk.
     pub fn parse(payload: &[u8]) -> Result<Self, NbdViolation> {
-        let mut fields = MessageFields(payload);
-        let (errno, length) = (fields.read_u32(), fields.read_u16().map(usize::from));
-        let message = length.and_then(|length| fields.0.get(..length));
-        let (Some(errno), Some(message)) = (errno, message) else {
+        let mut fields = payload;
+        let (errno, length) = (fields.try_get_u32(), fields.try_get_u16());
+        let message = length.ok().and_then(|length| fields.get(..length.into()));
+        let (Ok(errno), Some(message)) = (errno, message) else {
             return Err(NbdViolation(format!(
                 "a chunk of {} bytes cannot hold the error that it announces",
                 payload.len()
@@ -361,7 +330,7 @@ mod tests {
         let sizes = |minimum: u32, maximum: u32| {
             let numbers = [minimum, 4096, maximum];
             let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
-            BlockSizes::parse(MessageFields(&bytes))
+            BlockSizes::parse(&bytes)
         };
         assert_eq!(sizes(512, 1_000_000).unwrap(), BlockSizes { minimum: 512, maximum: 999_936 });
         for (minimum, maximum) in [(0, 4096), (3, 4096), (1 << 17, u32::MAX), (512, 0), (512, 511)]
@@ -371,7 +340,7 @@ mod tests {
         let export = |size: u64| {
             let mut bytes = size.to_be_bytes().to_vec();
             bytes.extend([1, 1]);
-            parse_export(MessageFields(&bytes))
+            parse_export(&bytes)
         };
         assert_eq!(export(5).unwrap(), (5, true));
         assert!(export(u64::MAX).is_err());
@@ -383,10 +352,10 @@ mod tests {
             if let Ok(error) = ServerError::parse(&bytes) {
                 prop_assert!(error.message.len() <= 3 * bytes.len());
             }
-            if let Ok(sizes) = BlockSizes::parse(MessageFields(&bytes)) {
+            if let Ok(sizes) = BlockSizes::parse(&bytes) {
                 prop_assert!(sizes.minimum > 0 && sizes.maximum % sizes.minimum == 0);
             }
-            if let Ok((size, _)) = parse_export(MessageFields(&bytes)) {
+            if let Ok((size, _)) = parse_export(&bytes) {
                 prop_assert!(size < MAX_EXPORT_BYTES);
             }
         }
