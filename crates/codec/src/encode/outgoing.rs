@@ -148,7 +148,6 @@ pub struct EncodedStream<E> {
     parts: VecDeque<Bytes>,
     flow: Arc<FlowState>,
     pace: SendRateMeter,
-    is_ended: bool,
     /// The part that the stream waits for, and the time of the poll since which it does.
     waiting: Option<(LimitingPart, Instant)>,
     tally: Arc<SendStats<E>>,
@@ -193,7 +192,6 @@ impl<E: Send + 'static> EncodedStream<E> {
             parts: VecDeque::from([encoding.stream_header()]),
             flow,
             pace: SendRateMeter::start(),
-            is_ended: false,
             waiting: None,
             tally,
             log: None,
@@ -273,8 +271,7 @@ impl<E: Send + 'static> EncodedStream<E> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<EncodedPiece, IncompleteStreamError>>> {
         loop {
-            if self.is_ended {
-                self.tally.complete.store(true, Ordering::Release);
+            if self.tally.is_complete() {
                 return Poll::Ready(None);
             }
             let encoded = match &mut self.current {
@@ -285,7 +282,7 @@ impl<E: Send + 'static> EncodedStream<E> {
                         continue;
                     }
                     Some(PieceSlot::End) => {
-                        self.is_ended = true;
+                        self.tally.complete.store(true, Ordering::Release);
                         continue;
                     }
                     Some(PieceSlot::Failed(error)) => return self.fail_stream(Some(error)),

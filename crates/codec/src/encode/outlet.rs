@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use stream::buffer::ChunkBuffer;
 use stream::error::Error;
+use stream::zeros::ZEROS;
 
 use super::{Encoding, PIECE_BYTES, VolumePiece};
 
 /// Shorter runs of zeros, for example the padding of a tar, are treated like other bytes.
-const FEW_ZEROS: u64 = 16 << 10;
+const FEW_ZEROS: usize = 16 << 10;
 
 /// The error of a write after the receiver of the pieces has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -103,18 +104,11 @@ impl<'s> PieceOutlet<'s> {
 
     /// Appends `count` zeros. Longer runs become pieces that only store the number of zeros.
     pub fn append_zeros(&mut self, count: u64) -> Result<(), OutletClosedError> {
-        let mut left = count;
-        if count < FEW_ZEROS {
-            while left > 0 {
-                let room = self.spare_capacity(left);
-                room.fill(0);
-                let length = room.len();
-                left -= length as u64;
-                self.mark_filled(length)?;
-            }
-            return Ok(());
+        if count < FEW_ZEROS as u64 {
+            return self.append_bytes(&ZEROS[..usize::try_from(count).unwrap_or(0)]);
         }
         self.flush()?;
+        let mut left = count;
         while left > 0 {
             let now = left.min(self.zeros_at_once);
             (self.sink)(VolumePiece::Zeros(now))?;

@@ -11,10 +11,9 @@ use bytes::Bytes;
 use diskimage::qcow2::{ImageSink, Qcow2Compression, Qcow2Writer, WRITTEN_CLUSTER_BYTES};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use stream::zeros::is_zero;
-use zstd::bulk::Compressor;
 
 use super::piece::PieceKind;
-use super::zstd::FILE_LEVEL;
+use super::zstd::{self, FILE_LEAST_SAVING};
 use super::{EncodedPiece, PIECE_BYTES, VolumePiece};
 
 #[allow(clippy::cast_possible_truncation, reason = "64 KiB")]
@@ -23,25 +22,20 @@ const CLUSTER_BYTES: usize = WRITTEN_CLUSTER_BYTES as usize;
 /// Bytes of a piece: as many whole clusters as a piece can hold.
 pub(super) const BLOCK_BYTES: usize = PIECE_BYTES - PIECE_BYTES % CLUSTER_BYTES;
 
-/// A cluster is stored uncompressed if compression saves less than this fraction, one in so many:
-/// reading it would take more time than its 1 KiB is worth.
-const LEAST_SAVING: usize = 64;
-
 /// Encodes the clusters of a piece. Each becomes a part, which is empty for a cluster of zeros, and
 /// shorter than a cluster if it is compressed. Uncompressed clusters that follow each other share a
 /// part.
 pub struct ClusterEncoder {
     compression: Qcow2Compression,
-    /// The compressors, created when they are first needed. If the library cannot create one, all
-    /// clusters are stored.
+    /// The compressor for deflate, created when it is first needed.
     deflate: Option<Compress>,
-    zstd: Option<Compressor<'static>>,
+    zstd: zstd::Encoder,
     scratch: Vec<u8>,
 }
 
 impl ClusterEncoder {
     pub(super) fn new(compression: Qcow2Compression) -> Self {
-        Self { compression, deflate: None, zstd: None, scratch: Vec::new() }
+        Self { compression, deflate: None, zstd: zstd::Encoder::for_file(), scratch: Vec::new() }
     }
 
     pub(super) fn encode_piece(&mut self, piece: VolumePiece) -> Vec<Bytes> {
@@ -77,30 +71,26 @@ impl ClusterEncoder {
 
     /// Compresses a cluster. `None` if that saves too little.
     fn compress_cluster(&mut self, cluster: &[u8]) -> Option<Bytes> {
-        self.scratch.resize(CLUSTER_BYTES - CLUSTER_BYTES / LEAST_SAVING, 0);
-        // Both fail if the compressed bytes do not fit into the scratch buffer.
-        let length = match self.compression {
-            Qcow2Compression::None => return None,
-            Qcow2Compression::Zlib => self.deflate_cluster(cluster)?,
-            Qcow2Compression::Zstd => {
-                if self.zstd.is_none() {
-                    self.zstd = Compressor::new(FILE_LEVEL).ok();
-                }
-                self.zstd.as_mut()?.compress_to_buffer(cluster, &mut self.scratch[..]).ok()?
-            }
+        let compressed = match self.compression {
+            Qcow2Compression::None => None,
+            Qcow2Compression::Zlib => self.deflate_cluster(cluster),
+            Qcow2Compression::Zstd => self.zstd.try_compress(cluster),
         };
-        self.scratch.get(..length).map(Bytes::copy_from_slice)
+        compressed.map(Bytes::copy_from_slice)
     }
 
-    fn deflate_cluster(&mut self, cluster: &[u8]) -> Option<usize> {
+    fn deflate_cluster(&mut self, cluster: &[u8]) -> Option<&[u8]> {
         let deflate = self.deflate.get_or_insert_with(|| {
             let window = Qcow2Compression::DEFLATE_WINDOW_BITS;
             Compress::new_with_window_bits(Compression::default(), false, window)
         });
         deflate.reset();
+        // The call fails if the compressed data does not fit into this buffer.
+        self.scratch.resize(CLUSTER_BYTES - CLUSTER_BYTES / FILE_LEAST_SAVING, 0);
         let status = deflate.compress(cluster, &mut self.scratch, FlushCompress::Finish);
         let is_complete = matches!(status, Ok(Status::StreamEnd));
-        usize::try_from(deflate.total_out()).ok().filter(|_| is_complete)
+        let length = usize::try_from(deflate.total_out()).ok().filter(|_| is_complete)?;
+        self.scratch.get(..length)
     }
 }
 

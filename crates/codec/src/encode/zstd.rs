@@ -23,7 +23,11 @@ const RUN_BYTES: usize = 16 << 10;
 const NETWORK_LEVEL: i32 = 1;
 
 /// The default level of the `zstd` program, to which the default of KubeVirt's export corresponds.
-pub(super) const FILE_LEVEL: i32 = 3;
+const FILE_LEVEL: i32 = 3;
+
+/// Data in a file is stored uncompressed if compression saves less than this fraction, one in so
+/// many: reading a cluster of 64 KiB would take more time than its 1 KiB is worth.
+pub(super) const FILE_LEAST_SAVING: usize = 64;
 
 /// Encodes pieces as frames.
 pub struct Encoder {
@@ -54,7 +58,7 @@ impl Encoder {
     /// For a file, which is stored and sent many times.
     pub(super) fn for_file() -> Self {
         let network = Self::for_network(CompressionRule::Always);
-        Self { level: FILE_LEVEL, least_saving: 64, ..network }
+        Self { level: FILE_LEVEL, least_saving: FILE_LEAST_SAVING, ..network }
     }
 
     pub(super) fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<Bytes> {
@@ -97,7 +101,7 @@ impl Encoder {
     }
 
     /// Compresses `bytes`. `None` if that saves too little.
-    fn try_compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
+    pub(super) fn try_compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         if self.zstd.is_none() {
             self.zstd = Compressor::new(self.level).ok();
         }
