@@ -12,7 +12,6 @@
 #![warn(missing_docs)]
 
 mod appliance;
-mod disk;
 mod entries;
 mod files;
 mod find;
