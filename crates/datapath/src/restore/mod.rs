@@ -81,41 +81,39 @@ fn read_maps(
     }
     let mut backups = Vec::with_capacity(chain.file_count());
     for (file, part) in chain.placed_files() {
-        let head = MetadataReader::of_part(chain, part.clone(), input, memory)
-            .map(|reader| reader.head().clone())
-            .map_err(|error| of_file(file, error))?;
-        let opened = if backups.is_empty() {
-            // The length is passed, because the input continues with the next file, even within the
-            // first bytes if this file is short.
-            open_full(&head, part.end - part.start, stated.as_deref())
-        } else {
-            open_increment(&head)
+        let mut open = || {
+            let head = MetadataReader::of_part(chain, part.clone(), input, memory)?.head().clone();
+            let opened = if backups.is_empty() {
+                // The length is passed, because the input continues with the next file, even within
+                // the first bytes if this file is short.
+                open_full(&head, part.end - part.start, stated.as_deref())?
+            } else {
+                open_increment(&head)?
+            };
+            check_order(&backups, file, &opened)?;
+            Ok(opened)
         };
-        let opened = opened.map_err(|error| of_file(file, error))?;
-        check_order(&backups, file, &opened).map_err(|error| of_file(file, error))?;
+        let opened = open().map_err(|error: Error| of_file(file, error))?;
         backups.push((file, part, opened));
     }
 
     let mut map = ChainMap::new(memory.empty_grant(), memory.empty_grant());
     let mut files = Vec::with_capacity(backups.len());
     for (file, part, backup) in backups.into_iter().rev() {
-        let start = Host(part.start);
-        let mut clusters = None;
-        let merged = match backup.image {
-            None => map.add_raw(part.end - part.start, start).map_err(Error::from),
-            Some(image) => {
-                clusters = image.head_facts().clusters;
-                MapBuilder::new(image, part.end - part.start, memory.empty_grant())
-                    .map_err(Error::from)
-                    .and_then(|mut tables| {
-                        // The head is read again: kept heads of a hundred files would take 100 MiB.
-                        MetadataReader::of_part(chain, part, input, memory)?
-                            .fetch_tables(&mut tables)?;
-                        Ok(map.add_older(tables, start)?)
-                    })
-            }
+        let (start, length) = (Host(part.start), part.end - part.start);
+        let merge = || {
+            let Some(image) = backup.image else {
+                map.add_raw(length, start)?;
+                return Ok(None);
+            };
+            let clusters = image.head_facts().clusters;
+            let mut tables = MapBuilder::new(image, length, memory.empty_grant())?;
+            // The head is read again: kept heads of a hundred files would take 100 MiB.
+            MetadataReader::of_part(chain, part, input, memory)?.fetch_tables(&mut tables)?;
+            map.add_older(tables, start)?;
+            Ok(clusters)
         };
-        merged.map_err(|error| of_file(file, error))?;
+        let clusters = merge().map_err(|error: Error| of_file(file, error))?;
         files.push(ChainedFile { start, clusters });
     }
     files.reverse();
