@@ -231,6 +231,11 @@ impl Format {
         Error::Corrupt { format: self, what: what.into(), offset }
     }
 
+    /// Creates the error for references to `offset` that no program writes.
+    pub fn entangled_error(self, what: &'static str, offset: Host) -> Error {
+        Error::TooEntangled { format: self, what, offset }
+    }
+
     /// Returns what to do about a damaged image. `qemu-img check` supports only these two formats.
     pub const fn repair_advice(self) -> &'static str {
         match self {

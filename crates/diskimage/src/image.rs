@@ -2,7 +2,7 @@
 
 use crate::layout::ImageLayout;
 use crate::qcow2::BackingFile;
-use crate::{CompressedClusters, Error, Format, qcow2, vdi, vhd, vhdx, vmdk};
+use crate::{Error, Format, qcow2, vdi, vhd, vhdx, vmdk};
 
 /// Bytes of the head to pass to [`Image::open`] first. If the image needs more, the call fails
 /// with [`Error::ShortHeader`](crate::Error::ShortHeader), which states how many.
@@ -91,4 +91,24 @@ impl Image {
     pub fn head_facts(&self) -> HeadFacts {
         self.layout.head_facts().clone()
     }
+}
+
+/// The codec of a compressed cluster (or grain).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterCompression {
+    /// Raw deflate (RFC 1951): qcow2.
+    Deflate,
+    /// Deflate in its zlib wrapper with a checksum (RFC 1950): VMDK.
+    Zlib,
+    /// Zstandard frames (RFC 8878): qcow2.
+    Zstd,
+}
+
+/// Codec and size of the compressed clusters of one image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompressedClusters {
+    /// The codec of all compressed clusters.
+    pub compression: ClusterCompression,
+    /// Bytes of each cluster when inflated.
+    pub size: u64,
 }

@@ -76,6 +76,15 @@ pub trait ImageLayout: Send {
         true
     }
 
+    /// Returns true if the disk cannot be read without the range.
+    fn needs_range(&self, want: &WantedRange) -> bool {
+        match want.role {
+            RangeRole::Ignored => false,
+            RangeRole::Table(kind) => self.is_required(kind),
+            _ => true,
+        }
+    }
+
     /// Returns true if the format counts the references to each parking unit. For other formats, a
     /// unit is released when each of its bytes has been referred to once.
     fn counts_references(&self) -> bool {

@@ -36,7 +36,6 @@
 
 pub mod bytes_at;
 mod check;
-mod clusters;
 mod detect;
 mod error;
 mod findings;
@@ -58,12 +57,13 @@ mod vmdk;
 mod wanted_ranges;
 
 pub use check::ImageChecker;
-pub use clusters::{ClusterCompression, CompressedClusters};
 pub use detect::DETECT_BYTES;
 pub use error::Error;
 pub use findings::Findings;
 pub use format::Format;
-pub use image::{HEAD_BYTES, HeadFacts, Image, MAX_HEAD_BYTES};
+pub use image::{
+    ClusterCompression, CompressedClusters, HEAD_BYTES, HeadFacts, Image, MAX_HEAD_BYTES,
+};
 pub use memory::{ImageMemory, ImageMemoryLimit};
 pub use offsets::{Guest, Host};
 pub use stream::ImageStream;

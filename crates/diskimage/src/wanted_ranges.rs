@@ -256,9 +256,7 @@ impl RangeBatch {
         wants.sort_unstable();
         match doubled_table(&wants) {
             None => Ok(wants),
-            Some(offset) => {
-                Err(Error::TooEntangled { format, what: "two entries share a table", offset })
-            }
+            Some(offset) => Err(format.entangled_error("two entries share a table", offset)),
         }
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use codec::encode::blocks::BlockOutlet;
 use codec::inflate::Inflater;
 use codec::input::TransferInput;
-use diskimage::{CompressedClusters, Error as ImageError, Format, GuestOrderMap, GuestRange};
+use diskimage::{CompressedClusters, Format, GuestOrderMap, GuestRange};
 use stream::error::Error;
 use stream::meter::{MeterReadings, RateLimiter, map_source_error};
 use stream::min_speed::{MinSpeedCheck, SpeedLimit};
@@ -160,13 +160,10 @@ impl OrderedReader<'_, '_, '_> {
             let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
             let stored = bytes.slice(at(host.start)..at(host.end));
             let hole = range.guest.0.checked_sub(self.blocks.position());
-            let format = self.format;
-            let twice = || ImageError::TooEntangled {
-                format,
-                what: "two clusters overlap on the disk",
-                offset: range.host,
-            };
-            self.blocks.append_zeros(hole.ok_or_else(twice)?)?;
+            let hole = hole.ok_or_else(|| {
+                self.format.entangled_error("two clusters overlap on the disk", range.host)
+            });
+            self.blocks.append_zeros(hole?)?;
             if range.is_compressed {
                 self.pass_compressed(map, range, stored)?;
             } else {

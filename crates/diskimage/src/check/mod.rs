@@ -74,11 +74,8 @@ impl ImageChecker {
             // Tables that do not overlap are together no larger than the image. Reading
             // overlapping tables could take hours.
             if self.table_bytes > self.image_length.saturating_mul(2).saturating_add(TABLE_BYTES) {
-                return Err(Error::TooEntangled {
-                    format: self.format,
-                    what: "its tables take more bytes than the image has",
-                    offset: want.host,
-                });
+                let what = "its tables take more bytes than the image has";
+                return Err(self.format.entangled_error(what, want.host));
             }
             if batch.make_room(&mut self.tables) {
                 self.tables.push(TableRange::from_want(want, Host(self.image_length)));

@@ -58,11 +58,7 @@ impl MapBuilder {
         self.account
             .hold_bytes(self.memory_bytes() + bytes_of::<WantedRange>(wants.capacity()) + grown)?;
         // Drop ranges and tables that exist only to save memory when reading in one pass.
-        wants.retain(|want| match want.role {
-            RangeRole::Ignored => false,
-            RangeRole::Table(kind) => self.layout.is_required(kind),
-            _ => true,
-        });
+        wants.retain(|want| self.layout.needs_range(want));
         for want in &wants {
             self.check_inside(want)?;
         }

@@ -196,10 +196,8 @@ impl ImageStream {
     }
 
     fn check_not_needed(&self, want: &WantedRange) -> Result<(), Error> {
-        match want.role {
-            RangeRole::Ignored => return Ok(()),
-            RangeRole::Table(kind) if !self.layout.is_required(kind) => return Ok(()),
-            _ => {}
+        if !self.layout.needs_range(want) {
+            return Ok(());
         }
         Err(Error::truncated_error(self.layout.name_of(want), want.host, self.position))
     }
@@ -251,8 +249,7 @@ impl ImageStream {
         } else {
             return self.hold_bytes(0);
         };
-        let format = self.layout.head_facts().format;
-        Err(Error::TooEntangled { format, what, offset })
+        Err(self.layout.head_facts().format.entangled_error(what, offset))
     }
 
     /// Number of bytes from the current position on that belong to the same set of ranges.
@@ -378,8 +375,8 @@ impl ImageStream {
     }
 
     fn expect_tables(&mut self, wants: &[WantedRange]) {
-        let required = |want: &&WantedRange| matches!(want.role, RangeRole::Table(kind) if self.layout.is_required(kind));
-        self.tables_missing += wants.iter().filter(required).count();
+        let tables = wants.iter().filter(|want| want.is_table());
+        self.tables_missing += tables.filter(|want| self.layout.needs_range(want)).count();
     }
 
     /// Releases the parked units once all tables are known: nothing can refer to them any more.

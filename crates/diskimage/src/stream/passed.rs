@@ -18,10 +18,10 @@ impl ImageStream {
     ) -> Result<(), S::Error> {
         let unit = self.parking.as_ref().map(ParkingLedger::unit_bytes);
         let Some(unit) = unit.filter(|_| self.can_be_served(&want)) else {
-            return match want.role {
-                RangeRole::Ignored => Ok(()),
-                RangeRole::Table(kind) if !self.layout.is_required(kind) => Ok(()),
-                _ => Err(self.not_kept(&want, want.host).into()),
+            return if self.layout.needs_range(&want) {
+                Err(self.not_kept(&want, want.host).into())
+            } else {
+                Ok(())
             };
         };
         let passed = want.host_end().min(self.position);
@@ -51,12 +51,10 @@ impl ImageStream {
     /// Returns false if the stream does not park units, or if an optional table is not completely
     /// parked.
     fn can_be_served(&self, want: &WantedRange) -> bool {
-        match (want.role, &self.parking) {
-            (RangeRole::Table(kind), Some(parking)) if !self.layout.is_required(kind) => {
-                parking.has_parked(want.host, want.host_end())
-            }
-            (_, parking) => parking.is_some(),
-        }
+        let is_optional = want.is_table() && !self.layout.needs_range(want);
+        self.parking
+            .as_ref()
+            .is_some_and(|parking| !is_optional || parking.has_parked(want.host, want.host_end()))
     }
 
     /// Returns the bytes `at..end` of the image, which lie in the unit that begins at `first`.

@@ -2,7 +2,7 @@
 //! entry, and that the number of allocated blocks matches the header.
 
 use super::header::{BLOCK_BYTES, VdiHeader};
-use super::map::{BLOCK_MAP, ENTRY_BYTES, map_entries};
+use super::{BLOCK_MAP, ENTRY_BYTES, map_entries};
 use crate::Error;
 use crate::findings::Findings;
 use crate::layout::ImageCheck;

@@ -7,17 +7,26 @@
 
 mod check;
 mod header;
-mod map;
 #[cfg(test)]
 mod tests;
 
 use self::check::VdiCheck;
 use self::header::{BLOCK_BYTES, VdiHeader};
-use self::map::{BLOCK_MAP, ENTRY_BYTES, map_entries};
 use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Guest;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format, HeadFacts};
+
+/// Table kind: a part of the block map. `LoadedTable::note` is the index of its first entry.
+const BLOCK_MAP: u8 = 0;
+
+/// Size of a block map entry in bytes.
+const ENTRY_BYTES: u64 = 4;
+
+/// Entries from this value on are not block numbers. 0xffff_fffe is a block of zeros. 0xffff_ffff
+/// is a block that was never written and reads as zeros too (`VDICore.h`,
+/// `VDI_IMAGE_BLOCK_UNALLOCATED`).
+const FIRST_UNALLOCATED: u32 = 0xffff_fffe;
 
 /// Reads the header of an image.
 pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
@@ -80,4 +89,12 @@ impl ImageLayout for VdiLayout {
     fn table_name(&self, _kind: u8) -> &'static str {
         "the block map"
     }
+}
+
+/// Returns the index of each entry in a part of the map, and its block, or `None` if no block is
+/// allocated.
+fn map_entries(table: LoadedTable<'_>) -> impl Iterator<Item = (u64, Option<u32>)> {
+    let entries = table.bytes.as_chunks().0.iter();
+    let blocks = entries.map(|entry| u32::from_le_bytes(*entry));
+    (table.note..).zip(blocks.map(|block| (block < FIRST_UNALLOCATED).then_some(block)))
 }

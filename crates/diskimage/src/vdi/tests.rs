@@ -1,4 +1,4 @@
-use super::map::FIRST_UNALLOCATED;
+use super::FIRST_UNALLOCATED;
 use super::*;
 use crate::Image;
 

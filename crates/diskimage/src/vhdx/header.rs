@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::guid::{Guid, NONE};
-use super::head::{ALIGNMENT, bytes_of, is_intact};
+use super::head::{ALIGNMENT, Guid, NONE, bytes_of, is_intact};
 use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
 use crate::{Error, Format};

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::guid::{Guid, guid_from_digits};
-use super::head::{ALIGNMENT, bytes_of};
+use super::head::{ALIGNMENT, Guid, bytes_of, guid_from_digits};
 use super::parent;
 use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;

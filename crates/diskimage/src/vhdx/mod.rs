@@ -8,7 +8,6 @@
 
 mod bat;
 mod check;
-mod guid;
 mod head;
 mod header;
 mod metadata;

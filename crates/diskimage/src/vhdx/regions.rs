@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::guid::{Guid, guid_from_digits};
-use super::head::{ALIGNMENT, bytes_of, is_intact};
+use super::head::{ALIGNMENT, Guid, bytes_of, guid_from_digits, is_intact};
 use super::header::VhdxHeader;
 use crate::bytes_at::{le32, le64};
 use crate::offsets::Host;

@@ -79,7 +79,8 @@ impl VmdkLayout {
         Ok(first)
     }
 
-    fn read_footer(&self, host: Host, bytes: &[u8]) -> Result<Host, Error> {
+    /// Returns the offset of the directory, according to the end of the image at `host`.
+    fn read_footer(header: &VmdkHeader, host: Host, bytes: &[u8]) -> Result<Host, Error> {
         let sector = HEADER_BYTES;
         let is_marker = |at: usize, kind: MarkerKind| {
             let marker = bytes.get(at..).and_then(VmdkMarker::parse);
@@ -94,7 +95,7 @@ impl VmdkLayout {
             return Err(Format::Vmdk.corrupt_error("the image does not end with a footer", host));
         }
         let footer = bytes.get(sector..).unwrap_or_default();
-        directory_of(&self.header, host + SECTOR, footer)
+        directory_of(header, host + SECTOR, footer)
     }
 }
 
@@ -140,21 +141,17 @@ impl ImageLayout for VmdkLayout {
     }
 
     fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error> {
-        let directory = match table.kind {
-            FOOTER => Some(self.read_footer(table.host, table.bytes)?),
-            _ => None,
+        let tables = match &mut self.map {
+            GrainMap::Markers(markers) => return markers.parse_table(&self.header, table, batch),
+            GrainMap::Tables(tables) => tables,
         };
-        match (&mut self.map, directory) {
-            (GrainMap::Markers(markers), _) => {
-                return markers.parse_table(&self.header, table, batch);
+        match table.kind {
+            FOOTER => {
+                let directory = Self::read_footer(&self.header, table.host, table.bytes)?;
+                tables.ask_directory(&self.header, directory, batch);
             }
-            (GrainMap::Tables(tables), Some(directory)) => {
-                tables.ask_directory(&self.header, directory, batch)
-            }
-            (GrainMap::Tables(tables), None) if table.kind == DIRECTORY => {
-                tables.learn_directory(&self.header, table.bytes, batch);
-            }
-            (GrainMap::Tables(tables), None) => tables.learn_table(&self.header, table, batch),
+            DIRECTORY => tables.learn_directory(&self.header, table.bytes, batch),
+            _ => tables.learn_table(&self.header, table, batch),
         }
         Ok(())
     }

@@ -97,14 +97,14 @@ impl MarkerWalk {
             return Ok(());
         }
         self.check_no_footer(host)?;
-        let length = match kind {
-            Some(MarkerKind::GrainTable) => header.table_bytes(),
-            Some(MarkerKind::Directory) => header.directory_bytes(),
+        let (length, marked) = match kind {
+            Some(MarkerKind::GrainTable) => (header.table_bytes(), Some(MARKED_TABLE)),
+            Some(MarkerKind::Directory) => (header.directory_bytes(), Some(MARKED_DIRECTORY)),
             // A footer always has one sector, whatever the marker says: QEMU expects it at the end
             // of the image.
-            Some(MarkerKind::Footer) => HEADER_BYTES as u64,
+            Some(MarkerKind::Footer) => (HEADER_BYTES as u64, Some(MARKED_FOOTER)),
             // Readers that use the tables never see other markers.
-            Some(MarkerKind::EndOfStream) | None => 0,
+            Some(MarkerKind::EndOfStream) | None => (0, None),
         };
         // The marker states how far to skip, and the header how much to read: VMware pads its
         // tables. Xen Orchestra states 0 sectors.
@@ -118,15 +118,13 @@ impl MarkerWalk {
             let what = format!("a marker states {sectors} sectors for a table of {length} bytes");
             return Err(Format::Vmdk.corrupt_error(what, host));
         };
-        match kind {
-            Some(MarkerKind::GrainTable) => {
-                self.table.clear();
-                next.push_table(start, SECTOR, MARKED_TABLE, table.note);
-                return Ok(());
-            }
-            Some(MarkerKind::Directory) => next.push_table(start, length, MARKED_DIRECTORY, 0),
-            Some(MarkerKind::Footer) => next.push_table(start, length, MARKED_FOOTER, 0),
-            Some(MarkerKind::EndOfStream) | None => {}
+        if marked == Some(MARKED_TABLE) {
+            self.table.clear();
+            next.push_table(start, SECTOR, MARKED_TABLE, table.note);
+            return Ok(());
+        }
+        if let Some(marked) = marked {
+            next.push_table(start, length, marked, 0);
         }
         push_marker(next, end);
         Ok(())

@@ -125,12 +125,8 @@ impl GrainTables {
             grains.push_data(host, room.min(longest_grain(header)), RangeRole::Compressed, guest);
             // Two entries may refer to the same grain, which must not be taken for its own
             // successor.
-            if index > 0
-                && self
-                    .compressed
-                    .get(index - 1)
-                    .is_some_and(|before| before.sector != grain.sector)
-            {
+            let before = index.checked_sub(1).and_then(|before| self.compressed.get(before));
+            if before.is_some_and(|before| before.sector != grain.sector) {
                 next_grain = grain.sector;
             }
         }
