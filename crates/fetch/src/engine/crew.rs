@@ -55,9 +55,8 @@ pub(super) struct SegmentCrew<R: RemoteObject> {
     end: u64,
     /// Segments that were not handed over yet, in order.
     queue: VecDeque<QueuedSegment>,
-    /// Counts the bytes of the front segment while it is read here. The number is the end of the
-    /// range that was requested.
-    here: Option<(Arc<ConnectionGauge>, u64)>,
+    /// Counts the bytes of the front segment while it is read here.
+    here: Option<Arc<ConnectionGauge>>,
     counts: Arc<ReceivedCounts>,
     /// Notified when a request for a segment has ended.
     ended: Arc<Notify>,
@@ -157,7 +156,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
         // A range to the end is left open, as a whole body is: it is not the request of a part.
         let end = if planned == self.end { TO_THE_END } else { planned };
         let gauge = Arc::new(ConnectionGauge::new(&self.counts, position..end, false));
-        self.here = Some((Arc::clone(&gauge), end));
+        self.here = Some(Arc::clone(&gauge));
         let remote = Arc::clone(&self.remote);
         let outlet = self.prompt_outlet(Some(Arc::clone(&gauge)));
         {
@@ -242,7 +241,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
     }
 
     fn record_window(&mut self, now: Instant) {
-        let place = self.here.as_ref().map(|(gauge, _)| gauge.received().end);
+        let place = self.here.as_ref().map(|gauge| gauge.received().end);
         let place = place.unwrap_or(self.pieces.left().start);
         let mut growth = self.growth.lock();
         growth.record_totals(&ReceivedTotals {
@@ -255,7 +254,7 @@ impl<R: RemoteObject> SegmentCrew<R> {
             is_starved: std::mem::take(&mut self.is_starved),
         });
         // The first connection must not stop for others that have brought nothing.
-        if let Some((gauge, _)) = &self.here
+        if let Some(gauge) = &self.here
             && self.queue.get(1).is_some_and(QueuedSegment::is_silent)
             && gauge.received().end + growth.bytes_in(WINDOW * 2) >= gauge.limit()
         {
@@ -277,10 +276,10 @@ impl<R: RemoteObject> SegmentCrew<R> {
         while self.queue.len() > 1 && self.queue.back().is_some_and(QueuedSegment::is_silent) {
             self.queue.pop_back();
         }
-        if let Some((gauge, requested)) = &self.here
+        if let Some(gauge) = &self.here
             && let [front] = self.queue.make_contiguous()
         {
-            front.range.end = gauge.move_limit(*requested).min(self.end);
+            front.range.end = gauge.move_limit(TO_THE_END).min(self.end);
         }
         let end = self.queue.back().map_or(self.end, |segment| segment.range.end);
         self.pieces = self.pieces_from(end);
@@ -289,12 +288,12 @@ impl<R: RemoteObject> SegmentCrew<R> {
     /// Ends the segment that is read here after another `distance` bytes, so that others can read
     /// what follows.
     fn divide_first_segment(&mut self, distance: u64) {
-        if let Some((gauge, requested)) = &self.here
+        if let Some(gauge) = &self.here
             && let [front] = self.queue.make_contiguous()
         {
             let distance = distance.clamp(MIN_DISTANCE_BYTES, MAX_DISTANCE_BYTES);
             let limit = gauge.received().end.saturating_add(distance).next_multiple_of(ALIGNMENT);
-            let end = gauge.move_limit(limit.min(*requested).min(self.end));
+            let end = gauge.move_limit(limit.min(self.end));
             front.range.end = end;
             self.pieces = self.pieces_from(end);
         }
@@ -366,7 +365,7 @@ async fn next_event(ended: &Notify, ticks: &mut Interval) {
     }
 }
 
-fn early_end_error() -> SourceError {
+pub(super) fn early_end_error() -> SourceError {
     let message = "a connection to the source ended too early";
     SourceError::new(SourceErrorKind::Io, message)
 }

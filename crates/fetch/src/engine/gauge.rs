@@ -48,7 +48,7 @@ pub(super) struct ConnectionGauge {
     pub(super) is_additional: bool,
     counts: Arc<ReceivedCounts>,
     began: Instant,
-    start: u64,
+    requested: Range<u64>,
     /// Both under one lock: bytes beyond a limit that was just set would be handed over twice.
     progress: Mutex<RequestProgress>,
 }
@@ -64,8 +64,8 @@ impl ConnectionGauge {
             is_additional,
             counts: Arc::clone(counts),
             began: Instant::now(),
-            start: range.start,
             progress: Mutex::new(RequestProgress { position: range.start, limit: range.end }),
+            requested: range,
         }
     }
 
@@ -74,7 +74,7 @@ impl ConnectionGauge {
         let mut progress = self.progress.lock();
         let left = progress.limit.saturating_sub(progress.position);
         let wanted = usize::try_from(left).map_or(bytes, |left| left.min(bytes));
-        if progress.position == self.start && wanted > 0 {
+        if progress.position == self.requested.start && wanted > 0 {
             self.counts.started.fetch_add(1, Ordering::Relaxed);
             if self.is_additional {
                 let latency = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -88,7 +88,7 @@ impl ConnectionGauge {
 
     /// The bytes that have arrived.
     pub(super) fn received(&self) -> Range<u64> {
-        self.start..self.progress.lock().position
+        self.requested.start..self.progress.lock().position
     }
 
     /// Offset after the last byte that is wanted.
@@ -96,17 +96,18 @@ impl ConnectionGauge {
         self.progress.lock().limit
     }
 
-    /// Moves the limit to `limit`, or to the position if that is further. Returns where it is now.
+    /// Moves the limit to `limit`, but not beyond the request, and not before the position. Returns
+    /// where it is now.
     pub(super) fn move_limit(&self, limit: u64) -> u64 {
         let mut progress = self.progress.lock();
-        progress.limit = limit.max(progress.position);
+        progress.limit = limit.min(self.requested.end).max(progress.position);
         progress.limit
     }
 
     /// Estimates how long the request still takes, if its rate stays.
     pub(super) fn time_left(&self) -> Duration {
         let RequestProgress { position, limit } = *self.progress.lock();
-        let received = (position - self.start).max(1);
+        let received = (position - self.requested.start).max(1);
         let millis = self.began.elapsed().as_millis();
         let left = millis.saturating_mul(u128::from(limit.saturating_sub(position)));
         Duration::from_millis(u64::try_from(left / u128::from(received)).unwrap_or(u64::MAX))

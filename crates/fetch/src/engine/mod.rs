@@ -32,16 +32,16 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use stream::bridge::{self, PackingSender};
 use stream::buffer::CHUNK_BYTES;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::SourceError;
 use stream::zeros::ZEROS;
 
 pub use self::body::RemoteBody;
-use self::crew::SegmentCrew;
+use self::crew::{SegmentCrew, early_end_error};
 use self::gauge::ConnectionGauge;
 use self::growth::ConnectionGrowth;
 use self::pump::BridgePump;
+use self::regions::ObjectPieces;
 pub use self::regions::ObjectRegions;
-use self::regions::{ObjectPiece, ObjectPieces};
 use crate::error::{invalid_error, stopped_error};
 use crate::network::Network;
 
@@ -193,15 +193,13 @@ async fn read_in_line<R: RemoteObject>(
     mut first: Option<R::Connection>,
     outlet: ConnectionOutlet,
 ) -> Result<(), SourceError> {
-    for piece in pieces {
-        match piece {
-            ObjectPiece::Zeros(length) => outlet.send_zeros(length).await?,
-            ObjectPiece::Data(range) => {
-                remote.read_ranges(iter::once(range), first.take(), outlet.clone()).await?
-            }
-        }
+    let Range { start: mut position, end } = pieces.left();
+    for range in pieces {
+        outlet.send_zeros(range.start - position).await?;
+        position = range.end;
+        remote.read_ranges(iter::once(range), first.take(), outlet.clone()).await?;
     }
-    Ok(())
+    outlet.send_zeros(end - position).await
 }
 
 /// Reads over several connections in parallel, for servers and networks that limit the throughput
@@ -224,8 +222,7 @@ async fn read_in_turns<R: RemoteObject>(
         .map(|lane| {
             // Segments are assigned beforehand: bytes are handed over in order, so a faster
             // connection that took more segments would only have to wait.
-            let ranges =
-                pieces.clone().filter_map(ObjectPiece::data_range).skip(lane).step_by(count);
+            let ranges = pieces.clone().skip(lane).step_by(count);
             let (reader, first) = (Arc::clone(remote), first.take());
             BridgePump::start(remote.network(), budget, |sender| async move {
                 let outlet = ConnectionOutlet { sender, is_prompt: false, gauge: None };
@@ -234,19 +231,13 @@ async fn read_in_turns<R: RemoteObject>(
         })
         .collect();
     let mut closed = pin!(outlet.wait_for_close());
-    let mut turn = 0;
-    for piece in pieces {
-        let range = match piece {
-            ObjectPiece::Zeros(length) => {
-                outlet.send_zeros(length).await?;
-                continue;
-            }
-            ObjectPiece::Data(range) => range,
-        };
+    let Range { start: mut position, end } = pieces.left();
+    for (turn, range) in pieces.enumerate() {
+        outlet.send_zeros(range.start - position).await?;
+        position = range.end;
         let Some(lane) = lanes.get_mut(turn % count) else {
             break;
         };
-        turn += 1;
         let mut left = range.end - range.start;
         while left > 0 {
             // Without polling the outlet, the connections would keep reading until the slowest one
@@ -258,14 +249,13 @@ async fn read_in_turns<R: RemoteObject>(
             };
             let Some(packed) = next else {
                 lane.join_task().await?;
-                let message = "a connection to the source ended too early";
-                return Err(SourceError::new(SourceErrorKind::Io, message));
+                return Err(early_end_error());
             };
             left = left.saturating_sub(packed.bytes.len() as u64);
             outlet.send_chunk(packed.bytes, packed.held).await?;
         }
     }
-    Ok(())
+    outlet.send_zeros(end - position).await
 }
 
 /// Returns an error unless `range` lies within `length` bytes.

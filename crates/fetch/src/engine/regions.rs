@@ -11,26 +11,8 @@ const SMALL_HOLE_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct ObjectRegions(Arc<[Range<u64>]>);
 
-/// A piece of an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ObjectPiece {
-    /// Bytes to request from the server.
-    Data(Range<u64>),
-    /// A number of zeros, which are not requested.
-    Zeros(u64),
-}
-
-impl ObjectPiece {
-    /// Returns the range of bytes to request; `None` for zeros.
-    pub(super) fn data_range(self) -> Option<Range<u64>> {
-        match self {
-            Self::Data(range) => Some(range),
-            Self::Zeros(_) => None,
-        }
-    }
-}
-
-/// Iterator over the pieces of an object, in order.
+/// Iterator over the ranges of an object to request from the server, in order. The bytes between
+/// them are zeros.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectPieces {
     regions: ObjectRegions,
@@ -39,35 +21,36 @@ pub(super) struct ObjectPieces {
 }
 
 impl ObjectPieces {
-    /// Splits `range` into pieces with at most `most` bytes of data each. Bytes that are not known
-    /// to be zero count as data.
+    /// Splits the data in `range` into pieces of at most `most` bytes each. Bytes that are not
+    /// known to be zero count as data.
     pub(super) fn new(regions: Option<&ObjectRegions>, range: Range<u64>, most: u64) -> Self {
         let all = || ObjectRegions::new(std::iter::once(0..range.end));
         Self { regions: regions.cloned().unwrap_or_else(all), left: range, most }
     }
 
-    /// Returns the next range of data, of at most `most` bytes. Zeros before it are passed over.
+    /// Returns the next piece, of at most `most` bytes.
     pub(super) fn next_data(&mut self, most: u64) -> Option<Range<u64>> {
         self.most = most;
-        self.find_map(ObjectPiece::data_range)
+        self.next()
     }
 
-    /// Returns the bytes that no piece has covered yet.
+    /// Returns the bytes after the last piece.
     pub(super) fn left(&self) -> Range<u64> {
         self.left.clone()
     }
 }
 
 impl Iterator for ObjectPieces {
-    type Item = ObjectPiece;
+    type Item = Range<u64>;
 
-    fn next(&mut self) -> Option<ObjectPiece> {
-        let piece = self.regions.piece_at(self.left.start, self.left.end, self.most)?;
-        self.left.start = match &piece {
-            ObjectPiece::Data(range) => range.end,
-            ObjectPiece::Zeros(length) => self.left.start + length,
-        };
-        Some(piece)
+    fn next(&mut self) -> Option<Range<u64>> {
+        let Range { start: position, end } = self.left;
+        let next = self.regions.0.partition_point(|region| region.end <= position);
+        let region = self.regions.0.get(next).filter(|region| region.start < end);
+        let start = region.map_or(end, |region| region.start.max(position));
+        let most = start.saturating_add(self.most);
+        self.left.start = region.map_or(end, |region| region.end.min(end).min(most));
+        (start < end).then_some(start..self.left.start)
     }
 }
 
@@ -86,23 +69,6 @@ impl ObjectRegions {
         }
         Self(regions.into())
     }
-
-    /// Returns the piece at `position` of an object of `length` bytes, with at most `most` bytes
-    /// of data; `None` at the end of the object.
-    fn piece_at(&self, position: u64, length: u64, most: u64) -> Option<ObjectPiece> {
-        if position >= length {
-            return None;
-        }
-        let next = self.0.partition_point(|region| region.end <= position);
-        Some(match self.0.get(next) {
-            Some(region) if region.start <= position => {
-                let end = region.end.min(length).min(position.saturating_add(most));
-                ObjectPiece::Data(position..end)
-            }
-            Some(region) => ObjectPiece::Zeros(region.start.min(length) - position),
-            None => ObjectPiece::Zeros(length - position),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -112,30 +78,17 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn an_object_is_divided_into_data_and_zeros() {
+    fn the_data_of_an_object_is_divided_into_pieces() {
         let regions = ObjectRegions::new([MIB..2 * MIB, 2 * MIB + 512..3 * MIB, 9 * MIB..10 * MIB]);
-        let mut at = 0;
-        let mut pieces = Vec::new();
-        while let Some(piece) = regions.piece_at(at, 12 * MIB, 3 * MIB / 2) {
-            at = match &piece {
-                ObjectPiece::Data(range) => range.end,
-                ObjectPiece::Zeros(length) => at + length,
-            };
-            pieces.push(piece);
-        }
-        let expected = [
-            ObjectPiece::Zeros(MIB),
-            ObjectPiece::Data(MIB..5 * MIB / 2),
-            ObjectPiece::Data(5 * MIB / 2..3 * MIB),
-            ObjectPiece::Zeros(6 * MIB),
-            ObjectPiece::Data(9 * MIB..10 * MIB),
-            ObjectPiece::Zeros(2 * MIB),
-        ];
-        assert_eq!(pieces, expected);
-        assert_eq!(
-            regions.piece_at(9 * MIB + 1, 9 * MIB + 5, MIB),
-            Some(ObjectPiece::Data(9 * MIB + 1..9 * MIB + 5))
-        );
-        assert_eq!(ObjectRegions::new([]).piece_at(3, 5, 1), Some(ObjectPiece::Zeros(2)));
+        let pieces = |range, most| ObjectPieces::new(Some(&regions), range, most);
+        let mut whole = pieces(0..12 * MIB, 3 * MIB / 2);
+        let expected = [MIB..5 * MIB / 2, 5 * MIB / 2..3 * MIB, 9 * MIB..10 * MIB];
+        assert_eq!(whole.by_ref().collect::<Vec<_>>(), expected);
+        assert_eq!((whole.left(), whole.next()), (12 * MIB..12 * MIB, None));
+        let inside = 9 * MIB + 1..9 * MIB + 5;
+        assert_eq!(pieces(inside.clone(), MIB).collect::<Vec<_>>(), [inside]);
+        assert_eq!(pieces(3 * MIB..9 * MIB, 1).next(), None);
+        assert_eq!(ObjectPieces::new(Some(&ObjectRegions::new([])), 3..5, 1).next(), None);
+        assert_eq!(ObjectPieces::new(None, 3..5, 1).collect::<Vec<_>>(), [3..4, 4..5]);
     }
 }
