@@ -28,20 +28,14 @@ pub struct XmlElement {
 
 /// The reason why a document cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum XmlError {
-    #[error("not well-formed XML: {0}")]
-    Syntax(String),
-    #[error("the XML ends before its elements are closed")]
-    Truncated,
-    #[error("more than {MAX_DEPTH} nested elements, or more than {MAX_ELEMENTS} in total")]
-    TooLarge,
-}
+#[error("{0}")]
+pub struct XmlError(String);
 
 impl XmlError {
     /// Creates a syntax error. The parser's message repeats names from the document, so it is
     /// escaped and shortened.
     fn from_parser_error(error: &dyn std::fmt::Display) -> Self {
-        Self::Syntax(plain_line(&error.to_string()))
+        Self(format!("not well-formed XML: {}", plain_line(&error.to_string())))
     }
 }
 
@@ -101,13 +95,14 @@ impl XmlElement {
                 parent.children.push(closed);
             }
             if open.len() > MAX_DEPTH || count > MAX_ELEMENTS {
-                return Err(XmlError::TooLarge);
+                return Err(XmlError(format!(
+                    "more than {MAX_DEPTH} nested elements, or more than {MAX_ELEMENTS} in total"
+                )));
             }
         }
-        match (open.pop(), open.is_empty()) {
-            (Some(mut document), true) => document.children.pop().ok_or(XmlError::Truncated),
-            _ => Err(XmlError::Truncated),
-        }
+        let document = open.pop().filter(|_| open.is_empty());
+        let root = document.and_then(|mut document| document.children.pop());
+        root.ok_or_else(|| XmlError("the XML ends before its elements are closed".to_owned()))
     }
 
     fn from_start_tag(start: &BytesStart<'_>) -> Result<Self, XmlError> {

@@ -13,11 +13,10 @@ const MAX_DOMAINS: usize = 64;
 
 /// The subject of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TransferSubject {
-    /// The current state of a disk.
-    Disk(String),
-    /// The content of a snapshot of a disk.
-    Snapshot(String),
+pub(super) struct TransferSubject {
+    /// The name of its XML element: `image` for the current state of a disk, or `snapshot`.
+    pub(super) element: &'static str,
+    pub(super) id: String,
 }
 
 impl OvirtSession {
@@ -27,12 +26,10 @@ impl OvirtSession {
         disk_id: &str,
         checkpoints: &Checkpoints,
     ) -> Result<TransferSubject, SourceError> {
+        let disk = self.get_disk(disk_id).await?;
         match &checkpoints.current {
-            Some(snapshot) => self.snapshot_of(disk_id, snapshot).await,
-            None => {
-                self.get_disk(disk_id).await?;
-                Ok(TransferSubject::Disk(disk_id.to_owned()))
-            }
+            Some(snapshot) => self.snapshot_of(&disk, disk_id, snapshot).await,
+            None => Ok(TransferSubject { element: "image", id: disk_id.to_owned() }),
         }
     }
 
@@ -60,10 +57,10 @@ impl OvirtSession {
     /// the active image of the disk.
     async fn snapshot_of(
         &self,
+        disk: &XmlElement,
         disk_id: &str,
         snapshot: &str,
     ) -> Result<TransferSubject, SourceError> {
-        let disk = self.get_disk(disk_id).await?;
         let domains = disk.child("storage_domains");
         let domains: Vec<&str> = domains
             .iter()
@@ -85,11 +82,11 @@ impl OvirtSession {
                 .children_named("disk_snapshot")
                 .any(|found| found.id.as_deref() == Some(snapshot))
             {
-                return Ok(TransferSubject::Snapshot(snapshot.to_owned()));
+                return Ok(TransferSubject { element: "snapshot", id: snapshot.to_owned() });
             }
         }
         if disk.text_of("image_id") == Some(snapshot) {
-            return Ok(TransferSubject::Disk(disk_id.to_owned()));
+            return Ok(TransferSubject { element: "image", id: disk_id.to_owned() });
         }
         Err(invalid_error(format!("disk {disk_id} has no snapshot {snapshot}")))
     }

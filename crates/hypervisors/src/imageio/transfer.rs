@@ -195,8 +195,7 @@ impl ActiveTransfer {
     async fn end_transfer(&self) {
         for _ in 0..END_ATTEMPTS {
             match self.try_end().await {
-                Ok(true) => return,
-                Ok(false) => {}
+                Ok(()) => return,
                 Err(error) => {
                     tracing::debug!("cannot end image transfer {}: {error}", self.transfer_id())
                 }
@@ -205,12 +204,12 @@ impl ActiveTransfer {
         }
     }
 
-    /// Makes one attempt to end the transfer. Returns true if there is nothing left to do.
-    async fn try_end(&self) -> Result<bool, SourceError> {
+    /// Makes one attempt to end the transfer.
+    async fn try_end(&self) -> Result<(), SourceError> {
         let found = self.session.try_call(Method::GET, &self.api_path(), None).await?;
         let transfer = match found {
             Ok(transfer) => transfer,
-            Err(fault) if fault.status == StatusCode::NOT_FOUND => return Ok(true),
+            Err(fault) if fault.status == StatusCode::NOT_FOUND => return Ok(()),
             Err(fault) => return Err(fault.into()),
         };
         let phase = transfer.text_of("phase").unwrap_or("unknown");
@@ -220,12 +219,12 @@ impl ActiveTransfer {
             plain_line(phase)
         );
         match phase {
-            "transferring" => self.post_action("finalize").await.map(|()| true),
+            "transferring" => self.post_action("finalize").await,
             "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {
-                self.post_action("cancel").await.map(|()| true)
+                self.post_action("cancel").await
             }
             // The transfer is ending or has ended.
-            _ => Ok(true),
+            _ => Ok(()),
         }
     }
 }
@@ -235,15 +234,13 @@ fn is_locked(text: &str) -> bool {
 }
 
 fn transfer_request(subject: &TransferSubject, is_delta: bool) -> String {
-    let subject = match subject {
-        TransferSubject::Disk(id) => format!("<image id=\"{}\"/>", escape_text(id)),
-        TransferSubject::Snapshot(id) => format!("<snapshot id=\"{}\"/>", escape_text(id)),
-    };
     format!(
-        "<image_transfer>{}{}{}{subject}</image_transfer>",
+        "<image_transfer>{}{}{}<{} id=\"{}\"/></image_transfer>",
         xml_element("direction", "download"),
         xml_element("inactivity_timeout", INACTIVITY_SECONDS),
         xml_element("format", if is_delta { "cow" } else { "raw" }),
+        subject.element,
+        escape_text(&subject.id),
     )
 }
 
@@ -263,8 +260,9 @@ mod tests {
 
     #[test]
     fn a_request_names_disk_and_format() {
+        let subject = TransferSubject { element: "snapshot", id: "a<b".to_owned() };
         assert_eq!(
-            transfer_request(&TransferSubject::Snapshot("a<b".to_owned()), true),
+            transfer_request(&subject, true),
             "<image_transfer><direction>download</direction><inactivity_timeout>60</inactivity_timeout>\
              <format>cow</format><snapshot id=\"a&lt;b\"/></image_transfer>"
         );

@@ -101,19 +101,15 @@ impl ReadAssembly {
     /// Records the arrival of `part`, either as data in [`ReadAssembly::part_buffer`] or as zeros,
     /// which need not be written.
     pub(super) fn mark_received(&mut self, part: Range<u64>) -> Result<(), NbdViolation> {
-        let at = self.arrived.partition_point(|before| before.end < part.start);
-        match self.arrived.get_mut(at) {
-            Some(before) if before.end == part.start => before.end = part.end,
-            Some(after) if after.start == part.end => after.start = part.start,
-            _ => self.arrived.insert(at, part),
-        }
-        if let (Some(this), Some(next)) =
-            (self.arrived.get(at).cloned(), self.arrived.get(at + 1).cloned())
-            && this.end == next.start
-        {
-            self.arrived[at].end = next.end;
-            self.arrived.remove(at + 1);
-        }
+        let at = self.arrived.partition_point(|before| before.start < part.start);
+        self.arrived.insert(at, part);
+        self.arrived.dedup_by(|next, before| {
+            let touches = before.end == next.start;
+            if touches {
+                before.end = next.end;
+            }
+            touches
+        });
         if self.arrived.len() > MAX_PARTS {
             return Err(NbdViolation(format!(
                 "a read of {} bytes is answered in more than {MAX_PARTS} parts out of order",

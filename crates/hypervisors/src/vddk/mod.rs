@@ -167,7 +167,7 @@ impl VddkSource {
             Err(error) => {
                 // The socket only shows that nbdkit is gone; the log shows what the library
                 // rejected.
-                nbdkit.end_process();
+                drop(nbdkit);
                 return Err(reading.explain_error(error));
             }
         };

@@ -183,25 +183,20 @@ impl NbdkitProcess {
         command.args(installation.nbdkit_arguments(disk, &folder));
         let program = start_program(&mut command, gone)?;
         let mut nbdkit = Self { program, folder };
-        nbdkit.wait_until_ready(stop)?;
+        // nbdkit writes this file when it listens. Connecting to the socket instead would make
+        // nbdkit complain about that connection.
+        let pid = nbdkit.folder.pid_path();
+        let state = nbdkit.program.wait_for_ready(stop, || pid.exists())?;
+        if !matches!(state, ProgramState::Ready) {
+            // End nbdkit first: the log is complete only when the pipe is at its end.
+            nbdkit.program.end_process();
+            let message = format!("nbdkit {state}: {}", nbdkit.program.log.last_errors());
+            return Err(SourceError::new(SourceErrorKind::Connect, message));
+        }
         // nbdkit has read the password by now. The importer would leave the file behind if it were
         // killed.
         nbdkit.folder.forget_password();
         Ok(nbdkit)
-    }
-
-    fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
-        // nbdkit writes this file when it listens. Connecting to the socket instead would make
-        // nbdkit complain about that connection.
-        let pid = self.folder.pid_path();
-        let state = match self.program.wait_for_ready(stop, || pid.exists())? {
-            ProgramState::Ready => return Ok(()),
-            state => state,
-        };
-        // End nbdkit first: the log is complete only when the pipe is at its end.
-        self.program.end_process();
-        let message = format!("nbdkit {state}: {}", self.program.log.last_errors());
-        Err(SourceError::new(SourceErrorKind::Connect, message))
     }
 
     /// Returns the path of nbdkit's socket.
@@ -213,13 +208,9 @@ impl NbdkitProcess {
     pub(super) fn program_log(&self) -> ProgramLog {
         self.program.log.clone()
     }
-
-    /// Ends nbdkit. The log is complete afterwards.
-    pub(super) fn end_process(mut self) {
-        self.program.end_process();
-    }
 }
 
+/// Ends nbdkit. The log is complete afterwards.
 impl Drop for NbdkitProcess {
     fn drop(&mut self) {
         self.program.end_process();
