@@ -30,8 +30,8 @@ pub fn compression_error(guest: Guest) -> ImageError {
 }
 
 impl Inflater {
-    /// Inflates the cluster at `guest` of a disk of `virtual_size` bytes. The next call replaces the
-    /// result.
+    /// Inflates the cluster at `guest` of a disk of `virtual_size` bytes. The next call replaces
+    /// the result.
     pub fn inflate_to_buffer(
         &mut self,
         clusters: Option<CompressedClusters>,
