@@ -190,6 +190,23 @@ impl Disk {
         }
     }
 
+    /// Opens a second descriptor that bypasses the page cache, if the filesystem or device
+    /// supports that. It is opened through the first descriptor, because the path may lead
+    /// elsewhere by now.
+    pub(super) fn open_direct(&mut self, cache: CacheMode) {
+        if cache == CacheMode::Page {
+            return;
+        }
+        let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+        let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match OpenOptions::new().write(true).custom_flags(flags).open(same) {
+            Ok(file) => self.direct = Some(DirectFile::new(file, cache)),
+            Err(error) => {
+                tracing::debug!(%error, "direct I/O is not available, using the page cache")
+            }
+        }
+    }
+
     /// Returns an error if a disk of `virtual_size` bytes is larger than the target may be, or if
     /// too much is stored already.
     pub(crate) fn check_fits(&self, virtual_size: u64) -> Result<(), Error> {
@@ -273,24 +290,5 @@ pub(super) fn open_existing(
         Ok(file)
     } else {
         Err(TargetError::from_refusal("open", path, TargetRefusedError::Replaced))
-    }
-}
-
-impl Disk {
-    /// Opens a second descriptor that bypasses the page cache, if the filesystem or device
-    /// supports that. It is opened through the first descriptor, because the path may lead
-    /// elsewhere by now.
-    pub(super) fn open_direct(&mut self, cache: CacheMode) {
-        if cache == CacheMode::Page {
-            return;
-        }
-        let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-        let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        match OpenOptions::new().write(true).custom_flags(flags).open(same) {
-            Ok(file) => self.direct = Some(DirectFile::new(file, cache)),
-            Err(error) => {
-                tracing::debug!(%error, "direct I/O is not available, using the page cache")
-            }
-        }
     }
 }

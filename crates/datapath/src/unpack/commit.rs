@@ -43,7 +43,7 @@ impl Commit<'_> {
             let reason = TargetRefusedError::NotWhole { made, found };
             return Err(self.target.refusal_error("unpack into", reason));
         }
-        let moved = self.merge_directory(self.tree, self.target);
+        let moved = self.tree.clear_entries(|name| self.place_entry(self.tree, self.target, name));
         moved.and_then(|()| self.target.sync_filesystem()).map_err(TargetError::partly_unpacked)
     }
 
@@ -122,18 +122,6 @@ impl Commit<'_> {
         if self.overwrite { old.attributes.mode } else { WORKABLE }
     }
 
-    /// Moves everything in `from` to `to`.
-    fn merge_directory(&self, from: &Directory, to: &Directory) -> Result<(), TargetError> {
-        // Repeat until the directory is empty: a filesystem may skip names in a listing while
-        // other names are removed.
-        while from.entry_names()?.next().is_some() {
-            for name in from.entry_names()? {
-                self.place_entry(from, to, &name?)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Moves one entry. Directories are merged and files replaced, as `check_place` allows.
     fn place_entry(
         &self,
@@ -148,7 +136,8 @@ impl Commit<'_> {
         match self.check_place(to, name, new)? {
             Some(old) if old.is_directory() && new.is_directory() => {
                 let below = to.open_child_for_work(name, self.mode_to_open(old))?;
-                self.merge_directory(&from.open_child_for_work(name, mode)?, &below)?;
+                let child = from.open_child_for_work(name, mode)?;
+                child.clear_entries(|name| self.place_entry(&child, &below, name))?;
                 // Set the attributes after the moves, which change the directory's time and need
                 // write permission.
                 below.apply_attributes(new.attributes)?;

@@ -177,19 +177,23 @@ impl Directory {
         match self.entry_status(name)? {
             None => Ok(()),
             Some(status) if status.is_directory() => {
-                self.open_child_for_work(name, status.attributes.mode)?.remove_contents()?;
+                let child = self.open_child_for_work(name, status.attributes.mode)?;
+                child.clear_entries(|name| child.remove_all(name))?;
                 self.remove_directory(name).map(|_| ())
             }
             Some(_) => self.remove_file(name),
         }
     }
 
-    /// Removes everything in this directory. This is repeated until the directory is empty,
-    /// because a filesystem may skip names in a listing while other names are removed.
-    fn remove_contents(&self) -> Result<(), TargetError> {
+    /// Calls `remove` for each name in this directory. This is repeated until the directory is
+    /// empty, because a filesystem may skip names in a listing while other names are removed.
+    pub(super) fn clear_entries(
+        &self,
+        remove: impl Fn(&[u8]) -> Result<(), TargetError>,
+    ) -> Result<(), TargetError> {
         while self.entry_names()?.next().is_some() {
             for name in self.entry_names()? {
-                self.remove_all(&name?)?;
+                remove(&name?)?;
             }
         }
         Ok(())

@@ -8,9 +8,8 @@ use tar::{PATH_MAX_BYTES, path_components, printable_name, unsupported_error};
 use tar::{TarEntry, TarEntryKind, TarReader};
 
 use super::directory::Attributes;
-use super::placement_error::PlacementError;
 use super::staging::STAGING_PREFIX;
-use super::tree::Tree;
+use super::tree::{PlacementError, Tree};
 use crate::disk::FlushPacer;
 
 /// Creates files from entries and counts them.

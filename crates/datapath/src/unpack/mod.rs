@@ -19,7 +19,6 @@
 mod commit;
 mod directory;
 mod extract;
-mod placement_error;
 mod staging;
 mod tree;
 

@@ -6,11 +6,10 @@
 
 use std::io::ErrorKind;
 
-use stream::error::{ArchiveErrorKind, TargetError};
-use tar::printable_name;
+use stream::error::{ArchiveErrorKind, Error, TargetError};
+use tar::{TarReader, printable_name};
 
 use super::directory::{Attributes, Directory, Status, WORKABLE};
-use super::placement_error::PlacementError;
 
 /// Permissions of directories that have no entry in the archive, before the umask is applied.
 const IMPLIED_MODE: u32 = 0o755;
@@ -206,4 +205,28 @@ fn resolve_path<'p>(root: &Directory, path: &[&'p [u8]]) -> Result<Option<Found<
     }
     let there = current.entry_status(name)?;
     Ok(there.map(|status| (current, *name, status)))
+}
+
+/// An entry that is refused, or any other error of the data path.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) enum PlacementError {
+    Refused(#[from] ArchiveErrorKind),
+    Other(#[from] Error),
+}
+
+impl PlacementError {
+    /// Returns the error with the offset and name of the current entry of `archive`.
+    pub(super) fn into_error(self, archive: &TarReader) -> Error {
+        match self {
+            Self::Refused(kind) => archive.entry_error(kind),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+impl From<TargetError> for PlacementError {
+    fn from(error: TargetError) -> Self {
+        Self::Other(error.into())
+    }
 }
