@@ -48,11 +48,6 @@ impl ReadAssembly {
         Self { range, slots, arrived: Vec::new() }
     }
 
-    /// Returns the requested range.
-    pub(super) fn requested_range(&self) -> &Range<u64> {
-        &self.range
-    }
-
     /// Checks a part that the server announces, which is `length` bytes at `offset`, and returns
     /// its range. The part must lie within the requested range and must not have arrived before.
     pub(super) fn check_part(&self, offset: u64, length: u64) -> Result<Range<u64>, NbdViolation> {

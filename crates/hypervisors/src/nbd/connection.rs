@@ -63,6 +63,7 @@ pub struct NbdConnection {
 /// A request and the part of its reply that has arrived.
 struct InflightRequest {
     cookie: u64,
+    range: Range<u64>,
     answer: PendingReply,
     is_done: bool,
     /// The first error, which is the cause of the others.
@@ -116,27 +117,27 @@ impl InflightRequest {
                 Err(NbdViolation(format!("bytes are missing in the {}", self.request_text())))
             }
             PendingReply::Status(status) => {
-                let from = status.requested_range().start;
                 let status = std::mem::replace(status, BlockStatus::new(0..0));
-                status.into_extents().map(|extents| ReplyEvent::Status(from, extents))
+                status.into_extents().map(|extents| ReplyEvent::Status(self.range.start, extents))
             }
         })
     }
 
     fn request_text(&self) -> String {
-        let (verb, range) = match &self.answer {
-            PendingReply::Read(assembly) => ("read", assembly.requested_range()),
-            PendingReply::Status(status) => ("block status request", status.requested_range()),
+        let verb = match &self.answer {
+            PendingReply::Read(_) => "read",
+            PendingReply::Status(_) => "block status request",
         };
-        format!("{verb} of {} bytes at offset {}", range.end - range.start, range.start)
+        let Range { start, end } = self.range;
+        format!("{verb} of {} bytes at offset {start}", end - start)
     }
 
     fn assembly_mut(&mut self) -> Result<&mut ReadAssembly, NbdViolation> {
         match &mut self.answer {
             PendingReply::Read(assembly) => Ok(assembly),
-            PendingReply::Status(status) => Err(NbdViolation(format!(
+            PendingReply::Status(_) => Err(NbdViolation(format!(
                 "data in answer to a block status request at offset {}",
-                status.requested_range().start
+                self.range.start
             ))),
         }
     }
@@ -188,14 +189,15 @@ impl NbdConnection {
         // All requests that are made here fit into 32 bits.
         let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         self.last_cookie += 1;
+        let request = wire::encode_request(command, self.last_cookie, range.start, length);
         self.flights.push_back(InflightRequest {
             cookie: self.last_cookie,
+            range,
             answer,
             is_done: false,
             error: None,
             errors: 0,
         });
-        let request = wire::encode_request(command, self.last_cookie, range.start, length);
         with_time_limit(limit, write_bytes(&mut self.stream, &request)).await
     }
 
@@ -261,9 +263,8 @@ impl NbdConnection {
             flight.is_done = true;
             return Ok(());
         }
-        let assembly = flight.assembly_mut()?;
-        let asked = assembly.requested_range().clone();
-        let part = assembly.check_part(asked.start, asked.end - asked.start);
+        let Range { start, end } = flight.range;
+        let part = flight.assembly_mut()?.check_part(start, end - start);
         self.incoming = Some(IncomingRange { cookie, left: part?, last: true });
         Ok(())
     }

@@ -45,11 +45,6 @@ impl BlockStatus {
         self.at > self.asked.start
     }
 
-    /// Returns the requested range.
-    pub(super) fn requested_range(&self) -> &Range<u64> {
-        &self.asked
-    }
-
     /// Adds the next descriptor: `length` bytes with these flags. The last one may extend beyond
     /// the requested range.
     pub(super) fn add_descriptor(&mut self, length: u32, flags: u32) -> Result<(), NbdViolation> {
