@@ -1,10 +1,12 @@
 //! Turns tables into wanted ranges: the parts of the image that L1 and L2 tables refer to.
 
 use super::header::Qcow2Header;
-use super::table::{ClusterMapping, L2, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
-use crate::Error;
-use crate::offsets::Guest;
+use super::table::{
+    ClusterMapping, L2, OFFSET_MASK, SUBCLUSTERS, bit_runs, l2_entry, table_entries,
+};
+use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
+use crate::{Error, Format};
 
 /// Requests the L2 tables that an L1 table refers to. The `LoadedTable::note` of each L2 table is
 /// the first guest byte that it maps.
@@ -13,11 +15,14 @@ pub(super) fn l2_tables(
     l1: &[u8],
     tables: &mut RangeBatch,
 ) -> Result<(), Error> {
-    let entries = usize::try_from(header.l1_entries).unwrap_or(usize::MAX);
-    for index in 0..entries.min(l1.len() / 8) {
-        if let Some(offset) = l1_entry(header, l1, index)? {
-            let guest = index as u64 * header.bytes_per_l2();
-            tables.push_table(offset, header.cluster_size(), L2, guest);
+    for (index, entry) in (0..header.l1_entries).zip(table_entries(l1)) {
+        let host = Host(entry & OFFSET_MASK);
+        if !host.is_multiple_of(header.cluster_size()) {
+            let what = format!("L1 entry {index} points to an unaligned L2 table");
+            return Err(Format::Qcow2.corrupt_error(what, host));
+        }
+        if host != Host(0) {
+            tables.push_table(host, header.cluster_size(), L2, index * header.bytes_per_l2());
         }
     }
     Ok(())

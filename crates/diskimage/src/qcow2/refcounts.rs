@@ -12,9 +12,12 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::header::Qcow2Header;
-use super::table::{REFCOUNT_BLOCK, bytes_per_block, read_refcount, refcount_table_entry};
+use super::table::{REFCOUNT_BLOCK, bytes_per_block, read_refcount, table_entries};
 use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch};
+
+/// Bits 9-63 of a refcount table entry: the offset of a refcount block.
+const REFBLOCK_MASK: u64 = !0x1ff;
 
 /// Maximum bytes of refcount blocks that are kept at once. A block of 64 KiB counts 2 GiB of the
 /// image. If a block is not kept, its clusters only stay parked longer.
@@ -31,10 +34,12 @@ impl RefcountBlocks {
     /// Requests the blocks that a refcount table refers to. If the table refers to a block twice,
     /// it is not trusted and nothing is requested.
     pub(super) fn ask_blocks(header: &Qcow2Header, table: &[u8], batch: &mut RangeBatch) {
-        for index in 0..table.len() / 8 {
-            if let Some(offset) = refcount_table_entry(header, table, index) {
-                let counts_from = (index as u64).saturating_mul(bytes_per_block(header));
-                batch.push_table(offset, header.cluster_size(), REFCOUNT_BLOCK, counts_from);
+        for (index, entry) in (0..).zip(table_entries(table)) {
+            let host = Host(entry & REFBLOCK_MASK);
+            // Refcounts only help to save memory: those of an invalid entry are unknown.
+            if host != Host(0) && host.is_multiple_of(header.cluster_size()) {
+                let counts_from = bytes_per_block(header).saturating_mul(index);
+                batch.push_table(host, header.cluster_size(), REFCOUNT_BLOCK, counts_from);
             }
         }
         if batch.has_doubled_tables() {

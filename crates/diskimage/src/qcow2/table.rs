@@ -33,8 +33,6 @@ pub(super) const COPIED: u64 = 1 << 63;
 pub(super) const COMPRESSED: u64 = 1 << 62;
 /// Bit 0 of a standard L2 entry: the cluster reads as zeros.
 pub(super) const ZERO: u64 = 1;
-/// Bits 9-63 of a refcount table entry: the offset of a refcount block.
-const REFBLOCK_MASK: u64 = !0x1ff;
 /// Number of subclusters in a cluster with extended L2 entries.
 pub(super) const SUBCLUSTERS: u32 = 32;
 
@@ -65,31 +63,6 @@ pub(super) enum ClusterMapping {
         /// Bytes until the end of the last sector that holds compressed bytes.
         length: u64,
     },
-}
-
-/// Returns the offset in an L1 entry, or `None` if the entry is empty.
-pub(super) fn l1_entry(
-    header: &Qcow2Header,
-    table: &[u8],
-    index: usize,
-) -> Result<Option<Host>, Error> {
-    let host = Host(be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK);
-    if !host.is_multiple_of(header.cluster_size()) {
-        let what = format!("L1 entry {index} points to an unaligned L2 table");
-        return Err(Format::Qcow2.corrupt_error(what, host));
-    }
-    Ok((host != Host(0)).then_some(host))
-}
-
-/// Returns the offset in a refcount table entry, or `None` if the entry is empty or invalid.
-/// Refcounts only help to save memory, so an invalid entry means that they are unknown.
-pub(super) fn refcount_table_entry(
-    header: &Qcow2Header,
-    table: &[u8],
-    index: usize,
-) -> Option<Host> {
-    let host = Host(be64(table, index.saturating_mul(8))? & REFBLOCK_MASK);
-    (host != Host(0) && host.is_multiple_of(header.cluster_size())).then_some(host)
 }
 
 /// Parses entry `index` of an L2 table.
