@@ -31,21 +31,6 @@ pub struct MetadataReader<'a> {
 }
 
 impl<'a> MetadataReader<'a> {
-    /// Reads the only image of `source`.
-    fn of_source(
-        source: &'a dyn Source,
-        input: &'a mut TransferInput,
-        memory: &MemoryBudget,
-    ) -> Result<Self, Error> {
-        Ok(Self {
-            head: input.peek(METADATA_BYTES)?,
-            start: 0,
-            source,
-            input,
-            memory: memory.empty_grant(),
-        })
-    }
-
     /// Reads the image in `part` of `source`.
     pub fn of_part(
         source: &'a dyn Source,
@@ -112,7 +97,8 @@ pub fn fetch_tables(
     input: &mut TransferInput,
     memory: &MemoryBudget,
 ) -> Result<(), Error> {
-    MetadataReader::of_source(source, input, memory)?.fetch_tables(map)
+    let (head, memory) = (input.peek(METADATA_BYTES)?, memory.empty_grant());
+    MetadataReader { head, start: 0, source, input, memory }.fetch_tables(map)
 }
 
 /// Number of `tables`, which are in file order, to fetch with one request.

@@ -115,7 +115,6 @@ pub struct Meter {
     body: Box<dyn SourceBody>,
     total: Option<u64>,
     readings: Arc<MeterReadings>,
-    digesting: bool,
     pace: Option<RateLimiter>,
     floor: Option<MinSpeedCheck>,
     stop: CancellationToken,
@@ -128,8 +127,7 @@ impl Meter {
             Some(checksum) => Some((checksum.clone(), HashingThread::start(checksum.algorithm())?)),
             None => None,
         };
-        let digesting = digest.is_some();
-        let must_read_all = digesting || source.has_own_digest();
+        let must_read_all = digest.is_some() || source.has_own_digest();
         let readings = Arc::new(MeterReadings {
             digest: Mutex::new(digest),
             content_type: source.content_type().map(str::to_owned),
@@ -141,7 +139,6 @@ impl Meter {
             body: source.open_body().map_err(map_source_error)?,
             total: source.total_bytes(),
             readings,
-            digesting,
             pace: reading.limit_rate.map(RateLimiter::new),
             floor: reading.speed_limit.map(MinSpeedCheck::new),
             stop: reading.stop.clone(),
@@ -197,9 +194,7 @@ impl ChunkStream for Meter {
             floor.record_received(chunk.len() as u64, asked.elapsed())?;
         }
         // Hash before pacing, so that the hashing thread works while this one sleeps.
-        if self.digesting
-            && let Some((_, hashing)) = &*self.readings.digest.lock()
-        {
+        if let Some((_, hashing)) = &*self.readings.digest.lock() {
             hashing.update(&chunk);
         }
         if let Some(pace) = &mut self.pace {

@@ -57,13 +57,9 @@ pub(crate) fn pass_in_order(
     mut write: impl FnMut(Bytes) -> Result<(), Error>,
 ) -> Result<CopiedDisk, Error> {
     let (received, footer) = pass_disk(&mut OrderedStream(input), ending, |_, bytes| write(bytes))?;
-    Ok(match footer {
-        Some(virtual_size) => CopiedDisk { virtual_size, format: Format::Vhd },
-        None => {
-            let virtual_size = received.next_multiple_of(SECTOR);
-            CopiedDisk { virtual_size, format: Format::Raw }
-        }
-    })
+    let virtual_size = footer.unwrap_or_else(|| received.next_multiple_of(SECTOR));
+    let format = if footer.is_some() { Format::Vhd } else { Format::Raw };
+    Ok(CopiedDisk { virtual_size, format })
 }
 
 /// A stream that is read in order, even if it could be read in any order.
