@@ -36,7 +36,7 @@ impl RefcountBlocks {
     pub(super) fn ask_blocks(header: &Qcow2Header, table: &[u8], batch: &mut RangeBatch) {
         for (index, entry) in (0..).zip(table_entries(table)) {
             let host = Host(entry & REFBLOCK_MASK);
-            // Refcounts only help to save memory: those of an invalid entry are unknown.
+            // Refcounts only help to save memory, so an invalid entry means that they are unknown.
             if host != Host(0) && host.is_multiple_of(header.cluster_size()) {
                 let counts_from = bytes_per_block(header).saturating_mul(index);
                 batch.push_table(host, header.cluster_size(), REFCOUNT_BLOCK, counts_from);
