@@ -50,3 +50,13 @@ pub(super) const fn guid_from_digits(digits: u128) -> Guid {
 
 /// The GUID of zeros, which means "no GUID". A header with this log GUID has an empty log.
 pub(super) const NONE: Guid = [0; 16];
+
+/// Refuses an unknown region or item whose flag "Required" is set: a reader that does not support
+/// it must not read the image.
+pub(super) fn refuse_unknown(what: &str, guid: Guid, is_required: bool) -> Result<(), Error> {
+    if !is_required {
+        return Ok(());
+    }
+    let name = u128::from_be_bytes(guid);
+    Err(Error::UnknownFeatures(format!("VHDX {what} {name:032x}")))
+}

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::head::{ALIGNMENT, Guid, bytes_of, guid_from_digits};
+use super::head::{ALIGNMENT, Guid, bytes_of, guid_from_digits, refuse_unknown};
 use super::parent;
 use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
@@ -158,7 +158,8 @@ impl MetadataItems {
         let guid = entry.first_chunk().copied().unwrap_or_default();
         let is_known = guid == PARENT_LOCATOR || REQUIRED.iter().any(|(known, ..)| *known == guid);
         if !is_known {
-            return refuse_required(guid, entry);
+            let is_required = le32(entry, 24).is_some_and(|flags| flags & 4 != 0);
+            return refuse_unknown("metadata", guid, is_required);
         }
         let offset = le32(entry, 16).map_or(0, u64::from);
         let end = offset + le32(entry, 20).map_or(0, u64::from);
@@ -179,14 +180,4 @@ impl MetadataItems {
         let mut items = self.0.iter();
         items.find(|(guid, _)| guid == wanted).map(|(_, range)| range.clone())
     }
-}
-
-/// Refuses an unknown item whose "IsRequired" flag is set: a reader that does not support the item
-/// must not read the image.
-fn refuse_required(guid: Guid, entry: &[u8]) -> Result<(), Error> {
-    if le32(entry, 24).is_none_or(|flags| flags & 4 == 0) {
-        return Ok(());
-    }
-    let name = u128::from_be_bytes(guid);
-    Err(Error::UnknownFeatures(format!("VHDX metadata {name:032x}")))
 }

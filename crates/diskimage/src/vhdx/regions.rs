@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::head::{ALIGNMENT, Guid, bytes_of, guid_from_digits, is_intact};
+use super::head::{ALIGNMENT, Guid, bytes_of, guid_from_digits, is_intact, refuse_unknown};
 use super::header::VhdxHeader;
 use crate::bytes_at::{le32, le64};
 use crate::offsets::Host;
@@ -48,11 +48,12 @@ impl VhdxRegions {
             // Unknown regions count too: a block must not lie in one of them.
             let range = parse_range(entry)?;
             all.push(range.clone());
-            let known = match entry.first_chunk() {
-                Some(&BAT) => &mut bat,
-                Some(&METADATA) => &mut metadata,
-                _ => {
-                    refuse_required(entry)?;
+            let known = match entry.first_chunk().copied().unwrap_or_default() {
+                BAT => &mut bat,
+                METADATA => &mut metadata,
+                guid => {
+                    let is_required = le32(entry, 28).is_some_and(|flags| flags & 1 != 0);
+                    refuse_unknown("region", guid, is_required)?;
                     continue;
                 }
             };
@@ -98,17 +99,6 @@ fn parse_range(entry: &[u8]) -> Result<Range<Host>, Error> {
             "a region of {length} bytes at {start:#x}: regions must begin at multiples of 1 MiB"
         ))),
     }
-}
-
-/// Refuses an unknown region whose "Required" flag is set: a reader that does not support the
-/// region must not read the image.
-fn refuse_required(entry: &[u8]) -> Result<(), Error> {
-    let is_required = le32(entry, 28).is_some_and(|flags| flags & 1 != 0);
-    if !is_required {
-        return Ok(());
-    }
-    let name = u128::from_be_bytes(entry.first_chunk().copied().unwrap_or_default());
-    Err(Error::UnknownFeatures(format!("VHDX region {name:032x}")))
 }
 
 /// Sorts the regions into image order. Fails if two of them overlap.

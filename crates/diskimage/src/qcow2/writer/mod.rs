@@ -19,7 +19,6 @@ mod replay;
 mod tests;
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -114,28 +113,33 @@ pub struct Qcow2Writer {
     /// Place that is reserved for the L1 table, if the size is known.
     l1_host: Option<Host>,
     /// The L1 table, up to the last entry that was needed.
-    l1: Vec<u64>,
-    /// Number of L1 entries that are already written.
-    flushed_l1: usize,
-    /// The L2 table that is being filled, and its index in the L1 table.
-    l2: Option<(u64, L2Table)>,
+    l1: PartialTable,
+    /// The L2 table that is being filled, its index in the L1 table, and its place.
+    l2: Option<(u64, Host, PartialTable)>,
     /// Where the next compressed cluster begins, if it continues the last one.
     packed_end: Option<Host>,
 }
 
-struct L2Table {
-    host: Host,
+/// A table that is being filled.
+#[derive(Default)]
+struct PartialTable {
     entries: Vec<u64>,
     /// Number of entries that are already written.
     flushed: usize,
 }
 
-impl L2Table {
-    /// Writes the entries before `end`, except those that are already written.
-    fn flush<S: ImageSink>(&mut self, end: u64, sink: &mut S) -> Result<(), S::Error> {
+impl PartialTable {
+    /// Writes the entries before `end` of the table at `host`, except those that are already
+    /// written.
+    fn flush<S: ImageSink>(&mut self, host: Host, end: u64, sink: &mut S) -> Result<(), S::Error> {
         let end = usize::try_from(end).unwrap_or(usize::MAX).min(self.entries.len());
         let start = std::mem::replace(&mut self.flushed, end);
-        write_entries(self.host, &self.entries, start..end, sink)
+        match self.entries.get(start..end) {
+            Some(entries) if !entries.is_empty() => {
+                sink.write_at(host + start as u64 * 8, table_bytes(entries))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -165,8 +169,7 @@ impl Qcow2Writer {
             position: 0,
             allocator,
             l1_host: expected_bytes.map(|_| l1_host),
-            l1: Vec::new(),
-            flushed_l1: 0,
+            l1: PartialTable::default(),
             l2: None,
             packed_end: None,
         })
@@ -233,31 +236,31 @@ impl Qcow2Writer {
             return Err(misuse("append data", self.position).into());
         }
         let index = self.position / L2_SPAN_BYTES;
-        if self.l2.as_ref().is_none_or(|(open, _)| *open != index) {
+        if self.l2.as_ref().is_none_or(|(open, ..)| *open != index) {
             self.close_l2(sink)?;
             self.resize_l1(index + 1)?;
             let host = self.allocator.allocate(1, sink)?;
-            if let Some(last) = self.l1.last_mut() {
+            if let Some(last) = self.l1.entries.last_mut() {
                 *last = COPIED | host.0;
             }
             // The entry may have been written while the disk had only zeros there.
-            self.flushed_l1 = self.flushed_l1.min(self.l1.len() - 1);
+            self.l1.flushed = self.l1.flushed.min(self.l1.entries.len() - 1);
             let entries = vec![0; usize::try_from(L2_ENTRIES).unwrap_or(0)];
-            self.l2 = Some((index, L2Table { host, entries, flushed: 0 }));
+            self.l2 = Some((index, host, PartialTable { entries, flushed: 0 }));
         }
         Ok(self.position / WRITTEN_CLUSTER_BYTES % L2_ENTRIES)
     }
 
     fn set_entry(&mut self, index: u64, value: u64) {
         let slot = self.l2.as_mut().zip(usize::try_from(index).ok());
-        if let Some(entry) = slot.and_then(|((_, table), index)| table.entries.get_mut(index)) {
+        if let Some(entry) = slot.and_then(|((.., table), index)| table.entries.get_mut(index)) {
             *entry = value;
         }
     }
 
     fn close_l2<S: ImageSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         match self.l2.take() {
-            Some((_, mut table)) => table.flush(L2_ENTRIES, sink),
+            Some((_, host, mut table)) => table.flush(host, L2_ENTRIES, sink),
             None => Ok(()),
         }
     }
@@ -272,14 +275,13 @@ impl Qcow2Writer {
     /// be known.
     pub fn flush_tables<S: ImageSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         let l1_host = self.known_l1()?;
-        if let Some((index, table)) = &mut self.l2 {
+        if let Some((index, host, table)) = &mut self.l2 {
             let mapped = self.position.saturating_sub(*index * L2_SPAN_BYTES);
-            table.flush(mapped / WRITTEN_CLUSTER_BYTES, sink)?;
+            table.flush(*host, mapped / WRITTEN_CLUSTER_BYTES, sink)?;
         }
         // An earlier attempt may have written entries where the disk has only zeros now.
         self.resize_l1(self.position.div_ceil(L2_SPAN_BYTES))?;
-        let start = std::mem::replace(&mut self.flushed_l1, self.l1.len());
-        write_entries(l1_host, &self.l1, start..self.l1.len(), sink)
+        self.l1.flush(l1_host, u64::MAX, sink)
     }
 
     /// Returns the place of the L1 table, or an error if it is not reserved.
@@ -289,7 +291,7 @@ impl Qcow2Writer {
 
     fn resize_l1(&mut self, entries: u64) -> Result<(), Error> {
         check_l1(entries)?;
-        self.l1.resize(usize::try_from(entries).unwrap_or(usize::MAX), 0);
+        self.l1.entries.resize(usize::try_from(entries).unwrap_or(usize::MAX), 0);
         Ok(())
     }
 
@@ -315,7 +317,7 @@ impl Qcow2Writer {
         // See `flush_tables`.
         self.resize_l1(entries)?;
         let (file_bytes, refcount_table) = self.allocator.finish(sink)?;
-        write_entries(l1_host, &self.l1, self.flushed_l1..self.l1.len(), sink)?;
+        self.l1.flush(l1_host, u64::MAX, sink)?;
         let (table_host, table_clusters) = refcount_table;
         let mut header = Vec::with_capacity(HEADER_BYTES as usize);
         let is_zstd = self.compression == Qcow2Compression::Zstd;
@@ -366,21 +368,6 @@ fn check_l1(entries: u64) -> Result<(), Error> {
 /// Returns the number of clusters that a table with so many entries takes.
 const fn table_clusters(entries: u64) -> u64 {
     (entries * 8).div_ceil(WRITTEN_CLUSTER_BYTES)
-}
-
-/// Writes some entries of the table at `host`.
-fn write_entries<S: ImageSink>(
-    host: Host,
-    entries: &[u64],
-    range: Range<usize>,
-    sink: &mut S,
-) -> Result<(), S::Error> {
-    match entries.get(range.clone()) {
-        Some(entries) if !entries.is_empty() => {
-            sink.write_at(host + range.start as u64 * 8, table_bytes(entries))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The error for a caller that breaks the rules of [`Qcow2Writer`].

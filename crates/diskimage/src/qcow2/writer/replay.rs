@@ -79,12 +79,12 @@ impl Qcow2Writer {
             }
             let is_compressed = entry & COMPRESSED != 0;
             let is_first =
-                self.l2.as_ref().is_none_or(|(index, _)| *index != self.position / L2_SPAN_BYTES);
+                self.l2.as_ref().is_none_or(|(index, ..)| *index != self.position / L2_SPAN_BYTES);
             if is_first || is_compressed {
                 self.allocator.reserve_block(image)?;
             }
             let slot = self.open_l2(image)?;
-            if is_first && self.l1.last() != Some(&l1_entry) {
+            if is_first && self.l1.entries.last() != Some(&l1_entry) {
                 return Err(unexpected("L1", l1_entry).into());
             }
             let guest = Guest(self.position);

@@ -265,7 +265,7 @@ proptest! {
         let end = writer.position();
         // The L1 table has the second cluster, and the L2 table the fifth one: before it are the
         // refcount table and its block.
-        let l2 = usize::try_from(writer.l2.as_ref().unwrap().1.host.0).unwrap();
+        let l2 = usize::try_from(writer.l2.as_ref().unwrap().1.0).unwrap();
         let entries = usize::try_from(end).unwrap() / CLUSTER;
         let at = at.index(8 + 8 * entries);
         let at = if at < 8 { CLUSTER + at } else { l2 + at - 8 };
@@ -323,7 +323,10 @@ fn an_image_with_several_refcount_blocks_is_clean() {
                 let mut replayed =
                     Qcow2Writer::new(Qcow2Compression::Zstd, expected, &mut unchanged).unwrap();
                 replayed.replay(writer.position(), &mut unchanged, |_, _| Ok(())).unwrap();
-                assert!(replayed.allocator == writer.allocator && replayed.l1 == writer.l1);
+                assert!(
+                    replayed.allocator == writer.allocator
+                        && replayed.l1.entries == writer.l1.entries
+                );
             }
         }
         assert_eq!(writer.position(), disk_bytes);
