@@ -41,6 +41,8 @@ class Meter {
 
   show(sent) {
     const now = performance.now();
+    clearTimeout(this.timer);
+    this.timer = sent < this.total && setTimeout(() => this.rest(), SPEED_WINDOW_MS);
     // An upload goes on where the server has got to, before the end of what was sent: that step back is no speed.
     if (sent < this.sent) {
       this.samples = [];
@@ -63,6 +65,12 @@ class Meter {
     bar.value = sent / this.total;
     document.title = `${this.percent()} · ${TITLE}`;
     figures.textContent = parts.join(" · ");
+  }
+
+  /** Shows no speed until there is progress again. */
+  rest() {
+    this.samples = [];
+    this.show(this.sent);
   }
 
   percent() {
@@ -192,6 +200,7 @@ async function start() {
     verbatimChoice.hidden = ![400, 415].includes(error.status);
     showAnswer(error.said ?? "");
   }
+  clearTimeout(meter.timer);
   token = "";
   cancellation = null;
   document.title = TITLE;

@@ -220,18 +220,18 @@ async function sendNew(file, session, xhr, speed) {
 }
 
 /** Sends the rest until the server has everything; `xhr` is its last answer. After a broken connection it is asked for its offset. */
-async function sendAll(parts, { url }, xhr) {
+async function sendAll(parts, { url, place }, xhr) {
   // Bytes that the server should have after the last part, and had before it.
   let offset = offsetIn(xhr);
   let from = offset || 0;
-  let words = offset > FIRST_BYTES ? "Continuing" : "";
-  page.say("Uploading…");
+  let words = offset > FIRST_BYTES ? "Continuing at %." : "Uploading…";
+  page.say(place ? "Compressing…" : "Uploading…");
   for (let failures = 0; offsetIn(xhr) !== lengthIn(xhr);) {
     if (offsetIn(xhr) === offset) {
       const part = await parts.part(offset);
       page.meter.show(part.position(0));
       if (words) {
-        page.say(`${words} at ${page.meter.percent()}.`);
+        page.say(words.replace("%", page.meter.percent()));
         words = "";
       }
       xhr = await patch(url, offset, part);
@@ -242,6 +242,7 @@ async function sendAll(parts, { url }, xhr) {
       // Only the answer to the last byte was lost, and the upload server has ended since.
       break;
     }
+    page.meter.rest();
     if (xhr.status === 401) {
       await page.askForToken();
     } else if (PASSING.includes(xhr.status) && ++failures <= ATTEMPTS) {
@@ -254,7 +255,7 @@ async function sendAll(parts, { url }, xhr) {
     if (offsetIn(xhr) >= 0) {
       failures = offsetIn(xhr) > from ? 0 : failures;
       from = offset = offsetIn(xhr);
-      words = "The connection was lost, continuing";
+      words = "The connection was lost, continuing at %.";
     }
   }
   return [xhr.getResponseHeader("X-Cdi-Result"), await parts.verdict()].filter(Boolean).join("\n");

@@ -15,8 +15,18 @@ fn zeros_are_not_sent(browser: BrowserKind) {
     let relay = Relay::start(scene.front.address());
     let content = disk::sparse_content(1, 80 * MIB, 16);
     let image = scene.image_of(&content);
-    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.choose(&relay.url(), &image);
+    let record = "window.statuses = [];
+        const status = document.querySelector('#status');
+        new MutationObserver(() => window.statuses.push(status.textContent)).observe(status, { childList: true });";
+    scene.browser.run(record, &[]);
+    scene.submit(&scene.token());
     scene.wait_for_end("done");
+    let statuses = scene.browser.run("return window.statuses.join('|');", &[]);
+    assert!(
+        statuses.as_str().unwrap_or_default().contains("|Compressing…|Uploading…|"),
+        "{statuses}"
+    );
     assert!(relay.sent() < 8 * MIB, "{} bytes were sent", relay.sent());
     let figures = scene.browser.find("#figures").text();
     assert!(figures.starts_with("80.0 MiB of 80.0 MiB · 100 % · "), "{figures}");

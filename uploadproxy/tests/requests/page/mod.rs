@@ -28,6 +28,7 @@ mod compressed;
 mod looks;
 mod scene;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -58,6 +59,7 @@ test_in_browsers!(
     an_upload_resumes_after_the_page_is_reloaded,
     the_claim_of_a_token_is_shown_and_a_link_may_bring_the_token,
     an_upload_resumes_after_a_cut,
+    no_speed_is_shown_while_nothing_moves,
     an_upload_of_a_changed_file_is_not_resumed,
     a_file_may_be_dropped,
     an_expired_token_is_asked_for_again,
@@ -201,6 +203,39 @@ fn an_upload_resumes_after_a_cut(browser: BrowserKind) {
     let again = relay.sent() - 32 * MIB;
     let limit = if browser == BrowserKind::Firefox { 40 * MIB } else { 8 * MIB };
     assert!(again < limit, "{again} bytes were sent again");
+    scene.assert_uploaded(&image);
+}
+
+fn no_speed_is_shown_while_nothing_moves(browser: BrowserKind) {
+    let scene = Scene::throttled(browser, 4 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image(64 * MIB);
+    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.wait_for_progress(0.2);
+    scene.browser.wait_for_text("#figures", " MiB/s · ");
+    let wait_for_rest = || {
+        let figures = scene.browser.find("#figures");
+        scene.browser.wait_for("figures without a speed", |_| {
+            let text = figures.text();
+            (text.contains(" MiB of 64.0 MiB · ") && text.ends_with(" %")).then_some(())
+        });
+    };
+    // Ten seconds of silence end the speed's window.
+    std::thread::scope(|scope| {
+        scope.spawn(|| relay.be_silent(Duration::from_secs(20)));
+        let begun = Instant::now();
+        wait_for_rest();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    });
+    scene.browser.wait_for_text("#figures", " MiB/s · ");
+    // No server listens at port 9 of this address.
+    relay.lead_to(SocketAddr::from(([127, 0, 0, 1], 9)));
+    relay.cut();
+    scene.browser.wait_for_text("#status", "Connection lost");
+    let figures = scene.browser.find("#figures").text();
+    assert!(figures.ends_with(" %"), "{figures}");
+    relay.lead_to(scene.front.address());
+    scene.wait_for_end("done");
     scene.assert_uploaded(&image);
 }
 
