@@ -242,5 +242,5 @@ if (location.hash.startsWith("#token=")) {
 }
 describeToken();
 if (interrupted()) {
-  say(`The upload of ${interrupted().name} was interrupted. Choose that file again, and it continues.`);
+  say(`The upload of ${interrupted().name} was interrupted. Choose that file again, and it continues; another file replaces it.`);
 }

@@ -122,6 +122,10 @@ export async function upload(file, shownBy) {
       return keeping(kept, () => sendAll(partsOf(file, kept, checksum(file)), kept, xhr));
     }
   }
+  if (kept) {
+    // The server would refuse this upload while it waits for the rest of that one.
+    await request("DELETE", kept.url, TUS);
+  }
   const { name, size, lastModified } = file;
   const session = { name, size, lastModified, isVerbatim: page.isVerbatim };
   // What is stored as it is cannot be compressed on the way: the server removes nothing.

@@ -57,6 +57,7 @@ test_in_browsers!(
     the_message_of_the_server_is_shown,
     a_file_that_is_not_a_disk_is_refused_after_its_first_bytes,
     an_upload_resumes_after_the_page_is_reloaded,
+    another_file_replaces_an_interrupted_upload,
     the_claim_of_a_token_is_shown_and_a_link_may_bring_the_token,
     an_upload_resumes_after_a_cut,
     no_speed_is_shown_while_nothing_moves,
@@ -166,6 +167,19 @@ fn an_upload_resumes_after_the_page_is_reloaded(browser: BrowserKind) {
     scene.upload_server.wait_for_received(16 * MIB);
     let (_, again) = scene.resume_after_crash(&relay, &image);
     assert!(again < 42 * MIB, "{again} bytes were sent after the page was loaded again");
+    scene.assert_uploaded(&image);
+}
+
+fn another_file_replaces_an_interrupted_upload(browser: BrowserKind) {
+    let scene = Scene::throttled(browser, 8 * MIB);
+    scene.upload(&scene.front.url("/"), &scene.token(), &scene.image(48 * MIB));
+    scene.wait_for_progress(0.3);
+    scene.let_page_crash();
+    let image = scene.image(4 * MIB);
+    scene.choose(&scene.front.url("/"), &image);
+    scene.browser.wait_for_text("#status", "another file replaces it");
+    scene.submit(&scene.token());
+    scene.wait_for_end("done");
     scene.assert_uploaded(&image);
 }
 

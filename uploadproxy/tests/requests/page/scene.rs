@@ -108,7 +108,7 @@ impl Scene {
     }
 
     /// Lets the next page replace this one without asking it, as after a crash.
-    fn let_page_crash(&self) {
+    pub(crate) fn let_page_crash(&self) {
         self.browser.run(
             "window.addEventListener('beforeunload', (event) => event.stopImmediatePropagation(), true);",
             &[],
