@@ -5,8 +5,8 @@ import { cancellable, interrupted, upload } from "./upload.js";
 const SPEED_WINDOW_MS = 10_000;
 const TITLE = document.title;
 
-const [form, tokenField, tokenHint, fileField, fileSize, verbatimChoice, verbatimBox, startButton, cancelButton] =
-  ["form", "token", "token-hint", "file", "file-size", "verbatim-choice", "verbatim", "start", "cancel"]
+const [form, tokenField, tokenHint, fileField, fileSize, fileHint, verbatimChoice, verbatimBox, startButton, cancelButton] =
+  ["form", "token", "token-hint", "file", "file-size", "file-hint", "verbatim-choice", "verbatim", "start", "cancel"]
     .map((id) => document.getElementById(id));
 const [transfer, bar, figures, status, answer] =
   ["transfer", "bar", "figures", "status", "answer"].map((id) => document.getElementById(id));
@@ -154,7 +154,8 @@ function showFile() {
   const [file] = fileField.files;
   verbatimChoice.hidden = true;
   verbatimBox.checked = false;
-  fileSize.textContent = file ? `${size(file.size)} are to be sent. ` : "";
+  fileSize.textContent = file ? `Size: ${size(file.size)}` : "";
+  fileHint.hidden = Boolean(file);
 }
 
 function showIdle(isIdle) {
@@ -241,6 +242,8 @@ if (location.hash.startsWith("#token=")) {
   history.replaceState(null, "", location.pathname);
 }
 describeToken();
+document.getElementById("host").textContent = location.host;
+document.getElementById("url").textContent = new URL("v1beta1/upload", location).href;
 if (interrupted()) {
   say(`The upload of ${interrupted().name} was interrupted. Choose that file again, and it continues; another file replaces it.`);
 }

@@ -11,15 +11,16 @@ const MIB: u64 = 1 << 20;
 
 test_in_browsers!(
     the_size_of_the_file_is_shown_and_a_failure_is_red,
+    the_page_names_its_server_and_offers_help,
     every_state_of_the_page_is_accessible
 );
 
 fn the_size_of_the_file_is_shown_and_a_failure_is_red(browser: BrowserKind) {
     let scene = Scene::start(browser);
     scene.choose(&scene.front.url("/"), &scene.image(3 * MIB));
-    let hint = scene.browser.find("#file-hint").text();
-    assert!(hint.starts_with("3.0 MiB are to be sent. Raw, ISO, qcow2"), "{hint}");
-    assert!(hint.contains("kubectl cdi upload"), "{hint}");
+    assert_eq!(scene.browser.find("#file-size").text(), "Size: 3.0 MiB");
+    // The list of formats has served its purpose.
+    assert_eq!(scene.browser.find("#file-hint").text(), "");
     let style = |css: &str, name: &str| {
         let script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]];";
         scene.browser.run(script, &[json!(css), json!(name)])
@@ -31,6 +32,24 @@ fn the_size_of_the_file_is_shown_and_a_failure_is_red(browser: BrowserKind) {
     let failed = style("#bar", "accentColor");
     assert_ne!(failed, usual);
     assert_eq!(failed, style("#status", "color"));
+}
+
+fn the_page_names_its_server_and_offers_help(browser: BrowserKind) {
+    let scene = Scene::start(browser);
+    scene.browser.open(&scene.front.url("/"));
+    let formats = scene.browser.find("#file-hint").text();
+    assert!(formats.starts_with("Raw, ISO, qcow2"), "{formats}");
+    let address = scene.front.address();
+    let body = scene.browser.find("body").text();
+    assert!(body.contains(&format!("Server: {address}\n")), "{body}");
+    assert!(!body.contains("kubectl cdi"), "{body}");
+    // Enter opens what the keyboard has reached.
+    scene.browser.find("summary").send_keys("\u{e007}");
+    let help = scene.browser.find("details").text();
+    assert!(help.contains("kubectl cdi token dv/NAME -o name\n"), "{help}");
+    assert!(help.contains("kubectl cdi upload disk.qcow2 dv/NAME\n"), "{help}");
+    let curl = format!("-T disk.qcow2 https://{address}/v1beta1/upload");
+    assert!(help.ends_with(&curl), "{help}");
 }
 
 /// Checks the page with axe-core, which implements the rules of WCAG.
@@ -49,6 +68,8 @@ fn every_state_of_the_page_is_accessible(browser: BrowserKind) {
     };
     scene.choose(&scene.front.url("/"), &scene.image(40 * MIB));
     look("start");
+    scene.browser.find("summary").click();
+    look("help");
     scene.submit("nonsense");
     scene.wait_for_end("failed");
     look("failed");
