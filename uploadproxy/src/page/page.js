@@ -99,20 +99,32 @@ function typedToken() {
   return tokenField.value.trim().replace(/^Bearer\s+/i, "");
 }
 
-/** Says what a token is for: its middle part is readable, and only the server can tell whether it is good. */
-function describeToken() {
-  let words = HINT;
+/** What a token is for: its middle part is readable, and only the server can tell whether it is good. Nothing, if it is not a token. */
+function claimsOf(word) {
   try {
-    const claims = typedToken().split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
+    const claims = word.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
     const { namespace, name, exp } = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(claims), (c) => c.charCodeAt(0))));
-    const until = new Date(exp * 1000);
-    words = until < new Date()
-      ? `This token was for ${namespace}/${name}, and has expired at ${until.toLocaleTimeString()}. Ask for a new one.`
-      : `For the claim ${namespace}/${name}, until ${until.toLocaleTimeString()}.`;
+    return { volume: namespace && name && `${namespace}/${name}`, until: new Date(exp * 1000) };
   } catch {
-    // No token yet.
+    return {};
   }
-  tokenHint.textContent = words;
+}
+
+function describeToken(hint) {
+  const { volume, until } = claimsOf(typedToken());
+  tokenHint.textContent = !volume ? hint
+    : until < new Date() ? `This token was for ${volume}, and has expired at ${until.toLocaleTimeString()}. Ask for a new one.`
+    : `For the claim ${volume}, until ${until.toLocaleTimeString()}.`;
+}
+
+/** A link may bring the token, which then leaves the address and the history: the part behind # is sent to no server. */
+function takeTokenFromLink() {
+  const linked = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (linked !== null) {
+    tokenField.value = linked;
+    history.replaceState(null, "", location.pathname);
+    describeToken(HINT);
+  }
 }
 
 /** Takes the token from its field. False, with a sentence for the user, if there is none. */
@@ -126,10 +138,17 @@ function takeToken() {
   return isToken;
 }
 
+/** Empties the token's field, unless a link has brought another token meanwhile. */
+function dropToken() {
+  if (typedToken() === token) {
+    tokenField.value = "";
+  }
+}
+
 /** Waits for a new token in the middle of an upload. */
 function askForToken() {
   say("The token has expired. Paste a new one to continue where the upload stopped.");
-  tokenField.value = "";
+  dropToken();
   tokenField.disabled = startButton.hidden = false;
   startButton.textContent = "Continue";
   tokenField.focus();
@@ -192,8 +211,8 @@ async function start() {
   try {
     const isVerbatim = verbatimBox.checked;
     const said = await upload(file, { token: () => token, signal, meter, say, askForToken, isVerbatim });
-    tokenField.value = "";
-    describeToken();
+    dropToken();
+    describeToken(HINT);
     say(`Done. ${file.name} is on the volume.`, "done");
     showAnswer(said);
   } catch (error) {
@@ -232,16 +251,13 @@ addEventListener("drop", (event) => {
     say("");
   }
 });
-tokenField.addEventListener("input", describeToken);
+addEventListener("hashchange", takeTokenFromLink);
+tokenField.addEventListener("input", () => describeToken(HINT));
 fileField.addEventListener("change", showFile);
 
 showIdle(true);
-// A link may bring the token, which then leaves the address: the part behind # is sent to no server.
-if (location.hash.startsWith("#token=")) {
-  tokenField.value = decodeURIComponent(location.hash.slice("#token=".length));
-  history.replaceState(null, "", location.pathname);
-}
-describeToken();
+describeToken(HINT);
+takeTokenFromLink();
 document.getElementById("host").textContent = location.host;
 document.getElementById("url").textContent = new URL("v1beta1/upload", location).href;
 if (interrupted()) {

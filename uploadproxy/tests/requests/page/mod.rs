@@ -32,7 +32,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use testkit::browser::BrowserKind;
+use testkit::browser::{Browser, BrowserKind};
 use testkit::fail::OrFail;
 use testkit::https::Request;
 use testkit::origin::{Origin, Script};
@@ -59,6 +59,7 @@ test_in_browsers!(
     an_upload_resumes_after_the_page_is_reloaded,
     another_file_replaces_an_interrupted_upload,
     the_claim_of_a_token_is_shown_and_a_link_may_bring_the_token,
+    a_link_opened_in_the_same_tab_brings_its_token,
     an_upload_resumes_after_a_cut,
     no_speed_is_shown_while_nothing_moves,
     an_upload_of_a_changed_file_is_not_resumed,
@@ -199,6 +200,29 @@ fn the_claim_of_a_token_is_shown_and_a_link_may_bring_the_token(browser: Browser
     token.clear();
     token.send_keys(&scene.proxy.key().sign("PS256", &claims));
     assert!(hint(&scene).contains("has expired at "), "{}", hint(&scene));
+}
+
+fn a_link_opened_in_the_same_tab_brings_its_token(browser: BrowserKind) {
+    let scene = Scene::start(browser);
+    let page = scene.front.url("/");
+    scene.browser.open(&page);
+    let follow = |token: &str| {
+        scene.browser.run("location.hash = `token=${arguments[0]}`;", &[json!(token)]);
+        let address = |browser: &Browser| {
+            let address = browser.run("return location.href;", &[]);
+            (address == page.as_str()).then_some(())
+        };
+        scene.browser.wait_for("a clear address", address);
+        scene.browser.find("#token").property("value")
+    };
+    assert_eq!(follow("%"), "%");
+    let token = scene.token();
+    assert_eq!(follow(&token), token.as_str());
+    let hint = scene.browser.find("#token-hint").text();
+    assert!(hint.starts_with("For the claim default/disk, until "), "{hint}");
+    scene.browser.run("history.back();", &[]);
+    scene.browser.run("return new Promise((resolve) => setTimeout(resolve, 200));", &[]);
+    assert_eq!(scene.browser.run("return location.href;", &[]), page.as_str());
 }
 
 fn an_upload_resumes_after_a_cut(browser: BrowserKind) {
