@@ -184,15 +184,24 @@ function showIdle(isIdle) {
   onSubmit = start;
 }
 
-/** Shows the server's own words. */
+/** Shows what the server says of the disk. */
 function showAnswer(words) {
-  answer.textContent = words;
+  answer.textContent = words.replace(/(\d+) bytes/g, (_, bytes) => size(Number(bytes)));
   answer.hidden = !words;
+}
+
+function showDone(file, said) {
+  const { volume } = claimsOf(token);
+  const [, warning] = /; warning: (.*)/.exec(said) ?? [];
+  say(`Done. ${file.name} is on the volume ${volume}.${warning ? `\nWarning: ${warning}.` : ""}`, warning ? "warned" : "done");
+  showAnswer(said.replace(/; warning: .*/, ""));
+  dropToken();
+  describeToken("Another volume needs a token of its own.");
 }
 
 async function start() {
   const [file] = fileField.files;
-  answer.hidden = true;
+  answer.hidden = transfer.hidden = true;
   if (!takeToken()) {
     return;
   }
@@ -208,24 +217,24 @@ async function start() {
   say("Asking the server…");
   const { signal } = cancellation;
   const meter = new Meter(file.size);
+  let field = startButton;
   try {
     const isVerbatim = verbatimBox.checked;
     const said = await upload(file, { token: () => token, signal, meter, say, askForToken, isVerbatim });
-    dropToken();
-    describeToken(HINT);
-    say(`Done. ${file.name} is on the volume.`, "done");
-    showAnswer(said);
+    showDone(file, said);
   } catch (error) {
     say(signal.aborted ? "Cancelled." : error.message, "failed");
     verbatimChoice.hidden = ![400, 415].includes(error.status);
-    showAnswer(error.said ?? "");
+    meter.rest();
+    transfer.hidden = !meter.sent;
+    field = error.status === 401 ? tokenField : startButton;
   }
   clearTimeout(meter.timer);
   token = "";
   cancellation = null;
   document.title = TITLE;
   showIdle(true);
-  startButton.focus();
+  field.focus();
 }
 
 form.onsubmit = (event) => {

@@ -25,8 +25,8 @@ const WHOLE_ONLY = [404, 405, 501];
 // that starts anew.
 const PASSING = [0, 204, 409, 423, 429, 502, 503, 504];
 
+// Used where the server has sent no sentence.
 const MEANING = {
-  400: "The token is for something else, the image is not in order, or the volume is too small.",
   401: "The token is not valid, or has expired. Ask for a new one.",
   404: "There is no upload here any more.",
   409: "The volume has been uploaded to already.",
@@ -36,8 +36,15 @@ const MEANING = {
   429: "Too many uploads are going on. Try again later.",
   500: "The upload broke off, or the disk could not be written.",
   502: "The upload server cannot be reached. Try again later.",
-  503: "The volume takes no upload now: it does not exist, is not ready, is complete, or has another upload.",
+  503: "The volume takes no upload now. Try again later.",
 };
+
+// What CDI's servers write before the reason.
+const PREFIXES =
+  /^((Saving stream failed|effective image size is larger than the reported available storage|Unable to [a-z ]+): )+/;
+const UNREACHABLE = "error in upload-proxy: http: proxy error:";
+// The page has a choice for this.
+const COMMAND_LINE_ADVICE = /; to store the bytes as they are, choose the format verbatim \(.*\)/;
 
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;": "'" };
 
@@ -45,20 +52,22 @@ const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;"
 // that is stored as it is.
 let page;
 
-/** An upload that has failed: in words, and with what the server said. */
+/** An upload that has failed, in the server's words. */
 class Failure extends Error {
-  constructor(message, said = "", status = 0) {
+  constructor(message, status) {
     super(message);
-    Object.assign(this, { said, status });
+    this.status = status;
   }
 
   static of(xhr) {
     if (xhr.status === 0) {
-      return new Failure("The connection broke, and the upload could not be continued.");
+      return new Failure("The connection broke, and the upload could not be continued.", 0);
     }
     const isText = !(xhr.getResponseHeader("Content-Type") ?? "").includes("html");
     const said = isText ? xhr.responseText.trim().replace(/&(lt|gt|amp|#34|#39);/g, (name) => ENTITIES[name]) : "";
-    return new Failure(`${MEANING[xhr.status] ?? "The upload was refused."} (${xhr.status})`, said, xhr.status);
+    const reason = said.replace(PREFIXES, "").replace(COMMAND_LINE_ADVICE, "").replace(UNREACHABLE, "the upload server does not answer:");
+    const sentence = reason ? reason[0].toUpperCase() + reason.slice(1) : MEANING[xhr.status] ?? "The upload was refused.";
+    return new Failure(`${sentence} (${xhr.status})`, xhr.status);
   }
 }
 
@@ -224,7 +233,7 @@ async function sendNew(file, session, xhr, speed) {
 }
 
 /** Sends the rest until the server has everything; `xhr` is its last answer. After a broken connection it is asked for its offset. */
-async function sendAll(parts, { url, place }, xhr) {
+async function sendAll(parts, { url, place, size }, xhr) {
   // Bytes that the server should have after the last part, and had before it.
   let offset = offsetIn(xhr);
   let from = offset || 0;
@@ -262,7 +271,10 @@ async function sendAll(parts, { url, place }, xhr) {
       words = "The connection was lost, continuing at %.";
     }
   }
-  return [xhr.getResponseHeader("X-Cdi-Result"), await parts.verdict()].filter(Boolean).join("\n");
+  const result = xhr.getResponseHeader("X-Cdi-Result");
+  // Of a compressed raw disk, the server does not state the size.
+  const whole = place ? result?.replace(/\(gzip, raw\)(?!, a disk)/, `$&, a disk of ${size} bytes`) : result;
+  return [whole, await parts.verdict()].filter(Boolean).join("\n");
 }
 
 function patch(url, offset, { body, headers, isLast, position }) {

@@ -31,7 +31,7 @@ fn zeros_are_not_sent(browser: BrowserKind) {
     let figures = scene.browser.find("#figures").text();
     assert!(figures.starts_with("80.0 MiB of 80.0 MiB · 100 % · "), "{figures}");
     let answer = scene.browser.find("#answer").text();
-    assert!(answer.contains(" bytes (gzip, raw)\n"), "{answer}");
+    assert!(answer.contains(" MiB (gzip, raw), a disk of 80.0 MiB\n"), "{answer}");
     let crc = crc64nvme(&content);
     let verified = "the server has verified the CRC-32 of each compressed part";
     assert!(
@@ -61,6 +61,6 @@ fn a_compressed_upload_resumes_after_a_cut_and_a_reload(browser: BrowserKind) {
         "{again} bytes were sent after the page was loaded again, {before} before"
     );
     let answer = scene.browser.find("#answer").text();
-    assert!(answer.contains(" bytes (gzip, raw)\n"), "{answer}");
+    assert!(answer.contains(" MiB (gzip, raw), a disk of 48.0 MiB\n"), "{answer}");
     scene.assert_uploaded(&image);
 }
