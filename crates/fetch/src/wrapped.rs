@@ -15,6 +15,8 @@ pub struct WrappedSource<F> {
     pub inner: Box<dyn Source>,
     /// True if the body verifies a digest or a signature of the whole object.
     pub is_verified: bool,
+    /// The raw disk that the bytes are, if something other than `inner` states that.
+    pub stated_disk: Option<StatedDisk>,
     /// Opens the body.
     pub open: F,
 }
@@ -44,7 +46,7 @@ where
     }
 
     fn stated_disk(&self) -> Option<StatedDisk> {
-        self.inner.stated_disk()
+        self.stated_disk.or_else(|| self.inner.stated_disk())
     }
 
     fn changed_ranges(&self) -> Option<&ChangedRanges> {

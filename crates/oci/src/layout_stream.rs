@@ -61,7 +61,8 @@ pub fn open_layout(
             Some(body) => Ok(Box::new(body) as _),
             None => source.open_body(),
         };
-        return Ok(Box::new(WrappedSource { inner: source, is_verified: false, open }));
+        let (is_verified, stated_disk) = (false, None);
+        return Ok(Box::new(WrappedSource { inner: source, is_verified, stated_disk, open }));
     }
     if is_checked {
         let message = format!(

@@ -30,7 +30,7 @@ pub fn demand_signature(
             .map_err(failed)?;
         Ok(Box::new(SignedBody { body, hashes, name, is_verified: false }) as _)
     };
-    Box::new(WrappedSource { inner: source, is_verified: true, open })
+    Box::new(WrappedSource { inner: source, is_verified: true, stated_disk: None, open })
 }
 
 struct SignedBody {

@@ -182,16 +182,11 @@ impl ServerDialect for GcsDialect {
             let text = format!(
                 "the object changed during the transfer: its generation {generation} no longer exists. Start the import again"
             );
-            return describe_refusal(text, None, false);
+            return RefusalVerdict::Described { text, transient: false, advice: None };
         }
         let advice = self.withheld.as_deref().filter(|_| is_refused_to_nobody);
-        match StoreError::parse(refusal.body) {
-            Some(error) => {
-                let transient = status >= 500 || matches!(status, 408 | 429);
-                describe_refusal(error.error_message(), advice, transient)
-            }
-            None if advice.is_some() => describe_refusal(refusal.status.to_string(), advice, false),
-            None => RefusalVerdict::Plain,
-        }
+        let error = StoreError::parse(refusal.body);
+        let transient = error.is_some() && (status >= 500 || matches!(status, 408 | 429));
+        describe_refusal(refusal.status, error.as_ref(), advice, transient)
     }
 }

@@ -18,10 +18,11 @@ use fetch::policy::ImportPolicy;
 use http::HeaderMap;
 use stream::digest::{Checksum, DigestAlgorithm};
 use stream::error::SourceError;
+use stream::source::Source;
 use url::Url;
 
 use self::dialect::GcsDialect;
-use super::objects::{ObjectOptions, StoredObject, encode_path, open_object, survives_urls};
+use super::objects::{ObjectOptions, encode_path, open_object, stored_object, survives_urls};
 
 /// Default server, for addresses that do not contain an endpoint.
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -44,7 +45,7 @@ pub fn open(
     endpoint: &str,
     network: &Arc<Network>,
     options: &ObjectOptions,
-) -> Result<StoredObject, SourceError> {
+) -> Result<impl Source + use<>, SourceError> {
     let place = GcsLocation::parse(endpoint, &network.policy)?;
     let what = format!("\"{}/{}\"", place.bucket, place.object);
     let dialect = Arc::new(GcsDialect::new(&place.url, network, options)?);
@@ -54,7 +55,7 @@ pub fn open(
         dialect.pin_generation(generation);
     }
     let checksum = announced_checksum(http.response_headers(), http.content_encoding());
-    Ok(StoredObject { http, checksum, stated_disk: None, what })
+    Ok(stored_object(http, checksum, None, what))
 }
 
 /// The location of an object: its URL and its names.

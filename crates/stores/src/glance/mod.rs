@@ -27,7 +27,7 @@ use url::Url;
 pub use self::access::GlanceAccess;
 use self::session::GlanceSession;
 pub use self::values::NameStyle;
-use super::objects::StoredObject;
+use super::objects::stored_object;
 
 /// An image of a cloud, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,10 @@ fn api_url(base: &Url, version: &str, path: &[&str]) -> Url {
 }
 
 /// Logs in, looks up the image and opens its bytes. Blocks.
-pub fn open(options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObject, SourceError> {
+pub fn open(
+    options: &GlanceOptions,
+    network: &Arc<Network>,
+) -> Result<impl Source + use<>, SourceError> {
     let what = format!("OpenStack image {}", plain_line(&options.image_id));
     open_as(&what, options, network).map_err(|error| match error.kind() {
         SourceErrorKind::Stopped => error,
@@ -114,7 +117,7 @@ fn open_as(
     what: &str,
     options: &GlanceOptions,
     network: &Arc<Network>,
-) -> Result<StoredObject, SourceError> {
+) -> Result<impl Source + use<>, SourceError> {
     let session = GlanceSession::new(options.tokens.clone(), options.access.clone(), network)?;
     let path = ["images", &options.image_id, "file"];
     let (image, url) = network.block_on(async {
@@ -141,7 +144,7 @@ fn open_as(
     };
     let http = HttpSource::open_after_login(config)?;
     image.check_length(http.total_bytes())?;
-    Ok(StoredObject { http, checksum, stated_disk: image.stated_disk(), what: what.to_owned() })
+    Ok(stored_object(http, checksum, image.stated_disk(), what.to_owned()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! XML error documents of object stores.
 
+use http::StatusCode;
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
@@ -70,12 +71,19 @@ impl StoreError {
     }
 }
 
-/// Describes a refusal by `text` and by the reason why no identity was used, if there is one.
+/// Describes a refusal with the document `error`, if the store sent one, and with the reason why no
+/// identity was used, if there is one.
 pub(crate) fn describe_refusal(
-    text: String,
+    status: StatusCode,
+    error: Option<&StoreError>,
     withheld: Option<&str>,
     transient: bool,
 ) -> RefusalVerdict {
+    let text = match error {
+        Some(error) => error.error_message(),
+        None if withheld.is_some() => status.to_string(),
+        None => return RefusalVerdict::Plain,
+    };
     match withheld {
         Some(reason) => RefusalVerdict::Described {
             text: format!("{text}; {reason}"),

@@ -18,5 +18,4 @@ pub use self::document::StoreError;
 pub(super) use self::document::describe_refusal;
 pub(super) use self::key::{encode_path, survives_urls};
 pub use self::options::{AddressingStyle, ObjectOptions};
-pub use self::stored::StoredObject;
-pub(super) use self::stored::open_object;
+pub(super) use self::stored::{open_object, stored_object};

@@ -163,12 +163,7 @@ impl ServerDialect for S3Dialect {
             return RefusalVerdict::Again(None);
         }
         let advice = self.keys.withheld_reason().filter(|_| is_refused_to_nobody);
-        match error {
-            Some(error) => {
-                describe_refusal(error.error_message(), advice, is_passing(&refusal, &error))
-            }
-            None if advice.is_some() => describe_refusal(refusal.status.to_string(), advice, false),
-            None => RefusalVerdict::Plain,
-        }
+        let transient = error.as_ref().is_some_and(|error| is_passing(&refusal, error));
+        describe_refusal(refusal.status, error.as_ref(), advice, transient)
     }
 }

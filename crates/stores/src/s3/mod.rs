@@ -14,12 +14,13 @@ use std::sync::Arc;
 use fetch::Network;
 use fetch::http::header_text;
 use stream::error::SourceError;
+use stream::source::Source;
 
 use self::dialect::S3Dialect;
 use self::keys::AccessKeys;
 use self::place::S3Location;
 pub use self::place::url_at;
-use super::objects::{ObjectOptions, StoredObject, open_object};
+use super::objects::{ObjectOptions, open_object, stored_object};
 
 /// Header with the version that a response is about.
 const VERSION: &str = "x-amz-version-id";
@@ -30,7 +31,7 @@ pub fn open(
     endpoint: &str,
     network: &Arc<Network>,
     options: &ObjectOptions,
-) -> Result<StoredObject, SourceError> {
+) -> Result<impl Source + use<>, SourceError> {
     let place = S3Location::parse(endpoint, options.addressing, &network.policy)?;
     let what = format!("\"{}\"", place.object_name());
     let keys = AccessKeys::find_keys(network, options.anonymous, &place.url, &place.region)?;
@@ -44,5 +45,5 @@ pub fn open(
         dialect.pin_version(version);
     }
     let checksum = checksum::announced_checksum(http.response_headers());
-    Ok(StoredObject { http, checksum, stated_disk: None, what })
+    Ok(stored_object(http, checksum, None, what))
 }
