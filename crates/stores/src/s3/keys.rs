@@ -197,7 +197,12 @@ impl AccessKeys {
 
     /// Creates the library's credential provider.
     fn build_provider(&self) -> Result<AwsCredentialProvider, SourceError> {
-        let lent = self.origin.identity_origin().map(|found| self.lent_variables(found, &self.url));
+        let policy = &self.network.policy;
+        let lent = self.origin.identity_origin().map(|found| {
+            policy
+                .lend_identity(found, CloudProvider::Amazon, &self.url)
+                .map_err(|advice| invalid_error(format!("no credentials: {advice}")))
+        });
         let lent = lent.transpose()?;
         let builder = self.provider_builder()?;
         let builder = match (self.origin, lent) {
@@ -259,15 +264,6 @@ impl AccessKeys {
                 )))
             }
         }
-    }
-
-    fn lent_variables(
-        &self,
-        found: IdentityOrigin,
-        url: &Url,
-    ) -> Result<IdentityVariables<'_>, SourceError> {
-        let lent = self.network.policy.lend_identity(found, CloudProvider::Amazon, url);
-        lent.map_err(|advice| invalid_error(format!("no credentials: {advice}")))
     }
 }
 

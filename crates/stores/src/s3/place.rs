@@ -45,8 +45,7 @@ impl S3Location {
         };
         let (scheme, rest) =
             endpoint.split_once("://").ok_or_else(|| refused("it has no scheme".to_owned()))?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let rest = rest.split('#').next().unwrap_or_default();
+        let (rest, version) = split_version(rest);
         let (server, names) = match addressing {
             AddressingStyle::Host => {
                 // Only the scheme `http` means without TLS (contract §1.11).
@@ -67,7 +66,7 @@ impl S3Location {
             }
         };
         let (bucket, key) = names_of(names).map_err(refused)?;
-        let (mut url, region) = match server {
+        let (url, region) = match server {
             Some(server) => {
                 let url = path_style(&server, &bucket, &key)
                     .map_err(|error| refused(error.to_string()))?;
@@ -81,10 +80,8 @@ impl S3Location {
                 (url, region)
             }
         };
-        if let Some(version) = version_of(query) {
-            url.query_pairs_mut().append_pair("versionId", &version);
-        }
-        Ok(Self { url, bucket, key: String::from_utf8_lossy(&key).into_owned(), region })
+        let (url, key) = (with_version(url, version), String::from_utf8_lossy(&key).into_owned());
+        Ok(Self { url, bucket, key, region })
     }
 
     /// Returns `bucket/key`.
@@ -100,15 +97,10 @@ pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
         invalid_error(format!("unable to parse \"{}\": {reason}", redact_endpoint(address)))
     };
     let names = address.split_once("://").map_or(address, |(_, names)| names);
-    let names = names.split('#').next().unwrap_or_default();
-    let (names, query) = names.split_once('?').unwrap_or((names, ""));
+    let (names, version) = split_version(names);
     let (bucket, key) = names_of(names).map_err(refused)?;
-    let mut url =
-        path_style(server.as_str(), &bucket, &key).map_err(|error| refused(error.to_string()))?;
-    if let Some(version) = version_of(query) {
-        url.query_pairs_mut().append_pair("versionId", &version);
-    }
-    Ok(url)
+    let url = path_style(server.as_str(), &bucket, &key);
+    Ok(with_version(url.map_err(|error| refused(error.to_string()))?, version))
 }
 
 fn path_style(server: &str, bucket: &str, key: &[u8]) -> Result<Url, url::ParseError> {
@@ -134,9 +126,19 @@ fn names_of(text: &str) -> Result<(String, Vec<u8>), String> {
     }
 }
 
-fn version_of(query: &str) -> Option<String> {
+/// Splits the names in an address from the version in its query. A fragment is dropped.
+fn split_version(address: &str) -> (&str, Option<String>) {
+    let (names, query) = address.split_once('?').unwrap_or((address, ""));
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-    pairs.find(|(name, _)| name == "versionId").map(|(_, version)| version.into_owned())
+    let version = pairs.find(|(name, _)| name == "versionId");
+    (names.split('#').next().unwrap_or_default(), version.map(|(_, version)| version.into_owned()))
+}
+
+fn with_version(mut url: Url, version: Option<String>) -> Url {
+    if let Some(version) = version {
+        url.query_pairs_mut().append_pair("versionId", &version);
+    }
+    url
 }
 
 /// Returns the server that the environment names, by the same variables as in the AWS SDKs.
