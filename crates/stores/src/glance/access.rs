@@ -2,132 +2,76 @@
 //! token is for (Keystone v3, "Authentication and token management").
 
 use program::secret::Secret;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Identity and choice of services, read from a Secret or the environment by
 /// [`GlanceAccess::from_env`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlanceAccess {
-    pub(super) proof: AuthMethod,
+    pub(super) proof: IdentityProof,
     /// The region whose services are used; `None` uses the only one.
     pub(super) region: Option<String>,
     /// One of [`INTERFACES`].
     pub(super) interface: &'static str,
 }
 
-/// Proof of the user's identity.
+/// Proof of the user's identity. Its JSON is a part of the request for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct IdentityProof {
+    pub(super) method: AuthMethod,
+    /// The user or the application credential, without the secret; null for a token.
+    pub(super) subject: Value,
+    pub(super) secret: Secret,
+    /// The part of the cloud that the token is for. `None` for the user's default, and for an
+    /// application credential, whose scope was fixed when it was created.
+    pub(super) scope: Option<Value>,
+}
+
+/// The kind of a proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AuthMethod {
-    Password {
-        user: KeystoneName,
-        password: Secret,
-        scope: Option<TokenScope>,
-    },
+    Password,
     /// An existing token, which is exchanged for one with the given scope, or used unchanged.
-    Token {
-        token: Secret,
-        scope: Option<TokenScope>,
-    },
-    /// An application credential, whose scope was fixed when it was created.
-    ApplicationCredential {
-        credential: KeystoneCredential,
-        secret: Secret,
-    },
-}
-
-/// A user or a project, as Keystone's JSON names it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum KeystoneName {
-    Id(String),
-    /// A name, which is unique only within its domain.
-    #[serde(untagged)]
-    Named {
-        name: String,
-        domain: KeystoneDomain,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum KeystoneCredential {
-    Id(String),
-    #[serde(untagged)]
-    Named {
-        name: String,
-        user: KeystoneName,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum KeystoneDomain {
-    Id(String),
-    Name(String),
-}
-
-/// The part of the cloud that a token is for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TokenScope {
-    Project(KeystoneName),
-    Domain(KeystoneDomain),
-    System {
-        /// Always true: no other part of the system can be named.
-        all: bool,
-    },
+    Token,
+    ApplicationCredential,
 }
 
 /// The networks that an endpoint may be meant for, by their names in a catalogue.
 pub(super) const INTERFACES: [&str; 3] = ["public", "internal", "admin"];
 
-/// The request for a token.
-pub(super) enum TokenQuery<'a> {
-    /// Creates a token; the document proves the identity.
-    New(Value),
-    /// Asks about an existing token: whether it is valid, and what it is for.
-    About(&'a Secret),
-}
-
 impl GlanceAccess {
-    /// Returns the request to send to the identity service.
-    pub(super) fn token_query(&self) -> TokenQuery<'_> {
-        let (identity, scope) = match &self.proof {
-            AuthMethod::Password { user, password, scope } => {
-                let mut user = json!(user);
-                user["password"] = password.expose().into();
-                let identity = json!({"methods": ["password"], "password": {"user": user}});
-                (identity, scope.as_ref())
+    /// Returns the document that requests a token from the identity service. `None` if the existing
+    /// token is used as it is, because there is no scope to exchange it for.
+    pub(super) fn token_request(&self) -> Option<Value> {
+        let IdentityProof { method, subject, secret, scope } = &self.proof;
+        let mut subject = subject.clone();
+        let identity = match method {
+            AuthMethod::Password => {
+                subject["password"] = secret.expose().into();
+                json!({"methods": ["password"], "password": {"user": subject}})
             }
-            // Without a scope to exchange it for, the token is used as it is.
-            AuthMethod::Token { token, scope: None } => return TokenQuery::About(token),
-            AuthMethod::Token { token, scope } => {
-                let identity = json!({"methods": ["token"], "token": {"id": token.expose()}});
-                (identity, scope.as_ref())
-            }
-            AuthMethod::ApplicationCredential { credential, secret } => {
-                let mut credential = json!(credential);
-                credential["secret"] = secret.expose().into();
+            AuthMethod::Token if scope.is_none() => return None,
+            AuthMethod::Token => json!({"methods": ["token"], "token": {"id": secret.expose()}}),
+            AuthMethod::ApplicationCredential => {
+                subject["secret"] = secret.expose().into();
                 let methods = ["application_credential"];
-                (json!({"methods": methods, "application_credential": credential}), None)
+                json!({"methods": methods, "application_credential": subject})
             }
         };
         let mut auth = json!({"identity": identity});
         if let Some(scope) = scope {
-            auth["scope"] = json!(scope);
+            auth["scope"] = scope.clone();
         }
-        TokenQuery::New(json!({"auth": auth}))
+        Some(json!({"auth": auth}))
     }
 
     /// Returns the name of the proof of identity, for messages, and its secret.
     pub(super) fn named_secret(&self) -> (&'static str, &Secret) {
-        match &self.proof {
-            AuthMethod::Password { password, .. } => ("the user name or password", password),
-            AuthMethod::Token { token, .. } => ("the token", token),
-            AuthMethod::ApplicationCredential { secret, .. } => {
-                ("the application credential", secret)
-            }
-        }
+        let name = match self.proof.method {
+            AuthMethod::Password => "the user name or password",
+            AuthMethod::Token => "the token",
+            AuthMethod::ApplicationCredential => "the application credential",
+        };
+        (name, &self.proof.secret)
     }
 }

@@ -17,7 +17,7 @@ use stream::error::{SourceError, SourceErrorKind};
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::access::{GlanceAccess, TokenQuery};
+use super::access::GlanceAccess;
 use super::catalog::TokenDocument;
 use super::image::GlanceImage;
 
@@ -102,37 +102,33 @@ impl GlanceSession {
     async fn ask_for_token(&self) -> Result<(HeaderValue, TokenDocument), SourceError> {
         let (noun, secret) = self.access.named_secret();
         self.network.policy.check_secret_target(&format!("{noun} of OpenStack"), &self.tokens)?;
-        let (answer, given) = match self.access.token_query() {
-            TokenQuery::New(document) => {
-                let document = document.to_string();
-                let make = || {
-                    let request = self.agent.build_request(Method::POST, self.tokens.clone());
-                    let request = request.header(header::CONTENT_TYPE, "application/json");
-                    request.body(document.clone())
-                };
-                (self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?, None)
+        let wanted = self.access.token_request();
+        let given = match wanted {
+            Some(_) => None,
+            None => Some(header_value(secret.expose().as_bytes()).ok_or_else(|| {
+                invalid_error("the OpenStack token contains an invalid character")
+            })?),
+        };
+        let document = wanted.map(|document| document.to_string()).unwrap_or_default();
+        let tokens = || self.tokens.clone();
+        let make = || match &given {
+            // Keystone is asked whether an existing token is valid, and what it is for.
+            Some(token) => {
+                let request = self.agent.build_request(Method::GET, tokens());
+                request.header(TOKEN, token).header(SUBJECT, token)
             }
-            TokenQuery::About(token) => {
-                let unusable =
-                    || invalid_error("the OpenStack token contains an invalid character");
-                let token = header_value(token.expose().as_bytes()).ok_or_else(unusable)?;
-                let make = || {
-                    let request = self.agent.build_request(Method::GET, self.tokens.clone());
-                    request.header(TOKEN, token.clone()).header(SUBJECT, token.clone())
-                };
-                let answer = self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?;
-                (answer, Some(token))
+            None => {
+                let request = self.agent.build_request(Method::POST, tokens());
+                let request = request.header(header::CONTENT_TYPE, "application/json");
+                request.body(document.clone())
             }
         };
+        let answer = self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(response_error(
-                    "identity",
-                    &format!("refuses {noun}"),
-                    &answer,
-                    secret,
-                ));
+                let does = format!("refuses {noun}");
+                return Err(response_error("identity", &does, &answer, secret));
             }
             _ => return Err(response_error("identity", "gives no token", &answer, secret)),
         }

@@ -6,11 +6,9 @@
 
 use program::env::EnvReader;
 use program::secret::Secret;
+use serde_json::{Value, json};
 
-use super::access::{
-    AuthMethod, GlanceAccess, INTERFACES, KeystoneCredential, KeystoneDomain, KeystoneName,
-    TokenScope,
-};
+use super::access::{AuthMethod, GlanceAccess, INTERFACES, IdentityProof};
 
 /// The spelling of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +43,7 @@ impl GlanceAccess {
     /// Reads the access that the values of `reader` describe; `None` if a value was rejected.
     pub fn from_env(reader: &mut EnvReader<'_>, names: NameStyle) -> Option<Self> {
         let mut values = AccessReader { reader, names };
-        let (proof, interface) = (values.read_auth_method(), values.read_interface());
+        let (proof, interface) = (values.read_proof(), values.read_interface());
         Some(Self { proof: proof?, region: values.read_text("regionName"), interface: interface? })
     }
 }
@@ -73,31 +71,31 @@ impl AccessReader<'_, '_> {
         secret
     }
 
-    fn read_auth_method(&mut self) -> Option<AuthMethod> {
+    fn read_proof(&mut self) -> Option<IdentityProof> {
         let kind = self.read_text("authType").unwrap_or_else(|| self.usual_kind().to_owned());
         // In OpenStack's client, this value may begin with the version of the API.
-        match kind.strip_prefix("v3").unwrap_or(&kind) {
+        let (method, subject, secret, scope) = match kind.strip_prefix("v3").unwrap_or(&kind) {
             "password" => {
-                let (user, password, scope) =
-                    (self.read_user(), self.require_secret("password"), self.read_scope());
-                Some(AuthMethod::Password { user: user?, password: password?, scope: scope? })
+                let (user, password) = (self.read_user(), self.require_secret("password"));
+                (AuthMethod::Password, user, password, self.read_scope())
             }
             "token" => {
-                let (token, scope) = (self.require_secret("token"), self.read_scope());
-                Some(AuthMethod::Token { token: token?, scope: scope? })
+                let token = self.require_secret("token");
+                (AuthMethod::Token, Some(Value::Null), token, self.read_scope())
             }
             "applicationcredential" => {
-                let (credential, secret) =
-                    (self.read_credential(), self.require_secret("applicationCredentialSecret"));
-                Some(AuthMethod::ApplicationCredential { credential: credential?, secret: secret? })
+                let credential = self.read_credential();
+                let secret = self.require_secret("applicationCredentialSecret");
+                (AuthMethod::ApplicationCredential, credential, secret, Some(None))
             }
             _ => {
                 let known =
                     "unsupported authentication type: use password, token or applicationcredential";
                 self.reject_key("authType", known);
-                None
+                return None;
             }
-        }
+        };
+        Some(IdentityProof { method, subject: subject?, secret: secret?, scope: scope? })
     }
 
     /// Returns the default authentication type. Passwords take precedence, as in CDI.
@@ -111,53 +109,51 @@ impl AccessReader<'_, '_> {
         }
     }
 
-    fn read_user(&mut self) -> Option<KeystoneName> {
+    /// Reads the user, as Keystone's JSON names it.
+    fn read_user(&mut self) -> Option<Value> {
         if let Some(id) = self.read_text("userID") {
-            return Some(KeystoneName::Id(id));
+            return Some(json!({"id": id}));
         }
         let Some(name) = self.read_text("username") else {
             self.reject_key("username", "is not set or empty");
             return None;
         };
-        let domain = self.domain_of("user")?;
-        Some(KeystoneName::Named { name, domain })
+        Some(json!({"name": name, "domain": self.domain_of("user")?}))
     }
 
-    fn read_credential(&mut self) -> Option<KeystoneCredential> {
+    fn read_credential(&mut self) -> Option<Value> {
         if let Some(id) = self.read_text("applicationCredentialID") {
-            return Some(KeystoneCredential::Id(id));
+            return Some(json!({"id": id}));
         }
         let Some(name) = self.read_text("applicationCredentialName") else {
             self.reject_key("applicationCredentialID", "is not set or empty");
             return None;
         };
-        let user = self.read_user()?;
-        Some(KeystoneCredential::Named { name, user })
+        Some(json!({"name": name, "user": self.read_user()?}))
     }
 
     /// Reads the scope, if one is given. The outer `None` means that a value was rejected.
-    fn read_scope(&mut self) -> Option<Option<TokenScope>> {
-        let scope = if let Some(id) = self.read_text("projectID") {
-            Some(TokenScope::Project(KeystoneName::Id(id)))
+    fn read_scope(&mut self) -> Option<Option<Value>> {
+        Some(if let Some(id) = self.read_text("projectID") {
+            Some(json!({"project": {"id": id}}))
         } else if let Some(name) = self.read_text("projectName") {
-            let domain = self.domain_of("project")?;
-            Some(TokenScope::Project(KeystoneName::Named { name, domain }))
+            Some(json!({"project": {"name": name, "domain": self.domain_of("project")?}}))
         } else if self.read_text("systemScope").is_some() {
-            Some(TokenScope::System { all: true })
+            // No other part of the system can be named.
+            Some(json!({"system": {"all": true}}))
         } else {
-            self.read_domain("domain").map(TokenScope::Domain)
-        };
-        Some(scope)
+            self.read_domain("domain").map(|domain| json!({"domain": domain}))
+        })
     }
 
-    /// Returns the domain of names of `owner`: its own domain, the domain for all names, or the
-    /// default.
-    fn domain_of(&mut self, owner: &str) -> Option<KeystoneDomain> {
+    /// Returns the domain of names of `owner`, which are unique only within it: its own domain, the
+    /// domain for all names, or the default.
+    fn domain_of(&mut self, owner: &str) -> Option<Value> {
         let own = format!("{owner}Domain");
         let domain = self
             .read_domain(&own)
             .or_else(|| self.read_domain("domain"))
-            .or_else(|| self.read_text("defaultDomain").map(KeystoneDomain::Id));
+            .or_else(|| Some(json!({"id": self.read_text("defaultDomain")?})));
         if domain.is_none() {
             let reason = format!(
                 "is not set or empty: the name of a {owner} is unique only within a domain"
@@ -167,9 +163,9 @@ impl AccessReader<'_, '_> {
         domain
     }
 
-    fn read_domain(&self, prefix: &str) -> Option<KeystoneDomain> {
-        let id = self.read_text(&format!("{prefix}ID")).map(KeystoneDomain::Id);
-        id.or_else(|| self.read_text(&format!("{prefix}Name")).map(KeystoneDomain::Name))
+    fn read_domain(&self, prefix: &str) -> Option<Value> {
+        let id = self.read_text(&format!("{prefix}ID")).map(|id| json!({"id": id}));
+        id.or_else(|| Some(json!({"name": self.read_text(&format!("{prefix}Name"))?})))
     }
 
     fn read_interface(&mut self) -> Option<&'static str> {
@@ -188,7 +184,6 @@ impl AccessReader<'_, '_> {
 mod tests {
     use std::collections::HashMap;
 
-    use super::super::access::TokenQuery;
     use super::*;
 
     fn read(names: NameStyle, pairs: &[(&str, &str)]) -> Result<GlanceAccess, String> {
@@ -202,9 +197,10 @@ mod tests {
 
     /// Returns the request for a token, without its outermost level.
     fn asked(pairs: &[(&str, &str)]) -> String {
-        match read(NameStyle::Secret, pairs).unwrap().token_query() {
-            TokenQuery::New(document) => document["auth"].to_string(),
-            TokenQuery::About(token) => format!("about {}", token.expose()),
+        let access = read(NameStyle::Secret, pairs).unwrap();
+        match access.token_request() {
+            Some(document) => document["auth"].to_string(),
+            None => format!("about {}", access.named_secret().1.expose()),
         }
     }
 
