@@ -32,12 +32,7 @@ pub(super) struct Config {
 impl Config {
     /// Parses the number of bytes in the same way as Go's `flag` package.
     pub(super) fn upload_bytes(flags: &KlogFlags) -> Result<u64, FlagError> {
-        let value = flags.own_value(UPLOAD_BYTES_FLAG).unwrap_or("0");
-        value.parse().map_err(|_| FlagError::Value {
-            name: UPLOAD_BYTES_FLAG.to_owned(),
-            value: value.to_owned(),
-            expected: "a whole number",
-        })
+        flags.parse_value(UPLOAD_BYTES_FLAG, "0", "a whole number")
     }
 
     /// Reads the flags and the environment. The error is upstream's message about the first

@@ -5,7 +5,13 @@
 //! value. Parsing stops at `--` and at the first word that does not begin with a dash. Of the klog
 //! flags only the verbosity has an effect: logs always go to stderr.
 
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::str::FromStr;
+
 use crate::env::go_bool;
+use crate::stdout::print_stdout;
 
 /// The kind of value that a flag takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,50 +56,58 @@ pub struct OwnFlag {
 pub struct KlogFlags {
     /// `-v`: log verbosity. 0 if not given; larger values are capped at 255.
     pub verbosity: u8,
-    /// `-h` or `-help`: print [`usage_text`] and exit 0.
-    pub help: bool,
+    /// `-h` or `-help`: print the usage text and exit 0.
+    help: bool,
     /// `-version`: print the version and exit 0. This is the form for the entry point of an image.
     /// `--version` as the first argument selects command-line mode instead.
-    pub version: bool,
+    version: bool,
     own: Vec<(&'static str, String)>,
 }
 
-/// The command line is invalid. The caller prints the error and [`usage_text`] on stderr and exits
-/// with [`FlagError::EXIT_CODE`].
+/// The error of an invalid command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FlagError {
-    /// The flag is unknown.
-    #[error("flag provided but not defined: -{0}")]
-    Unknown(String),
-    /// The command line ends where the value of this flag should follow.
-    #[error("flag needs an argument: -{0}")]
-    NoValue(String),
-    /// The value does not have the kind that the flag takes.
-    #[error("invalid value {value:?} for flag -{name}: {expected} is needed")]
-    Value {
-        /// Name of the flag.
-        name: String,
-        /// The value as typed.
-        value: String,
-        /// The kind of value that the flag takes.
-        expected: &'static str,
-    },
-    /// A word consists of dashes without a name (`-=x`, `---v`).
-    #[error("bad flag syntax: {0}")]
-    Syntax(String),
-    /// Flags that the program requires are missing.
-    #[error("One or more mandatory parameters are missing: {0}")]
-    Missing(String),
-}
+#[error("{0}")]
+pub struct FlagError(String);
 
 impl FlagError {
     /// The exit code for an invalid command line, as in Go's `flag` package.
-    pub const EXIT_CODE: u8 = 2;
+    const EXIT_CODE: u8 = 2;
+
+    /// Creates the error for a value that does not have the kind that its flag takes.
+    fn wrong_value(name: &str, value: &str, expected: &str) -> Self {
+        Self(format!("invalid value {value:?} for flag -{name}: {expected} is needed"))
+    }
+
+    /// Prints the error and the flags of `program` to stderr, and returns the exit code.
+    pub fn print_usage(&self, program: &str, own: &[OwnFlag]) -> ExitCode {
+        // stderr may be closed; the exit code reports the error even then.
+        write!(io::stderr(), "{self}\n{}", usage_text(program, own)).ok();
+        ExitCode::from(Self::EXIT_CODE)
+    }
 }
 
-/// Parses klog's flags and the program's `own` flags. `arguments` does not include the program's
-/// name.
-pub fn parse_flags(
+/// Parses klog's flags and the `own` flags of `program`. `arguments` does not include the program's
+/// name. If they are invalid, or ask for the usage text or the version, prints that and returns the
+/// exit code.
+pub fn read_flags(
+    program: &str,
+    own: &[OwnFlag],
+    arguments: &[OsString],
+) -> Result<KlogFlags, ExitCode> {
+    let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
+    let flags = parse_flags(own, arguments).map_err(|error| error.print_usage(program, own))?;
+    if flags.help {
+        write!(io::stderr(), "{}", usage_text(program, own)).ok();
+        return Err(ExitCode::SUCCESS);
+    }
+    if flags.version {
+        let printed = print_stdout(format!("{program} {}\n", *crate::VERSION).as_bytes());
+        return Err(if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    Ok(flags)
+}
+
+fn parse_flags(
     own: &[OwnFlag],
     arguments: impl IntoIterator<Item = String>,
 ) -> Result<KlogFlags, FlagError> {
@@ -113,15 +127,17 @@ pub fn parse_flags(
             None => (body, None),
         };
         if name.is_empty() || name.starts_with('-') {
-            return Err(FlagError::Syntax(argument));
+            return Err(FlagError(format!("bad flag syntax: {argument}")));
         }
         let Some((name, kind, _)) = known_flags(own).find(|(known, ..)| *known == name) else {
-            return Err(FlagError::Unknown(name.to_owned()));
+            return Err(FlagError(format!("flag provided but not defined: -{name}")));
         };
         let value = match (value, kind) {
             (Some(value), _) => value,
             (None, FlagKind::Bool) => "true".to_owned(),
-            (None, _) => arguments.next().ok_or_else(|| FlagError::NoValue(name.to_owned()))?,
+            (None, _) => arguments
+                .next()
+                .ok_or_else(|| FlagError(format!("flag needs an argument: -{name}")))?,
         };
         flags.set_value(name, kind, &value)?;
     }
@@ -163,7 +179,23 @@ impl KlogFlags {
             .filter(|(_, value)| value.is_empty())
             .map(|(name, _)| format!("-{name}"))
             .collect();
-        if missing.is_empty() { Ok(values) } else { Err(FlagError::Missing(missing.join(", "))) }
+        if missing.is_empty() {
+            return Ok(values);
+        }
+        let missing = missing.join(", ");
+        Err(FlagError(format!("One or more mandatory parameters are missing: {missing}")))
+    }
+
+    /// Parses the value of the program's own flag `name`, or `default` if it was not given.
+    /// `expected` is the kind of value that the flag takes.
+    pub fn parse_value<T: FromStr>(
+        &self,
+        name: &str,
+        default: &str,
+        expected: &str,
+    ) -> Result<T, FlagError> {
+        let text = self.own_value(name).unwrap_or(default);
+        text.parse().map_err(|_| FlagError::wrong_value(name, text, expected))
     }
 
     fn set_value(
@@ -172,11 +204,7 @@ impl KlogFlags {
         kind: FlagKind,
         value: &str,
     ) -> Result<(), FlagError> {
-        let wrong = |expected| FlagError::Value {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            expected,
-        };
+        let wrong = |expected| FlagError::wrong_value(name, value, expected);
         match kind {
             // klog's text flags have no effect, but they are stored too. A list of them to skip
             // could become outdated.
@@ -201,7 +229,7 @@ impl KlogFlags {
 }
 
 /// Returns the usage text, which lists all flags.
-pub fn usage_text(program: &str, own: &[OwnFlag]) -> String {
+fn usage_text(program: &str, own: &[OwnFlag]) -> String {
     let mut text = format!("Usage of {program}:\n");
     for (name, kind, purpose) in known_flags(own) {
         let value = match kind {

@@ -76,6 +76,7 @@ pub mod sockets;
 pub mod space;
 #[cfg(feature = "commands")]
 pub mod start;
+pub mod stdout;
 pub mod threads;
 mod version;
 

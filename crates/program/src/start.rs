@@ -1,42 +1,27 @@
 //! Starts a process: klog flags, logging, panic handling, TLS, the runtime and signals.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::env::NamedStrings;
-use crate::flags::{self, FlagError, KlogFlags, OwnFlag};
+use crate::flags::{self, KlogFlags, OwnFlag};
 use crate::logging::{self, LogFormat, LogOptions, LogStyle};
-use crate::panics::{self, CaughtPanic};
+use crate::panics;
 use crate::report;
 use crate::signal::{self, ShutdownRequest};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::coalesce;
 use crate::exit::ExitReason;
-use crate::{coalesce, command_line};
 
 /// Maximum number of runtimes for connections. They only copy bytes between sockets; one for each
 /// core would waste memory on large nodes.
 const MAX_LANES: usize = 4;
 
-/// Reasons why a process cannot start or cannot continue.
+/// The reason why a process cannot start or cannot continue.
 #[derive(Debug, thiserror::Error)]
-pub enum ProcessStartError {
-    /// The system refuses a resource that a runtime needs, such as a thread or file descriptors.
-    #[error(
-        "cannot start: {0}; raise the limits on processes (pids, ulimit -u) and open files (ulimit -n)"
-    )]
-    Runtime(String),
-    /// The signal handlers cannot be installed.
-    #[error("cannot watch for signals: {0}")]
-    Signals(io::Error),
-    /// The program cannot be prepared, for this reason.
-    #[error("cannot start: {0}")]
-    Prepare(String),
-    /// The main future on the runtime panicked.
-    #[error(transparent)]
-    Panicked(#[from] CaughtPanic),
-}
+#[error("{0}")]
+pub struct ProcessStartError(String);
 
 /// Runs `main` of the pod `program` with the given `arguments`, which may be klog flags and the
 /// flags in `own`. `prepare` is called before, while the process has a single thread, and `main`
@@ -54,31 +39,21 @@ where
     F: Future,
     F::Output: Into<ExitCode>,
 {
-    let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
-    let flags = match flags::parse_flags(own, arguments) {
+    let flags = match flags::read_flags(program, own, arguments) {
         Ok(flags) => flags,
-        Err(error) => {
-            // stderr may be closed; the exit code reports the error even then.
-            write!(io::stderr(), "{error}\n{}", flags::usage_text(program, own)).ok();
-            return ExitCode::from(FlagError::EXIT_CODE);
-        }
+        Err(code) => return code,
     };
-    if flags.help {
-        write!(io::stderr(), "{}", flags::usage_text(program, own)).ok();
-        return ExitCode::SUCCESS;
-    }
-    if flags.version {
-        return print_version(program);
-    }
     let format = LogStyle::from_env(env).log_format(LogFormat::Klog);
     logging::init(LogOptions { format, verbosity: flags.verbosity, program });
     // The hook writes to the log, so it is installed after logging starts.
     panics::install_hook();
     crate::install_provider();
-    let ended = prepare(&flags).map_err(ProcessStartError::Prepare).and_then(|prepared| {
-        let main = async |shutdown| Ok(main(flags, prepared, shutdown).await.into());
-        on_runtime::<_, ProcessStartError, _>(main)
-    });
+    let ended = prepare(&flags)
+        .map_err(|reason| ProcessStartError(format!("cannot start: {reason}")))
+        .and_then(|prepared| {
+            let main = async |shutdown| Ok(main(flags, prepared, shutdown).await.into());
+            on_runtime::<_, ProcessStartError, _>(main)
+        });
     ended.unwrap_or_else(|error| {
         report::log_failure(env, &error.to_string());
         ExitReason::Internal.into()
@@ -95,13 +70,14 @@ where
     let runtime = build_runtime()?;
     let ended = panics::catch_panic(|| {
         runtime.block_on(async {
-            let shutdown = signal::watch_signals().map_err(ProcessStartError::Signals)?;
+            let shutdown = signal::watch_signals()
+                .map_err(|error| ProcessStartError(format!("cannot watch for signals: {error}")))?;
             main(shutdown).await
         })
     });
     // The runtime shuts down without waiting for threads, because one may hang in the kernel.
     runtime.shutdown_background();
-    ended.map_err(ProcessStartError::Panicked)?
+    ended.map_err(|panicked| ProcessStartError(panicked.to_string()))?
 }
 
 /// Builds single-threaded runtimes among which connections are distributed, so that no connection
@@ -124,14 +100,9 @@ fn build_runtime() -> Result<Runtime, ProcessStartError> {
     panics::catch_panic(|| builder.build())
         .map_err(|panicked| panicked.message)
         .and_then(|built| built.map_err(|error| error.to_string()))
-        .map_err(ProcessStartError::Runtime)
-}
-
-/// Prints the version line of `program`.
-fn print_version(program: &str) -> ExitCode {
-    let line = format!("{program} {}\n", *crate::VERSION);
-    match command_line::print_stdout(line.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+        .map_err(|refused| {
+            let advice =
+                "raise the limits on processes (pids, ulimit -u) and open files (ulimit -n)";
+            ProcessStartError(format!("cannot start: {refused}; {advice}"))
+        })
 }

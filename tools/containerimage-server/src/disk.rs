@@ -15,36 +15,6 @@ use rustix::fs::{Advice, Mode, OFlags};
 /// Directories that exist only in the image of a bootc operating system.
 const BOOTC_FOLDERS: [&str; 2] = ["/sysroot", "/ostree"];
 
-/// Reasons why an image cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ServedDiskError {
-    /// The image is a bootc operating system, which must first be converted to a disk image.
-    #[error(
-        "bootc image detected: {0} exists. It is an operating system that installs itself, not a disk in a container: \
-         make a disk image of it with bootc-image-builder first"
-    )]
-    Bootc(PathBuf),
-    /// The directory contains no file, or several files.
-    #[error("Invalid container image: {} must hold one file, the disk, but holds {found}", dir.display())]
-    NotOne {
-        /// The directory.
-        dir: PathBuf,
-        /// Number of files in the directory.
-        found: usize,
-    },
-    /// The entry is a pipe or a device, or a symbolic link to a pipe, a device or a directory.
-    #[error("Invalid container image: {} is not a regular file", .0.display())]
-    NotAFile(PathBuf),
-    /// The system reported an error.
-    #[error("Failed reading {}: {cause}", path.display())]
-    Io {
-        /// The file or directory that was accessed.
-        path: PathBuf,
-        /// The error that the system reported.
-        cause: io::Error,
-    },
-}
-
 /// An open disk. The same bytes are served even if the file is renamed or removed.
 #[derive(Debug, Clone)]
 pub(crate) struct ServedDisk {
@@ -60,22 +30,29 @@ pub(crate) struct ServedDisk {
 }
 
 impl ServedDisk {
-    /// Finds the only file in `dir`. `paths` maps paths in the container to actual paths.
-    pub(crate) fn find_disk(dir: &Path, paths: &PodPaths) -> Result<Self, ServedDiskError> {
+    /// Finds the only file in `dir`. `paths` maps paths in the container to actual paths. The error
+    /// is the reason why the image cannot be served.
+    pub(crate) fn find_disk(dir: &Path, paths: &PodPaths) -> Result<Self, String> {
         let mut folders = BOOTC_FOLDERS.iter().map(|folder| paths.resolve_path(folder));
         if let Some(folder) = folders.find(|folder| folder.is_dir()) {
-            return Err(ServedDiskError::Bootc(folder));
+            return Err(format!(
+                "bootc image detected: {} exists. It is an operating system that installs itself, not a disk in a container: \
+                 make a disk image of it with bootc-image-builder first",
+                folder.display()
+            ));
         }
-        let files =
-            files_in(dir).map_err(|cause| ServedDiskError::Io { path: dir.to_owned(), cause })?;
-        match files.as_slice() {
+        match files_in(dir).map_err(|error| read_error(dir, &error))?.as_slice() {
             [path] => Self::open(path),
-            files => Err(ServedDiskError::NotOne { dir: dir.to_owned(), found: files.len() }),
+            files => Err(format!(
+                "Invalid container image: {} must hold one file, the disk, but holds {}",
+                dir.display(),
+                files.len()
+            )),
         }
     }
 
-    fn open(path: &Path) -> Result<Self, ServedDiskError> {
-        let failed = |cause| ServedDiskError::Io { path: path.to_owned(), cause };
+    fn open(path: &Path) -> Result<Self, String> {
+        let failed = |error: io::Error| read_error(path, &error);
         // Without `NONBLOCK`, opening a pipe that has no writer would block.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file =
@@ -83,7 +60,8 @@ impl ServedDisk {
         let file = File::from(file);
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(ServedDiskError::NotAFile(path.to_owned()));
+            let path = path.display();
+            return Err(format!("Invalid container image: {path} is not a regular file"));
         }
         // This makes the kernel read further ahead. It is only an optimization, so an error is
         // ignored.
@@ -105,6 +83,10 @@ impl ServedDisk {
     }
 }
 
+fn read_error(path: &Path, error: &io::Error) -> String {
+    format!("Failed reading {}: {error}", path.display())
+}
+
 /// Returns the entries of `dir` that are not directories.
 fn files_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
@@ -123,7 +105,7 @@ mod tests {
 
     fn refusal(dir: &Path) -> String {
         let paths = PodPaths::from_prefix(dir.join("root").to_str());
-        ServedDisk::find_disk(&dir.join("disk"), &paths).unwrap_err().to_string()
+        ServedDisk::find_disk(&dir.join("disk"), &paths).unwrap_err()
     }
 
     #[test]

@@ -22,19 +22,18 @@ pub mod range;
 mod serve;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use program::env::NamedStrings;
-use program::flags::{self, FlagError, KlogFlags, OwnFlag};
+use program::flags::{self, OwnFlag};
 use program::logging::{self, LogFormat, LogOptions, LogStyle};
 use program::panics;
 use program::paths::PodPaths;
 use program::signal;
 use tokio::runtime::Builder;
 
-use self::serve::{ServeConfig, ServeOutcome};
+use self::serve::ServeConfig;
 
 const PROGRAM: &str = "cdi-containerimage-server";
 
@@ -65,25 +64,14 @@ const FLAGS: [OwnFlag; 4] = [
 
 /// Serves the disk described by `arguments`, until the importer is done.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    let arguments = arguments.iter().map(|word| word.to_string_lossy().into_owned());
-    let config = flags::parse_flags(&FLAGS, arguments).and_then(|flags| {
-        let port = parse_port(&flags, PORT)?;
-        Ok((flags, port))
-    });
-    let (flags, port) = match config {
-        Ok(config) => config,
-        Err(error) => {
-            print_stderr(&format!("{error}\n{}", flags::usage_text(PROGRAM, &FLAGS)));
-            return ExitCode::from(FlagError::EXIT_CODE);
-        }
+    let flags = match flags::read_flags(PROGRAM, &FLAGS, arguments) {
+        Ok(flags) => flags,
+        Err(code) => return code,
     };
-    if flags.help {
-        print_stderr(&flags::usage_text(PROGRAM, &FLAGS));
-        return ExitCode::SUCCESS;
-    }
-    if flags.version {
-        return print_stdout(&format!("{PROGRAM} {}\n", *program::VERSION));
-    }
+    let port = match flags.parse_value(PORT.0, PORT.1, "a port") {
+        Ok(port) => port,
+        Err(error) => return error.print_usage(PROGRAM, &FLAGS),
+    };
     logging::init(LogOptions {
         format: LogStyle::from_env(env).log_format(LogFormat::Klog),
         verbosity: flags.verbosity.max(VERBOSITY),
@@ -119,35 +107,9 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 async fn run(config: &ServeConfig) -> Result<u8, String> {
     let shutdown =
         signal::watch_signals().map_err(|error| format!("cannot watch for signals: {error}"))?;
-    match serve::run(config, shutdown.cancel_token()).await {
-        Ok(ServeOutcome::Done) => {
-            tracing::info!("Importer has completed");
-            Ok(0)
-        }
-        Ok(ServeOutcome::Stopped) => {
-            Ok(shutdown.first_signal().map_or(1, signal::StopSignal::exit_code))
-        }
-        Err(failure) => Err(failure.to_string()),
+    if serve::run(config, shutdown.cancel_token()).await? {
+        tracing::info!("Importer has completed");
+        return Ok(0);
     }
-}
-
-fn parse_port(flags: &KlogFlags, (name, default): (&str, &str)) -> Result<u16, FlagError> {
-    let text = flags.own_value(name).unwrap_or(default);
-    text.parse().map_err(|_| FlagError::Value {
-        name: name.to_owned(),
-        value: text.to_owned(),
-        expected: "a port",
-    })
-}
-
-/// Prints text for people to stderr. If stderr is closed, the text is lost.
-fn print_stderr(text: &str) {
-    io::stderr().write_all(text.as_bytes()).ok();
-}
-
-fn print_stdout(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    Ok(shutdown.first_signal().map_or(1, signal::StopSignal::exit_code))
 }

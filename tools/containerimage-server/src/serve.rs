@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::ServedContent;
-use crate::disk::{ServedDisk, ServedDiskError};
+use crate::disk::ServedDisk;
 use crate::handoff::{self, ReadyFile};
 
 /// Maximum number of simultaneous connections. The importer needs only a few; further ones wait
@@ -39,39 +39,20 @@ pub(crate) struct ServeConfig {
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// The reason why the server stopped.
-pub(crate) enum ServeOutcome {
-    /// The importer has created the done file.
-    Done,
-    /// A signal stopped the server.
-    Stopped,
-}
-
-/// Reasons why nothing can be served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ImageServeError {
-    #[error(transparent)]
-    Image(#[from] ServedDiskError),
-    #[error("Failed listening on localhost:{port}: {cause}")]
-    Listen { port: u16, cause: io::Error },
-    #[error("Failed creating \"ready\" file {}: {cause}", path.display())]
-    Ready { path: PathBuf, cause: io::Error },
-}
-
-/// Serves the disk until the importer is done or `stop` is cancelled.
-pub(crate) async fn run(
-    config: &ServeConfig,
-    stop: &CancellationToken,
-) -> Result<ServeOutcome, ImageServeError> {
+/// Serves the disk until the importer is done, and returns true, or until `stop` is cancelled. The
+/// error is the reason why nothing can be served.
+pub(crate) async fn run(config: &ServeConfig, stop: &CancellationToken) -> Result<bool, String> {
     let disk = ServedDisk::find_disk(&config.image_dir, &config.paths)?;
-    let listen = |cause| ImageServeError::Listen { port: config.port, cause };
+    let listen =
+        |error: io::Error| format!("Failed listening on localhost:{}: {error}", config.port);
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen)?;
     let port = socket.local_addr().map_err(listen)?.port();
     // `localhost` may resolve to either address. In a pod without IPv6, only the first one can be
     // used.
     let second = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await;
-    let ready = ReadyFile::announce_disk(&config.ready_file, &disk.name)
-        .map_err(|cause| ImageServeError::Ready { path: config.ready_file.clone(), cause })?;
+    let ready = ReadyFile::announce_disk(&config.ready_file, &disk.name).map_err(|error| {
+        format!("Failed creating \"ready\" file {}: {error}", config.ready_file.display())
+    })?;
     tracing::info!(
         "Serving {} on HTTP port: {port}",
         config.image_dir.join(String::from_utf8_lossy(&disk.name).as_ref()).display()
@@ -81,12 +62,9 @@ pub(crate) async fn run(
     for socket in second.into_iter().chain([socket]) {
         tokio::spawn(accept_connections(socket, Arc::clone(&site), Arc::clone(&places)));
     }
-    let ended = tokio::select! {
-        () = handoff::wait_for_done(&config.done_file) => ServeOutcome::Done,
-        () = stop.cancelled() => ServeOutcome::Stopped,
-    };
+    let done = stop.run_until_cancelled(handoff::wait_for_done(&config.done_file)).await;
     drop(ready);
-    Ok(ended)
+    Ok(done.is_some())
 }
 
 async fn accept_connections(socket: TcpListener, site: Arc<ServedContent>, places: Arc<Semaphore>) {

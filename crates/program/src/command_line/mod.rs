@@ -26,6 +26,7 @@ pub use tls::TlsArgs;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::exit::{self, ExitReason};
+pub use crate::stdout::print_stdout;
 
 /// The colours of help texts.
 const STYLES: Styles = Styles::styled()
@@ -319,15 +320,6 @@ fn init_logging(program: &'static str, style: LogStyle, verbosity: u8, writer: B
     let options = LogOptions { format: style.log_format(text), verbosity, program };
     logging::init_with(options, writer);
     crate::install_provider();
-}
-
-/// Writes to standard output. A closed pipe (`| head`) is not an error.
-pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
-    }
 }
 
 /// Prints a summary after success. If it cannot be written to stdout, the error goes to stderr and
