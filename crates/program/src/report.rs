@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -52,23 +52,15 @@ pub struct VddkInfo {
     pub host: String,
 }
 
-/// Reasons why the termination message was not written.
+/// The reason why the termination message was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// The kubelet would truncate the JSON, and the controller could not parse the rest.
-    #[error("Termination message length {0} exceeds maximum length of {MAX_LENGTH_BYTES} bytes")]
-    TooLong(usize),
-    /// The message cannot be converted to JSON.
-    #[error("the termination message cannot be written as JSON: {0}")]
-    Encode(#[from] serde_json::Error),
-    /// The file cannot be written.
-    #[error("cannot write the termination message to {}: {source}", path.display())]
-    Write {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error from the operating system.
-        source: io::Error,
-    },
+#[error("{0}")]
+pub struct ReportError(String);
+
+impl From<serde_json::Error> for ReportError {
+    fn from(error: serde_json::Error) -> Self {
+        Self(format!("the termination message cannot be written as JSON: {error}"))
+    }
 }
 
 impl TerminationMessage {
@@ -76,7 +68,10 @@ impl TerminationMessage {
     pub fn to_json(&self) -> Result<String, ReportError> {
         let json = printable::escape_json(&serde_json::to_string(self)?).into_owned();
         if json.len() > MAX_LENGTH_BYTES {
-            return Err(ReportError::TooLong(json.len()));
+            let length = json.len();
+            return Err(ReportError(format!(
+                "Termination message length {length} exceeds maximum length of {MAX_LENGTH_BYTES} bytes"
+            )));
         }
         Ok(json)
     }
@@ -84,29 +79,20 @@ impl TerminationMessage {
     /// Removes labels, from the last one on, until the message can be written. Returns the removed
     /// labels. Fails, without any label left, if the rest of the message is too long.
     pub fn drop_excess_labels(&mut self) -> Result<BTreeMap<String, String>, ReportError> {
-        /// The JSON around all labels: `"labels":{` and `},`, less the comma behind the last one.
-        const FRAME_BYTES: usize = 11;
-        let mut labels = std::mem::take(&mut self.labels);
-        let mut length = self.to_json()?.len() + FRAME_BYTES;
-        let mut first_excess = None;
-        for (key, value) in &labels {
-            // `json_length` includes the quotes; the 2 adds the colon and the comma. Encoding the
-            // whole message for each label would take quadratic time.
-            length += json_length(key)? + json_length(value)? + 2;
-            if length > MAX_LENGTH_BYTES {
-                first_excess = Some(key.clone());
-                break;
-            }
-        }
-        let excess = first_excess.map(|key| labels.split_off(&key)).unwrap_or_default();
-        self.labels = labels;
-        Ok(excess)
+        let mut labels: Vec<_> = std::mem::take(&mut self.labels).into_iter().collect();
+        self.to_json()?;
+        let fits = |count: &usize| {
+            let labels = labels.iter().take(*count).cloned().collect();
+            Self { labels, ..self.clone() }.to_json().is_ok()
+        };
+        // A binary search: an image may have so many labels that encoding the message for each of
+        // them would take long.
+        let counts: Vec<usize> = (1..=labels.len()).collect();
+        let kept = counts.partition_point(fits);
+        let excess = labels.split_off(kept);
+        self.labels = labels.into_iter().collect();
+        Ok(excess.into_iter().collect())
     }
-}
-
-/// The length of `text` as a string in JSON, with its quotes.
-fn json_length(text: &str) -> Result<usize, ReportError> {
-    Ok(printable::escape_json(&serde_json::to_string(text)?).len())
 }
 
 /// Logs `message` as JSON and writes it to `path`. A message that is too long is not written.
@@ -157,10 +143,10 @@ fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-        .open(path)
-        .and_then(|mut file| file.write_all(line.as_bytes()))
-        .map_err(|source| ReportError::Write { path: path.to_owned(), source })
+    options.open(path).and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| {
+        let path = path.display();
+        ReportError(format!("cannot write the termination message to {path}: {error}"))
+    })
 }
 
 /// Joins `error` and its causes with `: `, as Go does for wrapped errors. If an error already ends
@@ -182,6 +168,7 @@ pub fn error_chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
