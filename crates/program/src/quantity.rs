@@ -83,25 +83,15 @@ enum UnitScale {
 
 impl UnitScale {
     fn parse(suffix: &str) -> Option<Self> {
-        Some(match suffix {
-            "Ki" => Self::PowerOf2(10),
-            "Mi" => Self::PowerOf2(20),
-            "Gi" => Self::PowerOf2(30),
-            "Ti" => Self::PowerOf2(40),
-            "Pi" => Self::PowerOf2(50),
-            "Ei" => Self::PowerOf2(60),
-            "n" => Self::PowerOf10(-9),
-            "u" => Self::PowerOf10(-6),
-            "m" => Self::PowerOf10(-3),
-            "" => Self::PowerOf10(0),
-            "k" => Self::PowerOf10(3),
-            "M" => Self::PowerOf10(6),
-            "G" => Self::PowerOf10(9),
-            "T" => Self::PowerOf10(12),
-            "P" => Self::PowerOf10(15),
-            "E" => Self::PowerOf10(18),
-            _ => Self::PowerOf10(suffix.strip_prefix(['e', 'E'])?.parse().ok()?),
-        })
+        const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+        const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+        if let Some((power, _)) = (1..).zip(BINARY).find(|(_, unit)| *unit == suffix) {
+            return Some(Self::PowerOf2(10 * power));
+        }
+        if let Some((power, _)) = (-3..).zip(DECIMAL).find(|(_, unit)| *unit == suffix) {
+            return Some(Self::PowerOf10(3 * power));
+        }
+        Some(Self::PowerOf10(suffix.strip_prefix(['e', 'E'])?.parse().ok()?))
     }
 
     /// Returns `ceil(mantissa / 10^fraction_digits * scale)`, or `None` if a step overflows.

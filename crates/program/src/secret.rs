@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A password, key or token. `Debug` and `Display` print `***`; only [`Secret::expose`] returns
-/// the text.
+/// A password, key or token. `Debug` prints `***`, and there is no `Display`; only
+/// [`Secret::expose`] returns the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -25,12 +25,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,7 +32,7 @@ mod tests {
     #[test]
     fn formatting_hides_the_text_and_expose_shows_it() {
         let secret = Secret::new("hunter2");
-        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
+        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "*** Some(***)");
         assert_eq!(secret.expose(), "hunter2");
     }
 }
