@@ -2,7 +2,7 @@
 //! read (the footer for a fixed VHD), and no other file is opened.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -135,16 +135,8 @@ fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), Im
 
 /// Reads the first `length` bytes, or the whole file if it is shorter.
 fn read_head(file: &File, length: usize) -> Result<Vec<u8>, InspectionError> {
-    let mut head = vec![0; length];
-    let mut filled = 0;
-    while let Some(room) = head.get_mut(filled..).filter(|room| !room.is_empty()) {
-        match file.read_at(room, filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(InspectionError::Read(error)),
-        }
-    }
-    head.truncate(filled);
+    let (mut head, mut reader) = (Vec::new(), file);
+    let read = reader.rewind().and_then(|()| reader.take(length as u64).read_to_end(&mut head));
+    read.map_err(InspectionError::Read)?;
     Ok(head)
 }

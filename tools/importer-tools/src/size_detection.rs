@@ -11,7 +11,7 @@ use program::exit::ExitReason;
 use program::flags::{KlogFlags, OwnFlag};
 use program::job::{self, JobOutcome};
 use program::paths::PodPaths;
-use program::report::{self, ReportError};
+use program::report;
 use program::signal::ShutdownRequest;
 
 use crate::image::{self, InspectionError};
@@ -35,32 +35,16 @@ const FLAGS: [OwnFlag; 2] = [
     },
 ];
 
-/// Reasons why the size could not be reported.
-#[derive(Debug, thiserror::Error)]
-enum SizeDetectionError {
-    #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
-    NoPath,
-    #[error("the scheme {0:?} of the image is not {FILE_SCHEME:?}")]
-    Scheme(String),
-    #[error("Unable to extract information from '{}': {cause}", path.display())]
-    Image { path: PathBuf, cause: InspectionError },
-    #[error("Unable to write the size: {0}")]
-    Report(#[from] ReportError),
+/// A failure, with the exit code by which the controller distinguishes failures (contract, appendix
+/// B).
+struct SizeDetectionError {
+    exit_code: u8,
+    message: String,
 }
 
 impl SizeDetectionError {
-    /// Returns the exit code by which the controller distinguishes failures (contract, appendix
-    /// B).
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::NoPath | Self::Scheme(_) => 1,
-            Self::Image { cause, .. } => match cause {
-                InspectionError::Image(_) => 2,
-                InspectionError::Path(_) => 3,
-                InspectionError::Read(_) => 5,
-            },
-            Self::Report(_) => 4,
-        }
+    fn new(exit_code: u8, message: impl Into<String>) -> Self {
+        Self { exit_code, message: message.into() }
     }
 }
 
@@ -87,8 +71,8 @@ async fn run(flags: KlogFlags, message: PathBuf, shutdown: ShutdownRequest) -> E
             ExitReason::Done.into()
         }
         JobOutcome::Returned(Err(failure)) => {
-            tracing::error!("{failure}");
-            failure.exit_code().into()
+            tracing::error!("{}", failure.message);
+            failure.exit_code.into()
         }
         JobOutcome::Failed(sentence) => {
             tracing::error!("{sentence}");
@@ -102,15 +86,23 @@ async fn run(flags: KlogFlags, message: PathBuf, shutdown: ShutdownRequest) -> E
 fn detect_size(flags: &KlogFlags, message: &Path) -> Result<u64, SizeDetectionError> {
     let scheme = flags.own_value(SCHEME).unwrap_or(FILE_SCHEME);
     if scheme != FILE_SCHEME {
-        return Err(SizeDetectionError::Scheme(scheme.to_owned()));
+        let message = format!("the scheme {scheme:?} of the image is not {FILE_SCHEME:?}");
+        return Err(SizeDetectionError::new(1, message));
     }
-    let path = flags.own_value(IMAGE_PATH).filter(|path| !path.is_empty());
-    let path = PathBuf::from(path.ok_or(SizeDetectionError::NoPath)?);
-    match image::inspect_image(&path, None) {
-        Ok(facts) => {
-            report::write_text(message, &facts.virtual_size.to_string())?;
-            Ok(facts.virtual_size)
-        }
-        Err(cause) => Err(SizeDetectionError::Image { path, cause }),
-    }
+    let [path] = flags
+        .required_values([IMAGE_PATH])
+        .map_err(|error| SizeDetectionError::new(1, error.to_string()))?;
+    let facts = image::inspect_image(Path::new(&path), None).map_err(|cause| {
+        let exit_code = match cause {
+            InspectionError::Image(_) => 2,
+            InspectionError::Path(_) => 3,
+            InspectionError::Read(_) => 5,
+        };
+        let message = format!("Unable to extract information from '{path}': {cause}");
+        SizeDetectionError::new(exit_code, message)
+    })?;
+    report::write_text(message, &facts.virtual_size.to_string()).map_err(|error| {
+        SizeDetectionError::new(4, format!("Unable to write the size: {error}"))
+    })?;
+    Ok(facts.virtual_size)
 }

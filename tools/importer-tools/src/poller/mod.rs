@@ -3,15 +3,16 @@
 
 mod cron;
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use fetch::pod::PodNetwork;
 use oci::resolve_digest;
-use program::env::{EnvErrors, EnvReader, NamedStrings};
+use program::env::{EnvReader, NamedStrings};
 use program::exit::ExitReason;
-use program::flags::{FlagError, KlogFlags, OwnFlag};
+use program::flags::{KlogFlags, OwnFlag};
 use program::paths::PodPaths;
 use program::signal::StopSignal;
 use program::threads;
@@ -19,7 +20,7 @@ use program::{cluster, command_line, report};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use self::cron::{CronError, DataImportCron};
+use self::cron::DataImportCron;
 
 pub(crate) const PROGRAM: &str = "cdi-source-update-poller";
 
@@ -38,22 +39,8 @@ const OWN_FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// Reasons why the DataImportCron was not updated.
-#[derive(Debug, thiserror::Error)]
-enum PollError {
-    #[error(transparent)]
-    Missing(#[from] FlagError),
-    #[error("{0}")]
-    Environment(EnvErrors),
-    #[error("Failed getting the digest of {url}: {cause}")]
-    Digest { url: String, cause: String },
-    #[error("Failed to find the address of Kubernetes: {0}")]
-    NoCluster(#[from] cluster::ClusterConfigError),
-    #[error(transparent)]
-    Cron(#[from] CronError),
-    #[error("cannot write to stdout: {0}")]
-    Print(#[from] std::io::Error),
-}
+/// The reason why the DataImportCron was not updated.
+type PollError = Box<dyn Error + Send + Sync>;
 
 /// Fetches the digest of the image given in `arguments`, and updates the DataImportCron.
 pub(crate) fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
@@ -90,38 +77,43 @@ async fn poll_registry(
     stop: &CancellationToken,
 ) -> Result<(), PollError> {
     let [namespace, name, url] = flags.required_values([NAMESPACE, CRON, URL])?;
-    let digest = fetch_digest(&url, flags, env, stop).await?;
-    command_line::print_stdout(format!("Digest is {digest}\n").as_bytes())?;
-    let cron = DataImportCron::new(cluster::client_config(flags, env).await?, &namespace, &name)?;
-    let changed = cron.report_digest(&digest).await?;
-    let said = if changed { "Digest updated" } else { "No digest update" };
-    command_line::print_stdout(format!("{said}: DataImportCron {namespace}/{name}\n").as_bytes())?;
-    Ok(())
+    let mut reader = EnvReader::new(env);
+    let network = PodNetwork::from_env(&mut reader, env);
+    reader.into_result()?;
+    let digest = fetch_digest(&url, network, flags, env, stop)
+        .await
+        .map_err(|cause| format!("Failed getting the digest of {url}: {cause}"))?;
+    print_line(&format!("Digest is {digest}\n"))?;
+    let config = cluster::client_config(flags, env)
+        .await
+        .map_err(|error| format!("Failed to find the address of Kubernetes: {error}"))?;
+    let cron = DataImportCron::new(config, &namespace, &name)?;
+    let said =
+        if cron.report_digest(&digest).await? { "Digest updated" } else { "No digest update" };
+    print_line(&format!("{said}: DataImportCron {namespace}/{name}\n"))
+}
+
+fn print_line(line: &str) -> Result<(), PollError> {
+    let printed = command_line::print_stdout(line.as_bytes());
+    printed.map_err(|error| format!("cannot write to stdout: {error}").into())
 }
 
 /// Returns the digest of the image at `url` in the registry. For an image index, this is the
 /// digest of the index itself.
 async fn fetch_digest(
     url: &str,
+    network: Option<PodNetwork>,
     flags: &KlogFlags,
     env: &dyn NamedStrings,
     stop: &CancellationToken,
 ) -> Result<String, PollError> {
-    let failed = |cause: String| PollError::Digest { url: url.to_owned(), cause };
-    let mut reader = EnvReader::new(env);
-    let network = PodNetwork::from_env(&mut reader, env);
-    reader.into_result().map_err(PollError::Environment)?;
-    let mut network = network
-        .ok_or_else(|| failed("internal error: the network settings are missing".to_owned()))?;
+    let mut network = network.ok_or("internal error: the network settings are missing")?;
     if let Some(folder) = flags.own_value(CERT_DIR).filter(|folder| !folder.is_empty()) {
         network.cert_dir = Some(folder.into());
     }
-    let network = network
-        .open_network(&PodPaths::from_env(env), Handle::current(), stop.clone())
-        .map_err(|error| failed(error.to_string()))?;
+    let paths = PodPaths::from_env(env);
+    let network = Arc::new(network.open_network(&paths, Handle::current(), stop.clone())?);
     let reference = url.to_owned();
     // `resolve_digest` blocks while it waits for responses, so it runs in its own thread.
-    let asked = threads::run_blocking(move || resolve_digest(&reference, &Arc::new(network))).await;
-    let asked = asked.map_err(|error| failed(error.to_string()))?;
-    asked.map_err(|error| failed(error.to_string()))
+    Ok(threads::run_blocking(move || resolve_digest(&reference, &network)).await??)
 }

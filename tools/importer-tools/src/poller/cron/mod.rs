@@ -8,6 +8,7 @@ use http::{Method, Request};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Config};
 use program::names::is_subdomain;
+use program::report::error_chain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -24,17 +25,6 @@ const ATTEMPTS: u32 = 5;
 
 /// The status with which Kubernetes answers a JSON Patch if its `test` operation fails.
 const UNPROCESSABLE: u16 = 422;
-
-/// Reasons why the DataImportCron was not updated.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CronError {
-    #[error("{0:?} cannot be the name of an object or a namespace")]
-    Name(String),
-    #[error("Failed to connect to Kubernetes: {}", program::report::error_chain(.0))]
-    Client(kube::Error),
-    #[error("Failed {doing} DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
-    Call { doing: &'static str, namespace: String, name: String, cause: String },
-}
 
 /// The part of a DataImportCron that is read.
 #[derive(Deserialize)]
@@ -59,10 +49,10 @@ pub(super) struct DataImportCron {
 
 impl DataImportCron {
     /// Creates a client for the DataImportCron `namespace/name` in this cluster.
-    pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
+    pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, String> {
         for part in [namespace, name] {
             if !is_subdomain(part) {
-                return Err(CronError::Name(part.to_owned()));
+                return Err(format!("{part:?} cannot be the name of an object or a namespace"));
             }
         }
         // The environment's proxy variables are for the registry; the cluster is reached directly.
@@ -70,16 +60,14 @@ impl DataImportCron {
         config.connect_timeout = Some(ANSWER_LIMIT);
         config.read_timeout = Some(ANSWER_LIMIT);
         config.write_timeout = Some(ANSWER_LIMIT);
-        Ok(Self {
-            client: program::cluster::client(config).map_err(CronError::Client)?.build(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        })
+        let client = program::cluster::client(config)
+            .map_err(|error| format!("Failed to connect to Kubernetes: {}", error_chain(&error)))?;
+        Ok(Self { client: client.build(), namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
     /// Records the time of this check and the digest that was found. Returns true if the digest is
     /// new.
-    pub(super) async fn report_digest(&self, digest: &str) -> Result<bool, CronError> {
+    pub(super) async fn report_digest(&self, digest: &str) -> Result<bool, String> {
         let mut attempts = 1..=ATTEMPTS;
         loop {
             attempts.next();
@@ -102,7 +90,7 @@ impl DataImportCron {
         }
     }
 
-    async fn get_metadata(&self) -> Result<CronMetadata, CronError> {
+    async fn get_metadata(&self) -> Result<CronMetadata, String> {
         let asked = self.send_request(Method::GET, "application/json", Vec::new()).await;
         let object = asked.map_err(|error| self.call_error("getting", &error))?;
         Ok(object.metadata)
@@ -110,16 +98,13 @@ impl DataImportCron {
 
     /// Builds the error for a failed call. It contains the API server's own message, if there is
     /// one.
-    fn call_error(&self, doing: &'static str, error: &kube::Error) -> CronError {
-        CronError::Call {
-            doing,
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-            cause: match error {
-                kube::Error::Api(status) => status.message.clone(),
-                other => program::report::error_chain(other),
-            },
-        }
+    fn call_error(&self, doing: &str, error: &kube::Error) -> String {
+        let Self { namespace, name, .. } = self;
+        let cause = match error {
+            kube::Error::Api(status) => status.message.clone(),
+            other => error_chain(other),
+        };
+        format!("Failed {doing} DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")
     }
 
     async fn send_patch(&self, changes: &Value) -> kube::Result<()> {

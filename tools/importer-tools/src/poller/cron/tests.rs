@@ -81,6 +81,6 @@ fn a_conflicting_patch_is_retried_a_limited_number_of_times() {
     });
     let sentence =
         "Failed updating DataImportCron, cronNamespace default cronName cron: test failed";
-    assert_eq!(never.unwrap_err().to_string(), sentence);
+    assert_eq!(never.unwrap_err(), sentence);
     assert_eq!(methods.lock().unwrap().len(), 2 * ATTEMPTS as usize);
 }
