@@ -28,8 +28,7 @@ const USAGE: &str = "Usage of cdi-env-extractor:
   -help
         show this text
   -version
-        show the program's version
-";
+        show the program's version";
 
 /// The work that the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,36 +43,23 @@ pub fn main(
     words: impl Iterator<Item = OsString>,
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> ExitCode {
-    match parse_flags(words) {
+    let (line, code) = match parse_flags(words) {
         Ok(Command::Extract(file)) => match extract(&file, variables) {
             Ok(()) => {
-                print_line(format_args!("Extracted environment variables to {}", file.display()));
-                ExitCode::SUCCESS
+                let file = file.display();
+                (format!("Extracted environment variables to {file}"), ExitCode::SUCCESS)
             }
-            Err(message) => {
-                print_line(format_args!("{message}"));
-                ExitCode::FAILURE
-            }
+            Err(message) => (message, ExitCode::FAILURE),
         },
-        Ok(Command::ShowUsage) => {
-            print_line(format_args!("{}", USAGE.trim_end()));
-            ExitCode::SUCCESS
-        }
+        Ok(Command::ShowUsage) => (USAGE.to_owned(), ExitCode::SUCCESS),
         Ok(Command::ShowVersion) => {
-            print_line(format_args!("cdi-env-extractor {}", env!("CARGO_PKG_VERSION")));
-            ExitCode::SUCCESS
+            (format!("cdi-env-extractor {}", env!("CARGO_PKG_VERSION")), ExitCode::SUCCESS)
         }
-        Err(message) => {
-            print_line(format_args!("{message}\n{}", USAGE.trim_end()));
-            ExitCode::from(USAGE_CODE)
-        }
-    }
-}
-
-/// Prints to standard error, where Kubernetes collects logs. An error there is ignored: it does not
-/// change the result.
-fn print_line(line: std::fmt::Arguments<'_>) {
+        Err(message) => (format!("{message}\n{USAGE}"), ExitCode::from(USAGE_CODE)),
+    };
+    // Kubernetes collects logs from standard error. An error there does not change the result.
     writeln!(io::stderr(), "{line}").ok();
+    code
 }
 
 /// Parses flags as Go's `flag` package does: with one dash or two, and a value behind `=` or in the
