@@ -22,7 +22,6 @@ pub use follow::follow_files;
 pub use profile::TlsProfile;
 pub use roots::{MAX_ROOTS_BYTES, TrustedRoots};
 use rustls::client::WantsClientCert;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder};
@@ -123,9 +122,7 @@ pub fn pod_client_config(
 
 /// Returns a client configuration that trusts `roots`.
 pub fn client_config(roots: TrustedRoots) -> Result<ClientConfig, TlsError> {
-    let provider = crypto_provider();
-    let known = KnownCertificates::new(roots, &provider)?;
-    anonymous_config(provider, ServerTrust::Known(known))
+    anonymous_config(ServerTrust::Known(KnownCertificates::new(roots)?))
 }
 
 /// Returns a client configuration that trusts only the certificate for which `is_it` returns no
@@ -133,13 +130,13 @@ pub fn client_config(roots: TrustedRoots) -> Result<ClientConfig, TlsError> {
 pub fn pinned_client_config(
     is_it: impl Fn(&[u8]) -> Result<(), rustls::Error> + Send + Sync + 'static,
 ) -> Result<ClientConfig, TlsError> {
-    anonymous_config(crypto_provider(), ServerTrust::Pinned(Box::new(is_it)))
+    anonymous_config(ServerTrust::Pinned(Box::new(is_it)))
 }
 
 /// Returns a client configuration that accepts any certificate of any server. The traffic is
 /// encrypted, but the server is not authenticated.
 pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
-    anonymous_config(crypto_provider(), ServerTrust::Everyone)
+    anonymous_config(ServerTrust::Everyone)
 }
 
 /// Returns a client configuration that trusts `roots` and presents the certificate in
@@ -153,28 +150,24 @@ pub fn mutual_client_config(
         .collect::<Result<_, _>>()
         .map_err(IdentityError::Certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(IdentityError::Key)?;
-    let provider = crypto_provider();
-    let known = KnownCertificates::new(roots, &provider)?;
-    let mut config = verified_builder(provider, ServerTrust::Known(known))?
+    let trust = ServerTrust::Known(KnownCertificates::new(roots)?);
+    let mut config = verified_builder(trust)?
         .with_client_auth_cert(certificates, key)
         .map_err(TlsError::from)?;
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
 }
 
-fn anonymous_config(
-    provider: Arc<CryptoProvider>,
-    trust: ServerTrust,
-) -> Result<ClientConfig, TlsError> {
-    let mut config = verified_builder(provider, trust)?.with_no_client_auth();
+fn anonymous_config(trust: ServerTrust) -> Result<ClientConfig, TlsError> {
+    let mut config = verified_builder(trust)?.with_no_client_auth();
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
 }
 
 fn verified_builder(
-    provider: Arc<CryptoProvider>,
     trust: ServerTrust,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    let provider = crypto_provider();
     let verifier = Arc::new(ServerVerifier { trust, provider: Arc::clone(&provider) });
     // The safe defaults of rustls are TLS 1.2 and 1.3, the only versions that it supports.
     let builder = ClientConfig::builder_with_provider(provider)

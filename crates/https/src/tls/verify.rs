@@ -12,7 +12,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use x509_parser::time::ASN1Time;
 
-use super::{TlsError, TrustedRoots};
+use super::{TlsError, TrustedRoots, crypto_provider};
 
 /// A function that accepts exactly one certificate, given in DER.
 type CertificateCheck = dyn Fn(&[u8]) -> Result<(), Error> + Send + Sync;
@@ -51,18 +51,29 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match &self.trust {
-            ServerTrust::Known(known) => known.verify_certificate(
-                end_entity,
-                intermediates,
-                server_name,
-                ocsp_response,
-                now,
-            )?,
-            ServerTrust::Pinned(is_it) => is_it(end_entity)?,
-            ServerTrust::Everyone => {}
+        let known = match &self.trust {
+            ServerTrust::Known(known) => known,
+            ServerTrust::Pinned(is_it) => {
+                is_it(end_entity)?;
+                return Ok(ServerCertVerified::assertion());
+            }
+            ServerTrust::Everyone => return Ok(ServerCertVerified::assertion()),
+        };
+        if known.exact.contains(end_entity) {
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            verify_validity(end_entity, now)?;
+            return Ok(ServerCertVerified::assertion());
         }
-        Ok(ServerCertVerified::assertion())
+        let Some(chains) = &known.chains else {
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        match chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        {
+            // For an unknown self-signed certificate, webpki reports only that it is marked as a
+            // CA. The actual problem for the user is that the certificate is not trusted.
+            Err(_) if is_self_issued(end_entity) => Err(CertificateError::UnknownIssuer.into()),
+            verified => verified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -110,43 +121,13 @@ pub(super) struct KnownCertificates {
 }
 
 impl KnownCertificates {
-    pub(super) fn new(
-        roots: TrustedRoots,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, TlsError> {
+    pub(super) fn new(roots: TrustedRoots) -> Result<Self, TlsError> {
         let TrustedRoots { issuers, exact } = roots;
         let chains = (!issuers.is_empty()).then(|| {
-            WebPkiServerVerifier::builder_with_provider(Arc::new(issuers), Arc::clone(provider))
-                .build()
+            let issuers = Arc::new(issuers);
+            WebPkiServerVerifier::builder_with_provider(issuers, crypto_provider()).build()
         });
-        let chains = chains.transpose()?;
-        Ok(Self { chains, exact })
-    }
-
-    fn verify_certificate(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<(), Error> {
-        if self.exact.contains(end_entity) {
-            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-            return verify_validity(end_entity, now);
-        }
-        let Some(chains) = &self.chains else {
-            return Err(CertificateError::UnknownIssuer.into());
-        };
-        let verified =
-            chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // For an unknown self-signed certificate, webpki reports only that it is marked as a CA.
-        // The actual problem for the user is that the certificate is not trusted.
-        match verified {
-            Ok(_) => Ok(()),
-            Err(_) if is_self_issued(end_entity) => Err(CertificateError::UnknownIssuer.into()),
-            Err(error) => Err(error),
-        }
+        Ok(Self { chains: chains.transpose()?, exact })
     }
 }
 
