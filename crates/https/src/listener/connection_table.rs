@@ -104,10 +104,6 @@ pub struct ActiveGuard {
 #[derive(Debug)]
 struct Active(ConnectionSlot);
 
-/// Counts a request as in progress until it is dropped.
-#[derive(Debug)]
-pub(super) struct RequestInProgress(ConnectionSlot);
-
 impl ConnectionTable {
     pub(super) fn new(most: usize, figures: ConnectionFigures) -> Self {
         figures.limit.set(most as f64);
@@ -243,9 +239,13 @@ impl ConnectionSlot {
     }
 
     /// Records that a request has begun.
-    pub(super) fn begin_request(&self) -> RequestInProgress {
+    pub(super) fn begin_request(&self) {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
-        RequestInProgress(self.clone())
+    }
+
+    /// Records that a request has ended.
+    pub(super) fn end_request(&self) {
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// True while a request is in progress.
@@ -293,12 +293,6 @@ impl SlotState {
         if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *task = Some(waker.clone());
         }
-    }
-}
-
-impl Drop for RequestInProgress {
-    fn drop(&mut self) {
-        self.0.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::HttpsConnection;
 pub use self::connection_table::{ActiveGuard, ConnectionFigures};
-use self::connection_table::{ConnectionSlot, ConnectionTable, RequestInProgress};
+use self::connection_table::{ConnectionSlot, ConnectionTable};
 pub use self::runtime_pool::RuntimePool;
 
 /// Pause after an error of `accept`, such as too many open files.
@@ -97,16 +97,18 @@ impl Peer {
 struct RequestGuard {
     slot: ConnectionSlot,
     engagement: OnceLock<ActiveGuard>,
-    _in_progress: RequestInProgress,
 }
 
 impl RequestGuard {
     fn new(slot: &ConnectionSlot) -> Arc<Self> {
-        Arc::new(Self {
-            slot: slot.clone(),
-            engagement: OnceLock::new(),
-            _in_progress: slot.begin_request(),
-        })
+        slot.begin_request();
+        Arc::new(Self { slot: slot.clone(), engagement: OnceLock::new() })
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.slot.end_request();
     }
 }
 
