@@ -16,12 +16,11 @@ use stream::error::{Error, SourceError, SourceErrorKind};
 use stream::source::{Source, SourceBody};
 use tar::{self, ArchiveFiles};
 
-use super::choice::DiskChoice;
 use super::image::{check_config, choose_image, parse_manifest};
 use super::layer::open_disk;
 use super::layout::{INDEX, read_index, without_dot};
 use super::manifest::{
-    ImageConfig, ImageManifest, MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
+    ImageIndex, MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest,
 };
 use super::messages::without_prefix;
 use super::selector::LayerSelector;
@@ -91,130 +90,83 @@ struct StreamedLayout {
     files: Arc<Mutex<ArchiveFiles>>,
 }
 
-/// The file that is needed next. Other files are skipped.
-enum AwaitedFile {
-    Index,
-    Manifest(OciDescriptor),
-    Config(ImageManifest),
-    Layer(Box<AwaitedLayer>),
-}
-
-/// The layer that is needed next.
-struct AwaitedLayer {
-    choice: DiskChoice,
-    layer: OciDescriptor,
-    /// Names and sizes of all layers of the image, which may come before this one.
-    all: BTreeSet<(Vec<u8>, u64)>,
-}
-
 impl StreamedLayout {
+    /// Reads the documents in the order in which they name each other, and opens the layer.
     fn open_disk(&self, options: &RegistryOptions) -> Result<RegistrySource, SourceError> {
+        let mut files_left = MAX_FILES;
+        self.find_file(INDEX, None, &mut files_left)?;
+        let mut served = self.read_root()?;
         let mut selector = options.layer.as_ref();
-        let mut awaited = AwaitedFile::Index;
+        let manifest = loop {
+            match parse_manifest(&served)? {
+                ParsedManifest::Image(manifest) => break manifest,
+                ParsedManifest::Index(index) => {
+                    let chosen = choose_only_image(index, options, selector)?;
+                    // A selector that matched the image does not apply to its layers too.
+                    selector = selector.filter(|wanted| !wanted.selects_image(&chosen));
+                    self.find_file(&chosen.digest.blob_path(), None, &mut files_left)?;
+                    served = self.read_manifest(&chosen)?;
+                }
+            }
+        };
+        if manifest.needs_config(options) {
+            self.find_file(&manifest.config.digest.blob_path(), None, &mut files_left)?;
+            check_config(self, &manifest, options)?;
+        }
+        let name_of = |layer: &OciDescriptor| (layer.digest.blob_path().into_bytes(), layer.size);
+        let layers = manifest.layers.iter().map(name_of).collect();
+        let choice = manifest.choose_disk(selector)?;
+        let Some(layer) = choice.only_layer() else {
+            // Layers are searched from the top down, but the tar has them from the bottom up.
+            return Err(self.pass_error("it is a container image with several layers"));
+        };
+        self.find_file(&layer.digest.blob_path(), Some(&layers), &mut files_left)?;
+        // The caller gets a `Source`, which tells neither digest nor environment.
+        Ok(RegistrySource::from_disk(self.name.clone(), open_disk(self, &choice)?))
+    }
+
+    /// Reads to the beginning of the file `wanted`, at most `files_left` files further. `layers`
+    /// are the names and sizes of all layers of the image, which may come before a layer.
+    fn find_file(
+        &self,
+        wanted: &str,
+        layers: Option<&BTreeSet<(Vec<u8>, u64)>>,
+        files_left: &mut usize,
+    ) -> Result<(), SourceError> {
+        let mut files = self.files.lock();
         let mut passed = 0u64;
-        for _ in 0..MAX_FILES {
-            let next = self.files.lock().next_file().map_err(into_source_error)?;
-            let Some((file, size)) = next else {
-                return Err(self.order_error());
-            };
-            let file = without_dot(&file).to_vec();
-            if !awaited.is_file(&file) {
+        while *files_left > 0 {
+            *files_left -= 1;
+            let next = files.next_file().map_err(into_source_error)?;
+            let Some((name, size)) = next else { return Err(self.order_error()) };
+            let name = without_dot(&name).to_vec();
+            if name == wanted.as_bytes() {
+                return Ok(());
+            }
+            match layers {
                 // All files except layers are small. Without this check, a tar in another order
                 // would be downloaded to its end before it is refused.
-                match &awaited {
-                    AwaitedFile::Layer(awaited) if awaited.all.contains(&(file, size)) => {
-                        passed = passed.saturating_add(size);
-                        self.pass_layer(passed)?;
+                None if size > MAX_MANIFEST_BYTES as u64 => return Err(self.order_error()),
+                Some(layers) if layers.contains(&(name, size)) => {
+                    passed = passed.saturating_add(size);
+                    if passed > MAX_PASSED_BYTES {
+                        let reason = format!(
+                            "the layers before the one with the disk have {passed} bytes, at most \
+                             {MAX_PASSED_BYTES} are supported"
+                        );
+                        return Err(self.pass_error(&reason));
                     }
-                    AwaitedFile::Layer(_) => {}
-                    _ if size > MAX_MANIFEST_BYTES as u64 => return Err(self.order_error()),
-                    _ => {}
+                    // The layer is read and not skipped, because the archive reader has a lower
+                    // limit for the bytes that it skips by itself.
+                    while files.next_chunk().map_err(into_source_error)?.is_some() {}
                 }
-                continue;
+                _ => {}
             }
-            awaited = match awaited {
-                AwaitedFile::Index => {
-                    self.after_manifest(&self.read_root()?, options, &mut selector)?
-                }
-                AwaitedFile::Manifest(descriptor) => {
-                    let served = self.read_manifest(&descriptor)?;
-                    self.after_manifest(&served, options, &mut selector)?
-                }
-                AwaitedFile::Config(manifest) => {
-                    check_config(self, &manifest, options)?;
-                    self.await_layer(manifest, selector)?
-                }
-                AwaitedFile::Layer(awaited) => {
-                    let disk = open_disk(self, &awaited.choice)?;
-                    // The caller gets a `Source`, which tells neither digest nor environment.
-                    let (name, config) = (self.name.clone(), ImageConfig::default());
-                    return Ok(RegistrySource::from_disk(name, String::new(), &config, disk));
-                }
-            };
         }
         Err(invalid_error(format!(
             "{}: the layer is not among the first {MAX_FILES} files",
             self.name
         )))
-    }
-
-    fn after_manifest(
-        &self,
-        served: &ServedManifest,
-        options: &RegistryOptions,
-        selector: &mut Option<&LayerSelector>,
-    ) -> Result<AwaitedFile, SourceError> {
-        match parse_manifest(served)? {
-            ParsedManifest::Index(index) => {
-                // The disk of a virtual machine does not depend on the platform of this machine. A
-                // digest selects without a platform too, but one pass can read only one manifest.
-                let is_decided = options.architecture.is_none()
-                    || selector.is_some_and(LayerSelector::is_digest);
-                let chosen = match index.manifests.as_slice() {
-                    [only] if is_decided => only.clone(),
-                    _ => choose_image(index, options.architecture.as_deref(), *selector)?,
-                };
-                // A selector that matched the image does not apply to its layers too.
-                *selector = selector.filter(|wanted| !wanted.selects_image(&chosen));
-                Ok(AwaitedFile::Manifest(chosen))
-            }
-            ParsedManifest::Image(manifest) => {
-                if manifest.needs_config(options) {
-                    return Ok(AwaitedFile::Config(manifest));
-                }
-                self.await_layer(manifest, *selector)
-            }
-        }
-    }
-
-    fn await_layer(
-        &self,
-        manifest: ImageManifest,
-        selector: Option<&LayerSelector>,
-    ) -> Result<AwaitedFile, SourceError> {
-        let name_of = |layer: &OciDescriptor| (layer.digest.blob_path().into_bytes(), layer.size);
-        let all = manifest.layers.iter().map(name_of).collect();
-        let choice = manifest.choose_disk(selector)?;
-        match choice.only_layer().cloned() {
-            Some(layer) => Ok(AwaitedFile::Layer(Box::new(AwaitedLayer { choice, layer, all }))),
-            // Layers are searched from the top down, but the tar has them from the bottom up.
-            None => Err(self.pass_error("it is a container image with several layers")),
-        }
-    }
-
-    /// Reads and drops a layer that is not needed. `passed` is the size of all such layers up to
-    /// this one. It is read and not skipped, because the archive reader has a lower limit for the
-    /// bytes that it skips by itself.
-    fn pass_layer(&self, passed: u64) -> Result<(), SourceError> {
-        if passed > MAX_PASSED_BYTES {
-            let reason = format!(
-                "the layers before the one with the disk have {passed} bytes, at most \
-                 {MAX_PASSED_BYTES} are supported"
-            );
-            return Err(self.pass_error(&reason));
-        }
-        while self.files.lock().next_chunk().map_err(into_source_error)?.is_some() {}
-        Ok(())
     }
 
     fn order_error(&self) -> SourceError {
@@ -230,16 +182,19 @@ impl StreamedLayout {
     }
 }
 
-impl AwaitedFile {
-    /// True if `name` is the name of the file.
-    fn is_file(&self, name: &[u8]) -> bool {
-        let blob = match self {
-            Self::Index => return name == INDEX.as_bytes(),
-            Self::Manifest(descriptor) => descriptor,
-            Self::Layer(awaited) => &awaited.layer,
-            Self::Config(manifest) => &manifest.config,
-        };
-        name == blob.digest.blob_path().as_bytes()
+/// Chooses the image of `index`. One pass can read only one manifest.
+fn choose_only_image(
+    index: ImageIndex,
+    options: &RegistryOptions,
+    selector: Option<&LayerSelector>,
+) -> Result<OciDescriptor, SourceError> {
+    // The disk of a virtual machine does not depend on the platform of this machine. A digest
+    // selects without a platform too.
+    let is_decided =
+        options.architecture.is_none() || selector.is_some_and(LayerSelector::is_digest);
+    match index.manifests.as_slice() {
+        [only] if is_decided => Ok(only.clone()),
+        _ => choose_image(index, options.architecture.as_deref(), selector),
     }
 }
 

@@ -68,7 +68,6 @@ use stream::storage::StorageLocation;
 use self::image::RegistryImage;
 use self::layer::{OpenedDisk, open_disk};
 use self::layout::OciLayout;
-use self::manifest::ImageConfig;
 use self::messages::pull_error;
 pub use self::platform::own_architecture;
 use self::reference::ImageEndpoint;
@@ -122,16 +121,19 @@ impl RegistrySource {
         let signer = options.key.as_ref().map(|key| key as &dyn ImageSigner);
         let image = RegistryImage::open(&*store, options, signer)?;
         let disk = open_disk(&*store, &image.disk)?;
-        let opened =
-            Self::from_disk(store.image_name(), image.digest.to_string(), &image.config, disk);
-        Ok(Self { storage: store.storage_location(), ..opened })
+        Ok(Self {
+            digest: image.digest.to_string(),
+            environment: image.config.env_variables().to_vec(),
+            storage: store.storage_location(),
+            ..Self::from_disk(store.image_name(), disk)
+        })
     }
 
-    fn from_disk(name: String, digest: String, config: &ImageConfig, disk: OpenedDisk) -> Self {
+    fn from_disk(name: String, disk: OpenedDisk) -> Self {
         Self {
             name,
-            digest,
-            environment: config.env_variables().to_vec(),
+            digest: String::new(),
+            environment: Vec::new(),
             size: disk.size,
             storage: None,
             stated_disk: disk.stated_disk,
