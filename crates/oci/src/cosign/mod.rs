@@ -35,9 +35,11 @@ const MAX_SIGNATURE_BYTES: usize = 256 << 10;
 /// Suffix of the tag that names the signatures of an image (cosign, "Signature Spec").
 pub(super) const SIGNATURE_TAG: &str = ".sig";
 
-/// The best reason why none of the signatures that were found counts.
-#[derive(Debug, Default)]
-struct SignatureSearch {
+/// A search for a signature by `signer` among those in `store`.
+struct SignatureSearch<'a> {
+    store: &'a dyn ImageStore,
+    signer: &'a dyn ImageSigner,
+    /// The best reason why none of the signatures that were found counts.
     flaw: Option<SignatureFlaw>,
 }
 
@@ -49,28 +51,23 @@ pub(super) fn verify_image(
     signer: &dyn ImageSigner,
     chain: &[OciDigest],
 ) -> Result<OciDigest, SourceError> {
-    let mut search = SignatureSearch::default();
+    let mut search = SignatureSearch { store, signer, flaw: None };
     for digest in chain {
-        if search.find_signature(store, signer, digest)? {
+        if search.find_signature(digest)? {
             tracing::info!("the signature of {digest} is from {}", signer.name());
             return Ok(digest.clone());
         }
     }
-    Err(search.into_error(&store.image_name(), chain, signer))
+    Err(search.into_error(chain))
 }
 
-impl SignatureSearch {
+impl SignatureSearch<'_> {
     /// Returns true if the signer has signed `digest`.
-    fn find_signature(
-        &mut self,
-        store: &dyn ImageStore,
-        signer: &dyn ImageSigner,
-        digest: &OciDigest,
-    ) -> Result<bool, SourceError> {
-        let name = digest.to_tag();
+    fn find_signature(&mut self, digest: &OciDigest) -> Result<bool, SourceError> {
+        let (store, signer, name) = (self.store, self.signer, digest.to_tag());
         let tagged = store.read_tagged(&format!("{name}{SIGNATURE_TAG}")).map_err(pull_error)?;
         if let Some(served) = tagged
-            && self.has_good_layer(store, signer, digest, &served)?
+            && self.has_good_layer(digest, &served)?
         {
             return Ok(true);
         }
@@ -85,7 +82,7 @@ impl SignatureSearch {
                     Err(error) if error.kind() == SourceErrorKind::Status(404) => continue,
                     read => read.map_err(pull_error)?,
                 };
-                if self.has_good_layer(store, signer, digest, &served)? {
+                if self.has_good_layer(digest, &served)? {
                     return Ok(true);
                 }
             }
@@ -105,17 +102,16 @@ impl SignatureSearch {
     /// Returns true if the manifest `served` has a layer by which the signer signs `digest`.
     fn has_good_layer(
         &mut self,
-        store: &dyn ImageStore,
-        signer: &dyn ImageSigner,
         digest: &OciDigest,
         served: &ServedManifest,
     ) -> Result<bool, SourceError> {
+        let signer = self.signer;
         for layer in self.layers_of(served, digest) {
             let is_good = match layer.media_type.as_str() {
-                simple::MEDIA_TYPE => self.reads_good(store, &layer, |payload| {
+                simple::MEDIA_TYPE => self.reads_good(&layer, |payload| {
                     simple::check_signature(signer, digest, &layer, payload)
                 }),
-                bundle::MEDIA_TYPE => self.reads_good(store, &layer, |document| {
+                bundle::MEDIA_TYPE => self.reads_good(&layer, |document| {
                     bundle::check_signature(signer, digest, document)
                 }),
                 _ => continue,
@@ -148,11 +144,10 @@ impl SignatureSearch {
     /// signature of an image (`Ok(false)`) are not counted.
     fn reads_good(
         &mut self,
-        store: &dyn ImageStore,
         layer: &OciDescriptor,
         check: impl FnOnce(&[u8]) -> Result<bool, SignatureFlaw>,
     ) -> Result<bool, SourceError> {
-        let checked = match read_document(store, layer, MAX_SIGNATURE_BYTES) {
+        let checked = match read_document(self.store, layer, MAX_SIGNATURE_BYTES) {
             Ok(document) => check(&document),
             // Damaged or too large: another signature may be good.
             Err(error)
@@ -175,15 +170,16 @@ impl SignatureSearch {
         self.flaw = self.flaw.take().max(Some(flaw));
     }
 
-    fn into_error(self, image: &str, chain: &[OciDigest], signer: &dyn ImageSigner) -> SourceError {
+    fn into_error(self, chain: &[OciDigest]) -> SourceError {
+        let image = self.store.image_name();
         let digest = chain.first().map(ToString::to_string).unwrap_or_default();
-        let option = signer.option();
+        let option = self.signer.option();
         signature_error(match self.flaw {
             None => format!(
                 "{image} ({digest}) has no cosign signature; ask its publisher for a signed image, or leave out {option}"
             ),
             Some(SignatureFlaw::OtherSigner(reason)) => {
-                format!("{image}: {reason}; {}", signer.advice())
+                format!("{image}: {reason}; {}", self.signer.advice())
             }
             Some(SignatureFlaw::Malformed(reason)) => format!(
                 "{image}: its signature is malformed: {reason}; ask the publisher to sign it again, or leave out {option}"
@@ -198,7 +194,9 @@ impl SignatureSearch {
 #[cfg(test)]
 mod tests {
     use publisher::PublisherKey;
+    use tokio_util::sync::CancellationToken;
 
+    use super::super::layout::OciLayout;
     use super::*;
 
     /// A key, and a function that signs with it.
@@ -211,10 +209,11 @@ mod tests {
     fn the_most_informative_flaw_is_reported() {
         let digest = OciDigest::sha256_of(b"").unwrap();
         let (key, _) = key_pair();
+        let store = OciLayout::from_directory("i".into(), None, CancellationToken::new());
         let report = |flaws: &[SignatureFlaw]| {
-            let mut search = SignatureSearch::default();
+            let mut search = SignatureSearch { store: &store, signer: &key, flaw: None };
             flaws.iter().for_each(|flaw| search.record_flaw(flaw.clone()));
-            let error = search.into_error("i", std::slice::from_ref(&digest), &key);
+            let error = search.into_error(std::slice::from_ref(&digest));
             assert_eq!(error.kind(), SourceErrorKind::Signature);
             error.to_string()
         };
