@@ -16,60 +16,52 @@ pub enum AuthChallenge {
     },
 }
 
+/// A challenge of any scheme, with the parameters that count.
+#[derive(Default)]
+struct OfferedScheme {
+    name: String,
+    realm: Option<String>,
+    service: Option<String>,
+}
+
 /// Chooses the best of the schemes that a response offers. A token is preferred; it can be
 /// obtained with a password.
 pub fn choose_challenge(headers: &HeaderMap) -> Option<AuthChallenge> {
-    let offers: Vec<AuthChallenge> = headers
-        .get_all(header::WWW_AUTHENTICATE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(parse_challenges)
-        .collect();
-    let bearer = offers.iter().find(|offer| matches!(offer, AuthChallenge::Bearer { .. }));
-    bearer.or(offers.first()).cloned()
+    let values = headers.get_all(header::WWW_AUTHENTICATE).iter();
+    let offers: Vec<_> =
+        values.filter_map(|value| value.to_str().ok()).flat_map(parse_challenges).collect();
+    let has_basic = offers.iter().any(|offer| offer.name == "basic");
+    let mut bearers = offers.into_iter().filter(|offer| offer.name == "bearer");
+    let bearer = bearers.find_map(|OfferedScheme { realm, service, .. }| {
+        Some(AuthChallenge::Bearer { realm: realm?, service })
+    });
+    bearer.or(has_basic.then_some(AuthChallenge::Basic))
 }
 
 /// Parses a header, which may hold several challenges. Each has a scheme and parameters, all
 /// separated by commas.
-fn parse_challenges(text: &str) -> Vec<AuthChallenge> {
-    let mut found: Vec<(String, Vec<(String, String)>)> = Vec::new();
+fn parse_challenges(text: &str) -> Vec<OfferedScheme> {
+    let mut found: Vec<OfferedScheme> = Vec::new();
     for item in split_quoted(text) {
         let (name, value) = item.split_once('=').unwrap_or((item, ""));
         // The text before the first parameter of a challenge is its scheme.
-        let parameter = match name.trim().split_once(char::is_whitespace) {
-            Some((scheme, parameter)) => {
-                found.push((scheme.to_ascii_lowercase(), Vec::new()));
-                parameter.trim()
-            }
-            None if !item.contains('=') => {
-                found.push((name.trim().to_ascii_lowercase(), Vec::new()));
-                continue;
-            }
-            None => name.trim(),
+        let (scheme, parameter) = match name.trim().split_once(char::is_whitespace) {
+            Some((scheme, parameter)) => (Some(scheme), parameter.trim()),
+            None if !item.contains('=') => (Some(name.trim()), ""),
+            None => (None, name.trim()),
         };
-        if let Some((_, parameters)) = found.last_mut() {
-            parameters.push((parameter.to_ascii_lowercase(), unquote_value(value.trim())));
+        if let Some(scheme) = scheme {
+            let name = scheme.to_ascii_lowercase();
+            found.push(OfferedScheme { name, ..OfferedScheme::default() });
+        }
+        let Some(offer) = found.last_mut() else { continue };
+        match parameter.to_ascii_lowercase().as_str() {
+            "realm" => offer.realm = Some(unquote_value(value.trim())),
+            "service" => offer.service = Some(unquote_value(value.trim())),
+            _ => {}
         }
     }
-    found.into_iter().filter_map(|(scheme, parameters)| parse_scheme(&scheme, parameters)).collect()
-}
-
-fn parse_scheme(scheme: &str, parameters: Vec<(String, String)>) -> Option<AuthChallenge> {
-    match scheme {
-        "basic" => Some(AuthChallenge::Basic),
-        "bearer" => {
-            let (mut realm, mut service) = (None, None);
-            for (name, value) in parameters {
-                match name.as_str() {
-                    "realm" => realm = Some(value),
-                    "service" => service = Some(value),
-                    _ => {}
-                }
-            }
-            realm.map(|realm| AuthChallenge::Bearer { realm, service })
-        }
-        _ => None,
-    }
+    found
 }
 
 /// Splits text at the commas that are not within quotes.

@@ -5,8 +5,6 @@
 //! about documents that are rejected (schema 1), and keep only the parts of a document that the
 //! import needs.
 
-use std::fmt;
-
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -158,28 +156,10 @@ pub struct ImageManifest {
 /// Images for several platforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageIndex {
-    /// The format of the index.
-    pub(super) kind: IndexKind,
+    /// The name of the format: OCI and Docker have different ones.
+    pub(super) kind: &'static str,
     /// The manifests of the images.
     pub(super) manifests: Vec<OciDescriptor>,
-}
-
-/// The two formats of an index, which have different names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IndexKind {
-    /// The OCI image index.
-    Oci,
-    /// The Docker manifest list.
-    DockerList,
-}
-
-impl fmt::Display for IndexKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Oci => "image index",
-            Self::DockerList => "manifest list",
-        })
-    }
 }
 
 /// The fields of any kind of manifest.
@@ -211,8 +191,8 @@ impl ParsedManifest {
         match (document.manifests, document.config, document.layers) {
             (Some(manifests), None, None) => {
                 let kind = match media_type {
-                    Some(DOCKER_LIST) => IndexKind::DockerList,
-                    _ => IndexKind::Oci,
+                    Some(DOCKER_LIST) => "manifest list",
+                    _ => "image index",
                 };
                 Ok(Self::Index(ImageIndex { kind, manifests }))
             }
@@ -285,23 +265,22 @@ impl ImageConfig {
 }
 
 #[cfg(test)]
-impl OciDescriptor {
-    /// Creates a descriptor of `bytes`.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        Self {
-            media_type: String::new(),
-            digest: OciDigest::sha256_of(bytes).unwrap(),
-            size: bytes.len() as u64,
-            platform: None,
-            artifact_type: None,
-            annotations: None,
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
+
+    impl OciDescriptor {
+        /// Creates a descriptor of `bytes`.
+        pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+            Self {
+                media_type: String::new(),
+                digest: OciDigest::sha256_of(bytes).unwrap(),
+                size: bytes.len() as u64,
+                platform: None,
+                artifact_type: None,
+                annotations: None,
+            }
+        }
+    }
 
     fn parse(text: &str, media_type: Option<&str>) -> Result<ParsedManifest, String> {
         ParsedManifest::parse(&ServedManifest {
@@ -324,9 +303,9 @@ mod tests {
         );
         let index = format!(r#"{{"schemaVersion":2,"manifests":[{one}]}}"#);
         for (media_type, expected) in [
-            (Some(DOCKER_LIST), IndexKind::DockerList),
-            (Some(OCI_INDEX), IndexKind::Oci),
-            (None, IndexKind::Oci),
+            (Some(DOCKER_LIST), "manifest list"),
+            (Some(OCI_INDEX), "image index"),
+            (None, "image index"),
         ] {
             assert!(
                 matches!(parse(&index, media_type), Ok(ParsedManifest::Index(index)) if index.kind == expected)

@@ -140,10 +140,9 @@ fn own_variant(architecture: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::IndexKind;
     use super::*;
 
-    fn index(kind: IndexKind, platforms: &[&str]) -> ImageIndex {
+    fn index(kind: &'static str, platforms: &[&str]) -> ImageIndex {
         let manifests = platforms
             .iter()
             .enumerate()
@@ -175,7 +174,7 @@ mod tests {
             ("amd64", "unknown/unknown/ linux/aarch64/ linux/x86_64/", Some(2)),
             ("aarch64", "linux/amd64/ linux/arm64/v8", Some(1)),
         ] {
-            let index = index(IndexKind::Oci, &platforms.split(' ').collect::<Vec<_>>());
+            let index = index("image index", &platforms.split(' ').collect::<Vec<_>>());
             let chosen = WantedPlatforms::new(Some(requested)).choose_image(&index).ok();
             let at = chosen.and_then(|chosen| index.manifests.iter().position(|one| one == chosen));
             assert_eq!(at, expected, "{requested} of {platforms}");
@@ -184,10 +183,8 @@ mod tests {
 
     #[test]
     fn a_missing_platform_is_reported_with_the_message_of_cdi() {
-        for (kind, name) in
-            [(IndexKind::Oci, "image index"), (IndexKind::DockerList, "manifest list")]
-        {
-            let index = index(kind, &["linux/amd64/"]);
+        for name in ["image index", "manifest list"] {
+            let index = index(name, &["linux/amd64/"]);
             assert_eq!(
                 WantedPlatforms::new(Some("absent")).choose_image(&index).unwrap_err(),
                 format!(
@@ -195,7 +192,7 @@ mod tests {
                 )
             );
         }
-        let index = index(IndexKind::Oci, &["linux/amd64/", "windows/arm64/v8"]);
+        let index = index("image index", &["linux/amd64/", "windows/arm64/v8"]);
         assert_eq!(WantedPlatforms::list_platforms(&index), "linux/amd64, windows/arm64");
         assert_eq!(WantedPlatforms::new(None).architecture, own_architecture());
     }

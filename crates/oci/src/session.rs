@@ -137,17 +137,13 @@ impl RegistrySession {
         let refused = |kind, reason: &str| {
             SourceError::new(kind, format!("the token service {host} of the registry {reason}"))
         };
-        let password = self.network.credentials.as_ref().map(basic_header).transpose()?;
+        let request = self.agent.build_request(Method::GET, url.clone());
+        let mut request = request.header(header::USER_AGENT, USER_AGENT);
         // Anonymous tokens may be requested from any server, because the request holds no secret.
-        if password.is_some() {
+        if let Some(credentials) = &self.network.credentials {
             self.network.policy.check_token_service(&self.registry, &url)?;
+            request = request.basic_auth(credentials.user(), Some(credentials.password()));
         }
-        let request = self.agent.build_request(Method::GET, url);
-        let request = request.header(header::USER_AGENT, USER_AGENT);
-        let request = match password {
-            Some(password) => request.header(header::AUTHORIZATION, password),
-            None => request,
-        };
         // Not retried here, because the request that needs the token is.
         let answer = self.agent.send(request, MAX_TOKEN_BYTES).await?;
         if answer.status != StatusCode::OK {
