@@ -25,7 +25,7 @@ pub fn demand_signature(
             |error: ThreadStartError| SourceError::with_context(SourceErrorKind::Io, &name, error);
         let hashes = signers
             .iter()
-            .map(|signer| Ok((signer.clone(), HashingThread::start(signer.algorithm())?)))
+            .map(|signer| Ok((signer.clone(), HashingThread::start(signer.algorithm)?)))
             .collect::<Result<_, _>>()
             .map_err(failed)?;
         Ok(Box::new(SignedBody { body, hashes, name, is_verified: false }) as _)
@@ -65,7 +65,7 @@ impl SignedBody {
         for (signer, hash) in hashes {
             hash.update(&Bytes::copy_from_slice(signer.trailer()));
             if signer.matches(&hash.finish_digest()) {
-                tracing::info!("the image is signed by the key {}", signer.fingerprint());
+                tracing::info!("the image is signed by the key {}", signer.fingerprint);
                 self.is_verified = true;
                 return Ok(());
             }

@@ -14,9 +14,11 @@ use stream::digest::{Checksum, DigestAlgorithm};
 /// Largest list, in bytes. Those of whole distributions have some hundred KiB.
 pub(super) const MAX_SUMS_BYTES: u64 = 4 << 20;
 
-/// The hash functions of lists: name in a BSD line, number of hexadecimal digits, and the
-/// algorithm if the importer can compute it.
-const LISTED: [(&str, usize, Option<DigestAlgorithm>); 5] = [
+/// A hash function of lists: name in a BSD line, number of hexadecimal digits, and the algorithm if
+/// the importer can compute it.
+type ListedFunction = (&'static str, usize, Option<DigestAlgorithm>);
+
+static LISTED: [ListedFunction; 5] = [
     ("MD5", 32, Some(DigestAlgorithm::Md5)),
     ("SHA1", 40, Some(DigestAlgorithm::Sha1)),
     ("SHA256", 64, Some(DigestAlgorithm::Sha256)),
@@ -49,8 +51,7 @@ pub enum ChecksumListError {
 /// One line of a list.
 #[derive(Debug, PartialEq, Eq)]
 struct ListedChecksum<'t> {
-    /// The index of the hash function in [`LISTED`].
-    function: usize,
+    function: &'static ListedFunction,
     hex: &'t str,
     name: Cow<'t, str>,
 }
@@ -58,7 +59,7 @@ struct ListedChecksum<'t> {
 /// Returns the checksum that the list `text` has for an image with these names: the name that was
 /// asked for, and the one at which redirects ended. Directories in the list are ignored.
 pub fn find_checksum(text: &str, names: &[&str]) -> Result<Checksum, ChecksumListError> {
-    let mut found: [Option<&str>; LISTED.len()] = [None; LISTED.len()];
+    let mut found: Vec<(&ListedFunction, &str)> = Vec::new();
     let mut is_list = false;
     let shown = || {
         let mut names = names.to_vec();
@@ -71,30 +72,25 @@ pub fn find_checksum(text: &str, names: &[&str]) -> Result<Checksum, ChecksumLis
         if !names.contains(&name) {
             continue;
         }
-        let Some((slot, (function, ..))) =
-            found.get_mut(line.function).zip(LISTED.get(line.function))
-        else {
-            continue;
-        };
-        match slot {
-            Some(other) if !other.eq_ignore_ascii_case(line.hex) => {
-                return Err(ChecksumListError::Ambiguous(shown(), function));
+        match found.iter().find(|(function, _)| *function == line.function) {
+            Some((_, other)) if !other.eq_ignore_ascii_case(line.hex) => {
+                return Err(ChecksumListError::Ambiguous(shown(), line.function.0));
             }
-            _ => *slot = Some(line.hex),
+            Some(_) => {}
+            None => found.push((line.function, line.hex)),
         }
     }
-    let listed =
-        || LISTED.iter().zip(&found).filter_map(|(function, hex)| Some((function, (*hex)?)));
     for wanted in STRONG {
-        let strong = listed().find(|((function, ..), _)| *function == wanted);
+        let strong = found.iter().find(|((function, ..), _)| *function == wanted);
         if let Some(((_, _, Some(algorithm)), hex)) = strong
             && let Ok(checksum) = format!("{algorithm}:{hex}").parse()
         {
             return Ok(checksum);
         }
     }
+    found.sort_by_key(|((_, digits, _), _)| *digits);
     let weak: Vec<String> =
-        listed().map(|((function, ..), _)| function.to_ascii_lowercase()).collect();
+        found.iter().map(|((function, ..), _)| function.to_ascii_lowercase()).collect();
     Err(match (weak.is_empty(), is_list) {
         (true, false) => ChecksumListError::NoList,
         (true, true) => ChecksumListError::NotListed(shown()),
@@ -113,18 +109,17 @@ fn parse_line(line: &str) -> Option<ListedChecksum<'_>> {
     Some(ListedChecksum { function, hex, name }).filter(|line| !line.name.is_empty())
 }
 
-fn parse_gnu(line: &str) -> Option<(usize, &str, &str)> {
+fn parse_gnu(line: &str) -> Option<(&'static ListedFunction, &str, &str)> {
     let (hex, rest) = line.split_once(' ')?;
     let name = rest.strip_prefix([' ', '*'])?;
-    let function = LISTED.iter().position(|(_, digits, _)| is_hex(hex, *digits))?;
+    let function = LISTED.iter().find(|(_, digits, _)| is_hex(hex, *digits))?;
     Some((function, hex, name))
 }
 
-fn parse_bsd(line: &str) -> Option<(usize, &str, &str)> {
+fn parse_bsd(line: &str) -> Option<(&'static ListedFunction, &str, &str)> {
     let (tag, rest) = line.split_once(" (")?;
     let (name, hex) = rest.rsplit_once(") = ")?;
-    let function =
-        LISTED.iter().position(|(name, digits, _)| *name == tag && is_hex(hex, *digits))?;
+    let function = LISTED.iter().find(|(name, digits, _)| *name == tag && is_hex(hex, *digits))?;
     Some((function, hex, name))
 }
 

@@ -26,33 +26,19 @@ pub(super) fn read_packets(bytes: &[u8], kind: &str) -> Result<Vec<u8>, OpenPgpE
         return Ok(bytes.to_vec());
     }
     let text = String::from_utf8_lossy(bytes);
-    let mut lines = text.lines().map(str::trim_end);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let (begin, end) = (format!("-----BEGIN {kind}-----"), format!("-----END {kind}-----"));
     let mut packets = Vec::new();
-    while lines.any(|line| line == begin) {
-        // Headers end at an empty line.
-        let mut body = String::new();
-        let mut is_header = true;
-        let mut has_end = false;
-        for line in lines.by_ref() {
-            match line {
-                "" => is_header = false,
-                line if line == end => {
-                    has_end = true;
-                    break;
-                }
-                line if is_header && line.contains(": ") => {}
-                // The checksum.
-                line if line.starts_with('=') => {}
-                line => {
-                    is_header = false;
-                    body.push_str(line);
-                }
-            }
-        }
-        if !has_end {
+    let mut blocks = lines.split(|line| *line == begin);
+    // The text before the first block.
+    blocks.next();
+    for block in blocks {
+        let Some(length) = block.iter().position(|line| *line == end) else {
             return Err(OpenPgpError::Malformed("its armour has no end"));
-        }
+        };
+        let body = block.iter().take(length).skip_while(|line| line.contains(": "));
+        // A line that begins with an equals sign is the checksum.
+        let body: String = body.filter(|line| !line.starts_with('=')).copied().collect();
         let block = BASE64.decode(body);
         packets.extend(block.map_err(|_| OpenPgpError::Malformed("its armour is not base64"))?);
     }

@@ -83,8 +83,8 @@ impl ClearSigned {
 
     /// Verifies the text. Returns the fingerprint of the key that signed it.
     pub fn verify(&self, keyring: &Keyring) -> Result<String, OpenPgpError> {
-        let signatures = DetachedSignature::parse(self.signature.as_bytes())?;
-        signatures.verify_text(self.lines.join("\r\n").as_bytes(), keyring)
+        let signatures = DetachedSignature::parse(self.signature.as_bytes())?.of_text();
+        signatures.verify(self.lines.join("\r\n").as_bytes(), keyring)
     }
 }
 

@@ -4,7 +4,7 @@ use stream::digest::DigestAlgorithm;
 
 use super::algorithm::digest_bytes;
 use super::armor::{self, read_packets};
-use super::certificate::{CertificateKey, Keyring};
+use super::certificate::Keyring;
 use super::key::PgpKey;
 use super::packet::{self, split_packets};
 use super::signature::{BINARY, PgpSignature, TEXT};
@@ -18,15 +18,21 @@ const CLOCK_TOLERANCE: u64 = 24 * 60 * 60;
 
 /// Signatures over a document or an image that is stored beside them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DetachedSignature(Vec<PgpSignature>);
+pub struct DetachedSignature {
+    signatures: Vec<PgpSignature>,
+    /// The kind that the signatures must have.
+    kind: u8,
+}
 
 /// A signature whose key may sign, and which only has to match.
 #[derive(Debug, Clone)]
 pub struct ExpectedSignature {
     signature: PgpSignature,
-    algorithm: DigestAlgorithm,
+    /// The hash function of the signature.
+    pub(crate) algorithm: DigestAlgorithm,
     key: PgpKey,
-    fingerprint: String,
+    /// The fingerprint of the key.
+    pub(crate) fingerprint: String,
 }
 
 impl DetachedSignature {
@@ -42,10 +48,15 @@ impl DetachedSignature {
             bodies.take(MAX_SIGNATURES).map(|packet| PgpSignature::read(packet.body)).collect();
         let signatures: Vec<_> = read.iter().flatten().cloned().collect();
         match (signatures.is_empty(), read.into_iter().find_map(Result::err)) {
-            (false, _) => Ok(Self(signatures)),
+            (false, _) => Ok(Self { signatures, kind: BINARY }),
             (true, Some(error)) => Err(error),
             (true, None) => Err(OpenPgpError::Malformed("it has no signature")),
         }
+    }
+
+    /// Requires signatures of a text.
+    pub(super) fn of_text(self) -> Self {
+        Self { kind: TEXT, ..self }
     }
 
     /// Returns the signatures by keys of `keyring` that may sign. The signed content is not
@@ -54,18 +65,10 @@ impl DetachedSignature {
         &self,
         keyring: &Keyring,
     ) -> Result<Vec<ExpectedSignature>, OpenPgpError> {
-        self.find_signers_of(BINARY, keyring)
-    }
-
-    fn find_signers_of(
-        &self,
-        kind: u8,
-        keyring: &Keyring,
-    ) -> Result<Vec<ExpectedSignature>, OpenPgpError> {
         let mut found = Vec::new();
         let mut flaw = OpenPgpError::Malformed("it has no signature");
-        for signature in &self.0 {
-            match find_signers(signature, kind, keyring) {
+        for signature in &self.signatures {
+            match find_signers(signature, self.kind, keyring) {
                 Ok(signers) => found.extend(signers),
                 Err(error) => flaw = flaw.max(error),
             }
@@ -75,38 +78,16 @@ impl DetachedSignature {
 
     /// Verifies `document`. Returns the fingerprint of the key that signed it.
     pub fn verify(&self, document: &[u8], keyring: &Keyring) -> Result<String, OpenPgpError> {
-        verify_parts(&self.find_signers(keyring)?, document)
+        let mut signers = self.find_signers(keyring)?.into_iter();
+        let good = signers.find(|signer| signer.signature.is_by(&signer.key, &[document]));
+        good.map(|signer| signer.fingerprint).ok_or(OpenPgpError::Mismatch)
     }
-
-    /// Verifies the text of a clear-signed document.
-    pub(super) fn verify_text(
-        &self,
-        text: &[u8],
-        keyring: &Keyring,
-    ) -> Result<String, OpenPgpError> {
-        verify_parts(&self.find_signers_of(TEXT, keyring)?, text)
-    }
-}
-
-fn verify_parts(signers: &[ExpectedSignature], document: &[u8]) -> Result<String, OpenPgpError> {
-    let good = signers.iter().find(|signer| signer.signature.is_by(&signer.key, &[document]));
-    good.map(|signer| signer.fingerprint.clone()).ok_or(OpenPgpError::Mismatch)
 }
 
 impl ExpectedSignature {
-    /// The hash function of the signature.
-    pub(crate) fn algorithm(&self) -> DigestAlgorithm {
-        self.algorithm
-    }
-
     /// The bytes that are hashed after the signed ones.
     pub(crate) fn trailer(&self) -> &[u8] {
         &self.signature.trailer
-    }
-
-    /// The key that must have signed.
-    pub(crate) fn fingerprint(&self) -> &str {
-        &self.fingerprint
     }
 
     /// True if the signature matches `digest`, the result of hashing the signed bytes and the
@@ -156,21 +137,16 @@ fn find_signers(
     for issuer in keyring.find_issuers(signature) {
         let fingerprint = issuer.fingerprint();
         match issuer.check_signer(time, now) {
-            Ok(()) => found.push(expected(signature, algorithm, issuer, fingerprint)),
+            Ok(()) => found.push(ExpectedSignature {
+                signature: signature.clone(),
+                algorithm,
+                key: issuer.key().clone(),
+                fingerprint,
+            }),
             Err(why) => flaw = flaw.max(OpenPgpError::Key(fingerprint, why)),
         }
     }
     if found.is_empty() { Err(flaw) } else { Ok(found) }
-}
-
-fn expected(
-    signature: &PgpSignature,
-    algorithm: DigestAlgorithm,
-    issuer: CertificateKey<'_>,
-    fingerprint: String,
-) -> ExpectedSignature {
-    let key = issuer.key().clone();
-    ExpectedSignature { signature: signature.clone(), algorithm, key, fingerprint }
 }
 
 fn issuer_name(signature: &PgpSignature) -> String {
