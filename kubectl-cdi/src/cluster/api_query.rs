@@ -2,6 +2,7 @@
 //! rejected.
 
 use program::names::is_subdomain;
+use serde_json::Value;
 use stream::memory::MemoryBudget;
 
 use super::error::{
@@ -15,7 +16,7 @@ use crate::error::PluginError;
 /// Memory limit for a parsed `Status` object, which holds a few sentences and names.
 const MAX_STATUS_BYTES: u64 = 1 << 20;
 
-/// The parts of a request that appear in its path and in its error messages.
+/// The parts of a request. The first four appear in its path and in its error messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApiQuery<'a> {
     pub(crate) verb: RbacVerb,
@@ -23,6 +24,9 @@ pub(crate) struct ApiQuery<'a> {
     /// The namespace; empty for a list of objects in all namespaces.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
+    /// The query of the URL.
+    pub(crate) parameters: &'a str,
+    pub(crate) body: Option<&'a Value>,
 }
 
 impl ApiQuery<'_> {
@@ -101,12 +105,12 @@ impl ApiQuery<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     fn question(verb: RbacVerb, resource: ResourceKind) -> ApiQuery<'static> {
-        ApiQuery { verb, resource, namespace: "vms", name: "disk" }
+        ApiQuery { verb, resource, namespace: "vms", name: "disk", parameters: "", body: None }
     }
 
     #[test]

@@ -42,6 +42,11 @@ const MAX_PAGES: usize = 1000;
 /// Time limit for a whole list.
 const LIST_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Returns the memory for one parsed object.
+fn object_memory() -> MemoryGrant {
+    MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant()
+}
+
 impl Cluster {
     /// Returns the object with this name, or `None` if it does not exist.
     pub(crate) async fn get_object(
@@ -49,7 +54,8 @@ impl Cluster {
         resource: ResourceKind,
         name: &str,
     ) -> Result<Option<Value>, PluginError> {
-        match self.ask_for(RbacVerb::Get, resource, name, "", None).await {
+        let query = self.query(RbacVerb::Get, resource, name);
+        match self.send_query(query, &mut object_memory()).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.kind == PluginErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -74,41 +80,35 @@ impl Cluster {
         resource: ResourceKind,
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, PluginError> {
-        let pages = self.list_pages(memory, resource, selector);
+        let pages = async {
+            let (mut all, mut next) = (Vec::new(), String::new());
+            let too_much = |what: &str| Err(self.too_much(RbacVerb::List, resource, what));
+            for _ in 0..MAX_PAGES {
+                let parameters = form_urlencoded::Serializer::new(String::new())
+                    .append_pair("limit", PAGE)
+                    .extend_pairs(selector)
+                    .append_pair("continue", &next)
+                    .finish();
+                let query = self.query(RbacVerb::List, resource, "");
+                let query = ApiQuery { parameters: &parameters, ..query };
+                let mut page = self.send_query(query, memory).await?;
+                if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                    all.extend(items);
+                }
+                if all.len() > MAX_OBJECTS {
+                    return too_much(&format!("more than {MAX_OBJECTS} objects"));
+                }
+                match object::text_at(&page, "/metadata/continue") {
+                    None | Some("") => return Ok(all),
+                    Some(more) if more == next => return too_much("the same page again and again"),
+                    Some(more) => next = more.to_owned(),
+                }
+            }
+            too_much(&format!("more than {MAX_PAGES} pages"))
+        };
         let late = format!("a list that does not end within {} s", LIST_PATIENCE.as_secs());
         let listed = timeout(LIST_PATIENCE, pages).await;
         listed.map_err(|_| self.too_much(RbacVerb::List, resource, &late))?
-    }
-
-    async fn list_pages(
-        &self,
-        memory: &mut MemoryGrant,
-        resource: ResourceKind,
-        selector: Option<(&str, &str)>,
-    ) -> Result<Vec<Value>, PluginError> {
-        let (mut all, mut next) = (Vec::new(), String::new());
-        let too_much = |what: &str| Err(self.too_much(RbacVerb::List, resource, what));
-        for _ in 0..MAX_PAGES {
-            let query = form_urlencoded::Serializer::new(String::new())
-                .append_pair("limit", PAGE)
-                .extend_pairs(selector)
-                .append_pair("continue", &next)
-                .finish();
-            let mut page =
-                self.send_query(RbacVerb::List, resource, "", &query, None, memory).await?;
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                all.extend(items);
-            }
-            if all.len() > MAX_OBJECTS {
-                return too_much(&format!("more than {MAX_OBJECTS} objects"));
-            }
-            match object::text_at(&page, "/metadata/continue") {
-                None | Some("") => return Ok(all),
-                Some(more) if more == next => return too_much("the same page again and again"),
-                Some(more) => next = more.to_owned(),
-            }
-        }
-        too_much(&format!("more than {MAX_PAGES} pages"))
     }
 
     /// Creates an object and returns it as stored by the server. `name` is used only in error
@@ -119,7 +119,8 @@ impl Cluster {
         name: &str,
         object: &Value,
     ) -> Result<Value, PluginError> {
-        self.ask_for(RbacVerb::Create, resource, name, "", Some(object)).await
+        let query = self.query(RbacVerb::Create, resource, name);
+        self.send_query(ApiQuery { body: Some(object), ..query }, &mut object_memory()).await
     }
 
     /// Lets the server validate an object like one that is created, without storing it.
@@ -129,7 +130,9 @@ impl Cluster {
         name: &str,
         object: &Value,
     ) -> Result<(), PluginError> {
-        self.ask_for(RbacVerb::Create, resource, name, "dryRun=All", Some(object)).await.map(drop)
+        let query = self.query(RbacVerb::Create, resource, name);
+        let query = ApiQuery { parameters: "dryRun=All", body: Some(object), ..query };
+        self.send_query(query, &mut object_memory()).await.map(drop)
     }
 
     /// Deletes the object with this name, if its UID is still the given one.
@@ -144,33 +147,24 @@ impl Cluster {
         let preconditions = json!({"uid": uid.as_str()});
         let options =
             json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        self.ask_for(RbacVerb::Delete, resource, name, "", Some(&options)).await.map(drop)
+        let query = self.query(RbacVerb::Delete, resource, name);
+        let query = ApiQuery { body: Some(&options), ..query };
+        self.send_query(query, &mut object_memory()).await.map(drop)
     }
 
-    /// Sends a request about one object.
-    async fn ask_for(
-        &self,
-        verb: RbacVerb,
-        resource: ResourceKind,
-        name: &str,
-        query: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, PluginError> {
-        let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
-        self.send_query(verb, resource, name, query, body, &mut memory).await
+    /// Returns a request about objects of this namespace, without parameters and body.
+    fn query<'a>(&'a self, verb: RbacVerb, resource: ResourceKind, name: &'a str) -> ApiQuery<'a> {
+        let namespace = &self.namespace;
+        ApiQuery { verb, resource, namespace, name, parameters: "", body: None }
     }
 
     async fn send_query(
         &self,
-        verb: RbacVerb,
-        resource: ResourceKind,
-        name: &str,
-        query: &str,
-        body: Option<&Value>,
+        query: ApiQuery<'_>,
         memory: &mut MemoryGrant,
     ) -> Result<Value, PluginError> {
-        let question = ApiQuery { verb, resource, namespace: &self.namespace, name };
-        let target = format!("{}?{query}", question.request_path()?);
+        let ApiQuery { verb, resource, parameters, body, .. } = query;
+        let target = format!("{}?{parameters}", query.request_path()?);
         let Some((code, answer)) = self.exchange_request(verb.http_method(), &target, body).await?
         else {
             let what = format!("more than {MAX_ANSWER_BYTES} bytes");
@@ -187,7 +181,7 @@ impl Cluster {
                 }
             });
         }
-        let refused = question.response_error(&self.host, code, &answer);
+        let refused = query.response_error(&self.host, code, &answer);
         // If CDI is not installed, no user has permissions for its resources. A missing CDI is
         // therefore reported first.
         if refused.kind == PluginErrorKind::Denied
@@ -209,8 +203,7 @@ impl Cluster {
         let Some((_, answer)) = self.exchange_request(Method::GET, "/version", None).await? else {
             return Ok(false);
         };
-        let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
-        let answer = json::parse(&answer, &mut memory).unwrap_or_default();
+        let answer = json::parse(&answer, &mut object_memory()).unwrap_or_default();
         Ok(object::text_at(&answer, "/gitVersion").is_some()
             || object::text_at(&answer, "/kind") == Some("Status"))
     }

@@ -78,11 +78,7 @@ impl FromStr for VolumeTarget {
 
 impl fmt::Display for VolumeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            VolumeTargetKind::DataVolume => "dv",
-            VolumeTargetKind::Claim => "pvc",
-        };
-        write!(f, "{kind}/{}", self.name)
+        write!(f, "{}/{}", self.kind.resource_kind().short, self.name)
     }
 }
 

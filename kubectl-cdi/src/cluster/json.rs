@@ -39,7 +39,7 @@ pub(crate) enum ParseError {
 pub(crate) fn parse(text: &[u8], memory: &mut MemoryGrant) -> Result<Value, ParseError> {
     let mut counter = MemoryCounter { taken: memory.granted_bytes(), memory, exceeded: None };
     let mut json = serde_json::Deserializer::from_slice(text);
-    let value = CountedValue(&mut counter).deserialize(&mut json);
+    let value = counter.deserialize(&mut json);
     let value = value.and_then(|value| json.end().map(|()| value));
     match counter.exceeded {
         Some(exceeded) => Err(ParseError::Memory(exceeded)),
@@ -47,27 +47,24 @@ pub(crate) fn parse(text: &[u8], memory: &mut MemoryGrant) -> Result<Value, Pars
     }
 }
 
+/// Deserializes values and counts their memory.
 struct MemoryCounter<'a> {
     memory: &'a mut MemoryGrant,
     taken: u64,
     exceeded: Option<MemoryLimitError>,
 }
 
-/// Deserializes a value and counts its memory.
-struct CountedValue<'a, 'b>(&'a mut MemoryCounter<'b>);
-
-impl CountedValue<'_, '_> {
+impl MemoryCounter<'_> {
     fn take_bytes<E: Error>(&mut self, bytes: u64) -> Result<(), E> {
-        let counter = &mut *self.0;
-        counter.taken = counter.taken.saturating_add(bytes);
-        if counter.taken <= counter.memory.granted_bytes() {
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken <= self.memory.granted_bytes() {
             return Ok(());
         }
-        let wanted = counter.taken.saturating_add(STEP_BYTES);
-        counter.memory.resize(wanted).map_err(|exceeded| {
+        let wanted = self.taken.saturating_add(STEP_BYTES);
+        self.memory.resize(wanted).map_err(|exceeded| {
             let error = E::custom(&exceeded);
             // The cause is stored here, because serde_json's error keeps only the text.
-            counter.exceeded = Some(exceeded);
+            self.exceeded = Some(exceeded);
             error
         })
     }
@@ -77,7 +74,7 @@ impl CountedValue<'_, '_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for CountedValue<'_, '_> {
+impl<'de> DeserializeSeed<'de> for &mut MemoryCounter<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -85,7 +82,7 @@ impl<'de> DeserializeSeed<'de> for CountedValue<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for CountedValue<'_, '_> {
+impl<'de> Visitor<'de> for &mut MemoryCounter<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,21 +109,21 @@ impl<'de> Visitor<'de> for CountedValue<'_, '_> {
         Ok(Value::Null)
     }
 
-    fn visit_str<E: Error>(mut self, text: &str) -> Result<Value, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
         self.take_text(text)?;
         Ok(text.into())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
         let mut array = Vec::new();
-        while let Some(element) = elements.next_element_seed(CountedValue(&mut *self.0))? {
+        while let Some(element) = elements.next_element_seed(&mut *self)? {
             self.take_bytes(ELEMENT_BYTES)?;
             array.push(element);
         }
         Ok(Value::Array(array))
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if key == SKIPPED {
@@ -135,7 +132,7 @@ impl<'de> Visitor<'de> for CountedValue<'_, '_> {
             }
             self.take_bytes(ENTRY_BYTES + if map.is_empty() { MAP_BYTES } else { 0 })?;
             self.take_text(&key)?;
-            map.insert(key, entries.next_value_seed(CountedValue(&mut *self.0))?);
+            map.insert(key, entries.next_value_seed(&mut *self)?);
         }
         Ok(Value::Object(map))
     }

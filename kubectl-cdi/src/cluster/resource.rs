@@ -19,25 +19,23 @@ pub(crate) struct ResourceKind {
 }
 
 impl ResourceKind {
-    pub(crate) const DATA_VOLUMES: Self = Self::new_namespaced("dv", CDI, "v1beta1", "datavolumes");
-    pub(crate) const CLAIMS: Self = Self::new_namespaced("pvc", "", "v1", "persistentvolumeclaims");
-    pub(crate) const PODS: Self = Self::new_namespaced("pod", "", "v1", "pods");
-    pub(crate) const EVENTS: Self = Self::new_namespaced("event", "", "v1", "events");
-    pub(crate) const DEPLOYMENTS: Self =
-        Self::new_namespaced("deployment", "apps", "v1", "deployments");
-    pub(crate) const MACHINES: Self =
-        Self::new_namespaced("vm", "kubevirt.io", "v1", "virtualmachines");
+    pub(crate) const DATA_VOLUMES: Self = Self::new("dv", CDI, "v1beta1", "datavolumes");
+    pub(crate) const CLAIMS: Self = Self::new("pvc", "", "v1", "persistentvolumeclaims");
+    pub(crate) const PODS: Self = Self::new("pod", "", "v1", "pods");
+    pub(crate) const EVENTS: Self = Self::new("event", "", "v1", "events");
+    pub(crate) const DEPLOYMENTS: Self = Self::new("deployment", "apps", "v1", "deployments");
+    pub(crate) const MACHINES: Self = Self::new("vm", "kubevirt.io", "v1", "virtualmachines");
     pub(crate) const TOKENS: Self =
-        Self::new_namespaced("token", "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests");
-    pub(crate) const NAMESPACES: Self = Self::new_global("namespace", "", "v1", "namespaces");
+        Self::new("token", "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests");
+    pub(crate) const NAMESPACES: Self = Self::new("namespace", "", "v1", "namespaces").global();
     pub(crate) const REVIEWS: Self =
-        Self::new_global("review", "authorization.k8s.io", "v1", "selfsubjectaccessreviews");
+        Self::new("review", "authorization.k8s.io", "v1", "selfsubjectaccessreviews").global();
     pub(crate) const CDI_CONFIGS: Self =
-        Self::new_global("cdiconfig", CDI, "v1beta1", "cdiconfigs");
+        Self::new("cdiconfig", CDI, "v1beta1", "cdiconfigs").global();
     pub(crate) const STORAGE_CLASSES: Self =
-        Self::new_global("storageclass", "storage.k8s.io", "v1", "storageclasses");
+        Self::new("storageclass", "storage.k8s.io", "v1", "storageclasses").global();
 
-    const fn new_namespaced(
+    const fn new(
         short: &'static str,
         group: &'static str,
         version: &'static str,
@@ -46,13 +44,8 @@ impl ResourceKind {
         Self { short, group, version, plural, is_namespaced: true }
     }
 
-    const fn new_global(
-        short: &'static str,
-        group: &'static str,
-        version: &'static str,
-        plural: &'static str,
-    ) -> Self {
-        Self { short, group, version, plural, is_namespaced: false }
+    const fn global(self) -> Self {
+        Self { is_namespaced: false, ..self }
     }
 
     /// Returns true if only CDI provides this kind.

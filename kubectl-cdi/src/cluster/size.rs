@@ -43,14 +43,17 @@ pub fn request_bytes(
     if mode == VolumeMode::Block {
         return disk;
     }
-    let (inflated, formatted) =
-        (with_overhead(disk, file_system.overhead), with_metadata(disk, file_system.is_xfs));
+    let factor = 1.0 + file_system.overhead;
+    // The inverse of `usable_space`.
+    let inflated = whole_bytes(disk as f64 * factor);
+    let formatted = with_metadata(disk, file_system.is_xfs);
     match kind {
         // CDI checks the disk against its overhead, and the file system occupies space for
         // metadata: the size must satisfy both.
         VolumeTargetKind::Claim => round_up(inflated.max(formatted)),
         VolumeTargetKind::DataVolume if formatted <= inflated => disk,
-        VolumeTargetKind::DataVolume => round_up(without_overhead(formatted, file_system.overhead)),
+        // The size that becomes at least `formatted` when CDI adds its overhead.
+        VolumeTargetKind::DataVolume => round_up(whole_bytes(formatted as f64 / factor)),
     }
 }
 
@@ -128,25 +131,15 @@ fn round_up(bytes: u64) -> u64 {
     bytes.div_ceil(MIB).min(most) * MIB
 }
 
-/// The inverse of [`usable_space`]. It computes in `f64` like CDI's controllers, because an exact
-/// product would sometimes differ from their result by a byte.
+/// Rounds a size up to whole bytes. Sizes with an overhead are computed in `f64` as in CDI's
+/// controllers, because an exact product would sometimes differ from their result by a byte.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the value is not negative, and `as` saturates where the spelled-out conversion does not exist"
 )]
-fn with_overhead(bytes: u64, overhead: f64) -> u64 {
-    (bytes as f64 * (1.0 + overhead)).ceil() as u64
-}
-
-/// Returns the size that becomes at least `bytes` when CDI adds its overhead.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the value is not negative, and `as` saturates where the spelled-out conversion does not exist"
-)]
-fn without_overhead(bytes: u64, overhead: f64) -> u64 {
-    (bytes as f64 / (1.0 + overhead)).ceil() as u64
+fn whole_bytes(bytes: f64) -> u64 {
+    bytes.ceil() as u64
 }
 
 #[cfg(test)]
@@ -163,7 +156,7 @@ mod tests {
     fn the_examples_of_the_controllers_give_back_the_disk_size() {
         // Contract, A.1: the largest disk that fits. The volume has `ceil(disk * (1 + overhead))`
         // bytes.
-        assert_eq!(with_overhead(2_147_483_648, 0.06), 2_276_332_667);
+        assert_eq!(whole_bytes(2_147_483_648.0 * 1.06), 2_276_332_667);
         for (overhead, claim, usable) in [
             (0.06, 1_073_741_824, 1_012_924_416),
             (0.06, 104_857_600, 98_566_144),
@@ -229,7 +222,7 @@ mod tests {
             for kind in [VolumeTargetKind::Claim, VolumeTargetKind::DataVolume] {
                 let asked = request_bytes(kind, disk, mode, cdi(overhead, is_xfs));
                 let claim = match (kind, mode) {
-                    (VolumeTargetKind::DataVolume, VolumeMode::Filesystem) => with_overhead(asked, overhead),
+                    (VolumeTargetKind::DataVolume, VolumeMode::Filesystem) => whole_bytes(asked as f64 * (1.0 + overhead)),
                     _ => asked,
                 };
                 let target: VolumeTarget = "pvc/disk".parse().unwrap();

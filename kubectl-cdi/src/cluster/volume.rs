@@ -109,7 +109,7 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
         ("instancetype.kubevirt.io/default-preference-kind", preference_kind),
     ]);
     let immediate = options.force_bind.then_some("true");
-    let mut annotations = with_prefix(object_of([("storage.bind.immediate.requested", immediate)]));
+    let mut annotations = object_of([("storage.bind.immediate.requested", immediate)]);
     let mut storage =
         json!({"resources": {"requests": {"storage": format_quantity(wanted.size_bytes)}}});
     set_field(&mut storage, "storageClassName", options.storage_class.as_deref());
@@ -133,13 +133,15 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
         VolumeTargetKind::Claim => {
             storage["accessModes"] = json!([access.unwrap_or(ACCESS_MODE)]);
             annotations.extend(source_annotations(&wanted.source));
-            annotations.extend(with_prefix(object_of([
+            annotations.extend(object_of([
                 ("storage.contentType", wanted.archive.then_some("archive")),
                 ("storage.preallocation.requested", options.preallocation.then_some("true")),
-            ])));
+            ]));
             ("v1", "PersistentVolumeClaim", storage)
         }
     };
+    let annotations = annotations.into_iter();
+    let annotations = annotations.map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect();
     for (field, map) in [("labels", labels), ("annotations", annotations)] {
         if !map.is_empty() {
             metadata[field] = Value::Object(map);
@@ -162,24 +164,18 @@ fn source_value(source: &ContentSource) -> Value {
 }
 
 /// Returns the annotations that describe the source to CDI's controllers, for a claim without a
-/// DataVolume.
+/// DataVolume, without CDI's prefix.
 fn source_annotations(source: &ContentSource) -> Map<String, Value> {
-    with_prefix(match source {
+    match source {
         ContentSource::Upload => object_of([("storage.upload.target", Some(""))]),
         ContentSource::Import(import) => import.claim_annotations(),
-    })
+    }
 }
 
 fn set_field(object: &mut Value, field: &str, value: Option<&str>) {
     if let Some(value) = value {
         object[field] = json!(value);
     }
-}
-
-/// Adds CDI's prefix to the annotation names.
-fn with_prefix(annotations: Map<String, Value>) -> Map<String, Value> {
-    let named = annotations.into_iter();
-    named.map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect()
 }
 
 impl Cluster {
