@@ -6,6 +6,7 @@ use serde_json::json;
 use super::args::{TokenArgs, TokenFormat};
 use super::{cluster_words, print_text, shell_word};
 use crate::cluster::config::proxy_url;
+use crate::cluster::token::token_expiry;
 use crate::cluster::{CdiConfig, Cluster};
 use crate::error::PluginError;
 
@@ -19,8 +20,8 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginError>
     if cluster.find_target(target).await.is_ok_and(|found| found.is_empty()) {
         return Err(cluster.not_found(target));
     }
-    let expires = token.expires().map(|time| time.to_string());
-    let token = token.as_str();
+    let expires = token_expiry(&token).map(|time| time.to_string());
+    let token = token.expose();
     match arguments.output {
         Some(TokenFormat::Name) => print_text(&format!("{token}\n")),
         Some(TokenFormat::Json) => {

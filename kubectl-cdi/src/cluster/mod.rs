@@ -62,7 +62,6 @@ pub use mode::{VolumeMode, parse_access_mode};
 pub(crate) use object::printable_line;
 pub use reader::{ReadableClaim, ReaderPod, ReaderState};
 pub use status::StatusRow;
-pub use token::UploadToken;
 pub use uid::ObjectUid;
 pub use volume::{ContentSource, VolumeOptions, WantedVolume};
 pub use wait::WaitGoal;

@@ -209,7 +209,7 @@ impl Cluster {
 }
 
 fn pod_uid(pod: &Value) -> Option<ObjectUid> {
-    text_at(pod, "/metadata/uid")?.parse().ok()
+    ObjectUid::parse(text_at(pod, "/metadata/uid")?)
 }
 
 fn reader_state(pod: &Value) -> ReaderState {
@@ -318,7 +318,7 @@ mod tests {
     fn claim(mode: VolumeMode, node: Option<&str>) -> ReadableClaim {
         ReadableClaim {
             name: "disk".to_owned(),
-            uid: "5f5a1c9e-0d2b".parse().unwrap(),
+            uid: ObjectUid::parse("5f5a1c9e-0d2b").unwrap(),
             mode,
             node: node.map(str::to_owned),
             left_behind: Vec::new(),

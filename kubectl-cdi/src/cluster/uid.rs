@@ -1,7 +1,5 @@
 //! UIDs of objects. They are validated, because a UID becomes the name of a file on this machine.
 
-use std::str::FromStr;
-
 use serde_json::Value;
 
 use super::destination::VolumeTarget;
@@ -19,7 +17,7 @@ impl ObjectUid {
     /// Returns the UID of `object`. Fails with an error about `target` if the UID is not valid.
     pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, PluginError> {
         let uid = text_at(object, "/metadata/uid").unwrap_or_default();
-        uid.parse().map_err(|ObjectUidError| {
+        Self::parse(uid).ok_or_else(|| {
             let uid = printable_line(uid);
             PluginError::target(format!(
                 "the API server returned {uid:?} as the uid of {target}: expected 1 to 64 letters, digits and -; choose another \
@@ -28,26 +26,16 @@ impl ObjectUid {
         })
     }
 
+    /// Returns `None` if `text` is not a valid UID.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        let is_valid = (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(is_plain);
+        is_valid.then(|| Self(text.to_owned()))
+    }
+
     /// Returns the UID as text.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-/// The error for a text that is not a valid UID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ObjectUidError;
-
-impl FromStr for ObjectUid {
-    type Err = ObjectUidError;
-
-    fn from_str(text: &str) -> Result<Self, ObjectUidError> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-        if (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(is_plain) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(ObjectUidError)
-        }
     }
 }
 

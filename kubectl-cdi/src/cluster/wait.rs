@@ -137,11 +137,9 @@ impl Cluster {
     /// outlive their objects and CDI creates other objects with the same name.
     async fn events_about(&self, object: &Value) -> Vec<ClusterEvent> {
         // The UID is validated, because it becomes part of a selector.
-        match text_at(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
-            Some(Ok(uid)) => {
-                self.list_events(&format!("involvedObject.uid={}", uid.as_str())).await
-            }
-            _ => Vec::new(),
+        match text_at(object, "/metadata/uid").and_then(ObjectUid::parse) {
+            Some(uid) => self.list_events(&format!("involvedObject.uid={}", uid.as_str())).await,
+            None => Vec::new(),
         }
     }
 }

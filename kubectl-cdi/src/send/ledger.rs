@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn an_upload_resumes_at_the_interrupted_piece_with_its_checksum() {
         let folder = tempfile::tempdir().unwrap();
-        let uid = "u-1".parse().unwrap();
+        let uid = crate::cluster::ObjectUid::parse("u-1").unwrap();
         let open = || LockedFile::open(folder.path(), &uid);
         let place = open().unwrap().unwrap();
         assert!(open().is_err(), "a second process opened the same upload");

@@ -164,7 +164,7 @@ impl UploadTask<'_> {
         body: Option<UploadBody>,
     ) -> Result<ProxyResponse, UploadRequestError> {
         let token = self.tokens.current_token().await?;
-        let bearer = HeaderValue::from_str(&format!("Bearer {}", token.as_str()));
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
         let mut bearer = bearer.unwrap_or_else(|_| HeaderValue::from_static(""));
         bearer.set_sensitive(true);
         headers.push((header::AUTHORIZATION, bearer));

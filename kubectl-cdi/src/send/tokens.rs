@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use program::secret::Secret;
 use tokio::time::Instant;
 
-use crate::cluster::{Cluster, UploadToken};
+use crate::cluster::Cluster;
 use crate::error::PluginError;
 
 /// Age at which a token is replaced. Tokens are valid for five minutes, but according to another
@@ -20,7 +21,7 @@ const FRESH: Duration = Duration::from_secs(10);
 pub(crate) struct TokenCache {
     cluster: Cluster,
     claim: String,
-    held: Mutex<Option<(UploadToken, Instant)>>,
+    held: Mutex<Option<(Secret, Instant)>>,
 }
 
 impl TokenCache {
@@ -31,7 +32,7 @@ impl TokenCache {
 
     /// Returns a token that remains valid for about a minute or longer. Requests a new one if the
     /// last one is too old.
-    pub(crate) async fn current_token(&self) -> Result<UploadToken, PluginError> {
+    pub(crate) async fn current_token(&self) -> Result<Secret, PluginError> {
         if let Some((token, since)) = self.held.lock().clone()
             && since.elapsed() < MAX_AGE
         {

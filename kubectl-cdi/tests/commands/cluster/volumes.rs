@@ -1,6 +1,8 @@
 //! Creating volumes, and refusals of the cluster.
 
-use kubectl_cdi::cluster::{ClusterImport, ContentSource, VolumeMode, VolumeOptions, WantedVolume};
+use kubectl_cdi::cluster::{
+    ClusterImport, ContentSource, ObjectUid, VolumeMode, VolumeOptions, WantedVolume,
+};
 use serde_json::{Value, json};
 
 use crate::cluster::{administrator, api, target, wanted};
@@ -31,7 +33,7 @@ async fn a_volume_is_created_as_described_and_can_be_deleted() {
             again.to_string(),
             format!("{text} already exists: give --no-create to fill it, or choose another name")
         );
-        let another = "another-uid".parse().unwrap();
+        let another = ObjectUid::parse("another-uid").unwrap();
         let other = cluster.remove_volume(&target(text), &another).await.unwrap_err().to_string();
         assert!(other.starts_with(&format!("the cluster rejected {text}: ")), "{other}");
         assert!(cluster.find_target(&target(text)).await.unwrap().has_target(&target(text)));
