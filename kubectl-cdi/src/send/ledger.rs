@@ -43,46 +43,32 @@ pub(crate) struct LedgerHeader {
     pub(crate) kept: KeptPrefix,
 }
 
-/// The state of the stream before a piece.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The state of the stream before a piece: a line of the ledger file after the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct LedgerRecord {
+    #[serde(with = "StoredPiece")]
     passed: PassedPiece,
     /// State of the checksum before this piece.
     crc: u64,
 }
 
-impl LedgerRecord {
-    fn to_line(self) -> String {
-        let PassedPiece { stream_offset, offset, length, kind } = self.passed;
-        let kind = kind_name(kind);
-        format!("{stream_offset} {offset} {length} {kind} {:x}\n", self.crc)
-    }
-
-    fn parse_line(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [stream_offset, offset, length, kind, crc] = words[..] else {
-            return None;
-        };
-        Some(Self {
-            passed: PassedPiece {
-                stream_offset: stream_offset.parse().ok()?,
-                offset: offset.parse().ok()?,
-                length: length.parse().ok()?,
-                kind: KINDS.into_iter().find(|known| kind_name(*known) == kind)?,
-            },
-            crc: u64::from_str_radix(crc, 16).ok()?,
-        })
-    }
+/// The form of a piece in the ledger file.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PassedPiece")]
+struct StoredPiece {
+    stream_offset: u64,
+    offset: u64,
+    length: u64,
+    #[serde(with = "StoredKind")]
+    kind: PieceKind,
 }
 
-const KINDS: [PieceKind; 3] = [PieceKind::Zeros, PieceKind::Stored, PieceKind::Squeezed];
-
-const fn kind_name(kind: PieceKind) -> &'static str {
-    match kind {
-        PieceKind::Zeros => "zeros",
-        PieceKind::Stored => "stored",
-        PieceKind::Squeezed => "squeezed",
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PieceKind")]
+enum StoredKind {
+    Zeros,
+    Stored,
+    Squeezed,
 }
 
 /// The record of the pieces that were sent, in memory and in a file.
@@ -140,9 +126,8 @@ impl PieceLedger {
             location: location.clone(),
             kept,
         };
-        let line = serde_json::to_string(&upload).unwrap_or_default() + "\n";
         self.file = self.file.take().filter(|file| {
-            let written = file.set_len(0).and_then(|()| append_line(file, &line));
+            let written = file.set_len(0).and_then(|()| append_line(file, &upload));
             written.inspect_err(|error| cannot_be_continued(error)).is_ok()
         });
     }
@@ -158,7 +143,8 @@ impl PieceLedger {
             return None;
         }
         // The last line may be truncated, so reading stops at the first malformed line.
-        let records: Vec<_> = lines.map_while(|line| LedgerRecord::parse_line(&line)).collect();
+        let records: Vec<LedgerRecord> =
+            lines.map_while(|line| serde_json::from_str(&line).ok()).collect();
         for record in records {
             self.push_record(record);
         }
@@ -177,9 +163,7 @@ impl PieceLedger {
         let record = LedgerRecord { passed, crc: self.crc.get_state() };
         self.push_record(record);
         if let Some(file) = &self.file
-            && append_line(file, &record.to_line())
-                .inspect_err(|error| cannot_be_continued(error))
-                .is_err()
+            && append_line(file, &record).inspect_err(|error| cannot_be_continued(error)).is_err()
         {
             self.file = None;
         }
@@ -270,8 +254,9 @@ impl PieceLedger {
     }
 }
 
-/// Writes a line at the end of the file.
-fn append_line(mut file: &File, line: &str) -> io::Result<()> {
+/// Writes `line` as JSON at the end of the file.
+fn append_line(mut file: &File, line: &impl Serialize) -> io::Result<()> {
+    let line = serde_json::to_string(line)? + "\n";
     file.seek(SeekFrom::End(0))?;
     file.write_all(line.as_bytes())
 }
@@ -351,10 +336,11 @@ mod tests {
     #[test]
     fn a_truncated_line_ends_the_ledger() {
         let record = LedgerRecord { passed: passed(1, 2, PieceKind::Zeros), crc: 0xabc };
-        let line = record.to_line();
-        assert_eq!(LedgerRecord::parse_line(line.trim_end()), Some(record));
-        for end in 0..line.len() - 5 {
-            assert_ne!(LedgerRecord::parse_line(&line[..end]), Some(record));
+        let line = serde_json::to_string(&record).unwrap();
+        let parse = |line: &str| serde_json::from_str::<LedgerRecord>(line).ok();
+        assert_eq!(parse(&line), Some(record));
+        for end in 0..line.len() {
+            assert_eq!(parse(&line[..end]), None);
         }
         assert_eq!(PieceLedger::new(None).return_to(0), None);
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The path of an upload that has begun. The server chooses it, but it is written to a file and
 /// used in requests, so it must consist of safe characters only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub(crate) struct UploadLocation(String);
 
 impl UploadLocation {
@@ -29,11 +29,5 @@ impl TryFrom<String> for UploadLocation {
              or _",
             cdi::RESUMABLE
         ))
-    }
-}
-
-impl From<UploadLocation> for String {
-    fn from(location: UploadLocation) -> Self {
-        location.0
     }
 }

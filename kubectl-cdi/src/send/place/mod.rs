@@ -7,11 +7,10 @@
 #[cfg_attr(not(unix), path = "windows.rs")]
 mod unix;
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use self::unix::LedgerFolder;
 use super::ledger::cannot_be_continued;
 use crate::cluster::ObjectUid;
 use crate::error::PluginError;
@@ -22,8 +21,7 @@ const FOLDER: &str = "kubectl-cdi";
 /// A file that only one process can hold at a time.
 #[derive(Debug)]
 pub(crate) struct LockedFile {
-    folder: LedgerFolder,
-    name: String,
+    path: PathBuf,
     file: File,
 }
 
@@ -39,19 +37,17 @@ impl LockedFile {
             cannot_be_continued(format_args!("{}: {error}", path.display()));
             Ok(None)
         };
-        let opened =
-            LedgerFolder::open(&folder).and_then(|folder| Ok((folder.open_file(&name)?, folder)));
-        let place = match opened {
-            Ok((file, folder)) => Self { folder, name, file },
+        let file = match unix::open_private(&folder, &name) {
+            Ok(file) => file,
             Err(error) => return useless(error),
         };
-        match place.file.try_lock() {
+        match file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(PluginError::target(format!(
                 "another process is uploading to this claim (it holds {})",
                 path.display()
             ))),
             Err(TryLockError::Error(error)) => useless(error),
-            Ok(()) => Ok(Some(place)),
+            Ok(()) => Ok(Some(Self { path, file })),
         }
     }
 
@@ -64,8 +60,8 @@ impl LockedFile {
     /// Removes the file, which this process keeps locked as long as it is open. This is for an
     /// upload that has ended, or that never began.
     pub(crate) fn remove_file(&self) {
-        if let Err(error) = self.folder.remove_file(&self.name) {
-            tracing::debug!("cannot remove the ledger {}: {error}", self.name);
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!("cannot remove the ledger {}: {error}", self.path.display());
         }
     }
 }

@@ -1,44 +1,26 @@
-//! A directory that only its owner can access, on Unix. `windows.rs` does the same on Windows.
+//! Opens a file that only its owner can access, on Unix. `windows.rs` does the same on Windows.
 
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, open, openat, unlinkat};
+use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, open, openat};
 
-/// An open directory.
-#[derive(Debug)]
-pub(super) struct LedgerFolder(OwnedFd);
-
-impl LedgerFolder {
-    /// Opens the directory, and creates it if it does not exist.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        // The XDG Base Directory Specification requires this mode for missing directories.
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = open(path, flags, Mode::empty())?;
-        make_private(&folder, FileType::Directory, Mode::RWXU)?;
-        Ok(Self(folder))
-    }
-
-    /// Opens a file for reading and writing, and creates it if it does not exist.
-    pub(super) fn open_file(&self, name: &str) -> io::Result<File> {
-        let mode = Mode::RUSR | Mode::WUSR;
-        // With `NONBLOCK` a named pipe is opened without waiting, and is rejected by the check
-        // below.
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK;
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.0, name, flags, mode)?;
-        make_private(&file, FileType::RegularFile, mode)?;
-        Ok(file.into())
-    }
-
-    /// Removes a file.
-    pub(super) fn remove_file(&self, name: &str) -> io::Result<()> {
-        Ok(unlinkat(&self.0, name, AtFlags::empty())?)
-    }
+/// Opens a file in `folder` for reading and writing. Creates both if they do not exist.
+pub(super) fn open_private(folder: &Path, name: &str) -> io::Result<File> {
+    // The XDG Base Directory Specification requires this mode for missing directories.
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = open(folder, OFlags::RDONLY | OFlags::DIRECTORY | common, Mode::empty())?;
+    make_private(&folder, FileType::Directory, Mode::RWXU)?;
+    let mode = Mode::RUSR | Mode::WUSR;
+    // With `NONBLOCK` a named pipe is opened without waiting, and is rejected by the check below.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | common;
+    let file = openat(&folder, name, flags, mode)?;
+    make_private(&file, FileType::RegularFile, mode)?;
+    Ok(file.into())
 }
 
 /// Removes other users' access to an open file or directory. Fails if its type is not `kind`, if
