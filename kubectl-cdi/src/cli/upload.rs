@@ -24,7 +24,7 @@ use crate::cluster::{
 };
 use crate::error::{PluginError, PluginErrorKind, on_thread};
 use crate::image::ImageFile;
-use crate::send::{CompletedUpload, LockedFile, ProxyClient, ProxyTrust, TokenCache, UploadTask};
+use crate::send::{CompletedUpload, LockedFile, ProxyClient, TokenCache, UploadTask};
 
 pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<(), PluginError> {
     let display =
@@ -248,8 +248,7 @@ fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClien
         });
         pem.extend(read?);
     }
-    let trust = if arguments.insecure { ProxyTrust::Everyone } else { ProxyTrust::Roots(pem) };
-    ProxyClient::new(&url, &trust)
+    ProxyClient::new(&url, (!arguments.insecure).then_some(pem.as_slice()))
 }
 
 /// Returns the user's directory for state files (XDG Base Directory Specification 0.8; on Windows

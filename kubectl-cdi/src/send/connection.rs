@@ -25,15 +25,6 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 256 << 10;
 
-/// The way in which the proxy's certificate is verified.
-#[derive(Debug, Clone)]
-pub(crate) enum ProxyTrust {
-    /// Against the system's root certificates and these additional ones (PEM), which may be empty.
-    Roots(Vec<u8>),
-    /// Not verified: any certificate is accepted.
-    Everyone,
-}
-
 /// A client of the upload proxy.
 pub(crate) struct ProxyClient {
     server: HttpsServer,
@@ -61,17 +52,19 @@ impl ProxyResponse {
 }
 
 impl ProxyClient {
-    /// Creates a client for the proxy at `url`. It does not connect yet.
-    pub(crate) fn new(url: &str, trust: &ProxyTrust) -> Result<Self, PluginError> {
+    /// Creates a client for the proxy at `url`. It does not connect yet. The proxy's certificate is
+    /// verified with the system's root certificates and those in `trusted` (PEM), which may be
+    /// empty; `None` accepts any certificate.
+    pub(crate) fn new(url: &str, trusted: Option<&[u8]>) -> Result<Self, PluginError> {
         let wrong = || {
             PluginError::usage(format!(
                 "{url:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT"
             ))
         };
         let parsed = Url::parse(url).map_err(|_| wrong())?;
-        let tls = match trust {
-            ProxyTrust::Everyone => tls::insecure_client_config(),
-            ProxyTrust::Roots(pem) => tls::client_config(load_roots(pem)?),
+        let tls = match trusted {
+            None => tls::insecure_client_config(),
+            Some(pem) => tls::client_config(load_roots(pem)?),
         };
         let tls = tls.map_err(|error| PluginError::usage(error.to_string()))?;
         let agent = concat!("kubectl-cdi/", env!("CARGO_PKG_VERSION"));

@@ -27,11 +27,11 @@ use program::exit::ExitReason;
 use stream::prefix_crc::PrefixCrc;
 use tokio::time::{sleep, timeout};
 
-pub(crate) use self::connection::{ProxyClient, ProxyTrust};
+pub(crate) use self::connection::ProxyClient;
 use self::ledger::PieceLedger;
 use self::location::UploadLocation;
 pub(crate) use self::place::LockedFile;
-use self::protocol::UploadRequestError;
+use self::protocol::{UploadRequestError, kept_as_said};
 pub(crate) use self::stall_timer::StallTimer;
 pub(crate) use self::tokens::TokenCache;
 use self::upload_body::{Tally, UploadBody};
@@ -241,9 +241,12 @@ impl UploadTask<'_> {
         location: &UploadLocation,
     ) -> Result<KeptPrefix, UploadRequestError> {
         loop {
-            match in_time(self.query_kept(location)).await {
-                Ok(Some(kept)) => return Ok(kept),
-                Ok(None) => {}
+            match in_time(self.send_head(location)).await {
+                Ok(answer) => {
+                    if let Some(kept) = kept_as_said(&answer) {
+                        return Ok(kept);
+                    }
+                }
                 Err(UploadRequestError::Missing) => {
                     return Err(PluginError::passing("the upload server was restarted").into());
                 }

@@ -68,7 +68,7 @@ impl UploadTask<'_> {
         &self,
         marks: &[PrefixCrc],
     ) -> Result<Option<(UploadLocation, Option<KeptPrefix>)>, UploadRequestError> {
-        let mut headers = vec![LATER, (CHECKSUM, HeaderValue::from_static(CHECKSUM_NAME))];
+        let mut headers = vec![TUS, LATER, (CHECKSUM, HeaderValue::from_static(CHECKSUM_NAME))];
         headers.extend(self.format_header());
         let marks: Vec<String> = marks.iter().map(PrefixCrc::to_string).collect();
         if !marks.is_empty()
@@ -76,7 +76,7 @@ impl UploadTask<'_> {
         {
             headers.push((HeaderName::from_static(MARKS_HEADER), marks));
         }
-        let answer = match self.send_resumable(Method::POST, RESUMABLE, headers, None).await {
+        let answer = match self.send_request(Method::POST, RESUMABLE, headers, None).await {
             Err(UploadRequestError::Missing) => return Ok(None),
             answer => answer?,
         };
@@ -86,14 +86,6 @@ impl UploadTask<'_> {
         let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
         let location = UploadLocation::try_from(location).map_err(UploadRequestError::Ended)?;
         Ok(Some((location, kept_as_said(&answer))))
-    }
-
-    /// Asks which part the server has kept. Returns `None` if the server is still looking for it.
-    pub(super) async fn query_kept(
-        &self,
-        location: &UploadLocation,
-    ) -> Result<Option<KeptPrefix>, UploadRequestError> {
-        Ok(kept_as_said(&self.send_head(location).await?))
     }
 
     /// Asks how many bytes the server has, and whether these are all bytes.
@@ -106,11 +98,12 @@ impl UploadTask<'_> {
         Ok((offset, answer.header_number(&LENGTH) == Some(offset)))
     }
 
-    async fn send_head(
+    /// Asks for the state of the upload.
+    pub(super) async fn send_head(
         &self,
         location: &UploadLocation,
     ) -> Result<ProxyResponse, UploadRequestError> {
-        self.send_resumable(Method::HEAD, location.as_str(), Vec::new(), None).await
+        self.send_request(Method::HEAD, location.as_str(), vec![TUS], None).await
     }
 
     /// Sends the bytes of the stream, starting at `offset`. Returns how many bytes the server has
@@ -121,9 +114,9 @@ impl UploadTask<'_> {
         offset: u64,
         bytes: Option<UploadBody>,
     ) -> Result<u64, UploadRequestError> {
-        let headers = vec![(OFFSET, offset.into()), PART];
+        let headers = vec![TUS, (OFFSET, offset.into()), PART];
         let path = location.as_str();
-        let answer = self.send_resumable(Method::PATCH, path, headers, bytes).await?;
+        let answer = self.send_request(Method::PATCH, path, headers, bytes).await?;
         answer.header_number(&OFFSET).ok_or(UploadRequestError::Missing)
     }
 
@@ -135,24 +128,12 @@ impl UploadTask<'_> {
         total: u64,
         checksum: &str,
     ) -> Result<(), UploadRequestError> {
-        let mut headers = vec![(OFFSET, total.into()), (LENGTH, total.into()), PART];
+        let mut headers = vec![TUS, (OFFSET, total.into()), (LENGTH, total.into()), PART];
         if let Ok(checksum) = HeaderValue::from_str(checksum) {
             headers.push((CHECKSUM, checksum));
         }
         let path = location.as_str();
-        self.send_resumable(Method::PATCH, path, headers, None).await.map(drop)
-    }
-
-    /// Sends a request of a resumable upload.
-    async fn send_resumable(
-        &self,
-        method: Method,
-        path: &str,
-        mut headers: Vec<(HeaderName, HeaderValue)>,
-        body: Option<UploadBody>,
-    ) -> Result<ProxyResponse, UploadRequestError> {
-        headers.push(TUS);
-        self.send_request(method, path, headers, body).await
+        self.send_request(Method::PATCH, path, headers, None).await.map(drop)
     }
 
     /// Sends a request with a token, and checks the status of the response.
@@ -189,7 +170,7 @@ impl UploadTask<'_> {
 /// Parses the header that states which part the server has kept. Returns `None` if the server has
 /// not determined it yet. If the header is missing, the server does not support marks, and the
 /// empty prefix is returned.
-fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
+pub(super) fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
     let name = HeaderName::from_static(KEPT_HEADER);
     if answer.headers.get(&name).is_some_and(|value| value == KEPT_LATER) {
         return None;

@@ -65,17 +65,24 @@ impl UploadBody {
             return Ok(None);
         }
         let tally = Arc::default();
+        let source = Arc::clone(image);
+        let rest = EncodedStream::start(
+            move |outlet| source.read_from(offset, kept, outlet),
+            encoding,
+            program::job::data_threads(),
+            Arc::clone(&tally),
+        )?;
+        let (log, progress) = (Arc::clone(ledger), Arc::clone(watch));
+        let note_piece = move |passed: PassedPiece| {
+            let mut ledger = log.lock();
+            if ledger.is_turn(turn) {
+                progress.set_position(kept.in_image(passed.offset + passed.length));
+                ledger.note_piece(passed);
+            }
+        };
         let stream = Self {
             again,
-            rest: encode_from(
-                image,
-                encoding,
-                kept,
-                (stream_offset, offset),
-                (ledger, turn),
-                watch,
-                &tally,
-            )?,
+            rest: rest.with_log(stream_offset, offset, Box::new(note_piece)),
             has,
             turn,
             ledger: Arc::clone(ledger),
@@ -103,38 +110,6 @@ fn encode_again(
     };
     let is_squeezed = passed.kind == PieceKind::Squeezed;
     Some(encoding.new_encoder().encode_piece(piece, is_squeezed).into())
-}
-
-/// Starts the encoder for the rest of the image, leaving out the `kept` part. Encoding starts at
-/// image offset `offset`, which corresponds to `stream_offset` in the encoded stream.
-fn encode_from(
-    image: &Arc<ImageFile>,
-    encoding: Encoding,
-    kept: KeptPrefix,
-    (stream_offset, offset): (u64, u64),
-    (ledger, turn): (&Arc<Mutex<PieceLedger>>, u64),
-    watch: &Arc<UploadWatch>,
-    tally: &Arc<Tally>,
-) -> Result<EncodedStream<PluginError>, ThreadStartError> {
-    let source = Arc::clone(image);
-    let (log, place) = (Arc::clone(ledger), Arc::clone(watch));
-    let outgoing = EncodedStream::start(
-        move |outlet| source.read_from(offset, kept, outlet),
-        encoding,
-        program::job::data_threads(),
-        Arc::clone(tally),
-    )?;
-    Ok(outgoing.with_log(
-        stream_offset,
-        offset,
-        Box::new(move |passed| {
-            let mut ledger = log.lock();
-            if ledger.is_turn(turn) {
-                place.set_position(kept.in_image(passed.offset + passed.length));
-                ledger.note_piece(passed);
-            }
-        }),
-    ))
 }
 
 impl Body for UploadBody {

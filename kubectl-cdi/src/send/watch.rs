@@ -11,27 +11,15 @@ use tokio::time::{Instant, sleep};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The shared state of an upload.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UploadWatch {
     image_bytes: AtomicU64,
     handed_over: AtomicU64,
     /// The reason for the current wait, if there is one.
     waiting: Mutex<Option<WaitState>>,
     retries: AtomicU64,
-    /// Time of the last activity.
-    moved: Mutex<Instant>,
-}
-
-impl Default for UploadWatch {
-    fn default() -> Self {
-        Self {
-            image_bytes: AtomicU64::new(0),
-            handed_over: AtomicU64::new(0),
-            waiting: Mutex::new(None),
-            retries: AtomicU64::new(0),
-            moved: Mutex::new(Instant::now()),
-        }
-    }
+    /// Time of the last activity; `None` before the first.
+    moved: Mutex<Option<Instant>>,
 }
 
 impl UploadWatch {
@@ -99,14 +87,14 @@ impl UploadWatch {
 
     /// Records activity. Also called at the start of an operation that may stall.
     pub(crate) fn note_activity(&self) {
-        *self.moved.lock() = Instant::now();
+        *self.moved.lock() = Some(Instant::now());
     }
 
     /// Waits until nothing has happened for `stall_limit`.
     pub(crate) async fn wait_for_stall(&self, stall_limit: Duration) {
         loop {
             let moved = *self.moved.lock();
-            if moved.elapsed() >= stall_limit {
+            if moved.is_some_and(|moved| moved.elapsed() >= stall_limit) {
                 return;
             }
             sleep(LOOK).await;
