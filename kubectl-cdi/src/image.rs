@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 
 use codec::encode::PIECE_BYTES;
@@ -314,6 +313,9 @@ fn remote_address(path: &Path) -> Option<&str> {
     scheme.is_for_clusters.then_some(address)
 }
 
+/// Size of a tar header (POSIX.1-2024, pax, "ustar Interchange Format").
+const TAR_HEADER_BYTES: usize = 512;
+
 /// Describes the content of `file` if it is not a tar. If the file is compressed, only disk images
 /// can be distinguished from a tar.
 fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
@@ -322,25 +324,9 @@ fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
     }
     let mut header = [0; TAR_HEADER_BYTES];
     let is_plain = facts.layers.is_empty() && read_exact_at(file, &mut header, 0).is_ok();
-    (is_plain && !is_tar_header(&header)).then(|| "a raw disk, or another kind of file".to_owned())
-}
-
-/// Size of a tar header and position of the checksum in it (POSIX.1-2024, pax, "ustar Interchange
-/// Format").
-const TAR_HEADER_BYTES: usize = 512;
-const TAR_CHECKSUM: Range<usize> = 148..156;
-
-/// Returns true for a header with a valid checksum, and for the zeros of an empty archive. The
-/// magic number is not checked, because archives older than POSIX do not contain it.
-fn is_tar_header(header: &[u8; TAR_HEADER_BYTES]) -> bool {
-    let digits: String = header[TAR_CHECKSUM].iter().map(|byte| char::from(*byte)).collect();
-    let stored = u32::from_str_radix(digits.trim_matches([' ', '\0']), 8);
-    let bytes = header.iter().enumerate();
-    // In the sum, the bytes of the checksum field itself count as spaces.
-    let sum = bytes
-        .map(|(at, byte)| u32::from(if TAR_CHECKSUM.contains(&at) { b' ' } else { *byte }))
-        .sum();
-    stored == Ok(sum) || header.iter().all(|byte| *byte == 0)
+    // An empty archive consists of zeros.
+    let is_tar = tar::first_name(&header).is_some() || header.iter().all(|byte| *byte == 0);
+    (is_plain && !is_tar).then(|| "a raw disk, or another kind of file".to_owned())
 }
 
 #[cfg(test)]

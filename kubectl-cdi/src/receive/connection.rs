@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
+use https::client;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -27,9 +28,6 @@ pub(super) const MAX_DISK_BYTES: u64 = 1 << 50;
 
 /// Maximum number of bytes that are read ahead of the decoder.
 const READ_BYTES: usize = 256 << 10;
-
-/// Limit on the message in a response.
-const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
 /// Limit on a line with a checkpoint: 20 digits, a colon and 16 digits.
 const MAX_LINE_BYTES: usize = 64;
@@ -207,16 +205,9 @@ fn parse_line(line: &[u8], last: Option<u64>, end: u64) -> Result<PrefixCrc, Plu
     }
 }
 
+/// Returns the message in a response, as one line.
 async fn read_message(response: Response<Incoming>) -> String {
-    let mut body = response.into_body();
-    let mut message = Vec::new();
-    while let Ok(Some(part)) = next_part(&mut body).await {
-        message.extend_from_slice(&part);
-        if message.len() > MAX_MESSAGE_BYTES {
-            break;
-        }
-    }
-    printable_line(&String::from_utf8_lossy(&message))
+    printable_line(&client::read_message(response).await)
 }
 
 fn broken(words: &str) -> PluginError {

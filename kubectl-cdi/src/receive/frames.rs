@@ -1,15 +1,13 @@
 //! Finds and decodes the complete frames of a compressed disk that an earlier process has left.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, Read, Seek};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use codec::decode::{Codec, DecodeLimits, new_decoder};
 use stream::chunks::ChunkStream;
 use stream::error::Error;
-
-/// Bytes that are read at once.
-const READ_BYTES: usize = 256 << 10;
+use zstd::zstd_safe::find_frame_compressed_size;
 
 /// The magic number of a frame (RFC 8878 §3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -19,53 +17,34 @@ const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 const MAX_FRAME_BYTES: usize = 1 << 20;
 
 /// Reads the frames of a file in order.
-pub(super) struct FrameReader(BufReader<File>);
+pub(super) struct FrameReader {
+    file: File,
+    /// Bytes of the file after the last frame that was returned.
+    ahead: BytesMut,
+}
 
 impl FrameReader {
     pub(super) fn new(file: &File) -> io::Result<Self> {
-        let mut reader = BufReader::with_capacity(READ_BYTES, file.try_clone()?);
-        reader.rewind()?;
-        Ok(Self(reader))
+        let mut file = file.try_clone()?;
+        file.rewind()?;
+        Ok(Self { file, ahead: BytesMut::new() })
     }
 
     /// Returns the next frame. `None` if the file does not contain it completely, or contains
     /// something else.
     pub(super) fn next_frame(&mut self) -> io::Result<Option<Bytes>> {
-        let mut frame = Vec::new();
-        if !self.append(5, &mut frame)? || frame[..4] != MAGIC {
-            return Ok(None);
-        }
-        let descriptor = frame[4];
-        let is_single = descriptor & 0x20 != 0;
-        // The window, the dictionary id and the size of the content (§3.1.1.1.2-4).
-        let id_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
-        let size_bytes = match descriptor >> 6 {
-            0 => usize::from(is_single),
-            power => 1 << power,
-        };
-        let mut rest = usize::from(!is_single) + id_bytes + size_bytes;
-        let mut is_last = false;
-        while !is_last {
-            let header = frame.len() + rest;
-            if !self.append(rest + 3, &mut frame)? {
+        loop {
+            if self.ahead.starts_with(&MAGIC)
+                && let Ok(length) = find_frame_compressed_size(&self.ahead)
+            {
+                return Ok(Some(self.ahead.split_to(length).freeze()));
+            }
+            let room = MAX_FRAME_BYTES - self.ahead.len();
+            let mut more = (&mut self.file).take(room as u64);
+            if io::copy(&mut more, &mut (&mut self.ahead).writer())? == 0 {
                 return Ok(None);
             }
-            let block =
-                frame[header..].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
-            is_last = block & 1 == 1;
-            // A block of one repeated byte contains only that byte (§3.1.1.2.2).
-            rest = if block >> 1 & 3 == 1 { 1 } else { block >> 3 };
         }
-        let checksum = if descriptor & 4 == 0 { 0 } else { 4 };
-        let is_complete = self.append(rest + checksum, &mut frame)?;
-        Ok(is_complete.then(|| frame.into()))
-    }
-
-    /// Appends the next bytes of the file to `frame`. Returns false if the file ends first, or if
-    /// the frame is too large.
-    fn append(&mut self, count: usize, frame: &mut Vec<u8>) -> io::Result<bool> {
-        let read = (&mut self.0).take(count as u64).read_to_end(frame)?;
-        Ok(read == count && frame.len() <= MAX_FRAME_BYTES)
     }
 }
 

@@ -159,7 +159,8 @@ impl Qcow2File {
             if is_wanted { Ok(()) } else { Err(SinkError::from("stopped")) }
         };
         let mut reader = ClusterReader::new(self.compression);
-        let scanned = self.output.while_read_only(|output| {
+        self.output.is_read_only = true;
+        let mut scan = |output: &mut ImageOutput| -> Result<(), SinkError> {
             let mut next = 0;
             let mut writer = Qcow2Writer::new(self.compression, Some(mark.size), output)?;
             writer.replay(mark.position, output, |output, range| {
@@ -180,7 +181,9 @@ impl Qcow2File {
                 output.check_header()?;
             }
             Ok(())
-        });
+        };
+        let scanned = scan(&mut self.output);
+        self.output.is_read_only = false;
         match scanned {
             _ if !is_wanted => return Ok(()),
             Err(_) if is_complete => return Err(unrelated()),
@@ -333,16 +336,6 @@ struct ImageOutput {
 }
 
 impl ImageOutput {
-    fn while_read_only<T>(
-        &mut self,
-        work: impl FnOnce(&mut Self) -> Result<T, SinkError>,
-    ) -> Result<T, SinkError> {
-        self.is_read_only = true;
-        let result = work(self);
-        self.is_read_only = false;
-        result
-    }
-
     /// Fails unless the file has the header that would be written.
     fn check_header(&mut self) -> Result<(), SinkError> {
         let mut expected = self.header.take().unwrap_or_default().to_vec();
