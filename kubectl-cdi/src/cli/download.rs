@@ -2,17 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use diskimage::qcow2::Qcow2Compression;
 use program::command_line::values::DurationValue;
-use program::progress::{BinaryBytes, ProgressArgs, ProgressDisplay, ProgressMode};
+use program::progress::{BinaryBytes, ProgressArgs, ProgressMode};
 use program::start;
 
+use super::stopped_error;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use super::{PROGRAM, stopped_error};
 use crate::cluster::{Cluster, ClusterOptions, DownloadSource, is_our_cloner, printable_line};
 use crate::error::{PluginError, PluginErrorKind};
 use crate::receive::{DiskFormat, DownloadTask, LocalDisk, ReaderSlot};
@@ -90,38 +89,28 @@ fn compression_parser() -> impl TypedValueParser<Value = Qcow2Compression> {
 }
 
 pub(super) fn run_download(arguments: &DownloadArgs) -> Result<(), PluginError> {
-    let display =
-        ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = VolumeJobView::of_download();
-    let started = Instant::now();
-    let result = display.run_watched(view.clone(), || download_disk(arguments, &view));
-    let (disk_bytes, received) = (view.total.load(Ordering::Relaxed), view.watch.handed_over());
-    match &result {
-        // The summary would become a part of the disk.
-        Ok(()) if arguments.file == Path::new("-") => {}
-        Ok(()) => {
-            let (seconds, source) = (started.elapsed().as_secs_f64(), arguments.source.to_string());
-            display.show_summary(
-                || {
-                    let (disk, stream) = (BinaryBytes(disk_bytes), BinaryBytes(received));
-                    let file = arguments.file.display();
-                    format!(
-                        "{disk} downloaded from {source} into {file} as {stream} in {seconds:.1} s"
-                    )
-                },
-                &VolumeJobEvent::Downloaded {
-                    source: source.clone(),
-                    disk_bytes,
-                    received_bytes: received,
-                    seconds,
-                    retries: view.watch.retries(),
-                    warnings: display.warnings(),
-                },
-            );
-        }
-        Err(failed) => view.conclude_failed(&display, failed),
-    }
-    result
+    let job = || {
+        download_disk(arguments, &view)?;
+        // On stdout, the summary would become a part of the disk.
+        Ok((arguments.file != Path::new("-")).then_some(()))
+    };
+    view.run_shown(&arguments.shown, job, |(), seconds, warnings| {
+        let (disk_bytes, received) = (view.total.load(Ordering::Relaxed), view.watch.handed_over());
+        let (disk, stream) = (BinaryBytes(disk_bytes), BinaryBytes(received));
+        let (source, file) = (arguments.source.to_string(), arguments.file.display());
+        let summary =
+            format!("{disk} downloaded from {source} into {file} as {stream} in {seconds:.1} s");
+        let event = VolumeJobEvent::Downloaded {
+            source,
+            disk_bytes,
+            received_bytes: received,
+            seconds,
+            retries: view.watch.retries(),
+            warnings,
+        };
+        (summary, event)
+    })
 }
 
 /// Runs the download, and removes its pod however the download ends.

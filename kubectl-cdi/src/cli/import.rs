@@ -2,42 +2,33 @@
 
 use std::sync::atomic::Ordering;
 
-use program::progress::ProgressDisplay;
 use stream::digest::Checksum;
 use stream::options::FORMAT_HEADER;
 
 use super::args::ClusterImportArgs;
 use super::planner::VolumePlanner;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use super::{PROGRAM, cluster_words, under_signals};
+use super::{cluster_words, under_signals};
 use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
 use crate::error::PluginError;
 use crate::{evidence, remote};
 
 pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginError> {
-    let display =
-        ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = VolumeJobView::default();
-    let target = arguments.target.to_string();
+    let (target, shown) = (arguments.target.to_string(), arguments.shown.clone());
     let look = format!("kubectl cdi status {target}{}", cluster_words(&arguments.cluster));
     let importing = import_volume(arguments, view.clone());
     // A signal ends only this program. The new volume stays, and CDI continues the import.
-    let result = display.run_watched(view.clone(), || {
+    let job = || {
         under_signals(importing, || {
             view.has_volume.load(Ordering::Relaxed).then(|| {
                 format!("the import continues in the cluster; show its progress with: {look}")
             })
         })
-    });
-    match &result {
-        Ok(None) => {}
-        Ok(Some(summary)) => {
-            let event = VolumeJobEvent::Imported { target: &target, warnings: display.warnings() };
-            display.show_summary(|| summary.clone(), &event)
-        }
-        Err(failed) => view.conclude_failed(&display, failed),
-    }
-    result.map(drop)
+    };
+    view.run_shown(&shown, job, |summary, _, warnings| {
+        (summary, VolumeJobEvent::Imported { target: &target, warnings })
+    })
 }
 
 /// Runs the import and returns a summary. Returns `None` for a dry run, which has already printed
@@ -47,9 +38,7 @@ async fn import_volume(
     view: VolumeJobView,
 ) -> Result<Option<String>, PluginError> {
     let target = &arguments.target;
-    let Some(cluster) = PreparedImport::new(&arguments, &view).await?.create_volume().await? else {
-        return Ok(None);
-    };
+    let Some(cluster) = create_volume(&arguments, &view).await? else { return Ok(None) };
     view.has_volume.store(true, Ordering::Relaxed);
     if arguments.no_wait {
         return Ok(Some(format!(
@@ -62,60 +51,43 @@ async fn import_volume(
     Ok(Some(format!("{} imported into {target}", arguments.url)))
 }
 
-/// An import of which everything is checked. It only has to be created and watched.
-enum PreparedImport<'a> {
-    /// An import into a volume that exists (`--no-create`).
-    Existing(Cluster),
-    /// An import into a new volume, which has the source and the size.
-    New(Box<VolumePlanner<'a>>, Box<WantedVolume>),
-}
-
-impl<'a> PreparedImport<'a> {
-    /// Checks the source, and finds the cluster and the size of the volume. Without `--size`, the
-    /// remote image is inspected to find the size of its disk.
-    async fn new(
-        arguments: &'a ClusterImportArgs,
-        view: &VolumeJobView,
-    ) -> Result<Self, PluginError> {
-        let (target, volume) = (&arguments.target, &arguments.volume);
-        let source = prepare_source(arguments, view).await?;
-        if volume.no_create {
-            let cluster = Cluster::connect(&arguments.cluster).await?;
-            cluster.find_existing(target).await?;
-            return Ok(Self::Existing(cluster));
+/// Creates the volume, or finds it with `--no-create`, and returns its cluster. Only prints the
+/// volume in a dry run, and returns `None`.
+///
+/// The source and the size are checked first. Without `--size`, the remote image is inspected to
+/// find the size of its disk.
+async fn create_volume(
+    arguments: &ClusterImportArgs,
+    view: &VolumeJobView,
+) -> Result<Option<Cluster>, PluginError> {
+    let (target, volume) = (&arguments.target, &arguments.volume);
+    let source = prepare_source(arguments, view).await?;
+    if volume.no_create {
+        let cluster = Cluster::connect(&arguments.cluster).await?;
+        cluster.find_existing(target).await?;
+        return Ok(Some(cluster));
+    }
+    let planner = VolumePlanner::connect(volume, &arguments.cluster).await?;
+    let size_bytes = match volume.size {
+        Some(size) => size,
+        None => {
+            view.watch.set_wait_reason("finding out the disk size");
+            let disk_bytes = remote::disk_bytes(&source, arguments.format).await?;
+            planner.request_bytes(target, disk_bytes).await
         }
-        let planner = VolumePlanner::connect(volume, &arguments.cluster).await?;
-        let size_bytes = match volume.size {
-            Some(size) => size,
-            None => {
-                view.watch.set_wait_reason("finding out the disk size");
-                let disk_bytes = remote::disk_bytes(&source, arguments.format).await?;
-                planner.request_bytes(target, disk_bytes).await
-            }
-        };
-        let wanted = WantedVolume {
-            target: target.clone(),
-            source: ContentSource::Import(source),
-            size_bytes,
-            archive: false,
-            options: volume.options.clone(),
-        };
-        Ok(Self::New(Box::new(planner), Box::new(wanted)))
-    }
-
-    /// Creates the volume and returns its cluster. Only prints the volume in a dry run, and returns
-    /// `None`.
-    async fn create_volume(self) -> Result<Option<Cluster>, PluginError> {
-        let (planner, wanted) = match self {
-            Self::Existing(cluster) => return Ok(Some(cluster)),
-            Self::New(planner, wanted) => (planner, wanted),
-        };
-        let Some((cluster, _)) = planner.cluster() else {
-            return planner.print_manifest(&wanted).await.map(|()| None);
-        };
-        cluster.create_volume(&wanted).await?;
-        Ok(Some(cluster.clone()))
-    }
+    };
+    let wanted = WantedVolume {
+        target: target.clone(),
+        source: ContentSource::Import(source),
+        size_bytes,
+        archive: false,
+        options: volume.options.clone(),
+    };
+    let Some((cluster, _)) = planner.cluster() else {
+        return planner.print_manifest(&wanted).await.map(|()| None);
+    };
+    cluster.create_volume(&wanted).await?;
+    Ok(Some(cluster.clone()))
 }
 
 /// Describes the source in CDI's terms. If the command line names its publisher, verifies that and

@@ -5,19 +5,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use codec::encode::{CompressionRule, Encoding};
 use program::env::{NamedStrings, ProcessEnv, is_pace_fixed};
 use program::exit::ExitReason;
-use program::progress::{BinaryBytes, ProgressDisplay};
+use program::progress::BinaryBytes;
 use stream::error::errno_text;
 use tokio_util::sync::CancellationToken;
 
 use super::args::{EncodingOption, UploadArgs};
 use super::planner::VolumePlanner;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use super::{PROGRAM, shell_word, under_signals};
+use super::{shell_word, under_signals};
 use crate::cluster::size::check_fits;
 use crate::cluster::{
     CdiConfig, Cluster, ContentSource, ObjectUid, VolumeTarget, WaitGoal, WaitReason, WantedVolume,
@@ -27,44 +26,32 @@ use crate::image::ImageFile;
 use crate::send::{CompletedUpload, LockedFile, ProxyClient, TokenCache, UploadTask};
 
 pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<(), PluginError> {
-    let display =
-        ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = VolumeJobView::default();
-    let started = Instant::now();
-    let target = arguments.target.to_string();
+    let (target, shown) = (arguments.target.to_string(), arguments.shown.clone());
     let uploading = upload_image(arguments, view.clone());
-    let result = display.run_watched(view.clone(), || {
+    let job = || {
         // Without a volume there is nothing to resume, so no command is suggested.
         under_signals(uploading, || {
             let is_begun = view.has_volume.load(Ordering::Relaxed);
             is_begun.then(|| format!("resume it with: {}", continuation_command(words)))
         })
-    });
-    match &result {
-        Ok(None) => {}
-        Ok(Some(sent)) => {
-            let image = view.total.load(Ordering::Relaxed);
-            let seconds = started.elapsed().as_secs_f64();
-            display.show_summary(
-                || {
-                    let (image, stream) = (BinaryBytes(image), BinaryBytes(sent.stream_bytes));
-                    format!("{image} uploaded into {target} as {stream} in {seconds:.1} s")
-                },
-                &VolumeJobEvent::Done {
-                    target: target.clone(),
-                    image_bytes: image,
-                    sent_bytes: sent.stream_bytes,
-                    sent_again_bytes: sent.again,
-                    resumable: sent.is_resumable,
-                    seconds,
-                    retries: view.watch.retries(),
-                    warnings: display.warnings(),
-                },
-            );
-        }
-        Err(failed) => view.conclude_failed(&display, failed),
-    }
-    result.map(drop)
+    };
+    view.run_shown(&shown, job, |sent, seconds, warnings| {
+        let image_bytes = view.total.load(Ordering::Relaxed);
+        let (image, stream) = (BinaryBytes(image_bytes), BinaryBytes(sent.stream_bytes));
+        let summary = format!("{image} uploaded into {target} as {stream} in {seconds:.1} s");
+        let event = VolumeJobEvent::Done {
+            target: target.clone(),
+            image_bytes,
+            sent_bytes: sent.stream_bytes,
+            sent_again_bytes: sent.again,
+            resumable: sent.is_resumable,
+            seconds,
+            retries: view.watch.retries(),
+            warnings,
+        };
+        (summary, event)
+    })
 }
 
 /// Returns the command line that resumes this upload: the given arguments with `--no-create`.

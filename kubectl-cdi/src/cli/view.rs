@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use program::progress::{
-    BinaryBytes, JobMoment, ProgressDisplay, WaitEvent, WaitState, WatchedJob, emit_event,
+    BinaryBytes, JobMoment, ProgressArgs, ProgressDisplay, WaitEvent, WaitState, WatchedJob,
+    emit_event,
 };
 use serde::Serialize;
 
+use super::PROGRAM;
 use crate::cluster::ImportProgress;
 use crate::error::PluginError;
 use crate::send::UploadWatch;
@@ -79,14 +82,36 @@ impl VolumeJobView {
         Self { is_download: true, ..Self::default() }
     }
 
-    /// Reports the failure of the job.
-    pub(super) fn conclude_failed(&self, display: &ProgressDisplay, failed: &PluginError) {
-        display.conclude_failed(&VolumeJobEvent::Error {
-            message: failed.to_string(),
-            code: failed.exit.exit_code(),
-            retries: self.watch.retries(),
-            warnings: display.warnings(),
-        });
+    /// Runs `job` and shows its progress, and then its result or its error. `conclude` gets the
+    /// result, the time in seconds and the warnings, and returns the summary and the last event. A
+    /// job without a result has no summary.
+    pub(super) fn run_shown<'a, T>(
+        &self,
+        shown: &ProgressArgs,
+        job: impl FnOnce() -> Result<Option<T>, PluginError>,
+        conclude: impl FnOnce(T, f64, Vec<String>) -> (String, VolumeJobEvent<'a>),
+    ) -> Result<(), PluginError> {
+        let display = ProgressDisplay::from_args(PROGRAM, shown.progress, &shown.output);
+        let started = Instant::now();
+        let result = display.run_watched(self.clone(), job);
+        let (seconds, warnings) = (started.elapsed().as_secs_f64(), display.warnings());
+        match result {
+            Ok(None) => Ok(()),
+            Ok(Some(result)) => {
+                let (summary, event) = conclude(result, seconds, warnings);
+                display.show_summary(|| summary, &event);
+                Ok(())
+            }
+            Err(failed) => {
+                display.conclude_failed(&VolumeJobEvent::Error {
+                    message: failed.to_string(),
+                    code: failed.exit.exit_code(),
+                    retries: self.watch.retries(),
+                    warnings,
+                });
+                Err(failed)
+            }
+        }
     }
 
     /// Updates the displayed progress of an import: the bytes of the disk, and a sentence.
