@@ -116,11 +116,7 @@ impl RemoteRegistry {
             name: Some(what.to_owned()),
             ..HttpConfig::from_url(url, &self.network)
         };
-        let source = HttpSource::open(config);
-        let source = source.map_err(|error| match error.kind() {
-            SourceErrorKind::Stopped => error,
-            kind => SourceError::with_context(kind, what, error),
-        })?;
+        let source = HttpSource::open(config).map_err(|error| error.in_context(what))?;
         self.network.handle.block_on(self.session.mark_accepted());
         Ok(source)
     }

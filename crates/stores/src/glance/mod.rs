@@ -20,7 +20,7 @@ use fetch::Network;
 use fetch::error::invalid_error;
 use fetch::http::{ContinuityProof, HttpConfig, HttpSource, parse_endpoint};
 use fetch::messages::plain_line;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::SourceError;
 use stream::source::Source;
 use url::Url;
 
@@ -107,10 +107,7 @@ pub fn open(
     network: &Arc<Network>,
 ) -> Result<impl Source + use<>, SourceError> {
     let what = format!("OpenStack image {}", plain_line(&options.image_id));
-    open_as(&what, options, network).map_err(|error| match error.kind() {
-        SourceErrorKind::Stopped => error,
-        kind => SourceError::with_context(kind, &what, error),
-    })
+    open_as(&what, options, network).map_err(|error| error.in_context(&what))
 }
 
 fn open_as(

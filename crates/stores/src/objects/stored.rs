@@ -7,7 +7,7 @@ use fetch::http::{ContinuityProof, HttpConfig, HttpSource, ServerDialect};
 use fetch::verified::VerifiedBody;
 use fetch::wrapped::WrappedSource;
 use stream::digest::Checksum;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::SourceError;
 use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
 use url::Url;
@@ -25,14 +25,8 @@ pub(crate) fn open_object(
         continuity: ContinuityProof::IfMatch,
         ..HttpConfig::from_url(url, network)
     };
-    HttpSource::open(config).map_err(|error| match error.kind() {
-        SourceErrorKind::Stopped => error,
-        reason => SourceError::with_context(
-            reason,
-            format_args!("could not get {kind} object: {what}"),
-            error,
-        ),
-    })
+    HttpSource::open(config)
+        .map_err(|error| error.in_context(format_args!("could not get {kind} object: {what}")))
 }
 
 /// Returns the source of the object `what`, which `http` reads. Its body verifies `checksum`, the

@@ -137,6 +137,16 @@ impl SourceError {
         Self { plain, ..Self::new(kind, format!("{what}: {cause}")) }.with_cause(cause)
     }
 
+    /// Returns the failure with `what` failed because of it, as the sentence `what: error`. A stop
+    /// needs no words.
+    #[must_use]
+    pub fn in_context(self, what: impl fmt::Display) -> Self {
+        match self.kind {
+            SourceErrorKind::Stopped => self,
+            kind => Self::with_context(kind, what, self),
+        }
+    }
+
     /// Creates a failure of `kind` with the sentence of `cause`.
     pub fn from_cause(
         kind: SourceErrorKind,
