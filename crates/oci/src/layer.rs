@@ -163,11 +163,6 @@ impl SourceBody for ContainerDisk {
         let failed = |error| without_prefix(in_layer(error, &self.layer));
         self.file.next_chunk().map_err(failed)
     }
-
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let message = format!("cannot skip to byte {offset} of a file in a layer");
-        Err(invalid_error(message))
-    }
 }
 
 /// The bytes of a layer as they arrive.

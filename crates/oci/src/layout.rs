@@ -246,12 +246,6 @@ impl SourceBody for FilePart {
         self.offset += read as u64;
         Ok((read > 0).then(|| chunk.freeze()))
     }
-
-    /// Always fails: bytes that are not read cannot be verified.
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let message = format!("{}: cannot skip to byte {offset}", self.path.display());
-        Err(invalid_error(message))
-    }
 }
 
 /// True if `image` is distinguished from others in a layout by a platform or type, not by a name.

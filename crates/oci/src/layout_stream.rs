@@ -224,11 +224,6 @@ impl SourceBody for FileBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         self.0.lock().next_chunk().map_err(into_source_error)
     }
-
-    /// Always fails: bytes that are not read cannot be verified.
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        Err(invalid_error(format!("cannot skip to byte {offset} of a layer")))
-    }
 }
 
 /// The body of a source as a stream.

@@ -52,10 +52,8 @@ mod session;
 mod store;
 mod tap;
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fetch::Network;
 use fetch::error::invalid_error;
 use parking_lot::Mutex;
@@ -218,10 +216,6 @@ impl Source for RegistrySource {
         Some(self.size)
     }
 
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
     fn has_own_digest(&self) -> bool {
         true
     }
@@ -243,11 +237,5 @@ impl Source for RegistrySource {
                 "the disk of a container image passes only once",
             )),
         }
-    }
-
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let message =
-            format!("bytes {} to {} of a layer cannot be read alone", range.start, range.end);
-        Err(invalid_error(message))
     }
 }

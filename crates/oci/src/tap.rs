@@ -74,11 +74,6 @@ impl SourceBody for RecordedBlob {
             None => state.body.next_chunk(),
         }
     }
-
-    /// Always fails: bytes that are not read cannot be verified.
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        Err(invalid_error(format!("cannot skip to byte {offset} of a layer")))
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! An image with a detached OpenPGP signature, which is verified while the image is read.
 
 use bytes::Bytes;
-use fetch::error::invalid_error;
 use fetch::wrapped::WrappedSource;
 use stream::digest::HashingThread;
 use stream::error::{SourceError, SourceErrorKind, ThreadStartError};
@@ -50,12 +49,6 @@ impl SourceBody for SignedBody {
             None => self.verify_hashes()?,
         }
         Ok(chunk)
-    }
-
-    /// Always fails: bytes that are not read cannot be verified.
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let message = format!("cannot skip to byte {offset} of an image that is verified");
-        Err(invalid_error(message))
     }
 }
 

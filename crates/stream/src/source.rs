@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::changes::ChangedRanges;
 use crate::codec::Codec;
-use crate::error::SourceError;
+use crate::error::{SourceError, SourceErrorKind};
 use crate::storage::StorageLocation;
 
 /// The compressed layers around the content of a source.
@@ -60,7 +60,9 @@ pub trait Source: Send + Sync {
     }
 
     /// True if [`Source::read_range`] and [`SourceBody::skip_to`] work.
-    fn is_ranged(&self) -> bool;
+    fn is_ranged(&self) -> bool {
+        false
+    }
 
     /// True if the body verifies a digest of the whole object at its end. Then no byte is skipped,
     /// the body is read to its end even if the image does not need that, and bytes that were read
@@ -93,7 +95,11 @@ pub trait Source: Send + Sync {
 
     /// Reads exactly the bytes of `range`, which must lie within the object. The source retries by
     /// itself. Only for sources with ranges.
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError>;
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        let Range { start, end } = range;
+        let message = format!("bytes {start} to {end} of this source cannot be read alone");
+        Err(SourceError::new(SourceErrorKind::Invalid, message))
+    }
 }
 
 /// The bytes of an object in order.
@@ -104,5 +110,10 @@ pub trait SourceBody: Send {
 
     /// Continues at `offset`, which must not be before the current position. Only for sources with
     /// ranges. The source may read and drop the bytes between, or not fetch them at all.
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError>;
+    ///
+    /// Fails if the bytes can only be read, for example because all of them are verified.
+    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        let message = format!("cannot skip to byte {offset} of this source");
+        Err(SourceError::new(SourceErrorKind::Invalid, message))
+    }
 }
