@@ -20,7 +20,7 @@ use super::cosign::SIGNATURE_TAG;
 use super::digest::OciDigest;
 use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest};
 use super::referrers::read_tagged_referrers;
-use super::store::{ImageStore, ReferrersPage, read_manifest_blob};
+use super::store::{ImageStore, ReferrersPage};
 
 /// The file that lists the images of a layout.
 pub(super) const INDEX: &str = "index.json";
@@ -167,10 +167,6 @@ impl ImageStore for OciLayout {
                 several.len()
             ))),
         }
-    }
-
-    fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
-        read_manifest_blob(self, descriptor)
     }
 
     /// Signatures in a layout have the names that are their tags in a registry.

@@ -24,7 +24,7 @@ use super::manifest::{
 };
 use super::messages::without_prefix;
 use super::selector::LayerSelector;
-use super::store::{ImageStore, read_manifest_blob};
+use super::store::ImageStore;
 use super::{RegistryOptions, RegistrySource};
 
 /// Maximum number of files up to the layer. Each blob is one file.
@@ -205,10 +205,6 @@ impl ImageStore for StreamedLayout {
 
     fn read_root(&self) -> Result<ServedManifest, SourceError> {
         read_index(&mut FileBody(Arc::clone(&self.files)), &self.name)
-    }
-
-    fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
-        read_manifest_blob(self, descriptor)
     }
 
     /// Opens the current file, which must be `blob`.

@@ -29,7 +29,13 @@ pub(super) trait ImageStore: Send + Sync {
     fn read_root(&self) -> Result<ServedManifest, SourceError>;
 
     /// Reads a manifest that an index names, and verifies its digest.
-    fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError>;
+    fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
+        Ok(ServedManifest {
+            digest: descriptor.digest.clone(),
+            media_type: Some(descriptor.media_type.clone()),
+            bytes: read_document(self, descriptor, MAX_MANIFEST_BYTES)?,
+        })
+    }
 
     /// Reads the manifest or index that `tag` names; `None` if there is none.
     fn read_tagged(&self, _tag: &str) -> Result<Option<ServedManifest>, SourceError> {
@@ -59,7 +65,7 @@ pub(super) trait ImageStore: Send + Sync {
 /// Opens the bytes of a blob. They end without an error only if they have the length and the
 /// digest that the manifest says.
 pub(super) fn open_verified(
-    store: &dyn ImageStore,
+    store: &(impl ImageStore + ?Sized),
     blob: &OciDescriptor,
 ) -> Result<Box<dyn SourceBody>, SourceError> {
     let body = Box::new(MeasuredBody {
@@ -73,7 +79,7 @@ pub(super) fn open_verified(
 
 /// Reads a whole blob that is a document of at most `limit` bytes.
 pub(super) fn read_document(
-    store: &dyn ImageStore,
+    store: &(impl ImageStore + ?Sized),
     blob: &OciDescriptor,
     limit: usize,
 ) -> Result<Bytes, SourceError> {
@@ -85,18 +91,6 @@ pub(super) fn read_document(
         return Err(SourceError::new(SourceErrorKind::Length, message));
     }
     read_whole(&mut *open_verified(store, blob)?, limit, &format!("blob {}", blob.digest))
-}
-
-/// Reads the manifest that an index describes with `descriptor` from its blob.
-pub(super) fn read_manifest_blob(
-    store: &dyn ImageStore,
-    descriptor: &OciDescriptor,
-) -> Result<ServedManifest, SourceError> {
-    Ok(ServedManifest {
-        digest: descriptor.digest.clone(),
-        media_type: Some(descriptor.media_type.clone()),
-        bytes: read_document(store, descriptor, MAX_MANIFEST_BYTES)?,
-    })
 }
 
 /// A body that must have exactly the length that its manifest says. No more bytes are read.
