@@ -4,7 +4,7 @@
 //! logged and the process continues.
 
 use std::future::ready;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::listener::all_interfaces;
 use crate::listener::{self, ConnectionFigures, ListenerSettings, RuntimePool};
 use crate::reply::{self, Reply};
 use crate::tls::{self, SelfSigned, ServerFiles, TlsError, TlsProfile};
@@ -36,13 +37,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of connections. Beyond it, idle connections are closed.
 const CONNECTIONS: usize = 64;
-
-/// Returns all interfaces on `port`: first IPv6 and IPv4 together, then IPv4 alone for a node
-/// without IPv6.
-pub fn all_interfaces(port: u16) -> Vec<SocketAddr> {
-    let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
-    all.map(|ip| SocketAddr::new(ip, port)).into()
-}
 
 /// Returns the port on which [`serve_metrics`] listens.
 pub fn metrics_port(env: &dyn NamedStrings) -> u16 {
@@ -121,7 +115,12 @@ async fn try_start(
     folder: Option<&Path>,
 ) -> Result<SocketAddr, String> {
     let tls = tls_config(folder).await.map_err(|error| error.to_string())?;
-    let (socket, address) = bind_first(addresses).await?;
+    let socket = TcpListener::bind(addresses).await;
+    let bound = socket.and_then(|socket| Ok((socket.local_addr()?, socket)));
+    let (address, socket) = bound.map_err(|error| {
+        let tried: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        format!("cannot listen on {}: {error}", tried.join(" or "))
+    })?;
     let settings = ListenerSettings {
         tls,
         connections: CONNECTIONS,
@@ -133,22 +132,6 @@ async fn try_start(
         ready(metrics_reply(&registry))
     }));
     Ok(address)
-}
-
-/// Binds the first address that is available. On Linux `[::]` accepts IPv4 too, unless
-/// `net.ipv6.bindv6only` is set.
-async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), String> {
-    let mut failure = "no address to listen on".to_owned();
-    for &address in addresses {
-        let bound = TcpListener::bind(address)
-            .await
-            .and_then(|listener| listener.local_addr().map(|address| (listener, address)));
-        match bound {
-            Ok(bound) => return Ok(bound),
-            Err(error) => failure = format!("cannot listen on {address}: {error}"),
-        }
-    }
-    Err(failure)
 }
 
 fn metrics_reply(registry: &MetricsRegistry) -> Reply {

@@ -17,7 +17,7 @@ mod response_body;
 mod runtime_pool;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -192,14 +192,17 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Listens on `address` and `port`. An empty address means all addresses: IPv6 and IPv4 together
-/// if the node supports IPv6.
+/// Returns all interfaces on `port`: first IPv6 and IPv4 together, then IPv4 alone for a node
+/// without IPv6. On Linux `[::]` accepts IPv4 too, unless `net.ipv6.bindv6only` is set.
+pub fn all_interfaces(port: u16) -> Vec<SocketAddr> {
+    let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    all.map(|ip| SocketAddr::new(ip, port)).into()
+}
+
+/// Listens on `address` and `port`. An empty address means all addresses.
 pub async fn bind(address: &str, port: u16) -> Result<TcpListener, BindError> {
     let bound = if address.is_empty() {
-        match TcpListener::bind(("::", port)).await {
-            Ok(socket) => Ok(socket),
-            Err(_) => TcpListener::bind(("0.0.0.0", port)).await,
-        }
+        TcpListener::bind(&*all_interfaces(port)).await
     } else {
         TcpListener::bind((address, port)).await
     };
