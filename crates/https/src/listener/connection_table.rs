@@ -166,15 +166,6 @@ impl Connections {
         (self.most / HANDSHAKE_SHARE).max(LEAST_HANDSHAKES)
     }
 
-    /// Closes the oldest handshake if there is no room for another one.
-    fn make_room_to_greet(&mut self) {
-        if self.greeting.len() >= self.max_handshakes()
-            && let Some(&number) = self.greeting.first()
-        {
-            self.close_connection(number);
-        }
-    }
-
     fn close_connection(&mut self, number: u64) {
         if let Some(closed) = self.remove_connection(number) {
             closed.close.cancel();
@@ -221,10 +212,16 @@ impl ConnectionSlot {
         self.0.table.0.lock().update_connection(self.0.number, change);
     }
 
-    /// Records that the client has begun its handshake.
+    /// Records that the client has begun its handshake. Closes the oldest handshake if there is no
+    /// room for another one.
     pub(super) fn begin_handshake(&self) {
-        self.0.table.0.lock().make_room_to_greet();
-        self.update_connection(|taken| taken.phase = Phase::Greeting);
+        let mut connections = self.0.table.0.lock();
+        if connections.greeting.len() >= connections.max_handshakes()
+            && let Some(&number) = connections.greeting.first()
+        {
+            connections.close_connection(number);
+        }
+        connections.update_connection(self.0.number, |taken| taken.phase = Phase::Greeting);
     }
 
     /// Records that the handshake is complete.
