@@ -45,17 +45,18 @@ impl AuthorityFiles {
     pub fn made_in(dir: &Path, client_name: &str) -> Result<Self, TlsError> {
         std::fs::create_dir_all(dir).map_err(|source| write_error(dir, source))?;
         let files = Self::in_dir(dir);
-        if !files.has_all_files() {
-            files.create_for_this_machine(client_name)?;
-            tracing::info!("created certificates in {}", dir.display());
+        let Self { ca, server, client } = &files;
+        if [ca, &server.0, &server.1, &client.0, &client.1].iter().all(|path| path.exists()) {
+            return Ok(files);
         }
+        // Clients reach the server by one of these names, or by the host name.
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+            names.push(name.trim().to_owned());
+        }
+        files.create_files(&names, client_name)?;
+        tracing::info!("created certificates in {}", dir.display());
         Ok(files)
-    }
-
-    /// True if all files exist.
-    fn has_all_files(&self) -> bool {
-        let (server, client) = (&self.server, &self.client);
-        [&self.ca, &server.0, &server.1, &client.0, &client.1].iter().all(|path| path.exists())
     }
 
     /// Creates a new authority, a certificate for a server with `names`, and a certificate for a
@@ -75,16 +76,6 @@ impl AuthorityFiles {
             write_private(&files.1, &key)?;
         }
         Ok(())
-    }
-
-    /// Like [`Self::create_files`], for a server that clients reach as `localhost` or by the host
-    /// name of this machine.
-    fn create_for_this_machine(&self, client_name: &str) -> Result<(), TlsError> {
-        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-        if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
-            names.push(name.trim().to_owned());
-        }
-        self.create_files(&names, client_name)
     }
 }
 
@@ -160,10 +151,8 @@ mod tests {
     fn the_files_make_a_server_and_a_client_with_a_name_of_any_length() {
         let dir = tempfile::tempdir().unwrap();
         let files = AuthorityFiles::in_dir(dir.path());
-        assert!(!files.has_all_files());
         let client_name = format!("ns/{}-other/name", "n".repeat(200));
         files.create_files(&["localhost".to_owned()], &client_name).unwrap();
-        assert!(files.has_all_files());
         for key in [&files.server.1, &files.client.1] {
             assert_eq!(std::fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
         }
