@@ -10,7 +10,7 @@ use codec::encode::outgoing::{EncodedStream, IncompleteStreamError};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
 use https::client::{self, HttpsServer, NoResponseError};
-use https::tls::{self, IdentityError, TrustedRoots};
+use https::tls::{self, TlsError, TrustedRoots};
 use hyper::body::{Body, Frame};
 use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, UPLOAD_ASYNC, ZSTD};
 use stream::digest::{DigestAlgorithm, RunningDigest};
@@ -43,7 +43,7 @@ pub(crate) enum SetupError {
     #[error("no certificate found in the CA certificates of the server")]
     NoAuthority,
     #[error(transparent)]
-    Identity(#[from] IdentityError),
+    Identity(#[from] TlsError),
 }
 
 /// The response of an upload server.

@@ -61,6 +61,9 @@ pub enum TlsError {
         /// The error found in the file.
         source: rustls::pki_types::pem::Error,
     },
+    /// A client's certificate, or its key, cannot be read.
+    #[error("{0} cannot be used: {1}")]
+    Identity(&'static str, rustls::pki_types::pem::Error),
     /// rustls rejected the configuration.
     #[error("cannot configure TLS: {}", describe_config_error(.0))]
     Config(#[from] rustls::Error),
@@ -78,20 +81,6 @@ fn describe_config_error(error: &rustls::Error) -> String {
         rustls::Error::InconsistentKeys(_) => "the certificate and the key do not match".to_owned(),
         other => other.to_string(),
     }
-}
-
-/// Reasons why a client cannot present a certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// The certificate cannot be read.
-    #[error("the client certificate cannot be used: {0}")]
-    Certificate(rustls::pki_types::pem::Error),
-    /// The key cannot be read.
-    #[error("the key of the client certificate cannot be used: {0}")]
-    Key(rustls::pki_types::pem::Error),
-    /// The configuration is invalid, for example because certificate and key do not match.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
 }
 
 /// Returns the authorities that every pod trusts: the system's roots, and the certificates that CDI
@@ -145,15 +134,14 @@ pub fn mutual_client_config(
     roots: TrustedRoots,
     certificate_pem: &[u8],
     key_pem: &[u8],
-) -> Result<ClientConfig, IdentityError> {
+) -> Result<ClientConfig, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(certificate_pem)
         .collect::<Result<_, _>>()
-        .map_err(IdentityError::Certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(IdentityError::Key)?;
+        .map_err(|error| TlsError::Identity("the client certificate", error))?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem)
+        .map_err(|error| TlsError::Identity("the key of the client certificate", error))?;
     let trust = ServerTrust::Known(KnownCertificates::new(roots)?);
-    let mut config = verified_builder(trust)?
-        .with_client_auth_cert(certificates, key)
-        .map_err(TlsError::from)?;
+    let mut config = verified_builder(trust)?.with_client_auth_cert(certificates, key)?;
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
 }
