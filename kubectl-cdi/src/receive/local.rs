@@ -271,7 +271,7 @@ impl LocalDisk {
     /// next data is written, or when the file gets its length.
     fn write_zeros(&mut self) -> io::Result<()> {
         let mut left = std::mem::take(&mut self.zeros);
-        if self.is_raw_file() {
+        if self.is_file() && matches!(self.body, DiskBody::Raw) {
             return Ok(());
         }
         while left > 0 {
@@ -299,10 +299,6 @@ impl LocalDisk {
             DiskBody::Qcow2(image) => image.settle(),
         });
         settled.map_err(|error| self.error("write", &error))
-    }
-
-    fn is_raw_file(&self) -> bool {
-        self.is_file() && matches!(self.body, DiskBody::Raw)
     }
 
     /// Removes everything after `kept`, or everything at all if the format does not allow more.

@@ -2,7 +2,7 @@
 //! disks inside the importer's image, where QEMU is not installed.
 
 use std::ffi::OsString;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -149,8 +149,7 @@ impl fmt::Display for HumanSize {
             1.0.. => 2,
             _ => 3,
         };
-        let mut text = String::new();
-        write!(text, "{number:.decimals$}")?;
+        let text = format!("{number:.decimals$}");
         let digits = if text.contains('.') {
             text.trim_end_matches('0').trim_end_matches('.')
         } else {

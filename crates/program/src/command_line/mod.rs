@@ -158,10 +158,6 @@ const HELP_COLUMNS: usize = 80;
 
 /// The command line `P`, extended by the commands and options of all programs.
 fn build_command<P: CommandFactory>() -> Command {
-    add_common_help(P::command())
-}
-
-fn add_common_help(own: Command) -> Command {
     let with_codes = |command: Command| {
         let help = match command.get_after_help() {
             Some(examples) => format!("{examples}\n\n{}", exit::HELP),
@@ -175,7 +171,7 @@ fn add_common_help(own: Command) -> Command {
         );
         command.after_help(help)
     };
-    let own = with_codes(own.mut_subcommands(with_codes));
+    let own = with_codes(P::command().mut_subcommands(with_codes));
     // The shared commands only print text and ignore the program's global options. These are
     // hidden there, because clap would otherwise list them.
     let global: Vec<_> =
