@@ -1,7 +1,6 @@
 //! The source stage of an upload. It passes bytes that arrive in asynchronous tasks to the thread
 //! of the data path.
 
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -173,19 +172,14 @@ impl Source for ReceivedSource {
         self.total
     }
 
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         match self.body.lock().take() {
             Some(body) => Ok(Box::new(body)),
-            None => Err(read_once_error()),
+            None => {
+                let message = "an upload can be read once, from its beginning";
+                Err(SourceError::new(SourceErrorKind::Invalid, message))
+            }
         }
-    }
-
-    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
-        Err(read_once_error())
     }
 }
 
@@ -216,10 +210,6 @@ impl SourceBody for ReceivedBody {
             // body ended.
             None => Err(SourceError::new(SourceErrorKind::Length, "unexpected EOF")),
         }
-    }
-
-    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-        Err(read_once_error())
     }
 }
 
@@ -256,10 +246,6 @@ impl ReceivedBody {
 pub(crate) fn client_gone_error(error: &dyn std::error::Error) -> SourceError {
     tracing::debug!("the client is gone: {}", program::report::error_chain(error));
     SourceError::new(SourceErrorKind::Length, "unexpected EOF")
-}
-
-fn read_once_error() -> SourceError {
-    SourceError::new(SourceErrorKind::Invalid, "an upload can be read once, from its beginning")
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,19 +34,11 @@ impl Source for TcpSource {
         None
     }
 
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let connection = TcpStream::connect(&self.address)
             .and_then(|connection| connection.set_read_timeout(Some(SILENCE)).map(|()| connection))
             .map_err(|error| SourceError::from_cause(SourceErrorKind::Connect, error))?;
         Ok(Box::new(TcpBody { connection }))
-    }
-
-    fn read_range(&self, _: Range<u64>) -> Result<Bytes, SourceError> {
-        Err(SourceError::new(SourceErrorKind::Invalid, "a TCP connection has no ranges"))
     }
 }
 
@@ -64,10 +55,6 @@ impl SourceBody for TcpBody {
         // Without a length, a failed sender looks like the end of the image. Compressed images and
         // images with a map are then found to be truncated. For raw disks, pass a checksum.
         Ok((length > 0).then(|| chunk.into()))
-    }
-
-    fn skip_to(&mut self, _: u64) -> Result<(), SourceError> {
-        Err(SourceError::new(SourceErrorKind::Invalid, "a TCP connection has no ranges"))
     }
 }
 

@@ -12,8 +12,8 @@ use stream::error::SourceError;
 use stream::source::SourceBody;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::io_error;
 use crate::error::stopped_error;
-use crate::error::{invalid_error, io_error};
 
 /// Longest wait for a silent pipe before the stop token is checked again.
 const PIPE_WAIT: Duration = Duration::from_millis(100);
@@ -108,11 +108,6 @@ impl SourceBody for PipeBody {
         }
         self.position += chunk.len() as u64;
         Ok((!chunk.is_empty()).then(|| chunk.freeze()))
-    }
-
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let (name, position) = (&self.name, self.position);
-        Err(invalid_error(format!("{name}: cannot skip from byte {position} to byte {offset}")))
     }
 }
 

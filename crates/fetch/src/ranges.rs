@@ -51,10 +51,6 @@ impl Source for RangesSource {
         Some(self.changes.changed_bytes())
     }
 
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
     fn changed_ranges(&self) -> Option<&ChangedRanges> {
         Some(&self.changes)
     }
@@ -71,10 +67,6 @@ impl Source for RangesSource {
             position: 0,
             rest: Bytes::new(),
         }))
-    }
-
-    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
-        Err(invalid_error("a list of ranges can only be read in order"))
     }
 }
 
@@ -128,10 +120,6 @@ impl SourceBody for RangesBody {
             self.index += 1;
         }
         Ok(Some(chunk))
-    }
-
-    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-        Err(invalid_error("a list of ranges can only be read in order"))
     }
 }
 

@@ -8,8 +8,6 @@ use stream::digest::{Checksum, ChecksumMismatchError, HashingThread};
 use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 use stream::source::SourceBody;
 
-use crate::error::invalid_error;
-
 /// A body that ends without an error only if its bytes have the expected digest.
 pub struct VerifiedBody {
     body: Box<dyn SourceBody>,
@@ -67,12 +65,7 @@ impl SourceBody for VerifiedBody {
         Ok(chunk)
     }
 
-    /// Always fails: bytes that are not read cannot be verified.
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let message =
-            format!("{}: cannot skip to byte {offset} of a body that is verified", self.what);
-        Err(invalid_error(message))
-    }
+    // Bytes that are not read cannot be verified, so none are skipped.
 }
 
 #[cfg(test)]
@@ -84,10 +77,6 @@ mod tests {
     impl SourceBody for Two {
         fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
             Ok(self.0.pop())
-        }
-
-        fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-            Ok(())
         }
     }
 

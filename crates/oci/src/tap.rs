@@ -92,10 +92,6 @@ mod tests {
             self.0 = self.0.saturating_sub(1);
             Ok(chunk)
         }
-
-        fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-            Ok(())
-        }
     }
 
     fn read_all(mut next: impl FnMut() -> Option<Bytes>) -> Vec<u8> {

@@ -125,16 +125,8 @@ impl<F: Fn(usize) -> Option<Bytes> + Clone + Send + Sync + 'static> Source for G
         None
     }
 
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         Ok(Box::new(GeneratedBody(self.0.clone(), 0)))
-    }
-
-    fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
-        unreachable!("the source has no ranges")
     }
 }
 
@@ -142,10 +134,6 @@ impl<F: Fn(usize) -> Option<Bytes> + Send> SourceBody for GeneratedBody<F> {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         self.1 += 1;
         Ok((self.0)(self.1 - 1))
-    }
-
-    fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-        unreachable!("the source has no ranges")
     }
 }
 

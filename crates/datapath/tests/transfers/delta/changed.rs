@@ -54,10 +54,6 @@ impl Source for Changed {
         Some(self.changes.changed_bytes())
     }
 
-    fn is_ranged(&self) -> bool {
-        false
-    }
-
     fn stated_disk(&self) -> Option<StatedDisk> {
         Some(StatedDisk::PLAIN)
     }
@@ -68,10 +64,6 @@ impl Source for Changed {
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         self.stream.open_body()
-    }
-
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.stream.read_range(range)
     }
 }
 
