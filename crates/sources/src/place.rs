@@ -90,7 +90,7 @@ impl SourceLocation {
     /// Parses an address; its scheme selects the kind of source. An address without a scheme is a
     /// path.
     pub fn parse(text: &str, options: SourceOptions) -> Result<Self, SourceError> {
-        // A blank that was copied with a URL is no part of it.
+        // A blank that was copied with a URL does not belong to it.
         let text = if text.contains("://") { text.trim() } else { text };
         let url = text.to_owned();
         let registry = |reference| Self::Registry { reference, options: options.registry.clone() };
