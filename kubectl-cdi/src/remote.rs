@@ -84,7 +84,8 @@ fn inspection_error(error: stream::Error) -> PluginError {
             "{error}; a DataVolume cannot choose one: write it to a file with `cdi-importer import --layer NAME`, then upload the file"
         ));
     }
-    unknown_size(ExitReason::Source, words)
+    let is_usage = error.kind() == SourceErrorKind::Invalid;
+    unknown_size(if is_usage { ExitReason::Usage } else { ExitReason::Source }, words)
 }
 
 /// Runs `work`, which reads from servers, on a thread of its own, for a limited time. Returns the

@@ -1,6 +1,16 @@
-//! Shell completion of the command line.
+//! The command line.
 
+use testkit::process::Program;
 use testkit::shells::assert_completion;
+use testkit::terminal::Terminal;
+
+#[test]
+fn a_stream_is_not_written_to_a_terminal() {
+    let terminal = Terminal::open(120);
+    let finished = Program::new(crate::BINARY).args(["pack", "."]).start_on(&terminal).wait();
+    assert_eq!(finished.code(), 2);
+    assert!(terminal.screen().contains("the stream is binary"), "{}", terminal.screen());
+}
 
 #[test]
 #[ignore = "server: fish, zsh"]

@@ -66,7 +66,7 @@ impl OciLayout {
         let file = open_seekable(&path).map_err(|error| open_error(&path, &error))?;
         let wanted = |name: &[u8]| {
             let name = without_dot(name);
-            name == INDEX.as_bytes() || name.starts_with(b"blobs/")
+            [INDEX.as_bytes(), DOCKER.as_bytes()].contains(&name) || name.starts_with(b"blobs/")
         };
         let places = tar::index_archive(&file, wanted).map_err(|error| {
             SourceError::with_context(SourceErrorKind::Invalid, path.display(), error)

@@ -313,6 +313,7 @@ mod tests {
             ("docker://host/a:b", "registry docker://host/a:b"),
             ("oci:dir:tag", "registry oci:dir:tag"),
             ("oci-archive:x.tar", "registry oci-archive:x.tar"),
+            (" http://host/copied ", "http http://host/copied"),
             ("nbd://host/export", "nbd nbd://host/export"),
             ("nbd+unix:///?socket=/s", "nbd nbd+unix:///?socket=/s"),
             ("ovirt+https://e/api/disks/1", "imageio https://e/api 1"),

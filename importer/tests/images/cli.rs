@@ -202,8 +202,11 @@ fn info_describes_an_image_and_why_it_would_be_refused() {
     testkit::tools::run("qemu-img", create.chain([text(&child), "1M"]));
     let bytes = std::fs::read(&image).or_fail("read the image");
     let origin = Origin::start(Script::new(bytes)).or_fail("an origin");
+    let trailer = b"koly\0\0\0\x04\0\0\x02\0";
+    let dmg = folder.path().join("disk.dmg");
+    std::fs::write(&dmg, [&[0; 4096][..], trailer, &[0; 500]].concat()).or_fail("write a dmg");
     let mut said = String::new();
-    for source in [&origin.url("/disk?token=secret"), text(&child)] {
+    for source in [&origin.url("/disk?token=secret"), text(&child), text(&dmg)] {
         for options in [&[][..], &["--json", "--overhead", "0.055"]] {
             let finished = importer(["info", source]).args(options.to_vec()).run();
             finished.assert_success(source);

@@ -107,7 +107,7 @@ fn the_pod_names_the_server_after_upstreams_message() {
     }
     let message = message_of_pod("registry", &format!("docker://{gone}/a"));
     let expected = format!(
-        "failed to pull image: pinging container registry {gone}: http://{gone}: {}",
+        "failed to pull image: pinging container registry {gone}: HTTP request errored: http://{gone}: {}",
         refused(gone)
     );
     assert!(message.ends_with(&expected), "{message}");

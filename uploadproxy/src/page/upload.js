@@ -44,7 +44,7 @@ const PREFIXES =
   /^((Saving stream failed|effective image size is larger than the reported available storage|Unable to [a-z ]+): )+/;
 const UNREACHABLE = "error in upload-proxy: http: proxy error:";
 // The page has a choice for this.
-const COMMAND_LINE_ADVICE = /; to store the bytes as they are, choose the format verbatim \(.*\)/;
+const HEADER_ADVICE = /; to store the bytes as they are, add the header X-CDI-Workers-Format: verbatim/;
 
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;": "'" };
 
@@ -65,7 +65,7 @@ class Failure extends Error {
     }
     const isText = !(xhr.getResponseHeader("Content-Type") ?? "").includes("html");
     const said = isText ? xhr.responseText.trim().replace(/&(lt|gt|amp|#34|#39);/g, (name) => ENTITIES[name]) : "";
-    const reason = said.replace(PREFIXES, "").replace(COMMAND_LINE_ADVICE, "").replace(UNREACHABLE, "the upload server does not answer:");
+    const reason = said.replace(PREFIXES, "").replace(HEADER_ADVICE, "").replace(UNREACHABLE, "the upload server does not answer:");
     const sentence = reason ? reason[0].toUpperCase() + reason.slice(1) : MEANING[xhr.status] ?? "The upload was refused.";
     return new Failure(`${sentence} (${xhr.status})`, xhr.status);
   }

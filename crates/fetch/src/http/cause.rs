@@ -331,3 +331,30 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> 
         AttemptError::Transient { error, retry_after: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::{AlertDescription, CertificateError, Error};
+
+    use super::*;
+
+    #[test]
+    fn common_failures_of_tls_have_a_reason_in_plain_words() {
+        let alert = |alert| Error::AlertReceived(alert);
+        let name = rustls::pki_types::ServerName::try_from("host").unwrap();
+        let unnamed = CertificateError::NotValidForNameContext {
+            expected: name.to_owned(),
+            presented: Vec::new(),
+        };
+        for (error, reason) in [
+            (alert(AlertDescription::ProtocolVersion), "it supports only TLS 1.1 or older"),
+            (alert(AlertDescription::HandshakeFailure), "it supports no cipher suite with"),
+            (alert(AlertDescription::CertificateRequired), "it requires a client certificate"),
+            (CertificateError::BadSignature.into(), "a signature in its certificates is wrong"),
+            (unnamed.into(), "its certificate names no host"),
+        ] {
+            let found = tls_reason(&error).unwrap();
+            assert!(found.starts_with(reason), "{error}: {found}");
+        }
+    }
+}

@@ -172,6 +172,8 @@ fn write_files(folder: &Path) {
         ("half.tar", half(&tar(&[("a", &raw)]))),
         ("up.tar", tools::filter("tar", ["-c", "-P", "-C", "/", "/../etc/hostname"], b"")),
         ("files.tar", tar(&[("a", b"content")])),
+        ("docker.tar", tar(&[("manifest.json", b"[]")])),
+        ("disk.dmg", [&[0; 4096][..], b"koly\0\0\0\x04\0\0\x02\0", &[0; 500]].concat()),
         ("password", PASSWORD.as_bytes().to_vec()),
         ("header", b"X-Token: hunter2\n".to_vec()),
         ("not-a-header", b"hunter2\n".to_vec()),

@@ -44,7 +44,7 @@ fn the_reason_of_the_server_is_the_headline(browser: BrowserKind) {
         ),
         (
             415,
-            "Saving stream failed: zip is not supported; to store the bytes as they are, choose the format verbatim (--format verbatim)",
+            "Saving stream failed: zip is not supported; to store the bytes as they are, add the header X-CDI-Workers-Format: verbatim",
             "Zip is not supported (415)",
         ),
         (
