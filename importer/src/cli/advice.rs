@@ -125,12 +125,12 @@ fn format_advice(error: &FormatError) -> Option<String> {
     let advice = match error {
         FormatError::Image(error) => match error {
             diskimage::Error::NotThatFormat { .. } => "leave out --format to detect it",
-            diskimage::Error::Header { what, .. } if what.contains("no backing file") => {
-                "`cdi-importer import` writes whole images, and --no-backing-name applies KubeVirt's incremental backups"
-            }
             diskimage::Error::NothingToCheck => "compare its checksum instead",
             _ => error.remedy()?,
         },
+        FormatError::NoDelta => {
+            "`cdi-importer import` writes whole images, and --no-backing-name applies KubeVirt's incremental backups"
+        }
         FormatError::TooLarge { .. } => "choose a larger target, or a larger --size for a file",
         FormatError::Base { found, expected } if is_path_of(expected, found) => {
             "--base takes the name without directories"

@@ -87,10 +87,7 @@ fn check_base(backing_file: Option<&str>, expected: Option<&str>) -> Result<(), 
         return Ok(());
     }
     Err(match (found, expected) {
-        (None, _) => {
-            let what = "no backing file, so it is not a delta".to_owned();
-            ImageError::Header { format: Format::Qcow2, what }.into()
-        }
+        (None, _) => FormatError::NoDelta.into(),
         (Some(found), None) => FormatError::NamedBase { found: found.to_owned() }.into(),
         (Some(found), Some(expected)) => {
             FormatError::Base { found: found.to_owned(), expected: expected.to_owned() }.into()

@@ -115,6 +115,9 @@ pub enum FormatError {
     /// other: for this reason.
     #[error("{0}")]
     Misfit(String),
+    /// A whole image was given as a delta.
+    #[error("invalid qcow2 image: no backing file, so it is not a delta")]
+    NoDelta,
     /// A delta names a base, but none was expected.
     #[error("the delta has the backing file '{found}', expected a delta without a backing file")]
     NamedBase {
@@ -147,6 +150,7 @@ impl FormatError {
         let [image, archive, memory, endless, too_large, base] = Self::KINDS;
         match self {
             Self::Image(_)
+            | Self::NoDelta
             | Self::Text(_)
             | Self::Foreign(_)
             | Self::StatedSize { .. }
