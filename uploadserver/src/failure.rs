@@ -93,9 +93,7 @@ fn plain_text(error: &Error) -> String {
             "the upload is empty: 0 bytes were received".to_owned()
         }
         Error::Format(FormatError::TooLarge { virtual_size, available }) => {
-            format!(
-                "the disk needs at least {virtual_size} bytes, and the target has room for {available}"
-            )
+            messages::plain_too_large(*virtual_size, *available)
         }
         _ => error.to_string(),
     }

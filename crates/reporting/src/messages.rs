@@ -79,6 +79,12 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
     }
 }
 
+/// Returns the sentence for people about a disk of at least `virtual_size` bytes. CDI's sentence
+/// refers to a claim.
+pub fn plain_too_large(virtual_size: u64, available: u64) -> String {
+    format!("the disk needs at least {virtual_size} bytes, and the target has room for {available}")
+}
+
 /// Returns the advice for an upload or a DataVolume whose content does not look like a disk.
 pub fn keep_advice(error: &Error) -> &'static str {
     if error.can_be_kept() { KEEP_BY_HEADER } else { "" }

@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use reporting::messages;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use stream::Error;
@@ -110,9 +111,7 @@ fn format_text(error: &FormatError) -> String {
     match error {
         // CDI's message refers to a claim, but here the target is a file or a device.
         FormatError::TooLarge { virtual_size, available } => {
-            format!(
-                "the disk needs at least {virtual_size} bytes, and the target has room for {available}"
-            )
+            messages::plain_too_large(*virtual_size, *available)
         }
         FormatError::Archive(archive) if archive.kind == ArchiveErrorKind::NotTar => {
             "this does not look like a tar archive".to_owned()

@@ -226,7 +226,8 @@ fn tls_reason(error: &rustls::Error) -> Option<String> {
             "it supports only TLS 1.1 or older".to_owned()
         }
         Error::AlertReceived(AlertDescription::HandshakeFailure) => {
-            "it supports no cipher suite with forward secrecy (ECDHE)".to_owned()
+            "it refuses the handshake: does it support a cipher suite with forward secrecy (ECDHE)?"
+                .to_owned()
         }
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "it requires a client certificate, which is not supported".to_owned()
@@ -348,7 +349,7 @@ mod tests {
         };
         for (error, reason) in [
             (alert(AlertDescription::ProtocolVersion), "it supports only TLS 1.1 or older"),
-            (alert(AlertDescription::HandshakeFailure), "it supports no cipher suite with"),
+            (alert(AlertDescription::HandshakeFailure), "it refuses the handshake: "),
             (alert(AlertDescription::CertificateRequired), "it requires a client certificate"),
             (CertificateError::BadSignature.into(), "a signature in its certificates is wrong"),
             (unnamed.into(), "its certificate names no host"),
