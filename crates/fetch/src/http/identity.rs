@@ -269,6 +269,7 @@ mod tests {
             ("bytes */10", parsed(None, Some(10))),
             ("bytes 5-10/10", None),
             ("bytes 9-5/10", None),
+            ("bytes 5-4/10", None),
             ("bytes 0-18446744073709551615/*", None),
             ("items 0-1/2", None),
             ("bytes -/", None),
