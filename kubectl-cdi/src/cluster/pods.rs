@@ -1,5 +1,7 @@
 //! The pod that fills a claim: its name, and what it is waiting for.
 
+use std::fmt;
+
 use program::names::is_subdomain;
 use serde_json::Value;
 
@@ -52,7 +54,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     }
     let mut ends = statuses.iter().filter_map(|status| status.pointer("/state/terminated"));
     if let Some(end) = ends.find(|end| end["exitCode"] != 0) {
-        return WaitReason::Crashing(words_of(end));
+        return WaitReason::Crashing(FailedAttempt::from_end(end).to_string());
     }
     // Init containers are ignored, because they end before the other containers start.
     let has_ended = |status: &Value| status.pointer("/state/terminated").is_some();
@@ -74,14 +76,52 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
 
 /// Returns the last message of a container that has ended.
 fn last_words(status: &Value) -> String {
-    status.pointer("/lastState/terminated").map_or_else(|| "it says nothing".to_owned(), words_of)
+    let end = status.pointer("/lastState/terminated");
+    end.map_or_else(|| "it says nothing".to_owned(), |end| FailedAttempt::from_end(end).to_string())
 }
 
-fn words_of(end: &Value) -> String {
-    printable_text(text_at(end, "/message")).unwrap_or_else(|| {
-        let reason = printable_line(text_at(end, "/reason").unwrap_or("Error"));
-        format!("{reason}, exit code {}", end["exitCode"])
-    })
+/// The end of a container that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedAttempt {
+    /// The reason in one word, such as `OOMKilled` or `Error`.
+    pub reason: String,
+    /// The exit code; `null` if the kubelet does not report one.
+    pub exit_code: Value,
+    /// The termination message.
+    pub message: Option<String>,
+}
+
+impl FailedAttempt {
+    fn from_end(end: &Value) -> Self {
+        Self {
+            reason: printable_line(text_at(end, "/reason").unwrap_or("Error")),
+            exit_code: end["exitCode"].clone(),
+            message: printable_text(text_at(end, "/message")),
+        }
+    }
+
+    /// Reads the last failure of a pod that is restarted after failures.
+    pub(crate) fn of_pod(pod: &Value) -> Option<Self> {
+        let states = ["/state/terminated", "/lastState/terminated"];
+        let statuses = list_at(pod, "/status/containerStatuses").iter();
+        let mut ends =
+            statuses.flat_map(|status| states.iter().filter_map(|state| status.pointer(state)));
+        ends.find(|end| end["exitCode"] != 0).map(Self::from_end)
+    }
+
+    /// True if the kernel killed the program because the pod had used up its memory.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.reason == "OOMKilled"
+    }
+}
+
+impl fmt::Display for FailedAttempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.message {
+            Some(message) => f.write_str(message),
+            None => write!(f, "{}, exit code {}", self.reason, self.exit_code),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,16 +4,18 @@
 use std::collections::HashMap;
 
 use k8s_openapi::jiff::Timestamp;
+use program::exit::ExitReason;
 use program::progress::BinaryBytes;
 use serde_json::{Value, json};
 use stream::memory::MemoryGrant;
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};
+use super::final_reason::final_reason;
 use super::import_progress::ImportProgress;
 use super::look::TargetObjects;
 use super::object::{printable_line, printable_text, text_at};
-use super::pods;
+use super::pods::{self, FailedAttempt};
 use super::rate::{FillPace, PODS_OF_CDI, seconds_between};
 use super::resource::ResourceKind;
 use super::waiting::WaitReason;
@@ -81,6 +83,8 @@ pub struct StatusRow {
     pub rate: Option<u64>,
     /// Number of seconds until the import ends at this rate.
     pub seconds_left: Option<u64>,
+    /// The last failed attempt of the pod, if it was restarted.
+    pub failure: Option<FailedAttempt>,
     /// The most recent warnings about the volume, its claims and its pod, newest first.
     pub events: Vec<ClusterEvent>,
 }
@@ -99,15 +103,17 @@ impl Cluster {
         };
         // Sends one request for all volumes, instead of one for each.
         let warnings = self.list_events("type=Warning").await;
-        let is_running =
-            |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
-        let pods = if all.iter().any(is_running) {
+        let has_pod = |(_, found): &(_, TargetObjects)| {
+            let progress = ImportProgress::from_objects(found);
+            progress.is_running() || progress.restarts > 0
+        };
+        let pods = if all.iter().any(has_pod) {
             let selector = Some(("labelSelector", PODS_OF_CDI));
             self.list_within(&mut memory, ResourceKind::PODS, selector).await
         } else {
             Ok(Vec::new())
         };
-        // If the user has no access to pods, no rates are shown.
+        // If the user has no access to pods, no rates and no failures are shown.
         let (pods, now) = (pods.unwrap_or_default(), Timestamp::now());
         let mut rows = Vec::new();
         for (target, found) in all {
@@ -199,11 +205,12 @@ fn status_row(
     let is_beside = |namespace: &str| found.namespace().is_none_or(|own| own == namespace);
     let events =
         warnings.iter().filter(|event| is_named(&event.name) && is_beside(&event.namespace));
-    let mut pods = pods.iter().filter(|pod| {
+    let pods = pods.iter().filter(|pod| {
         let at = |pointer| text_at(pod, pointer).unwrap_or_default();
         is_named(at("/metadata/name")) && is_beside(at("/metadata/namespace"))
     });
     let pace = pods
+        .clone()
         .find_map(|pod| FillPace::measure(found, pod, now))
         .or_else(|| FillPace::measure(found, &Value::Null, now));
     StatusRow {
@@ -212,6 +219,7 @@ fn status_row(
         age: found.created().and_then(|created| seconds_between(created, now)),
         rate: pace.and_then(|pace| pace.rate),
         seconds_left: pace.and_then(|pace| pace.seconds_left),
+        failure: pods.clone().find_map(FailedAttempt::of_pod).filter(|_| !found.is_filled()),
         events: events.take(MOST_EVENTS).cloned().collect(),
         progress: ImportProgress::from_objects(found),
         bytes: found.claim_bytes().or_else(|| found.disk_bytes()),
@@ -294,8 +302,29 @@ impl StatusRow {
             "age_seconds": self.age,
             "restarts": self.progress.restarts,
             "message": self.progress.sentence,
+            "last_failure": self.failure.as_ref().map(|failure| json!({
+                "reason": failure.reason,
+                "exit_code": failure.exit_code,
+                "message": failure.message,
+                "advice": self.failure_advice(failure),
+            })),
             "warnings": warnings.collect::<Vec<_>>(),
         })
+    }
+
+    /// Returns what the user can do about a failed attempt.
+    fn failure_advice(&self, failure: &FailedAttempt) -> String {
+        let target = &self.target;
+        if failure.is_out_of_memory() {
+            return "raise the memory limit of CDI's pods: podResourceRequirements in spec.config of the CDI object".to_owned();
+        }
+        match failure.message.as_deref().and_then(|message| final_reason(message, 1)) {
+            Some(ExitReason::NoSpace) => {
+                format!("delete {target} and import again with a larger size")
+            }
+            Some(_) => format!("correct the source, delete {target} and import again"),
+            None => "CDI tries again; each attempt starts over".to_owned(),
+        }
     }
 
     /// Returns true if the target, the progress and the warnings are the same as in `earlier`.
@@ -304,6 +333,7 @@ impl StatusRow {
         self.target == earlier.target
             && self.namespace == earlier.namespace
             && self.progress == earlier.progress
+            && self.failure == earlier.failure
             && self.events == earlier.events
     }
 }
@@ -313,7 +343,14 @@ fn row_messages(row: &StatusRow) -> Vec<String> {
         let ClusterEvent { time, object, reason, message, .. } = event;
         format!("{time} {object} {reason}: {message}")
     });
-    row.progress.sentence.iter().cloned().chain(events).collect()
+    let failure = row.failure.as_ref().map(|failure| {
+        let advice = row.failure_advice(failure);
+        // CDI copies the pod's message into the DataVolume.
+        let is_said = failure.message.is_some() && failure.message == row.progress.sentence;
+        let words = if is_said { String::new() } else { format!("{failure}; ") };
+        format!("the last attempt failed ({}): {words}{advice}", failure.reason)
+    });
+    row.progress.sentence.iter().cloned().chain(failure).chain(events).collect()
 }
 
 #[cfg(test)]
@@ -350,7 +387,8 @@ mod tests {
         let pod = json!({
             "metadata": {"name": "importer-prime-1"},
             "status": {"containerStatuses": [
-                {"name": "importer", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
+                {"name": "importer", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                 "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}},
             ]},
         });
         let now = "2026-01-01T00:00:10Z".parse().unwrap();
@@ -364,6 +402,8 @@ mod tests {
             "NAME        PHASE             PROGRESS  RATE        LEFT  RESTARTS  SIZE      SOURCE  AGE\n\
              dv/a        ImportInProgress  9.50 %    9.73 MiB/s  96s   1         1.00 GiB  http    2m\n  \
                not\\u{1b}[2J found\n  \
+               the last attempt failed (OOMKilled): OOMKilled, exit code 137; raise the memory limit of CDI's pods: \
+               podResourceRequirements in spec.config of the CDI object\n  \
                2026-01-01T00:00:00Z Pod/importer-prime-1 Odd: a b\n\
              pvc/longer  Pending           -         -           -     0         -         -       -\n"
         );

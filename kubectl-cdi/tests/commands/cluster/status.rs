@@ -46,8 +46,9 @@ async fn everything_that_cdi_fills_is_in_the_status() {
     );
     let started = Timestamp::from_second(Timestamp::now().as_second() - 100).or_fail("a time");
     let container = json!({
-        "name": "importer", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "name": "importer", "image": "i", "imageID": "", "ready": true, "restartCount": 3,
         "state": {"running": {"startedAt": started.to_string()}},
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
     });
     set_pod(namespace, "importer-one", &json!({"containerStatuses": [container]}));
     let one = cluster.list_status(Some(&target("dv/one"))).await.unwrap();
@@ -57,6 +58,10 @@ async fn everything_that_cdi_fills_is_in_the_status() {
     assert!((4_000_000..=4_853_313).contains(&rate), "{rate}");
     let left = one[0].seconds_left.unwrap();
     assert!((122..200).contains(&left), "{left}");
+    let failure = one[0].failure.as_ref().unwrap();
+    assert_eq!((&*failure.reason, &failure.exit_code), ("OOMKilled", &json!(137)));
+    let table = format_table(&one);
+    assert!(table.contains("exit code 137; raise the memory limit of CDI's pods"), "{table}");
     let none = cluster.list_status(Some(&target("dv/none"))).await.unwrap_err();
     assert_eq!(
         none.to_string(),
