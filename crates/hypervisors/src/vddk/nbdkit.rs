@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,6 +27,16 @@ const KEEPER: &str = "/proc/self/exe";
 
 /// The program that reads VMware disks, with VMware's library.
 const NBDKIT: &str = "nbdkit";
+
+/// Folder of the library's shared objects, in its directory.
+const OBJECTS: &str = "lib64";
+
+/// Names of the library that nbdkit 1.42 looks for, newest first (plugins/vddk/vddk.c).
+const NAMES_OF_NBDKIT: [&str; 3] =
+    ["libvixDiskLib.so.8", "libvixDiskLib.so.7", "libvixDiskLib.so.6"];
+
+/// Name of version 9 of the library, which has the interface of version 8.
+const VERSION_9: &str = "libvixDiskLib.so.9";
 
 /// Paths of the library and of its plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,11 +97,12 @@ impl VddkInstallation {
     /// Checks that the library exists and that nbdkit can load the plugin.
     fn check_installation(&self, stop: &CancellationToken) -> Result<(), SourceError> {
         // CDI's image for tests contains a plugin and a disk, but no library.
-        if !self.is_for_tests() && !self.library.join("lib64").is_dir() {
+        if !self.is_for_tests() && !self.library.join(OBJECTS).is_dir() {
             return Err(invalid_error(format!(
                 "the VDDK library is missing: {} not found. It comes from a sidecar image, which is set in the ConfigMap v2v-vmware or \
-                 in initImageURL of the DataVolume",
-                self.library.join("lib64").display()
+                 in initImageURL of the DataVolume. VMware closed its public download in August 2026: without the library, export the \
+                 machine as OVF and import its VMDK files over HTTPS",
+                self.library.join(OBJECTS).display()
             )));
         }
         let mut probe = self.nbdkit_command();
@@ -114,8 +125,33 @@ impl VddkInstallation {
         command.arg(RUN_WITH_PARENT).arg(NBDKIT);
         // Without this variable, the plugin sets it and executes nbdkit again, which then gets the
         // password through a file in /tmp.
-        command.env("LD_LIBRARY_PATH", self.library.join("lib64"));
+        command.env("LD_LIBRARY_PATH", self.library.join(OBJECTS));
         command
+    }
+
+    /// Lets nbdkit find version 9 of the library: `folder` becomes a copy of its directory, made of
+    /// links, in which the library also has the name that nbdkit 1.42 looks for.
+    fn link_version_9(&mut self, folder: &PrivateFolder) -> io::Result<()> {
+        let objects = self.library.join(OBJECTS);
+        let known = NAMES_OF_NBDKIT.iter().any(|name| objects.join(name).exists());
+        if known || !objects.join(VERSION_9).exists() {
+            return Ok(());
+        }
+        // The library looks for its own plugins below the directory that nbdkit gives to it.
+        let copy = folder.0.join("vddk");
+        fs::create_dir_all(copy.join(OBJECTS))?;
+        for part in ["", OBJECTS] {
+            for entry in fs::read_dir(self.library.join(part))? {
+                let entry = entry?;
+                if part == OBJECTS || entry.file_name() != OBJECTS {
+                    symlink(entry.path(), copy.join(part).join(entry.file_name()))?;
+                }
+            }
+        }
+        symlink(objects.join(VERSION_9), copy.join(OBJECTS).join(NAMES_OF_NBDKIT[0]))?;
+        tracing::info!("nbdkit gets {VERSION_9} under the name {}", NAMES_OF_NBDKIT[0]);
+        self.library = copy;
+        Ok(())
     }
 
     fn nbdkit_arguments(&self, disk: &NbdkitDisk<'_>, folder: &PrivateFolder) -> Vec<OsString> {
@@ -174,11 +210,16 @@ impl NbdkitProcess {
         stop: &CancellationToken,
         gone: CancellationToken,
     ) -> Result<Self, SourceError> {
-        installation.check_installation(stop)?;
-        let folder = PrivateFolder::create(disk.password).map_err(|error| {
+        let mut installation = installation.clone();
+        let folder = PrivateFolder::create(disk.password).and_then(|folder| {
+            installation.link_version_9(&folder)?;
+            Ok(folder)
+        });
+        let folder = folder.map_err(|error| {
             let message = format!("cannot prepare a folder for nbdkit: {}", errno_text(&error));
             SourceError::new(SourceErrorKind::Io, message)
         })?;
+        installation.check_installation(stop)?;
         let mut command = installation.nbdkit_command();
         command.args(installation.nbdkit_arguments(disk, &folder));
         let program = start_program(&mut command, gone)?;

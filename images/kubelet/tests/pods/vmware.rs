@@ -32,20 +32,21 @@ const THUMBPRINT: (&str, &str) = ("IMPORTER_THUMBPRINT", "testprint");
 /// A user's image with everything needed to read VMware disks, and a vSphere.
 struct Vmware {
     scene: Scene,
-    side_car: String,
+    side_car: Option<String>,
     url: String,
 }
 
 impl Vmware {
-    /// Makes a side-car from the files in `opt` of the scene's folder. `options` are those of the
-    /// library.
+    /// Makes a side-car from the files in `opt` of the scene's folder, if there are any. `options`
+    /// are those of the library.
     fn new(mut scene: Scene, vsphere: &str, options: String) -> Self {
         let user = vec![("accessKeyId", "user".to_owned()), ("secretKey", "secret".to_owned())];
         let options = vec![("vddk-config-file", options)];
         scene.objects.extend([("vsphere", user), ("options", options)]);
         let (_, address) = vsphere.split_once("://").or_fail(vsphere);
         scene.network.open(address.parse().or_fail(address));
-        let side_car = side_car(scene.folder.path());
+        let folder = scene.folder.path();
+        let side_car = folder.join("opt").exists().then(|| side_car(folder));
         Self { scene, side_car, url: vsphere.replace("127.0.0.1", &NODE.to_string()) }
     }
 
@@ -57,7 +58,7 @@ impl Vmware {
     ) -> Terminated {
         let basic = [("IMPORTER_SOURCE", "vddk"), ("IMPORTER_ENDPOINT", self.url.as_str())];
         let env = &[&basic, env].concat();
-        let (secret, side_car) = (Some("vsphere"), Some(self.side_car.as_str()));
+        let (secret, side_car) = (Some("vsphere"), self.side_car.as_deref());
         self.scene.import(claim, &Import { env, mounts, secret, side_car, ..Import::default() })
     }
 }
@@ -200,15 +201,20 @@ const FUNCTIONS: &str = "InitEx Exit ListTransportModes GetErrorText FreeErrorTe
     GetTransportMode Close Disconnect GetInfo FreeInfo Read Write Create Flush ReadAsync WriteAsync Wait \
     QueryAllocatedBlocks FreeBlockList AllocateConnectParams";
 
+/// What the library of [`build_library`] answers.
+const REFUSAL: &str = "this library reads no disks";
+
 /// The libraries with which VMware's is linked.
 const NEEDED: &str = "-l:libstdc++.so.6 -l:libgcc_s.so.1 -l:libz.so.1 -l:libcrypt.so.1 -l:libm.so.6 -l:libdl.so.2 \
     -l:libpthread.so.0 -l:librt.so.1";
 
-/// Builds a library that is linked like VMware's and does nothing.
+/// Builds a library that is linked like VMware's and refuses every call.
 fn build_library(path: &Path) {
-    let functions = FUNCTIONS.split_whitespace();
-    let code: String =
-        functions.map(|name| format!("void VixDiskLib_{name}(void) {{}}\n")).collect();
+    let functions = FUNCTIONS.split_whitespace().map(|name| match name {
+        "GetErrorText" => format!("char *VixDiskLib_{name}(void) {{ return \"{REFUSAL}\"; }}\n"),
+        name => format!("long VixDiskLib_{name}(void) {{ return 1; }}\n"),
+    });
+    let code: String = functions.collect();
     let source = path.with_extension("c");
     fs::write(&source, code).or_fail("a library's source");
     let words = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"].map(str::to_owned);
@@ -245,4 +251,41 @@ fn nbdkits_vddk_plugin_loads_the_library_of_the_side_car() {
     ] {
         assert!(ended.log.contains(line), "{line}: {}", ended.log);
     }
+}
+
+#[test]
+#[ignore = "root: podman"]
+fn version_9_of_the_library_is_loaded_under_the_name_that_nbdkit_knows() {
+    let scene = Scene::new();
+    let library = scene.folder.path().join("opt").join(LIBRARY);
+    fs::create_dir_all(&library).or_fail("a folder");
+    build_library(&library.join("libvixDiskLib.so.9"));
+    let vsphere = Vsphere::start();
+    let vmware = Vmware::new(scene, vsphere.url(), String::new());
+    let env =
+        [&disk_of(&vsphere.machines()[0])[..], &[("IMPORTER_THUMBPRINT", vsphere.thumbprint())]];
+    let ended = vmware.import(&Claim::filesystem(CLAIM_BYTES), &env.concat(), &[]);
+    let Verdict::Failed(message) = ended.import() else {
+        panic!("the library is no real one: {}", ended.log);
+    };
+    assert!(message.contains(&format!("VixDiskLib_InitEx: {REFUSAL}")), "{message}: {}", ended.log);
+    // nbdkit would get the password through a file in /tmp.
+    assert!(!ended.log.contains("re-executing"), "{}", ended.log);
+}
+
+/// Like the pods of CDI 1.66.1 for an init image that is the importer itself (cdi#4263): they have
+/// no side-car.
+#[test]
+#[ignore = "root: podman"]
+fn a_pod_without_side_car_says_what_to_set() {
+    let vsphere = Vsphere::start();
+    let vmware = Vmware::new(Scene::new(), vsphere.url(), String::new());
+    let env =
+        [&disk_of(&vsphere.machines()[0])[..], &[("IMPORTER_THUMBPRINT", vsphere.thumbprint())]];
+    let ended = vmware.import(&Claim::filesystem(CLAIM_BYTES), &env.concat(), &[]);
+    let Verdict::Failed(message) = ended.import() else {
+        panic!("there is no library: {}", ended.log);
+    };
+    let sentence = "the VDDK library is missing: /opt/vmware-vix-disklib-distrib/lib64 not found";
+    assert!(message.contains(sentence) && message.contains("initImageURL"), "{message}");
 }
