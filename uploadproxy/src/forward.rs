@@ -115,89 +115,16 @@ fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
 mod tests {
     use super::*;
 
-    fn place() -> UpstreamAddress {
-        UpstreamAddress { host: "cdi-upload-disk.ns.svc".to_owned(), port: 8443 }
-    }
-
-    fn forwarded(headers: &[(&str, &str)]) -> HeaderMap {
-        let mut original =
-            Request::post("https://elsewhere/v1beta1/upload?token=secret").body(()).unwrap();
-        for (name, value) in headers {
-            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            original.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
-        }
-        let (parts, ()) = original.into_parts();
+    #[test]
+    fn a_missing_host_and_the_ipv4_address_of_the_client_are_added() {
+        let from = Request::post("https://elsewhere/v1beta1/upload?token=secret");
+        let (parts, ()) = from.body(()).unwrap().into_parts();
+        let place = UpstreamAddress { host: "cdi-upload-disk.ns.svc".to_owned(), port: 8443 };
         let client = "::ffff:10.1.2.3".parse().unwrap();
-        let request =
-            upstream_request(parts, Uri::from_static("/v1beta1/upload"), client, &place());
+        let path = Uri::from_static("/v1beta1/upload");
+        let request = upstream_request(parts, path, client, &place);
         assert_eq!(request.uri(), "/v1beta1/upload", "no authority, no query");
-        request.headers().clone()
-    }
-
-    fn shown(headers: &HeaderMap) -> Vec<String> {
-        let mut shown: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
-            .collect();
-        shown.sort();
-        shown
-    }
-
-    #[test]
-    fn secrets_and_hop_by_hop_headers_are_not_forwarded() {
-        let headers = forwarded(&[
-            ("host", "uploads.example"),
-            ("connection", "close, X-Private, content-length"),
-            ("x-private", "1"),
-            ("keep-alive", "9"),
-            ("proxy-authorization", "Basic x"),
-            ("te", "gzip, trailers"),
-            ("transfer-encoding", "chunked"),
-            ("upgrade", "h2c"),
-            ("authorization", "Bearer secret"),
-            ("x-cdi-content-type", "blockdevice-clone"),
-            ("x-cdi-workers-clone", "zstd"),
-            ("trailer", "x-cdi-checksum"),
-            ("x-forwarded-for", "192.0.2.1"),
-            ("x-forwarded-for", "192.0.2.2"),
-            ("expect", "100-continue"),
-        ]);
-        assert_eq!(
-            shown(&headers),
-            [
-                "expect: 100-continue",
-                "host: uploads.example",
-                "te: trailers",
-                "trailer: x-cdi-checksum",
-                "x-forwarded-for: 192.0.2.1, 192.0.2.2, 10.1.2.3",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_missing_host_is_added_and_the_trailer_of_a_known_length_removed() {
-        let headers = forwarded(&[
-            ("content-length", "7"),
-            ("trailer", "a"),
-            ("connection", "content-length"),
-        ]);
-        assert_eq!(
-            shown(&headers),
-            ["content-length: 7", "host: cdi-upload-disk.ns.svc:8443", "x-forwarded-for: 10.1.2.3",]
-        );
-    }
-
-    #[test]
-    fn an_answer_loses_only_its_hop_by_hop_and_cors_headers() {
-        let mut answer = Response::builder()
-            .header("connection", "x-hop")
-            .header("x-hop", "1")
-            .header("access-control-allow-origin", "https://one.example")
-            .header("upload-offset", "7")
-            .header("content-length", "3")
-            .body(())
-            .unwrap();
-        client_response(&mut answer);
-        assert_eq!(shown(answer.headers()), ["content-length: 3", "upload-offset: 7"]);
+        assert_eq!(request.headers()[header::HOST], "cdi-upload-disk.ns.svc:8443");
+        assert_eq!(request.headers()[FORWARDED_FOR], "10.1.2.3");
     }
 }

@@ -47,30 +47,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn services_are_named_as_the_controller_names_them() {
-        let long = format!("import-long-name-dv-{}1234567890", "123456789-".repeat(13));
-        let dotted = long.replace("9-", "9.");
-        let cut = format!("cdi-upload-{}", "a".repeat(39));
-        for (pvc, service) in [
-            ("upload-test".to_owned(), "cdi-upload-upload-test".to_owned()),
-            ("my.pvc".to_owned(), "cdi-upload-my-pvc".to_owned()),
-            (
-                "prime-0b9c7c5e-6e0e-4a8e-9b1b-0f3f1f2e3d4c".to_owned(),
-                "cdi-upload-prime-0b9c7c5e-6e0e-4a8e-9b1b-0f3f1f2e3d4c".to_owned(),
-            ),
-            ("a".repeat(52), format!("cdi-upload-{}", "a".repeat(52))),
-            ("a".repeat(53), format!("{cut}-e31485ef-cdi")),
-            ("a".repeat(242), format!("{cut}-27e7dcce-cdi")),
-            ("a".repeat(243), "cdi-upload-8100677d".to_owned()),
-            ("a".repeat(253), "cdi-upload-bbdff417".to_owned()),
-            (long, "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned()),
-            (dotted, "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned()),
-        ] {
-            assert_eq!(upload_service(&pvc), service, "{pvc}");
-        }
-    }
-
     proptest! {
         #[test]
         fn every_pvc_has_a_service_with_a_valid_name(pvc in "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?") {

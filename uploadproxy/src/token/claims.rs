@@ -87,3 +87,25 @@ impl TokenClaims {
 fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times_have_exactly_ten_seconds_of_leeway() {
+        const NOW: u64 = 1_800_000_000;
+        let now = UNIX_EPOCH + Duration::from_secs(NOW);
+        for (claim, allowed, refused) in
+            [("exp", NOW - 10, NOW - 11), ("nbf", NOW + 10, NOW + 11), ("iat", NOW + 10, NOW + 11)]
+        {
+            for (time, is_valid) in [(allowed, true), (refused, false)] {
+                let claims = json!({ "iss": ISSUER, claim: time });
+                let claims: TokenClaims = serde_json::from_value(claims).unwrap();
+                assert_eq!(claims.check_validity(now).is_ok(), is_valid, "{claim} {time}");
+            }
+        }
+    }
+}

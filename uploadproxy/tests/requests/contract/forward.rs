@@ -31,6 +31,7 @@ fn a_request_is_forwarded_with_its_own_fields_and_no_others() {
          Host: upload.example.com:8443\r\n\
          Authorization: {bearer}\r\n\
          x-cdi-content-type: blockdevice-clone\r\n\
+         x-cdi-workers-clone: zstd\r\n\
          x-cdi-checksum: sha256:00\r\n\
          Accept: */*\r\n\
          Content-Type: application/octet-stream\r\n\
@@ -67,14 +68,32 @@ fn a_request_is_forwarded_with_its_own_fields_and_no_others() {
          Proxy-Connection: keep-alive\r\n\
          Proxy-Authorization: Basic eDp5\r\n\
          Proxy-Authenticate: Basic\r\n\
-         TE: gzip\r\n\
+         TE: gzip, trailers\r\n\
          Trailer: X-Checksum\r\n\
          Upgrade: websocket\r\n\
          Content-Length: 5\r\n\r\nhello"
     );
-    let hop_fields =
-        ["content-length: 5", "host: localhost", "x-forwarded-for: 127.0.0.1", "x-public: 3"];
-    for (head, expected) in [(own, &own_fields[..]), (hop_by_hop, &hop_fields)] {
+    let hop_fields = [
+        "content-length: 5",
+        "host: localhost",
+        "te: trailers",
+        "x-forwarded-for: 127.0.0.1",
+        "x-public: 3",
+    ];
+    let chunked = hop_by_hop
+        .replace("Content-Length: 5", "Transfer-Encoding: chunked")
+        .replace("hello", "5\r\nhello\r\n0\r\n\r\n");
+    let chunked_fields = [
+        "host: localhost",
+        "te: trailers",
+        "trailer: X-Checksum",
+        "transfer-encoding: chunked",
+        "x-forwarded-for: 127.0.0.1",
+        "x-public: 3",
+    ];
+    for (head, expected) in
+        [(own, &own_fields[..]), (hop_by_hop, &hop_fields), (chunked, &chunked_fields)]
+    {
         let mut connection = front.server.connect();
         connection.send(head.as_bytes()).or_fail("send");
         let response = connection.response().or_fail("an answer");

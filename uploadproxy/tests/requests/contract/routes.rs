@@ -23,7 +23,7 @@ const UPLOADS: [&str; 8] = [
     "/v1alpha1/upload-form-async",
 ];
 
-const UNKNOWN: [&str; 14] = [
+const UNKNOWN: [&str; 21] = [
     "/v1beta1/upload-archive",
     "/v1alpha1/upload-archive",
     "/v1beta1/upload/",
@@ -33,6 +33,13 @@ const UNKNOWN: [&str; 14] = [
     "/v1beta1",
     "/v1beta1/",
     "/v1/upload",
+    "/v1beta2/upload",
+    "//v1beta1/upload",
+    "//",
+    "/v1beta1/../healthz",
+    "/v1alpha1/status",
+    "/v1alpha1/upload-resumable",
+    "/v1beta1/upload-resumables",
     "/healthz/",
     "/metrics",
     "/etc/passwd",
@@ -159,7 +166,7 @@ fn paths_that_upstream_does_not_have_need_a_token() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for (method, path) in [
         ("POST", "/v1beta1/upload-resumable"),
-        ("PATCH", "/v1beta1/upload-resumable/0123abcd"),
+        ("PATCH", "/v1beta1/upload-resumable/0aZ-_"),
         ("HEAD", "/v1beta1/upload-resumable/0123abcd"),
         ("DELETE", "/v1beta1/upload-resumable/0123abcd"),
         ("GET", "/v1beta1/status"),
@@ -179,6 +186,8 @@ fn paths_that_upstream_does_not_have_need_a_token() {
         "/v1beta1/upload-resumable/%2e%2e/upload-archive",
         "/v1beta1/upload-resumable/a/b",
         "/v1beta1/upload-resumable/",
+        "/v1beta1/upload-resumable/a.b",
+        &format!("/v1beta1/upload-resumable/{}", "a".repeat(65)),
         "/v1beta1/status/x",
     ] {
         let response = front.server.exchange(&front.request("PATCH", path), b"");
