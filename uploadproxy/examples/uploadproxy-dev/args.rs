@@ -202,15 +202,4 @@ mod tests {
         assert!(!parse(&format!("--cert c {upload}")));
         assert!(!parse(upload));
     }
-
-    #[test]
-    fn tokens_need_valid_names() {
-        let parse = |pvc: &str, namespace: &str| {
-            let arguments =
-                ["uploadproxy-dev", "token", "--key", "k", "--pvc", pvc, "--namespace", namespace];
-            Cli::try_parse_from(arguments).is_ok()
-        };
-        assert!(parse("a.b", "c"));
-        assert!(!parse("a/b", "c") && !parse("a", "c.d"));
-    }
 }

@@ -107,13 +107,10 @@ fn place(url: &Url) -> Result<UpstreamAddress, &'static str> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
-        super::parse(Path::new("routes.toml"), text)
-    }
-
     #[test]
     fn a_route_leads_from_a_pvc_to_its_server() {
         let routes = parse(
+            Path::new("routes.toml"),
             "[[route]]\nnamespace = \"a\"\npvc = \"disk\"\nurl = \"https://[::1]:9443\"\n\
              [[route]]\nnamespace = \"b\"\npvc = \"files\"\nurl = \"https://localhost/\"\ncontent = \"archive\"\n",
         )
@@ -127,29 +124,5 @@ mod tests {
         let files = find("b", "files").unwrap();
         assert_eq!((files.place.port, files.content), (443, UploadContent::Archive));
         assert!(find("b", "disk").is_none());
-    }
-
-    #[test]
-    fn errors_name_the_file_and_the_problem() {
-        let route = |namespace: &str, url: &str| {
-            format!("[[route]]\nnamespace = {namespace:?}\npvc = \"disk\"\nurl = {url:?}\n")
-        };
-        let twice = route("a", "https://h").repeat(2);
-        for (text, reason) in [
-            (route("a", "http://h"), "needs a URL like https://HOST:PORT"),
-            (route("a", "https://h/x"), "needs a URL like https://HOST:PORT"),
-            (route("a", "https://u:p@h"), "needs a URL like https://HOST:PORT"),
-            (
-                route("A", "https://h"),
-                "has a name that Kubernetes does not allow: use small letters",
-            ),
-            (twice, "is there twice"),
-            (route("a", "nowhere"), "url"),
-            ("[[route]]\npvc = \"disk\"\n".to_owned(), "missing field"),
-            ("[[routes]]\n".to_owned(), "unknown field"),
-        ] {
-            let error = parse(&text).unwrap_err().to_string();
-            assert!(error.contains(reason) && error.contains("routes.toml"), "{error}");
-        }
     }
 }

@@ -94,6 +94,8 @@ fn write_files(folder: &Path) {
         ("unknown.toml", format!("{good}port = 9443\n")),
         ("path.toml", route("disk", "https://localhost:9443/v1beta1/upload")),
         ("url.toml", route("disk", "localhost:port")),
+        ("http.toml", route("disk", "http://localhost:9443")),
+        ("password.toml", route("disk", "https://user:word@localhost:9443")),
         ("name.toml", route("UPPER_case", "https://localhost:9443")),
         ("twice.toml", format!("{good}{good}")),
         ("page.html", "<!DOCTYPE html><html><head><title>Sign in</title></head></html>".to_owned()),
