@@ -188,21 +188,6 @@ mod tests {
     }
 
     #[test]
-    fn every_header_gives_the_same_checksum() {
-        let expected = AnnouncedChecksum::Known(HEX.parse().unwrap());
-        for (name, value) in [
-            (OWN, HEX.to_owned()),
-            ("digest", format!("SHA-256={BASE64}")),
-            ("content-digest", format!("sha-256=:{BASE64}:")),
-            ("repr-digest", format!("unixsum=1, sha-256=:{BASE64}:")),
-        ] {
-            let promise = promised(&headers(name, &value), false).unwrap();
-            assert_eq!(promise, expected, "{name}: {value}");
-        }
-        assert_eq!(promised(&HeaderMap::new(), false).unwrap(), AnnouncedChecksum::None);
-    }
-
-    #[test]
     fn a_checksum_in_a_trailer_is_announced_first() {
         let announced = headers("trailer", "X-Other, Content-Digest");
         let later = |algorithms: &[DigestAlgorithm]| AnnouncedChecksum::Later(algorithms.into());

@@ -116,12 +116,4 @@ mod tests {
         let sentence = "Content-Encoding \"gzip\" is not supported: send it without any";
         assert_eq!(wrapped.to_string(), sentence);
     }
-
-    #[test]
-    fn a_part_of_a_file_is_refused() {
-        for range in ["bytes 0-3/4", "bytes 0-3/*", "nonsense"] {
-            let refused = checked("content-range", range, CodingOwner::Object);
-            assert_eq!(refused, Err(RepresentationError::Part), "{range}");
-        }
-    }
 }

@@ -36,9 +36,9 @@ fn digests(bytes: &[u8]) -> [(&'static str, String); 4] {
     let base64 = STANDARD.encode(digest);
     [
         ("x-cdi-checksum", format!("sha256:{}", hex::encode(digest))),
-        ("Digest", format!("sha-256={base64}")),
+        ("Digest", format!("SHA-256={base64}")),
         ("Content-Digest", format!("sha-256=:{base64}:")),
-        ("Repr-Digest", format!("sha-256=:{base64}:")),
+        ("Repr-Digest", format!("unixsum=1, sha-256=:{base64}:")),
     ]
 }
 

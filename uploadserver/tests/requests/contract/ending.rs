@@ -135,7 +135,7 @@ fn a_deadline_without_an_upload_ends_the_server() {
 
 #[test]
 fn malformed_variables_are_fatal_and_all_are_named() {
-    let both = [("UPLOAD_IMAGE_SIZE", "large"), ("CDI_UPLOAD_STALL_SECONDS", "soon")];
+    let both = [("UPLOAD_IMAGE_SIZE", "large"), ("CDI_UPLOAD_STALL_SECONDS", "0")];
     let both_named = ["UPLOAD_IMAGE_SIZE", "CDI_UPLOAD_STALL_SECONDS"];
     for (env, code, named) in [
         (&[("DEADLINE", "tomorrow")][..], 255, &["tomorrow"][..]),

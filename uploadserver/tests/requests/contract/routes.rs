@@ -20,7 +20,7 @@ use crate::contract::{MIB, assert_logged, pod};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-const PATHS: [(&str, Kind); 18] = [
+const PATHS: [(&str, Kind); 22] = [
     ("/v1beta1/upload", Kind::Image),
     ("/v1alpha1/upload", Kind::Image),
     ("/v1beta1/upload-async", Kind::AsyncImage),
@@ -39,6 +39,10 @@ const PATHS: [(&str, Kind); 18] = [
     ("/v1beta1/upload-archive-async", Kind::Unknown),
     ("/v1/upload", Kind::Unknown),
     ("/v1beta1/Upload", Kind::Unknown),
+    ("//v1beta1/upload", Kind::Unknown),
+    ("/v1beta2/upload", Kind::Unknown),
+    ("/v1alpha1/status", Kind::Unknown),
+    ("/v1alpha1/upload-resumable/x", Kind::Unknown),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
