@@ -5,6 +5,7 @@
 mod aligned;
 mod codec;
 mod kind;
+#[path = "../../crates/datapath/tests/common/memory.rs"]
 mod memory;
 mod qcow2;
 
@@ -13,3 +14,9 @@ pub use codec::Codec;
 pub use kind::Kind;
 pub use memory::Memory;
 pub use qcow2::{CLUSTER_BYTES, Clusters, qcow2};
+use stream::buffer::CHUNK_BYTES;
+
+/// Returns an object that is read in aligned chunks, like those of the importer's sources.
+pub fn memory(bytes: &[u8], ranged: bool) -> Memory {
+    Memory { chunks: vec![CHUNK_BYTES], ranged, ..Memory::new(aligned(bytes)) }
+}

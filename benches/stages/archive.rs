@@ -3,7 +3,7 @@
 
 use std::cell::LazyCell;
 
-use benches::{Kind, Memory};
+use benches::{Kind, memory};
 use criterion::Criterion;
 use datapath::unpack::{UnpackOptions, unpack_archive};
 use stream::options::ReadOptions;
@@ -24,8 +24,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let mut group = group(criterion, "archive", DATA_BYTES);
     for (name, bytes) in SIZES {
         // Made only if this benchmark is selected.
-        let source =
-            LazyCell::new(|| Memory::new(&tar(&Kind::Text.data(DATA_BYTES), bytes), false));
+        let source = LazyCell::new(|| memory(&tar(&Kind::Text.data(DATA_BYTES), bytes), false));
         group.bench_function(format!("{name}-files/{}", Kind::Text.name()), |bencher| {
             let source = LazyCell::force(&source);
             bencher.iter(|| done(unpack_archive(source, &target, &options).map_err(Into::into)));

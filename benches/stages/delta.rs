@@ -1,7 +1,7 @@
 //! Applies changed ranges from memory to an existing disk. Throughput counts the bytes of the
 //! ranges.
 
-use benches::{Kind, Memory};
+use benches::{Kind, Memory, memory};
 use criterion::Criterion;
 use datapath::delta::{DeltaBase, apply_delta};
 use datapath::disk::DiskOptions;
@@ -22,7 +22,7 @@ fn scattered(bytes: &[u8], length: usize) -> Result<Memory> {
     let (step, length) = (DISK_BYTES / count / 4096 * 4096, length as u64);
     let ranges = (0..count).map(|number| number * step..number * step + length);
     let changes = ChangedRanges::new(DISK_BYTES, ranges).ok_or("ranges that overlap")?;
-    Ok(Memory::changed(bytes, changes))
+    Ok(Memory { changes: Some(changes), ..memory(bytes, false) })
 }
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {

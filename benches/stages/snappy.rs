@@ -4,7 +4,7 @@
 use std::cell::LazyCell;
 use std::io::Write;
 
-use benches::{Kind, Memory};
+use benches::{Kind, memory};
 use bytes::Bytes;
 use codec::decode::{Codec, DecodeLimits, new_decoder};
 use criterion::Criterion;
@@ -41,7 +41,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
         });
         group.bench_function(format!("clone/{}", kind.name()), |bencher| {
             let packed = LazyCell::force(&packed);
-            let source = Memory::new(packed, false);
+            let source = memory(packed, false);
             bencher.iter(|| {
                 done(
                     transfer_image(&source, PayloadKind::RAW, &target, &reading, &writing)

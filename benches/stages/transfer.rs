@@ -3,7 +3,7 @@
 
 use std::cell::LazyCell;
 
-use benches::{Clusters, Codec, Kind, Memory, qcow2};
+use benches::{Clusters, Codec, Kind, Memory, memory, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
 use datapath::disk::CacheMode;
@@ -45,9 +45,9 @@ impl Case {
 
     fn source(self, disk: &Bytes) -> Result<Memory> {
         Ok(match self {
-            Self::Raw => Memory::new(disk, true),
-            Self::Packed(codec) => Memory::new(&codec.compress(disk)?, false),
-            Self::Image { clusters, ranged } => Memory::new(&qcow2(disk, clusters)?, ranged),
+            Self::Raw => memory(disk, true),
+            Self::Packed(codec) => memory(&codec.compress(disk)?, false),
+            Self::Image { clusters, ranged } => memory(&qcow2(disk, clusters)?, ranged),
         })
     }
 }

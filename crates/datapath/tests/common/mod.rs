@@ -1,16 +1,17 @@
-//! A source in memory and helpers around `transfer`.
+//! Sources and helpers around `transfer`.
 
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     clippy::expect_used,
     clippy::unwrap_used,
     reason = "each test file uses a part"
 )]
 
+mod memory;
 pub mod objects;
 
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use datapath::disk;
 use datapath::options::WriteOptions;
 use datapath::transfer::{TransferReport, transfer_image};
 use stream::Error;
-use stream::error::{SourceError, SourceErrorKind};
+use stream::error::SourceError;
 use stream::observe::{Observer, TransferPhase};
 use stream::options::{PayloadKind, ReadOptions};
 use stream::source::{Source, SourceBody};
@@ -28,88 +29,8 @@ use testkit::loopdev::{DIRT, LoopDevice};
 use testkit::random::Random;
 use tokio_util::sync::CancellationToken;
 
+pub use self::memory::Memory;
 pub use testkit::tmpfs::fast_folder;
-
-/// An object in memory that arrives in chunks of chosen sizes and may fail on the way.
-pub struct Memory {
-    pub bytes: Bytes,
-    /// Sizes of the chunks, repeated in turn.
-    pub chunks: Vec<usize>,
-    pub ranged: bool,
-    /// What ranged reads return, if not the same as the stream.
-    pub ahead: Option<Bytes>,
-    /// Reading fails with a source error at this offset.
-    pub broken_at: Option<usize>,
-}
-
-impl Memory {
-    pub fn new(bytes: impl Into<Bytes>) -> Self {
-        Self {
-            bytes: bytes.into(),
-            chunks: vec![100_000],
-            ranged: false,
-            ahead: None,
-            broken_at: None,
-        }
-    }
-
-    pub fn ranged(bytes: impl Into<Bytes>) -> Self {
-        Self { ranged: true, ..Self::new(bytes) }
-    }
-}
-
-impl Source for Memory {
-    fn name(&self) -> String {
-        "memory".into()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        self.ranged.then_some(self.bytes.len() as u64)
-    }
-
-    fn is_ranged(&self) -> bool {
-        self.ranged
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        Ok(Box::new(MemoryBody {
-            bytes: self.bytes.clone(),
-            position: 0,
-            chunks: self.chunks.clone().into_iter().cycle(),
-            broken_at: self.broken_at.unwrap_or(usize::MAX),
-        }))
-    }
-
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
-        Ok(self.ahead.as_ref().unwrap_or(&self.bytes).slice(range))
-    }
-}
-
-struct MemoryBody {
-    bytes: Bytes,
-    position: usize,
-    chunks: std::iter::Cycle<std::vec::IntoIter<usize>>,
-    broken_at: usize,
-}
-
-impl SourceBody for MemoryBody {
-    fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        if self.position == self.broken_at {
-            return Err(SourceError::new(SourceErrorKind::Io, "the wire is cut"));
-        }
-        let size = self.chunks.next().unwrap_or(usize::MAX).max(1);
-        let end = self.position.saturating_add(size).min(self.bytes.len()).min(self.broken_at);
-        let chunk = self.bytes.slice(self.position..end);
-        self.position = end;
-        Ok((!chunk.is_empty()).then_some(chunk))
-    }
-
-    fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        self.position = usize::try_from(offset).unwrap();
-        Ok(())
-    }
-}
 
 /// A source without ranges, which generates its chunks: `next` gets 0, 1, 2…
 pub struct Generated<F>(pub F);

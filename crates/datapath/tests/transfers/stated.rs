@@ -1,51 +1,17 @@
 //! Disks of which their source says that they are raw: no byte of the guest decides how they are
 //! read.
 
-use std::ops::Range;
-
-use bytes::Bytes;
 use datapath::options::WriteOptions;
 use datapath::transfer_image;
 use diskimage::Format;
 use proptest::prelude::*;
-use stream::error::SourceError;
 use stream::options::{PayloadKind, ReadOptions, StatedDisk};
-use stream::source::{Source, SourceBody};
 use testkit::images::qcow2::{Guest, Qcow2};
 use testkit::images::vdi::{Block, Vdi};
 use testkit::images::vhdx::Vhdx;
 use testkit::images::vmdk::{Grain, Tables, Vmdk};
 
 use crate::common::{Memory, fast_folder, file, noise};
-
-/// A source that states what it has.
-struct Stated(Memory, StatedDisk);
-
-impl Source for Stated {
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        self.0.total_bytes()
-    }
-
-    fn is_ranged(&self) -> bool {
-        self.0.is_ranged()
-    }
-
-    fn stated_disk(&self) -> Option<StatedDisk> {
-        Some(self.1)
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        self.0.open_body()
-    }
-
-    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        self.0.read_range(range)
-    }
-}
 
 /// Images and the first bytes of other files, as a guest may have written them into its disk.
 fn heads() -> Vec<Vec<u8>> {
@@ -93,8 +59,8 @@ proptest! {
         };
         let size = disk.len() as u64;
         for (stated_bytes, is_right) in [(None, true), (Some(size), true), (Some(size + 512), false)] {
-            let memory = Memory { ranged, ..Memory::new(bytes.clone()) };
-            let source = Stated(memory, StatedDisk { bytes: stated_bytes, ..stated });
+            let stated = Some(StatedDisk { bytes: stated_bytes, ..stated });
+            let source = Memory { ranged, stated, ..Memory::new(bytes.clone()) };
             let folder = fast_folder();
             let target = file(&folder.path().join("disk"));
             let (content, reading) = (PayloadKind::default(), ReadOptions::default());

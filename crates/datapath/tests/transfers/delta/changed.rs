@@ -11,9 +11,8 @@ use datapath::options::WriteOptions;
 use datapath::transfer_image;
 use proptest::prelude::*;
 use stream::changes::ChangedRanges;
-use stream::error::SourceError;
 use stream::options::{PayloadKind, ReadOptions, StatedDisk};
-use stream::source::{Source, SourceBody};
+use stream::source::Source;
 use testkit::disk;
 use testkit::loopdev::LoopDevice;
 
@@ -22,48 +21,16 @@ use crate::delta::{MIB, apply};
 
 const DISK_BYTES: u64 = 3 * MIB;
 
-/// A source of the changed ranges of a disk.
-struct Changed {
-    stream: Memory,
-    changes: ChangedRanges,
-}
-
-impl Changed {
-    fn new(disk: &[u8], ranges: &[Range<u64>]) -> Self {
-        let at = |offset: u64| usize::try_from(offset).unwrap();
-        let stream: Vec<u8> = ranges
-            .iter()
-            .flat_map(|range| &disk[at(range.start)..at(range.end)])
-            .copied()
-            .collect();
-        let mut stream = Memory::new(stream);
-        stream.chunks = vec![100_000, 1, 70_000, 512];
-        Self {
-            stream,
-            changes: ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap(),
-        }
-    }
-}
-
-impl Source for Changed {
-    fn name(&self) -> String {
-        "changed".into()
-    }
-
-    fn total_bytes(&self) -> Option<u64> {
-        Some(self.changes.changed_bytes())
-    }
-
-    fn stated_disk(&self) -> Option<StatedDisk> {
-        Some(StatedDisk::PLAIN)
-    }
-
-    fn changed_ranges(&self) -> Option<&ChangedRanges> {
-        Some(&self.changes)
-    }
-
-    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        self.stream.open_body()
+/// Returns a source of these ranges of a disk.
+fn changed(disk: &[u8], ranges: &[Range<u64>]) -> Memory {
+    let at = |offset: u64| usize::try_from(offset).unwrap();
+    let parts: Vec<&[u8]> =
+        ranges.iter().map(|range| &disk[at(range.start)..at(range.end)]).collect();
+    Memory {
+        chunks: vec![100_000, 1, 70_000, 512],
+        stated: Some(StatedDisk::PLAIN),
+        changes: Some(ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap()),
+        ..Memory::new(parts.concat())
     }
 }
 
@@ -71,9 +38,9 @@ fn base(path: &Path) -> DeltaBase {
     DeltaBase { disk: DiskOptions::new(path, u64::MAX), name: None, may_be_larger: true }
 }
 
-fn assert_apply(source: &Changed, base: &DeltaBase) -> u64 {
+fn assert_apply(source: &Memory, base: &DeltaBase) -> u64 {
     let report = apply(source, base).unwrap();
-    assert_eq!(report.source_bytes, source.changes.changed_bytes());
+    assert_eq!(Some(report.source_bytes), source.total_bytes());
     report.written_bytes
 }
 
@@ -116,7 +83,7 @@ proptest! {
             let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
             expected[range.clone()].copy_from_slice(&new[range]);
         }
-        let source = Changed::new(&new, &ranges);
+        let source = changed(&new, &ranges);
         let cache = if is_direct { datapath::disk::CacheMode::Direct } else { datapath::disk::CacheMode::Auto };
         for _ in 0..2 {
             let mut base = base(&target);
@@ -133,7 +100,7 @@ fn zeros_become_holes_in_a_file_and_zeros_on_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let old = disk::content(1, DISK_BYTES);
     let zeros = vec![0; old.len()];
-    let source = Changed::new(&zeros, std::slice::from_ref(&(MIB..3 * MIB)));
+    let source = changed(&zeros, std::slice::from_ref(&(MIB..3 * MIB)));
     let target = folder.path().join("disk.img");
     let blocks = || std::fs::metadata(&target).unwrap().blocks() * 512;
 
@@ -164,7 +131,7 @@ fn changed_ranges_that_look_compressed_are_data() {
     std::fs::write(&target, vec![0; 1 << 20]).unwrap();
     let mut new = vec![0; 1 << 20];
     new[4096..4100].copy_from_slice(b"\x1f\x8b\x08\x00");
-    assert_apply(&Changed::new(&new, std::slice::from_ref(&(4096..8192))), &base(&target));
+    assert_apply(&changed(&new, std::slice::from_ref(&(4096..8192))), &base(&target));
     assert!(std::fs::read(&target).unwrap() == new);
 }
 
@@ -173,8 +140,8 @@ fn changes_that_do_not_fit_the_disk_are_refused() {
     let folder = fast_folder();
     let target = folder.path().join("disk.img");
     let (new, range) = (disk_with(&[1]), 0..512);
-    let source = Changed::new(&new, std::slice::from_ref(&range));
-    let refused = |source: &Changed| apply(source, &base(&target)).unwrap_err().to_string();
+    let source = changed(&new, std::slice::from_ref(&range));
+    let refused = |source: &Memory| apply(source, &base(&target)).unwrap_err().to_string();
     assert!(refused(&source).contains("no such file"));
     let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
     let imported =
@@ -190,8 +157,8 @@ fn changes_that_do_not_fit_the_disk_are_refused() {
 
     for length in [511, 513] {
         std::fs::write(&target, vec![7; 3 << 20]).unwrap();
-        let mut source = Changed::new(&new, std::slice::from_ref(&range));
-        source.stream.bytes = Bytes::copy_from_slice(&new[..length]);
+        let mut source = changed(&new, std::slice::from_ref(&range));
+        source.bytes = Bytes::copy_from_slice(&new[..length]);
         let message = refused(&source);
         assert!(message.contains("does not have the 512 bytes that changed"), "{message}");
     }
