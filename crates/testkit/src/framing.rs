@@ -95,14 +95,3 @@ fn finish(mut bytes: Vec<u8>, trailers: &[(&str, &str)]) -> Vec<u8> {
     bytes.extend(b"\r\n");
     bytes
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_carry_their_lengths_and_trailers_follow_the_last_one() {
-        let bytes = chunked(&[b'x'; 17], 16, &[("digest", "d")]);
-        assert_eq!(bytes, b"10\r\nxxxxxxxxxxxxxxxx\r\n1\r\nx\r\n0\r\ndigest: d\r\n\r\n");
-    }
-}

@@ -58,22 +58,3 @@ impl Drop for Tmpfs {
         tools::run("umount", ["--lazy".as_ref(), self.folder.as_os_str()]);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[ignore = "root: mounts"]
-    fn a_filled_file_system_has_no_space_until_the_filling_file_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let tmpfs = Tmpfs::on(folder.path(), 1 << 20);
-        let filling = tmpfs.fill("filling");
-        assert_eq!(filling.metadata().unwrap().len(), 1 << 20);
-        let more = folder.path().join("more");
-        let error = std::fs::write(&more, [1; 4096]).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-        std::fs::remove_file(filling).unwrap();
-        std::fs::write(&more, [1; 4096]).unwrap();
-    }
-}

@@ -138,29 +138,3 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     }
     pem + &format!("-----END {label}-----\n")
 }
-
-#[cfg(test)]
-mod tests {
-    use aws_lc_rs::signature::{RSA_PSS_2048_8192_SHA256, UnparsedPublicKey};
-
-    use super::*;
-
-    #[test]
-    fn a_token_has_three_parts_and_the_signature_of_its_key() {
-        let key = TokenKey::generate();
-        let token = key.token("disk", "default");
-        let (message, signature) = token.rsplit_once('.').unwrap();
-        let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
-        UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA256, key.key.public_key().as_ref())
-            .verify(message.as_bytes(), &signature)
-            .unwrap();
-        assert_eq!(message.split('.').next(), Some("eyJhbGciOiJQUzI1NiJ9"));
-    }
-
-    #[test]
-    fn keys_are_written_as_pem() {
-        let key = TokenKey::generate();
-        assert!(key.public_pem().starts_with("-----BEGIN PUBLIC KEY-----\nMII"));
-        assert!(key.private_pem().ends_with("\n-----END PRIVATE KEY-----\n"));
-    }
-}

@@ -126,16 +126,3 @@ impl Response {
         assert!(text.contains(words) && text.lines().count() == 1, "{words:?} in {text:?}");
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_response_head_is_parsed_and_other_text_is_an_error() {
-        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-        let response = Response::parse(head).unwrap();
-        assert_eq!((response.status, response.header("transfer-encoding")), (200, Some("chunked")));
-        assert!(Response::parse("SSH-2.0\r\n\r\n").is_err());
-    }
-}

@@ -272,25 +272,3 @@ impl Connection {
 fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
     bytes.windows(needle.len()).position(|window| window == needle)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::certs::Authority;
-    use crate::origin::{Origin, Script};
-
-    #[test]
-    fn one_connection_serves_a_head_and_two_bodies() {
-        let authority = Authority::new().unwrap();
-        let content = vec![b'x'; 100_000];
-        let script = Script::new(content.clone());
-        let origin = Origin::start_tls(script, authority.server_config().unwrap()).unwrap();
-        let config = authority.client_config().unwrap();
-        let mut connection = Connection::open(origin.address(), &config).unwrap();
-        for method in ["HEAD", "GET", "GET"] {
-            let response = connection.exchange(&Request::new(method, "/object"), &[]).unwrap();
-            assert_eq!((response.status, response.header("content-length")), (200, Some("100000")));
-            assert_eq!(response.body.len(), if method == "HEAD" { 0 } else { content.len() });
-        }
-    }
-}
