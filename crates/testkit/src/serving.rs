@@ -14,12 +14,30 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::fail::OrFail;
-use crate::origin::Fault;
 use crate::wire::{self, Request, Stream};
 
 /// Bytes of a body that are written at a time. They are few, so that the rate of a slow server is
 /// even.
 const WRITE_BYTES: usize = 16 * 1024;
+
+/// The fault of the response to one GET. Offsets count the bytes of the object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// The connection is closed before this byte.
+    CutAt(u64),
+    /// The connection is reset (TCP RST) before this byte.
+    ResetAt(u64),
+    /// From this byte on nothing is sent, and the connection stays open.
+    StallAt(u64),
+    /// A response of this status, with `Retry-After` if given, instead of the body.
+    Status(u16, Option<String>),
+    /// The connection is closed without a response.
+    Refuse,
+    /// The connection stays open without a response.
+    Silence,
+}
 
 /// A server whose connections are served by its own runtime. It stops when dropped.
 pub(crate) struct ScriptedServer {

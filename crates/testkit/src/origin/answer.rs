@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use super::script::{Fault, Framing, NOW, Object, Ranges, Script};
+use super::script::{Framing, NOW, Object, Ranges, Script};
+use crate::serving::Fault;
 use crate::wire;
 use crate::wire::Request;
 

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use rustls::ServerConfig;
 
 use self::answer::Answer;
-pub use self::script::{Fault, Framing, NOW, Object, Ranges, Script};
-pub use crate::serving::Recorded;
+pub use self::script::{Framing, NOW, Object, Ranges, Script};
 use crate::serving::{After, Exchange, Handler, HttpServer, Pace, lock};
+pub use crate::serving::{Fault, Recorded};
 use crate::wire::{self, Request};
 
 /// A running server on a free loopback port. It stops when dropped.

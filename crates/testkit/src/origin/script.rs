@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::serving::Fault;
+
 /// One object, served at every path, and the faults of its responses.
 #[derive(Debug, Clone)]
 pub struct Script {
@@ -145,23 +147,4 @@ pub enum Framing {
     Chunked,
     /// The end of the connection is the end of the body.
     UntilClose,
-}
-
-/// The fault of the response to one GET. Offsets count the bytes of the object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing.
-    None,
-    /// The connection is closed before this byte.
-    CutAt(u64),
-    /// The connection is reset (TCP RST) before this byte.
-    ResetAt(u64),
-    /// From this byte on nothing is sent, and the connection stays open.
-    StallAt(u64),
-    /// A response of this status, with `Retry-After` if given, instead of the body.
-    Status(u16, Option<String>),
-    /// The connection is closed without a response.
-    Refuse,
-    /// The connection stays open without a response.
-    Silence,
 }
