@@ -12,7 +12,7 @@ use program::start;
 
 use super::stopped_error;
 use super::view::{VolumeJobEvent, VolumeJobView};
-use crate::cluster::{Cluster, ClusterOptions, DownloadSource, is_our_cloner, printable_line};
+use crate::cluster::{Cluster, ClusterOptions, DownloadSource, is_our_image, printable_line};
 use crate::error::{PluginError, PluginErrorKind};
 use crate::receive::{DiskFormat, DownloadTask, LocalDisk, ReaderSlot};
 
@@ -155,7 +155,7 @@ async fn reader_image(cluster: &Cluster, given: Option<&str>) -> Result<String, 
         return Ok(image.to_owned());
     }
     let reason = match cluster.cloner_image().await {
-        Ok(Some(image)) if is_our_cloner(&image) => return Ok(image),
+        Ok(Some(image)) if is_our_image(&image, "cdi-cloner") => return Ok(image),
         Ok(Some(image)) => {
             format!("CDI's cloner image is not from cdi-workers: {}", printable_line(&image))
         }

@@ -26,7 +26,7 @@ impl<'a> VolumePlanner<'a> {
     ) -> Result<Self, PluginError> {
         let namespace = cluster.namespace.as_deref();
         let server = if volume.dry_run == Some(DryRun::Client) {
-            namespace.map_or(Ok(()), check_namespace)?;
+            namespace.map_or(Ok(()), |it| check_namespace(it, "--namespace"))?;
             None
         } else {
             let cluster = Cluster::connect(cluster).await?;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::api_query::ApiQuery;
-use super::error::{no_cdi, not_kubernetes, request_error, silent_server};
+use super::error::{denied, no_cdi, not_kubernetes, request_error, silent_server};
 use super::json::{self, ParseError};
 use super::object;
 use super::resource::{CDI, RbacVerb, ResourceKind};
@@ -133,6 +133,35 @@ impl Cluster {
         let query = self.query(RbacVerb::Create, resource, name);
         let query = ApiQuery { parameters: "dryRun=All", body: Some(object), ..query };
         self.send_query(query, &mut object_memory()).await.map(drop)
+    }
+
+    /// Fails if the user lacks a right: a verb on a kind, or on one of its subresources. `name` is
+    /// empty for any object.
+    pub(crate) async fn check_right(
+        &self,
+        verb: &'static str,
+        resource: ResourceKind,
+        subresource: &str,
+        name: &str,
+    ) -> Result<(), PluginError> {
+        let what = json!({
+            "namespace": self.namespace, "verb": verb, "group": resource.group, "resource": resource.plural,
+            "subresource": subresource, "name": name,
+        });
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": what},
+        });
+        let answer = self.create_object(ResourceKind::REVIEWS, "", &review).await;
+        match answer {
+            Ok(answer) if answer.pointer("/status/allowed") == Some(&json!(false)) => {
+                let resource = format!("{resource}/{subresource}");
+                Err(denied(verb, resource.trim_end_matches('/'), &self.namespace))
+            }
+            // If the question is not answered, the later requests show which right is missing.
+            _ => Ok(()),
+        }
     }
 
     /// Deletes the object with this name, if its UID is still the given one.

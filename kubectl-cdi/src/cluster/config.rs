@@ -15,6 +15,9 @@ use crate::error::PluginError;
 /// The name of the only CDIConfig object.
 const NAME: &str = "config";
 
+/// The namespace of CDI, unless its operator is installed in another one.
+pub(super) const CDI_NAMESPACE: &str = "cdi";
+
 /// Annotations that mark a default storage class: the first for claims, the second for
 /// DataVolumes.
 const DEFAULT_CLASS: [&str; 2] = [
@@ -108,8 +111,7 @@ impl Cluster {
     /// Returns the image of CDI's cloner pods, if CDI is in its usual namespace. Other namespaces
     /// are not searched, because their users choose the names of their Deployments.
     pub async fn cloner_image(&self) -> Result<Option<String>, PluginError> {
-        let mut cdi = self.clone();
-        "cdi".clone_into(&mut cdi.namespace);
+        let cdi = self.in_namespace(CDI_NAMESPACE);
         let found = cdi.get_object(ResourceKind::DEPLOYMENTS, "cdi-deployment").await?;
         let env =
             found.as_ref().map(|found| &found["spec"]["template"]["spec"]["containers"][0]["env"]);
@@ -144,17 +146,18 @@ impl Cluster {
     }
 }
 
-/// Returns true if the name of a cloner image shows that it is ours, which has `cdi-cloner serve`.
-/// Upstream's has the same name, but another repository, and a tag that begins with `v`.
-pub fn is_our_cloner(image: &str) -> bool {
+/// Returns true if an image shows that it is ours, given the last part of its repository, such as
+/// `cdi-cloner`. Upstream's images have the same names, but another repository, and a tag that
+/// begins with `v`.
+pub fn is_our_image(image: &str, name: &str) -> bool {
     let (image, _digest) = image.split_once('@').unwrap_or((image, ""));
     let (path, file) = image.rsplit_once('/').unwrap_or_default();
-    let (name, tag) = file.split_once(':').unwrap_or((file, ""));
+    let (found, tag) = file.split_once(':').unwrap_or((file, ""));
     let is_version = |tag: &str| {
         let numbers: Vec<_> = tag.split('.').map(str::parse::<u32>).collect();
         numbers.len() == 3 && numbers.iter().all(Result::is_ok)
     };
-    name == "cdi-cloner" && (path.split('/').any(|part| part == "cdi-workers") || is_version(tag))
+    found == name && (path.split('/').any(|part| part == "cdi-workers") || is_version(tag))
 }
 
 #[cfg(test)]
@@ -197,7 +200,7 @@ mod tests {
             ("cdi-cloner", false),
             ("", false),
         ] {
-            assert_eq!(is_our_cloner(image), is_ours, "{image}");
+            assert_eq!(is_our_image(image, "cdi-cloner"), is_ours, "{image}");
         }
     }
 

@@ -53,7 +53,7 @@ use kube::{Client, Config};
 use program::env::{NamedStrings, ProcessEnv};
 
 pub use claim::DownloadSource;
-pub use config::{CdiConfig, is_our_cloner};
+pub use config::{CdiConfig, is_our_image};
 pub use destination::{VolumeTarget, VolumeTargetKind};
 pub use import::ClusterImport;
 pub use import_progress::ImportProgress;
@@ -113,7 +113,7 @@ impl Cluster {
         // server is overloaded, and the server's message would be lost.
         config.default_retry = false;
         let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        check_namespace(&namespace)?;
+        check_namespace(&namespace, "--namespace")?;
         // The name is built from host and port, because the authority part of the URL may contain
         // a password.
         let host = config.cluster_url.host().unwrap_or_default();
@@ -133,19 +133,23 @@ impl Cluster {
         self
     }
 
+    /// Returns a client for another namespace, whose name must be valid.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self.clone() }
+    }
+
     /// Returns the namespace of the requests; it is empty for all namespaces.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 }
 
-/// Fails if a namespace has a name that is not valid in Kubernetes.
-pub(crate) fn check_namespace(name: &str) -> Result<(), PluginError> {
+/// Fails if a namespace has a name that is not valid in Kubernetes. The error names `option`.
+pub(crate) fn check_namespace(name: &str, option: &str) -> Result<(), PluginError> {
     if program::names::is_label(name) {
         return Ok(());
     }
-    let advice = "check --namespace";
-    Err(PluginError::usage(format!("{name:?} cannot be the name of a namespace: {advice}")))
+    Err(PluginError::usage(format!("{name:?} cannot be the name of a namespace: check {option}")))
 }
 
 async fn load_configuration(reach: &ClusterOptions) -> Result<Config, PluginError> {

@@ -111,36 +111,15 @@ impl Cluster {
     /// Fails if the user lacks a right that is needed for a reader pod. Without this check, a pod
     /// would be made that cannot be used or removed.
     pub(crate) async fn check_reader_rights(&self) -> Result<(), PluginError> {
+        let check = |verb, subresource| self.check_right(verb, ResourceKind::PODS, subresource, "");
         tokio::try_join!(
-            self.check_pod_right("create", ""),
-            self.check_pod_right("get", ""),
-            self.check_pod_right("delete", ""),
-            self.check_pod_right("get", "portforward"),
-            self.check_pod_right("create", "portforward"),
+            check("create", ""),
+            check("get", ""),
+            check("delete", ""),
+            check("get", "portforward"),
+            check("create", "portforward"),
         )
         .map(drop)
-    }
-
-    async fn check_pod_right(
-        &self,
-        verb: &'static str,
-        subresource: &str,
-    ) -> Result<(), PluginError> {
-        let what = json!({"namespace": self.namespace, "verb": verb, "resource": "pods", "subresource": subresource});
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": what},
-        });
-        let answer = self.create_object(ResourceKind::REVIEWS, "", &review).await;
-        match answer {
-            Ok(answer) if answer.pointer("/status/allowed") == Some(&json!(false)) => {
-                let resource = format!("pods/{subresource}");
-                Err(denied(verb, resource.trim_end_matches('/'), &self.namespace))
-            }
-            // If the question is not answered, the later requests show which right is missing.
-            _ => Ok(()),
-        }
     }
 
     /// Returns true if the cluster chooses the user id of pods. If the namespace cannot be read,

@@ -234,27 +234,37 @@ const COLUMNS: [&str; 10] =
 /// Formats the table, with messages below each row. No line contains characters that control the
 /// terminal.
 pub fn format_table(rows: &[StatusRow]) -> String {
-    let lines: Vec<_> =
-        std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(row_cells)).collect();
     let first = usize::from(rows.iter().all(|row| row.namespace.is_none()));
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (first..COLUMNS.len()).map(width).collect();
+    let lines = std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(row_cells));
+    let lines: Vec<Vec<String>> =
+        lines.map(|line| line.into_iter().skip(first).collect()).collect();
     let mut screen = String::new();
     // The first line is the header, which has no messages.
     let said = std::iter::once(Vec::new()).chain(rows.iter().map(row_messages));
-    for (line, said) in lines.iter().zip(said) {
-        let cells = line.iter().skip(first).zip(&widths);
-        let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
-        screen.push_str(cells.join("  ").trim_end());
+    for (line, said) in align_columns(&lines).into_iter().zip(said) {
+        screen.push_str(&line);
         screen.push('\n');
         for line in said {
             screen.push_str(&format!("  {line}\n"));
         }
     }
     screen
+}
+
+/// Joins the cells of each line, padded so that the columns are aligned.
+pub(crate) fn align_columns(lines: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let join = |line: &Vec<String>| {
+        let cells = line.iter().zip(&widths);
+        let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(join).collect()
 }
 
 fn row_cells(row: &StatusRow) -> [String; COLUMNS.len()] {
