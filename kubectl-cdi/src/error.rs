@@ -23,6 +23,8 @@ pub(crate) enum PluginErrorKind {
     NotKubernetes,
     /// The object does not exist.
     NotFound,
+    /// Another program has changed the object since it was read.
+    Changed,
     /// The upload server does not accept this image for this volume.
     Rejected,
     /// The program only reports the error.

@@ -14,6 +14,7 @@ use url::Url;
 
 pub(super) use self::volume::{DryRun, ManifestFormat, VolumeArgs};
 use super::download::{DOWNLOAD_EXAMPLES, DownloadArgs};
+use super::images::{IMAGES_EXAMPLES, ImagesArgs};
 use crate::cluster::{ClusterOptions, VolumeTarget};
 use crate::error::PluginError;
 use crate::keyless::{ExpectedIdentity, KeylessSigner};
@@ -99,6 +100,9 @@ pub(super) enum PluginCommand {
     /// Print a token and the curl command for an upload
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
+    /// Show or replace the images of CDI's workers
+    #[command(after_help = IMAGES_EXAMPLES)]
+    Images(ImagesArgs),
 }
 
 #[derive(Debug, Args)]

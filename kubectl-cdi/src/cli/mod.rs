@@ -2,6 +2,7 @@
 
 mod args;
 mod download;
+mod images;
 mod import;
 mod planner;
 mod status;
@@ -61,6 +62,10 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
             PluginCommand::Token(mut own) => {
                 own.cluster = cluster;
                 run_quietly(token::print_token(own))
+            }
+            PluginCommand::Images(mut own) => {
+                own.cluster = cluster;
+                images::run_images(own)
             }
         }
     })

@@ -11,7 +11,7 @@ use super::error::{
 use super::json;
 use super::object;
 use super::resource::{RbacVerb, ResourceKind};
-use crate::error::PluginError;
+use crate::error::{PluginError, PluginErrorKind};
 
 /// Memory limit for a parsed `Status` object, which holds a few sentences and names.
 const MAX_STATUS_BYTES: u64 = 1 << 20;
@@ -44,13 +44,13 @@ impl ApiQuery<'_> {
             String::new()
         };
         let name = match self.verb {
-            RbacVerb::Get | RbacVerb::Delete if !is_subdomain(self.name) => {
+            RbacVerb::Get | RbacVerb::Patch | RbacVerb::Delete if !is_subdomain(self.name) => {
                 return Err(PluginError::target(format!(
                     "{:?} cannot be the name of a Kubernetes object: use small letters, digits, - and .",
                     object::printable_line(self.name)
                 )));
             }
-            RbacVerb::Get | RbacVerb::Delete => format!("/{}", self.name),
+            RbacVerb::Get | RbacVerb::Patch | RbacVerb::Delete => format!("/{}", self.name),
             RbacVerb::List | RbacVerb::Create => String::new(),
         };
         Ok(format!("{root}{namespace}/{plural}{name}"))
@@ -96,6 +96,15 @@ impl ApiQuery<'_> {
                 PluginError::target(format!(
                     "{object} already exists: give --no-create to fill it, or choose another name"
                 ))
+            }
+            409 if object::text_at(&status, "/reason") == Some("Conflict")
+                && self.verb == RbacVerb::Patch =>
+            {
+                let (object, namespace) = (self.object_name(), self.namespace);
+                let words = format!(
+                    "another program has just changed {object} in namespace {namespace}, so this one did not: run the command again"
+                );
+                PluginError::of_kind(PluginErrorKind::Changed, words)
             }
             429 | 500.. => busy_server(host, &words),
             _ => refused_object(&self.object_name(), &words),

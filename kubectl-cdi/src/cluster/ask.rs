@@ -135,6 +135,23 @@ impl Cluster {
         self.send_query(query, &mut object_memory()).await.map(drop)
     }
 
+    /// Changes an object by a merge patch (RFC 7396) and returns the new object. If `dry_run` is
+    /// true, the server only validates the change. A patch that contains the object's
+    /// `resourceVersion` fails if the object has changed since.
+    pub(crate) async fn patch_object(
+        &self,
+        resource: ResourceKind,
+        name: &str,
+        patch: &Value,
+        dry_run: bool,
+    ) -> Result<Value, PluginError> {
+        let query = self.query(RbacVerb::Patch, resource, name);
+        let dry_run = if dry_run { "&dryRun=All" } else { "" };
+        let parameters = format!("fieldManager=kubectl-cdi{dry_run}");
+        let query = ApiQuery { parameters: &parameters, body: Some(patch), ..query };
+        self.send_query(query, &mut object_memory()).await
+    }
+
     /// Fails if the user lacks a right: a verb on a kind, or on one of its subresources. `name` is
     /// empty for any object.
     pub(crate) async fn check_right(
@@ -261,11 +278,15 @@ impl Cluster {
         body: Option<&Value>,
     ) -> Result<Option<(u16, Bytes)>, PluginError> {
         let body = body.map(|object| object.to_string().into_bytes());
+        let content_type = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
         let request = Request::builder()
             .method(method)
             .uri(target)
             .header(ACCEPT, "application/json")
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, content_type)
             .body(body.unwrap_or_default().into());
         let answer = async {
             let response = self.client.send(request.map_err(kube::Error::HttpError)?).await?;

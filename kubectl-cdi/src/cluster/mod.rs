@@ -11,6 +11,7 @@
 //!  status ─► look       makes the table of volumes, with rates
 //!  claim, reader        find the claim of a download, and run the pod that reads it
 //!  config, token        find the address of the upload proxy, and request tokens that it accepts
+//!  images               shows and changes the images that CDI's operator uses
 //!  ask    ─► api_query  sends every request and builds the error for a refusal; `resource` lists
 //!     │                 the kinds of objects
 //!     └────► json       parses the response in bounded memory
@@ -24,6 +25,7 @@ pub mod destination;
 mod error;
 mod final_reason;
 pub mod follow;
+pub mod images;
 mod import;
 mod import_progress;
 mod json;

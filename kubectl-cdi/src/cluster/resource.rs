@@ -24,6 +24,8 @@ impl ResourceKind {
     pub(crate) const PODS: Self = Self::new("pod", "", "v1", "pods");
     pub(crate) const EVENTS: Self = Self::new("event", "", "v1", "events");
     pub(crate) const DEPLOYMENTS: Self = Self::new("deployment", "apps", "v1", "deployments");
+    pub(crate) const SUBSCRIPTIONS: Self =
+        Self::new("subscription", "operators.coreos.com", "v1alpha1", "subscriptions");
     pub(crate) const MACHINES: Self = Self::new("vm", "kubevirt.io", "v1", "virtualmachines");
     pub(crate) const TOKENS: Self =
         Self::new("token", "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests");
@@ -71,6 +73,7 @@ pub(crate) enum RbacVerb {
     Get,
     List,
     Create,
+    Patch,
     Delete,
 }
 
@@ -80,6 +83,7 @@ impl RbacVerb {
             Self::Get => "get",
             Self::List => "list",
             Self::Create => "create",
+            Self::Patch => "patch",
             Self::Delete => "delete",
         }
     }
@@ -88,6 +92,7 @@ impl RbacVerb {
         match self {
             Self::Get | Self::List => Method::GET,
             Self::Create => Method::POST,
+            Self::Patch => Method::PATCH,
             Self::Delete => Method::DELETE,
         }
     }

@@ -3,6 +3,7 @@
 mod cluster;
 mod download;
 mod hostile;
+mod images;
 mod mistakes;
 mod upload;
 

@@ -147,7 +147,7 @@ impl Cluster {
 
     /// Like [`define_with`](Self::define_with), in this API group and version.
     #[track_caller]
-    pub(super) fn define_in(
+    pub fn define_in(
         &self,
         (group, version): (&str, &str),
         kind: &str,

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the cluster of all tests except those that need one without CDI. Each test has its own
 /// namespace.
-fn api() -> &'static testkit::cluster::Cluster {
+pub(crate) fn api() -> &'static testkit::cluster::Cluster {
     static API: OnceLock<testkit::cluster::Cluster> = OnceLock::new();
     API.get_or_init(|| {
         let api = testkit::cluster::Cluster::start();
