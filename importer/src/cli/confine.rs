@@ -58,6 +58,10 @@ pub(super) fn command_rules(command: &ImporterCommand) -> Option<SandboxRules> {
         }
         ImporterCommand::Info(arguments) => add_source(&mut rules, &arguments.source),
         ImporterCommand::Check(arguments) => add_source(&mut rules, &arguments.source),
+        ImporterCommand::Compare(arguments) => {
+            rules.read(&arguments.first);
+            rules.read(&arguments.second);
+        }
         ImporterCommand::RunWithParent(_) => return None,
     }
     Some(rules)

@@ -24,6 +24,8 @@ pub enum ImporterCommandError {
     Transfer(Error, Option<String>),
     /// `check` found this number of errors in the image of this name.
     Damaged(u64, String, Format),
+    /// `compare` found two disks that are not equal. Contains the sentence about them.
+    Different(String),
     /// A bug, or the failure of a basic system operation, such as starting a thread or writing to
     /// stdout.
     Internal(String),
@@ -39,7 +41,11 @@ impl ImporterCommandError {
         match self {
             Self::Transfer(error, _) => error.stage().map(|stage| stage.name()),
             Self::Damaged(..) => Some("format"),
-            Self::Usage(_) | Self::Internal(_) | Self::Sandbox(_) | Self::Signalled(_) => None,
+            Self::Usage(_)
+            | Self::Different(_)
+            | Self::Internal(_)
+            | Self::Sandbox(_)
+            | Self::Signalled(_) => None,
         }
     }
 }
@@ -84,9 +90,9 @@ impl FailedCommand for ImporterCommandError {
             Self::Transfer(Error::Format(format), _) if format.is_too_large() => {
                 ExitReason::NoSpace
             }
-            Self::Transfer(Error::Decode(_) | Error::Format(_), _) | Self::Damaged(..) => {
-                ExitReason::Image
-            }
+            Self::Transfer(Error::Decode(_) | Error::Format(_), _)
+            | Self::Damaged(..)
+            | Self::Different(_) => ExitReason::Image,
             Self::Transfer(Error::Checksum { .. }, _) => ExitReason::Checksum,
             Self::Transfer(Error::Target(target), _) if target.is_no_space() => ExitReason::NoSpace,
             Self::Transfer(Error::Target(_), _) => ExitReason::Target,
@@ -99,7 +105,7 @@ impl fmt::Display for ImporterCommandError {
     /// Writes one line for the user; line breaks within the message become spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Usage(text) | Self::Internal(text) => text.clone(),
+            Self::Usage(text) | Self::Internal(text) | Self::Different(text) => text.clone(),
             Self::Sandbox(error) => error.to_string(),
             Self::Damaged(count, name, format) => {
                 format!("{name}: the image has {count} error(s): {}", format.repair_advice())

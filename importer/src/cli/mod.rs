@@ -1,11 +1,12 @@
 //! Runs the importer as a command line: `import`, `convert`, `unpack`, `apply`, `restore`, `pack`,
-//! `info` and `check`.
+//! `info`, `check` and `compare`.
 
 mod advice;
 mod apply;
 pub mod args;
 mod check;
 mod child;
+mod compare;
 mod confine;
 mod event;
 mod evidence;
@@ -66,6 +67,7 @@ fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {
         ImporterCommand::Pack(arguments) => pack::run(*arguments),
         ImporterCommand::Info(arguments) => info::run(*arguments),
         ImporterCommand::Check(arguments) => check::run(*arguments),
+        ImporterCommand::Compare(arguments) => compare::run(arguments),
         ImporterCommand::RunWithParent(arguments) => child::run(&arguments),
     }
 }

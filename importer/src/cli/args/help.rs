@@ -53,6 +53,10 @@ Examples:
   cdi-importer check disk.qcow2
   cdi-importer check --data --json https://example.org/disk.vmdk | jq .errors";
 
+pub(super) const COMPARE_EXAMPLES: &str = "\
+Examples:
+  cdi-importer compare disk.img /dev/vg0/vm1";
+
 pub(super) const INFO_EXAMPLES: &str = "\
 Examples:
   cdi-importer info https://example.org/debian.qcow2

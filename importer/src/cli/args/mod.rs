@@ -21,8 +21,8 @@ use volume::limits::memory_limit;
 
 pub use self::evidence::EvidenceArgs;
 use self::help::{
-    APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES,
-    PACK_EXAMPLES, RESTORE_EXAMPLES, UNPACK_EXAMPLES,
+    APPLY_EXAMPLES, CHECK_EXAMPLES, COMPARE_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES,
+    INFO_EXAMPLES, PACK_EXAMPLES, RESTORE_EXAMPLES, UNPACK_EXAMPLES,
 };
 pub use self::pack::PackArgs;
 pub use self::source::{ContentArgs, SourceArgs};
@@ -84,6 +84,9 @@ pub enum ImporterCommand {
     /// Check the tables of an image for damage: structure, references, overlaps, refcounts
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
+    /// Compare the bytes of two raw disks; zeros at the end of the longer one do not matter
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
     /// Run a program that ends when standard input does
     #[command(name = RUN_WITH_PARENT, hide = true)]
     RunWithParent(RunArgs),
@@ -157,6 +160,22 @@ pub struct CheckArgs {
     /// Print one JSON object
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+
+    /// Verbosity.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// One disk: a file or a block device
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub first: PathBuf,
+
+    /// The other disk
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub second: PathBuf,
 
     /// Verbosity.
     #[command(flatten)]
