@@ -359,7 +359,7 @@ pub(super) enum EncodingOption {
 
 /// Parses the URL of an S3 server. The URL must not contain a path, because CDI takes the first
 /// part of the path as the bucket.
-fn endpoint(text: &str) -> Result<Url, String> {
+pub(super) fn endpoint(text: &str) -> Result<Url, String> {
     let wrong = || "use http://HOST, https://HOST, or either with a port".to_owned();
     let url = Url::parse(text).map_err(|_| wrong())?;
     let is_server = matches!(url.scheme(), "http" | "https")

@@ -154,7 +154,7 @@ async fn reader_image(cluster: &Cluster, given: Option<&str>) -> Result<String, 
     if let Some(image) = given.or(CLONER_IMAGE) {
         return Ok(image.to_owned());
     }
-    let reason = match cluster.cloner_image().await {
+    let reason = match cluster.worker_image("CLONER_IMAGE").await {
         Ok(Some(image)) if is_our_image(&image, "cdi-cloner") => return Ok(image),
         Ok(Some(image)) => {
             format!("CDI's cloner image is not from cdi-workers: {}", printable_line(&image))

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use program::command_line;
 use program::command_line::values::DurationValue;
 
+use super::trial::{TRY_EXAMPLES, TryArgs, run_trial};
 use super::{PROGRAM, print_text, run_quietly, under_signals};
 use crate::cluster::images::{CdiOperator, ImageRegistry, ImagesGoal};
 use crate::cluster::{Cluster, ClusterOptions};
@@ -12,6 +13,7 @@ use crate::error::PluginError;
 pub(super) const IMAGES_EXAMPLES: &str = "\
 Examples:
   kubectl cdi images                              # show the images
+  kubectl cdi images try https://example.org/fedora.qcow2
   kubectl cdi images use ghcr.io/me/cdi-workers   # use ours
   kubectl cdi images restore                      # go back";
 
@@ -21,7 +23,7 @@ pub(super) struct ImagesArgs {
     #[command(subcommand)]
     command: Option<ImagesCommand>,
 
-    /// Output format of `status`: json [default: a table]
+    /// Output format of `status` and `try`: json [default: a table]
     #[arg(short, long, global = true, value_name = "FORM", hide_possible_values = true)]
     output: Option<ImagesFormat>,
 
@@ -41,6 +43,9 @@ enum ImagesCommand {
     Use(ImagesUseArgs),
     /// Restore the images of before the first `use`
     Restore(ImagesChangeArgs),
+    /// Import an image with CDI's importer and with ours, and compare the disks and their cost
+    #[command(after_help = TRY_EXAMPLES)]
+    Try(Box<TryArgs>),
 }
 
 /// Values of `images -o`.
@@ -103,8 +108,11 @@ pub(super) fn run_images(arguments: ImagesArgs) -> Result<(), PluginError> {
                 Ok(())
             });
         }
+        Some(ImagesCommand::Try(own)) => return run_trial(&own, &cluster, output.is_some()),
         Some(_) if output.is_some() => {
-            return Err(PluginError::usage("--output is only for `kubectl cdi images status`"));
+            return Err(PluginError::usage(
+                "--output is only for `images status` and `images try`",
+            ));
         }
         Some(ImagesCommand::Use(ImagesUseArgs { registry, vddk, change })) => {
             (ImagesGoal::Use(registry, vddk), change)

@@ -7,6 +7,7 @@ mod import;
 mod planner;
 mod status;
 mod token;
+mod trial;
 mod upload;
 mod view;
 

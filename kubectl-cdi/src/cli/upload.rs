@@ -240,7 +240,7 @@ fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClien
 
 /// Returns the user's directory for state files (XDG Base Directory Specification 0.8; on Windows
 /// the local data of applications).
-fn state_folder() -> Option<PathBuf> {
+pub(super) fn state_folder() -> Option<PathBuf> {
     let named = |name: &str| ProcessEnv.get(name).map(PathBuf::from);
     let given = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
     given.or_else(|| {

@@ -33,7 +33,7 @@ impl ApiQuery<'_> {
     /// Returns the path of the request. The name is validated first, because it may come from the
     /// API server, or from annotations that other users have written.
     pub(crate) fn request_path(&self) -> Result<String, PluginError> {
-        let ResourceKind { group, version, plural, is_namespaced, .. } = self.resource;
+        let ResourceKind { group, version, plural, is_namespaced, suffix, .. } = self.resource;
         let root = match group {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
@@ -50,7 +50,9 @@ impl ApiQuery<'_> {
                     object::printable_line(self.name)
                 )));
             }
-            RbacVerb::Get | RbacVerb::Patch | RbacVerb::Delete => format!("/{}", self.name),
+            RbacVerb::Get | RbacVerb::Patch | RbacVerb::Delete => {
+                format!("/{}{suffix}", self.name)
+            }
             RbacVerb::List | RbacVerb::Create => String::new(),
         };
         Ok(format!("{root}{namespace}/{plural}{name}"))

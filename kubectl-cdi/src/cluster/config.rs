@@ -108,16 +108,17 @@ impl Cluster {
         Ok(CdiConfig::from_object(&config.ok_or_else(no_cdi)?))
     }
 
-    /// Returns the image of CDI's cloner pods, if CDI is in its usual namespace. Other namespaces
-    /// are not searched, because their users choose the names of their Deployments.
-    pub async fn cloner_image(&self) -> Result<Option<String>, PluginError> {
+    /// Returns the image of CDI's pods that this `variable` of its controller names, such as
+    /// `CLONER_IMAGE`, if CDI is in its usual namespace. Other namespaces are not searched, because
+    /// their users choose the names of their Deployments.
+    pub async fn worker_image(&self, variable: &str) -> Result<Option<String>, PluginError> {
         let cdi = self.in_namespace(CDI_NAMESPACE);
         let found = cdi.get_object(ResourceKind::DEPLOYMENTS, "cdi-deployment").await?;
         let env =
             found.as_ref().map(|found| &found["spec"]["template"]["spec"]["containers"][0]["env"]);
         let env = env.and_then(Value::as_array).into_iter().flatten();
-        let mut images = env.filter(|variable| variable["name"] == "CLONER_IMAGE");
-        Ok(images.find_map(|variable| text_at(variable, "/value")).map(str::to_owned))
+        let mut images = env.filter(|known| known["name"] == variable);
+        Ok(images.find_map(|known| text_at(known, "/value")).map(str::to_owned))
     }
 
     /// Returns true if the volumes of a class, or of the default classes, are formatted with xfs.
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn our_cloner_is_known_by_its_name() {
+    fn our_images_are_known_by_their_names() {
         for (image, is_ours) in [
             ("registry.example:5000/vm/cdi-cloner:0.1.0", true),
             ("registry.example/cdi-workers/cdi-cloner", true),

@@ -10,6 +10,7 @@
 //!  wait   ─► look       reads the current objects; `final_reason` lists permanent failures
 //!  status ─► look       makes the table of volumes, with rates
 //!  claim, reader        find the claim of a download, and run the pod that reads it
+//!  trial  ─► wait       imports an image with CDI's importer and with ours, and compares
 //!  config, token        find the address of the upload proxy, and request tokens that it accepts
 //!  images               shows and changes the images that CDI's operator uses
 //!  ask    ─► api_query  sends every request and builds the error for a refusal; `resource` lists
@@ -40,6 +41,7 @@ mod resource;
 pub mod size;
 pub mod status;
 pub mod token;
+mod trial;
 mod uid;
 pub mod volume;
 pub mod wait;
@@ -62,8 +64,10 @@ pub use import_progress::ImportProgress;
 pub use look::TargetObjects;
 pub use mode::{VolumeMode, parse_access_mode};
 pub(crate) use object::printable_line;
+pub(crate) use reader::random_word;
 pub use reader::{ReadableClaim, ReaderPod, ReaderState};
 pub use status::StatusRow;
+pub use trial::{ImportCost, ImportTrial, TrialReport};
 pub use uid::ObjectUid;
 pub use volume::{ContentSource, VolumeOptions, WantedVolume};
 pub use wait::WaitGoal;

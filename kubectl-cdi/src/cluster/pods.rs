@@ -92,7 +92,7 @@ pub struct FailedAttempt {
 }
 
 impl FailedAttempt {
-    fn from_end(end: &Value) -> Self {
+    pub(super) fn from_end(end: &Value) -> Self {
         Self {
             reason: printable_line(text_at(end, "/reason").unwrap_or("Error")),
             exit_code: end["exitCode"].clone(),

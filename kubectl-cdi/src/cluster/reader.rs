@@ -85,12 +85,14 @@ impl ReaderPod {
     /// Chooses the name of a pod for `claim`. The pod does not exist yet.
     pub(crate) fn named_for(claim: &ReadableClaim) -> Self {
         let short: String = claim.name.replace('.', "-").chars().take(NAME_CHARS).collect();
-        let suffix: String =
-            std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase())
-                .take(8)
-                .collect();
-        Self { name: format!("cdi-download-{}-{suffix}", short.trim_end_matches('-')), uid: None }
+        let (short, suffix) = (short.trim_end_matches('-'), random_word());
+        Self { name: format!("cdi-download-{short}-{suffix}"), uid: None }
     }
+}
+
+/// Returns eight random letters and digits, which make the name of an object unique.
+pub(crate) fn random_word() -> String {
+    std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase()).take(8).collect()
 }
 
 impl Cluster {
@@ -124,7 +126,7 @@ impl Cluster {
 
     /// Returns true if the cluster chooses the user id of pods. If the namespace cannot be read,
     /// returns false.
-    async fn chooses_uid(&self) -> bool {
+    pub(super) async fn chooses_uid(&self) -> bool {
         let namespace = self.get_object(ResourceKind::NAMESPACES, &self.namespace).await;
         let namespace = namespace.ok().flatten().unwrap_or_default();
         namespace["metadata"]["annotations"][OPENSHIFT_UIDS].is_string()
@@ -191,7 +193,7 @@ fn pod_uid(pod: &Value) -> Option<ObjectUid> {
     ObjectUid::parse(text_at(pod, "/metadata/uid")?)
 }
 
-fn reader_state(pod: &Value) -> ReaderState {
+pub(super) fn reader_state(pod: &Value) -> ReaderState {
     if text_at(pod, "/metadata/deletionTimestamp").is_some() {
         return ReaderState::Gone;
     }

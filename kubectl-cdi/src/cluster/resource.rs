@@ -16,6 +16,8 @@ pub(crate) struct ResourceKind {
     pub(super) version: &'static str,
     pub(super) plural: &'static str,
     pub(super) is_namespaced: bool,
+    /// The part of the path after the name.
+    pub(super) suffix: &'static str,
 }
 
 impl ResourceKind {
@@ -36,6 +38,11 @@ impl ResourceKind {
         Self::new("cdiconfig", CDI, "v1beta1", "cdiconfigs").global();
     pub(crate) const STORAGE_CLASSES: Self =
         Self::new("storageclass", "storage.k8s.io", "v1", "storageclasses").global();
+    /// The CPU and memory of pods, from a metrics server.
+    pub(crate) const POD_METRICS: Self = Self::new("pod", "metrics.k8s.io", "v1beta1", "pods");
+    /// The same for all pods of a node, from its kubelet.
+    pub(crate) const NODE_SUMMARIES: Self =
+        Self { suffix: "/proxy/stats/summary", ..Self::new("node", "", "v1", "nodes").global() };
 
     const fn new(
         short: &'static str,
@@ -43,7 +50,7 @@ impl ResourceKind {
         version: &'static str,
         plural: &'static str,
     ) -> Self {
-        Self { short, group, version, plural, is_namespaced: true }
+        Self { short, group, version, plural, is_namespaced: true, suffix: "" }
     }
 
     const fn global(self) -> Self {

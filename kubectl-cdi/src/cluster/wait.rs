@@ -82,11 +82,7 @@ impl Cluster {
         if claim.is_null() {
             return WaitReason::Claim;
         }
-        let prime = match found.prime_claim() {
-            Some(prime) => self.get_object(ResourceKind::CLAIMS, prime).await.ok().flatten(),
-            None => None,
-        };
-        let filled = prime.as_ref().unwrap_or(claim);
+        let filled = &self.filled_claim(found).await;
         if text_at(filled, "/status/phase") != Some("Bound") {
             return WaitReason::Unbound(self.complaint_about(filled).await);
         }
@@ -98,6 +94,15 @@ impl Cluster {
             WaitReason::Starting(None) => WaitReason::Starting(self.complaint_about(&pod).await),
             waiting => waiting,
         }
+    }
+
+    /// Returns the claim that is filled: the temporary one of a populator, or the target's own.
+    pub(super) async fn filled_claim(&self, found: &TargetObjects) -> Value {
+        let prime = match found.prime_claim() {
+            Some(prime) => self.get_object(ResourceKind::CLAIMS, prime).await.ok().flatten(),
+            None => None,
+        };
+        prime.unwrap_or_else(|| found.claim.clone())
     }
 
     /// Returns true if CDI waits until a pod uses the claim.

@@ -5,6 +5,7 @@ mod download;
 mod hostile;
 mod images;
 mod mistakes;
+mod trial;
 mod upload;
 
 use std::path::Path;

@@ -7,6 +7,7 @@ pub mod cdi;
 mod client;
 pub mod crons;
 pub mod data_volumes;
+pub mod imports;
 pub mod kubelet;
 pub(crate) mod servers;
 pub mod tokens;

@@ -30,25 +30,27 @@ impl LockedFile {
     /// `states`. Both are created if they do not exist. If the file cannot be used, logs a warning
     /// and returns `None`: uploads then work, but no other process can resume them.
     pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, PluginError> {
-        let folder = states.join(FOLDER);
         let name = format!("{}.upload", uid.as_str());
-        let path = folder.join(&name);
-        let useless = |error: io::Error| {
-            cannot_be_continued(format_args!("{}: {error}", path.display()));
-            Ok(None)
-        };
-        let file = match unix::open_private(&folder, &name) {
-            Ok(file) => file,
-            Err(error) => return useless(error),
-        };
-        match file.try_lock() {
+        let path = states.join(FOLDER).join(&name);
+        match Self::open_named(states, &name) {
+            Ok(file) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Err(PluginError::target(format!(
                 "another process is uploading to this claim (it holds {})",
                 path.display()
             ))),
-            Err(TryLockError::Error(error)) => useless(error),
-            Ok(()) => Ok(Some(Self { path, file })),
+            Err(TryLockError::Error(error)) => {
+                cannot_be_continued(format_args!("{}: {error}", path.display()));
+                Ok(None)
+            }
         }
+    }
+
+    /// Opens and locks the file `name`. Creates it and its directory if they do not exist.
+    pub(crate) fn open_named(states: &Path, name: &str) -> Result<Self, TryLockError> {
+        let folder = states.join(FOLDER);
+        let file = unix::open_private(&folder, name).map_err(TryLockError::Error)?;
+        file.try_lock()?;
+        Ok(Self { path: folder.join(name), file })
     }
 
     /// Duplicates the file handle. The lock is held until this object and all duplicates are
