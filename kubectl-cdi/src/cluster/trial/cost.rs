@@ -21,6 +21,13 @@ use crate::error::PluginError;
 /// The part of a termination message that asks for scratch space.
 const NEEDS_SCRATCH: &str = "\"scratchSpaceRequired\":true";
 
+/// The sources of CPU time and memory, and the place in a pod of the object that has them. The
+/// first one that the user may read is used.
+const METERS: [(ResourceKind, &str); 2] = [
+    (ResourceKind::POD_METRICS, "/metadata/name"),
+    (ResourceKind::NODE_SUMMARIES, "/spec/nodeName"),
+];
+
 /// The cost of an import, as printed with `--output json`. Unknown values are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ImportCost {
@@ -43,6 +50,7 @@ pub struct ImportCost {
 }
 
 /// An import, as observed until now.
+#[derive(Default)]
 pub(super) struct ObservedImport {
     pub(super) cost: ImportCost,
     /// The newest pod that runs the import.
@@ -54,26 +62,12 @@ pub(super) struct ObservedImport {
     started: Option<Timestamp>,
     /// Number of restarts of earlier pods.
     earlier_restarts: u64,
-    /// The source of CPU time and memory. `None` if there is none that the user may read.
-    meter: Option<ResourceKind>,
+    /// Number of [`METERS`] that cannot be read.
+    useless_meters: usize,
     measured: Option<Instant>,
 }
 
 impl ObservedImport {
-    /// Creates an import whose pod is not known yet.
-    pub(super) fn new() -> Self {
-        Self {
-            cost: ImportCost::default(),
-            pod: Value::Null,
-            needs_scratch: false,
-            last_words: None,
-            started: None,
-            earlier_restarts: 0,
-            meter: Some(ResourceKind::POD_METRICS),
-            measured: None,
-        }
-    }
-
     /// Reads the pod that fills the claim of `target`. A failed request is left out, because the
     /// next one follows soon.
     pub(super) async fn look_at_target(&mut self, cluster: &Cluster, target: &VolumeTarget) {
@@ -143,14 +137,12 @@ impl ObservedImport {
             let size = text_at(&claim, "/spec/resources/requests/storage");
             self.cost.scratch = size.map(printable_line);
         }
-        let Some(meter) = self.meter else { return Ok(()) };
-        let is_server = meter == ResourceKind::POD_METRICS;
-        let place = if is_server { "/metadata/name" } else { "/spec/nodeName" };
+        let Some((meter, place)) = METERS.get(self.useless_meters) else { return Ok(()) };
         let Some(name) = text_at(&self.pod, place) else { return Ok(()) };
-        match cluster.get_object(meter, name).await {
+        match cluster.get_object(*meter, name).await {
             Ok(usage) => self.note_usage(&usage.unwrap_or_default()),
             Err(error) if error.may_pass() => {}
-            Err(_) => self.meter = is_server.then_some(ResourceKind::NODE_SUMMARIES),
+            Err(_) => self.useless_meters += 1,
         }
         Ok(())
     }
@@ -218,7 +210,7 @@ mod tests {
             json!({"terminated": {"startedAt": format!("2026-01-01T00:{from}Z"), "finishedAt": format!("2026-01-01T00:{to}Z"),
                    "exitCode": code, "reason": reason}})
         };
-        let mut import = ObservedImport::new();
+        let mut import = ObservedImport::default();
         import.observe(importer_pod("try-1", "https://h/d"));
         assert_eq!(import.cost.seconds, None);
         // The first pod asks for scratch space; the second one is killed once.

@@ -215,7 +215,7 @@ impl ImportTrial {
         &self,
         told: &mut impl FnMut(&str),
     ) -> Result<ObservedImport, PluginError> {
-        let (target, mut import) = (&self.wanted.target, ObservedImport::new());
+        let (target, mut import) = (&self.wanted.target, ObservedImport::default());
         let mut last = None;
         let following = self.cluster.follow_import(target, self.time_limit, |progress| {
             if last != progress.sentence {
@@ -250,7 +250,7 @@ impl ImportTrial {
         told: &mut impl FnMut(&str),
     ) -> Result<ObservedImport, PluginError> {
         let (started, mut last) = (Instant::now(), String::new());
-        let mut import = ObservedImport::new();
+        let mut import = ObservedImport::default();
         loop {
             let waiting = match import.look_at_pod(&self.cluster, name).await {
                 Ok(ReaderState::Running) => "waiting for the pod to finish".to_owned(),

@@ -47,6 +47,11 @@ fn mistakes_about_sources_are_explained() {
             "import http://{http}/raw dv/never-was --no-create {here}",
             "import http://{http}/raw pvc/never-was --no-create {here}",
             "import http://{http}/raw dv/x --size 1Gi --kubeconfig {stranger}",
+            "images try http://{http}/raw {here}",
+            "images try ./disk.img --image i {here}",
+            "images try http://{http}/gone --image i {here}",
+            "images try http://{http}/raw --image i --size 1Gi --kubeconfig {stranger}",
+            "images try gs://bucket/key --image i --cert-configmap ca {nowhere}",
         ],
     );
 }
