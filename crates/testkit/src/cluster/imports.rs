@@ -82,14 +82,9 @@ impl ImportSite {
         Self { site, thread: Some(thread) }
     }
 
-    /// The objects of this plural that the namespace has now.
-    pub fn objects(&self, plural: &str) -> Vec<Value> {
-        self.site.list(plural)
-    }
-
-    /// The names of these objects.
+    /// The names of the objects of this plural that the namespace has now.
     pub fn names(&self, plural: &str) -> Vec<String> {
-        self.objects(plural).iter().map(name_of).collect()
+        self.site.list(plural).iter().map(name_of).collect()
     }
 }
 
@@ -323,7 +318,11 @@ pub fn importer_pod(claim: &str, url: &str) -> Value {
         "kind": "Pod",
         "metadata": {
             "name": format!("importer-{claim}"),
-            "annotations": {"cdi.kubevirt.io/storage.createdByController": "yes", "sidecar.istio.io/inject": "false"},
+            "annotations": {
+                "cdi.kubevirt.io/storage.createdByController": "yes",
+                "linkerd.io/inject": "disabled",
+                "sidecar.istio.io/inject": "false",
+            },
             "labels": {
                 "app": "containerized-data-importer",
                 "cdi.kubevirt.io": "importer",
@@ -357,7 +356,8 @@ pub fn importer_pod(claim: &str, url: &str) -> Value {
                 ],
             }],
             "restartPolicy": "OnFailure",
-            "securityContext": {"fsGroup": 107},
+            "enableServiceLinks": false,
+            "securityContext": {"fsGroup": 107, "seccompProfile": {"type": "RuntimeDefault"}},
             "volumes": [
                 {"name": "cdi-data-vol", "persistentVolumeClaim": {"claimName": claim}},
                 {"name": "cdi-scratch-vol", "persistentVolumeClaim": {"claimName": format!("{claim}-scratch")}},

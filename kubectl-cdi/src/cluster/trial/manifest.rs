@@ -186,7 +186,9 @@ mod tests {
     fn the_copy_of_an_importer_pod_differs_only_in_its_image_claim_and_node() {
         let theirs = admitted_pod(false);
         let copy = copy_importer(&theirs, "our/cdi-importer:1", "try-1-ours", false).unwrap();
-        assert_eq!(copy["metadata"], json!({"annotations": {"sidecar.istio.io/inject": "false"}}));
+        let annotations =
+            json!({"linkerd.io/inject": "disabled", "sidecar.istio.io/inject": "false"});
+        assert_eq!(copy["metadata"], json!({"annotations": annotations}));
         let (spec, container) = (&copy["spec"], &copy["spec"]["containers"][0]);
         let their_container = &theirs["spec"]["containers"][0];
         for field in ["args", "env", "ports", "resources", "securityContext", "imagePullPolicy"] {
@@ -209,6 +211,7 @@ mod tests {
         let expected = [
             "affinity",
             "containers",
+            "enableServiceLinks",
             "restartPolicy",
             "securityContext",
             "tolerations",
