@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use program::command_line::CommandError;
 use program::env::NamedStrings;
-use sandbox::{SandboxError, SandboxMode, SandboxRules};
+use sandbox::{SandboxMode, SandboxRules};
 
 use crate::config::Config;
 use crate::memory;
@@ -15,7 +16,7 @@ pub(crate) fn enter_sandbox(
     config: &Config,
     termination_log: Option<&Path>,
     env: &dyn NamedStrings,
-) -> Result<(), SandboxError> {
+) -> Result<(), CommandError> {
     let mut rules = SandboxRules::new(env);
     let destination = &config.destination;
     rules.write_disk_or_tree(&destination.disk, &destination.dir);

@@ -1,81 +1,44 @@
 //! The errors of the commands, with their messages and exit codes.
 
+use std::fmt::Display;
+
 use http::StatusCode;
 use https::client::NoResponseError;
-use program::command_line::FailedCommand;
+use program::command_line::CommandError;
 use program::exit::ExitReason;
-use program::signal::{ShutdownRequest, StopSignal};
-use program::start::ProcessStartError;
-use sandbox::SandboxError;
 
 use crate::clone::CloneError;
 
-/// The reason why a command failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ClonerCommandError {
-    #[error("{0}")]
-    Usage(String),
-    #[error("{0}")]
-    Source(String),
-    #[error("{0}")]
-    Server(String),
-    #[error("cannot write to stdout: {0}")]
-    Output(String),
-    #[error("stopped by {}", .0.name())]
-    Signalled(StopSignal),
-    #[error(transparent)]
-    Start(#[from] ProcessStartError),
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    #[error("{0}")]
-    Internal(String),
-}
-
-impl ClonerCommandError {
-    pub(super) fn from_shutdown(shutdown: &ShutdownRequest) -> Self {
-        Self::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
-    }
-}
-
-impl FailedCommand for ClonerCommandError {
-    fn exit_reason(&self) -> ExitReason {
-        match self {
-            Self::Internal(_) | Self::Output(_) | Self::Start(_) => ExitReason::Internal,
-            Self::Sandbox(error) => error.exit_reason(),
-            Self::Usage(_) => ExitReason::Usage,
-            Self::Source(_) => ExitReason::Source,
-            // The server is the target of a clone.
-            Self::Server(_) => ExitReason::Target,
-            Self::Signalled(signal) => ExitReason::Signalled(*signal),
+/// Returns the command's error for a clone to `url` that failed with `error`. The messages of
+/// [`CloneError`] are CDI's and do not name the server, so the URL is added here.
+pub(super) fn clone_error(error: &CloneError, url: &str) -> CommandError {
+    // The server is the target of a clone.
+    let of_server = |sentence: String, advice: &str| {
+        CommandError::new(ExitReason::Target, format_args!("{url}: {sentence}; {advice}"))
+    };
+    match error {
+        CloneError::Source(_) => CommandError::new(ExitReason::Source, error),
+        CloneError::Transport(error) => {
+            let (reason, advice) = describe_transport(error);
+            of_server(reason, advice)
         }
+        CloneError::Refused(answer) => {
+            // An HTML page is meant for browsers, so it is omitted.
+            let sentence = if answer.reason.starts_with('<') {
+                format!("Unexpected status code {}", answer.status.as_u16())
+            } else {
+                error.to_string()
+            };
+            of_server(sentence, refusal_advice(answer.status))
+        }
+        CloneError::Early(_) => of_server(error.to_string(), "is it the upload server of a clone?"),
+        CloneError::Thread(_) | CloneError::Internal(_) => internal_error(error),
     }
 }
 
-impl ClonerCommandError {
-    /// Returns the command's error for a clone to `url` that failed with `error`. The messages of
-    /// [`CloneError`] are CDI's and do not name the server, so the URL is added here.
-    pub(super) fn from_clone(error: &CloneError, url: &str) -> Self {
-        match error {
-            CloneError::Source(_) => Self::Source(error.to_string()),
-            CloneError::Transport(error) => {
-                let (reason, advice) = describe_transport(error);
-                Self::Server(format!("{url}: {reason}; {advice}"))
-            }
-            CloneError::Refused(answer) => {
-                // An HTML page is meant for browsers, so it is omitted.
-                let sentence = if answer.reason.starts_with('<') {
-                    format!("Unexpected status code {}", answer.status.as_u16())
-                } else {
-                    error.to_string()
-                };
-                Self::Server(format!("{url}: {sentence}; {}", refusal_advice(answer.status)))
-            }
-            CloneError::Early(_) => {
-                Self::Server(format!("{url}: {error}; is it the upload server of a clone?"))
-            }
-            CloneError::Thread(_) | CloneError::Internal(_) => Self::Internal(error.to_string()),
-        }
-    }
+/// Returns the error for a failure of this program or of the machine.
+pub(super) fn internal_error(cause: impl Display) -> CommandError {
+    CommandError::new(ExitReason::Internal, cause)
 }
 
 /// Returns a description of a connection error, and advice on what to do. The description omits

@@ -5,6 +5,7 @@ mod failure;
 mod progress;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::future::poll_fn;
 use std::io::{self, IsTerminal, Write};
@@ -15,8 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use codec::encode::outgoing::EncodedStream;
-use program::command_line::{self, FailedCommand};
+use program::command_line::{self, CommandError, FailedCommand};
 use program::env::ProcessEnv;
+use program::exit::ExitReason;
 use program::progress::{BinaryBytes, ProgressDisplay};
 use program::start;
 use program::threads;
@@ -27,7 +29,7 @@ use tokio::runtime::Handle;
 use self::args::{
     CloneArgs, ClonerCli, ClonerCommand, ServeVolumeArgs, StreamArgs, VolumeSourceArgs,
 };
-use self::failure::ClonerCommandError;
+use self::failure::{clone_error, internal_error};
 use self::progress::{CloneEvent, CloneTimes, CloneView};
 use crate::client::{ClientIdentity, SetupError, UploadClient};
 use crate::clone::{self, encoder_threads};
@@ -49,7 +51,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, |_| Vec::new(), run)
 }
 
-fn run(cli: ClonerCli) -> Result<(), ClonerCommandError> {
+fn run(cli: ClonerCli) -> Result<(), CommandError> {
     // This comes before the threads, which Landlock would not restrict.
     sandbox::enter(cli.sandbox.sandbox, command_rules(&cli.command))?;
     match cli.command {
@@ -60,7 +62,7 @@ fn run(cli: ClonerCli) -> Result<(), ClonerCommandError> {
                 // This runs on another thread, because a pipe may be slow and signals must be
                 // handled meanwhile.
                 let written = threads::run_blocking(move || write_stream(&arguments)).await;
-                written.map_err(|error| ClonerCommandError::Internal(error.to_string()))?
+                written.map_err(internal_error)?
             })
         }
         ClonerCommand::Serve(arguments) => {
@@ -68,8 +70,8 @@ fn run(cli: ClonerCli) -> Result<(), ClonerCommandError> {
             under_signals(async {
                 let ServeVolumeArgs { disk, port, idle, .. } = &arguments;
                 serve::serve_volume(disk, *port, idle.0).await.map_err(|error| match error {
-                    ServeError::Source(_) => ClonerCommandError::Source(error.to_string()),
-                    _ => ClonerCommandError::Server(error.to_string()),
+                    ServeError::Source(_) => CommandError::new(ExitReason::Source, error),
+                    _ => CommandError::new(ExitReason::Target, error),
                 })
             })
         }
@@ -97,19 +99,17 @@ fn command_rules(command: &ClonerCommand) -> SandboxRules {
 
 /// Runs `job` until it ends or a signal arrives. No clean-up is necessary after a signal, because
 /// the server is responsible for a partial clone.
-fn under_signals<T>(
-    job: impl Future<Output = Result<T, ClonerCommandError>>,
-) -> Result<T, ClonerCommandError> {
+fn under_signals<T>(job: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     sandbox::log_applied();
     start::on_runtime(async |shutdown| {
         tokio::select! {
             result = job => result,
-            () = shutdown.cancel_token().cancelled() => Err(ClonerCommandError::from_shutdown(&shutdown)),
+            () = shutdown.cancel_token().cancelled() => Err(CommandError::from_shutdown(&shutdown)),
         }
     })
 }
 
-fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
+fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), CommandError> {
     let shown = &arguments.shown;
     let display = ProgressDisplay::from_args(PROGRAM, shown.progress, &shown.output);
     let times = Arc::new(CloneTimes::default());
@@ -123,10 +123,9 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         // This runs on another thread, because counting the bytes of a large tree takes a while
         // and signals must be handled meanwhile.
         let opened = threads::run_blocking(move || open_endpoints(&arguments, &estimate)).await;
-        let (source, client) =
-            opened.map_err(|error| ClonerCommandError::Internal(error.to_string()))??;
+        let (source, client) = opened.map_err(internal_error)??;
         let sent = clone::send_volume(source, &client, encoding, &tally).await;
-        sent.map_err(|error| ClonerCommandError::from_clone(&error, &url))
+        sent.map_err(|error| clone_error(&error, &url))
     };
     let result = display.run_watched(view, || under_signals(cloning));
     let (volume, stream, time) = (tally.volume_bytes(), tally.stream_bytes(), started.elapsed());
@@ -165,29 +164,29 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
 fn open_endpoints(
     arguments: &CloneArgs,
     estimate: &AtomicU64,
-) -> Result<(VolumeSource, UploadClient), ClonerCommandError> {
+) -> Result<(VolumeSource, UploadClient), CommandError> {
     let source = open_source(&arguments.source)?;
     let (certificate, key) = (read_file(&arguments.cert)?, read_file(&arguments.key)?);
     let authorities = read_file(&arguments.cacert)?;
     let identity =
         ClientIdentity { certificate: &certificate, key: &key, authorities: &authorities };
     let client = UploadClient::new(&arguments.url, &identity)
-        .map_err(|error| ClonerCommandError::Usage(setup_text(&error)))?;
+        .map_err(|error| CommandError::new(ExitReason::Usage, setup_text(&error)))?;
     estimate.store(volume_bytes(&source, &arguments.source), Ordering::Relaxed);
     Ok((source, client))
 }
 
-fn write_stream(arguments: &StreamArgs) -> Result<(), ClonerCommandError> {
+fn write_stream(arguments: &StreamArgs) -> Result<(), CommandError> {
     if io::stdout().is_terminal() {
         let text = "the stream is binary, and stdout is a terminal: write it to a file or a pipe";
-        return Err(ClonerCommandError::Usage(text.to_owned()));
+        return Err(CommandError::new(ExitReason::Usage, text));
     }
     let source = open_source(&arguments.source)?;
     if let (Some(volume), Some(stdout)) =
         (source.storage_location(), StorageLocation::from_file(io::stdout()))
         && volume.shares_bytes_with(stdout)
     {
-        return Err(ClonerCommandError::Output("it is the volume, or overlaps it".to_owned()));
+        return Err(output_error("it is the volume, or overlaps it"));
     }
     let tally = Arc::new(Tally::default());
     let mut outgoing = EncodedStream::start(
@@ -196,27 +195,28 @@ fn write_stream(arguments: &StreamArgs) -> Result<(), ClonerCommandError> {
         encoder_threads(),
         Arc::clone(&tally),
     )
-    .map_err(|error| ClonerCommandError::Internal(error.to_string()))?;
+    .map_err(internal_error)?;
     let runtime = Handle::current();
     while let Some(part) = runtime.block_on(poll_fn(|context| outgoing.poll_part(context))) {
         let Ok(part) = part else {
             return Err(match tally.take_failure() {
-                Some(error) => ClonerCommandError::Source(error.to_string()),
-                None => ClonerCommandError::Internal(program::panics::first_panic()),
+                Some(error) => CommandError::new(ExitReason::Source, error),
+                None => internal_error(program::panics::first_panic()),
             });
         };
-        io::stdout()
-            .write_all(&part)
-            .map_err(|error| ClonerCommandError::Output(error.to_string()))?;
+        io::stdout().write_all(&part).map_err(output_error)?;
     }
-    io::stdout().flush().map_err(|error| ClonerCommandError::Output(error.to_string()))
+    io::stdout().flush().map_err(output_error)
 }
 
-fn open_source(arguments: &VolumeSourceArgs) -> Result<VolumeSource, ClonerCommandError> {
+fn output_error(cause: impl Display) -> CommandError {
+    internal_error(format_args!("cannot write to stdout: {cause}"))
+}
+
+fn open_source(arguments: &VolumeSourceArgs) -> Result<VolumeSource, CommandError> {
     VolumeSource::open_path(&arguments.source, !arguments.no_holes).map_err(|error| {
-        ClonerCommandError::Source(format!(
-            "{error}; a volume is a block device, a file or a directory"
-        ))
+        let sentence = format_args!("{error}; a volume is a block device, a file or a directory");
+        CommandError::new(ExitReason::Source, sentence)
     })
 }
 
@@ -237,12 +237,11 @@ fn setup_text(error: &SetupError) -> String {
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, ClonerCommandError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, CommandError> {
     fs::read(path).map_err(|error| {
         let text = stream::error::errno_text(&error);
-        ClonerCommandError::Usage(format!(
-            "cannot read {}: {text}; check --cacert, --cert and --key",
-            path.display()
-        ))
+        let path = path.display();
+        let sentence = format_args!("cannot read {path}: {text}; check --cacert, --cert and --key");
+        CommandError::new(ExitReason::Usage, sentence)
     })
 }

@@ -13,11 +13,13 @@ use landlock::{
     PathBeneath, PathFd, PathFdError, RestrictSelfAttr, RestrictionStatus, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
+use program::command_line::CommandError;
 use program::env::NamedStrings;
+use program::exit::ExitReason;
 use rustix::fs::{FileType, fstat};
 
+use crate::AppliedPart;
 use crate::calls::CallSet;
-use crate::{AppliedPart, SandboxError};
 
 /// The newest version whose rights are requested; the tests run with it. An older kernel enforces
 /// those that it knows.
@@ -206,15 +208,18 @@ impl SandboxRules {
 
     /// Opens what exists. Fails if a target cannot be opened: without a rule it would stay closed
     /// even if a later attempt had the right, and an upload server would refuse every upload.
-    fn open_paths(&self) -> Result<Vec<OpenedPath>, SandboxError> {
+    fn open_paths(&self) -> Result<Vec<OpenedPath>, CommandError> {
         let mut opened = Vec::new();
         for path in &self.read {
             // The reader of a file that cannot be opened reports the error.
             opened.extend(OpenedPath::open(path, read_rights()).ok().flatten());
         }
         let open = |path: &Path, rights| {
-            OpenedPath::open(path, rights)
-                .map_err(|cause| SandboxError::Target { path: path.to_owned(), cause })
+            OpenedPath::open(path, rights).map_err(|cause| {
+                let path = path.display();
+                let sentence = format_args!("cannot open {path}, which must be writable: {cause}");
+                CommandError::new(ExitReason::Target, sentence)
+            })
         };
         for target in &self.targets {
             let found = open(&target.path, create_rights() | AccessFs::IoctlDev)?;
@@ -275,7 +280,7 @@ impl OpenedPath {
 
 /// Restricts this thread, and those that it starts, to `rules`, as far as the kernel can. Fails if
 /// a target cannot be opened.
-pub(crate) fn restrict_files(rules: SandboxRules) -> Result<AppliedPart, SandboxError> {
+pub(crate) fn restrict_files(rules: SandboxRules) -> Result<AppliedPart, CommandError> {
     let paths = rules.open_paths()?;
     Ok(match try_restrict(paths, rules) {
         Ok(status) => describe_status(&status),

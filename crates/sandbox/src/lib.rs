@@ -9,7 +9,7 @@
 //! rules.read("disk.qcow2").write_disk("disk.img");
 //! sandbox::enter(SandboxMode::On, rules)?;
 //! sandbox::log_applied();
-//! # Ok::<(), sandbox::SandboxError>(())
+//! # Ok::<(), program::command_line::CommandError>(())
 //! ```
 //!
 //! A program calls [`enter`] in its main thread before it starts other threads: Landlock applies to
@@ -26,10 +26,10 @@
 mod calls;
 mod files;
 
-use std::path::PathBuf;
-use std::{fmt, io};
+use std::fmt;
 
 use parking_lot::Mutex;
+use program::command_line::CommandError;
 use program::env::NamedStrings;
 use program::exit::ExitReason;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -72,45 +72,25 @@ pub enum SandboxMode {
 impl SandboxMode {
     /// Reads the mode of a pod from [`MODE_VARIABLE`]. Without a value the mode is
     /// [`SandboxMode::On`].
-    pub fn of_pod(env: &dyn NamedStrings) -> Result<Self, SandboxError> {
+    pub fn of_pod(env: &dyn NamedStrings) -> Result<Self, CommandError> {
         let text = env.get(MODE_VARIABLE).unwrap_or_default();
         match text.as_str() {
             "" => Ok(Self::default()),
-            text => clap::ValueEnum::from_str(text, false)
-                .map_err(|_| SandboxError::Mode(text.to_owned())),
+            text => clap::ValueEnum::from_str(text, false).map_err(|_| {
+                let sentence = format_args!("{MODE_VARIABLE} is {text:?}: use off, on or require");
+                CommandError::new(ExitReason::Internal, sentence)
+            }),
         }
     }
 }
 
-/// Reasons why a process may not continue without a sandbox.
-#[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
-    /// The variable has another value than the mode's.
-    #[error("{MODE_VARIABLE} is {0:?}: use off, on or require")]
-    Mode(String),
-    /// The mode is [`SandboxMode::Require`], and a part of the sandbox is not available.
-    #[error(
-        "the sandbox is required, but {0} are not restricted: {1}; use --sandbox on (in pods {MODE_VARIABLE}=on) to continue without"
-    )]
-    Unavailable(&'static str, String),
-    /// The rule for a target cannot be made.
-    #[error("cannot open {}, which must be writable: {cause}", path.display())]
-    Target {
-        /// The target, or its directory.
-        path: PathBuf,
-        /// The error of the kernel.
-        cause: io::Error,
-    },
-}
-
-impl SandboxError {
-    /// Returns the reason why a command ends after this error.
-    pub fn exit_reason(&self) -> ExitReason {
-        match self {
-            Self::Target { .. } => ExitReason::Target,
-            Self::Mode(_) | Self::Unavailable(..) => ExitReason::Internal,
-        }
-    }
+/// Returns the error for [`SandboxMode::Require`] if `part` of the sandbox is not available.
+fn unavailable_error(part: &str, reason: &str) -> CommandError {
+    let sentence = format_args!(
+        "the sandbox is required, but {part} are not restricted: {reason}; use --sandbox on (in pods {MODE_VARIABLE}=on) to continue \
+         without"
+    );
+    CommandError::new(ExitReason::Internal, sentence)
 }
 
 /// A part of the sandbox: its description, or the reason why it is missing.
@@ -189,14 +169,14 @@ static STATE: Mutex<SandboxState> = Mutex::new(SandboxState::Outside);
 ///
 /// With [`SandboxRules::defer`], only new privileges and core dumps are ruled out now, and
 /// [`enter_deferred`] does the rest.
-pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), SandboxError> {
+pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), CommandError> {
     if mode == SandboxMode::Off {
         return Ok(());
     }
     if let Some(reason) = rules.deferred
         && mode == SandboxMode::Require
     {
-        return Err(SandboxError::Unavailable("files", reason.to_owned()));
+        return Err(unavailable_error("files", reason));
     }
     // If one of the limits fails, the rest is still worth having.
     let limits = AppliedLimits::apply();
@@ -210,7 +190,7 @@ pub fn enter(mode: SandboxMode, rules: SandboxRules) -> Result<(), SandboxError>
 
 /// Restricts a pod to `rules`, in the mode that `env` names, and logs what was applied. Like
 /// [`enter`], it must be called while the process has one thread.
-pub fn enter_pod(env: &dyn NamedStrings, rules: SandboxRules) -> Result<(), SandboxError> {
+pub fn enter_pod(env: &dyn NamedStrings, rules: SandboxRules) -> Result<(), CommandError> {
     enter(SandboxMode::of_pod(env)?, rules)?;
     log_applied();
     Ok(())
@@ -218,7 +198,7 @@ pub fn enter_pod(env: &dyn NamedStrings, rules: SandboxRules) -> Result<(), Sand
 
 /// Restricts the system calls of a process that has started another program in the meantime. Does
 /// nothing unless [`enter`] deferred this.
-pub fn enter_deferred() -> Result<(), SandboxError> {
+pub fn enter_deferred() -> Result<(), CommandError> {
     let (mode, limits) = match *STATE.lock() {
         SandboxState::Deferred(mode, limits) => (mode, limits),
         SandboxState::Outside | SandboxState::Inside(_) => return Ok(()),
@@ -236,12 +216,12 @@ fn apply(
     limits: AppliedLimits,
     files: AppliedPart,
     set: CallSet,
-) -> Result<(), SandboxError> {
+) -> Result<(), CommandError> {
     let calls = calls::restrict_calls(set);
     if mode == SandboxMode::Require {
         for (what, part) in [("files", &files), ("system calls", &calls)] {
             if let Err(reason) = part {
-                return Err(SandboxError::Unavailable(what, reason.clone()));
+                return Err(unavailable_error(what, reason));
             }
         }
     }

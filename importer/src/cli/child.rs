@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use stream::error::{ThreadStartError, errno_text};
 
 use super::args::RunArgs;
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, internal_error};
 
 /// Runs the program until it ends, and kills it when standard input reaches its end. Standard
 /// input is a pipe whose writing end is held only by the parent, so it ends together with the
@@ -25,7 +25,7 @@ use super::failure::ImporterCommandError;
 pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
     let failed = |reason: &str| {
         let program = arguments.program.display();
-        ImporterCommandError::Internal(format!("cannot start {program}: {reason}"))
+        internal_error(format_args!("cannot start {program}: {reason}"))
     };
     let mut child = Command::new(&arguments.program)
         .args(&arguments.arguments)

@@ -2,6 +2,8 @@
 
 use bytes::{Buf, Bytes};
 use fetch::file::FileSource;
+use program::command_line::CommandError;
+use program::exit::ExitReason;
 use stream::error::Error;
 use stream::observe::NoObserver;
 use stream::source::Source;
@@ -20,8 +22,8 @@ pub(super) fn run(arguments: CompareArgs) -> Result<(), ImporterCommandError> {
         let [first, second] = disks.each_ref().map(Source::name);
         match find_difference(&disks, &context.stop)? {
             Some(offset) => {
-                let sentence = format!("{first} and {second} differ at byte {offset}");
-                Err(ImporterCommandError::Different(sentence))
+                let sentence = format_args!("{first} and {second} differ at byte {offset}");
+                Err(CommandError::new(ExitReason::Image, sentence).into())
             }
             None => Ok(format!("{first} and {second} are equal\n")),
         }

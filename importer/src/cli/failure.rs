@@ -4,12 +4,10 @@ use std::fmt;
 
 use datapath::restore::RestoreError;
 use diskimage::Format;
-use program::command_line::FailedCommand;
+use program::command_line::{CommandError, FailedCommand};
 use program::exit::ExitReason;
-use program::signal::StopSignal;
 use program::start::ProcessStartError;
 use publisher::EvidenceError;
-use sandbox::SandboxError;
 use stream::Error;
 use stream::error::{SourceError, SourceErrorKind};
 
@@ -18,21 +16,12 @@ use super::advice;
 /// Reasons why a command failed.
 #[derive(Debug)]
 pub enum ImporterCommandError {
-    /// The command line, or a file named on it, cannot be used.
-    Usage(String),
+    /// Neither the source nor the image nor the target is the reason.
+    Other(CommandError),
     /// The transfer failed. The second field is the name of the source, if it could be opened.
     Transfer(Error, Option<String>),
     /// `check` found this number of errors in the image of this name.
     Damaged(u64, String, Format),
-    /// `compare` found two disks that are not equal. Contains the sentence about them.
-    Different(String),
-    /// A bug, or the failure of a basic system operation, such as starting a thread or writing to
-    /// stdout.
-    Internal(String),
-    /// The process may not continue without the sandbox.
-    Sandbox(SandboxError),
-    /// A signal ended the command.
-    Signalled(StopSignal),
 }
 
 impl ImporterCommandError {
@@ -41,18 +30,20 @@ impl ImporterCommandError {
         match self {
             Self::Transfer(error, _) => error.stage().map(|stage| stage.name()),
             Self::Damaged(..) => Some("format"),
-            Self::Usage(_)
-            | Self::Different(_)
-            | Self::Internal(_)
-            | Self::Sandbox(_)
-            | Self::Signalled(_) => None,
+            Self::Other(_) => None,
         }
     }
 }
 
 /// Returns an error for a mistake on the command line, in contrast to a failure of the source.
 pub(super) fn usage_error(text: impl fmt::Display) -> ImporterCommandError {
-    ImporterCommandError::Usage(text.to_string())
+    CommandError::new(ExitReason::Usage, text).into()
+}
+
+/// Returns an error for a bug, or for the failure of a basic system operation, such as starting a
+/// thread or writing to stdout.
+pub(super) fn internal_error(text: impl fmt::Display) -> ImporterCommandError {
+    CommandError::new(ExitReason::Internal, text).into()
 }
 
 /// Returns a function that adds the source's name to the error of a transfer.
@@ -67,20 +58,17 @@ pub(super) fn of_source<E: Into<ImporterCommandError>>(
     }
 }
 
-impl From<SandboxError> for ImporterCommandError {
-    fn from(error: SandboxError) -> Self {
-        Self::Sandbox(error)
+impl From<CommandError> for ImporterCommandError {
+    fn from(error: CommandError) -> Self {
+        Self::Other(error)
     }
 }
 
 impl FailedCommand for ImporterCommandError {
     fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped, _) => {
-                ExitReason::Internal
-            }
-            Self::Sandbox(error) => error.exit_reason(),
-            Self::Usage(_) => ExitReason::Usage,
+            Self::Other(error) => error.exit_reason(),
+            Self::Transfer(Error::Thread(_) | Error::Stopped, _) => ExitReason::Internal,
             Self::Transfer(Error::Source(source), _)
                 if source.kind() == SourceErrorKind::Signature =>
             {
@@ -90,13 +78,12 @@ impl FailedCommand for ImporterCommandError {
             Self::Transfer(Error::Format(format), _) if format.is_too_large() => {
                 ExitReason::NoSpace
             }
-            Self::Transfer(Error::Decode(_) | Error::Format(_), _)
-            | Self::Damaged(..)
-            | Self::Different(_) => ExitReason::Image,
+            Self::Transfer(Error::Decode(_) | Error::Format(_), _) | Self::Damaged(..) => {
+                ExitReason::Image
+            }
             Self::Transfer(Error::Checksum { .. }, _) => ExitReason::Checksum,
             Self::Transfer(Error::Target(target), _) if target.is_no_space() => ExitReason::NoSpace,
             Self::Transfer(Error::Target(_), _) => ExitReason::Target,
-            Self::Signalled(signal) => ExitReason::Signalled(*signal),
         }
     }
 }
@@ -105,13 +92,11 @@ impl fmt::Display for ImporterCommandError {
     /// Writes one line for the user; line breaks within the message become spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Usage(text) | Self::Internal(text) | Self::Different(text) => text.clone(),
-            Self::Sandbox(error) => error.to_string(),
+            Self::Other(error) => error.to_string(),
             Self::Damaged(count, name, format) => {
                 format!("{name}: the image has {count} error(s): {}", format.repair_advice())
             }
             Self::Transfer(error, source) => advice::describe(error, source.as_deref()),
-            Self::Signalled(signal) => format!("stopped by {}", signal.name()),
         };
         f.write_str(&text.replace(['\n', '\r'], " "))
     }
@@ -119,7 +104,7 @@ impl fmt::Display for ImporterCommandError {
 
 impl From<ProcessStartError> for ImporterCommandError {
     fn from(error: ProcessStartError) -> Self {
-        Self::Internal(error.to_string())
+        Self::Other(error.into())
     }
 }
 
@@ -147,7 +132,7 @@ impl From<RestoreError> for ImporterCommandError {
 impl From<EvidenceError> for ImporterCommandError {
     fn from(error: EvidenceError) -> Self {
         match error {
-            EvidenceError::Usage(text) => Self::Usage(text),
+            EvidenceError::Usage(text) => usage_error(text),
             EvidenceError::Source(error) => error.into(),
         }
     }
@@ -163,6 +148,7 @@ impl From<SourceError> for ImporterCommandError {
 mod tests {
     use std::io;
 
+    use program::signal::StopSignal;
     use stream::digest::ChecksumMismatchError;
     use stream::error::{DecodeError, FormatError, TargetError};
 
@@ -182,8 +168,8 @@ mod tests {
         let unsigned = SourceError::new(SourceErrorKind::Signature, "no");
         let not_found = SourceError::new(SourceErrorKind::Status(404), "no");
         for (failure, code) in [
-            (ImporterCommandError::Internal(String::new()), 1),
-            (ImporterCommandError::Usage(String::new()), 2),
+            (internal_error(""), 1),
+            (usage_error(""), 2),
             (not_found.into(), 3),
             (Error::from(DecodeError::Empty).into(), 4),
             (Error::from(too_large).into(), 5),
@@ -191,8 +177,8 @@ mod tests {
             (checksum.into(), 6),
             (unsigned.into(), 6),
             (target(rustix::io::Errno::IO).into(), 7),
-            (ImporterCommandError::Signalled(StopSignal::Interrupt), 130),
-            (ImporterCommandError::Signalled(StopSignal::Terminate), 143),
+            (CommandError::from_signal(StopSignal::Interrupt).into(), 130),
+            (CommandError::from_signal(StopSignal::Terminate).into(), 143),
         ] {
             assert_eq!(failure.exit_reason().exit_code(), code, "{failure:?}");
         }

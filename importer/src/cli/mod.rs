@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use datapath::disk;
-use program::command_line;
+use program::command_line::{self, CommandError};
 use program::job::{self as background, COMMAND_GRACE, JobOutcome};
 use program::start;
 use stream::facts::ImageFacts;
@@ -36,7 +36,7 @@ use stream::observe::Observer;
 use tokio::runtime::Handle;
 
 use self::args::{ImporterCli, ImporterCommand};
-use self::failure::ImporterCommandError;
+use self::failure::{ImporterCommandError, internal_error};
 use self::open::JobContext;
 
 /// The program's name, which begins each error line.
@@ -88,12 +88,13 @@ where
             match background::run_job(&shutdown, COMMAND_GRACE, disk::remove_unfinished, job).await
             {
                 JobOutcome::Returned(result) => result,
-                JobOutcome::Failed(sentence) => Err(ImporterCommandError::Internal(sentence)),
-                JobOutcome::Overdue(signal) => Err(ImporterCommandError::Signalled(signal)),
+                JobOutcome::Failed(sentence) => Err(internal_error(sentence)),
+                JobOutcome::Overdue(signal) => Err(CommandError::from_signal(signal).into()),
             };
         // After a signal, an error is only its consequence, so the signal is reported instead.
         result.map_err(|failed| {
-            shutdown.first_signal().map_or(failed, ImporterCommandError::Signalled)
+            let signal = shutdown.first_signal();
+            signal.map_or(failed, |signal| CommandError::from_signal(signal).into())
         })
     })
 }
@@ -114,5 +115,5 @@ fn checksum_suffix(checksum: Option<&str>) -> String {
 
 fn print_bytes(bytes: &[u8]) -> Result<(), ImporterCommandError> {
     command_line::print_stdout(bytes)
-        .map_err(|error| ImporterCommandError::Internal(format!("cannot write to stdout: {error}")))
+        .map_err(|error| internal_error(format_args!("cannot write to stdout: {error}")))
 }

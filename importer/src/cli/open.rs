@@ -31,7 +31,7 @@ use url::Url;
 
 use super::advice::{self, GIVE_LOGIN};
 use super::args::{SourceArgs, check_options};
-use super::failure::{ImporterCommandError, usage_error};
+use super::failure::{ImporterCommandError, internal_error, usage_error};
 use super::openstack;
 
 /// The parts of the process that a job needs.
@@ -174,7 +174,7 @@ impl JobContext {
             }
             tls::client_config(roots)
         };
-        let tls = tls.map_err(|error| ImporterCommandError::Internal(error.to_string()))?;
+        let tls = tls.map_err(internal_error)?;
         let granted = ExtraPermissions {
             ambient_identity: arguments.ambient_identity,
             cleartext_secrets: arguments.cleartext_secrets,

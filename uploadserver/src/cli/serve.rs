@@ -1,21 +1,20 @@
 //! `serve`: waits for uploads without a cluster, for example on a laptop.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use datapath::disk;
-use https::listener::BindError;
-use https::tls::{AuthorityFiles, ServerFiles, TlsError, TlsProfile};
+use https::tls::{AuthorityFiles, ServerFiles, TlsProfile};
 use program::cdi::{CURL, UPLOAD};
 use program::command_line::values::server_url;
-use program::command_line::{FailedCommand, print_error, print_stdout};
+use program::command_line::{CommandError, print_error, print_stdout};
 use program::env::ProcessEnv;
 use program::exit::ExitReason;
 use program::progress::ProgressDisplay;
-use program::signal::StopSignal;
-use program::start::{self, ProcessStartError};
-use sandbox::{SandboxError, SandboxMode};
+use program::start;
+use sandbox::SandboxMode;
 use volume::DiskRequest;
 
 use super::args::ServeArgs;
@@ -28,48 +27,21 @@ use crate::lifetime::{self, ServerExit};
 /// Name of the disk file in the directory.
 const DISK: &str = "disk.img";
 
-/// Advice after an error with a TLS file.
-const TLS_ADVICE: &str = "; check --cert, --key, --cacert and --self-signed";
-
-/// The reason why `serve` failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum UploadServeError {
-    #[error("{0}{TLS_ADVICE}")]
-    Tls(#[from] TlsError),
-    #[error(transparent)]
-    Listen(#[from] BindError),
-    #[error("cannot use {}: {reason}", path.display())]
-    Target { path: PathBuf, reason: String },
-    #[error("{0}")]
-    Usage(&'static str),
-    #[error(transparent)]
-    Process(#[from] ProcessStartError),
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    #[error("{0}")]
-    Broken(String),
-    #[error("stopped by {}", .0.name())]
-    Signalled(StopSignal),
+/// Returns the error for a TLS file that cannot be used.
+fn tls_error(error: impl Display) -> CommandError {
+    usage_error(format_args!("{error}; check --cert, --key, --cacert and --self-signed"))
 }
 
-impl FailedCommand for UploadServeError {
-    fn exit_reason(&self) -> ExitReason {
-        match self {
-            Self::Signalled(signal) => ExitReason::Signalled(*signal),
-            Self::Usage(_) | Self::Tls(_) => ExitReason::Usage,
-            Self::Target { .. } => ExitReason::Target,
-            Self::Listen(_) | Self::Process(_) | Self::Broken(_) => ExitReason::Internal,
-            Self::Sandbox(error) => error.exit_reason(),
-        }
-    }
+fn usage_error(sentence: impl Display) -> CommandError {
+    CommandError::new(ExitReason::Usage, sentence)
 }
 
 /// Serves uploads with the settings in `arguments`. `mode` is the mode of the sandbox.
-pub(super) fn run_serve(arguments: ServeArgs, mode: SandboxMode) -> Result<(), UploadServeError> {
+pub(super) fn run_serve(arguments: ServeArgs, mode: SandboxMode) -> Result<(), CommandError> {
     let display = ProgressDisplay::for_server(PROGRAM, &arguments.output);
     let prints_address = arguments.print_address;
     let config = Config { display, ..build_config(arguments)? };
-    let tls = config.tls.server_config(&config.profile)?;
+    let tls = config.tls.server_config(&config.profile).map_err(tls_error)?;
     confine::enter_sandbox(mode, &config, None, &ProcessEnv)?;
     let hint = upload_hint(&config);
     let ready = move |address: SocketAddr| {
@@ -83,13 +55,14 @@ pub(super) fn run_serve(arguments: ServeArgs, mode: SandboxMode) -> Result<(), U
         }
     };
     let exit = start::on_runtime(async |shutdown| {
-        Ok::<_, UploadServeError>(lifetime::run(config, tls, &shutdown, ready).await?)
+        let ended = lifetime::run(config, tls, &shutdown, ready).await;
+        ended.map_err(|error| CommandError::new(ExitReason::Internal, error))
     })?;
     match exit {
         ServerExit::Success(_) | ServerExit::DeadlinePassed => Ok(()),
-        ServerExit::Broken(reason) => Err(UploadServeError::Broken(reason)),
+        ServerExit::Broken(reason) => Err(CommandError::new(ExitReason::Internal, reason)),
         // Ctrl-C is the normal way to end a server that waits for more uploads.
-        ServerExit::Signalled(signal) => Err(UploadServeError::Signalled(signal)),
+        ServerExit::Signalled(signal) => Err(CommandError::from_signal(signal)),
     }
 }
 
@@ -110,14 +83,14 @@ fn upload_hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     }
 }
 
-fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
+fn build_config(arguments: ServeArgs) -> Result<Config, CommandError> {
     if arguments.tls.self_signed.is_none() && arguments.tls.cert.is_none() {
-        return Err(UploadServeError::Usage(
+        return Err(usage_error(
             "a certificate is needed: use --self-signed DIR to create one, or --cert and --key",
         ));
     }
     if arguments.tls.self_signed.is_none() && arguments.cacert.is_none() && !arguments.insecure {
-        return Err(UploadServeError::Usage(
+        return Err(usage_error(
             "who may upload? Use --cacert FILE for clients of that authority, or --insecure for everybody",
         ));
     }
@@ -137,7 +110,8 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
             }
             (dir, ..) => {
                 let made =
-                    AuthorityFiles::made_in(&dir.unwrap_or_default(), &arguments.client_name)?;
+                    AuthorityFiles::made_in(&dir.unwrap_or_default(), &arguments.client_name)
+                        .map_err(tls_error)?;
                 ServerFiles {
                     certificate: made.server.0,
                     key: made.server.1,
@@ -163,10 +137,10 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
     })
 }
 
-fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, UploadServeError> {
-    let refuse = |path: &Path, reason: &str| UploadServeError::Target {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
+fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, CommandError> {
+    let refuse = |path: &Path, reason: &str| {
+        let sentence = format_args!("cannot use {}: {reason}", path.display());
+        CommandError::new(ExitReason::Target, sentence)
     };
     let (disk, dir) = match (&arguments.device, &arguments.dir) {
         (Some(device), _) if !disk::is_block_device(device) => {

@@ -26,6 +26,8 @@ pub use tls::TlsArgs;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::exit::{self, ExitReason};
+use crate::signal::{ShutdownRequest, StopSignal};
+use crate::start::ProcessStartError;
 pub use crate::stdout::print_stdout;
 
 /// The colours of help texts.
@@ -55,6 +57,43 @@ enum CommonCommand {
 pub trait FailedCommand: Display {
     /// The exit code for this error.
     fn exit_reason(&self) -> ExitReason;
+}
+
+/// The reason why a command failed, for programs that do not handle any of the reasons.
+#[derive(Debug, thiserror::Error)]
+#[error("{sentence}")]
+pub struct CommandError {
+    reason: ExitReason,
+    sentence: String,
+}
+
+impl CommandError {
+    /// Creates an error that ends the process for `reason` after printing `sentence`.
+    pub fn new(reason: ExitReason, sentence: impl Display) -> Self {
+        Self { reason, sentence: sentence.to_string() }
+    }
+
+    /// Creates the error for a command that ended because of a signal.
+    pub fn from_shutdown(shutdown: &ShutdownRequest) -> Self {
+        Self::from_signal(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
+    }
+
+    /// Creates the error for a command that ended because of `signal`.
+    pub fn from_signal(signal: StopSignal) -> Self {
+        Self::new(ExitReason::Signalled(signal), format_args!("stopped by {}", signal.name()))
+    }
+}
+
+impl From<ProcessStartError> for CommandError {
+    fn from(error: ProcessStartError) -> Self {
+        Self::new(ExitReason::Internal, error)
+    }
+}
+
+impl FailedCommand for CommandError {
+    fn exit_reason(&self) -> ExitReason {
+        self.reason
+    }
 }
 
 /// The error type of a program that only has the shared subcommands.

@@ -13,7 +13,7 @@ use stream::observe::ByteCount;
 use stream::options::{PayloadKind, ReadOptions};
 use stream::source::Source;
 
-use super::super::failure::ImporterCommandError;
+use super::super::failure::{ImporterCommandError, internal_error};
 use super::super::open::JobContext;
 use super::LayoutWriter;
 
@@ -68,7 +68,7 @@ pub(super) fn write_layer(
         let Ok(part) = part else {
             return Err(match stats.take_failure() {
                 Some(error) => error.into(),
-                None => ImporterCommandError::Internal(program::panics::first_panic()),
+                None => internal_error(program::panics::first_panic()),
             });
         };
         if waiting.len() + part.len() > WRITE_BYTES {
@@ -81,7 +81,7 @@ pub(super) fn write_layer(
     let BlobOutput { layout, digest, bytes, .. } = blob;
     let Some(&disk_bytes) = disk_bytes.get() else {
         let what = "cannot finish the layer: the disk ended, but its size is not known";
-        return Err(ImporterCommandError::Internal(what.to_owned()));
+        return Err(internal_error(what));
     };
     let digest = digest.finish_digest();
     layout.end_blob(&digest).map_err(Error::from)?;
