@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -20,9 +21,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::connection_table::ConnectionSlot;
+use super::flush_tracker::FlushTracker;
 use super::framing::FramingGuard;
 use super::handshake::{self, HelloReader};
-use super::response_body::{FlushTracker, ResponseBody};
 use super::{Peer, RequestGuard};
 use crate::tls;
 
@@ -126,7 +127,15 @@ impl HttpsConnection {
             // Boxed: a future that is awaited inside another future takes up its space there
             // twice, and the proxy's future was 14 KB.
             let answer = Box::pin(handler(peer, request));
-            async move { Ok::<_, Infallible>(answer.await.map(|body| ResponseBody::new(body, guard))) }
+            async move {
+                // The body owns the guard: the request counts as in progress while the connection
+                // reads from its body.
+                let keep = move |error: B::Error| {
+                    let _request = &guard;
+                    error
+                };
+                Ok::<_, Infallible>(answer.await.map(|body| body.map_err(keep)))
+            }
         });
         let stream = FlushTracker::new(stream, self.slot.clone());
         if is_http2 {

@@ -10,10 +10,10 @@
 
 mod connection;
 mod connection_table;
+mod flush_tracker;
 #[doc(hidden)] // for the fuzz targets
 pub mod framing;
 mod handshake;
-mod response_body;
 mod runtime_pool;
 
 use std::io;

@@ -1,48 +1,13 @@
-//! Detects when responses have been sent. First the connection reads the whole body, then it
-//! flushes everything it has written.
+//! Detects when responses have been sent: the connection has then flushed everything it has
+//! written.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::RequestGuard;
 use super::connection_table::ConnectionSlot;
-
-/// The body of a response. Its request counts as in progress while the connection reads from it.
-pub(super) struct ResponseBody<B> {
-    body: B,
-    _request: Arc<RequestGuard>,
-}
-
-impl<B> ResponseBody<B> {
-    pub(super) fn new(body: B, request: Arc<RequestGuard>) -> Self {
-        Self { body, _request: request }
-    }
-}
-
-impl<B: Body + Unpin> Body for ResponseBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
 
 /// A stream that records in its connection slot whether all written data has been flushed.
 #[derive(Debug)]
