@@ -127,8 +127,9 @@ fn way_out(error: &Error) -> Option<&'static str> {
 /// sent again, 415 if this kind of content is never supported, and 5xx otherwise.
 fn error_status(error: &Error) -> StatusCode {
     match error {
-        Error::Format(FormatError::Text(_) | FormatError::Foreign(_))
-        | Error::Decode(DecodeError::Unsupported(_)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Error::Format(FormatError::NotDisk(_)) | Error::Decode(DecodeError::Unsupported(_)) => {
+            StatusCode::UNSUPPORTED_MEDIA_TYPE
+        }
         Error::Format(_) | Error::Decode(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
         Error::Source(source) if source.kind() == SourceErrorKind::Invalid => {
             StatusCode::BAD_REQUEST

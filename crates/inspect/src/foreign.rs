@@ -5,7 +5,7 @@
 //! label of a filesystem. None of these is a page of text, and each magic number here is compared
 //! in all the bits that its format fixes.
 
-use stream::error::{ForeignFile, FormatError, TextPayload};
+use stream::error::FormatError;
 
 /// Number of text bytes at the beginning that rule out a disk. A shorter file counts as text if
 /// all of it is text.
@@ -29,14 +29,19 @@ pub(crate) fn refuse_foreign(
     content_type: Option<&str>,
 ) -> Result<Option<&'static str>, FormatError> {
     if is_text(head) {
-        return Err(FormatError::Text(TextPayload {
-            beginning: printable::escape_line(&String::from_utf8_lossy(head), QUOTED_CHARS),
-            bytes,
-            content_type: content_type.map(|name| printable::escape_line(name, QUOTED_CHARS)),
-        }));
+        let beginning = printable::escape_line(&String::from_utf8_lossy(head), QUOTED_CHARS);
+        let content_type = content_type.map(|name| printable::escape_line(name, QUOTED_CHARS));
+        let facts = content_type.into_iter().chain(bytes.map(|bytes| format!("{bytes} bytes")));
+        let facts = match facts.collect::<Vec<_>>().join(", ") {
+            facts if facts.is_empty() => facts,
+            facts => format!(" ({facts})"),
+        };
+        return Err(FormatError::NotDisk(format!(
+            "text, not a disk: it begins with \"{beginning}\"{facts}: check the address, and whether it requires a login"
+        )));
     }
     if let Some((kind, remedy)) = foreign_kind(head) {
-        return Err(FormatError::Foreign(ForeignFile { kind, remedy }));
+        return Err(FormatError::NotDisk(format!("{kind}, not a disk: {remedy}")));
     }
     let doubt = doubtful_kind(head);
     if let Some(warning) = doubt {

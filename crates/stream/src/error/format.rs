@@ -4,50 +4,15 @@ use super::archive::{ArchiveError, ArchiveErrorKind};
 use crate::facts::MAX_DISK_BYTES;
 use crate::memory::MemoryLimitError;
 
-/// Describes a source that turned out to be text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextPayload {
-    /// The first characters of the text, on one line.
-    pub beginning: String,
-    /// Total size in bytes, if known.
-    pub bytes: Option<u64>,
-    /// The media type that the server declared.
-    pub content_type: Option<String>,
-}
-
-impl std::fmt::Display for TextPayload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "this is text, not a disk: it begins with \"{}\"", self.beginning)?;
-        match (&self.content_type, self.bytes) {
-            (Some(content_type), Some(bytes)) => write!(f, " ({content_type}, {bytes} bytes)"),
-            (Some(words), None) => write!(f, " ({words})"),
-            (None, Some(bytes)) => write!(f, " ({bytes} bytes)"),
-            (None, None) => Ok(()),
-        }
-    }
-}
-
-/// A kind of file that cannot be a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ForeignFile {
-    /// The name of the kind, with an article.
-    pub kind: &'static str,
-    /// Advice that turns the file into a disk, or finds the right file.
-    pub remedy: &'static str,
-}
-
 /// A failure of the format stage.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// The image itself is invalid or unsupported.
     #[error(transparent)]
     Image(#[from] diskimage::Error),
-    /// The source is text: probably a web page about a disk, or an error page.
-    #[error("{0}: check the address, and whether it requires a login")]
-    Text(TextPayload),
-    /// The source is a known kind of file that cannot be a disk.
-    #[error("this is {}, not a disk: {}", .0.kind, .0.remedy)]
-    Foreign(ForeignFile),
+    /// The source is text, or a known kind of file that cannot be a disk.
+    #[error("this is {0}")]
+    NotDisk(String),
     /// The head of the image is larger than the memory budget allows.
     #[error("the head of the image {0}: give the process more memory")]
     Head(#[source] MemoryLimitError),
@@ -151,8 +116,7 @@ impl FormatError {
         match self {
             Self::Image(_)
             | Self::NoDelta
-            | Self::Text(_)
-            | Self::Foreign(_)
+            | Self::NotDisk(_)
             | Self::StatedSize { .. }
             | Self::Impossible { .. } => image,
             Self::Archive(_) if !self.is_too_large() => archive,

@@ -10,7 +10,7 @@ mod source;
 pub use self::archive::{ArchiveError, ArchiveErrorKind};
 pub use self::decode::DecodeError;
 pub use self::disk::{TargetError, TargetRefusedError, errno_text};
-pub use self::format::{ForeignFile, FormatError, TextPayload};
+pub use self::format::FormatError;
 pub use self::source::{SourceAdvice, SourceError, SourceErrorKind};
 use crate::digest::ChecksumMismatchError;
 use crate::stage::Stage;
@@ -66,8 +66,7 @@ impl Error {
     pub fn can_be_kept(&self) -> bool {
         matches!(
             self,
-            Self::Format(FormatError::Text(_) | FormatError::Foreign(_))
-                | Self::Decode(DecodeError::Unsupported(_))
+            Self::Format(FormatError::NotDisk(_)) | Self::Decode(DecodeError::Unsupported(_))
         )
     }
 
