@@ -12,19 +12,16 @@
 mod answer;
 mod checkpoints;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use program::local_http::serve_http;
 use stream::error::errno_text;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -34,12 +31,6 @@ use crate::source::{DeviceSource, VolumeReadError};
 /// Maximum number of simultaneous connections. The client uses one; connections that it has lost
 /// may linger.
 const MAX_CONNECTIONS: usize = 8;
-
-/// Time limit for receiving a request header. It includes the time between two requests.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Pause after a connection could not be accepted, for example because too many files are open.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval at which the server checks whether it is still needed.
 const LOOK: Duration = Duration::from_millis(500);
@@ -115,48 +106,12 @@ pub(crate) async fn serve_volume(path: &Path, port: u16, idle: Duration) -> Resu
         activity: Activity(Mutex::new(ActivityState { last: Instant::now(), is_complete: false })),
         failure: Mutex::new(None),
     });
+    let (served, places) = (Arc::clone(&volume), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
     tokio::select! {
-        () = accept_connections(&listener, &volume) => Ok(()),
+        () = serve_http(listener, places, move |request| answer::answer_request(&served, request)) => Ok(()),
         is_complete = volume.activity.wait_for_end(idle) => match is_complete {
             true => Ok(()),
             false => Err(ServeError::Idle(idle)),
         },
-    }
-}
-
-async fn accept_connections(listener: &TcpListener, volume: &Arc<ServedVolume>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let volume = Arc::clone(volume);
-                tokio::spawn(async move {
-                    serve_connection(stream, &volume).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::debug!("cannot accept a connection: {error}");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn serve_connection(stream: TcpStream, volume: &Arc<ServedVolume>) {
-    program::sockets::prepare_socket(&stream);
-    let service = service_fn(|request| {
-        let answer = answer::answer_request(volume, &request);
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = serving.await {
-        tracing::debug!("the connection failed: {error}");
     }
 }

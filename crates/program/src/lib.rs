@@ -58,6 +58,8 @@ pub mod flags;
 #[cfg(feature = "commands")]
 pub mod job;
 pub mod limited;
+#[cfg(feature = "server")]
+pub mod local_http;
 pub mod logging;
 pub mod memory;
 pub mod metrics;

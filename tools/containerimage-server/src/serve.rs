@@ -1,18 +1,14 @@
 //! Serves the disk, from finding it in the image until the importer is done.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use program::local_http::serve_http;
 use program::paths::PodPaths;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::ServedContent;
@@ -22,12 +18,6 @@ use crate::handoff::{self, ReadyFile};
 /// Maximum number of simultaneous connections. The importer needs only a few; further ones wait
 /// until another connection ends.
 const MAX_CONNECTIONS: usize = 64;
-
-/// Time limit for receiving a request header. It includes the time between two requests.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Pause after a connection could not be accepted, for example because too many files are open.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The settings of the server: the disk to serve, and the files that signal its progress.
 pub(crate) struct ServeConfig {
@@ -60,50 +50,19 @@ pub(crate) async fn run(config: &ServeConfig, stop: &CancellationToken) -> Resul
     let site = Arc::new(ServedContent::new(disk, &config.environment));
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     for socket in second.into_iter().chain([socket]) {
-        tokio::spawn(accept_connections(socket, Arc::clone(&site), Arc::clone(&places)));
+        let site = Arc::clone(&site);
+        tokio::spawn(serve_http(socket, Arc::clone(&places), move |request| {
+            let answer = site.answer_request(request);
+            tracing::debug!(
+                method = %request.method(),
+                path = request.uri().path(),
+                status = answer.status().as_u16(),
+                "answered"
+            );
+            answer
+        }));
     }
     let done = stop.run_until_cancelled(handoff::wait_for_done(&config.done_file)).await;
     drop(ready);
     Ok(done.is_some())
-}
-
-async fn accept_connections(socket: TcpListener, site: Arc<ServedContent>, places: Arc<Semaphore>) {
-    // The semaphore is never closed.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        match socket.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(serve_connection(stream, Arc::clone(&site), place));
-            }
-            Err(error) => {
-                tracing::debug!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn serve_connection(
-    stream: TcpStream,
-    site: Arc<ServedContent>,
-    place: OwnedSemaphorePermit,
-) {
-    program::sockets::prepare_socket(&stream);
-    let service = service_fn(move |request| {
-        let answer = site.answer_request(&request);
-        tracing::debug!(
-            method = %request.method(),
-            path = request.uri().path(),
-            status = answer.status().as_u16(),
-            "answered"
-        );
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection failed");
-    }
-    drop(place);
 }
