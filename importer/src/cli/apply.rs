@@ -1,35 +1,39 @@
 //! Runs `cdi-importer apply`, which applies a delta to its base disk.
 
-use std::time::Duration;
-
-use datapath::delta::{self, DeltaReport};
+use datapath::delta;
 use datapath::disk::DiskOptions;
+use datapath::transfer::TransferReport;
 use fetch::ranges::RangesSource;
-use program::progress::BinaryBytes;
+use program::progress::ProgressMode;
 use sources::backup_map::{BackupType, read_backup_map};
 use stream::options::ReadOptions;
 use stream::source::Source;
 
 use super::args::{ApplyArgs, BackupTypeOption};
 use super::failure::{ImporterCommandError, of_source, usage_error};
-use super::job;
 use super::open::JobContext;
 use super::target;
+use super::{import, job};
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
     // After a failure the disk stays in place, so that the delta can be applied again.
     let has_rate = arguments.source.limits.limit_rate.is_some();
     job::run_job(
-        &arguments.job.clone(),
+        ProgressMode::Auto,
+        &arguments.job.output.clone(),
         move |context| apply_delta(&arguments, context),
-        |report, time, times| summary(report, time) + &times.limits_suffix(time, has_rate),
+        |display, report, time, watch| {
+            let limits = watch.times().limits_suffix(time, has_rate);
+            display
+                .show_summary(|| import::summary_line("applied", report, time, "") + &limits, &());
+        },
     )
 }
 
 fn apply_delta(
     arguments: &ApplyArgs,
     context: &JobContext,
-) -> Result<DeltaReport, ImporterCommandError> {
+) -> Result<TransferReport, ImporterCommandError> {
     target::check_target(&arguments.target)?;
     let limits = &arguments.source.limits;
     let reading = job::read_options(&arguments.job.transfer, limits, context);
@@ -78,18 +82,4 @@ fn open_ranges(
     let (changes, grant) =
         read_backup_map(&arguments.ranges, backup, source.total_bytes(), memory)?;
     Ok(Box::new(RangesSource::new(source, changes, grant)?))
-}
-
-/// Returns the line that reports a success, such as `applied qcow2: 4.00 GiB virtual, 1.30 MiB
-/// written, 1.35 MiB read in 0.1 s`.
-fn summary(report: &DeltaReport, time: Duration) -> String {
-    format!(
-        "applied {}: {} virtual, {} written, {} read in {:.1} s{}",
-        super::format_chain(&report.facts),
-        BinaryBytes(report.virtual_size),
-        BinaryBytes(report.written_bytes),
-        BinaryBytes(report.source_bytes),
-        time.as_secs_f64(),
-        super::checksum_suffix(report.checksum.as_deref()),
-    )
 }

@@ -1,15 +1,13 @@
 //! Runs `cdi-importer import`, and also `convert`, which does the same for images on this machine.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datapath::disk::{self, DiskOptions};
 use datapath::disk_stream::write_qcow2;
 use datapath::options::{ReadRoute, WriteOptions};
 use datapath::transfer::{self, TransferReport};
-use program::command_line::FailedCommand;
-use program::progress::{BinaryBytes, ProgressDisplay, bytes_per_second};
+use program::progress::{BinaryBytes, ProgressArgs, bytes_per_second};
 use stream::options::ReadOptions;
 use stream::source::Source;
 use volume::limits::TransferLimits;
@@ -20,41 +18,16 @@ use super::evidence;
 use super::failure::{ImporterCommandError, of_source, usage_error};
 use super::job;
 use super::open::JobContext;
-use super::progress::TransferView;
 use super::target;
 use super::watch::TransferWatch;
-
-/// Opens the source after the runtime has started, and writes its disk with these options.
-type Work = dyn FnOnce(
-        &JobContext,
-        &DiskOptions,
-        &ReadOptions,
-        &WriteOptions,
-    ) -> Result<TransferReport, ImporterCommandError>
-    + Send;
-
-/// The source, the target and the options of a command that writes a whole disk.
-pub(super) struct ImportJob {
-    /// Past participle for the summary line, such as `imported`.
-    pub(super) verb: &'static str,
-    pub(super) work: Box<Work>,
-    pub(super) limits: TransferLimits,
-    pub(super) target: PathBuf,
-    pub(super) write: WriteArgs,
-}
 
 pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandError> {
     let ImportArgs { source, evidence, target, write } = arguments;
     require_raw(&write)?;
-    run_job(ImportJob {
-        verb: "imported",
-        limits: source.limits.clone(),
-        work: Box::new(move |context, target, reading, writing| {
-            let (opened, reading) = evidence::open_image(context, &source, &evidence, reading)?;
-            transfer_source(&*opened, &source.content, target, &reading, writing)
-        }),
-        target,
-        write,
+    let limits = source.limits.clone();
+    write_disk("imported", limits, target, write, move |context, target, reading, writing| {
+        let (opened, reading) = evidence::open_image(context, &source, &evidence, reading)?;
+        transfer_source(&*opened, &source.content, target, &reading, writing)
     })
 }
 
@@ -89,23 +62,17 @@ pub(super) fn run_convert(mut arguments: ConvertArgs) -> Result<(), ImporterComm
             "--compression is for qcow2: name the target FILE.qcow2, or pass --output-format qcow2";
         return Err(usage_error(what));
     }
-    run_job(ImportJob {
-        verb: "converted",
-        work: Box::new(move |context, target, reading, writing| {
-            let opened = context.open_local(&image)?;
-            if format == DiskFormat::Raw {
-                return transfer_source(&*opened, &arguments.content, target, reading, writing);
-            }
-            let name = opened.name();
-            tracing::info!(source = name, length = opened.total_bytes(), "opened the source");
-            let kind = arguments.content.payload_kind();
-            let compression = compression.unwrap_or_default();
-            let written = write_qcow2(opened, kind, compression, target, reading, writing);
-            written.map_err(of_source(|| name))
-        }),
-        limits: arguments.limits,
-        target: arguments.target,
-        write: arguments.write,
+    let ConvertArgs { target, content, limits, write, .. } = arguments;
+    write_disk("converted", limits, target, write, move |context, target, reading, writing| {
+        let opened = context.open_local(&image)?;
+        if format == DiskFormat::Raw {
+            return transfer_source(&*opened, &content, target, reading, writing);
+        }
+        let name = opened.name();
+        tracing::info!(source = name, length = opened.total_bytes(), "opened the source");
+        let (kind, compression) = (content.payload_kind(), compression.unwrap_or_default());
+        let written = write_qcow2(opened, kind, compression, target, reading, writing);
+        written.map_err(of_source(|| name))
     })
 }
 
@@ -138,57 +105,46 @@ fn transfer_source(
     transferred.map_err(of_source(|| source.name()))
 }
 
-/// Runs a command that writes a whole disk, with logging, progress and a summary.
-pub(super) fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
-    let (verb, has_rate) = (job.verb, job.limits.limit_rate.is_some());
-    let display = ProgressDisplay::from_args(
-        super::PROGRAM,
-        job.write.shown.progress,
-        &job.write.shown.output,
-    );
-    let watch = Arc::new(TransferWatch::default());
-    let started = Instant::now();
-    let result = display.run_watched(TransferView::new(Arc::clone(&watch)), || {
-        super::on_runtime(Arc::clone(&watch) as _, move |context| run_transfer(job, &context))
-    });
-    let time = started.elapsed();
-    match &result {
-        Ok(report) => display.show_summary(
-            || {
-                let limits = watch.times().limits_suffix(time, has_rate);
-                format!("{}{limits}", summary_line(verb, report, time))
+/// Runs a command that writes a whole disk to `target`. `work` opens the source after the runtime
+/// has started, and writes its disk. `verb` is a past participle for the summary line, such as
+/// `imported`.
+pub(super) fn write_disk(
+    verb: &'static str,
+    limits: TransferLimits,
+    target: PathBuf,
+    arguments: WriteArgs,
+    work: impl FnOnce(
+        &JobContext,
+        &DiskOptions,
+        &ReadOptions,
+        &WriteOptions,
+    ) -> Result<TransferReport, ImporterCommandError>
+    + Send
+    + 'static,
+) -> Result<(), ImporterCommandError> {
+    let has_rate = limits.limit_rate.is_some();
+    let ProgressArgs { progress, output } = arguments.shown.clone();
+    let run = move |context: &JobContext| {
+        // The target is checked before the source is opened, so that a mistake on the command line
+        // causes no request.
+        let target = target_options(&target, &arguments)?;
+        let reading = job::read_options(&arguments.transfer, &limits, context);
+        let writing = WriteOptions {
+            route: match arguments.route {
+                RouteOption::Auto => ReadRoute::Auto,
+                RouteOption::OnePass => ReadRoute::OnePass,
             },
-            &done_event(report, time, &watch, display.warnings()),
-        ),
-        Err(failed) => display.conclude_failed(&ImportEvent::Error {
-            message: failed.to_string(),
-            stage: failed.failed_stage(),
-            code: failed.exit_reason().exit_code(),
-            retries: watch.retries(),
-            warnings: display.warnings(),
-        }),
-    }
-    result.map(drop)
-}
-
-fn run_transfer(
-    job: ImportJob,
-    context: &JobContext,
-) -> Result<TransferReport, ImporterCommandError> {
-    let arguments = &job.write;
-    // The target is checked before the source is opened, so that a mistake on the command line
-    // causes no request.
-    let target = target_options(&job.target, arguments)?;
-    let reading = job::read_options(&arguments.transfer, &job.limits, context);
-    let writing = WriteOptions {
-        route: match arguments.route {
-            RouteOption::Auto => ReadRoute::Auto,
-            RouteOption::OnePass => ReadRoute::OnePass,
-        },
-        scratch: arguments.scratch.clone(),
-        ..job::write_options(&arguments.transfer)
+            scratch: arguments.scratch.clone(),
+            ..job::write_options(&arguments.transfer)
+        };
+        work(context, &target, &reading, &writing)
     };
-    (job.work)(context, &target, &reading, &writing)
+    job::run_job(progress, &output, run, |display, report, time, watch| {
+        let limits = || watch.times().limits_suffix(time, has_rate);
+        let done = done_event(report, time, watch, display.warnings());
+        let rate = format!(" ({}/s)", BinaryBytes(bytes_per_second(report.source_bytes, time)));
+        display.show_summary(|| summary_line(verb, report, time, &rate) + &limits(), &done);
+    })
 }
 
 fn target_options(path: &Path, arguments: &WriteArgs) -> Result<DiskOptions, ImporterCommandError> {
@@ -216,16 +172,20 @@ fn target_options(path: &Path, arguments: &WriteArgs) -> Result<DiskOptions, Imp
 }
 
 /// Returns the line that reports a success, such as `imported gzip > qcow2: 4.00 GiB virtual,
-/// 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`.
-fn summary_line(verb: &str, report: &TransferReport, time: Duration) -> String {
+/// 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`. `rate` is the part in parentheses.
+pub(super) fn summary_line(
+    verb: &str,
+    report: &TransferReport,
+    time: Duration,
+    rate: &str,
+) -> String {
     format!(
-        "{verb} {}: {} virtual, {} written, {} read in {:.1} s ({}/s){}",
+        "{verb} {}: {} virtual, {} written, {} read in {:.1} s{rate}{}",
         super::format_chain(&report.facts),
         BinaryBytes(report.virtual_size),
         BinaryBytes(report.written_bytes),
         BinaryBytes(report.source_bytes),
         time.as_secs_f64(),
-        BinaryBytes(bytes_per_second(report.source_bytes, time)),
         super::checksum_suffix(report.checksum.as_deref()),
     )
 }

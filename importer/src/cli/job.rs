@@ -1,38 +1,49 @@
-//! The part that `unpack` and `apply` have in common: logging, progress, and a summary line at the
-//! end.
+//! The part that all commands with progress have in common: logging, progress, and a summary line
+//! at the end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::options::WriteOptions;
+use program::command_line::{FailedCommand, OutputArgs};
 use program::progress::{ProgressDisplay, ProgressMode};
-use stream::observe::TransferTimes;
 use stream::options::ReadOptions;
 use stream::source::Source;
 use volume::limits::TransferLimits;
 
-use super::args::{JobArgs, SourceArgs, TransferArgs};
+use super::args::{SourceArgs, TransferArgs};
+use super::event::ImportEvent;
 use super::failure::{ImporterCommandError, usage_error};
 use super::open::JobContext;
 use super::progress::TransferView;
 use super::watch::TransferWatch;
 
-/// Runs `work` with logging and progress, and prints what `summary` creates from its report, the
-/// time it took, and what limited it. If `work` fails, it must clean up after itself.
+/// Runs `work` with logging and with progress in `mode`. `show` then prints the summary of its
+/// report, from the time it took and what was observed. If `work` fails, it must clean up after
+/// itself.
 pub(super) fn run_job<R: Send + 'static>(
-    arguments: &JobArgs,
+    mode: ProgressMode,
+    output: &OutputArgs,
     work: impl FnOnce(&JobContext) -> Result<R, ImporterCommandError> + Send + 'static,
-    summary: impl FnOnce(&R, Duration, &TransferTimes) -> String,
+    show: impl FnOnce(&ProgressDisplay, &R, Duration, &TransferWatch),
 ) -> Result<(), ImporterCommandError> {
-    let display = ProgressDisplay::from_args(super::PROGRAM, ProgressMode::Auto, &arguments.output);
+    let display = ProgressDisplay::from_args(super::PROGRAM, mode, output);
     let watch = Arc::new(TransferWatch::default());
     let started = Instant::now();
-    let report = display.run_watched(TransferView::new(Arc::clone(&watch)), || {
+    let result = display.run_watched(TransferView::new(Arc::clone(&watch)), || {
         super::on_runtime(Arc::clone(&watch) as _, move |context| work(&context))
-    })?;
-    let time = started.elapsed();
-    display.show_summary(|| summary(&report, time, watch.times()), &());
-    Ok(())
+    });
+    match &result {
+        Ok(report) => show(&display, report, started.elapsed(), &watch),
+        Err(failed) => display.conclude_failed(&ImportEvent::Error {
+            message: failed.to_string(),
+            stage: failed.failed_stage(),
+            code: failed.exit_reason().exit_code(),
+            retries: watch.retries(),
+            warnings: display.warnings(),
+        }),
+    }
+    result.map(drop)
 }
 
 /// Returns the options for reading the source.

@@ -11,7 +11,7 @@ use stream::error::errno_text;
 
 use super::args::{RestoreArgs, RouteOption};
 use super::failure::{ImporterCommandError, of_source, usage_error};
-use super::import::{self, ImportJob};
+use super::import;
 use super::open::JobContext;
 
 /// Maximum size of a manifest in bytes, enough for several thousand files.
@@ -33,17 +33,17 @@ pub(super) fn run(arguments: RestoreArgs) -> Result<(), ImporterCommandError> {
     import::require_raw(&write)?;
     // Read first, so that a wrong list is reported before the job begins.
     let expected = manifest.map(|list| read_manifest(&list, &backups)).transpose()?;
-    import::run_job(ImportJob {
-        verb: "restored",
+    import::write_disk(
+        "restored",
         limits,
         target,
         write,
-        work: Box::new(move |context, target, reading, writing| {
+        move |context, target, reading, writing| {
             let chain = open_chain(&backups, expected, context)?;
             let name = || stream::source::Source::name(&chain);
             restore::restore_chain(&chain, target, reading, writing).map_err(of_source(name))
-        }),
-    })
+        },
+    )
 }
 
 fn open_chain(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use datapath::disk;
 use datapath::unpack::{self, UnpackReport};
-use program::progress::{BinaryBytes, bytes_per_second};
+use program::progress::{BinaryBytes, ProgressMode, bytes_per_second};
 
 use super::args::UnpackArgs;
 use super::failure::{ImporterCommandError, of_source};
@@ -17,9 +17,13 @@ pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
     // it.
     let has_rate = arguments.source.limits.limit_rate.is_some();
     job::run_job(
-        &arguments.job.clone(),
+        ProgressMode::Auto,
+        &arguments.job.output.clone(),
         move |context| unpack_archive(&arguments, context),
-        |report, time, times| summary(report, time) + &times.limits_suffix(time, has_rate),
+        |display, report, time, watch| {
+            let limits = watch.times().limits_suffix(time, has_rate);
+            display.show_summary(|| summary(report, time) + &limits, &());
+        },
     )
 }
 

@@ -15,9 +15,10 @@ use stream::options::ReadOptions;
 use stream::source::Source;
 use stream::zeros::is_zero;
 
-use super::{DeltaBase, DeltaReport};
+use super::DeltaBase;
 use crate::disk::{self, Disk, Writer, with_timed_writer};
 use crate::options::WriteOptions;
+use crate::transfer::TransferReport;
 
 /// Zeros are detected in blocks of this size. The device would have to write smaller ranges of
 /// zeros anyway.
@@ -30,7 +31,7 @@ pub(super) fn apply_changes(
     base: &DeltaBase,
     reading: &ReadOptions,
     writing: &WriteOptions,
-) -> Result<DeltaReport, Error> {
+) -> Result<TransferReport, Error> {
     reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&base.disk.path, source)?;
     // A guest wrote the bytes, so they are not interpreted: a range may begin like an archive.

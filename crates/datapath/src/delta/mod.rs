@@ -11,12 +11,14 @@ mod qcow2;
 use codec::input::TransferInput;
 use stream::error::Error;
 use stream::facts::ImageFacts;
+use stream::memory;
 use stream::observe::{ByteCount, Stage, TransferPhase};
 use stream::options::ReadOptions;
 use stream::source::Source;
 
 use crate::disk::{Disk, DiskOptions};
 use crate::options::WriteOptions;
+use crate::transfer::TransferReport;
 
 /// The disk to which a delta is applied.
 #[derive(Debug, Clone)]
@@ -32,21 +34,6 @@ pub struct DeltaBase {
     pub may_be_larger: bool,
 }
 
-/// Results of a delta that was applied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeltaReport {
-    /// Facts about the delta.
-    pub facts: ImageFacts,
-    /// Bytes of the virtual disk.
-    pub virtual_size: u64,
-    /// Source bytes that were read or skipped.
-    pub source_bytes: u64,
-    /// Bytes written to the disk, including zeros that had to be written.
-    pub written_bytes: u64,
-    /// The digest of the whole object, if one was requested.
-    pub checksum: Option<String>,
-}
-
 /// Applies the delta in `source` to the disk of `base`. Returns when everything is on the disk.
 /// Errors in the head of the delta, above all a wrong base, are found before the disk is touched.
 pub fn apply_delta(
@@ -54,7 +41,7 @@ pub fn apply_delta(
     base: &DeltaBase,
     reading: &ReadOptions,
     writing: &WriteOptions,
-) -> Result<DeltaReport, Error> {
+) -> Result<TransferReport, Error> {
     match source.changed_ranges() {
         Some(changes) => changed::apply_changes(source, changes, base, reading, writing),
         None => qcow2::apply_qcow2(source, base, reading, writing),
@@ -79,7 +66,7 @@ fn finish_delta(
     mut input: TransferInput,
     disk: Disk,
     reading: &ReadOptions,
-) -> Result<DeltaReport, Error> {
+) -> Result<TransferReport, Error> {
     let checksum = input.finish_reading()?;
     reading.check_stop()?;
     let readings = input.readings();
@@ -87,12 +74,15 @@ fn finish_delta(
     let written_bytes = readings.time_stage(Stage::Target, || disk.commit_in_place())?;
     reading.observer.record_bytes(ByteCount::Target, written_bytes);
     reading.observer.begin_phase(TransferPhase::Complete);
-    Ok(DeltaReport {
+    Ok(TransferReport {
         facts,
         virtual_size,
+        disk_size: virtual_size,
         source_bytes: readings.position(),
         written_bytes,
         checksum,
+        preallocated: false,
+        peak_held_bytes: memory::peak_bytes(),
     })
 }
 

@@ -10,10 +10,11 @@ use stream::observe::TransferPhase;
 use stream::options::{PayloadKind, ReadOptions};
 use stream::source::Source;
 
-use super::{DeltaBase, DeltaReport, last_part};
+use super::{DeltaBase, last_part};
 use crate::disk::{self, Disk, Writer, with_timed_writer};
 use crate::format::MappedImage;
 use crate::options::WriteOptions;
+use crate::transfer::TransferReport;
 
 /// Applies the image in `source` to the disk of `base`.
 pub(super) fn apply_qcow2(
@@ -21,7 +22,7 @@ pub(super) fn apply_qcow2(
     base: &DeltaBase,
     reading: &ReadOptions,
     writing: &WriteOptions,
-) -> Result<DeltaReport, Error> {
+) -> Result<TransferReport, Error> {
     reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&base.disk.path, source)?;
     let meter = Meter::new(source, reading)?;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use datapath::options::WriteOptions;
 use oci::own_architecture;
 use program::limited::read_limited;
-use program::progress::BinaryBytes;
+use program::progress::{BinaryBytes, ProgressMode};
 use stream::error::TargetError;
 use stream::storage::StorageLocation;
 
@@ -61,9 +61,10 @@ struct PackReport {
 
 pub(super) fn run(arguments: PackArgs) -> Result<(), ImporterCommandError> {
     job::run_job(
-        &arguments.job.clone(),
+        ProgressMode::Auto,
+        &arguments.job.output.clone(),
         move |context| pack_disks(&arguments, context),
-        |report, time, _| summary_line(report, time),
+        |display, report, time, _| display.show_summary(|| summary_line(report, time), &()),
     )
 }
 

@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
-use datapath::delta::{DeltaReport, apply_delta};
+use datapath::delta::apply_delta;
 use datapath::options::{ReadRoute, WriteOptions};
+use datapath::transfer::TransferReport;
 use stream::facts::RouteTaken;
 use stream::options::ReadOptions;
 use testkit::cases::check_all;
@@ -64,7 +65,7 @@ fn every_kind_of_delta_gives_the_disk_that_qemu_img_makes() {
 }
 
 /// Checks that parts which are not in the delta were not written.
-fn assert_only_differences_were_written(report: &DeltaReport, delta: &Delta) {
+fn assert_only_differences_were_written(report: &TransferReport, delta: &Delta) {
     let image = delta.qcow2.metadata().unwrap().len();
     // Compressed clusters and zeros are smaller in the image than on the disk.
     let most = (image * 4).max(delta.virtual_size / 2) + MIB;

@@ -8,9 +8,10 @@ mod refused;
 
 use std::path::{Path, PathBuf};
 
-use datapath::delta::{DeltaBase, DeltaReport, apply_delta};
+use datapath::delta::{DeltaBase, apply_delta};
 use datapath::disk::DiskOptions;
 use datapath::options::WriteOptions;
+use datapath::transfer::TransferReport;
 use stream::Error;
 use stream::options::ReadOptions;
 use stream::source::Source;
@@ -31,7 +32,7 @@ fn base(path: &Path, delta: &Delta) -> DeltaBase {
 }
 
 /// Applies `source` with default options.
-fn apply(source: &dyn Source, base: &DeltaBase) -> Result<DeltaReport, Error> {
+fn apply(source: &dyn Source, base: &DeltaBase) -> Result<TransferReport, Error> {
     apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default())
 }
 
@@ -67,7 +68,7 @@ impl Scene {
         base(&self.target, &self.delta)
     }
 
-    fn apply(&self, source: &dyn Source) -> Result<DeltaReport, Error> {
+    fn apply(&self, source: &dyn Source) -> Result<TransferReport, Error> {
         apply(source, &self.base())
     }
 
