@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::uri::InvalidUri;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -30,7 +29,7 @@ use crate::request_body::RequestBody;
 use crate::routes::{self, ProxyRoute, UpstreamEndpoint};
 use crate::token::{TokenError, TokenVerifier, UploadGrant};
 use crate::upstream::{UpstreamError, UpstreamServers};
-use crate::volumes::{ClaimDirectory, UnavailableError, UploadContent, WaitingClaim};
+use crate::volumes::{ClaimDirectory, UploadContent, WaitingClaim};
 
 /// A response to a client.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
@@ -166,67 +165,33 @@ async fn answer_granted(
 ) -> Reply {
     // The limits are checked first: looking up the PVC sends a request to the API server, and 600
     // requests with the same token must not cause 600 lookups.
-    let denied = match admit_upload(proxy, peer, grant, &request) {
+    let (denied, answer) = match admit_upload(proxy, peer, grant, &request) {
         Ok(exchange) => match find_target(proxy, exchange.grant(), endpoint).await {
             Ok(target) => return forward_request(proxy, peer, &exchange, target, request).await,
-            Err(denied) => {
-                exchange.note_answer(denied.status_code(), denied.request_outcome());
-                denied
+            Err((status, reason)) => {
+                let answer = denied_reply(&exchange, status, &reason);
+                (reason, answer)
             }
         },
         Err(excess) => {
             proxy.figures.count_limit(excess);
-            UploadDeniedError::Excess(excess)
+            (excess.to_string(), limit_reply(format!("{excess}\n")))
         }
     };
     tracing::error!("{denied} (from {})", peer.address);
-    boxed_reply(reply::refuse_body(denied.to_reply(), request, peer))
+    boxed_reply(reply::refuse_body(answer, request, peer))
 }
 
-/// Reasons why a request with a valid token is not forwarded.
-#[derive(Debug, thiserror::Error)]
-enum UploadDeniedError {
-    #[error(transparent)]
-    Excess(#[from] UploadLimitError),
-    #[error(transparent)]
-    Unavailable(#[from] UnavailableError),
-    #[error("only disk images can be uploaded in parts, but PVC {0} expects an archive")]
-    NotForArchives(String),
-    #[error("the upload server has no such path: {0}")]
-    Path(#[from] InvalidUri),
-}
-
-impl UploadDeniedError {
-    fn status_code(&self) -> StatusCode {
-        match self {
-            Self::Excess(_) => StatusCode::TOO_MANY_REQUESTS,
-            // The status is 503 whatever the reason, as in CDI's proxy (contract §3.6).
-            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::NotForArchives(_) | Self::Path(_) => StatusCode::NOT_FOUND,
-        }
-    }
-
-    fn request_outcome(&self) -> RequestOutcome {
-        match self {
-            Self::Excess(_) => RequestOutcome::Limited,
-            Self::Unavailable(_) => RequestOutcome::NotReady,
-            Self::NotForArchives(_) | Self::Path(_) => RequestOutcome::Rejected,
-        }
-    }
-
-    /// Returns the response with the reason for the client. Upstream escapes its messages for
-    /// HTML, so they are escaped here too.
-    fn to_reply(&self) -> reply::Reply {
-        match self {
-            Self::Unavailable(unavailable) => {
-                reply::text_reply(self.status_code(), escape_html(&unavailable.to_string()))
-            }
-            Self::Excess(_) => limit_reply(format!("{self}\n")),
-            Self::NotForArchives(_) | Self::Path(_) => {
-                reply::text_reply(self.status_code(), format!("{self}\n"))
-            }
-        }
-    }
+/// Returns the response to an upload that the limits allow and that is not forwarded.
+fn denied_reply(exchange: &UploadExchange, status: StatusCode, reason: &str) -> reply::Reply {
+    let (outcome, message) = if status == StatusCode::SERVICE_UNAVAILABLE {
+        // Upstream escapes these messages for HTML, so they are escaped here too.
+        (RequestOutcome::NotReady, escape_html(reason))
+    } else {
+        (RequestOutcome::Rejected, format!("{reason}\n"))
+    };
+    exchange.note_answer(status, outcome);
+    reply::text_reply(status, message)
 }
 
 /// Builds the response to an upload that exceeds a limit.
@@ -300,14 +265,25 @@ async fn find_target(
     proxy: &ProxyState,
     grant: &UploadGrant,
     endpoint: UpstreamEndpoint<'_>,
-) -> Result<UploadTarget, UploadDeniedError> {
-    let volume = proxy.volumes.find_volume(grant).await?;
+) -> Result<UploadTarget, (StatusCode, String)> {
+    // The status is 503 whatever the reason, as in CDI's proxy (contract §3.6).
+    let unavailable = |reason| (StatusCode::SERVICE_UNAVAILABLE, reason);
+    let volume = proxy.volumes.find_volume(grant).await.map_err(unavailable)?;
     let path = match volume.content {
         UploadContent::Disk => Some(endpoint.disk_path()),
         UploadContent::Archive => endpoint.archive_path(),
     };
-    let path = path.ok_or_else(|| UploadDeniedError::NotForArchives(grant.pvc.clone()))?;
-    Ok(UploadTarget { volume, path: path.parse()? })
+    let refused = |reason| (StatusCode::NOT_FOUND, reason);
+    let path = path.ok_or_else(|| {
+        let pvc = &grant.pvc;
+        refused(format!(
+            "only disk images can be uploaded in parts, but PVC {pvc} expects an archive"
+        ))
+    })?;
+    let path: Result<Uri, _> = path.parse();
+    let path =
+        path.map_err(|error| refused(format!("the upload server has no such path: {error}")))?;
+    Ok(UploadTarget { volume, path })
 }
 
 /// Forwards the request to the upload server, and returns its response to the client.
@@ -374,18 +350,9 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
 
 /// Escapes text for HTML in the same way as Go's `html.EscapeString`.
 fn escape_html(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '\'' => escaped.push_str("&#39;"),
-            '"' => escaped.push_str("&#34;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    // The ampersand comes first, because the other escapes contain one.
+    let escapes = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('\'', "&#39;"), ('"', "&#34;")];
+    escapes.iter().fold(text.to_owned(), |text, (letter, escape)| text.replace(*letter, escape))
 }
 
 #[cfg(test)]

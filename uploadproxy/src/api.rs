@@ -55,15 +55,6 @@ fn bounded_client(config: Config, rest: Duration) -> Result<Client, kube::Error>
     Ok(cluster::client(config)?.with_layer(&bounded).build())
 }
 
-/// Reasons why a response is not read to its end.
-#[derive(Debug, thiserror::Error)]
-enum ApiReplyError {
-    #[error("the API server answers with more than {MOST_BYTES} bytes")]
-    One,
-    #[error("large answers of the API server exceed {MOST_BULK_BYTES} bytes in total; retry later")]
-    Together,
-}
-
 /// A service that limits the size of responses.
 struct BoundedService<S> {
     inner: S,
@@ -123,20 +114,23 @@ struct LimitedBody<B> {
 }
 
 impl<B> LimitedBody<B> {
-    fn count_data(&mut self, data: &Bytes) -> Result<(), ApiReplyError> {
+    /// Counts `data`. The error is the reason why the rest of the body is not read.
+    fn count_data(&mut self, data: &Bytes) -> Result<(), String> {
         let last_line = data.iter().rposition(|byte| *byte == b'\n').filter(|_| self.is_watch);
         self.passed = match last_line {
             Some(end) => data.len() - end - 1,
             None => self.passed.saturating_add(data.len()),
         };
         if self.passed > MOST_BYTES {
-            return Err(ApiReplyError::One);
+            return Err(format!("the API server answers with more than {MOST_BYTES} bytes"));
         }
         self.release_counted();
         self.counted = self.passed.saturating_sub(FREE_BYTES);
         let others = self.bulk.fetch_add(self.counted, Ordering::Relaxed);
         if self.counted > 0 && others.saturating_add(self.counted) > MOST_BULK_BYTES {
-            return Err(ApiReplyError::Together);
+            return Err(format!(
+                "large answers of the API server exceed {MOST_BULK_BYTES} bytes in total; retry later"
+            ));
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ pub(crate) struct ProxyMetrics {
     sizes: Histogram,
     /// The expiry time of the certificate presented to clients, in seconds since 1970.
     pub(crate) certificate_expiry: Gauge,
-    outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
+    outcomes: [(RequestOutcome, Counter); RequestOutcome::NAMES.len()],
     limits: [(&'static str, Counter); UploadLimitError::NAMES.len()],
 }
 
@@ -79,9 +79,9 @@ impl Default for ProxyMetrics {
                 "Expiry time of the certificate presented to clients, in seconds since 1970.",
                 &[],
             ),
-            outcomes: RequestOutcome::ALL.map(|outcome| {
+            outcomes: RequestOutcome::NAMES.map(|(outcome, name)| {
                 let help = "Requests to upload paths, by outcome.";
-                let labels = [("outcome", outcome.name())];
+                let labels = [("outcome", name)];
                 (outcome, registry.add_counter("cdi_uploadproxy_requests_total", help, &labels))
             }),
             limits: UploadLimitError::NAMES.map(|limit| {

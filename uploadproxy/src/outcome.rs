@@ -30,33 +30,19 @@ pub(crate) enum RequestOutcome {
 }
 
 impl RequestOutcome {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Completed,
-        Self::Rejected,
-        Self::Failed,
-        Self::ClientGone,
-        Self::Unreachable,
-        Self::NoCredentials,
-        Self::NotReady,
-        Self::Limited,
-        Self::BadRequest,
-        Self::Unauthorized,
+    /// All outcomes with their names in the log and the metrics.
+    pub(crate) const NAMES: [(Self, &'static str); 10] = [
+        (Self::Completed, "completed"),
+        (Self::Rejected, "rejected"),
+        (Self::Failed, "failed"),
+        (Self::ClientGone, "client-gone"),
+        (Self::Unreachable, "unreachable"),
+        (Self::NoCredentials, "no-credentials"),
+        (Self::NotReady, "not-ready"),
+        (Self::Limited, "limited"),
+        (Self::BadRequest, "bad-request"),
+        (Self::Unauthorized, "unauthorized"),
     ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Rejected => "rejected",
-            Self::Failed => "failed",
-            Self::ClientGone => "client-gone",
-            Self::Unreachable => "unreachable",
-            Self::NoCredentials => "no-credentials",
-            Self::NotReady => "not-ready",
-            Self::Limited => "limited",
-            Self::BadRequest => "bad-request",
-            Self::Unauthorized => "unauthorized",
-        }
-    }
 
     /// Returns the outcome for the status of an upload server's response.
     pub(crate) fn from_status(status: StatusCode) -> Self {
@@ -72,6 +58,7 @@ impl RequestOutcome {
 
 impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        let name = Self::NAMES.into_iter().find(|(outcome, _)| outcome == self);
+        f.write_str(name.map_or("unknown", |(_, name)| name))
     }
 }

@@ -39,11 +39,6 @@ pub const FLAGS: [OwnFlag; 2] = [
     },
 ];
 
-/// The error message when a cluster cannot be configured.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ClusterConfigError(String);
-
 /// The HTTP service below a Kubernetes client.
 pub type ClusterService = BoxService<Request<Body>, Response<hyper::body::Incoming>, BoxError>;
 
@@ -99,11 +94,8 @@ pub fn config_files(flags: &KlogFlags, env: &dyn NamedStrings) -> Vec<PathBuf> {
 }
 
 /// Finds the cluster configuration: first from the flags, then from the environment, and finally
-/// from the pod itself.
-pub async fn client_config(
-    flags: &KlogFlags,
-    env: &dyn NamedStrings,
-) -> Result<Config, ClusterConfigError> {
+/// from the pod itself. The error is a message.
+pub async fn client_config(flags: &KlogFlags, env: &dyn NamedStrings) -> Result<Config, String> {
     let server = flags.own_value(SERVER).filter(|server| !server.is_empty());
     let mut config = match (kubeconfig_path(flags, env), server) {
         (Some(file), _) => {
@@ -122,6 +114,6 @@ pub async fn client_config(
     Ok(config)
 }
 
-fn complain(error: impl Display) -> ClusterConfigError {
-    ClusterConfigError(error.to_string())
+fn complain(error: impl Display) -> String {
+    error.to_string()
 }

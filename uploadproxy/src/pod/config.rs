@@ -10,9 +10,9 @@ use https::metrics;
 use https::tls::ServerFiles;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use program::cluster::{self, ClusterConfigError};
+use program::cluster;
 use program::command_line::values;
-use program::env::{EnvErrors, EnvReader, NamedStrings};
+use program::env::{EnvReader, NamedStrings};
 use program::flags::KlogFlags;
 use program::paths::PodPaths;
 use sandbox::{SandboxRules, TcpConnections};
@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::identity::{AuthorityBundle, ProxyIdentity};
 use crate::limits::UploadLimits;
 use crate::profile;
-use crate::token::{KeyError, TokenVerifier};
+use crate::token::TokenVerifier;
 use crate::volumes::ClaimDirectory;
 use crate::volumes::cluster::ClusterClaims;
 
@@ -60,21 +60,6 @@ const LIMIT_RATE_PER_CLIENT: &str = "CDI_UPLOADPROXY_LIMIT_RATE_PER_CLIENT";
 /// For tests: the address to connect to instead of the upload server's own address.
 const UPSTREAM: &str = "CDI_WORKERS_TEST_UPSTREAM";
 
-/// Reasons why the proxy cannot start with its configuration.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ProxyConfigError {
-    #[error("{KEY_VARIABLE} not defined")]
-    NoKey,
-    #[error("unable to retrieve apiserver signing key from {KEY_VARIABLE}: {0}")]
-    Key(#[from] KeyError),
-    #[error("{0}")]
-    Environment(EnvErrors),
-    #[error("Unable to get kube config: {0}")]
-    KubeConfig(#[from] ClusterConfigError),
-    #[error("Unable to get kube client: {0}")]
-    Client(#[from] kube::Error),
-}
-
 /// The settings in the environment.
 pub(super) struct ProxySettings {
     verifier: TokenVerifier,
@@ -90,14 +75,17 @@ pub(super) struct ProxySettings {
     dial: Option<SocketAddr>,
 }
 
-/// Reads the settings in `env`.
+/// Reads the settings in `env`. The error is the reason why the proxy cannot start.
 pub(super) fn read_settings(
     env: &dyn NamedStrings,
     paths: &PodPaths,
-) -> Result<ProxySettings, ProxyConfigError> {
+) -> Result<ProxySettings, String> {
     let mut reader = EnvReader::new(env);
-    let key = reader.read_text(KEY_VARIABLE).ok_or(ProxyConfigError::NoKey)?;
-    let verifier = TokenVerifier::new(&key)?;
+    let key =
+        reader.read_text(KEY_VARIABLE).ok_or_else(|| format!("{KEY_VARIABLE} not defined"))?;
+    let verifier = TokenVerifier::new(&key).map_err(|error| {
+        format!("unable to retrieve apiserver signing key from {KEY_VARIABLE}: {error}")
+    })?;
     let path = |(name, fixed): (&str, &str)| {
         reader.read_text(name).map_or_else(|| paths.resolve_path(fixed), PathBuf::from)
     };
@@ -122,7 +110,7 @@ pub(super) fn read_settings(
         },
         dial: reader.read_parsed(UPSTREAM, SocketAddr::from_str),
     };
-    reader.into_result().map_err(ProxyConfigError::Environment)?;
+    reader.into_result().map_err(|errors| errors.to_string())?;
     Ok(settings)
 }
 
@@ -144,12 +132,15 @@ impl ProxySettings {
     /// Adds what the cluster says: the configuration of its client is in `flags` and `env`. Waits
     /// for the first TLS profile.
     pub(super) async fn into_config(
-        this: Result<Self, ProxyConfigError>,
+        this: Result<Self, String>,
         flags: &KlogFlags,
         env: &dyn NamedStrings,
-    ) -> Result<Config, ProxyConfigError> {
-        let cluster = cluster::client_config(flags, env).await?;
-        let client = api::api_client(with_timeouts(cluster.clone()))?;
+    ) -> Result<Config, String> {
+        let cluster = cluster::client_config(flags, env).await;
+        let cluster = cluster.map_err(|error| format!("Unable to get kube config: {error}"))?;
+        let no_client = |error: kube::Error| format!("Unable to get kube client: {error}");
+        let client = api::api_client(with_timeouts(cluster.clone())).map_err(no_client)?;
+        let watching = api::watch_client(cluster).map_err(no_client)?;
         let settings = this?;
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &settings.namespace);
         let identity = ProxyIdentity::new(
@@ -163,7 +154,7 @@ impl ProxySettings {
             tls: settings.tls,
             // This waits for the first profile. Without it, a client could connect with ciphers
             // that the cluster forbids.
-            profile: profile::follow_profile(api::watch_client(cluster)?).await,
+            profile: profile::follow_profile(watching).await,
             verifier: settings.verifier,
             volumes: ClaimDirectory::Cluster(ClusterClaims::new(client)),
             identity,

@@ -14,7 +14,7 @@ use program::signal::ShutdownRequest;
 use program::start;
 use sandbox::SandboxRules;
 
-use self::config::{ProxyConfigError, ProxySettings};
+use self::config::ProxySettings;
 use crate::{lifetime, memory};
 
 /// The variable that contains the key that verifies tokens. If it is set, the process runs as a
@@ -29,7 +29,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 }
 
 /// The settings in the environment, or the reason why the proxy cannot start with them.
-type ReadSettings = Result<ProxySettings, ProxyConfigError>;
+type ReadSettings = Result<ProxySettings, String>;
 
 /// Reads the settings and enters the sandbox. The error is the reason why the pod must not
 /// continue.
@@ -61,7 +61,7 @@ async fn run(
     let reading = ProxySettings::into_config(settings, &flags, env);
     let config = match shutdown.cancel_token().run_until_cancelled(reading).await {
         Some(Ok(config)) => config,
-        Some(Err(refusal)) => return fatal_exit(&refusal.to_string()),
+        Some(Err(refusal)) => return fatal_exit(&refusal),
         // A signal arrived before the proxy could start.
         None => return ExitReason::Done,
     };

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, interval, timeout, timeout_at};
 
 use super::judge::{FilledClaim, filled_claim, upload_content};
-use super::{MESSAGE_CHARS, UnavailableError, UploadContent, UpstreamAddress, WaitingClaim};
+use super::{MESSAGE_CHARS, UploadContent, UpstreamAddress, WaitingClaim, missing_claim};
 use crate::names;
 use crate::token::UploadGrant;
 
@@ -63,7 +63,7 @@ struct LastLookup {
 }
 
 /// The name of the PVC to be filled and its content type, if its upload server is ready.
-type Seen = Result<Option<(String, UploadContent)>, UnavailableError>;
+type Seen = Result<Option<(String, UploadContent)>, String>;
 
 impl ClaimLookup {
     /// Returns false if no request is using this lookup and its result is too old to be shared.
@@ -84,16 +84,14 @@ impl ClusterClaims {
         }
     }
 
-    pub(super) async fn find_volume(
-        &self,
-        grant: &UploadGrant,
-    ) -> Result<WaitingClaim, UnavailableError> {
+    pub(super) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, String> {
         let deadline = Instant::now() + ANSWER_LIMIT;
         let found = timeout_at(deadline, self.wait_for_volume(grant)).await;
-        found.unwrap_or(Err(UnavailableError::TimedOut))
+        // The text is the one that Go uses, because clients recognize it.
+        found.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
     }
 
-    async fn wait_for_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
+    async fn wait_for_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, String> {
         let shared = self.look_of(grant);
         let mut ticks = interval(INTERVAL);
         loop {
@@ -164,18 +162,16 @@ impl ClusterClaims {
 
 /// Returns the name of the PVC to be filled and its content type, if its upload server is ready.
 async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
-    let claim =
-        get_claim(api, pvc).await?.ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
+    let claim = get_claim(api, pvc).await?.ok_or_else(|| missing_claim(pvc))?;
+    let no_prime = || format!("rejecting Upload Request for PVC {pvc}, PVC' wasn't created yet");
     let (name, claim) = match filled_claim(&claim) {
         FilledClaim::Itself => (pvc.to_owned(), claim),
         FilledClaim::NotYet => return Ok(None),
         // A name from an annotation is validated too, because it becomes part of a host name.
-        FilledClaim::Prime(prime) if !names::is_subdomain(&prime) => {
-            return Err(UnavailableError::NoPrime(pvc.to_owned()));
-        }
+        FilledClaim::Prime(prime) if !names::is_subdomain(&prime) => return Err(no_prime()),
         FilledClaim::Prime(prime) => {
             let claim = get_claim(api, &prime).await?;
-            (prime, claim.ok_or_else(|| UnavailableError::NoPrime(pvc.to_owned()))?)
+            (prime, claim.ok_or_else(no_prime)?)
         }
     };
     Ok(upload_content(pvc, &claim)?.map(|content| (name, content)))
@@ -184,12 +180,12 @@ async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
 async fn get_claim(
     api: &Api<PersistentVolumeClaim>,
     name: &str,
-) -> Result<Option<PersistentVolumeClaim>, UnavailableError> {
+) -> Result<Option<PersistentVolumeClaim>, String> {
     api.get_opt(name).await.map_err(|error| {
         let message = match error {
             kube::Error::Api(status) => status.message,
             other => program::report::error_chain(&other),
         };
-        UnavailableError::Api(printable::escape_line(&message, MESSAGE_CHARS))
+        printable::escape_line(&message, MESSAGE_CHARS)
     })
 }

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 
-use super::{MESSAGE_CHARS, UnavailableError, UploadContent};
+use super::{MESSAGE_CHARS, UploadContent};
 
 /// Marks a PVC that is to be filled by an upload.
 const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
@@ -49,19 +49,21 @@ pub(super) fn filled_claim(pvc: &PersistentVolumeClaim) -> FilledClaim {
 }
 
 /// Returns the content type that the filled PVC `pvc` expects, or `None` while its upload server
-/// is not ready. `asked` is the PVC that the client named.
+/// is not ready. `asked` is the PVC that the client named. The error is worded for the client.
 pub(super) fn upload_content(
     asked: &str,
     pvc: &PersistentVolumeClaim,
-) -> Result<Option<UploadContent>, UnavailableError> {
+) -> Result<Option<UploadContent>, String> {
     let annotations = pvc.annotations();
     let name = pvc.name_any();
     // The checks are in upstream's order, because the client gets the first error (contract §3.6).
     if !annotations.contains_key(UPLOAD_TARGET) {
-        return Err(UnavailableError::NoTarget(name));
+        return Err(format!("PVC {name} is not an upload target"));
     }
     if annotations.get(POD_PHASE).is_some_and(|phase| phase == "Succeeded") {
-        return Err(UnavailableError::Finished(asked.to_owned()));
+        return Err(format!(
+            "rejecting Upload Request for PVC {asked} that already finished uploading"
+        ));
     }
     let ready = annotations.get(POD_READY);
     if !ready.is_some_and(|ready| program::env::go_bool(ready).unwrap_or(false)) {
@@ -70,10 +72,10 @@ pub(super) fn upload_content(
     match annotations.get(CONTENT_TYPE).map_or("", String::as_str) {
         "" | "kubevirt" => Ok(Some(UploadContent::Disk)),
         "archive" => Ok(Some(UploadContent::Archive)),
-        other => Err(UnavailableError::ContentType {
-            pvc: name,
-            content_type: printable::escape_line(other, MESSAGE_CHARS),
-        }),
+        other => Err(format!(
+            "rejecting upload request for PVC {name} - upload content-type {} is invalid",
+            printable::escape_line(other, MESSAGE_CHARS)
+        )),
     }
 }
 
@@ -91,7 +93,7 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn judged(annotations: &[(&str, &str)]) -> Result<Option<UploadContent>, UnavailableError> {
+    fn judged(annotations: &[(&str, &str)]) -> Result<Option<UploadContent>, String> {
         upload_content("asked", &pvc(annotations, &json!({})))
     }
 
@@ -129,7 +131,7 @@ mod tests {
                 "rejecting upload request for PVC disk - upload content-type <b> is invalid",
             ),
         ] {
-            assert_eq!(judged(&annotations).unwrap_err().to_string(), message);
+            assert_eq!(judged(&annotations).unwrap_err(), message);
         }
     }
 

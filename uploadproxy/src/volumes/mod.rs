@@ -38,27 +38,9 @@ pub struct WaitingClaim {
 /// annotation.
 const MESSAGE_CHARS: usize = 1 << 10;
 
-/// Reasons why an upload is not possible now, worded for the client.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UnavailableError {
-    #[error("rejecting Upload Request for PVC {0} that doesn't exist")]
-    NotFound(String),
-    #[error("rejecting Upload Request for PVC {0}, PVC' wasn't created yet")]
-    NoPrime(String),
-    #[error("PVC {0} is not an upload target")]
-    NoTarget(String),
-    #[error("rejecting Upload Request for PVC {0} that already finished uploading")]
-    Finished(String),
-    #[error(
-        "rejecting upload request for PVC {pvc} - upload content-type {content_type} is invalid"
-    )]
-    ContentType { pvc: String, content_type: String },
-    /// The text is the one that Go uses, because clients recognize it.
-    #[error("context deadline exceeded")]
-    TimedOut,
-    /// The message of the API server.
-    #[error("{0}")]
-    Api(String),
+/// Returns the sentence for a PVC that does not exist.
+fn missing_claim(pvc: &str) -> String {
+    format!("rejecting Upload Request for PVC {pvc} that doesn't exist")
 }
 
 /// The source from which information about PVCs is obtained.
@@ -70,17 +52,14 @@ pub enum ClaimDirectory {
 }
 
 impl ClaimDirectory {
-    /// Returns the upload server of a PVC. Waits for a limited time until the server is ready.
-    pub(crate) async fn find_volume(
-        &self,
-        grant: &UploadGrant,
-    ) -> Result<WaitingClaim, UnavailableError> {
+    /// Returns the upload server of a PVC. Waits for a limited time until the server is ready. The
+    /// error is the reason why an upload is not possible now, worded for the client.
+    pub(crate) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, String> {
         match self {
             Self::Cluster(claims) => claims.find_volume(grant).await,
-            Self::Fixed(volumes) => volumes
-                .get(grant)
-                .cloned()
-                .ok_or_else(|| UnavailableError::NotFound(grant.pvc.clone())),
+            Self::Fixed(volumes) => {
+                volumes.get(grant).cloned().ok_or_else(|| missing_claim(&grant.pvc))
+            }
         }
     }
 }
@@ -93,11 +72,7 @@ mod tests {
     async fn a_pvc_that_is_not_listed_does_not_exist() {
         let grant = UploadGrant { namespace: "b".to_owned(), pvc: "disk".to_owned() };
         assert_eq!(
-            ClaimDirectory::Fixed(HashMap::new())
-                .find_volume(&grant)
-                .await
-                .unwrap_err()
-                .to_string(),
+            ClaimDirectory::Fixed(HashMap::new()).find_volume(&grant).await.unwrap_err(),
             "rejecting Upload Request for PVC disk that doesn't exist"
         );
     }

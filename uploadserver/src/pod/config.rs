@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use https::tls::{ServerFiles, TlsError, TlsProfile};
+use https::tls::{ServerFiles, TlsProfile};
+use program::command_line::CommandError;
 use program::command_line::values::DurationValue;
-use program::env::{EnvErrors, EnvReader, NamedStrings};
+use program::env::{EnvReader, NamedStrings};
+use program::exit::ExitReason;
 use program::paths::{self, PodPaths};
 use program::{quantity, space};
 use time::OffsetDateTime;
@@ -45,35 +47,16 @@ const RESUME_SECONDS: &str = "CDI_UPLOAD_RESUME_SECONDS";
 const DEFAULT_ADDRESS: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8443;
 
-/// Errors in the environment, which prevent the server from starting.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ServerConfigError {
-    /// The deadline is malformed. This is a separate variant because upstream exits with a
-    /// different code in this case.
-    #[error("{0}")]
-    Deadline(String),
-    /// The variables for the key or the certificate are missing.
-    #[error("Error getting TLS config: invalid TLS config")]
-    Tls,
-    /// The files with the key or certificates cannot be used.
-    #[error("UploadServer failed: Error getting TLS config: {0}")]
-    Files(#[from] TlsError),
-    /// Other variables have invalid values.
-    #[error(transparent)]
-    Environment(#[from] EnvErrors),
-}
-
-/// Reads all variables of the pod.
+/// Reads all variables of the pod. The exit codes are upstream's: 255, as in klog's `Fatal`, for a
+/// malformed deadline, and 1 for everything else (contract §0.4, §2.1).
 pub(super) fn read_config(
     env: &dyn NamedStrings,
     paths: &PodPaths,
-) -> Result<Config, ServerConfigError> {
+) -> Result<Config, CommandError> {
     let mut reader = EnvReader::new(env);
-    let deadline = match reader.read_text(DEADLINE) {
-        Some(text) => Some(parse_deadline(&text).map_err(ServerConfigError::Deadline)?),
-        None => None,
-    };
-    let tls = read_tls(&reader).ok_or(ServerConfigError::Tls)?;
+    let deadline = reader.read_text(DEADLINE).map(|text| parse_deadline(&text)).transpose()?;
+    let no_tls = "Error getting TLS config: invalid TLS config";
+    let tls = read_tls(&reader).ok_or_else(|| CommandError::new(ExitReason::Internal, no_tls))?;
     let config = Config {
         // If the variable is set but empty, the server listens on all addresses.
         address: env.get(LISTEN_ADDRESS).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
@@ -105,7 +88,7 @@ pub(super) fn read_config(
         is_pod: true,
         display: None,
     };
-    reader.into_result()?;
+    reader.into_result().map_err(|errors| CommandError::new(ExitReason::Internal, errors))?;
     Ok(config)
 }
 
@@ -126,10 +109,11 @@ fn read_destination(reader: &EnvReader<'_>, paths: &PodPaths) -> UploadDestinati
     UploadDestination { disk, dir: paths.data_path(), scratch: Some(paths.scratch_path()) }
 }
 
-fn parse_deadline(text: &str) -> Result<SystemTime, String> {
-    OffsetDateTime::parse(text, &Rfc3339)
-        .map(SystemTime::from)
-        .map_err(|error| format!("Failed to parse {DEADLINE} {text:?}: {error}"))
+fn parse_deadline(text: &str) -> Result<SystemTime, CommandError> {
+    OffsetDateTime::parse(text, &Rfc3339).map(SystemTime::from).map_err(|error| {
+        let sentence = format_args!("Failed to parse {DEADLINE} {text:?}: {error}");
+        CommandError::new(ExitReason::Fatal, sentence)
+    })
 }
 
 /// Parses a duration; 0 disables resuming.
@@ -144,9 +128,11 @@ fn parse_resume(text: &str) -> Result<Duration, <DurationValue as FromStr>::Err>
 mod tests {
     use std::collections::HashMap;
 
+    use program::command_line::FailedCommand;
+
     use super::*;
 
-    fn config(pairs: &[(&str, &str)]) -> Result<Config, ServerConfigError> {
+    fn config(pairs: &[(&str, &str)]) -> Result<Config, CommandError> {
         let basic = [(KEY_VARIABLE, "/etc/tls/tls.key"), (CERTIFICATE, "/etc/tls/tls.crt")];
         let env: HashMap<String, String> = basic
             .iter()

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use program::command_line::{CommandError, FailedCommand};
 use program::env::NamedStrings;
 use program::exit::ExitReason;
 use program::paths::PodPaths;
@@ -14,7 +15,6 @@ use program::signal::ShutdownRequest;
 use rustls::ServerConfig;
 use sandbox::SandboxMode;
 
-use self::config::ServerConfigError;
 use crate::PROGRAM;
 use crate::config::Config;
 use crate::confine;
@@ -32,14 +32,17 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 }
 
 /// The settings of a server, and its certificate.
-type PreparedServer = Result<(Config, ServerConfig), ServerConfigError>;
+type PreparedServer = Result<(Config, ServerConfig), CommandError>;
 
 /// Reads the settings and the key, and enters the sandbox. The error is the reason why the pod must
 /// not continue.
 fn prepare(env: &dyn NamedStrings) -> Result<PreparedServer, String> {
     let paths = PodPaths::from_env(env);
     let prepared = config::read_config(env, &paths).and_then(|config| {
-        let tls = config.tls.server_config(&config.profile)?;
+        let tls = config.tls.server_config(&config.profile).map_err(|error| {
+            let sentence = format_args!("UploadServer failed: Error getting TLS config: {error}");
+            CommandError::new(ExitReason::Internal, sentence)
+        })?;
         Ok((config, tls))
     });
     if let Ok((config, _)) = &prepared {
@@ -61,10 +64,7 @@ async fn run(
         Ok(prepared) => prepared,
         Err(error) => {
             tracing::error!("{error}");
-            // The exit codes are upstream's: 255, as in klog's `Fatal`, for a malformed deadline,
-            // and 1 if TLS cannot be set up (contract §0.4, §2.1).
-            let is_fatal = matches!(error, ServerConfigError::Deadline(_));
-            return if is_fatal { ExitReason::Fatal } else { ExitReason::Internal };
+            return error.exit_reason();
         }
     };
     tracing::info!(
