@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use codec::encode::outlet::PieceOutlet;
-use rustix::io::Errno;
+use rustix::io::{pread, retry_on_intr};
 use stream::local::next_data;
 
 use super::VolumeReadError;
@@ -46,15 +46,13 @@ impl AnnouncedFile<'_> {
         let mut at = range.start;
         while at < range.end {
             let room = outlet.spare_capacity(range.end - at);
-            match rustix::io::pread(self.file, room, at) {
-                Ok(0) => return Err(self.shrunk_error(at)),
-                Ok(count) => {
-                    at += count as u64;
-                    outlet.mark_filled(count)?;
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(VolumeReadError::from_errno("read", self.path, errno)),
+            let count = retry_on_intr(|| pread(self.file, &mut *room, at))
+                .map_err(|errno| VolumeReadError::from_errno("read", self.path, errno))?;
+            if count == 0 {
+                return Err(self.shrunk_error(at));
             }
+            at += count as u64;
+            outlet.mark_filled(count)?;
         }
         Ok(())
     }

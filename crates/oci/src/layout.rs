@@ -225,14 +225,10 @@ impl SourceBody for FilePart {
         let room = chunk.spare_capacity();
         let wanted =
             usize::try_from(self.end - self.offset).map_or(room.len(), |left| left.min(room.len()));
-        let read = loop {
-            // Read by offset: the descriptor is a duplicate, and all files of an archive share its
-            // position.
-            match read_at(&self.file, &mut room[..wanted], self.offset) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|error| open_error(&self.path, &error))?,
-            }
-        };
+        // Read by offset: the descriptor is a duplicate, and all files of an archive share its
+        // position.
+        let read = read_at(&self.file, &mut room[..wanted], self.offset)
+            .map_err(|error| open_error(&self.path, &error))?;
         if read == 0 && wanted > 0 {
             let message =
                 format!("{} is truncated: it ends at byte {}", self.path.display(), self.offset);

@@ -81,12 +81,7 @@ struct FileChunks {
 impl ChunkStream for FileChunks {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let mut bytes = vec![0; READ_BYTES];
-        let read = loop {
-            match read_at(&self.file, &mut bytes, self.at) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|error| read_error(&error))?,
-            }
-        };
+        let read = read_at(&self.file, &mut bytes, self.at).map_err(|error| read_error(&error))?;
         bytes.truncate(read);
         self.at += read as u64;
         Ok((read > 0).then(|| bytes.into()))

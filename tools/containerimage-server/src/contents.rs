@@ -10,7 +10,7 @@ use futures_util::stream::{self, Stream};
 use hyper::body::Frame;
 use program::threads::{self, ThreadError};
 use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
+use rustix::io::{pread, retry_on_intr};
 use tokio::sync::mpsc;
 
 /// Bytes in one read: few enough to stay in the processor's cache on their way to the socket.
@@ -45,13 +45,8 @@ pub(crate) fn stream_range(
 /// Reads at least one byte and at most `wanted` bytes at the offset `at`.
 fn read_chunk(file: &File, at: u64, wanted: u64) -> io::Result<Bytes> {
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
-    loop {
-        match rustix::io::pread(file, spare_capacity(&mut chunk), at) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => break,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+    if retry_on_intr(|| pread(file, spare_capacity(&mut chunk), at))? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     // The allocator may provide more capacity than was requested.
     chunk.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));

@@ -122,15 +122,12 @@ pub fn open_seekable(path: &Path) -> io::Result<File> {
 /// matter.
 pub fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        match read_at(file, bytes, offset) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => {
-                bytes = bytes.get_mut(read..).unwrap_or_default();
-                offset += read as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        let read = read_at(file, bytes, offset)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        bytes = bytes.get_mut(read..).unwrap_or_default();
+        offset += read as u64;
     }
     Ok(())
 }
@@ -247,15 +244,12 @@ fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<V
             })
             .filter(|room| !room.is_empty())
             .collect();
-        match unix::read_vectored_at(file, &mut rooms, position) {
-            Ok(0) => break,
-            Ok(read) => {
-                position += read as u64;
-                mark_filled(&mut chunks, read as u64);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        let read = unix::read_vectored_at(file, &mut rooms, position)? as u64;
+        if read == 0 {
+            break;
         }
+        position += read;
+        mark_filled(&mut chunks, read);
     }
     let chunks = chunks.into_iter().map(|(chunk, _)| chunk.freeze());
     Ok(chunks.filter(|chunk| !chunk.is_empty()).collect())

@@ -4,10 +4,10 @@ use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
 use rustix::fs::{OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::LocalFile;
 
@@ -30,7 +30,7 @@ pub fn is_block_device(kind: FileType) -> bool {
 /// Reads some bytes of `file` at `offset`, and returns how many. The position of the open file
 /// does not matter.
 pub fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-    file.read_at(bytes, offset)
+    Ok(retry_on_intr(|| rustix::io::pread(file, &mut *bytes, offset))?)
 }
 
 /// Like [`read_at`], into several buffers.
@@ -39,7 +39,7 @@ pub(super) fn read_vectored_at(
     rooms: &mut [IoSliceMut<'_>],
     offset: u64,
 ) -> io::Result<usize> {
-    Ok(rustix::io::preadv(file, rooms, offset)?)
+    Ok(retry_on_intr(|| rustix::io::preadv(file, &mut *rooms, offset))?)
 }
 
 /// Lets the kernel read ahead. This is only an optimisation, so errors are ignored.
