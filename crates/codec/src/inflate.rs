@@ -9,18 +9,12 @@ use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
 /// Decoders for one thread. Their state is reused from cluster to cluster.
+#[derive(Default)]
 pub struct Inflater {
     deflate: libdeflater::Decompressor,
     zstd: DCtx<'static>,
     /// The result of [`Inflater::inflate_to_buffer`].
     buffer: Vec<u8>,
-}
-
-impl Default for Inflater {
-    fn default() -> Self {
-        let deflate = libdeflater::Decompressor::new();
-        Self { deflate, zstd: DCtx::create(), buffer: Vec::new() }
-    }
 }
 
 /// Returns the error for a compressed cluster of an image that does not state its compression.

@@ -26,6 +26,8 @@ pub(super) trait DecoderEngine: Send + Sized {
     const HEAD_BYTES: usize;
     /// The zero bytes that are allowed after a member.
     const PADDING: MemberPadding;
+    /// Free capacity that [`DecoderEngine::decode_step`] needs in the output.
+    const STEP_BYTES: usize = 1;
 
     /// Returns true if `head` is the beginning of a member.
     fn is_member_start(head: &[u8]) -> bool;
@@ -201,7 +203,7 @@ impl<E: DecoderEngine> ChunkStream for LayerDecoder<E> {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let decoded = self.decoded;
         let mut output: Option<ChunkBuffer> = None;
-        while output.as_ref().is_none_or(|output| !output.is_full()) {
+        while output.as_mut().is_none_or(|output| output.spare_capacity().len() >= E::STEP_BYTES) {
             self.state = match self.state {
                 DecoderState::Start | DecoderState::Between | DecoderState::Zeros(0) => {
                     self.begin_member()?
