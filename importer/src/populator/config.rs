@@ -13,11 +13,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use volume::limits::TransferLimits;
 
-use super::{Populator, openstack, ovirt};
+use super::ReadSource;
 
 pub(super) const VOLUME_PATH: &str = "volume-path";
 const OWNER_UID: &str = "owner-uid";
-const PVC_SIZE: &str = "pvc-size";
+pub(super) const PVC_SIZE: &str = "pvc-size";
 
 /// The flags of both populators. The flag with the secret's name has no effect, because the
 /// secret's keys are already available as environment variables.
@@ -56,7 +56,7 @@ pub(super) struct PopulatorConfig {
 impl PopulatorConfig {
     /// Reads the flags and the secret. The error is a message for the log.
     pub(super) fn from_flags(
-        populator: Populator,
+        read_source: ReadSource,
         flags: &KlogFlags,
         env: &dyn NamedStrings,
         stop: &CancellationToken,
@@ -65,13 +65,7 @@ impl PopulatorConfig {
             flags.required_values([VOLUME_PATH]).map_err(|error| error.to_string())?;
         let size = parse_size(flags)?;
         let mut reader = EnvReader::new(env);
-        let origin = match populator {
-            Populator::OpenStack => openstack::read_source(flags, &mut reader)?,
-            Populator::Ovirt if size.is_none() => {
-                return Err(format!("-{PVC_SIZE} must be above 0"));
-            }
-            Populator::Ovirt => ovirt::read_source(flags, &mut reader)?,
-        };
+        let origin = read_source(flags, size, &mut reader)?;
         let roots = match reader.read_text(CA_CERTIFICATE) {
             // As in upstream, a given authority is the only one that is trusted.
             Some(pem) => TrustedRoots::from_pem(pem.as_bytes()),

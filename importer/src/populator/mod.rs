@@ -16,42 +16,48 @@ use std::process::ExitCode;
 
 use datapath::disk;
 use https::metrics;
-use program::env::NamedStrings;
+use program::env::{EnvReader, NamedStrings};
 use program::exit::ExitReason;
 use program::flags::{KlogFlags, OwnFlag};
 use program::job::{self, JobOutcome, POD_GRACE};
-use program::metrics::{MetricsRegistry, OPENSTACK_PROGRESS, OVIRT_PROGRESS};
+use program::metrics::MetricsRegistry;
 use program::signal::{ShutdownRequest, StopSignal};
 use program::{report, start};
 use reporting::messages::ProductKind;
 use reporting::watch::PhaseTracker;
 
 use self::config::PopulatorConfig;
-use self::populate::{PopulateError, populate_volume};
+use self::origin::PopulatorSource;
+use self::populate::populate_volume;
 use crate::confine;
 use crate::watch::count_import;
 
-/// A populator; each is named after its program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Populator {
-    /// `openstack-populator`.
-    OpenStack,
-    /// `ovirt-populator`.
-    Ovirt,
+/// The part of a populator that differs from the other one.
+#[derive(Debug)]
+pub struct Populator {
+    program_name: &'static str,
+    own_flags: &'static [OwnFlag],
+    progress_metric: (&'static str, &'static str),
+    read_source: ReadSource,
 }
+
+/// Reads the source. Returns `None` if a key of the secret was rejected. The number is the size of
+/// the claim, if it was given.
+type ReadSource =
+    fn(&KlogFlags, Option<u64>, &mut EnvReader<'_>) -> Result<Option<PopulatorSource>, String>;
+
+const POPULATORS: [Populator; 2] = [openstack::POPULATOR, ovirt::POPULATOR];
 
 impl Populator {
     /// Returns the populator whose program was started as `name`.
     pub fn from_program_name(name: &OsStr) -> Option<Self> {
         let file = Path::new(name).file_name();
-        [Self::OpenStack, Self::Ovirt]
-            .into_iter()
-            .find(|populator| file == Some(OsStr::new(populator.program_name())))
+        POPULATORS.into_iter().find(|populator| file == Some(OsStr::new(populator.program_name)))
     }
 
     /// Fills the volume given in `arguments`, with the secret in `env`.
-    pub fn main(self, arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-        let flags = [config::FLAGS.as_slice(), self.own_flags()].concat();
+    pub fn main(&self, arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+        let flags = [config::FLAGS.as_slice(), self.own_flags].concat();
         // The controller sets no verbosity, but upstream's log always shows the progress, so the
         // default level is 1.
         let arguments = [&[OsString::from("-v=1")], arguments].concat();
@@ -63,32 +69,11 @@ impl Populator {
             confine::enter_pod(env, rules)
         };
         let run = |flags, (), shutdown| self.run(flags, env, shutdown);
-        start::start_pod(self.program_name(), &flags, &arguments, env, confine, run)
-    }
-
-    fn program_name(self) -> &'static str {
-        match self {
-            Self::OpenStack => "openstack-populator",
-            Self::Ovirt => "ovirt-populator",
-        }
-    }
-
-    fn own_flags(self) -> &'static [OwnFlag] {
-        match self {
-            Self::OpenStack => &openstack::FLAGS,
-            Self::Ovirt => &ovirt::FLAGS,
-        }
-    }
-
-    fn progress_metric(self) -> (&'static str, &'static str) {
-        match self {
-            Self::OpenStack => OPENSTACK_PROGRESS,
-            Self::Ovirt => OVIRT_PROGRESS,
-        }
+        start::start_pod(self.program_name, &flags, &arguments, env, confine, run)
     }
 
     async fn run(
-        self,
+        &self,
         flags: KlogFlags,
         env: &dyn NamedStrings,
         shutdown: ShutdownRequest,
@@ -96,20 +81,26 @@ impl Populator {
         let registry = MetricsRegistry::default();
         metrics::serve_metrics(env, registry.clone(), shutdown.cancel_token()).await;
         sandbox::close_listening();
-        tracing::info!(version = *program::VERSION, "Starting {}", self.program_name());
+        tracing::info!(version = *program::VERSION, "Starting {}", self.program_name);
         volume::limits::of_pod();
-        let config = match PopulatorConfig::from_flags(self, &flags, env, shutdown.cancel_token()) {
+        let config = match PopulatorConfig::from_flags(
+            self.read_source,
+            &flags,
+            env,
+            shutdown.cancel_token(),
+        ) {
             Ok(config) => config,
             Err(refusal) => return report_failure(env, &refusal),
         };
         let phases = PhaseTracker::new(ProductKind::Disk);
-        let watch = count_import(&registry, self.progress_metric(), &config.owner_uid, phases);
+        let watch = count_import(&registry, self.progress_metric, &config.owner_uid, phases);
         let work = move || populate_volume(config, &watch);
         match job::run_job(&shutdown, POD_GRACE, disk::remove_unfinished, work).await {
             JobOutcome::Returned(Ok(())) => ExitReason::Done,
-            JobOutcome::Returned(Err(PopulateError::Failed(sentence)))
-            | JobOutcome::Failed(sentence) => report_failure(env, &sentence),
-            JobOutcome::Returned(Err(PopulateError::Stopped)) => {
+            JobOutcome::Returned(Err(Some(sentence))) | JobOutcome::Failed(sentence) => {
+                report_failure(env, &sentence)
+            }
+            JobOutcome::Returned(Err(None)) => {
                 report_stopped(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
             }
             JobOutcome::Overdue(signal) => report_stopped(signal),
@@ -136,14 +127,15 @@ mod tests {
     #[test]
     fn the_program_name_selects_the_populator() {
         for (name, populator) in [
-            ("openstack-populator", Some(Populator::OpenStack)),
-            ("/usr/bin/ovirt-populator", Some(Populator::Ovirt)),
-            ("./ovirt-populator", Some(Populator::Ovirt)),
+            ("openstack-populator", Some("openstack-populator")),
+            ("/usr/bin/ovirt-populator", Some("ovirt-populator")),
+            ("./ovirt-populator", Some("ovirt-populator")),
             ("cdi-importer", None),
             ("ovirt-populator/cdi-importer", None),
             ("", None),
         ] {
-            assert_eq!(Populator::from_program_name(OsStr::new(name)), populator, "{name}");
+            let found = Populator::from_program_name(OsStr::new(name));
+            assert_eq!(found.map(|found| found.program_name), populator, "{name}");
         }
     }
 }

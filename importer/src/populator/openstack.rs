@@ -2,22 +2,31 @@
 
 use program::env::EnvReader;
 use program::flags::{KlogFlags, OwnFlag};
+use program::metrics::OPENSTACK_PROGRESS;
 use sources::SourceLocation;
 use stores::glance::{GlanceAccess, GlanceOptions, NameStyle};
 
+use super::Populator;
 use super::origin::{INSECURE, PopulatorSource};
 
 const ENDPOINT: &str = "endpoint";
 const IMAGE_ID: &str = "image-id";
 
-pub(super) const FLAGS: [OwnFlag; 2] = [
+pub(super) const POPULATOR: Populator = Populator {
+    program_name: "openstack-populator",
+    own_flags: &FLAGS,
+    progress_metric: OPENSTACK_PROGRESS,
+    read_source,
+};
+
+const FLAGS: [OwnFlag; 2] = [
     OwnFlag { name: ENDPOINT, purpose: "(mandatory) the identity service: https://HOST:5000/v3" },
     OwnFlag { name: IMAGE_ID, purpose: "(mandatory) the image's id" },
 ];
 
-/// Reads the source. Returns `None` if a key of the secret was rejected.
-pub(super) fn read_source(
+fn read_source(
     flags: &KlogFlags,
+    _size: Option<u64>,
     reader: &mut EnvReader<'_>,
 ) -> Result<Option<PopulatorSource>, String> {
     let [endpoint, image_id] =

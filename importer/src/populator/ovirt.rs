@@ -5,9 +5,12 @@ use hypervisors::Checkpoints;
 use hypervisors::imageio::api_of_engine;
 use program::env::{EnvReader, go_bool};
 use program::flags::{KlogFlags, OwnFlag};
+use program::metrics::OVIRT_PROGRESS;
 use program::secret::Secret;
 use sources::SourceLocation;
 
+use super::Populator;
+use super::config::PVC_SIZE;
 use super::origin::{INSECURE, PopulatorSource};
 
 const ENGINE_URL: &str = "engine-url";
@@ -17,7 +20,14 @@ const DISK_ID: &str = "disk-id";
 const USER: &str = "user";
 const PASSWORD: &str = "password";
 
-pub(super) const FLAGS: [OwnFlag; 4] = [
+pub(super) const POPULATOR: Populator = Populator {
+    program_name: "ovirt-populator",
+    own_flags: &FLAGS,
+    progress_metric: OVIRT_PROGRESS,
+    read_source,
+};
+
+const FLAGS: [OwnFlag; 4] = [
     OwnFlag {
         name: ENGINE_URL,
         purpose: "(mandatory) https://ENGINE, with or without /ovirt-engine/api",
@@ -27,11 +37,12 @@ pub(super) const FLAGS: [OwnFlag; 4] = [
     OwnFlag { name: "cr-namespace", purpose: "accepted, no effect" },
 ];
 
-/// Reads the source. Returns `None` if a key of the secret was rejected.
-pub(super) fn read_source(
+fn read_source(
     flags: &KlogFlags,
+    size: Option<u64>,
     reader: &mut EnvReader<'_>,
 ) -> Result<Option<PopulatorSource>, String> {
+    size.ok_or_else(|| format!("-{PVC_SIZE} must be above 0"))?;
     let [engine, disk_id] =
         flags.required_values([ENGINE_URL, DISK_ID]).map_err(|error| error.to_string())?;
     let user = reader.read_text(USER).unwrap_or_default();

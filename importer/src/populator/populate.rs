@@ -20,40 +20,25 @@ use super::config::PopulatorConfig;
 /// Name of the only file that a populator may create.
 const DISK_IMAGE: &str = "disk.img";
 
-/// Reasons why the volume was not filled.
-#[derive(Debug)]
-pub(super) enum PopulateError {
-    /// The populator failed with this message.
-    Failed(String),
-    /// A signal stopped the work.
-    Stopped,
-}
-
-impl PopulateError {
-    fn from_error(error: &Error, watch: &CountedTransfer) -> Self {
-        watch.record_failure(error);
-        if messages::is_stop(error) {
-            Self::Stopped
-        } else {
-            Self::Failed(format!("cannot fill the volume: {error}"))
-        }
-    }
-}
-
-/// Fills the volume and ensures that the data is on the storage medium.
+/// Fills the volume and ensures that the data is on the storage medium. The error is the message
+/// of the failure, or `None` if a signal stopped the work.
 pub(super) fn populate_volume(
     config: PopulatorConfig,
     watch: &Arc<CountedTransfer>,
-) -> Result<(), PopulateError> {
-    let because = |error: Error| PopulateError::from_error(&error, watch);
-    let options =
-        disk_options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
+) -> Result<(), Option<String>> {
+    fill_volume(config, watch).map_err(|error| {
+        watch.record_failure(&error);
+        (!messages::is_stop(&error)).then(|| format!("cannot fill the volume: {error}"))
+    })
+}
+
+fn fill_volume(config: PopulatorConfig, watch: &Arc<CountedTransfer>) -> Result<(), Error> {
+    let options = disk_options(&config.volume_path, config.size)?;
     let stop = config.network.stop.clone();
     let observer = Arc::clone(watch) as Arc<dyn Observer>;
     let mut network = config.network;
     network.observer = Arc::clone(&observer);
-    let opened = sources::open_source(&config.place, &Arc::new(network))
-        .map_err(|error| because(error.into()))?;
+    let opened = sources::open_source(&config.place, &Arc::new(network))?;
     let reading = ReadOptions { full_header: true, ..config.limits.read_options(stop, observer) };
     let writing = WriteOptions { workers: program::job::data_threads(), ..WriteOptions::default() };
     let report = transfer::transfer_image(
@@ -62,8 +47,7 @@ pub(super) fn populate_volume(
         &options,
         &reading,
         &writing,
-    )
-    .map_err(because)?;
+    )?;
     reporting::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
     watch.finish();
     Ok(())

@@ -47,35 +47,20 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, Sou
 /// begin with a dot are internals of mounted Secrets and are skipped. A missing directory is not
 /// an error.
 pub fn read_secret_headers(dir: &Path) -> Result<Vec<ExtraHeader>, SourceError> {
-    let mut headers = Vec::new();
-    match collect_headers(dir, &mut headers) {
-        Err(HeaderFileError::Io(error))
-            if error.kind() == io::ErrorKind::NotFound && !dir.exists() =>
-        {
-            Ok(headers)
-        }
-        Err(HeaderFileError::Io(error)) => Err(invalid_error(format!(
+    let mut lines = Vec::new();
+    if let Err(error) = collect_lines(dir, &mut lines)
+        && (error.kind() != io::ErrorKind::NotFound || dir.exists())
+    {
+        return Err(invalid_error(format!(
             "Error getting extra headers for HTTP client: {}: {}",
             dir.display(),
             stream::error::errno_text(&error)
-        ))),
-        Err(HeaderFileError::Header(error)) => Err(error),
-        Ok(()) => Ok(headers),
+        )));
     }
+    lines.iter().filter_map(|line| parse_header(line, true).transpose()).collect()
 }
 
-enum HeaderFileError {
-    Io(io::Error),
-    Header(SourceError),
-}
-
-impl From<io::Error> for HeaderFileError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-fn collect_headers(dir: &Path, headers: &mut Vec<ExtraHeader>) -> Result<(), HeaderFileError> {
+fn collect_lines(dir: &Path, lines: &mut Vec<String>) -> io::Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     // Sort by name, as Go, and therefore CDI, does when it lists a directory.
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -86,10 +71,9 @@ fn collect_headers(dir: &Path, headers: &mut Vec<ExtraHeader>) -> Result<(), Hea
         // The keys of a Secret are symbolic links to files. Links to directories are not followed,
         // so loops cannot occur.
         if entry.file_type()?.is_dir() {
-            collect_headers(&entry.path(), headers)?;
+            collect_lines(&entry.path(), lines)?;
         } else if fs::metadata(entry.path())?.is_file() {
-            let line = read_line(&entry.path())?;
-            headers.extend(parse_header(&line, true).map_err(HeaderFileError::Header)?);
+            lines.push(read_line(&entry.path())?);
         }
     }
     Ok(())
