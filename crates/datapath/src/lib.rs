@@ -34,7 +34,7 @@ pub mod delta;
 pub mod disk;
 pub mod disk_stream;
 mod format;
-mod lock;
+pub mod lock;
 pub mod options;
 pub mod restore;
 pub mod transfer;

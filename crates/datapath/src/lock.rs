@@ -4,10 +4,15 @@
 //! of the file. It ends with the process that holds it, even if that process is killed. Other
 //! programs do not check it.
 
-use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
+
+use rustix::fs::OFlags;
+use stream::storage::Inode;
 
 /// Number of attempts to take a lock that another process holds, and the pause between them.
 /// Together they last longer than a process takes to exit, but are too short for a person to
@@ -17,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// State of a lock, as seen by this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LockState {
+pub enum LockState {
     /// This process holds the lock until it closes the file.
     Ours,
     /// Another open file holds the lock.
@@ -44,7 +49,7 @@ pub(crate) fn retry_while_held<T>(
 }
 
 /// Takes the lock of `file`. Retries for a moment, but does not wait for the end of a transfer.
-pub(crate) fn lock_file(file: &File) -> LockState {
+pub fn lock_file(file: &File) -> LockState {
     retry_while_held(|| try_lock(file), |lock| *lock == LockState::Taken)
 }
 
@@ -62,6 +67,22 @@ fn try_lock(file: &File) -> LockState {
             }
         }
     }
+}
+
+/// Opens an existing file in order to lock it. It is opened for writing if possible, because NFS
+/// locks only files that are open for writing.
+pub fn open_to_lock(path: &Path) -> io::Result<File> {
+    // The name may lead to something else by now, so links are not followed, and opening a pipe
+    // does not wait for its other end.
+    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+    let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    open(true).or_else(|_| open(false))
+}
+
+/// Returns true if `path` is a name of `file`.
+pub fn leads_to(path: &Path, file: &File) -> bool {
+    let named = rustix::fs::lstat(path).map(|stat| Inode::from(&stat));
+    matches!((named, Inode::from_file(file)), (Ok(named), Ok(open)) if named == open)
 }
 
 #[cfg(test)]
@@ -96,8 +117,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_locked_is_told_from_a_locked_one() {
-        use std::os::unix::fs::OpenOptionsExt;
-        let path_only = i32::try_from(rustix::fs::OFlags::PATH.bits()).unwrap();
+        let path_only = i32::try_from(OFlags::PATH.bits()).unwrap();
         let file = File::options().read(true).custom_flags(path_only).open("/").unwrap();
         assert_eq!(lock_file(&file), LockState::Impossible);
     }

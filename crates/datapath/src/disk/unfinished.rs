@@ -24,7 +24,7 @@ use stream::error::{Error, TargetError, TargetRefusedError};
 use stream::storage::Inode;
 
 use super::place::{TargetKind, folder_of, inspect_target};
-use crate::lock::{LockState, lock_file};
+use crate::lock::{LockState, leads_to, lock_file, open_to_lock};
 
 /// Maximum number of attempts while other processes keep replacing the file.
 const ATTEMPTS: usize = 100;
@@ -230,7 +230,7 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
         if inspect_target(path)? != TargetKind::File {
             return Ok(None);
         }
-        let old = match open_old(path) {
+        let old = match open_to_lock(path) {
             Ok(old) => Some(old),
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             // A file that cannot be opened for reading is replaced, as on filesystems without
@@ -258,21 +258,6 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
         };
     }
     Err(TargetError::from_refusal("replace", path, TargetRefusedError::InUse))
-}
-
-/// Opens a file in order to lock it. It is opened for writing if possible, because NFS locks only
-/// files that are open for writing.
-fn open_old(path: &Path) -> io::Result<File> {
-    // The name may lead to something else by now, so links are not followed, and opening a pipe
-    // does not wait for its other end.
-    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
-    let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-    open(true).or_else(|_| open(false))
-}
-
-fn leads_to(path: &Path, file: &File) -> bool {
-    let named = rustix::fs::lstat(path).map(|stat| Inode::from(&stat));
-    matches!((named, Inode::from_file(file)), (Ok(named), Ok(open)) if named == open)
 }
 
 /// Opens a directory. Without read permission the directory can still be used, but not synced.

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use datapath::lock::{LockState, leads_to, lock_file, open_to_lock};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use stream::error::{TargetError, TargetRefusedError, errno_text};
 
@@ -28,13 +29,13 @@ impl StagedFile {
         let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path);
         let file = created.map_err(|source| match source.kind() {
             // Another writer has created it after the leftover was removed.
-            ErrorKind::AlreadyExists => refusal("create", shown, TargetRefusedError::InUse),
+            ErrorKind::AlreadyExists => in_use("create", shown),
             _ => TargetError::new("create", shown, source),
         })?;
         lock(&file, shown)?;
         // Another writer may have taken the new file for a leftover before it was locked here.
         if !leads_to(&path, &file) {
-            return Err(refusal("create", shown, TargetRefusedError::InUse));
+            return Err(in_use("create", shown));
         }
         Ok(Self { path: Some(path), shown: shown.to_owned(), file })
     }
@@ -55,7 +56,8 @@ impl StagedFile {
         };
         // Without locks, another writer may have replaced the file with its own.
         if !leads_to(path, &self.file) {
-            return Err(refusal("write", &self.shown, TargetRefusedError::Replaced));
+            let reason = TargetRefusedError::Replaced;
+            return Err(TargetError::from_refusal("write", &self.shown, reason));
         }
         rename(path, to, replace).map_err(|source| self.error("write", source))?;
         self.path = None;
@@ -95,7 +97,7 @@ fn remove_leftover(path: &Path, shown: &Path) -> Result<Option<File>, TargetErro
     lock(&leftover, shown)?;
     // Another writer may have replaced the file before it was locked here.
     if !leads_to(path, &leftover) {
-        return Err(refusal("create", shown, TargetRefusedError::InUse));
+        return Err(in_use("create", shown));
     }
     fs::remove_file(path).map_err(|source| {
         TargetError::new("remove the leftover temporary file of", shown, source)
@@ -105,30 +107,18 @@ fn remove_leftover(path: &Path, shown: &Path) -> Result<Option<File>, TargetErro
 
 /// Opens an existing regular file. Links are not followed, and a pipe is refused at once.
 pub(super) fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
-    let open =
-        |write| fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
     if !fs::symlink_metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // NFS locks only files that are open for writing.
-    let file = open(true).or_else(|_| open(false))?;
+    let file = open_to_lock(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     Ok(file)
 }
 
-/// Returns true if `path` is a name of `file`.
-fn leads_to(path: &Path, file: &File) -> bool {
-    match (fs::symlink_metadata(path), file.metadata()) {
-        (Ok(named), Ok(open)) => (named.dev(), named.ino()) == (open.dev(), open.ino()),
-        _ => false,
-    }
-}
-
-fn refusal(action: &'static str, shown: &Path, reason: TargetRefusedError) -> TargetError {
-    TargetError::new(action, shown, io::Error::other(reason))
+fn in_use(action: &'static str, shown: &Path) -> TargetError {
+    TargetError::from_refusal(action, shown, TargetRefusedError::InUse)
 }
 
 fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
@@ -145,10 +135,10 @@ fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
 
 /// Takes the lock of `file`, or of a directory, for as long as it is open.
 pub(super) fn lock(file: &File, shown: &Path) -> Result<(), TargetError> {
-    match file.try_lock() {
-        Err(fs::TryLockError::WouldBlock) => Err(refusal("open", shown, TargetRefusedError::InUse)),
+    match lock_file(file) {
+        LockState::Taken => Err(in_use("open", shown)),
         // Some filesystems do not support locks. They are written without one.
-        Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(()),
+        LockState::Ours | LockState::Impossible => Ok(()),
     }
 }
 
