@@ -9,8 +9,8 @@ use super::cdi::{ANNOTATION_PREFIX, CDI_NAMESPACE};
 pub const CRON_ACCOUNT: &str = "cdi-cronjob";
 
 impl Cluster {
-    /// Makes the namespace `cdi`, the kind DataImportCron, and a ServiceAccount that may only read
-    /// and patch DataImportCrons. Waits until all of them take effect.
+    /// Makes the namespace `cdi`, the kind DataImportCron, and a ServiceAccount that may do to
+    /// DataImportCrons what all releases of CDI permit. Waits until all of them take effect.
     #[track_caller]
     pub fn install_data_import_crons(&self) {
         self.create_namespace(CDI_NAMESPACE);
@@ -23,7 +23,7 @@ impl Cluster {
         let account =
             json!({"kind": "ServiceAccount", "name": CRON_ACCOUNT, "namespace": CDI_NAMESPACE});
         let (group, resource) = ("cdi.kubevirt.io", "dataimportcrons");
-        let verbs = ["get", "patch"];
+        let verbs = ["get", "list", "update"];
         let crons = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
         self.grant(None, CRON_ACCOUNT, &crons, &account);
         for verb in verbs {

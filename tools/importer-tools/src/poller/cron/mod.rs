@@ -9,8 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Config};
 use program::names::is_subdomain;
 use program::report::error_chain;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Annotation with the time of the last check for a new image.
 const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
@@ -23,21 +23,23 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum number of attempts for an update that conflicts with another writer.
 const ATTEMPTS: u32 = 5;
 
-/// The status with which Kubernetes answers a JSON Patch if its `test` operation fails.
-const UNPROCESSABLE: u16 = 422;
+/// The status with which Kubernetes refuses an object that was changed since it was read.
+const CONFLICT: u16 = 409;
 
-/// The part of a DataImportCron that is read.
-#[derive(Deserialize)]
+/// A DataImportCron. All other fields are sent back as they came, with `resourceVersion`, by which
+/// the API server notices conflicts.
+#[derive(Serialize, Deserialize)]
 struct CronObject {
     metadata: CronMetadata,
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Serialize, Deserialize)]
 struct CronMetadata {
     annotations: Option<BTreeMap<String, String>>,
-    #[serde(default)]
-    resource_version: String,
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 /// A DataImportCron that can be read and updated.
@@ -71,14 +73,13 @@ impl DataImportCron {
         let mut attempts = 1..=ATTEMPTS;
         loop {
             attempts.next();
-            let found = self.get_metadata().await?;
-            let known = found.annotations.as_ref().and_then(|all| all.get(DESIRED_DIGEST));
-            let is_news = known.is_none_or(|known| known != digest);
-            let changes = build_patch(&found, is_news.then_some(digest));
-            match self.send_patch(&changes).await {
+            let asked = self.send_request(Method::GET, Vec::new()).await;
+            let mut found = asked.map_err(|error| self.call_error("getting", &error))?;
+            let is_news = found.record_check(digest);
+            match self.put_object(&found).await {
                 Ok(()) => return Ok(is_news),
                 Err(kube::Error::Api(status))
-                    if status.code == UNPROCESSABLE && !attempts.is_empty() =>
+                    if status.code == CONFLICT && !attempts.is_empty() =>
                 {
                     tracing::debug!(
                         "the object was changed by another writer, retrying: {}",
@@ -88,12 +89,6 @@ impl DataImportCron {
                 Err(error) => return Err(self.call_error("updating", &error)),
             }
         }
-    }
-
-    async fn get_metadata(&self) -> Result<CronMetadata, String> {
-        let asked = self.send_request(Method::GET, "application/json", Vec::new()).await;
-        let object = asked.map_err(|error| self.call_error("getting", &error))?;
-        Ok(object.metadata)
     }
 
     /// Builds the error for a failed call. It contains the API server's own message, if there is
@@ -107,17 +102,14 @@ impl DataImportCron {
         format!("Failed {doing} DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")
     }
 
-    async fn send_patch(&self, changes: &Value) -> kube::Result<()> {
-        let body = changes.to_string().into_bytes();
-        self.send_request(Method::PATCH, "application/json-patch+json", body).await.map(drop)
+    /// Replaces the object. All releases of CDI permit this to the poller's account, but only those
+    /// since 1.66 permit patches.
+    async fn put_object(&self, object: &CronObject) -> kube::Result<()> {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        self.send_request(Method::PUT, body).await.map(drop)
     }
 
-    async fn send_request(
-        &self,
-        method: Method,
-        content_type: &str,
-        body: Vec<u8>,
-    ) -> kube::Result<CronObject> {
+    async fn send_request(&self, method: Method, body: Vec<u8>) -> kube::Result<CronObject> {
         let Self { namespace, name, .. } = self;
         let request = Request::builder()
             .method(method)
@@ -125,34 +117,22 @@ impl DataImportCron {
                 "/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/dataimportcrons/{name}"
             ))
             .header(ACCEPT, "application/json")
-            .header(CONTENT_TYPE, content_type)
+            .header(CONTENT_TYPE, "application/json")
             .body(body)
             .map_err(kube::Error::HttpError)?;
         self.client.request(request).await
     }
 }
 
-/// Builds the JSON Patch (RFC 6902) that records the time and, if given, a new digest.
-fn build_patch(found: &CronMetadata, digest: Option<&str>) -> Value {
-    let mut changes = Vec::new();
-    if found.annotations.is_none() {
-        // Adding an empty map would overwrite annotations that were added in the meantime. Testing
-        // `resourceVersion` first makes the patch fail in that case.
-        changes.push(
-            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version }),
-        );
-        changes.push(json!({ "op": "add", "path": "/metadata/annotations", "value": {} }));
+impl CronObject {
+    /// Records the time and the digest in the annotations. Returns true if the digest is new.
+    fn record_check(&mut self, digest: &str) -> bool {
+        let annotations = self.metadata.annotations.get_or_insert_default();
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        annotations.insert(LAST_TIME.to_owned(), now);
+        let before = annotations.insert(DESIRED_DIGEST.to_owned(), digest.to_owned());
+        before.is_none_or(|before| before != digest)
     }
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    for (annotation, value) in [(LAST_TIME, Some(now.as_str())), (DESIRED_DIGEST, digest)] {
-        if let Some(value) = value {
-            // RFC 6901 §3 requires this escape for a slash in a name.
-            let name = annotation.replace('/', "~1");
-            let path = format!("/metadata/annotations/{name}");
-            changes.push(json!({ "op": "add", "path": path, "value": value }));
-        }
-    }
-    Value::Array(changes)
 }
 
 #[cfg(test)]

@@ -1,35 +1,34 @@
-//! Tests of patches, with an API server on which another writer is faster.
+//! Tests of updates, with an API server on which another writer is faster.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use http::{Response, StatusCode};
 use kube::client::Body;
+use serde_json::json;
 use tower::service_fn;
 
 use super::*;
 
-/// Returns operation and path of each step.
-fn steps(changes: &Value) -> Vec<String> {
-    let step = |change: &Value| format!("{} {}", change["op"], change["path"]).replace('"', "");
-    changes.as_array().unwrap().iter().map(step).collect()
-}
-
 #[test]
-fn annotations_are_added_one_by_one_and_the_map_only_where_there_is_none() {
-    let mut found = CronMetadata { annotations: None, resource_version: "7".to_owned() };
-    let all = [
-        "test /metadata/resourceVersion",
-        "add /metadata/annotations",
-        "add /metadata/annotations/cdi.kubevirt.io~1storage.import.lastCronTime",
-        "add /metadata/annotations/cdi.kubevirt.io~1storage.import.sourceDesiredDigest",
-    ];
-    assert_eq!(steps(&build_patch(&found, Some("sha256:1"))), all);
-    found.annotations = Some(BTreeMap::new());
-    assert_eq!(steps(&build_patch(&found, None)), all[2..3]);
+fn only_two_annotations_of_an_object_change() {
+    let other = json!({ "status": { "conditions": [7, 0.5, null] }, "kind": "DataImportCron" });
+    for annotations in [json!(null), json!({ "mine": "stays", DESIRED_DIGEST: "sha256:0" })] {
+        let mut object = other.clone();
+        object["metadata"] = json!({ "resourceVersion": "7", "annotations": annotations });
+        let mut found: CronObject = serde_json::from_value(object.clone()).unwrap();
+        assert!(found.record_check("sha256:1"));
+        assert!(!found.record_check("sha256:1"));
+        let changed = serde_json::to_value(&found).unwrap();
+        let time = &changed["metadata"]["annotations"][LAST_TIME];
+        assert!(time.is_string());
+        object["metadata"]["annotations"][LAST_TIME] = time.clone();
+        object["metadata"]["annotations"][DESIRED_DIGEST] = json!("sha256:1");
+        assert_eq!(changed, object);
+    }
 }
 
-/// Creates a DataImportCron without annotations, on which the first `refusals` patches conflict
+/// Creates a DataImportCron without annotations, on which the first `refusals` updates conflict
 /// with another writer. Also returns the methods of all requests.
 fn cron(refusals: usize) -> (DataImportCron, Arc<Mutex<Vec<Method>>>) {
     let methods = Arc::<Mutex<Vec<Method>>>::default();
@@ -37,11 +36,11 @@ fn cron(refusals: usize) -> (DataImportCron, Arc<Mutex<Vec<Method>>>) {
     let service = service_fn(move |request: Request<Body>| {
         let mut seen = seen.lock().unwrap();
         seen.push(request.method().clone());
-        let patches = seen.iter().filter(|method| **method == Method::PATCH).count();
-        let is_late = request.method() == Method::PATCH && patches <= refusals;
+        let updates = seen.iter().filter(|method| **method == Method::PUT).count();
+        let is_late = request.method() == Method::PUT && updates <= refusals;
         let (status, body) = if is_late {
-            let status = json!({ "status": "Failure", "message": "test failed", "reason": "Invalid", "code": 422 });
-            (StatusCode::UNPROCESSABLE_ENTITY, status)
+            let status = json!({ "status": "Failure", "message": "it changed", "reason": "Conflict", "code": 409 });
+            (StatusCode::CONFLICT, status)
         } else {
             (StatusCode::OK, json!({ "metadata": { "resourceVersion": "7" } }))
         };
@@ -63,13 +62,13 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_conflicting_patch_is_retried_a_limited_number_of_times() {
+fn a_conflicting_update_is_retried_a_limited_number_of_times() {
     let (late, methods) = run(async {
         let (cron, methods) = cron(2);
         (cron.report_digest("sha256:1").await, methods)
     });
     assert!(late.unwrap());
-    let expected = [Method::GET, Method::PATCH];
+    let expected = [Method::GET, Method::PUT];
     assert_eq!(
         *methods.lock().unwrap(),
         expected.iter().cycle().take(6).cloned().collect::<Vec<_>>()
@@ -80,7 +79,7 @@ fn a_conflicting_patch_is_retried_a_limited_number_of_times() {
         (cron.report_digest("sha256:1").await, methods)
     });
     let sentence =
-        "Failed updating DataImportCron, cronNamespace default cronName cron: test failed";
+        "Failed updating DataImportCron, cronNamespace default cronName cron: it changed";
     assert_eq!(never.unwrap_err(), sentence);
     assert_eq!(methods.lock().unwrap().len(), 2 * ATTEMPTS as usize);
 }
