@@ -119,7 +119,8 @@ mod tests {
     fn a_missing_host_and_the_ipv4_address_of_the_client_are_added() {
         let from = Request::post("https://elsewhere/v1beta1/upload?token=secret");
         let (parts, ()) = from.body(()).unwrap().into_parts();
-        let place = UpstreamAddress { host: "cdi-upload-disk.ns.svc".to_owned(), port: 8443 };
+        let host = "cdi-upload-disk.ns.svc".to_owned();
+        let place = UpstreamAddress { host, port: 8443, older_port: None };
         let client = "::ffff:10.1.2.3".parse().unwrap();
         let path = Uri::from_static("/v1beta1/upload");
         let request = upstream_request(parts, path, client, &place);

@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 use program::sockets;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::identity::{NoIdentityError, ProxyIdentity};
 use crate::interim_limit::InterimLimit;
@@ -27,6 +28,10 @@ use crate::volumes::UpstreamAddress;
 
 /// Time limit for a TLS handshake, the same as in Go's transport.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time after which the older port of an upload server is also tried. The address of a Service often
+/// does not answer, not even with a refusal, at a port that the Service lacks.
+const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Maximum number of upload bytes that are buffered before encryption, and of response bytes that
 /// are read ahead.
@@ -172,9 +177,7 @@ impl UpstreamServers {
         place: &UpstreamAddress,
         config: &Arc<ClientConfig>,
     ) -> Result<UpstreamConnection, UpstreamError> {
-        let stream = sockets::connect_tcp(&place.host, place.port, self.dial, dial_error_text)
-            .await
-            .map_err(|error| UpstreamError::Transport(error.to_string()))?;
+        let stream = connect_place(place, self.dial).await?;
         let name = ServerName::try_from(place.host.clone())
             .map_err(|error| UpstreamError::Transport(format!("{}: {error}", place.host)))?;
         let stream =
@@ -199,6 +202,28 @@ impl UpstreamServers {
     }
 }
 
+/// Connects to an upload server at one of its ports, or to the address `instead`. An error is about
+/// the first port.
+async fn connect_place(
+    place: &UpstreamAddress,
+    instead: Option<SocketAddr>,
+) -> Result<TcpStream, UpstreamError> {
+    let connect = |port| sockets::connect_tcp(&place.host, port, instead, dial_error_text);
+    let mut refusal = String::new();
+    let first = async { connect(place.port).await.map_err(|error| refusal = error.to_string()) };
+    let older = async {
+        let port = place.older_port?;
+        sleep(HEAD_START).await;
+        connect(port).await.ok()
+    };
+    let connected = tokio::select! {
+        Ok(stream) = first => Some(stream),
+        Some(stream) = older => Some(stream),
+        else => None,
+    };
+    connected.ok_or(UpstreamError::Transport(refusal))
+}
+
 /// Returns the error text for a failure to connect.
 fn dial_error_text(error: &io::Error) -> String {
     match error.kind() {
@@ -213,4 +238,36 @@ fn transport_error(error: &hyper::Error) -> UpstreamError {
     } else {
         program::report::error_chain(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_upload_server_is_found_at_the_port_of_older_releases() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let open = server.local_addr().unwrap().port();
+        // A backlog of nothing holds one connection. Others get no answer.
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let silent = silent.listen(0).unwrap();
+        let _only = TcpStream::connect(silent.local_addr().unwrap()).await.unwrap();
+        let mute = silent.local_addr().unwrap().port();
+        // Nobody listens on port 1 or 2.
+        let known = [(open, None), (open, Some(1)), (1, Some(open)), (mute, Some(open))];
+        for (port, older_port) in known {
+            let place = UpstreamAddress { host: "127.0.0.1".to_owned(), port, older_port };
+            let stream = connect_place(&place, None).await.unwrap();
+            assert_eq!(stream.peer_addr().unwrap().port(), open);
+        }
+        for older_port in [None, Some(2)] {
+            let place = UpstreamAddress { host: "127.0.0.1".to_owned(), port: 1, older_port };
+            let refused = connect_place(&place, None).await.unwrap_err().to_string();
+            let expected = "http: proxy error: dial tcp 127.0.0.1:1: connect: connection refused";
+            assert_eq!(refused, expected);
+        }
+    }
 }

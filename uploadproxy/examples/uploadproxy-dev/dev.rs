@@ -73,6 +73,7 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
             // localhost.
             host: address.ip().to_string(),
             port: address.port(),
+            older_port: None,
         },
         content: UploadContent::Disk,
     };

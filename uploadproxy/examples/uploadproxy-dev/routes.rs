@@ -98,6 +98,7 @@ fn place(url: &Url) -> Result<UpstreamAddress, &'static str> {
         Some(host) if url.scheme() == "https" && is_bare => Ok(UpstreamAddress {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: url.port_or_known_default().unwrap_or(443),
+            older_port: None,
         }),
         _ => Err("needs a URL like https://HOST:PORT, without a path"),
     }

@@ -22,8 +22,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Pause between two lookups of a PVC.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The port of upload servers.
+/// The port of upload servers and, in current releases of CDI, of their Services.
 const PORT: u16 = 8443;
+
+/// The port of upload servers' Services in CDI 1.64.0 and earlier.
+const OLDER_PORT: u16 = 443;
 
 /// Time for which the result of a lookup is shared with other requests. It is shorter than
 /// [`INTERVAL`], so that a single waiting request makes a new lookup each time.
@@ -101,6 +104,7 @@ impl ClusterClaims {
                     place: UpstreamAddress {
                         host: format!("{}.{}.svc", names::upload_service(&name), grant.namespace),
                         port: PORT,
+                        older_port: Some(OLDER_PORT),
                     },
                     content,
                 });

@@ -14,6 +14,8 @@ pub struct UpstreamAddress {
     pub host: String,
     /// The TCP port.
     pub port: u16,
+    /// Another port, at which the server is if it cannot be reached at the first.
+    pub older_port: Option<u16>,
 }
 
 /// The content of an upload.
