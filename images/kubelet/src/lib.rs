@@ -7,6 +7,7 @@
 //! ```text
 //!  controller   what CDI's controllers ask for: pods (contract §5)
 //!  populators   those of the controller of Forklift's populators
+//!  versions     how released versions of CDI make them
 //!  pod          kubelet: init containers, containers, volumes, probes, ends
 //!  volumes      claims (ext4 or block), secrets, config maps, empty folders
 //!  network      a bridge, an address for each pod, ways to servers on this machine
@@ -24,4 +25,5 @@ mod podman;
 pub mod populators;
 pub mod scrape;
 pub mod state;
+pub mod versions;
 pub mod volumes;

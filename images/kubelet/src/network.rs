@@ -13,6 +13,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use testkit::fail::OrFail;
 use testkit::tools;
 
+use crate::scrape::PORT;
+use crate::versions::CdiVersion;
+
 /// The address at which pods reach servers on this machine, once these are opened.
 pub const NODE: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 
@@ -29,6 +32,7 @@ const BRIDGE: &str = "cdi0";
 pub struct Network {
     name: String,
     pods: AtomicU8,
+    version: Option<CdiVersion>,
 }
 
 /// A pod's network namespace. It is removed when dropped.
@@ -40,11 +44,16 @@ pub struct Sandbox {
 impl Network {
     /// An empty network.
     pub fn new() -> Self {
+        Self::with_version(None)
+    }
+
+    /// An empty network of a cluster with this version of CDI.
+    pub fn with_version(version: Option<CdiVersion>) -> Self {
         static NETWORKS: AtomicUsize = AtomicUsize::new(0);
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let name = format!("cdi-{}-{number}", std::process::id());
         ip(&["netns", "add", &name]);
-        let network = Self { name, pods: AtomicU8::new(1) };
+        let network = Self { name, pods: AtomicU8::new(1), version };
         network.ip(&["link", "set", "lo", "up"]);
         network.ip(&["link", "add", BRIDGE, "type", "bridge"]);
         // The first address is the source of the node's connections.
@@ -53,6 +62,10 @@ impl Network {
         }
         network.ip(&["link", "set", BRIDGE, "up"]);
         network
+    }
+
+    pub(crate) fn version(&self) -> Option<CdiVersion> {
+        self.version
     }
 
     /// Makes a pod's network namespace with the next free address.
@@ -79,23 +92,43 @@ impl Network {
     /// Makes a server on this machine's loopback reachable for pods, at [`NODE`] and the same
     /// port.
     pub fn open(&self, server: SocketAddr) {
-        self.forward(SocketAddr::from((NODE, server.port())), server);
+        self.forward(SocketAddr::from((NODE, server.port())), move || TcpStream::connect(server));
+    }
+
+    /// Makes the Service of an upload pod, whose port depends on the version of CDI. Returns its
+    /// address and port.
+    pub fn serve_uploads(&self, pod: Ipv4Addr) -> (Ipv4Addr, u16) {
+        let port = self.version.map_or(PORT, CdiVersion::upload_port);
+        if port == PORT {
+            // A Service without an address of its own.
+            return (pod, port);
+        }
+        let namespace = File::open(path(&self.name)).or_fail(&self.name);
+        self.forward((NODE, port).into(), move || {
+            enter(&namespace);
+            TcpStream::connect((pod, PORT))
+        });
+        (NODE, port)
     }
 
     /// Lets pods reach a server on this machine's loopback as a service of the node: at the
     /// link-local `address`.
     pub fn open_service(&self, address: SocketAddrV4, server: SocketAddr) {
         self.ip(&["address", "add", &format!("{}/32", address.ip()), "dev", BRIDGE]);
-        self.forward(address.into(), server);
+        self.forward(address.into(), move || TcpStream::connect(server));
     }
 
-    fn forward(&self, address: SocketAddr, server: SocketAddr) {
+    fn forward(
+        &self,
+        address: SocketAddr,
+        connect: impl Fn() -> io::Result<TcpStream> + Send + 'static,
+    ) {
         let listener = self.inside(|| TcpListener::bind(address)).or_fail(address);
         // A socket stays in the network namespace in which it was made, so this thread can accept
         // connections outside of it.
         thread::spawn(move || {
             for pod in listener.incoming() {
-                if let (Ok(pod), Ok(server)) = (pod, TcpStream::connect(server)) {
+                if let (Ok(pod), Ok(server)) = (pod, connect()) {
                     join(&pod, &server);
                 }
             }
@@ -115,8 +148,7 @@ impl Network {
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(path(&self.name)).or_fail(&self.name);
         let thread = || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                .or_fail("enter a network");
+            enter(&namespace);
             work()
         };
         thread::scope(|scope| scope.spawn(thread).join().ok().or_fail("a thread in a network"))
@@ -155,6 +187,12 @@ impl Drop for Sandbox {
     fn drop(&mut self) {
         ip(&["netns", "delete", &self.name]);
     }
+}
+
+/// Moves this thread into a network namespace.
+fn enter(namespace: &File) {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .or_fail("enter a network");
 }
 
 /// The file in which ip(8) keeps the namespace with this name.

@@ -13,20 +13,13 @@ pub struct Terminated {
     pub code: i32,
     /// True if the container was killed for lack of memory.
     pub out_of_memory: bool,
-    /// The termination message. If a failed container left none, the end of its log.
+    /// The termination message.
     pub message: String,
     /// The complete log.
     pub log: String,
 }
 
 impl Terminated {
-    /// Applies the policy `FallbackToLogsOnError` to what the container left in
-    /// `/dev/termination-log`.
-    pub(crate) fn new(code: i32, out_of_memory: bool, left: String, log: String) -> Self {
-        let message = if left.is_empty() && code != 0 { end_of(&log) } else { left };
-        Self { code, out_of_memory, message, log }
-    }
-
     /// How the import controller judges the importer's end (contract §5.3).
     pub fn import(&self) -> Verdict {
         if self.code != 0 {
@@ -116,7 +109,8 @@ fn flag(report: &Value, key: &str) -> bool {
     report.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-fn end_of(log: &str) -> String {
+/// Returns what the policy `FallbackToLogsOnError` makes the message of a failure.
+pub(crate) fn end_of(log: &str) -> String {
     let (bytes, lines) = FALLBACK;
     let from = log.len().saturating_sub(bytes);
     let tail = String::from_utf8_lossy(log.as_bytes().get(from..).unwrap_or_default()).into_owned();

@@ -12,6 +12,14 @@ use crate::network::Sandbox;
 use crate::podman;
 use crate::volumes::{Mounted, Objects, QEMU};
 
+/// Variables of Services in the pod's namespace whose names resemble those of our variables. Kubelet
+/// adds them unless `enableServiceLinks` is false.
+const SERVICE_LINKS: [&str; 3] = [
+    "CDI_WORKERS_PORT=tcp://10.96.0.7:443",
+    "IMPORTER_SERVICE_HOST=10.96.0.8",
+    "LISTEN_PORT=tcp://10.96.0.9:8080",
+];
+
 /// Returns the arguments of `podman run` for `container`, in the foreground and with this `name`.
 /// The container writes its termination message to the file `message`.
 pub(super) fn run(
@@ -43,6 +51,9 @@ pub(super) fn run(
     words.extend(security(spec, container).into_iter().map(Into::into));
     words.extend(limits(container).into_iter().map(Into::into));
     words.extend(mounts(container, volumes).into_iter().map(Into::into));
+    if spec.enable_service_links != Some(false) {
+        words.extend(SERVICE_LINKS.map(|variable| format!("--env={variable}").into()));
+    }
     for source in container.env_from.iter().flatten() {
         let secret = source.secret_ref.as_ref().or_fail("variables from a Secret");
         let keys = objects.files.get(secret.name.as_str()).or_fail(&secret.name);

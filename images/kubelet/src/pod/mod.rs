@@ -18,7 +18,7 @@ use testkit::wait;
 use crate::network::{Network, Sandbox};
 use crate::podman;
 use crate::scrape;
-use crate::state::Terminated;
+use crate::state::{Terminated, end_of};
 use crate::volumes::{Mounted, Objects};
 
 /// Additional pause after an unsuccessful check of a pod. Each check is a TLS handshake, which
@@ -34,9 +34,10 @@ pub struct RunningPod<'a> {
     sandbox: Sandbox,
 }
 
-/// Starts a pod: first its init containers, one after another, then all its containers together.
-/// Fails the test if an init container fails.
+/// Starts a pod as the network's version of CDI makes it: first its init containers, one after
+/// another, then all its containers together. Fails the test if an init container fails.
 pub fn start<'a>(network: &'a Network, pod: &Pod, objects: &Objects<'_>) -> RunningPod<'a> {
+    let pod = network.version().map_or_else(|| pod.clone(), |version| version.change_pod(pod));
     let spec = pod.spec.as_ref().or_fail("a pod has a spec");
     let sandbox = network.sandbox();
     let volumes: BTreeMap<_, _> = spec
@@ -127,6 +128,8 @@ struct RunningContainer {
     name: String,
     process: Running,
     message: NamedTempFile,
+    /// True if the end of its log is the message of a failure without one.
+    falls_back: bool,
 }
 
 impl RunningContainer {
@@ -146,7 +149,9 @@ impl RunningContainer {
         std::fs::set_permissions(message.path(), everybody).or_fail("a termination log");
         let words = command::run(&name, spec, container, sandbox, volumes, objects, message.path());
         let program = Program::new(tools::find("podman")).args(words);
-        Self { name, process: program.start(), message }
+        let falls_back =
+            container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+        Self { name, process: program.start(), message, falls_back }
     }
 
     #[track_caller]
@@ -158,7 +163,12 @@ impl RunningContainer {
         let message = std::fs::read_to_string(self.message.path()).or_fail("a termination log");
         // Standard output comes first, because containers write to it only at their start.
         let log = finished.stdout.clone() + &finished.stderr;
-        Terminated::new(finished.code(), out_of_memory, message, log)
+        let message = if self.falls_back && finished.code() != 0 && message.is_empty() {
+            end_of(&log)
+        } else {
+            message
+        };
+        Terminated { code: finished.code(), out_of_memory, message, log }
     }
 }
 

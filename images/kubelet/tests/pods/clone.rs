@@ -6,7 +6,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use kubelet::controller::{self, Host, OWNER};
 use kubelet::network::{NODE, Network};
 use kubelet::pod::{self, RunningPod};
-use kubelet::scrape::PORT;
 use kubelet::volumes::{Claim, QEMU};
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -21,7 +20,7 @@ const SOURCE: &str = "cdi-clone-source";
 const CLIENT: &str = "a-namespace-with-a-long-name/a-claim-with-a-long-name-another-namespace/another-claim-with-a-long-name";
 const SERVICE: &str = "cdi-upload-target.ns.svc";
 
-/// Starts the source pod for `claim`, which sends to this port of `server`.
+/// Starts the source pod for `claim`, which sends to `server` at this port.
 fn start_source<'a>(
     network: &'a Network,
     claim: &Claim,
@@ -30,8 +29,10 @@ fn start_source<'a>(
     port: u16,
     preallocate: bool,
 ) -> RunningPod<'a> {
-    let (authority, url) =
-        (certificates.authority.pem(), format!("https://{}:{port}/v1beta1/upload", server.0));
+    let authority = certificates.authority.pem();
+    // As CDI's controllers write it.
+    let port = if port == 443 { String::new() } else { format!(":{port}") };
+    let url = format!("https://{}{port}/v1beta1/upload", server.0);
     let pod = controller::clone_source(claim, "client", &authority, &url, preallocate, &[server]);
     pod::start(network, &pod, &with_claim(claim, [certificates.client_secret()]))
 }
@@ -39,16 +40,21 @@ fn start_source<'a>(
 /// Clones `source` to `target`. Fails the test unless both pods end as CDI's controllers expect.
 #[track_caller]
 fn clone(source: &Claim, target: &Claim, preallocate: bool) {
-    let network = Network::new();
+    clone_in(&Network::new(), source, target, preallocate);
+}
+
+#[track_caller]
+pub(crate) fn clone_in(network: &Network, source: &Claim, target: &Claim, preallocate: bool) {
     let certificates = Certificates::new(SERVICE, CLIENT);
     let word = if preallocate { "true" } else { "false" };
     let pod = controller::upload_server(target, "server", CLIENT, &[("PREALLOCATION", word)]);
     let objects = with_claim(target, [certificates.server_secret()]);
-    let mut server = pod::start(&network, &pod, &objects);
+    let mut server = pod::start(network, &pod, &objects);
     server.wait_until_ready();
-    let service = (SERVICE, server.address());
+    let (address, port) = network.serve_uploads(server.address());
+    let service = (SERVICE, address);
     let ended =
-        start_source(&network, source, &certificates, service, PORT, preallocate).wait(SOURCE);
+        start_source(network, source, &certificates, service, port, preallocate).wait(SOURCE);
     // The message is plain text. For a preallocated clone CDI requires exactly these words
     // (contract §4.4).
     let message =
@@ -62,7 +68,7 @@ fn clone(source: &Claim, target: &Claim, preallocate: bool) {
 }
 
 /// Makes a claim of [`CLAIM_BYTES`] that contains the disk `content`.
-fn source(block: bool, content: &[u8]) -> Claim {
+pub(crate) fn source(block: bool, content: &[u8]) -> Claim {
     if block {
         let claim = Claim::block(CLAIM_BYTES);
         let device = File::options().write(true).open(claim.path()).or_fail("a device");

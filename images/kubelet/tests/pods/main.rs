@@ -16,4 +16,5 @@ mod siblings;
 mod sources;
 mod trust;
 mod upload;
+mod versions;
 mod vmware;

@@ -67,8 +67,13 @@ fn an_image_of_openstack_is_imported_to_files_and_devices() {
 #[ignore = "tools: mkfs.ext4, qemu-img"]
 fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
     let (scene, image) = Scene::with_image();
+    fill_from_ovirt(&scene, &image);
+}
+
+/// Fills claims of each kind with a disk of oVirt.
+pub(crate) fn fill_from_ovirt(scene: &Scene, image: &Image) {
     let script = Script { rate: Some(MIB), ..Script::new(raw(&image.raw)) };
-    let (engine, address) = start_engine(&scene, script);
+    let (engine, address) = start_engine(scene, script);
     let flags = [
         &format!("--engine-url={address}"),
         &format!("--disk-id={DISK_ID}"),
@@ -82,6 +87,6 @@ fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
         ("insecureSkipVerify", "false".to_owned()),
     ];
     let names = ("ovirt-populator", "kubevirt_cdi_ovirt_progress_total");
-    fill(&scene, names, &flags, &secret, &image);
+    fill(scene, names, &flags, &secret, image);
     assert!(engine.is_logged_out(), "{:?}", engine.calls());
 }

@@ -17,17 +17,17 @@ use super::scene::{
 };
 
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
-const COMPLETE: &str = "Upload Complete";
+pub(crate) const COMPLETE: &str = "Upload Complete";
 const CONTAINER: &str = "cdi-upload-server";
 
 /// A network for an upload pod, and the certificates of its server and client.
-struct Upload {
-    network: Network,
+pub(crate) struct Upload {
+    pub(crate) network: Network,
     certificates: Certificates,
 }
 
 impl Upload {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let certificates = Certificates::new("cdi-upload-disk", CLIENT);
         Self { network: Network::new(), certificates }
     }
@@ -43,7 +43,13 @@ impl Upload {
 
     /// Sends `content` to `path` of a pod with these variables, as a form if the path is one for
     /// forms.
-    fn send(&self, claim: &Claim, env: &[(&str, &str)], path: &str, content: &[u8]) -> Terminated {
+    pub(crate) fn send(
+        &self,
+        claim: &Claim,
+        env: &[(&str, &str)],
+        path: &str,
+        content: &[u8],
+    ) -> Terminated {
         let mut running = self.start(claim, env);
         let request = Request::post(&format!("/v1beta1/{path}"));
         let (request, body) = if path.contains("form") {
