@@ -56,6 +56,46 @@ class Table(unittest.TestCase):
         self.assertEqual(self.complaints(covered, "\tnot\tupstream's own library"), [])
 
 
+VERSIONS = {
+    "versions": ["1.0", "1.1", "main"],
+    "described": {"1.1": "a new source"},
+    "tests": {"import": ["importer/pod::failure::a"], "upload": ["importer/pod::failure::b"]},
+    "differences": [
+        {"since": "1.1", "areas": ["import"], "at": "v1.1 a.go:7"},
+        {"since": "main", "areas": ["import", "upload"], "at": "v1.1 b.go:8"},
+        {"areas": [], "at": "cdi#1"},
+    ],
+}
+CONTRACT = "|`v1.1 a.go:7`|`v1.1 b.go:8`|"
+
+
+class Versions(unittest.TestCase):
+    def test_differences_from_main_are_counted(self):
+        lines = [line.split("  ") for line in compatibility.matrix(VERSIONS, True)]
+        cells = [[word.strip() for word in line if word] for line in lines]
+        self.assertEqual(
+            cells[:4],
+            [
+                ["CDI", "import", "upload"],
+                ["1.0", "2 different", "1 different"],
+                ["1.1", "by description", "by description"],
+                ["main", "as main", "as main"],
+            ],
+        )
+        self.assertEqual(cells[4], ["1.1, by description: a new source"])
+
+    def test_each_mistake_is_seen(self):
+        self.assertEqual(compatibility.version_complaints(VERSIONS, CONTRACT, PASSED), [])
+        self.assertEqual(
+            compatibility.version_complaints(VERSIONS | {"versions": ["1.0", "main"]}, "`v1.1 a.go:7`", {"importer/pod::failure::a"}),
+            [
+                "upload names importer/pod::failure::b, which did not run or did not pass",
+                "v1.1 a.go:7 names 1.1, which is not listed",
+                "v1.1 b.go:8 is not in contract.md",
+            ],
+        )
+
+
 class Data(unittest.TestCase):
     def test_files_and_places_are_read(self):
         text = "# b_test.go 7\na_test.go 1 2-3\n\na_test.go 4 # 5\n"
