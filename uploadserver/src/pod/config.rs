@@ -128,7 +128,6 @@ fn parse_resume(text: &str) -> Result<Duration, <DurationValue as FromStr>::Err>
 mod tests {
     use std::collections::HashMap;
 
-
     use super::*;
 
     fn config(pairs: &[(&str, &str)]) -> Result<Config, CommandError> {

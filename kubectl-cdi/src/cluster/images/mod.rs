@@ -147,6 +147,15 @@ mod tests {
     }
 
     #[test]
+    fn the_known_versions_are_those_of_the_tests() {
+        let table = include_str!("../../../../images/kubelet/versions.json");
+        let table: serde_json::Value = serde_json::from_str(table).unwrap();
+        let versions: Vec<_> = table["versions"].as_array().unwrap().iter().collect();
+        let [first, last] = KNOWN_VERSIONS.map(|version| version.map(|n| n.to_string()).join("."));
+        assert!(matches!(&versions[..], [a, .., z, _main] if **a == *first && **z == *last));
+    }
+
+    #[test]
     fn versions_of_distributors_are_known_too() {
         for known in ["v1.62.0", "1.66.1", "v1.64.9", "1.65.0-150700.9.3.1"] {
             assert!(is_known_version(known), "{known}");
