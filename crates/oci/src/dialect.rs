@@ -24,10 +24,8 @@ impl ServerDialect for RegistrySession {
         if status == StatusCode::UNAUTHORIZED && self.handle_challenge(refusal.headers).await {
             return RefusalVerdict::Again(None);
         }
-        RefusalVerdict::Described {
-            text: format!("{status}{}", error_summary(refusal.body)),
-            transient: is_transient_status(status),
-            advice: None,
-        }
+        let (words, advice) = error_summary(refusal.body);
+        let text = format!("{status}{words}");
+        RefusalVerdict::Described { text, transient: is_transient_status(status), advice }
     }
 }

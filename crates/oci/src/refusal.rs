@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use fetch::messages::plain_line;
+use stream::error::SourceAdvice;
 
 /// Maximum number of errors of one response that are repeated.
 const MAX_ERRORS: usize = 3;
@@ -26,12 +27,14 @@ struct RegistryErrorEntry {
     message: String,
 }
 
-/// Formats the errors in `body` as `: CODE: message`. Returns an empty text if it is not an error
-/// document.
-pub fn error_summary(body: &[u8]) -> String {
+/// Formats the errors in `body` as `: CODE: message`, and returns the remedy for the first that has
+/// one. The text is empty if `body` is not an error document.
+pub fn error_summary(body: &[u8]) -> (String, Option<SourceAdvice>) {
     let Ok(document) = serde_json::from_slice::<RegistryErrorDocument>(body) else {
-        return String::new();
+        return Default::default();
     };
+    let mut codes = document.errors.iter().map(|error| &error.code);
+    let advice = codes.find_map(|code| SourceAdvice::of_server_code(code));
     let errors =
         document.errors.into_iter().map(|RegistryErrorEntry { code, message }| [code, message]);
     let others = [document.details, document.error_description, document.message];
@@ -44,7 +47,9 @@ pub fn error_summary(body: &[u8]) -> String {
         .filter(|sentence| !sentence.is_empty())
         .take(MAX_ERRORS)
         .collect();
-    if sentences.is_empty() { String::new() } else { format!(": {}", sentences.join("; ")) }
+    let text =
+        if sentences.is_empty() { String::new() } else { format!(": {}", sentences.join("; ")) };
+    (text, advice)
 }
 
 #[cfg(test)]
@@ -64,9 +69,9 @@ mod tests {
             ("<html>", ""),
             ("{}", ""),
         ] {
-            assert_eq!(error_summary(body.as_bytes()), expected);
+            assert_eq!(error_summary(body.as_bytes()).0, expected);
         }
         let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(1000));
-        assert!(error_summary(long.as_bytes()).len() < 400);
+        assert!(error_summary(long.as_bytes()).0.len() < 400);
     }
 }

@@ -67,12 +67,9 @@ impl RemoteRegistry {
             }
             status => {
                 let kind = SourceErrorKind::Status(status.as_u16());
-                let message = format!(
-                    "pinging container registry {}: {status}{}",
-                    reference.api_host(),
-                    error_summary(&answer.body)
-                );
-                return Err(SourceError::new(kind, message));
+                let (host, (words, advice)) = (reference.api_host(), error_summary(&answer.body));
+                let message = format!("pinging container registry {host}: {status}{words}");
+                return Err(SourceError::new(kind, message).with_advice(advice));
             }
         }
         Ok(Self {

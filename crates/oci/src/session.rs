@@ -148,8 +148,9 @@ impl RegistrySession {
         let answer = self.agent.send(request, MAX_TOKEN_BYTES).await?;
         if answer.status != StatusCode::OK {
             let kind = SourceErrorKind::Status(answer.status.as_u16());
-            let reason = format!("answers {}{}", answer.status, error_summary(&answer.body));
-            return Err(refused(kind, &reason));
+            let (words, advice) = error_summary(&answer.body);
+            let reason = format!("answers {}{words}", answer.status);
+            return Err(refused(kind, &reason).with_advice(advice));
         }
         let unusable = || refused(SourceErrorKind::Io, "gives no usable token");
         let grant: RegistryTokenReply =

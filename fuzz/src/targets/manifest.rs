@@ -67,7 +67,7 @@ pub fn run(data: &[u8]) {
     if let Err(reason) = ImageConfig::parse(data) {
         assert_reason(reason);
     }
-    assert_sentence(&error_summary(data));
+    assert_sentence(&error_summary(data).0);
     match parse_extents(data) {
         Ok(extents) => {
             let (mut end, mut before) = (0, None);

@@ -20,18 +20,6 @@ pub(super) const GIVE_LOGIN: &str = "give --user and --password-file";
 /// Advice for incomplete content.
 const FETCH_AGAIN: &str = "fetch it again";
 
-/// Error codes of object stores and registries, with advice for each.
-const SERVER_CODES: [(&str, &str); 8] = [
-    ("NoSuchKey", "check the name of the object"),
-    ("NoSuchBucket", "check the name of the bucket, AWS_REGION and AWS_ENDPOINT_URL"),
-    ("AccessDenied", "use keys that may read the object: --user and --password-file"),
-    ("InvalidAccessKeyId", "check --user"),
-    ("SignatureDoesNotMatch", "check --password-file"),
-    ("UNAUTHORIZED", "check --user and --password-file"),
-    ("MANIFEST_UNKNOWN", "check the name and the tag of the image"),
-    ("NAME_UNKNOWN", "check the name of the image"),
-];
-
 /// Returns the message for `error`, which ended a transfer from `source`. If the error concerns
 /// the content, the message begins with the name of the source, unless the error's own text
 /// contains it.
@@ -60,8 +48,6 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
 }
 
 fn source_advice(error: &SourceError) -> Option<String> {
-    let text = error.plain_words();
-    let of_code = || SERVER_CODES.iter().find(|(code, _)| text.contains(code));
     let advice = match error.advice() {
         Some(SourceAdvice::InMessage) => return None,
         Some(SourceAdvice::WriteUrl) => "write https://HOST:PORT/PATH",
@@ -74,14 +60,24 @@ fn source_advice(error: &SourceError) -> Option<String> {
         Some(SourceAdvice::NameTar) => "oci-archive: reads the tar of an image layout",
         Some(SourceAdvice::FetchMap) => "fetch the map of the backup again",
         Some(SourceAdvice::CopyBackup) => "copy the file from the backup's storage again",
-        None => match (of_code(), error.kind()) {
-            (Some((_, advice)), _) => advice,
-            (None, SourceErrorKind::Connect) => "is the address right, and is its server running?",
-            (None, SourceErrorKind::UnknownHost) => "is the address right?",
-            (
-                None,
-                SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed,
-            ) => "try again",
+        Some(SourceAdvice::CheckObject) => "check the name of the object",
+        Some(SourceAdvice::CheckBucket) => {
+            "check the name of the bucket, AWS_REGION and AWS_ENDPOINT_URL"
+        }
+        Some(SourceAdvice::GiveKeys) => {
+            "use keys that may read the object: --user and --password-file"
+        }
+        Some(SourceAdvice::CheckUser) => "check --user",
+        Some(SourceAdvice::CheckPassword) => "check --password-file",
+        Some(SourceAdvice::CheckLogin) => "check --user and --password-file",
+        Some(SourceAdvice::CheckImage) => "check the name of the image",
+        Some(SourceAdvice::CheckTag) => "check the name and the tag of the image",
+        None => match error.kind() {
+            SourceErrorKind::Connect => "is the address right, and is its server running?",
+            SourceErrorKind::UnknownHost => "is the address right?",
+            SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed => {
+                "try again"
+            }
             _ => return None,
         },
     };

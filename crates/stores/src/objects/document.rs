@@ -90,7 +90,10 @@ pub(crate) fn describe_refusal(
             transient,
             advice: Some(SourceAdvice::InMessage),
         },
-        None => RefusalVerdict::Described { text, transient, advice: None },
+        None => {
+            let advice = error.and_then(|error| SourceAdvice::of_server_code(&error.code));
+            RefusalVerdict::Described { text, transient, advice }
+        }
     }
 }
 

@@ -99,6 +99,40 @@ pub enum SourceAdvice {
     FetchMap,
     /// Copy a file of a backup again.
     CopyBackup,
+    /// Correct the name of the object.
+    CheckObject,
+    /// Correct the name of the bucket, or where the store is.
+    CheckBucket,
+    /// Give keys that may read the object.
+    GiveKeys,
+    /// Correct the name of the key, which is the user name.
+    CheckUser,
+    /// Correct the secret of the key, which is the password.
+    CheckPassword,
+    /// Correct user name and password.
+    CheckLogin,
+    /// Correct the name of the image in a registry.
+    CheckImage,
+    /// Correct the name or the tag of the image.
+    CheckTag,
+}
+
+impl SourceAdvice {
+    /// Returns the remedy for an error code of an object store (S3 API reference, list of error
+    /// codes) or of a registry (OCI distribution specification, error codes).
+    pub fn of_server_code(code: &str) -> Option<Self> {
+        Some(match code {
+            "NoSuchKey" => Self::CheckObject,
+            "NoSuchBucket" => Self::CheckBucket,
+            "AccessDenied" => Self::GiveKeys,
+            "InvalidAccessKeyId" => Self::CheckUser,
+            "SignatureDoesNotMatch" => Self::CheckPassword,
+            "UNAUTHORIZED" => Self::CheckLogin,
+            "NAME_UNKNOWN" => Self::CheckImage,
+            "MANIFEST_UNKNOWN" => Self::CheckTag,
+            _ => return None,
+        })
+    }
 }
 
 /// Longest message of a source in characters. The limit leaves room for our own text, however long
