@@ -8,10 +8,6 @@ use crate::{Error, Format, qcow2, vdi, vhd, vhdx, vmdk};
 /// with [`Error::ShortHeader`](crate::Error::ShortHeader), which states how many.
 pub const HEAD_BYTES: usize = 64 << 10;
 
-/// Longest head that is ever requested. A VHDX may store its virtual size after its log, wherever
-/// the log ends.
-pub const MAX_HEAD_BYTES: usize = 16 << 20;
-
 /// An image in a format with a map of its clusters. Its header has been validated.
 pub struct Image {
     pub(crate) layout: Box<dyn ImageLayout>,

@@ -61,10 +61,8 @@ pub use detect::DETECT_BYTES;
 pub use error::Error;
 pub use findings::Findings;
 pub use format::Format;
-pub use image::{
-    ClusterCompression, CompressedClusters, HEAD_BYTES, HeadFacts, Image, MAX_HEAD_BYTES,
-};
-pub use memory::{ImageMemory, ImageMemoryLimit};
+pub use image::{ClusterCompression, CompressedClusters, HEAD_BYTES, HeadFacts, Image};
+pub use memory::{ImageMemory, ImageMemoryLimit, MAX_HEAD_BYTES};
 pub use offsets::{Guest, Host};
 pub use stream::ImageStream;
 pub use stream::builder::MapBuilder;

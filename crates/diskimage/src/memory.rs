@@ -3,6 +3,10 @@
 
 use crate::Error;
 
+/// Longest head that is ever requested. A VHDX may store its virtual size after its log, wherever
+/// the log ends.
+pub const MAX_HEAD_BYTES: usize = 16 << 20;
+
 /// Grants memory to one image. Dropping it returns the memory that the image holds.
 pub trait ImageMemory: Send {
     /// Bytes that the image may hold now, including those that it already holds.

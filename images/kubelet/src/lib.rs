@@ -27,3 +27,6 @@ pub mod scrape;
 pub mod state;
 pub mod versions;
 pub mod volumes;
+
+/// The port of the pods' metrics, and of everything on upload servers (contract §0.7, §5.4).
+pub const PORT: u16 = 8443;

@@ -13,7 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use testkit::fail::OrFail;
 use testkit::tools;
 
-use crate::scrape::PORT;
+use crate::PORT;
 use crate::versions::CdiVersion;
 
 /// The address at which pods reach servers on this machine, once these are opened.

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use testkit::fail::OrFail;
 use testkit::https::{Connection, Request, Response};
 
+use crate::PORT;
 use crate::network::Network;
-
-/// The port of the pods' metrics, and of everything on upload servers (contract §0.7, §5.4).
-pub const PORT: u16 = 8443;
 
 /// Sends GET `path` to the pod with the address `pod`.
 pub fn get(network: &Network, pod: Ipv4Addr, path: &str) -> io::Result<Response> {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use testkit::fail::OrFail;
 
-use crate::scrape::PORT;
+use crate::PORT;
 
 static TABLE: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../versions.json")).or_fail("versions.json")

@@ -15,7 +15,7 @@ use url::Url;
 pub(super) use self::volume::{DryRun, ManifestFormat, VolumeArgs};
 use super::download::{DOWNLOAD_EXAMPLES, DownloadArgs};
 use super::images::{IMAGES_EXAMPLES, ImagesArgs};
-use crate::cluster::{ClusterOptions, VolumeTarget};
+use crate::cluster::{ClusterOptions, VolumeTarget, parse_endpoint};
 use crate::error::PluginError;
 use crate::keyless::{ExpectedIdentity, KeylessSigner};
 use crate::remote::REGISTRY;
@@ -170,7 +170,7 @@ pub(super) struct ClusterImportArgs {
 
     /// Server of an s3:// URL, such as https://minio.example.org:9000 [default:
     /// https://s3.us-east-1.amazonaws.com]
-    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
+    #[arg(long, value_name = "URL", value_parser = parse_endpoint, help_heading = "Source")]
     pub(super) endpoint: Option<Url>,
 
     /// Read the image as this format instead of detecting it. `verbatim` takes all bytes as they
@@ -355,18 +355,4 @@ pub(super) enum EncodingOption {
     Auto,
     /// Send the file as it is
     None,
-}
-
-/// Parses the URL of an S3 server. The URL must not contain a path, because CDI takes the first
-/// part of the path as the bucket.
-pub(super) fn endpoint(text: &str) -> Result<Url, String> {
-    let wrong = || "use http://HOST, https://HOST, or either with a port".to_owned();
-    let url = Url::parse(text).map_err(|_| wrong())?;
-    let is_server = matches!(url.scheme(), "http" | "https")
-        && matches!(url.path(), "" | "/")
-        && url.username().is_empty()
-        && url.password().is_none()
-        && url.query().is_none()
-        && url.fragment().is_none();
-    if is_server { Ok(url) } else { Err(wrong()) }
 }

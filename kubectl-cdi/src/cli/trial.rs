@@ -15,18 +15,16 @@ use serde_json::json;
 use tokio::time::timeout;
 use url::Url;
 
-use super::args::endpoint;
-use super::upload::state_folder;
 use super::{PROGRAM, print_text, stopped_error};
 use crate::cluster::size::{FileSystem, request_bytes};
 use crate::cluster::{
     Cluster, ClusterImport, ClusterOptions, ContentSource, ImportCost, ImportTrial, TrialReport,
     VolumeMode, VolumeOptions, VolumeTarget, VolumeTargetKind, WantedVolume, parse_access_mode,
-    random_word,
+    parse_endpoint, random_word,
 };
 use crate::error::{PluginError, on_thread};
 use crate::remote;
-use crate::send::LockedFile;
+use crate::send::{LockedFile, state_folder};
 
 pub(super) const TRY_EXAMPLES: &str = "\
 Examples:
@@ -60,7 +58,7 @@ pub(super) struct TryArgs {
     image: Option<String>,
 
     /// Server of an s3:// URL
-    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
+    #[arg(long, value_name = "URL", value_parser = parse_endpoint, help_heading = "Source")]
     endpoint: Option<Url>,
 
     /// Secret with credentials for the source

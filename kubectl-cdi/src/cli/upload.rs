@@ -2,12 +2,11 @@
 //! to it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use codec::encode::{CompressionRule, Encoding};
-use program::env::{NamedStrings, ProcessEnv, is_pace_fixed};
+use program::env::{ProcessEnv, is_pace_fixed};
 use program::exit::ExitReason;
 use program::progress::BinaryBytes;
 use stream::error::errno_text;
@@ -23,7 +22,7 @@ use crate::cluster::{
 };
 use crate::error::{PluginError, PluginErrorKind, on_thread};
 use crate::image::ImageFile;
-use crate::send::{CompletedUpload, LockedFile, ProxyClient, TokenCache, UploadTask};
+use crate::send::{CompletedUpload, LockedFile, ProxyClient, TokenCache, UploadTask, state_folder};
 
 pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<(), PluginError> {
     let view = VolumeJobView::default();
@@ -236,20 +235,6 @@ fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClien
         pem.extend(read?);
     }
     ProxyClient::new(&url, (!arguments.insecure).then_some(pem.as_slice()))
-}
-
-/// Returns the user's directory for state files (XDG Base Directory Specification 0.8; on Windows
-/// the local data of applications).
-pub(super) fn state_folder() -> Option<PathBuf> {
-    let named = |name: &str| ProcessEnv.get(name).map(PathBuf::from);
-    let given = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
-    given.or_else(|| {
-        if cfg!(windows) {
-            named("LOCALAPPDATA").filter(|path| path.is_absolute())
-        } else {
-            named("HOME").map(|home| home.join(".local/state"))
-        }
-    })
 }
 
 #[cfg(test)]

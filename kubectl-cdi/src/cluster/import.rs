@@ -100,6 +100,20 @@ impl ClusterImport {
     }
 }
 
+/// Parses the URL of an S3 server. The URL must not contain a path, because CDI takes the first
+/// part of the path as the bucket.
+pub fn parse_endpoint(text: &str) -> Result<Url, String> {
+    let wrong = || "use http://HOST, https://HOST, or either with a port".to_owned();
+    let url = Url::parse(text).map_err(|_| wrong())?;
+    let is_server = matches!(url.scheme(), "http" | "https")
+        && matches!(url.path(), "" | "/")
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    if is_server { Ok(url) } else { Err(wrong()) }
+}
+
 /// Creates the error for a flag that does not apply to this kind of source.
 fn only_for(flag: &str, schemes: &str) -> PluginError {
     PluginError::usage(format!("{flag} is only for {schemes}"))

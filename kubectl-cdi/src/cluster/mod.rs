@@ -59,7 +59,7 @@ use program::env::{NamedStrings, ProcessEnv};
 pub use claim::DownloadSource;
 pub use config::{CdiConfig, is_our_image};
 pub use destination::{VolumeTarget, VolumeTargetKind};
-pub use import::ClusterImport;
+pub use import::{ClusterImport, parse_endpoint};
 pub use import_progress::ImportProgress;
 pub use look::TargetObjects;
 pub use mode::{VolumeMode, parse_access_mode};

@@ -30,7 +30,7 @@ use tokio::time::{sleep, timeout};
 pub(crate) use self::connection::ProxyClient;
 use self::ledger::PieceLedger;
 use self::location::UploadLocation;
-pub(crate) use self::place::LockedFile;
+pub(crate) use self::place::{LockedFile, state_folder};
 use self::protocol::{UploadRequestError, kept_as_said};
 pub(crate) use self::stall_timer::StallTimer;
 pub(crate) use self::tokens::TokenCache;

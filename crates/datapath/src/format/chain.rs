@@ -4,9 +4,9 @@ use bytes::Bytes;
 use codec::inflate::Inflater;
 use codec::input::TransferInput;
 use diskimage::{ClippedClusters, CompressedClusters, Guest, GuestSink, Host, ImageStream};
+use stream::chunks::ChunkStream;
 use stream::error::Error;
 
-use super::mapped::next_needed_chunk;
 use crate::disk::Writer;
 
 /// One image of a chain.
@@ -92,4 +92,20 @@ impl GuestSink for ChainSink<'_, '_, '_> {
         }
         Ok(())
     }
+}
+
+/// Skips what `stream` does not need, if the source supports that, and returns the next chunk.
+/// `None` if nothing more is needed, or at the end of the input.
+pub(super) fn next_needed_chunk(
+    stream: &mut ImageStream,
+    input: &mut TransferInput,
+) -> Result<Option<Bytes>, Error> {
+    let Some(needed) = stream.next_needed() else {
+        return Ok(None);
+    };
+    let position = Host(input.skip_towards(needed.0)?);
+    if position > stream.position() {
+        stream.skip_to(position);
+    }
+    input.next_chunk()
 }

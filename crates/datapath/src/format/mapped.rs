@@ -18,7 +18,7 @@ use stream::facts::{ImageFacts, RouteTaken};
 use stream::options::ReadOptions;
 use stream::source::Source;
 
-use super::chain::ImageChain;
+use super::chain::{ImageChain, next_needed_chunk};
 use super::park::ParkedClusters;
 use crate::disk::Writer;
 use crate::options::{ReadRoute, WriteOptions};
@@ -129,22 +129,6 @@ pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
         stream.push(chunk, sink)?;
     }
     stream.finish(sink)
-}
-
-/// Skips what `stream` does not need, if the source supports that, and returns the next chunk.
-/// `None` if nothing more is needed, or at the end of the input.
-pub(super) fn next_needed_chunk(
-    stream: &mut ImageStream,
-    input: &mut TransferInput,
-) -> Result<Option<Bytes>, Error> {
-    let Some(needed) = stream.next_needed() else {
-        return Ok(None);
-    };
-    let position = Host(input.skip_towards(needed.0)?);
-    if position > stream.position() {
-        stream.skip_to(position);
-    }
-    input.next_chunk()
 }
 
 /// Converts an image that is read once, in file order.

@@ -1,19 +1,17 @@
-//! The block allocation table (\[MS-VHDX\] 2.5), and the layout interface for the VHDX format.
+//! The block allocation table (\[MS-VHDX\] 2.5).
 
-use super::check::VhdxCheck;
 use super::head::ALIGNMENT;
 use super::metadata::VhdxMetadata;
 use super::regions::VhdxRegions;
 use crate::last_block_end::LastBlockEnd;
-use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::{Guest, Host};
-use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
+use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, Format, HeadFacts};
 
 /// Table kind: a part of the BAT. `LoadedTable::note` is the index of the part's first entry.
 const BAT: u8 = 0;
 
-const ENTRY_BYTES: u64 = 8;
+pub(super) const ENTRY_BYTES: u64 = 8;
 
 /// Sectors that one sector bitmap block describes (2.4). The payload blocks with these sectors
 /// form a chunk.
@@ -26,15 +24,15 @@ const STATE_MASK: u64 = 7;
 
 /// A VHDX image without a parent.
 pub(super) struct VhdxLayout {
-    facts: HeadFacts,
+    pub(super) facts: HeadFacts,
     metadata: VhdxMetadata,
-    regions: VhdxRegions,
+    pub(super) regions: VhdxRegions,
     /// Number of payload blocks in a chunk. After each chunk, the table contains an entry for the
     /// sector bitmap of the chunk.
     chunk_blocks: u64,
     /// Number of entries in the table.
     entries: u64,
-    reach: LastBlockEnd,
+    pub(super) reach: LastBlockEnd,
 }
 
 impl VhdxLayout {
@@ -122,44 +120,6 @@ impl VhdxLayout {
     pub(super) fn table_parts(&self, parts: &mut RangeBatch) {
         let bytes = if self.metadata.virtual_size == 0 { 0 } else { self.entries * ENTRY_BYTES };
         parts.push_table_parts(self.regions.bat.start, bytes, BAT, ENTRY_BYTES);
-    }
-}
-
-impl ImageLayout for VhdxLayout {
-    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck> {
-        Box::new(VhdxCheck::new(*self, image_length))
-    }
-
-    fn head_facts(&self) -> &HeadFacts {
-        &self.facts
-    }
-
-    fn initial_ranges(&mut self, _access: AccessOrder) -> Result<RangeBatch, Error> {
-        let mut first = RangeBatch::default();
-        self.table_parts(&mut first);
-        Ok(first)
-    }
-
-    fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error> {
-        for (index, entry) in bat_entries(table) {
-            let block = self.payload_block(index, entry).map_err(|fault| {
-                let (BatEntryError::OfItsPlace(what) | BatEntryError::OfItsState(what)) = fault;
-                Format::Vhdx.corrupt_error(what, self.regions.bat.start + index * ENTRY_BYTES)
-            })?;
-            if let Some(block) = block {
-                self.reach.extend_to(block.end);
-                batch.push_data(block.host, block.length, RangeRole::Data, block.guest);
-            }
-        }
-        Ok(())
-    }
-
-    fn table_name(&self, _kind: u8) -> &'static str {
-        "the block allocation table"
-    }
-
-    fn check_end(&self, end: Host) -> Result<(), Error> {
-        self.reach.check_end(end)
     }
 }
 

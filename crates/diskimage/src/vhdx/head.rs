@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::image::MAX_HEAD_BYTES;
+use crate::memory::MAX_HEAD_BYTES;
 use crate::offsets::Host;
 use crate::{Error, Format};
 

@@ -10,15 +10,12 @@ use rustls::ClientConfig;
 use stream::error::{SourceError, SourceErrorKind};
 use url::Url;
 
-use super::cause::{RequestRoute, plain_cause, transport_failure};
+use super::cause::{CONNECT_LIMIT, RequestRoute, plain_cause, transport_failure};
 use crate::address::url_origin;
 use crate::error::invalid_error;
 use crate::messages::status_text;
 use crate::network::Network;
 use crate::retry::{AttemptError, FirstContact};
-
-/// Timeout for one connection attempt, TLS handshake included.
-pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Timeout for a whole document.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);

@@ -9,11 +9,13 @@ use program::sockets;
 use stream::error::{SourceAdvice, SourceError, SourceErrorKind, errno_text};
 use url::Url;
 
-use super::agent::CONNECT_LIMIT;
 use crate::address::url_origin;
 use crate::messages::status_text;
 use crate::proxy::ProxyConfig;
 use crate::retry::AttemptError;
+
+/// Timeout for one connection attempt, TLS handshake included.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Messages of the client's error layers that do not explain the cause, or that the final sentence
 /// expresses better.

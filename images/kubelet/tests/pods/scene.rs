@@ -276,7 +276,7 @@ impl Certificates {
     ) -> Response {
         let offer = Offer { identity: Some(&self.client), ..Offer::default() };
         let config = self.authority.client_config_for(&offer).or_fail("a client");
-        let address = (pod.address(), kubelet::scrape::PORT).into();
+        let address = (pod.address(), kubelet::PORT).into();
         let tcp = network.connect(address).or_fail("the upload pod");
         // TLS verifies a loopback address, because the certificate is not valid for the pod's
         // address.

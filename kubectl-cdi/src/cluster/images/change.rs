@@ -3,23 +3,14 @@
 
 use serde_json::Value;
 
-use super::operator::{CdiOperator, variable_value};
-use super::record::{RECORD, RestoreRecord};
-use super::{ImageRegistry, WORKER_PARTS};
+use super::operator::CdiOperator;
+use super::record::{RECORD, RestoreRecord, variable_value};
+use super::{ImagesGoal, WORKER_PARTS};
 use crate::cluster::object::{printable_line, text_at};
 use crate::error::{PluginError, PluginErrorKind};
 
 /// Attempts of a change while the object's status changes, as it does during a rollout.
 const ATTEMPTS: u32 = 5;
-
-/// The goal of a change.
-#[derive(Debug, Clone)]
-pub enum ImagesGoal {
-    /// The images of a registry. If the flag is true, the importer reads VMware's disks.
-    Use(ImageRegistry, bool),
-    /// The images of before the first change.
-    Restore,
-}
 
 /// A change of the operator's images.
 #[derive(Debug)]

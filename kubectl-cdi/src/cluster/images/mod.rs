@@ -17,7 +17,7 @@ mod rollout;
 
 use std::str::FromStr;
 
-pub use change::{ImagesChange, ImagesGoal};
+pub use change::ImagesChange;
 pub use operator::CdiOperator;
 pub use report::ImagesReport;
 
@@ -104,6 +104,15 @@ impl FromStr for ImageRegistry {
         }
         Ok(registry)
     }
+}
+
+/// The goal of a change.
+#[derive(Debug, Clone)]
+pub enum ImagesGoal {
+    /// The images of a registry. If the flag is true, the importer reads VMware's disks.
+    Use(ImageRegistry, bool),
+    /// The images of before the first change.
+    Restore,
 }
 
 /// Returns true if our images are known to work with this version of CDI. Builds of distributors

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use super::ImagesGoal;
 use super::owner::OperatorOwner;
-use super::record::HeldVariables;
+use super::record::{HeldVariables, main_container};
 use crate::cluster::config::CDI_NAMESPACE;
 use crate::cluster::error::no_cdi;
-use crate::cluster::object::{list_at, printable_line, text_at};
+use crate::cluster::object::{printable_line, text_at};
 use crate::cluster::resource::ResourceKind;
 use crate::cluster::{Cluster, check_namespace};
 use crate::error::{PluginError, PluginErrorKind};
@@ -68,6 +69,12 @@ impl CdiOperator {
         }
     }
 
+    /// Returns the lines with which the owner reaches `goal`. `None` if a change of the operator is
+    /// not undone.
+    pub fn recipe(&self, goal: &ImagesGoal) -> Option<String> {
+        self.owner.recipe(goal)
+    }
+
     /// Returns the variables in `object`, a newer version of the holder.
     pub(super) fn variables<'a>(&self, object: &'a Value) -> HeldVariables<'a> {
         let is_deployment = self.holder().0 == ResourceKind::DEPLOYMENTS;
@@ -84,24 +91,4 @@ async fn deployment_in(cluster: &Cluster, namespace: &str) -> Result<Vec<Value>,
 fn client_in(cluster: &Cluster, namespace: &str) -> Result<Cluster, PluginError> {
     check_namespace(namespace, "--operator-namespace")?;
     Ok(cluster.in_namespace(namespace))
-}
-
-/// Returns the position of the container with the name of its Deployment; of the first one if no
-/// container has it.
-fn main_container(deployment: &Value) -> usize {
-    let name = &deployment["metadata"]["name"];
-    let containers = list_at(deployment, "/spec/template/spec/containers");
-    containers.iter().position(|container| container["name"] == *name).unwrap_or(0)
-}
-
-/// Returns a field of a Deployment's main container.
-pub(super) fn container_field<'a>(deployment: &'a Value, name: &str) -> &'a Value {
-    &deployment["spec"]["template"]["spec"]["containers"][main_container(deployment)][name]
-}
-
-/// Returns the value of a variable in a list. Of several variables with the same name, Kubernetes
-/// uses the last one.
-pub(super) fn variable_value<'a>(env: &'a Value, name: &str) -> Option<&'a str> {
-    let mut variables = env.as_array().map_or(&[][..], Vec::as_slice).iter();
-    text_at(variables.rfind(|variable| variable["name"] == name)?, "/value")
 }

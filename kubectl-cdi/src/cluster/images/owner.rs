@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use super::change::ImagesGoal;
-use super::operator::CdiOperator;
-use super::{OVIRT_POPULATOR, WorkerPart};
+use super::{ImagesGoal, OVIRT_POPULATOR, WorkerPart};
 use crate::cluster::Cluster;
 use crate::cluster::object::{list_at, printable_line, text_at};
 use crate::cluster::resource::ResourceKind;
@@ -69,13 +67,11 @@ impl OperatorOwner {
             mark(deployment, "meta.helm.sh/release-name").map_or(Self::Nobody, Self::HelmRelease)
         }))
     }
-}
 
-impl CdiOperator {
-    /// Returns the lines with which the owner reaches `goal`. `None` if a change of the operator is
-    /// not undone.
-    pub fn recipe(&self, goal: &ImagesGoal) -> Option<String> {
-        let OperatorOwner::Reconciler { place, lines } = &self.owner else { return None };
+    /// Returns the lines with which this owner reaches `goal`. `None` if it does not undo changes
+    /// of the operator.
+    pub(super) fn recipe(&self, goal: &ImagesGoal) -> Option<String> {
+        let Self::Reconciler { place, lines } = self else { return None };
         let ImagesGoal::Use(registry, vddk) = goal else {
             return Some(format!("# Remove the lines about images from {place}.\n"));
         };

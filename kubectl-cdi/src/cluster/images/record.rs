@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::PartImage;
-use super::operator::variable_value;
+use crate::cluster::object::{list_at, text_at};
 
 /// The annotation with the record.
 pub(super) const RECORD: &str = "kubectl-cdi/images-before";
@@ -137,6 +137,26 @@ impl<'a> HeldVariables<'a> {
         let version = &self.object["metadata"]["resourceVersion"];
         json!({"metadata": {"resourceVersion": version, "annotations": {RECORD: written}}, "spec": spec})
     }
+}
+
+/// Returns the position of the container with the name of its Deployment; of the first one if no
+/// container has it.
+pub(super) fn main_container(deployment: &Value) -> usize {
+    let name = &deployment["metadata"]["name"];
+    let containers = list_at(deployment, "/spec/template/spec/containers");
+    containers.iter().position(|container| container["name"] == *name).unwrap_or(0)
+}
+
+/// Returns a field of a Deployment's main container.
+pub(super) fn container_field<'a>(deployment: &'a Value, name: &str) -> &'a Value {
+    &deployment["spec"]["template"]["spec"]["containers"][main_container(deployment)][name]
+}
+
+/// Returns the value of a variable in a list. Of several variables with the same name, Kubernetes
+/// uses the last one.
+pub(super) fn variable_value<'a>(env: &'a Value, name: &str) -> Option<&'a str> {
+    let mut variables = env.as_array().map_or(&[][..], Vec::as_slice).iter();
+    text_at(variables.rfind(|variable| variable["name"] == name)?, "/value")
 }
 
 #[cfg(test)]

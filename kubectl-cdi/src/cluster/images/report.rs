@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::change::ImagesGoal;
-use super::operator::{CdiOperator, OPERATOR, container_field, variable_value};
+use super::operator::{CdiOperator, OPERATOR};
 use super::owner::OperatorOwner;
-use super::record::RestoreRecord;
+use super::record::{RestoreRecord, container_field, variable_value};
 use super::rollout::{is_pending, used_image};
-use super::{KNOWN_VERSIONS, VDDK_IMAGE, WORKER_PARTS, is_known_version};
+use super::{ImagesGoal, KNOWN_VERSIONS, VDDK_IMAGE, WORKER_PARTS, is_known_version};
 use crate::cluster::is_our_image;
 use crate::cluster::object::{printable_line, text_at};
 use crate::cluster::status::align_columns;

@@ -6,7 +6,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::change::ImagesChange;
-use super::operator::{CdiOperator, OPERATOR, container_field, variable_value};
+use super::operator::{CdiOperator, OPERATOR};
+use super::record::{container_field, variable_value};
 use super::{WORKER_PARTS, WorkerPart};
 use crate::cluster::pods;
 use crate::cluster::resource::ResourceKind;

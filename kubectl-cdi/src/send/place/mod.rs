@@ -11,6 +11,8 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use program::env::{NamedStrings, ProcessEnv};
+
 use super::ledger::cannot_be_continued;
 use crate::cluster::ObjectUid;
 use crate::error::PluginError;
@@ -66,4 +68,18 @@ impl LockedFile {
             tracing::debug!("cannot remove the ledger {}: {error}", self.path.display());
         }
     }
+}
+
+/// Returns the user's directory for state files (XDG Base Directory Specification 0.8; on Windows
+/// the local data of applications).
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    let named = |name: &str| ProcessEnv.get(name).map(PathBuf::from);
+    let given = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    given.or_else(|| {
+        if cfg!(windows) {
+            named("LOCALAPPDATA").filter(|path| path.is_absolute())
+        } else {
+            named("HOME").map(|home| home.join(".local/state"))
+        }
+    })
 }
