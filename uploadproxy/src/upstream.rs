@@ -29,8 +29,8 @@ use crate::volumes::UpstreamAddress;
 /// Time limit for a TLS handshake, the same as in Go's transport.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time after which the older port of an upload server is also tried. The address of a Service often
-/// does not answer, not even with a refusal, at a port that the Service lacks.
+/// Time after which the older port of an upload server is also tried. At a port that a Service
+/// lacks, its address often does not answer, not even with a refusal.
 const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Maximum number of upload bytes that are buffered before encryption, and of response bytes that

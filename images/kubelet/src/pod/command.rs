@@ -12,8 +12,8 @@ use crate::network::Sandbox;
 use crate::podman;
 use crate::volumes::{Mounted, Objects, QEMU};
 
-/// Variables of Services in the pod's namespace whose names resemble those of our variables. Kubelet
-/// adds them unless `enableServiceLinks` is false.
+/// Variables of Services in the pod's namespace whose names resemble our variables. Kubelet adds
+/// them unless `enableServiceLinks` is false.
 const SERVICE_LINKS: [&str; 3] = [
     "CDI_WORKERS_PORT=tcp://10.96.0.7:443",
     "IMPORTER_SERVICE_HOST=10.96.0.8",

@@ -31,7 +31,8 @@ fn programs_that_undo_changes_get_lines() {
         "meta.helm.sh/release-name": "harvester", "meta.helm.sh/release-namespace": "harvester-system",
         "objectset.rio.cattle.io/id": "default-mcc-harvester-cattle-fleet-local-system",
     }});
-    // Set by Flux's helm-controller; Cozystack's Makefile of kubevirt-cdi-operator has the namespace.
+    // Set by Flux's helm-controller; the Makefile of Cozystack's kubevirt-cdi-operator has the
+    // namespace.
     let flux = |namespace: &str| {
         json!({"labels": {
             "helm.toolkit.fluxcd.io/name": "kubevirt-cdi-operator",
