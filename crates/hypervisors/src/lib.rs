@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[doc(hidden)] // for the fuzz targets
+pub mod blocks;
 mod checkpoints;
 pub mod imageio;
 pub mod nbd;

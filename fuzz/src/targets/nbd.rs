@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fetch::retry::AttemptError;
-use hypervisors::nbd::connection::{NbdAgreement, NbdConnection, ReplyEvent};
+use hypervisors::blocks::{BlockConnection, ReplyEvent};
+use hypervisors::nbd::connection::{NbdAgreement, NbdConnection};
 use hypervisors::nbd::wire::{self, BlockSizes, OptionReply, ServerError};
 
 use crate::{Pieces, Script, assert_sentence, runtime};

@@ -4,20 +4,21 @@
 //! A connection has one owner and no task of its own. A task that waits for a reply receives
 //! everything that arrives before it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use fetch::retry::{AttemptError, with_time_limit};
 use tokio::io::{AsyncReadExt, BufReader};
 
-use super::assembly::ReadAssembly;
-use super::extents::{BlockStatus, NbdExtent};
-use super::transport::{Stream, connection_error, read_bytes, write_bytes};
 use super::wire;
-use super::wire::{BlockSizes, MAX_STRING_BYTES, NbdViolation, ReplyChunkHeader, ServerError};
+use super::wire::{BlockSizes, MAX_STRING_BYTES, ReplyChunkHeader, ServerError};
+use crate::blocks::transport::{Stream, connection_error, read_bytes, write_bytes};
+use crate::blocks::{
+    BlockConnection, BlockStatus, InflightRequest, InflightTable, PendingReply, ProtocolViolation,
+    ReadAssembly,
+};
 
 /// Size of the buffer for the headers of replies. Data is read directly, not through this buffer.
 const READ_AHEAD_BYTES: usize = 4 << 10;
@@ -54,26 +55,8 @@ pub struct NbdAgreement {
 pub struct NbdConnection {
     stream: BufReader<Stream>,
     agreement: NbdAgreement,
-    /// Requests whose events have not all been taken yet, oldest first.
-    flights: VecDeque<InflightRequest>,
+    inflight: InflightTable,
     incoming: Option<IncomingRange>,
-    last_cookie: u64,
-}
-
-/// A request and the part of its reply that has arrived.
-struct InflightRequest {
-    cookie: u64,
-    range: Range<u64>,
-    answer: PendingReply,
-    is_done: bool,
-    /// The first error, which is the cause of the others.
-    error: Option<ServerError>,
-    errors: usize,
-}
-
-enum PendingReply {
-    Read(ReadAssembly),
-    Status(BlockStatus),
 }
 
 /// Data that is being received for the request with this cookie.
@@ -83,84 +66,24 @@ struct IncomingRange {
     last: bool,
 }
 
-/// An event of the oldest request.
-pub enum ReplyEvent {
-    /// The next bytes of a read, with their offset.
-    Data(u64, Bytes),
-    /// All bytes of a read have been handed out.
-    ReadDone,
-    /// The reply to a request for block status, beginning at this offset.
-    Status(u64, Vec<NbdExtent>),
-    /// The server could not process the request.
-    Refused { what: String, error: ServerError },
-}
-
-impl InflightRequest {
-    /// Returns the event to report now. Data that arrived before an error is not valid
-    /// (specification, "NBD_CMD_READ"), so a read is handed out only when its reply is complete.
-    fn take_event(&mut self) -> Option<Result<ReplyEvent, NbdViolation>> {
-        if !self.is_done {
-            return None;
-        }
-        if let Some(error) = self.error.take() {
-            let what = self.request_text();
-            return Some(Ok(ReplyEvent::Refused { what, error }));
-        }
-        Some(match &mut self.answer {
-            PendingReply::Read(assembly) if assembly.is_complete() => {
-                Ok(match assembly.pop_chunk() {
-                    Some((offset, bytes)) => ReplyEvent::Data(offset, bytes),
-                    None => ReplyEvent::ReadDone,
-                })
-            }
-            PendingReply::Read(_) => {
-                Err(NbdViolation(format!("bytes are missing in the {}", self.request_text())))
-            }
-            PendingReply::Status(status) => {
-                let status = std::mem::replace(status, BlockStatus::new(0..0));
-                status.into_extents().map(|extents| ReplyEvent::Status(self.range.start, extents))
-            }
-        })
+impl BlockConnection for NbdConnection {
+    fn block_bytes(&self) -> u32 {
+        self.agreement.block_sizes.minimum
     }
 
-    fn request_text(&self) -> String {
-        let verb = match &self.answer {
-            PendingReply::Read(_) => "read",
-            PendingReply::Status(_) => "block status request",
-        };
-        let Range { start, end } = self.range;
-        format!("{verb} of {} bytes at offset {start}", end - start)
+    fn max_read_bytes(&self) -> u64 {
+        self.agreement.block_sizes.maximum.into()
     }
 
-    fn assembly_mut(&mut self) -> Result<&mut ReadAssembly, NbdViolation> {
-        match &mut self.answer {
-            PendingReply::Read(assembly) => Ok(assembly),
-            PendingReply::Status(_) => Err(NbdViolation(format!(
-                "data in answer to a block status request at offset {}",
-                self.range.start
-            ))),
-        }
-    }
-}
-
-impl NbdConnection {
-    /// Takes over the connection on which `agreement` was negotiated.
-    pub fn new(stream: Stream, agreement: NbdAgreement) -> Self {
-        Self {
-            stream: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
-            agreement,
-            flights: VecDeque::new(),
-            incoming: None,
-            last_cookie: 0,
-        }
+    fn has_allocation(&self) -> bool {
+        self.agreement.allocation.is_some()
     }
 
-    pub(super) fn agreement(&self) -> &NbdAgreement {
-        &self.agreement
+    fn inflight(&mut self) -> &mut InflightTable {
+        &mut self.inflight
     }
 
-    /// Requests the bytes of `range`.
-    pub async fn request_read(
+    async fn request_read(
         &mut self,
         range: Range<u64>,
         limit: Duration,
@@ -169,73 +92,13 @@ impl NbdConnection {
         self.send_request(wire::CMD_READ, range, answer, limit).await
     }
 
-    /// Requests the block status of `range`, which distinguishes its zeros from its data.
-    pub async fn request_block_status(
+    async fn request_block_status(
         &mut self,
         range: Range<u64>,
         limit: Duration,
     ) -> Result<(), AttemptError> {
         let answer = PendingReply::Status(BlockStatus::new(range.clone()));
         self.send_request(wire::CMD_BLOCK_STATUS, range, answer, limit).await
-    }
-
-    async fn send_request(
-        &mut self,
-        command: u16,
-        range: Range<u64>,
-        answer: PendingReply,
-        limit: Duration,
-    ) -> Result<(), AttemptError> {
-        // All requests that are made here fit into 32 bits.
-        let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
-        self.last_cookie += 1;
-        let request = wire::encode_request(command, self.last_cookie, range.start, length);
-        self.flights.push_back(InflightRequest {
-            cookie: self.last_cookie,
-            range,
-            answer,
-            is_done: false,
-            error: None,
-            errors: 0,
-        });
-        with_time_limit(limit, write_bytes(&mut self.stream, &request)).await
-    }
-
-    /// Waits for the replies to all requests, whatever they contain. The connection can then be
-    /// used like a new one.
-    pub(super) async fn drain_replies(&mut self, limit: Duration) -> Result<(), AttemptError> {
-        while !self.flights.is_empty() {
-            self.next_event(limit).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends a disconnect request. The server may be gone already, so failures are only logged.
-    pub(super) async fn close(mut self, limit: Duration) {
-        let request = wire::encode_request(wire::CMD_DISC, 0, 0, 0);
-        if with_time_limit(limit, write_bytes(&mut self.stream, &request)).await.is_err() {
-            tracing::debug!("the NBD server was gone before the disconnect");
-        }
-    }
-
-    /// Returns the next event of the oldest request. Each wait for the server lasts at most
-    /// `limit`.
-    pub async fn next_event(&mut self, limit: Duration) -> Result<ReplyEvent, AttemptError> {
-        loop {
-            match self.take_ready_event()? {
-                Some(event) => return Ok(event),
-                None => with_time_limit(limit, self.receive_next()).await?,
-            }
-        }
-    }
-
-    /// Returns the next event of the oldest request, if it has arrived already.
-    pub(super) fn take_ready_event(&mut self) -> Result<Option<ReplyEvent>, NbdViolation> {
-        let event = self.flights.front_mut().and_then(InflightRequest::take_event).transpose()?;
-        if !matches!(event, None | Some(ReplyEvent::Data(..))) {
-            self.flights.pop_front();
-        }
-        Ok(event)
     }
 
     /// Receives the next piece: the header of a reply with everything but its data, or some of its
@@ -253,13 +116,51 @@ impl NbdConnection {
         }
     }
 
+    async fn close(mut self, limit: Duration) {
+        let request = wire::encode_request(wire::CMD_DISC, 0, 0, 0);
+        if with_time_limit(limit, write_bytes(&mut self.stream, &request)).await.is_err() {
+            tracing::debug!("the NBD server was gone before the disconnect");
+        }
+    }
+}
+
+impl NbdConnection {
+    /// Takes over the connection on which `agreement` was negotiated.
+    pub fn new(stream: Stream, agreement: NbdAgreement) -> Self {
+        Self {
+            stream: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
+            agreement,
+            inflight: InflightTable::default(),
+            incoming: None,
+        }
+    }
+
+    pub(super) fn agreement(&self) -> &NbdAgreement {
+        &self.agreement
+    }
+
+    async fn send_request(
+        &mut self,
+        command: u16,
+        range: Range<u64>,
+        answer: PendingReply,
+        limit: Duration,
+    ) -> Result<(), AttemptError> {
+        // All requests that are made here fit into 32 bits.
+        let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let start = range.start;
+        let cookie = self.inflight.push(range, answer);
+        let request = wire::encode_request(command, cookie, start, length);
+        with_time_limit(limit, write_bytes(&mut self.stream, &request)).await
+    }
+
     async fn receive_simple(&mut self) -> Result<(), AttemptError> {
         let mut head = [0; 12];
         read_bytes(&mut self.stream, &mut head).await?;
         let (errno, cookie) = wire::parse_simple(&head);
         let flight = self.find_request(cookie)?;
         if errno != 0 {
-            flight.error = Some(ServerError { errno, message: String::new() });
+            flight.error = Some(ServerError { errno, message: String::new() }.to_string());
             flight.is_done = true;
             return Ok(());
         }
@@ -351,7 +252,8 @@ impl NbdConnection {
             let PendingReply::Status(status) = &mut self.find_request(chunk.cookie)?.answer else {
                 return Err(violation_error("block status in answer to a read".into()));
             };
-            status.add_descriptor(length, flags)?;
+            // A hole without this flag may contain any data.
+            status.add_run(length, flags & wire::STATE_ZERO != 0)?;
         }
         Ok(())
     }
@@ -365,7 +267,7 @@ impl NbdConnection {
         read_bytes(&mut self.stream, &mut payload).await?;
         let error = ServerError::parse(&payload)?;
         let flight = self.find_request(chunk.cookie)?;
-        flight.error.get_or_insert(error);
+        flight.error.get_or_insert_with(|| error.to_string());
         flight.errors += 1;
         if flight.errors > MAX_ERRORS {
             return Err(violation_error(format!(
@@ -381,8 +283,7 @@ impl NbdConnection {
             return Ok(());
         };
         let (cookie, last) = (*cookie, *last);
-        let assembly =
-            find_inflight(&mut self.flights, cookie).and_then(InflightRequest::assembly_mut)?;
+        let assembly = self.inflight.find(cookie).and_then(InflightRequest::assembly_mut)?;
         let room = assembly.part_buffer(left);
         let count = match self.stream.read(room).await {
             Ok(0) => return Err(connection_error(&io::ErrorKind::UnexpectedEof.into())),
@@ -398,26 +299,16 @@ impl NbdConnection {
         Ok(())
     }
 
-    fn finish_reply(&mut self, cookie: u64, last: bool) -> Result<(), NbdViolation> {
+    fn finish_reply(&mut self, cookie: u64, last: bool) -> Result<(), ProtocolViolation> {
         self.find_request(cookie)?.is_done |= last;
         Ok(())
     }
 
-    fn find_request(&mut self, cookie: u64) -> Result<&mut InflightRequest, NbdViolation> {
-        find_inflight(&mut self.flights, cookie)
+    fn find_request(&mut self, cookie: u64) -> Result<&mut InflightRequest, ProtocolViolation> {
+        self.inflight.find(cookie)
     }
 }
 
-/// Returns the open request with this cookie.
-fn find_inflight(
-    flights: &mut VecDeque<InflightRequest>,
-    cookie: u64,
-) -> Result<&mut InflightRequest, NbdViolation> {
-    flights.iter_mut().find(|flight| flight.cookie == cookie && !flight.is_done).ok_or_else(|| {
-        NbdViolation(format!("a reply with cookie {cookie}, which belongs to no open request"))
-    })
-}
-
 fn violation_error(text: String) -> AttemptError {
-    NbdViolation(text).into()
+    ProtocolViolation(text).into()
 }

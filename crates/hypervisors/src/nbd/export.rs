@@ -12,6 +12,7 @@ use super::connection::NbdConnection;
 use super::negotiation::negotiate;
 use super::transport::connect;
 use super::uri::NbdUri;
+use crate::blocks::BlockServer;
 
 /// Limits of the bytes that are requested ahead, on all connections together and on one of them.
 const REQUESTED_BYTES: u64 = 16 << 20;
@@ -23,6 +24,9 @@ const REQUESTS: u64 = 4;
 
 /// Lower limit of the longest read, however many connections there are.
 const MIN_READ_BYTES: u64 = 256 << 10;
+
+/// Maximum number of times that the longest read is halved: from 2 MiB to 64 KiB.
+const MAX_SHRUNK: u32 = 5;
 
 /// Creates connections to an export.
 pub(super) struct NbdConnector {
@@ -56,42 +60,60 @@ impl NbdConnector {
     }
 
     /// Returns the limits for retries and timeouts.
-    pub(super) fn retry_policy(&self) -> &RetryPolicy {
+    fn retry_policy(&self) -> &RetryPolicy {
         &self.network.retry_policy
     }
 }
 
 /// An export whose size is known.
-pub(super) struct NbdExport {
+pub struct NbdExport {
     pub(super) server: NbdConnector,
     pub(super) size: u64,
     /// True if several connections at once see the same bytes.
     pub(super) is_shared: bool,
 }
 
-impl NbdExport {
-    /// Returns over how many connections the whole export is read.
-    pub(super) fn connection_count(&self) -> usize {
+impl BlockServer for NbdExport {
+    type Connection = NbdConnection;
+
+    const TITLE: &'static str = "the NBD server";
+
+    fn disk_name(&self) -> String {
+        self.server.uri.to_string()
+    }
+
+    fn network(&self) -> &Arc<Network> {
+        &self.server.network
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.size
+    }
+
+    fn connection_count(&self) -> usize {
         let wanted = self.server.network.connections.filter(|_| self.is_shared);
         wanted.map_or(1, NonZeroUsize::get)
     }
 
-    /// Returns how many bytes are requested ahead on each connection. The number is limited
-    /// because bytes that arrive out of order have to be kept.
-    pub(super) fn ahead_bytes(&self) -> u64 {
+    fn ahead_bytes(&self) -> u64 {
         let connections = u64::try_from(self.connection_count()).unwrap_or(u64::MAX);
         (REQUESTED_BYTES / connections).min(MAX_REQUESTED_BYTES)
     }
 
-    /// Returns the length of the longest read. Several such reads are in flight on each
-    /// connection.
-    pub(super) fn read_bytes(&self) -> u64 {
-        (self.ahead_bytes() / REQUESTS).next_power_of_two().max(MIN_READ_BYTES)
+    /// Short reads make progress over connections that break during long ones, and they reach the
+    /// readable data around a bad spot.
+    fn read_bytes(&self, failures: u32) -> u64 {
+        let longest = (self.ahead_bytes() / REQUESTS).next_power_of_two().max(MIN_READ_BYTES);
+        longest >> failures.min(MAX_SHRUNK)
     }
 
-    /// Opens another connection to the same export. NBD has no validator, so only a different size
-    /// shows that the export has changed.
-    pub(super) async fn reconnect(&self, limit: Duration) -> Result<NbdConnection, AttemptError> {
+    /// NBD has no validator, so only a different size shows that the export has changed.
+    async fn reconnect(
+        &self,
+        broken: &mut Option<NbdConnection>,
+        limit: Duration,
+    ) -> Result<NbdConnection, AttemptError> {
+        *broken = None;
         let connection = self.server.connect(limit).await?;
         let size = connection.agreement().size;
         if size != self.size {

@@ -13,10 +13,11 @@ use stream::error::{SourceAdvice, SourceError, SourceErrorKind};
 use tokio_rustls::TlsConnector;
 
 use super::connection::NbdAgreement;
-use super::transport::{Stream, read_bytes, write_bytes};
 use super::uri::NbdUri;
 use super::wire;
-use super::wire::{BlockSizes, NbdViolation, OptionReply, printable_text};
+use super::wire::{BlockSizes, OptionReply, printable_text};
+use crate::blocks::ProtocolViolation;
+use crate::blocks::transport::{Stream, read_bytes, write_bytes};
 
 /// Longest data of a reply to an option, in bytes. None of the options that are sent needs more
 /// than a name and some numbers.
@@ -79,7 +80,7 @@ impl NbdNegotiation {
         let mut fields = &bytes[..];
         let (password, style, flags) = (fields.get_u64(), fields.get_u64(), fields.get_u16());
         if password != wire::INIT_PASSWD {
-            return Err(AttemptError::from(NbdViolation(format!(
+            return Err(AttemptError::from(ProtocolViolation(format!(
                 "it begins with {}, which is not an NBD greeting: check the host and the port",
                 printable_text(&bytes)
             ))));
@@ -167,7 +168,7 @@ impl NbdNegotiation {
             return Err(no_export(export, kind, &message));
         }
         let Some((size, multi_conn)) = described else {
-            return Err(AttemptError::from(NbdViolation(
+            return Err(AttemptError::from(ProtocolViolation(
                 "it opens the export without reporting its size".into(),
             )));
         };
@@ -179,7 +180,7 @@ impl NbdNegotiation {
         &mut self,
         option: u32,
         data: &[u8],
-        mut inform: impl FnMut(u32, &[u8]) -> Result<(), NbdViolation>,
+        mut inform: impl FnMut(u32, &[u8]) -> Result<(), ProtocolViolation>,
     ) -> Result<OptionOutcome, AttemptError> {
         write_bytes(&mut self.stream, &wire::encode_option(option, data)).await?;
         for _ in 0..MAX_REPLIES {
@@ -187,7 +188,7 @@ impl NbdNegotiation {
             read_bytes(&mut self.stream, &mut head).await?;
             let OptionReply { kind, length } = OptionReply::parse(option, &head)?;
             if length > MAX_REPLY_BYTES {
-                return Err(AttemptError::from(NbdViolation(format!(
+                return Err(AttemptError::from(ProtocolViolation(format!(
                     "a reply to option {option} has {length} bytes, the limit is {MAX_REPLY_BYTES}"
                 ))));
             }
@@ -209,7 +210,7 @@ impl NbdNegotiation {
                 kind => inform(kind, &data)?,
             }
         }
-        Err(AttemptError::from(NbdViolation(format!(
+        Err(AttemptError::from(ProtocolViolation(format!(
             "more than {MAX_REPLIES} replies to option {option}"
         ))))
     }

@@ -7,6 +7,8 @@
 use bytes::Buf;
 use fetch::messages::plain_line;
 
+use crate::blocks::ProtocolViolation;
+
 /// `NBDMAGIC`, the first bytes that every server sends.
 pub(super) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
 /// `IHAVEOPT`, which a newstyle server sends next. Each option of the client begins with it, too.
@@ -77,10 +79,6 @@ const MAX_MIN_BLOCK: u32 = 1 << 16;
 /// larger.
 const MAX_EXPORT_BYTES: u64 = 1 << 63;
 
-/// Describes bytes that the specification does not allow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NbdViolation(pub String);
-
 /// Encodes an option with its data.
 pub(super) fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
@@ -130,10 +128,10 @@ impl OptionReply {
     pub const BYTES: usize = 20;
 
     /// Parses the header of a reply to `option`.
-    pub fn parse(option: u32, bytes: &[u8; Self::BYTES]) -> Result<Self, NbdViolation> {
+    pub fn parse(option: u32, bytes: &[u8; Self::BYTES]) -> Result<Self, ProtocolViolation> {
         let mut fields = &bytes[..];
         if (fields.get_u64(), fields.get_u32()) != (REP_MAGIC, option) {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "the reply to option {option} begins with {bytes:02x?}, which is not valid"
             )));
         }
@@ -142,14 +140,14 @@ impl OptionReply {
 }
 
 /// Parses the data of `INFO_EXPORT` after its type: export size and transmission flags.
-pub fn parse_export(mut fields: &[u8]) -> Result<(u64, bool), NbdViolation> {
+pub fn parse_export(mut fields: &[u8]) -> Result<(u64, bool), ProtocolViolation> {
     let (Ok(size), Ok(flags), true) =
         (fields.try_get_u64(), fields.try_get_u16(), fields.is_empty())
     else {
-        return Err(NbdViolation("the export description has the wrong length".into()));
+        return Err(ProtocolViolation("the export description has the wrong length".into()));
     };
     if size >= MAX_EXPORT_BYTES {
-        return Err(NbdViolation(format!(
+        return Err(ProtocolViolation(format!(
             "the export announces {size} bytes, expected less than {MAX_EXPORT_BYTES}"
         )));
     }
@@ -173,13 +171,15 @@ impl Default for BlockSizes {
 
 impl BlockSizes {
     /// Parses the data of [`INFO_BLOCK_SIZE`] after its type. The preferred size is not needed.
-    pub fn parse(mut fields: &[u8]) -> Result<Self, NbdViolation> {
+    pub fn parse(mut fields: &[u8]) -> Result<Self, ProtocolViolation> {
         let sizes = [(); 3].map(|()| fields.try_get_u32());
         let ([Ok(minimum), Ok(_preferred), Ok(maximum)], true) = (sizes, fields.is_empty()) else {
-            return Err(NbdViolation("the block size description has the wrong length".into()));
+            return Err(ProtocolViolation(
+                "the block size description has the wrong length".into(),
+            ));
         };
         if !minimum.is_power_of_two() || minimum > MAX_MIN_BLOCK || maximum < minimum {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "minimum block size {minimum}, maximum {maximum}: expected a power of two up to {MAX_MIN_BLOCK}, and a maximum that is \
                  not lower"
             )));
@@ -236,18 +236,18 @@ pub struct ServerError {
 
 impl ServerError {
     /// Parses the payload of an error chunk.
-    pub fn parse(payload: &[u8]) -> Result<Self, NbdViolation> {
+    pub fn parse(payload: &[u8]) -> Result<Self, ProtocolViolation> {
         let mut fields = payload;
         let (errno, length) = (fields.try_get_u32(), fields.try_get_u16());
         let message = length.ok().and_then(|length| fields.get(..length.into()));
         let (Ok(errno), Some(message)) = (errno, message) else {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "a chunk of {} bytes cannot hold the error that it announces",
                 payload.len()
             )));
         };
         if errno == 0 {
-            return Err(NbdViolation("an error without an error number".into()));
+            return Err(ProtocolViolation("an error without an error number".into()));
         }
         Ok(Self { errno, message: printable_text(message) })
     }

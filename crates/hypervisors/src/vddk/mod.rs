@@ -47,6 +47,7 @@ pub use self::program::END_LIMIT;
 use self::soap::VsphereSession;
 pub use self::soap::require_credentials;
 use super::nbd::{NbdSource, NbdUri};
+use crate::blocks::RangedDisk;
 use crate::checkpoints::Checkpoints;
 
 /// A disk, and how to reach it.

@@ -1,4 +1,4 @@
-//! Presents some ranges of an export, one after the other, as one object.
+//! Presents some ranges of a disk, one after the other, as one object.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,30 +11,29 @@ use stream::buffer::CHUNK_BYTES;
 use stream::error::SourceError;
 use stream::zeros::is_known_zero;
 
-use super::connection::NbdConnection;
-use super::download::NbdDownload;
-use super::export::NbdExport;
+use super::download::BlockDownload;
+use super::{BlockConnection, BlockServer};
 
 /// Longest wait for a server to accept the disconnect request.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
-/// Ranges of an export. Byte 0 of the object is the first byte of the first range.
-pub(super) struct ExportSelection {
-    pub(super) export: Arc<NbdExport>,
-    /// The ranges, in order and not empty. An empty export has one empty range.
+/// Ranges of a disk. Byte 0 of the object is the first byte of the first range.
+pub(super) struct DiskSelection<S> {
+    pub(super) server: Arc<S>,
+    /// The ranges, in order and not empty. An empty disk has one empty range.
     pub(super) ranges: Arc<[Range<u64>]>,
     /// Number of connections over which they are read.
     pub(super) connections: usize,
 }
 
-impl RemoteObject for ExportSelection {
-    type Connection = NbdConnection;
+impl<S: BlockServer> RemoteObject for DiskSelection<S> {
+    type Connection = S::Connection;
 
     const AHEAD_BYTES: u64 = 8 << 20;
     const LIBRARY_BYTES: u64 = 0;
 
     fn network(&self) -> &Network {
-        &self.export.server.network
+        self.server.network()
     }
 
     fn object_len(&self) -> Option<u64> {
@@ -48,11 +47,11 @@ impl RemoteObject for ExportSelection {
     async fn read_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
-        first: Option<NbdConnection>,
+        first: Option<S::Connection>,
         outlet: ConnectionOutlet,
     ) -> Result<(), SourceError> {
         let ranges = ranges.flat_map(|wanted| locate_ranges(&self.ranges, wanted));
-        let mut download = NbdDownload::new(&self.export, ranges, first, true);
+        let mut download = BlockDownload::new(&*self.server, ranges, first, true);
         let mut is_wanted = true;
         while is_wanted && let Some(bytes) = download.next().await? {
             let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
@@ -67,7 +66,7 @@ impl RemoteObject for ExportSelection {
     }
 }
 
-/// Returns where the bytes `wanted` of the object lie in the export. The object consists of
+/// Returns where the bytes `wanted` of the object lie on the disk. The object consists of
 /// `ranges`, one after the other.
 fn locate_ranges(ranges: &[Range<u64>], wanted: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut start = 0u64;
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_the_stream_is_located_on_the_export() {
+    fn a_part_of_the_stream_is_located_on_the_disk() {
         let ranges = [10..20, 30..31, 40..60];
         for (wanted, expected) in [
             (0..TO_THE_END, vec![10..20, 30..31, 40..60]),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::wire::{NbdViolation, STATE_ZERO};
+use super::ProtocolViolation;
 
 /// Number of bytes that one request for block status covers.
 const WINDOW_BYTES: u64 = 1 << 30;
@@ -19,40 +19,43 @@ const MAX_EXTENTS: usize = 1 << 16;
 /// is read anyway, and a server that describes single bytes would otherwise be asked forever.
 const MIN_ANSWER_BYTES: u64 = SMALL_HOLE_BYTES;
 
-/// A run of an export, which begins where the previous one ends.
+/// A run of a disk, which begins where the previous one ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NbdExtent {
+pub struct BlockExtent {
     pub end: u64,
     pub zero: bool,
 }
 
-/// The reply to a request for block status, built from its descriptors.
-pub(super) struct BlockStatus {
+/// The reply to a request for block status, built from its runs.
+pub(crate) struct BlockStatus {
     asked: Range<u64>,
     at: u64,
-    extents: Vec<NbdExtent>,
+    extents: Vec<BlockExtent>,
     /// True if more extents arrived than are kept.
     is_full: bool,
 }
 
 impl BlockStatus {
-    pub(super) fn new(asked: Range<u64>) -> Self {
+    pub(crate) fn new(asked: Range<u64>) -> Self {
         Self { at: asked.start, asked, extents: Vec::new(), is_full: false }
     }
 
     /// True if something was described already.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.at > self.asked.start
     }
 
-    /// Adds the next descriptor: `length` bytes with these flags. The last one may extend beyond
-    /// the requested range.
-    pub(super) fn add_descriptor(&mut self, length: u32, flags: u32) -> Result<(), NbdViolation> {
+    /// Adds the next run: `length` bytes, which may be zeros. The last one may extend beyond the
+    /// requested range.
+    pub(crate) fn add_run(&mut self, length: u32, zero: bool) -> Result<(), ProtocolViolation> {
         if length == 0 {
-            return Err(NbdViolation(format!("block status of no bytes at offset {}", self.at)));
+            return Err(ProtocolViolation(format!(
+                "block status of no bytes at offset {}",
+                self.at
+            )));
         }
         if self.at >= self.asked.end {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "block status extends beyond the {} requested bytes at offset {}",
                 self.asked.end - self.asked.start,
                 self.asked.start
@@ -60,22 +63,20 @@ impl BlockStatus {
         }
         self.at = self.at.saturating_add(length.into());
         let end = self.at.min(self.asked.end);
-        // A hole without this flag may contain any data.
-        let zero = flags & STATE_ZERO != 0;
         let has_room = self.extents.len() < MAX_EXTENTS;
         match self.extents.last_mut() {
             _ if self.is_full => {}
             Some(last) if last.zero == zero => last.end = end,
-            _ if has_room => self.extents.push(NbdExtent { end, zero }),
+            _ if has_room => self.extents.push(BlockExtent { end, zero }),
             _ => self.is_full = true,
         }
         Ok(())
     }
 
     /// Returns the extents that are known now, at least one.
-    pub(super) fn into_extents(self) -> Result<Vec<NbdExtent>, NbdViolation> {
+    pub(super) fn into_extents(self) -> Result<Vec<BlockExtent>, ProtocolViolation> {
         if self.extents.is_empty() {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "no block status for {} bytes at offset {}",
                 self.asked.end - self.asked.start,
                 self.asked.start
@@ -96,7 +97,7 @@ pub(super) enum ReadStep {
     Ask(Range<u64>),
 }
 
-/// Cuts ranges into steps. Knowledge about the export is kept from one range to the next.
+/// Cuts ranges into steps. Knowledge about the disk is kept from one range to the next.
 pub(super) struct ReadPlan {
     size: u64,
     /// Size of a block. Requests begin and end at multiples of it.
@@ -105,12 +106,12 @@ pub(super) struct ReadPlan {
     /// True if the server provides block status.
     asks: bool,
     /// Known extents, from `known_from` on.
-    known: VecDeque<NbdExtent>,
+    known: VecDeque<BlockExtent>,
     known_from: u64,
 }
 
 impl ReadPlan {
-    /// Creates a plan for an export of `size` bytes, which is read in multiples of `block`. Block
+    /// Creates a plan for a disk of `size` bytes, which is read in multiples of `block`. Block
     /// status is used if `asks` is true.
     pub(super) fn new(size: u64, block: u32, longest_read: u64, asks: bool) -> Self {
         Self {
@@ -152,7 +153,7 @@ impl ReadPlan {
     }
 
     /// Records the reply to [`ReadStep::Ask`], which begins at `from`.
-    pub(super) fn record_extents(&mut self, from: u64, extents: Vec<NbdExtent>) {
+    pub(super) fn record_extents(&mut self, from: u64, extents: Vec<BlockExtent>) {
         let until = extents.last().map_or(from, |last| last.end);
         self.asks &= until == self.size || until - from >= MIN_ANSWER_BYTES;
         self.known_from = from;
@@ -192,7 +193,7 @@ impl ReadPlan {
     }
 
     /// Returns the whole blocks that contain `range`, because requests consist of whole blocks.
-    /// The last block of the export may be incomplete.
+    /// The last block of the disk may be incomplete.
     pub(super) fn align_range(&self, range: &Range<u64>) -> Range<u64> {
         let end = range.end.checked_next_multiple_of(self.block).unwrap_or(self.size);
         self.align_down(range.start)..end.min(self.size)
@@ -215,7 +216,7 @@ mod tests {
 
     /// Returns all steps through `range`, with every request for block status answered from
     /// `extents`.
-    fn steps(plan: &mut ReadPlan, mut range: Range<u64>, extents: &[NbdExtent]) -> Vec<ReadStep> {
+    fn steps(plan: &mut ReadPlan, mut range: Range<u64>, extents: &[BlockExtent]) -> Vec<ReadStep> {
         let mut steps = Vec::new();
         while !range.is_empty() {
             match plan.next_step(&range) {
@@ -237,9 +238,9 @@ mod tests {
         steps
     }
 
-    fn extents(ends: &[u64]) -> Vec<NbdExtent> {
+    fn extents(ends: &[u64]) -> Vec<BlockExtent> {
         let alternating = ends.iter().enumerate();
-        alternating.map(|(index, end)| NbdExtent { end: *end, zero: index % 2 == 1 }).collect()
+        alternating.map(|(index, end)| BlockExtent { end: *end, zero: index % 2 == 1 }).collect()
     }
 
     #[test]
@@ -288,11 +289,11 @@ mod tests {
     fn endless_extents_take_limited_memory() {
         let mut status = BlockStatus::new(0..1 << 30);
         for byte in 0..4 << 20 {
-            status.add_descriptor(1, if byte % 2 == 0 { 0 } else { STATE_ZERO }).unwrap();
+            status.add_run(1, byte % 2 != 0).unwrap();
         }
         assert!(status.extents.capacity() <= 2 * MAX_EXTENTS, "{}", status.extents.capacity());
         let extents = status.into_extents().unwrap();
-        let last = NbdExtent { end: MAX_EXTENTS as u64, zero: true };
+        let last = BlockExtent { end: MAX_EXTENTS as u64, zero: true };
         assert_eq!((extents.len(), extents.last()), (MAX_EXTENTS, Some(&last)));
     }
 
@@ -300,10 +301,10 @@ mod tests {
     fn a_server_with_tiny_extents_is_not_asked_again() {
         let mut slow = plan(MIB, 1, MIB);
         assert_eq!(slow.next_step(&(0..MIB)), ReadStep::Ask(0..MIB));
-        slow.record_extents(0, vec![NbdExtent { end: MIN_ANSWER_BYTES - 1, zero: true }]);
+        slow.record_extents(0, vec![BlockExtent { end: MIN_ANSWER_BYTES - 1, zero: true }]);
         assert_eq!(slow.next_step(&(0..MIB)), ReadStep::Read(0..MIB));
         let mut usual = plan(MIB, 1, MIB);
-        usual.record_extents(0, vec![NbdExtent { end: MIN_ANSWER_BYTES, zero: true }]);
+        usual.record_extents(0, vec![BlockExtent { end: MIN_ANSWER_BYTES, zero: true }]);
         assert_eq!(usual.next_step(&(0..MIB)), ReadStep::Zeros(0..MIN_ANSWER_BYTES));
         assert_eq!(usual.next_step(&(MIN_ANSWER_BYTES..MIB)), ReadStep::Ask(MIN_ANSWER_BYTES..MIB));
     }
@@ -313,12 +314,12 @@ mod tests {
         let status = |descriptors: &[(u32, u32)]| {
             let mut status = BlockStatus::new(10..100);
             for (length, flags) in descriptors {
-                status.add_descriptor(*length, *flags)?;
+                status.add_run(*length, *flags & 2 != 0)?;
             }
             status.into_extents()
         };
-        let data = NbdExtent { end: 40, zero: false };
-        let zeros = NbdExtent { end: 100, zero: true };
+        let data = BlockExtent { end: 40, zero: false };
+        let zeros = BlockExtent { end: 100, zero: true };
         // A hole that is not declared to be zeros is data. The last descriptor may extend beyond
         // the range.
         assert_eq!(status(&[(20, 0), (10, 1), (600, 3)]).unwrap(), [data, zeros]);

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use stream::buffer::{CHUNK_BYTES, ChunkBuffer};
 use stream::zeros::ZEROS;
 
-use super::wire::NbdViolation;
+use super::ProtocolViolation;
 
 /// Maximum number of separate parts of an incomplete reply. Servers send a reply in order, or
 /// nearly so.
 const MAX_PARTS: usize = 1024;
 
 /// The bytes of one read, in slots that become chunks. They are laid out in memory as on the disk.
-pub(super) struct ReadAssembly {
+pub(crate) struct ReadAssembly {
     range: Range<u64>,
     slots: VecDeque<AssemblySlot>,
     /// Ranges that have arrived, in ascending order. Ranges that touch each other are merged.
@@ -36,7 +36,7 @@ impl AssemblySlot {
 
 impl ReadAssembly {
     /// Creates the assembly for a read of `range`, which is held in memory as a whole.
-    pub(super) fn new(range: Range<u64>) -> Self {
+    pub(crate) fn new(range: Range<u64>) -> Self {
         let mut slots = VecDeque::new();
         let mut start = range.start;
         while start < range.end {
@@ -50,12 +50,16 @@ impl ReadAssembly {
 
     /// Checks a part that the server announces, which is `length` bytes at `offset`, and returns
     /// its range. The part must lie within the requested range and must not have arrived before.
-    pub(super) fn check_part(&self, offset: u64, length: u64) -> Result<Range<u64>, NbdViolation> {
+    pub(crate) fn check_part(
+        &self,
+        offset: u64,
+        length: u64,
+    ) -> Result<Range<u64>, ProtocolViolation> {
         let end = offset.checked_add(length);
         let Some(end) =
             end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
         else {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "{length} bytes at offset {offset} do not belong to a read of {} bytes at offset {}",
                 self.range.end - self.range.start,
                 self.range.start
@@ -63,7 +67,7 @@ impl ReadAssembly {
         };
         let twice = self.arrived.iter().any(|part| part.start < end && offset < part.end);
         if twice {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "some of the {length} bytes at offset {offset} arrive twice"
             )));
         }
@@ -72,7 +76,7 @@ impl ReadAssembly {
 
     /// Returns the buffer for the first bytes of `part`, which may be shorter than `part`. `part`
     /// was accepted by [`ReadAssembly::check_part`].
-    pub(super) fn part_buffer(&mut self, part: &Range<u64>) -> &mut [u8] {
+    pub(crate) fn part_buffer(&mut self, part: &Range<u64>) -> &mut [u8] {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {
             return &mut [];
         };
@@ -95,7 +99,7 @@ impl ReadAssembly {
 
     /// Records the arrival of `part`, either as data in [`ReadAssembly::part_buffer`] or as zeros,
     /// which need not be written.
-    pub(super) fn mark_received(&mut self, part: Range<u64>) -> Result<(), NbdViolation> {
+    pub(crate) fn mark_received(&mut self, part: Range<u64>) -> Result<(), ProtocolViolation> {
         let at = self.arrived.partition_point(|before| before.start < part.start);
         self.arrived.insert(at, part);
         self.arrived.dedup_by(|next, before| {
@@ -106,7 +110,7 @@ impl ReadAssembly {
             touches
         });
         if self.arrived.len() > MAX_PARTS {
-            return Err(NbdViolation(format!(
+            return Err(ProtocolViolation(format!(
                 "a read of {} bytes is answered in more than {MAX_PARTS} parts out of order",
                 self.range.end - self.range.start
             )));
@@ -115,13 +119,13 @@ impl ReadAssembly {
     }
 
     /// True if every byte has arrived.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.range.is_empty() || self.arrived.first() == Some(&self.range)
     }
 
     /// Returns the next chunk in order, with its offset. Must be called only when the read is
     /// complete.
-    pub(super) fn pop_chunk(&mut self) -> Option<(u64, Bytes)> {
+    pub(crate) fn pop_chunk(&mut self) -> Option<(u64, Bytes)> {
         self.slots.pop_front()?.into_chunk()
     }
 }

@@ -1,4 +1,4 @@
-//! Reads ranges of an export in order, over one connection at a time. After a connection breaks,
+//! Reads ranges of a disk in order, over one connection at a time. After a connection breaks,
 //! it resumes with the read that was interrupted.
 
 use std::collections::VecDeque;
@@ -11,38 +11,35 @@ use stream::error::{SourceError, SourceErrorKind};
 use stream::zeros::ZEROS;
 use tracing::Instrument;
 
-use super::connection::{NbdConnection, ReplyEvent};
-use super::export::NbdExport;
 use super::extents::{ReadPlan, ReadStep};
-use super::wire::ServerError;
+use super::{BlockConnection, BlockServer, ReplyEvent};
 
 /// Maximum number of requests in flight, if they are small.
 const MAX_REQUESTS: usize = 16;
-
-/// Maximum number of times that the longest read is halved: from 2 MiB to 64 KiB.
-const MAX_SHRUNK: u32 = 5;
 
 /// Number of consecutive errors of the server that end the download.
 const MAX_SERVER_ERRORS: u32 = 5;
 
 /// Downloads the bytes of some ranges.
-pub(super) struct NbdDownload<'a, R> {
-    export: &'a NbdExport,
+pub(super) struct BlockDownload<'a, S: BlockServer, R> {
+    server: &'a S,
     /// Ranges that follow the ranges in `todo`.
     ranges: R,
     /// Ranges that have been started. The first one shrinks as its bytes are handed out.
     todo: VecDeque<Range<u64>>,
     /// True if block status is worth requesting.
     sparse: bool,
-    way: Option<NbdPipeline>,
-    /// Number of times that reads were shortened: after each connection that broke before its
-    /// first read was answered, and after each error of the server.
+    way: Option<BlockPipeline<S::Connection>>,
+    /// The last connection, if it broke.
+    broken: Option<S::Connection>,
+    /// Number of connections that broke before their first read was answered, and of errors of the
+    /// server. Reads become shorter after them.
     shrunk: u32,
 }
 
 /// A connection and the requests that were sent on it.
-struct NbdPipeline {
-    connection: NbdConnection,
+struct BlockPipeline<C> {
+    connection: C,
     plan: ReadPlan,
     ahead_bytes: u64,
     /// The part of the last started range that has not been requested yet. The first `begun`
@@ -54,7 +51,7 @@ struct NbdPipeline {
     asked_bytes: u64,
     /// True if a read was answered on this connection.
     brought: bool,
-    /// Why no more requests can be sent. Replies that have arrived already are still used.
+    /// Why no more requests can be sent. Replies to earlier ones are still received.
     failure: Option<AttemptError>,
 }
 
@@ -64,19 +61,20 @@ enum QueuedRequest {
     Status,
 }
 
-impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
+impl<'a, S: BlockServer, R: Iterator<Item = Range<u64>>> BlockDownload<'a, S, R> {
     /// Reads all of `ranges`, none of which may be empty, over `connection` as long as it works.
     /// If `sparse` is true, runs of zeros are looked up first.
     pub(super) fn new(
-        export: &'a NbdExport,
+        server: &'a S,
         ranges: R,
-        connection: Option<NbdConnection>,
+        connection: Option<S::Connection>,
         sparse: bool,
     ) -> Self {
         Self {
-            way: connection.map(|connection| NbdPipeline::new(export, connection, sparse, 0)),
+            way: connection.map(|connection| BlockPipeline::new(server, connection, sparse, 0)),
+            broken: None,
             shrunk: 0,
-            export,
+            server,
             ranges,
             todo: VecDeque::new(),
             sparse,
@@ -85,7 +83,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
 
     /// Returns the next bytes; `None` at the end of the last range.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut attempts = self.export.server.network.retry_attempts();
+        let mut attempts = self.server.network().retry_attempts();
         let mut server_errors = 0;
         loop {
             // Each piece of a reply may take as long as the limit, and bytes are handed out only
@@ -94,23 +92,26 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
             let attempt = self.try_next(attempts.wait_limit()).instrument(attempts.tracing_span());
             let attempt = tokio::time::timeout(attempts.remaining_time(), attempt);
             let stalled = || {
-                let message = "the NBD server sends less than a reply in that time";
+                let message = format!("{} sends less than a reply in that time", S::TITLE);
                 Err(AttemptError::new_transient(SourceErrorKind::Stalled, message).into())
             };
             let failure = match attempt.await.unwrap_or_else(|_| stalled()) {
                 Ok(bytes) => return Ok(bytes),
-                Err(NbdDownloadError::Connection(failure)) => {
+                Err(BlockDownloadError::Connection(failure)) => {
                     let way = self.way.take();
-                    self.shrunk += u32::from(way.is_some_and(|way| !way.brought));
+                    self.shrunk += u32::from(way.as_ref().is_some_and(|way| !way.brought));
+                    if let Some(way) = way {
+                        self.broken = Some(way.connection);
+                    }
                     failure
                 }
-                Err(NbdDownloadError::Refused { what, error }) => {
+                Err(BlockDownloadError::Refused { what, error }) => {
                     self.begin_again().await;
                     server_errors += 1;
-                    judge_server_error(&what, &error, server_errors)?
+                    judge_server_error(S::TITLE, &what, &error, server_errors)?
                 }
             };
-            let place = self.todo.front().map_or(self.export.size, |range| range.start);
+            let place = self.todo.front().map_or(self.server.disk_bytes(), |range| range.start);
             let pause = attempts.record_failure(failure, &format!("at byte {place}"))?;
             tokio::time::sleep(pause).await;
         }
@@ -118,15 +119,15 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
 
     /// Receives the replies to all requests, wanted or not, and returns the connection. It is then
     /// free for another download, or to be closed.
-    pub(super) async fn into_connection(self) -> Option<NbdConnection> {
+    pub(super) async fn into_connection(self) -> Option<S::Connection> {
         let mut connection = self.way?.connection;
-        let limit = self.export.server.retry_policy().idle_limit();
+        let limit = self.server.network().retry_policy.idle_limit();
         connection.drain_replies(limit).await.ok()?;
         Some(connection)
     }
 
     /// Returns the next bytes, over the current connection or over a new one.
-    async fn try_next(&mut self, limit: Duration) -> Result<Option<Bytes>, NbdDownloadError> {
+    async fn try_next(&mut self, limit: Duration) -> Result<Option<Bytes>, BlockDownloadError> {
         if self.todo.is_empty() {
             let Some(range) = self.ranges.next() else {
                 return Ok(None);
@@ -136,8 +137,8 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         let mut way = match self.way.take() {
             Some(way) => way,
             None => {
-                let connection = self.export.reconnect(limit).await?;
-                NbdPipeline::new(self.export, connection, self.sparse, self.shrunk)
+                let connection = self.server.reconnect(&mut self.broken, limit).await?;
+                BlockPipeline::new(self.server, connection, self.sparse, self.shrunk)
             }
         };
         let result = self.advance_pipeline(&mut way, limit).await;
@@ -148,9 +149,9 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
     /// Sends requests and receives replies until bytes arrive.
     async fn advance_pipeline(
         &mut self,
-        way: &mut NbdPipeline,
+        way: &mut BlockPipeline<S::Connection>,
         limit: Duration,
-    ) -> Result<Option<Bytes>, NbdDownloadError> {
+    ) -> Result<Option<Bytes>, BlockDownloadError> {
         loop {
             if way.failure.is_none() {
                 let sent = way.send_requests(&mut self.todo, &mut self.ranges, limit).await;
@@ -166,7 +167,12 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
 
     /// Returns the part of `bytes`, which begin at `offset`, that is wanted next. The rest is
     /// surplus, because whole blocks were requested.
-    fn hand_out(&mut self, offset: u64, bytes: &Bytes, way: &mut NbdPipeline) -> Option<Bytes> {
+    fn hand_out(
+        &mut self,
+        offset: u64,
+        bytes: &Bytes,
+        way: &mut BlockPipeline<S::Connection>,
+    ) -> Option<Bytes> {
         let wanted = self.todo.front_mut()?;
         let end = offset + bytes.len() as u64;
         let (from, to) = (offset.max(wanted.start), end.min(wanted.end));
@@ -185,28 +191,28 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
     /// Abandons the current requests, but keeps the connection for new ones: a server that reports
     /// an error is still available.
     async fn begin_again(&mut self) {
-        let limit = self.export.server.retry_policy().idle_limit();
-        if let Some(NbdPipeline { mut connection, .. }) = self.way.take()
+        let limit = self.server.network().retry_policy.idle_limit();
+        if let Some(BlockPipeline { mut connection, .. }) = self.way.take()
             && connection.drain_replies(limit).await.is_ok()
         {
             self.shrunk += 1;
-            self.way = Some(NbdPipeline::new(self.export, connection, self.sparse, self.shrunk));
+            self.way = Some(BlockPipeline::new(self.server, connection, self.sparse, self.shrunk));
         }
     }
 }
 
-impl NbdPipeline {
-    /// Creates a pipeline whose reads are halved `shrunk` times. Short reads make progress over
-    /// connections that break during long ones, and they reach the readable data around a bad
-    /// spot.
-    fn new(export: &NbdExport, connection: NbdConnection, sparse: bool, shrunk: u32) -> Self {
-        let agreement = connection.agreement();
-        let asks = sparse && agreement.allocation.is_some();
-        let longest_read = (export.read_bytes() >> shrunk.min(MAX_SHRUNK))
-            .min(agreement.block_sizes.maximum.into());
+impl<C: BlockConnection> BlockPipeline<C> {
+    /// Creates a pipeline after `shrunk` failures.
+    fn new<S>(server: &S, connection: C, sparse: bool, shrunk: u32) -> Self
+    where
+        S: BlockServer<Connection = C>,
+    {
+        let asks = sparse && connection.has_allocation();
+        let longest_read = server.read_bytes(shrunk).min(connection.max_read_bytes());
+        let block = connection.block_bytes();
         Self {
-            plan: ReadPlan::new(export.size, agreement.block_sizes.minimum, longest_read, asks),
-            ahead_bytes: export.ahead_bytes(),
+            plan: ReadPlan::new(server.disk_bytes(), block, longest_read, asks),
+            ahead_bytes: server.ahead_bytes(),
             unasked: 0..0,
             begun: 0,
             asked: VecDeque::new(),
@@ -267,7 +273,7 @@ impl NbdPipeline {
     async fn next_chunk(
         &mut self,
         limit: Duration,
-    ) -> Result<Option<(u64, Bytes)>, NbdDownloadError> {
+    ) -> Result<Option<(u64, Bytes)>, BlockDownloadError> {
         if let Some(QueuedRequest::Zeros(range)) = self.asked.front_mut() {
             let offset = range.start;
             let length = (range.end - offset).min(ZEROS.len() as u64);
@@ -278,16 +284,18 @@ impl NbdPipeline {
             let length = usize::try_from(length).unwrap_or(ZEROS.len());
             return Ok(Some((offset, Bytes::from_static(&ZEROS[..length]))));
         }
-        let ready = self.connection.take_ready_event().map_err(AttemptError::from)?;
-        if ready.is_none()
+        let ready = self.connection.inflight().take_ready_event().map_err(AttemptError::from)?;
+        if self.asked.is_empty()
             && let Some(failure) = self.failure.take()
         {
             return Err(failure.into());
         }
         let event = match ready {
-            Some(event) => event,
-            None => self.connection.next_event(limit).await?,
+            Some(event) => Ok(event),
+            None => self.connection.next_event(limit).await,
         };
+        // Many bytes may have been on their way when a request could not be sent.
+        let event = event.map_err(|error| self.failure.take().unwrap_or(error))?;
         match event {
             ReplyEvent::Data(offset, bytes) => {
                 self.brought = true;
@@ -302,18 +310,16 @@ impl NbdPipeline {
                 self.asked.pop_front();
                 self.plan.record_extents(from, extents);
             }
-            // Block status only saves reading, so without it the export is read as a whole.
+            // Block status only saves reading, so without it the disk is read as a whole.
             ReplyEvent::Refused { what, error }
                 if matches!(self.asked.front(), Some(QueuedRequest::Status)) =>
             {
-                tracing::info!(
-                    "the NBD server answers the {what} with {error}: reading everything"
-                );
+                tracing::info!("the {what} is answered with {error}: reading everything");
                 self.asked.pop_front();
                 self.plan.stop_asking();
             }
             ReplyEvent::Refused { what, error } => {
-                return Err(NbdDownloadError::Refused { what, error });
+                return Err(BlockDownloadError::Refused { what, error });
             }
         }
         Ok(None)
@@ -323,11 +329,12 @@ impl NbdPipeline {
 /// Judges an error of the server, the `times`th in a row. It is transient until there are too
 /// many.
 fn judge_server_error(
+    title: &str,
     what: &str,
-    error: &ServerError,
+    error: &str,
     times: u32,
 ) -> Result<AttemptError, SourceError> {
-    let text = format!("the NBD server answers the {what} with {error}");
+    let text = format!("{title} answers the {what} with {error}");
     if times == MAX_SERVER_ERRORS {
         let message = format!("{text}, {times} times in a row");
         return Err(SourceError::new(SourceErrorKind::Io, message));
@@ -336,12 +343,12 @@ fn judge_server_error(
 }
 
 /// The reason why an attempt returned no bytes.
-enum NbdDownloadError {
+enum BlockDownloadError {
     Connection(AttemptError),
-    Refused { what: String, error: ServerError },
+    Refused { what: String, error: String },
 }
 
-impl From<AttemptError> for NbdDownloadError {
+impl From<AttemptError> for BlockDownloadError {
     fn from(failure: AttemptError) -> Self {
         Self::Connection(failure)
     }
