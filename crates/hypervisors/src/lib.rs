@@ -7,6 +7,8 @@ pub mod blocks;
 mod checkpoints;
 pub mod imageio;
 pub mod nbd;
+#[doc(hidden)] // for the fuzz targets
+pub mod nfc;
 pub mod vddk;
 #[doc(hidden)] // for the fuzz targets
 pub mod xml;

@@ -118,6 +118,54 @@ impl ReadAssembly {
         Ok(())
     }
 
+    /// Returns the range of the read.
+    pub(crate) fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// Returns the ranges that have not arrived.
+    pub(crate) fn missing_ranges(&self) -> Vec<Range<u64>> {
+        let mut at = self.range.start;
+        let mut missing = Vec::new();
+        for part in self.arrived.iter().chain([&(self.range.end..self.range.end)]) {
+            if at < part.start {
+                missing.push(at..part.start);
+            }
+            at = part.end;
+        }
+        missing
+    }
+
+    /// Copies the bytes of `part`, which was accepted by [`ReadAssembly::check_part`].
+    pub(crate) fn fill_part(&mut self, part: &Range<u64>, mut bytes: &[u8]) {
+        let mut left = part.clone();
+        while !left.is_empty() && !bytes.is_empty() {
+            let room = self.part_buffer(&left);
+            let count = room.len().min(bytes.len());
+            let (now, later) = bytes.split_at(count);
+            room[..count].copy_from_slice(now);
+            left.start += count as u64;
+            bytes = later;
+            if count == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Clears the bytes of `part` where a buffer holds bytes of an attempt that was cut off.
+    pub(crate) fn zero_part(&mut self, part: &Range<u64>) {
+        let hit = |slot: &&mut AssemblySlot| {
+            slot.buffer.is_some() && slot.range.start < part.end && part.start < slot.range.end
+        };
+        for slot in self.slots.iter_mut().filter(hit) {
+            let begin = slot.range.start;
+            let from = range_len(&(begin..part.start.max(begin)));
+            let to = range_len(&(begin..part.end.min(slot.range.end)));
+            let room = slot.buffer.as_mut().map(ChunkBuffer::spare_capacity).unwrap_or_default();
+            room.get_mut(from..to).unwrap_or_default().fill(0);
+        }
+    }
+
     /// True if every byte has arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.range.is_empty() || self.arrived.first() == Some(&self.range)

@@ -117,6 +117,16 @@ impl InflightTable {
         })
     }
 
+    /// Returns the reads without errors that were not handed out, oldest first.
+    pub(crate) fn into_reads(self) -> impl Iterator<Item = ReadAssembly> {
+        self.requests.into_iter().filter(|request| request.error.is_none()).filter_map(|request| {
+            match request.answer {
+                PendingReply::Read(assembly) => Some(assembly),
+                PendingReply::Status(_) => None,
+            }
+        })
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

@@ -12,13 +12,13 @@ const MAX_NAME_BYTES: usize = 128;
 /// A reference to an object of vSphere: its type and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagedObjectReference {
-    pub(super) kind: &'static str,
+    pub(crate) kind: &'static str,
     pub name: String,
 }
 
 impl ManagedObjectReference {
     /// Creates a reference to the object called `name`.
-    pub(super) fn new(kind: &'static str, name: &str) -> Self {
+    pub(crate) fn new(kind: &'static str, name: &str) -> Self {
         Self { kind, name: name.to_owned() }
     }
 
@@ -41,7 +41,7 @@ impl ManagedObjectReference {
     }
 
     /// Formats the reference as XML, in an element named `element`.
-    pub(super) fn to_xml(&self, element: &str) -> String {
+    pub(crate) fn to_xml(&self, element: &str) -> String {
         let (kind, name) = (self.kind, escape_text(&self.name));
         format!("<{element} type=\"{kind}\">{name}</{element}>")
     }
@@ -77,7 +77,7 @@ impl From<VsphereCallError> for SourceError {
 pub struct VsphereFault {
     method: String,
     /// Name of the fault's type, such as `NotAuthenticated`.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     text: String,
 }
 

@@ -18,9 +18,9 @@ mod changes;
 mod disk;
 mod log;
 mod nbdkit;
-mod pin;
+pub(crate) mod pin;
 mod program;
-mod soap;
+pub(crate) mod soap;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -305,12 +305,15 @@ fn on_exported(
         // would be read are not the changed bytes. Upstream copies them.
         (exported == told).then_some(changes)
     };
-    agreed.ok_or_else(|| {
-        let message = format!(
-            "the disk has {told} bytes according to vSphere and {exported} according to the VDDK library: it was resized; import it again from the start"
-        );
-        SourceError::new(SourceErrorKind::Changed, message)
-    })
+    agreed.ok_or_else(|| resized_error(told, exported, "the VDDK library"))
+}
+
+/// Creates the error for a disk of `told` bytes that is `found` bytes long, which `reader` says.
+pub(crate) fn resized_error(told: u64, found: u64, reader: &str) -> SourceError {
+    let message = format!(
+        "the disk has {told} bytes according to vSphere and {found} according to {reader}: it was resized; import it again from the start"
+    );
+    SourceError::new(SourceErrorKind::Changed, message)
 }
 
 /// Returns the TLS settings for the server. Certificates from the user take precedence over the

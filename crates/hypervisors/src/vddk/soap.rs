@@ -24,10 +24,10 @@ const MAX_ANSWER_BYTES: usize = 8 << 20;
 const ACTION: &str = "urn:vim25/6.5";
 
 /// Longest time to log out.
-const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LOGOUT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session of a user who has logged in.
-pub(super) struct VsphereSession {
+pub(crate) struct VsphereSession {
     agent: HttpAgent,
     url: Url,
     credentials: BasicCredentials,
@@ -49,7 +49,7 @@ pub fn require_credentials(
 
 impl VsphereSession {
     /// Logs in at `endpoint` with the credentials of `network`.
-    pub(super) async fn open(endpoint: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
+    pub(crate) async fn open(endpoint: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
         let credentials = require_credentials(network.credentials.as_ref())?;
         network.policy.check_secret_target("the password of vSphere", endpoint)?;
         let mut session = Self {
@@ -78,7 +78,7 @@ impl VsphereSession {
     }
 
     /// Ends the session. A failure is only logged, because the session also ends by itself later.
-    pub(super) async fn close(mut self) {
+    pub(crate) async fn close(mut self) {
         let ending = async {
             let manager = self.manager_reference("SessionManager", "sessionManager")?;
             self.send_call(&manager, "Logout", "").await
@@ -90,7 +90,7 @@ impl VsphereSession {
 
     /// Finds the machine with this UUID in any data centre. `uuid` is the instance UUID if
     /// `of_instance` is true, otherwise the BIOS UUID.
-    pub(super) async fn find_machine(
+    pub(crate) async fn find_machine(
         &mut self,
         uuid: &str,
         of_instance: bool,
@@ -108,7 +108,7 @@ impl VsphereSession {
 
     /// Reads some properties of an object. The result contains one element for each property that
     /// is set, in any order.
-    pub(super) async fn read_properties(
+    pub(crate) async fn read_properties(
         &mut self,
         object: &ManagedObjectReference,
         paths: &[&str],
@@ -143,7 +143,7 @@ impl VsphereSession {
 
     /// Calls `method` of `this` and returns the element of its response. A session that has
     /// expired is renewed once.
-    pub(super) async fn call_method(
+    pub(crate) async fn call_method(
         &mut self,
         this: &ManagedObjectReference,
         method: &str,
@@ -195,11 +195,11 @@ impl VsphereSession {
 }
 
 /// The result of [`VsphereSession::read_properties`].
-pub(super) struct ObjectProperties(Vec<XmlElement>);
+pub(crate) struct ObjectProperties(Vec<XmlElement>);
 
 impl ObjectProperties {
     /// Returns the value at `path`.
-    pub(super) fn get(&self, path: &str) -> Option<&XmlElement> {
+    pub(crate) fn get(&self, path: &str) -> Option<&XmlElement> {
         self.0.iter().find(|set| set.text_of("name") == Some(path)).and_then(|set| set.child("val"))
     }
 }

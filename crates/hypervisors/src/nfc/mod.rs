@@ -1,0 +1,142 @@
+//! Disks of ESXi hosts without VMware's library.
+//!
+//! ```text
+//!  TicketDesk ── SOAP ──► vSphere: a ticket, which names a host
+//!  connect_service ── TCP 902, TLS, authd, TLS ──► NfcLink ── open ──► NfcConnection
+//! ```
+//!
+//! Each connection needs a ticket of its own. A new one also names the new host of a machine that
+//! was moved.
+
+#[doc(hidden)] // for the fuzz targets
+pub mod authd;
+mod connect;
+mod connection;
+#[doc(hidden)] // for the fuzz targets
+pub mod fragment;
+mod link;
+#[cfg(test)]
+mod tests;
+mod ticket;
+#[doc(hidden)] // for the fuzz targets
+pub mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fetch::Network;
+use fetch::retry::{AttemptError, with_time_limit};
+use stream::error::SourceError;
+
+use self::connection::{NfcConnection, READ_BYTES};
+use self::link::{NfcDialect, NfcLink};
+pub use self::ticket::TicketDesk;
+use crate::blocks::{BlockServer, BlockSource};
+use crate::vddk::resized_error;
+
+/// Limit of the bytes that are requested ahead: 16 reads. A host has 48 MB of buffers for all its clients.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// A disk with its first connection open.
+pub type NfcSource = BlockSource<NfcServer>;
+
+/// A disk in a file of a machine, and new connections to it.
+pub struct NfcServer {
+    desk: Arc<TicketDesk>,
+    /// The file of the disk, such as `[datastore1] vm/disk.vmdk`.
+    path: String,
+    size: u64,
+}
+
+impl NfcSource {
+    /// Opens the disk in the file `path` of the machine for which `desk` gives tickets. `told` is
+    /// its size according to vSphere.
+    pub fn open(desk: Arc<TicketDesk>, path: &str, told: Option<u64>) -> Result<Self, SourceError> {
+        let network = Arc::clone(&desk.network);
+        let mut server = NfcServer { desk, path: path.to_owned(), size: told.unwrap_or_default() };
+        let opening = async {
+            let limit = network.retry_policy.idle_limit();
+            let mut contact = network.first_contact();
+            loop {
+                match server.connect(told, limit).await {
+                    Ok(connection) => return Ok(connection),
+                    Err(failure) => contact.pause_after(failure).await?,
+                }
+            }
+        };
+        let first = network.block_on(opening)?;
+        server.size = first.file.capacity;
+        Ok(Self::new(server, first))
+    }
+}
+
+impl NfcServer {
+    async fn connect(
+        &self,
+        size: Option<u64>,
+        limit: Duration,
+    ) -> Result<NfcConnection, AttemptError> {
+        let server = self.desk.endpoint.host_str().unwrap_or_default();
+        let ticket = self.desk.issue().await;
+        let ticket = ticket.map_err(|failure| failure.with_context(server))?;
+        let place = format!("{server}: ESXi host {}, port {}", ticket.host, ticket.port);
+        let opening = async {
+            let tag = authd::random_tag()?;
+            let stream = connect::connect_service(&ticket, &tag, &self.desk.network).await?;
+            let mut link = NfcLink::new(stream, NfcDialect::OURS);
+            link.begin(&tag).await?;
+            let file = link.open_file(&self.path).await?;
+            Ok((link, file))
+        };
+        let opened = with_time_limit(limit, opening).await;
+        let (link, file) = opened.map_err(|failure| failure.with_context(&place))?;
+        if let Some(told) = size.filter(|told| *told != file.capacity) {
+            return Err(AttemptError::Final(resized_error(told, file.capacity, Self::TITLE)));
+        }
+        Ok(NfcConnection::new(link, file, place))
+    }
+}
+
+impl BlockServer for NfcServer {
+    type Connection = NfcConnection;
+
+    const TITLE: &'static str = "the ESXi host";
+
+    fn disk_name(&self) -> String {
+        self.path.clone()
+    }
+
+    fn network(&self) -> &Arc<Network> {
+        &self.desk.network
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.size
+    }
+
+    /// A host has few connections, and several reads are under way on one.
+    fn connection_count(&self) -> usize {
+        1
+    }
+
+    fn ahead_bytes(&self) -> u64 {
+        AHEAD_BYTES
+    }
+
+    /// All reads have the same length, so that parts of them that have arrived are found again.
+    fn read_bytes(&self, _failures: u32) -> u64 {
+        READ_BYTES
+    }
+
+    async fn reconnect(
+        &self,
+        broken: &mut Option<NfcConnection>,
+        limit: Duration,
+    ) -> Result<NfcConnection, AttemptError> {
+        let mut connection = self.connect(Some(self.size), limit).await?;
+        if let Some(broken) = broken.take() {
+            connection.carry_reads(broken);
+        }
+        Ok(connection)
+    }
+}

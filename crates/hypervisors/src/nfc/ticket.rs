@@ -1,0 +1,218 @@
+//! Tickets of vSphere. Each one opens one connection to the host that has the disk.
+
+use std::sync::Arc;
+
+use fetch::Network;
+use fetch::messages::plain_line;
+use fetch::retry::{AttemptError, with_lookup_limit};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use stream::error::{SourceError, SourceErrorKind};
+use tokio::sync::Mutex;
+use url::Url;
+
+use crate::vddk::answer::{ManagedObjectReference, VsphereCallError};
+use crate::vddk::pin::Thumbprint;
+use crate::vddk::soap::{LOGOUT_LIMIT, VsphereSession};
+use crate::xml::XmlElement;
+
+/// The port of a host, if the ticket names none.
+const DEFAULT_PORT: u16 = 902;
+
+/// Longest name of a service, and longest secret, in bytes; real secrets have 36.
+const MAX_WORD_BYTES: usize = 256;
+
+/// Advice for when vSphere or a host refuses to give a disk away.
+pub(super) const PRIVILEGES: &str = "the user needs the privileges VirtualMachine.Provisioning.GetVmFiles (on vCenter itself) and \
+     VirtualMachine.Provisioning.DiskRandomRead";
+
+/// Requests tickets for the disks of one machine.
+pub struct TicketDesk {
+    pub(super) endpoint: Url,
+    pub(super) network: Arc<Network>,
+    machine: ManagedObjectReference,
+    /// The session with vSphere. It may expire while the disk is read, because only its own calls
+    /// renew it.
+    session: Mutex<Option<VsphereSession>>,
+}
+
+/// A permission for one connection. It contains a secret, so it is never printed.
+pub(super) struct NfcTicket {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The thumbprint of the host's certificate; without one, only an authority will do.
+    pub(super) thumbprint: Option<Thumbprint>,
+    /// The service for connections inside TLS.
+    pub(super) service: String,
+    pub(super) secret: String,
+}
+
+impl TicketDesk {
+    /// Creates the desk for `machine` of the vSphere at `endpoint`.
+    pub fn new(endpoint: &Url, machine: &ManagedObjectReference, network: &Arc<Network>) -> Self {
+        let (endpoint, machine) = (endpoint.clone(), machine.clone());
+        Self { endpoint, network: Arc::clone(network), machine, session: Mutex::new(None) }
+    }
+
+    /// Returns a new ticket, with which a connection must be opened immediately.
+    pub(super) async fn issue(&self) -> Result<NfcTicket, AttemptError> {
+        let mut kept = self.session.lock().await;
+        let issuing = async {
+            let mut session = match kept.take() {
+                Some(session) => session,
+                None => VsphereSession::open(&self.endpoint, &self.network).await?,
+            };
+            let ticket = self.request_ticket(&mut session).await;
+            // After a call without answer, the next attempt opens a new session.
+            if !matches!(ticket, Err(VsphereCallError::Lost(_))) {
+                *kept = Some(session);
+            }
+            ticket.map_err(explain_refusal)
+        };
+        with_lookup_limit(issuing).await.map_err(|error| match error.kind() {
+            SourceErrorKind::Invalid | SourceErrorKind::Stopped => AttemptError::Final(error),
+            _ => AttemptError::from_transient(error),
+        })
+    }
+
+    /// Logs out. Blocks, so it must not be called inside an asynchronous task.
+    pub fn close(&self) {
+        self.network.handle.block_on(async {
+            // Another task may be waiting for vSphere.
+            let kept = tokio::time::timeout(LOGOUT_LIMIT, self.session.lock()).await;
+            if let Some(session) = kept.ok().and_then(|mut kept| kept.take()) {
+                session.close().await;
+            }
+        });
+    }
+
+    async fn request_ticket(
+        &self,
+        session: &mut VsphereSession,
+    ) -> Result<NfcTicket, VsphereCallError> {
+        let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
+        let content = session.call_method(&root, "RetrieveInternalContent", "").await?;
+        let content = content.into_child("returnval").unwrap_or_default();
+        let service = content.text_of("nfcService").ok_or_else(|| {
+            let message = "this vSphere does not name a service for its disks: use VMware's library (--transport vddk)";
+            SourceError::new(SourceErrorKind::Invalid, message)
+        })?;
+        let service = ManagedObjectReference::from_name("NfcService", service)?;
+        let machine = self.machine.to_xml("vm");
+        let answer = session.call_method(&service, "NfcGetVmFiles", &machine).await?;
+        let ticket = answer.into_child("returnval").unwrap_or_default();
+        // A host that was asked directly does not name itself.
+        let server = self.endpoint.host_str().unwrap_or_default();
+        let ticket = NfcTicket::from_xml(&ticket, server.trim_matches(['[', ']']))?;
+        tracing::debug!("vSphere gives a ticket for port {} of {}", ticket.port, ticket.host);
+        Ok(ticket)
+    }
+}
+
+impl NfcTicket {
+    /// Parses a `HostServiceTicket`. It is for the host `server` if it names none.
+    fn from_xml(ticket: &XmlElement, server: &str) -> Result<Self, SourceError> {
+        let wrong = |what: &str| {
+            let message = format!("vSphere returns a ticket that has no usable {what}");
+            SourceError::new(SourceErrorKind::Invalid, message)
+        };
+        let word = |name: &str| {
+            let text = ticket.text_of(name).map(str::trim).filter(|text| {
+                // Each is part of a line that is sent to the host.
+                !text.is_empty()
+                    && text.len() <= MAX_WORD_BYTES
+                    && text.bytes().all(|byte| byte.is_ascii_graphic())
+            });
+            text.map(str::to_owned).ok_or_else(|| wrong(name))
+        };
+        let thumbprint = match (text_of(ticket, "sslThumbprint"), text_of(ticket, "sslCertificate"))
+        {
+            (Some(thumbprint), _) => Some(Thumbprint::parse(thumbprint)?),
+            // Not confirmed: what the field of vSphere 9 contains.
+            (None, Some(pem)) => {
+                let certificate = CertificateDer::from_pem_slice(pem.as_bytes());
+                let certificate = certificate.map_err(|_| wrong("sslCertificate"))?;
+                Some(Thumbprint::of_certificate(&certificate)?)
+            }
+            (None, None) => None,
+        };
+        let port = match text_of(ticket, "port") {
+            Some(port) => {
+                port.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("port"))?
+            }
+            None => DEFAULT_PORT,
+        };
+        let mut service = word("service")?;
+        if !service.ends_with("ssl") {
+            service.push_str("ssl");
+        }
+        let host = text_of(ticket, "host").map(plain_line).unwrap_or_else(|| server.to_owned());
+        Ok(Self { host, port, thumbprint, service, secret: word("sessionId")? })
+    }
+}
+
+/// Returns the text of a child that is not empty.
+fn text_of<'a>(element: &'a XmlElement, name: &str) -> Option<&'a str> {
+    element.text_of(name).map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// Faults that a later call may not have, because a host is away or the machine moves.
+const PASSING: [&str; 5] =
+    ["HostNotConnected", "HostNotReachable", "HostCommunication", "TaskInProgress", "InvalidState"];
+
+fn explain_refusal(failed: VsphereCallError) -> SourceError {
+    match failed {
+        VsphereCallError::Fault(fault) => {
+            let kind = match PASSING.contains(&fault.kind.as_str()) {
+                true => SourceErrorKind::Io,
+                false => SourceErrorKind::Invalid,
+            };
+            let message = format!("{fault}: {PRIVILEGES}");
+            SourceError::new(kind, message).with_cause(fault)
+        }
+        VsphereCallError::Lost(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHA1: &str = "<sslThumbprint>A9:99:3E:36:47:06:81:6A:BA:3E:25:71:78:50:C2:6C:9C:D0:D8:9D</sslThumbprint>";
+
+    fn parse(fields: &str) -> Result<NfcTicket, SourceError> {
+        let xml = format!("<returnval>{fields}</returnval>");
+        NfcTicket::from_xml(&XmlElement::parse(xml.as_bytes()).unwrap(), "vc")
+    }
+
+    #[test]
+    fn tickets_name_host_and_service_or_leave_them_out() {
+        let ticket = parse(&format!(
+            "<host>esx1</host><port>903</port>{SHA1}<service>vpxa-nfc</service><serviceVersion>1.1</serviceVersion>\
+             <sessionId>52-secret</sessionId>"
+        ))
+        .unwrap();
+        assert_eq!((&*ticket.host, ticket.port, &*ticket.service), ("esx1", 903, "vpxa-nfcssl"));
+        assert_eq!(ticket.secret, "52-secret");
+        assert!(ticket.thumbprint.is_some_and(|thumbprint| thumbprint.is_of(b"abc")));
+        let direct = parse("<service>nfcssl</service><sessionId>x</sessionId>").unwrap();
+        assert_eq!((&*direct.host, direct.port, &*direct.service), ("vc", 902, "nfcssl"));
+        assert!(direct.thumbprint.is_none());
+    }
+
+    #[test]
+    fn words_that_would_be_other_lines_are_refused() {
+        for fields in [
+            "<service>nfc</service>",
+            "<sessionId>x</sessionId>",
+            "<service>nfc</service><sessionId>x&#10;PROXY y</sessionId>",
+            "<service>nfc y</service><sessionId>x</sessionId>",
+            "<service>nfc</service><sessionId>x</sessionId><port>0</port>",
+            "<service>nfc</service><sessionId>x</sessionId><port>70000</port>",
+            "<service>nfc</service><sessionId>x</sessionId><sslThumbprint>A9:99</sslThumbprint>",
+            "<service>nfc</service><sessionId>x</sessionId><sslCertificate>no</sslCertificate>",
+        ] {
+            assert!(parse(fields).is_err(), "{fields}");
+        }
+    }
+}
