@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fetch::pod::CERT_DIR;
 use https::metrics;
+use hypervisors::vddk::VddkSourceOptions;
 use program::env::NamedStrings;
 use program::paths::PodPaths;
 use sandbox::{SandboxRules, TcpConnections};
@@ -31,10 +32,10 @@ pub(crate) fn add_identities(rules: &mut SandboxRules, env: &dyn NamedStrings) {
     }
 }
 
-/// Allows reading the source at the address `text`. An address that cannot be parsed counts as a
-/// server: the command fails later, with its message.
-pub(crate) fn add_location(rules: &mut SandboxRules, text: &str) {
-    match SourceLocation::parse(text, SourceOptions::default()) {
+/// Allows reading the source at the address `text`; `vddk` says how VMware disks are read. An
+/// address that cannot be parsed counts as a server: the command fails later, with its message.
+pub(crate) fn add_location(rules: &mut SandboxRules, text: &str, vddk: VddkSourceOptions) {
+    match SourceLocation::parse(text, SourceOptions { vddk, ..SourceOptions::default() }) {
         Ok(SourceLocation::File(path)) => {
             rules.read(path);
         }
@@ -46,7 +47,7 @@ pub(crate) fn add_location(rules: &mut SandboxRules, text: &str) {
                 rules.read(&path[..end]);
             }
         }
-        Ok(SourceLocation::Vddk(_)) => {
+        Ok(SourceLocation::Vddk(options)) if options.access.uses_nbdkit() => {
             rules.defer();
         }
         Ok(SourceLocation::Nbd(uri)) if is_unix_address(&uri) => {

@@ -69,7 +69,7 @@ const fn scheme(
 }
 
 /// All schemes, in the order in which help and errors list them.
-pub const SCHEMES: [UrlScheme; 17] = [
+pub const SCHEMES: [UrlScheme; 18] = [
     scheme("http", SourceKind::Http, true, true),
     scheme("https", SourceKind::Http, true, true),
     scheme("s3", SourceKind::S3, true, true),
@@ -84,6 +84,7 @@ pub const SCHEMES: [UrlScheme; 17] = [
     scheme("ovirt+http", SourceKind::ImageIo, false, false),
     scheme("ovirt+https", SourceKind::ImageIo, true, false),
     scheme("vddk+https", SourceKind::Vddk, true, false),
+    scheme("vmware+https", SourceKind::Vddk, false, false),
     scheme("glance+http", SourceKind::Glance, false, false),
     scheme("glance+https", SourceKind::Glance, true, false),
     scheme("file", SourceKind::File, true, false),

@@ -51,8 +51,16 @@ impl Identity {
 
     /// A server with this certificate that asks for none of its clients.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, Error> {
+        self.server_config_of(rustls::ALL_VERSIONS)
+    }
+
+    /// Like [`server_config`](Self::server_config), with these versions of TLS.
+    pub fn server_config_of(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Result<Arc<ServerConfig>, Error> {
         let config = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?
+            .with_protocol_versions(versions)?
             .with_no_client_auth()
             .with_single_cert(vec![self.certificate.clone()], self.key_der())?;
         Ok(Arc::new(config))

@@ -7,6 +7,7 @@ use publisher::{is_url, signature_places};
 use sandbox::{SandboxRules, TcpConnections};
 
 use super::args::{EvidenceArgs, ImporterCommand, SourceArgs, WriteArgs};
+use super::open::vddk_options;
 use crate::confine::{add_identities, add_location};
 
 /// Returns what `command` may open. `None` for a command that only starts another program.
@@ -45,7 +46,7 @@ pub(super) fn command_rules(command: &ImporterCommand) -> Option<SandboxRules> {
         ImporterCommand::Pack(arguments) => {
             add_source(&mut rules, &arguments.source);
             for (_, source) in &arguments.disks {
-                add_location(&mut rules, source);
+                add_location(&mut rules, source, vddk_options(&arguments.source));
             }
             if let Some(config) = &arguments.config {
                 rules.read(config);
@@ -75,7 +76,7 @@ fn add_target(rules: &mut SandboxRules, target: &Path, write: &WriteArgs) {
 }
 
 fn add_source(rules: &mut SandboxRules, arguments: &SourceArgs) {
-    add_location(rules, &arguments.source);
+    add_location(rules, &arguments.source, vddk_options(arguments));
     let files = [&arguments.password_file, &arguments.cacert, &arguments.verify_key];
     for file in files.into_iter().flatten().chain(&arguments.secret_header_files) {
         rules.read(file);
@@ -149,6 +150,8 @@ mod tests {
         assert!(rules(&["import", "/a", "/b/x", "--verify-sums", "https://h/S"]).contains("Any"));
         assert!(rules(&["run-with-parent", "nbdkit"]).contains("None"));
         let source = "vddk+https://host/?vm=uuid&disk=[store] a/b.vmdk";
-        assert!(rules(&["info", source]).contains("deferred: "), "{source}");
+        let of = |transport| rules(&["info", source, "--transport", transport]);
+        assert!(of("vddk").contains("deferred: Some"), "nbdkit is started");
+        assert!(of("nfc").contains("connections: Any") && of("nfc").contains("deferred: None"));
     }
 }

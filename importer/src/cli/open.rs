@@ -246,11 +246,7 @@ fn source_options(arguments: &SourceArgs) -> Result<SourceOptions, ImporterComma
             current: arguments.checkpoint.clone(),
             previous: arguments.previous_checkpoint.clone(),
         },
-        vddk: VddkSourceOptions {
-            thumbprint: arguments.thumbprint.clone(),
-            has_certificates: arguments.cacert.is_some(),
-            installation: vddk_installation(arguments),
-        },
+        vddk: vddk_options(arguments),
         ..SourceOptions::default()
     })
 }
@@ -263,14 +259,19 @@ fn registry_options(arguments: &SourceArgs) -> Result<RegistryOptions, ImporterC
     })
 }
 
-/// Returns the paths of nbdkit and of VMware's library. By default these are the paths in CDI's
-/// pod, which are also used in our image.
-fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
+/// Returns how VMware disks are read. By default the paths of nbdkit and of VMware's library are
+/// those in CDI's pod, which are also used in our image.
+pub(super) fn vddk_options(arguments: &SourceArgs) -> VddkSourceOptions {
     let paths = PodPaths::from_env(&ProcessEnv);
     let of_pod = VddkInstallation::of_pod(|path| paths.resolve_path(path));
-    match &arguments.vddk_library {
-        Some(library) => VddkInstallation { library: library.clone(), ..of_pod },
-        None => of_pod,
+    VddkSourceOptions {
+        thumbprint: arguments.thumbprint.clone(),
+        has_certificates: arguments.cacert.is_some(),
+        installation: match &arguments.vddk_library {
+            Some(library) => VddkInstallation { library: library.clone(), ..of_pod },
+            None => of_pod,
+        },
+        transport: arguments.transport.unwrap_or_default(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! The rules of the sandbox for CDI's importer pod.
 
 use fetch::scheme::SourceKind;
+use hypervisors::vddk::VddkSourceOptions;
 use program::env::NamedStrings;
 use program::paths::PodPaths;
 use sandbox::SandboxRules;
 
 use super::SOURCE_VARIABLE;
-use super::config::{CONTENT_TYPE, DONE_FILE, ENDPOINT, READY_FILE};
+use super::config::{CONTENT_TYPE, DONE_FILE, ENDPOINT, READY_FILE, vddk_options};
 use super::image_volume::{ENV_FILE, IMAGE_ROOT_DIR};
 pub(super) use crate::confine::enter_pod;
 use crate::confine::{add_location, pod_rules};
@@ -35,12 +36,13 @@ pub(super) fn import_rules(env: &dyn NamedStrings) -> SandboxRules {
         rules.read(path);
     }
     let source = variable(SOURCE_VARIABLE);
-    if source.as_deref() == Some(SourceKind::Vddk.name()) {
+    if source.as_deref() == Some(SourceKind::Vddk.name()) && vddk_options(&paths).uses_nbdkit() {
         rules.defer();
     }
     // The only one that may be a file of the pod: `oci-archive:`.
     if source.as_deref() == Some(SourceKind::Registry.name()) {
-        add_location(&mut rules, &variable(ENDPOINT).unwrap_or_default());
+        let place = variable(ENDPOINT).unwrap_or_default();
+        add_location(&mut rules, &place, VddkSourceOptions::default());
     }
     rules
 }

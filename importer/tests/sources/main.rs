@@ -8,6 +8,7 @@ mod downgrade;
 mod glance;
 mod imageio;
 mod nbd;
+mod nfc;
 mod objects;
 mod openpgp;
 mod place;

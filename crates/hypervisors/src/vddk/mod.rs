@@ -1,8 +1,10 @@
-//! Disks of VMware machines, through nbdkit and VMware's library (VDDK).
+//! Disks of VMware machines, through nbdkit and VMware's library (VDDK), or from the ESXi host
+//! ([`crate::nfc`]).
 //!
 //! ```text
 //!  VddkSource ── open ──► vSphere (SOAP): machine, snapshot, file, changes
-//!                           └──► NbdkitProcess (a child) ──► NbdSource over its socket
+//!                           ├──► NbdkitProcess (a child) ──► NbdSource over its socket
+//!                           └──► TicketDesk ──► NfcSource
 //! ```
 //!
 //! If an earlier checkpoint is given, the bytes are the ranges that changed since then, one after
@@ -18,6 +20,7 @@ mod changes;
 mod disk;
 mod log;
 mod nbdkit;
+mod options;
 pub(crate) mod pin;
 mod program;
 pub(crate) mod soap;
@@ -34,154 +37,150 @@ use stream::changes::ChangedRanges;
 use stream::error::{SourceError, SourceErrorKind};
 use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
-use url::Url;
 
 use self::body::{VddkBody, VddkReadState};
 use self::change_id::BEGIN_ANEW;
 use self::disk::{EarlierState, LocatedDisk};
+use self::log::ProgramLog;
 pub use self::log::VddkLibraryInfo;
 use self::nbdkit::{NbdkitDisk, NbdkitProcess};
 pub use self::nbdkit::{RUN_WITH_PARENT, VddkInstallation};
+pub use self::options::{VddkOptions, VddkSourceOptions, VmwareTransport};
 use self::pin::Thumbprint;
 pub use self::program::END_LIMIT;
 use self::soap::VsphereSession;
 pub use self::soap::require_credentials;
 use super::nbd::{NbdSource, NbdUri};
 use crate::blocks::RangedDisk;
-use crate::checkpoints::Checkpoints;
-
-/// A disk, and how to reach it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VddkOptions {
-    /// URL of vCenter or ESXi; the API is at `/sdk` below it.
-    pub endpoint: Url,
-    /// The machine's instance UUID or BIOS UUID.
-    pub uuid: String,
-    /// File of the disk: `[datastore1] vm/disk.vmdk`.
-    pub backing_file: String,
-    /// The snapshot to read, and the snapshot that the target already holds. Both are identified
-    /// by their name or the name of their object, the second one also by its change ID.
-    pub checkpoints: Checkpoints,
-    /// Options that do not depend on the disk.
-    pub access: VddkSourceOptions,
-}
-
-/// Options that are given in addition to an address.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VddkSourceOptions {
-    /// Thumbprint of the server's certificate, which is passed on to the library.
-    pub thumbprint: Option<String>,
-    /// True if server certificates are verified with the certificates that the user has given.
-    /// Otherwise the server is identified only by its thumbprint.
-    pub has_certificates: bool,
-    /// Paths of programs and libraries.
-    pub installation: VddkInstallation,
-}
-
-impl VddkOptions {
-    /// Parses `vddk+https://VCENTER/?vm=UUID&disk=FILE`. The server is identified by the
-    /// thumbprint if one is given without certificates, and otherwise by its certificate.
-    pub fn parse(
-        address: &str,
-        checkpoints: Checkpoints,
-        mut access: VddkSourceOptions,
-    ) -> Result<Self, SourceError> {
-        access.has_certificates |= access.thumbprint.is_none();
-        let parsed = address.get("vddk+".len()..).and_then(|address| Url::parse(address).ok());
-        let parts = parsed.and_then(|mut endpoint| {
-            let part = |name| {
-                let mut pairs = endpoint.query_pairs();
-                pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
-            };
-            let (uuid, backing_file) = (part("vm")?, part("disk")?);
-            endpoint.set_query(None);
-            Some((endpoint, uuid, backing_file))
-        });
-        let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
-            invalid_error(
-                "a VMware disk is given as vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
-            )
-        })?;
-        Ok(Self { endpoint, uuid, backing_file, checkpoints, access })
-    }
-}
+use crate::nfc::{NfcSource, TicketDesk};
 
 /// Longest time for which connecting to nbdkit is retried. nbdkit closes the connection if VMware's
 /// library does not open the disk, which is nearly always final; vSphere has answered before.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
-/// A disk that nbdkit serves. All methods block, so they must not be called inside an asynchronous
-/// task.
+/// A disk that nbdkit or its ESXi host serves. All methods block, so they must not be called inside
+/// an asynchronous task.
 pub struct VddkSource {
-    // This field is dropped before `nbdkit`, so that its connections are closed first.
-    disk: NbdSource,
-    nbdkit: NbdkitProcess,
+    // This field is dropped before `_supply`, so that its connections are closed first.
+    disk: Box<dyn RangedDisk>,
+    _supply: DiskSupply,
     changes: Option<ChangedRanges>,
     reading: VddkReadState,
     name: String,
 }
 
+/// The program or the tickets that the bytes of a disk depend on.
+enum DiskSupply {
+    Nbdkit { _process: NbdkitProcess },
+    Host(Arc<TicketDesk>),
+}
+
+impl Drop for DiskSupply {
+    fn drop(&mut self) {
+        if let Self::Host(desk) = self {
+            desk.close();
+        }
+    }
+}
+
 impl VddkSource {
-    /// Finds the disk, starts nbdkit for it and connects to nbdkit. Must be called on the thread
-    /// that the source lives on.
+    /// Finds the disk, and opens it on its host or with nbdkit. Must be called on the thread that
+    /// the source lives on.
     pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
-        check_architecture(std::env::consts::ARCH)?;
+        if options.access.uses_nbdkit() {
+            check_architecture(std::env::consts::ARCH)?;
+        }
         if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
             return Err(invalid_error("previous checkpoint set without current"));
         }
-        let credentials = require_credentials(network.credentials.as_ref())?;
         let tls = tls_config(options, network)?;
         let network = network.clone_with(|network| network.tls = tls);
         let (found, changes) = network.block_on(locate_disk(options, &network))?;
-        let disk = NbdkitDisk {
-            server: options.endpoint.host_str().unwrap_or_default(),
-            user: credentials.user(),
-            password: credentials.password(),
-            thumbprint: options.access.thumbprint.as_deref(),
-            machine: &found.machine.name,
-            snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
-            file: &found.disk.file,
+        let (file, uuid) = (&found.disk.file, &options.uuid);
+        let name = match &found.snapshot {
+            Some(snapshot) => format!("{file} of {uuid} in {}", snapshot.name),
+            None => format!("{file} of {uuid}"),
         };
-        // Cancelled when nbdkit exits, so that every wait for nbdkit ends at once instead of at its
-        // time limit.
-        let gone = network.stop.child_token();
-        let nbdkit =
-            NbdkitProcess::start(&options.access.installation, &disk, &network.stop, gone.clone())?;
-        let name = match &disk.snapshot {
-            Some(snapshot) => format!("{} of {} in {snapshot}", disk.file, options.uuid),
-            None => format!("{} of {}", disk.file, options.uuid),
+        let (disk, supply, reading) = if options.access.uses_nbdkit() {
+            open_with_nbdkit(options, found, &network)?
+        } else {
+            open_on_host(options, found, &network)?
         };
-        let reading = VddkReadState {
-            endpoint: options.endpoint.clone(),
-            network: Arc::clone(&network),
-            log: nbdkit.program_log(),
-            gone: gone.clone(),
-            found,
-        };
-        let uri = NbdUri::from_unix_path(&nbdkit.socket_path());
-        let local = network.clone_with(|network| {
-            network.stop = gone;
-            network.retry_policy.contact_limit = OPEN_LIMIT;
-        });
-        let disk = match NbdSource::open_uri(uri, &local) {
-            Ok(disk) => disk,
-            Err(error) => {
-                // The socket only shows that nbdkit is gone; the log shows what the library
-                // rejected.
-                drop(nbdkit);
-                return Err(reading.explain_error(error));
-            }
-        };
-        let is_test = options.access.installation.is_for_tests();
-        let changes = changes.map(|changes| on_exported(changes, &disk, is_test)).transpose()?;
-        Ok(Self { disk, nbdkit, changes, reading, name })
+        let is_test = options.access.is_for_tests();
+        let changes = changes.map(|changes| on_exported(changes, &*disk, is_test)).transpose()?;
+        Ok(Self { disk, _supply: supply, changes, reading, name })
     }
 
     /// Returns a function that returns the library's information about itself so far, even after
     /// the source was dropped. It is complete when the first byte has been read.
     pub fn library_info_reader(&self) -> impl Fn() -> VddkLibraryInfo + use<> {
-        let log = self.nbdkit.program_log();
+        let log = self.reading.log.clone();
         move || log.library_info()
+    }
+}
+
+/// A disk, what it depends on, and what explains its errors.
+type OpenedDisk = (Box<dyn RangedDisk>, DiskSupply, VddkReadState);
+
+/// Takes the disk from its ESXi host.
+fn open_on_host(
+    options: &VddkOptions,
+    found: LocatedDisk,
+    network: &Arc<Network>,
+) -> Result<OpenedDisk, SourceError> {
+    let desk = Arc::new(TicketDesk::new(&options.endpoint, &found.machine, network));
+    let supply = DiskSupply::Host(Arc::clone(&desk));
+    let disk = NfcSource::open(desk, &found.disk.file, found.disk.capacity)?;
+    let reading = VddkReadState {
+        endpoint: options.endpoint.clone(),
+        network: Arc::clone(network),
+        found,
+        log: ProgramLog::default(),
+        gone: network.stop.child_token(),
+    };
+    Ok((Box::new(disk), supply, reading))
+}
+
+/// Starts nbdkit for the disk and connects to it.
+fn open_with_nbdkit(
+    options: &VddkOptions,
+    found: LocatedDisk,
+    network: &Arc<Network>,
+) -> Result<OpenedDisk, SourceError> {
+    let credentials = require_credentials(network.credentials.as_ref())?;
+    let disk = NbdkitDisk {
+        server: options.endpoint.host_str().unwrap_or_default(),
+        user: credentials.user(),
+        password: credentials.password(),
+        thumbprint: options.access.thumbprint.as_deref(),
+        machine: &found.machine.name,
+        snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
+        file: &found.disk.file,
+    };
+    // Cancelled when nbdkit exits, so that every wait for nbdkit ends at once instead of at its
+    // time limit.
+    let gone = network.stop.child_token();
+    let nbdkit =
+        NbdkitProcess::start(&options.access.installation, &disk, &network.stop, gone.clone())?;
+    let reading = VddkReadState {
+        endpoint: options.endpoint.clone(),
+        network: Arc::clone(network),
+        log: nbdkit.program_log(),
+        gone: gone.clone(),
+        found,
+    };
+    let uri = NbdUri::from_unix_path(&nbdkit.socket_path());
+    let local = network.clone_with(|network| {
+        network.stop = gone;
+        network.retry_policy.contact_limit = OPEN_LIMIT;
+    });
+    match NbdSource::open_uri(uri, &local) {
+        Ok(disk) => Ok((Box::new(disk), DiskSupply::Nbdkit { _process: nbdkit }, reading)),
+        Err(error) => {
+            // The socket only shows that nbdkit is gone; the log shows what the library rejected.
+            drop(nbdkit);
+            Err(reading.explain_error(error))
+        }
     }
 }
 
@@ -236,7 +235,7 @@ async fn locate_disk(
     // expires.
     let found = match found {
         Ok(found) => {
-            let is_test = options.access.installation.is_for_tests();
+            let is_test = options.access.is_for_tests();
             changes_of(&mut session, found, is_test, network).await
         }
         Err(error) => Err(error),
@@ -287,10 +286,10 @@ async fn changes_of(
     Ok((found, Some(changes)))
 }
 
-/// Checks `changes` against the size of the disk that nbdkit exports.
+/// Checks `changes` against the size of the open disk.
 fn on_exported(
     changes: ChangedRanges,
-    disk: &NbdSource,
+    disk: &dyn RangedDisk,
     is_test: bool,
 ) -> Result<ChangedRanges, SourceError> {
     let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
@@ -326,7 +325,7 @@ fn tls_config(
     // CDI's own tests replace the library with a test plugin and pass "testprint" as the
     // thumbprint. With that plugin, such text is ignored. Everywhere else it is rejected, because a
     // user who gives a thumbprint must not be connected to an unverified server.
-    let is_test = options.access.installation.is_for_tests();
+    let is_test = options.access.is_for_tests();
     let thumbprint =
         options.access.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
@@ -358,23 +357,6 @@ fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_must_name_vcenter_machine_and_disk() {
-        let parse = |address| {
-            VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default())
-        };
-        let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
-        assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
-        assert_eq!(
-            (options.uuid.as_str(), options.backing_file.as_str()),
-            ("42-a", "[ds 1] vm/d.vmdk")
-        );
-        assert!(options.access.has_certificates, "the certificate is verified");
-        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
-            assert!(parse(address).is_err(), "{address}");
-        }
-    }
 
     #[test]
     fn unsupported_architectures_are_reported_by_their_usual_names() {

@@ -1,6 +1,7 @@
 //! vSphere, simulated by VMware's own library or scripted, and an nbdkit plugin that replaces
 //! VMware's library for reading disks.
 
+pub mod host;
 pub mod tracked;
 
 use std::io::{BufRead, BufReader};

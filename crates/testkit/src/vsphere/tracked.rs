@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rustls::ServerConfig;
 
+use super::host::{EsxiHost, HostShared};
 use crate::adversary::{Adversary, Reply};
 use crate::fail::OrFail;
 use crate::serving::lock;
@@ -54,6 +55,10 @@ pub struct Habits {
     pub expires: bool,
     /// Responses that replace the normal ones, by method.
     pub instead: Vec<(&'static str, Reply)>,
+    /// A method whose next call fails because the session has expired.
+    pub expires_in: Option<&'static str>,
+    /// True for a stand-alone host, whose service for disks has another name.
+    pub is_host: bool,
 }
 
 /// A call that asks for changed areas.
@@ -73,6 +78,8 @@ struct State {
     habits: Habits,
     queries: Vec<Query>,
     logins: usize,
+    /// The host that serves the disk, and the port that tickets name.
+    host: Option<(Arc<HostShared>, u16)>,
 }
 
 /// A running server on a loopback port of its own.
@@ -102,7 +109,10 @@ impl Tracked {
                 removed: Vec::new(),
                 expires: false,
                 instead: Vec::new(),
+                expires_in: None,
+                is_host: false,
             },
+            host: None,
             queries: Vec::new(),
             logins: 0,
         }));
@@ -145,6 +155,11 @@ impl Tracked {
         std::mem::take(&mut lock(&self.state).queries)
     }
 
+    /// Gives tickets for `host`, which users reach at `port`.
+    pub fn use_host(&self, host: &EsxiHost, port: u16) {
+        lock(&self.state).host = Some((host.shared(), port));
+    }
+
     /// Number of logins so far.
     pub fn logins(&self) -> usize {
         lock(&self.state).logins
@@ -162,7 +177,8 @@ impl State {
             return reply.clone();
         }
         let needs_session = !matches!(method, "RetrieveServiceContent" | "Login" | "Logout");
-        if needs_session && std::mem::take(&mut self.habits.expires) {
+        let is_expired = self.habits.expires_in.take_if(|expired| *expired == method).is_some();
+        if is_expired || needs_session && std::mem::take(&mut self.habits.expires) {
             return fault("NotAuthenticated", "The session is not authenticated.");
         }
         let answer = match method {
@@ -184,10 +200,26 @@ impl State {
                 Ok(areas) => areas,
                 Err(reply) => return reply,
             },
+            "RetrieveInternalContent" => {
+                format!("<returnval><nfcService>{}</nfcService></returnval>", self.nfc_service())
+            }
+            "NfcGetVmFiles" => match &self.host {
+                Some((host, port))
+                    if text_of(body, "_this") == self.nfc_service()
+                        && text_of(body, "vm") == "vm-1" =>
+                {
+                    host.ticket(*port)
+                }
+                _ => return fault("ManagedObjectNotFound", "The object has already been deleted."),
+            },
             _ => String::new(),
         };
         Reply::of(format!("<Envelope><Body><R>{answer}</R></Body></Envelope>"))
             .with("Set-Cookie", format!("{COOKIE}; Path=/; HttpOnly"))
+    }
+
+    fn nfc_service(&self) -> &'static str {
+        if self.habits.is_host { "ha-nfc-service" } else { "nfcService" }
     }
 
     fn find(&self, object: &str) -> Option<&Checkpoint> {

@@ -9,6 +9,7 @@ use clap::{Args, ValueHint};
 use diskimage::Format;
 use fetch::RetryPolicy;
 use fetch::scheme::listed_schemes;
+use hypervisors::vddk::VmwareTransport;
 use oci::LayerSelector;
 use program::command_line::values::{DurationValue, whole_number};
 use stream::options::{ChosenFormat, PayloadKind};
@@ -81,6 +82,11 @@ pub struct SourceArgs {
     /// /opt/vmware-vix-disklib-distrib]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "oVirt and VMware")]
     pub vddk_library: Option<PathBuf>,
+
+    /// Read a VMware disk with VMware's library (`vddk`), or from port 902 of its ESXi host (`nfc`);
+    /// `auto` takes the library if it is installed
+    #[arg(long, value_name = "HOW", value_parser = transport_parser(), help_heading = "oVirt and VMware")]
+    pub transport: Option<VmwareTransport>,
 
     /// Send an extra HTTP header, such as 'Accept: text/plain'; may be repeated
     #[arg(long = "header", value_name = "N: V", help_heading = "HTTP")]
@@ -191,6 +197,12 @@ fn format_parser() -> impl TypedValueParser<Value = ChosenFormat> {
         .map(|format| PossibleValue::new(format.flag_name()).alias(format.qemu_name()))
         .chain([PossibleValue::new(ChosenFormat::VERBATIM)]);
     PossibleValuesParser::new(names).try_map(|name| name.parse::<ChosenFormat>())
+}
+
+/// Returns a parser for the ways to read VMware disks.
+fn transport_parser() -> impl TypedValueParser<Value = VmwareTransport> {
+    PossibleValuesParser::new(VmwareTransport::NAMES)
+        .try_map(|name| name.parse::<VmwareTransport>())
 }
 
 /// Returns the help text of `--no-progress-timeout`.

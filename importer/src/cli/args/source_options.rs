@@ -51,11 +51,12 @@ const REGISTRIES: OptionScope = Only(&[SourceKind::Registry]);
 const LAYOUTS: OptionScope = Only(&[SourceKind::Http, SourceKind::Registry]);
 
 /// The options that apply only to some kinds of source. All other options apply to every source.
-const OPTIONS: [SourceOption; 19] = [
+const OPTIONS: [SourceOption; 20] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
     option("--thumbprint", VMWARE, |given| given.thumbprint.is_some()),
     option("--vddk-library", VMWARE, |given| given.vddk_library.is_some()),
+    option("--transport", VMWARE, |given| given.transport.is_some()),
     option("--anonymous", Stores, |given| given.anonymous),
     option("--ambient-identity", Clouds, |given| given.ambient_identity),
     option("--architecture", REGISTRIES, |given| given.architecture.is_some()),

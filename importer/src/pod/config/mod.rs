@@ -15,7 +15,7 @@ use volume::limits::TransferLimits;
 
 pub(super) use self::source::ENDPOINT;
 use self::source::{CHECKSUM, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
-pub(super) use self::source::{CONTENT_TYPE, RemoteSource, SourceConfig};
+pub(super) use self::source::{CONTENT_TYPE, RemoteSource, SourceConfig, vddk_options};
 use super::SOURCE_VARIABLE;
 use super::image_volume::ImageVolume;
 use super::message::{PROCESS, connect_prefix};

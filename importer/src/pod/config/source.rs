@@ -262,9 +262,15 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
         access: VddkSourceOptions {
             thumbprint: reader.read_text(THUMBPRINT),
             has_certificates: reader.read_text(CERT_DIR).is_some(),
-            installation: VddkInstallation::of_pod(|path| paths.resolve_path(path)),
+            ..vddk_options(paths)
         },
     }))
+}
+
+/// Returns how VMware disks are read: with VMware's library if a side-car has brought it.
+pub(in crate::pod) fn vddk_options(paths: &PodPaths) -> VddkSourceOptions {
+    let installation = VddkInstallation::of_pod(|path| paths.resolve_path(path));
+    VddkSourceOptions { installation, ..VddkSourceOptions::default() }
 }
 
 fn require_text(reader: &mut EnvReader<'_>, name: &str) -> Option<String> {

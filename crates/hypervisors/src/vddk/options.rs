@@ -1,0 +1,138 @@
+//! Addresses of VMware disks, and how their bytes are read.
+
+use std::str::FromStr;
+
+use fetch::error::invalid_error;
+use stream::error::SourceError;
+use url::Url;
+
+use super::nbdkit::VddkInstallation;
+use crate::checkpoints::Checkpoints;
+
+/// A disk, and how to reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VddkOptions {
+    /// URL of vCenter or ESXi; the API is at `/sdk` below it.
+    pub endpoint: Url,
+    /// The machine's instance UUID or BIOS UUID.
+    pub uuid: String,
+    /// File of the disk: `[datastore1] vm/disk.vmdk`.
+    pub backing_file: String,
+    /// The snapshot to read, and the snapshot that the target already holds. Both are identified
+    /// by their name or the name of their object, the second one also by its change ID.
+    pub checkpoints: Checkpoints,
+    /// Options that do not depend on the disk.
+    pub access: VddkSourceOptions,
+}
+
+/// Options that are given in addition to an address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VddkSourceOptions {
+    /// Thumbprint of the server's certificate, which is passed on to the library.
+    pub thumbprint: Option<String>,
+    /// True if server certificates are verified with the certificates that the user has given.
+    /// Otherwise the server is identified only by its thumbprint.
+    pub has_certificates: bool,
+    /// Paths of programs and libraries.
+    pub installation: VddkInstallation,
+    /// How the bytes of the disk are read.
+    pub transport: VmwareTransport,
+}
+
+/// How the bytes of a disk are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VmwareTransport {
+    /// With VMware's library if it is installed, otherwise from the ESXi host.
+    #[default]
+    Auto,
+    /// From the ESXi host, which needs no other program.
+    Nfc,
+    /// With VMware's library.
+    Vddk,
+}
+
+impl VmwareTransport {
+    /// The names of all transports.
+    pub const NAMES: [&'static str; 3] = ["auto", "nfc", "vddk"];
+}
+
+impl FromStr for VmwareTransport {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Auto, Self::Nfc, Self::Vddk];
+        let found = Self::NAMES.into_iter().zip(all).find(|(name, _)| *name == text);
+        found
+            .map(|(_, transport)| transport)
+            .ok_or_else(|| format!("use {}", Self::NAMES.join(", ")))
+    }
+}
+
+impl VddkSourceOptions {
+    /// True if nbdkit reads the disk, with VMware's library or the plugin for tests.
+    pub fn uses_nbdkit(&self) -> bool {
+        let is_installed =
+            || self.installation.is_for_tests() || self.installation.library.join("lib64").is_dir();
+        match self.transport {
+            VmwareTransport::Auto => is_installed(),
+            VmwareTransport::Nfc => false,
+            VmwareTransport::Vddk => true,
+        }
+    }
+
+    /// True if a plugin for tests reads the disk.
+    pub(super) fn is_for_tests(&self) -> bool {
+        self.uses_nbdkit() && self.installation.is_for_tests()
+    }
+}
+
+impl VddkOptions {
+    /// Parses `vddk+https://VCENTER/?vm=UUID&disk=FILE`, or the same with `vmware+`. The server is
+    /// identified by the thumbprint if one is given without certificates, and otherwise by its
+    /// certificate.
+    pub fn parse(
+        address: &str,
+        checkpoints: Checkpoints,
+        mut access: VddkSourceOptions,
+    ) -> Result<Self, SourceError> {
+        access.has_certificates |= access.thumbprint.is_none();
+        let parsed = address.split_once('+').and_then(|(_, address)| Url::parse(address).ok());
+        let parts = parsed.and_then(|mut endpoint| {
+            let part = |name| {
+                let mut pairs = endpoint.query_pairs();
+                pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+            };
+            let (uuid, backing_file) = (part("vm")?, part("disk")?);
+            endpoint.set_query(None);
+            Some((endpoint, uuid, backing_file))
+        });
+        let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
+            invalid_error(
+                "a VMware disk is given as vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
+            )
+        })?;
+        Ok(Self { endpoint, uuid, backing_file, checkpoints, access })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_must_name_vcenter_machine_and_disk() {
+        let parse = |address| {
+            VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default())
+        };
+        let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
+        assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
+        assert_eq!(
+            (options.uuid.as_str(), options.backing_file.as_str()),
+            ("42-a", "[ds 1] vm/d.vmdk")
+        );
+        assert!(options.access.has_certificates, "the certificate is verified");
+        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
+            assert!(parse(address).is_err(), "{address}");
+        }
+    }
+}

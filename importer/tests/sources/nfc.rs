@@ -1,0 +1,299 @@
+//! VMware disks without VMware's library: a scripted vSphere that gives tickets, and a stand-in for
+//! the ESXi host that has the disk.
+
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use testkit::certs::{Authority, KeyKind};
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::process::Program;
+use testkit::vsphere::host::{EsxiHost, FrameMaker, HostHabits, frame};
+use testkit::vsphere::tracked::{BLOCK_BYTES, Checkpoint, DISK, Tracked, UUID, file_of};
+
+use crate::place::{MIB, Place, SOURCE_FAILED};
+
+/// The password at vSphere, which no output may show.
+const PASSWORD: &str = "secret";
+
+/// A change of a host.
+type HabitChange<'a> = &'a dyn Fn(&mut HostHabits);
+
+/// A vSphere, a host, and a disk in two states.
+struct Scene {
+    place: Place,
+    authority: Authority,
+    vsphere: Tracked,
+    host: EsxiHost,
+    states: [(Checkpoint, PathBuf); 2],
+}
+
+impl Scene {
+    /// Creates the scene with a disk of this content. Two areas differ between the states.
+    fn new(content: &[u8]) -> Self {
+        let (place, authority) = (Place::new(), Authority::new().or_fail("an authority"));
+        let [first, second] =
+            ["first", "second"].map(|name| PathBuf::from(place.write(name, content)));
+        let file = std::fs::File::options().write(true).open(&second).or_fail("a state");
+        for area in [3, 50] {
+            file.write_all_at(&vec![7; 9000], area * BLOCK_BYTES).or_fail("a state");
+        }
+        let vsphere = Tracked::start_tls(authority.server_config().or_fail("TLS"));
+        let host = EsxiHost::start(&authority.server(KeyKind::Ecdsa).or_fail("a certificate"));
+        vsphere.use_host(&host, host.port());
+        let states = [first, second].map(|raw| (vsphere.checkpoint(&raw), raw));
+        for (state, raw) in &states {
+            host.add_disk(&file_of(&state.object), raw);
+        }
+        host.add_disk(DISK, &states[1].1);
+        Self { place, authority, vsphere, host, states }
+    }
+
+    /// `cdi-importer COMMAND` for the state `current`, or for what changed since `previous`.
+    fn program(&self, command: &str, current: Option<usize>, previous: Option<usize>) -> Program {
+        let address = format!("vmware+{}/?vm={UUID}&disk={DISK}", self.vsphere.url());
+        let name = |state: usize| self.states[state].0.name.clone();
+        let current = current.map(|state| ["--checkpoint".to_owned(), name(state)]);
+        let previous = previous.map(|state| ["--previous-checkpoint".to_owned(), name(state)]);
+        Program::new(crate::BINARY)
+            .env("CDI_WORKERS_TEST_ROOT", self.place.path(""))
+            .args([command, &address])
+            .args(self.place.as_user("user", PASSWORD))
+            .args(self.place.trusting(&self.authority))
+            .args(current.into_iter().chain(previous).flatten())
+    }
+
+    /// An import of the first state.
+    fn import(&self) -> Program {
+        self.program("import", Some(0), None).args(["--transport", "nfc"]).arg(self.place.target())
+    }
+
+    #[track_caller]
+    fn assert_imports(&self, content: &[u8], case: &str) {
+        let finished = self.place.assert_imports(self.import(), content, case);
+        self.assert_discreet(&finished.stderr);
+    }
+
+    /// Asserts that the import fails with this sentence.
+    #[track_caller]
+    fn assert_refused(&self, options: &[&str], sentence: &str) {
+        let program = self.import().args(options);
+        let finished = self.place.assert_refused(program, SOURCE_FAILED, sentence);
+        self.assert_discreet(&finished.stderr);
+    }
+
+    /// Asserts that the client kept to the protocol, and that its words contain no secret.
+    #[track_caller]
+    fn assert_discreet(&self, words: &str) {
+        assert_eq!(self.host.mistakes(), Vec::<String>::new());
+        assert!(!words.contains(PASSWORD) && !words.contains("secret-of-ticket"), "{words}");
+    }
+}
+
+/// A disk of 8 MiB, most of which are holes.
+fn content() -> Vec<u8> {
+    disk::sparse_content(5, 8 * MIB, 8)
+}
+
+/// Number of bytes in blocks with data.
+fn used_bytes(content: &[u8]) -> u64 {
+    let block = usize::try_from(BLOCK_BYTES).or_fail("a block");
+    let used = content.chunks(block).filter(|block| block.iter().any(|byte| *byte != 0));
+    used.count() as u64 * BLOCK_BYTES
+}
+
+#[test]
+fn a_whole_disk_is_imported_without_its_holes_and_then_its_changes_are_applied() {
+    let content = content();
+    let scene = Scene::new(&content);
+    scene.host.habits(|habits| {
+        habits.is_shuffling = true;
+        habits.compressions = vec![0, 1, 3];
+    });
+    let target = scene.place.target();
+    scene.import().run().assert_success("a whole disk");
+    disk::assert_same(&target, &scene.states[0].1, 8 * MIB, "the first state");
+    let (connections, whole) = scene.host.served();
+    assert_eq!((connections, whole), (1, used_bytes(&content)));
+
+    // Neither VMware's library nor a plugin for tests is installed.
+    let finished = scene.program("apply", Some(1), Some(0)).arg(&target).run();
+    finished.assert_success("what changed");
+    disk::assert_same(&target, &scene.states[1].1, 8 * MIB, "the second state");
+    let (connections, all) = scene.host.served();
+    assert_eq!((connections, all - whole), (2, 2 * BLOCK_BYTES));
+    scene.assert_discreet(&finished.stderr);
+}
+
+#[test]
+fn a_stopped_machine_of_a_host_without_vcenter_is_imported() {
+    let scene = Scene::new(&content());
+    scene.host.habits(|habits| habits.is_managed = false);
+    scene.vsphere.habits(|habits| habits.is_host = true);
+    let target = scene.place.target();
+    let finished = scene.program("import", None, None).arg(&target).run();
+    finished.assert_success("a stopped machine");
+    disk::assert_same(&target, &scene.states[1].1, 8 * MIB, "the disk");
+    scene.assert_discreet(&finished.stderr);
+}
+
+#[test]
+fn a_broken_connection_resumes_with_what_is_missing() {
+    let content = disk::content(9, 64 * MIB);
+    let scene = Scene::new(&content);
+    for is_shuffling in [false, true] {
+        let (connections, before) = scene.host.served();
+        scene.host.habits(|habits| {
+            habits.is_shuffling = is_shuffling;
+            habits.cuts = [3_000_000, 700, 20_000_000, 5_000_001].into();
+        });
+        scene.assert_imports(&content, "cut connections");
+        let (all_connections, all) = scene.host.served();
+        assert_eq!(all_connections - connections, 5);
+        let twice = all - before - 64 * MIB;
+        assert!(twice < 64 * MIB / 100, "{twice} bytes were received twice ({is_shuffling})");
+    }
+}
+
+#[test]
+fn a_silent_host_is_asked_again() {
+    let content = content();
+    let scene = Scene::new(&content);
+    scene.host.habits(|habits| {
+        habits.cuts = [500_000].into();
+        habits.is_silent = true;
+    });
+    let program = scene.import().args(["--no-progress-timeout", "6s"]);
+    scene.place.assert_imports(program, &content, "a silent host");
+    assert_eq!(scene.host.served().0, 2);
+}
+
+#[test]
+fn a_used_ticket_and_an_expired_session_are_replaced() {
+    let content = content();
+    let scene = Scene::new(&content);
+    scene.host.habits(|habits| habits.refused_tickets = 1);
+    scene.vsphere.habits(|habits| habits.expires_in = Some("NfcGetVmFiles"));
+    scene.assert_imports(&content, "a refused ticket");
+    assert_eq!(scene.host.served().0, 1);
+    // To find the disk, for tickets, again for tickets, and to check the snapshot.
+    assert_eq!(scene.vsphere.logins(), 4);
+}
+
+#[test]
+fn hosts_that_are_not_the_right_one_get_no_data_from_us() {
+    let scene = Scene::new(&content());
+    let other = "AA:".repeat(19) + "AA";
+    let second = scene.authority.server_config().or_fail("TLS");
+    let cases: [(&str, HabitChange<'_>); 5] = [
+        ("the first TLS session: ", &|habits| habits.thumbprint = Some(other.clone())),
+        ("the host announces another certificate than it has", &|habits| {
+            habits.announced = Some("AB:".repeat(31) + "AB");
+        }),
+        (
+            "the second TLS session: unexpected error: the server's certificate does not have the thumbprint sha256:",
+            &|habits| {
+                habits.second = Some(Arc::clone(&second));
+            },
+        ),
+        ("the host is older than ESXi 7.0.3", &|habits| habits.has_sha256 = false),
+        ("8388608 bytes according to vSphere and 8389120 according to the ESXi host", &|habits| {
+            habits.grown = 512;
+        }),
+    ];
+    let mut usual = None;
+    for (sentence, change) in cases {
+        scene.host.habits(|habits| {
+            let usual = usual.get_or_insert_with(|| habits.clone());
+            *habits = usual.clone();
+            change(habits);
+        });
+        // Without an option, failures that may pass would be retried for a minute.
+        scene.assert_refused(&[], sentence);
+    }
+    // Neither a host with the wrong thumbprint nor one that is too old was given a ticket.
+    assert_eq!(scene.host.secrets().len(), 2);
+    assert_eq!(scene.host.served().1, 0);
+}
+
+#[test]
+fn whatever_is_closed_or_not_allowed_is_named() {
+    let scene = Scene::new(&content());
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
+    let closed = closed.or_fail("a port").port();
+    scene.vsphere.use_host(&scene.host, closed);
+    let sentence = format!(
+        "127.0.0.1: ESXi host 127.0.0.1, port {closed}: cannot connect to it: connection refused; this machine needs TCP to port {closed}"
+    );
+    scene.assert_refused(&["--retries", "0"], &sentence);
+    scene.vsphere.use_host(&scene.host, scene.host.port());
+    scene.host.habits(|habits| habits.refused_tickets = 1);
+    let refused = "the host refuses the ticket: \"530 Please login with USER and PASS.\"";
+    scene.assert_refused(&["--retries", "0"], refused);
+    let program = scene.program("import", None, None).arg(scene.place.target());
+    scene.host.add_disk(DISK, &PathBuf::from("/nowhere"));
+    scene.vsphere.habits(|habits| habits.instead = vec![("NfcGetVmFiles", no_permission())]);
+    let privilege = "VirtualMachine.Provisioning.GetVmFiles";
+    scene.place.assert_refused(program, SOURCE_FAILED, privilege);
+}
+
+fn no_permission() -> testkit::adversary::Reply {
+    testkit::vsphere::tracked::fault(
+        "NoPermission",
+        "Permission to perform this operation was denied.",
+    )
+}
+
+/// The payload of a fragment of the first read, whose numbers from 24 on are these.
+fn fragment(operation: u32, numbers: [u32; 4], data: &[u8]) -> Vec<u8> {
+    let mut payload = vec![0; 24];
+    payload.extend(numbers.map(u32::to_le_bytes).concat());
+    payload.extend([0; 4]);
+    frame(7, operation, &payload, data)
+}
+
+#[test]
+fn hostile_lengths_end_the_import() {
+    let scene = Scene::new(&disk::content(9, 8 * MIB));
+    const READ: u32 = 1 << 20;
+    let cases: [(u32, FrameMaker, &str); 9] = [
+        (4, |operation| frame(4, operation, &[0; 59], &[]), "a payload of 59 bytes, expected 60"),
+        (4, |operation| frame(4, operation + 1, &[0; 60], &[]), "a reply to operation 4"),
+        (4, |_| vec![7; 100], "a frame begins with 0x07070707"),
+        (
+            4,
+            |operation| frame(1, operation, &[255; 16], &[]),
+            "an error with a text of 4294967295 bytes",
+        ),
+        (
+            13,
+            |operation| frame(13, operation, &[255; 48], &[]),
+            "it describes 18446744073709551615 chunks",
+        ),
+        (
+            7,
+            |operation| fragment(operation, [READ, 0, READ + 1, READ + 1], &[]),
+            "answers a read of bytes 0 to",
+        ),
+        (
+            7,
+            |operation| fragment(operation, [READ, u32::MAX, 512, 512], &[]),
+            "answers a read of bytes 0 to",
+        ),
+        (
+            7,
+            |operation| {
+                let one = fragment(operation, [READ, 0, 512, 512], &[0; 512]);
+                [one.clone(), one].concat()
+            },
+            "arrive twice",
+        ),
+        (7, |operation| fragment(operation + 99, [READ, 0, 512, 512], &[]), "which is not open"),
+    ];
+    for (kind, instead, sentence) in cases {
+        scene.host.habits(|habits| habits.instead = Some((kind, instead)));
+        scene.assert_refused(&[], sentence);
+    }
+}
