@@ -9,6 +9,7 @@ mod headers;
 mod images;
 mod manifest;
 mod nbd;
+mod nfc;
 mod publisher;
 mod text;
 mod transfer;
@@ -17,7 +18,7 @@ mod xml;
 /// Feeds an input to the code of a target.
 pub type FuzzTarget = fn(&[u8]);
 
-pub const TARGETS: [(&str, FuzzTarget); 17] = [
+pub const TARGETS: [(&str, FuzzTarget); 18] = [
     ("archive", archive::run),
     ("decode", decode::run),
     ("detect", detect::run),
@@ -26,6 +27,7 @@ pub const TARGETS: [(&str, FuzzTarget); 17] = [
     ("headers", headers::run),
     ("manifest", manifest::run),
     ("nbd", nbd::run),
+    ("nfc", nfc::run),
     ("publisher", publisher::run),
     ("qcow2", images::qcow2),
     ("text", text::run),

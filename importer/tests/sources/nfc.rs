@@ -14,6 +14,7 @@ use testkit::vsphere::host::{EsxiHost, FrameMaker, HostHabits, frame};
 use testkit::vsphere::tracked::{BLOCK_BYTES, Checkpoint, DISK, Tracked, UUID, file_of};
 
 use crate::place::{MIB, Place, SOURCE_FAILED};
+use crate::pod::Pod;
 
 /// The password at vSphere, which no output may show.
 const PASSWORD: &str = "secret";
@@ -140,6 +141,38 @@ fn a_stopped_machine_of_a_host_without_vcenter_is_imported() {
 }
 
 #[test]
+fn a_pod_without_vmwares_library_takes_a_disk_and_its_changes_from_the_host() {
+    let content = content();
+    let scene = Scene::new(&content);
+    let mut pod = Pod::new(&[
+        ("IMPORTER_SOURCE", "vddk"),
+        ("IMPORTER_ENDPOINT", &scene.vsphere.url()),
+        ("IMPORTER_UUID", UUID),
+        ("IMPORTER_BACKING_FILE", DISK),
+        ("IMPORTER_ACCESS_KEY_ID", "user"),
+        ("IMPORTER_SECRET_KEY", PASSWORD),
+        ("IMPORTER_IMAGE_SIZE", "8Mi"),
+        ("FILESYSTEM_OVERHEAD", "0"),
+    ]);
+    let certificates = pod.path("certs");
+    std::fs::create_dir(&certificates).or_fail("a folder");
+    std::fs::write(certificates.join("ca.crt"), scene.authority.pem()).or_fail("an authority");
+    pod.set("IMPORTER_CERT_DIR", certificates.display());
+    for (current, previous) in [(0, None), (1, Some(0))] {
+        let name = |state: usize| &scene.states[state].0.name;
+        pod.set("IMPORTER_CURRENT_CHECKPOINT", name(current));
+        pod.set("IMPORTER_PREVIOUS_CHECKPOINT", previous.map_or("", |state| name(state)));
+        pod.set("IMPORTER_FINAL_CHECKPOINT", current == 1);
+        let finished = pod.run();
+        let message = pod.message().unwrap_or_default();
+        assert_eq!(finished.code(), 0, "{message} {}", finished.stderr);
+        disk::assert_same(&pod.disk(), &scene.states[current].1, 8 * MIB, "a stage");
+        scene.assert_discreet(&finished.stderr);
+    }
+    assert_eq!(scene.host.served().1, used_bytes(&content) + 2 * BLOCK_BYTES);
+}
+
+#[test]
 fn a_broken_connection_resumes_with_what_is_missing() {
     let content = disk::content(9, 64 * MIB);
     let scene = Scene::new(&content);
@@ -244,6 +277,29 @@ fn no_permission() -> testkit::adversary::Reply {
         "NoPermission",
         "Permission to perform this operation was denied.",
     )
+}
+
+/// An error of the host, and the reply of zeros that may follow it.
+fn refused(kind: u32, operation: u32, size: usize) -> Vec<u8> {
+    let error = [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0];
+    let reply = frame(kind, operation, &vec![0; size], &[]);
+    [frame(1, operation, &error, b"not here"), reply].concat()
+}
+
+#[test]
+fn errors_of_the_host_end_an_import_unless_they_only_hide_holes() {
+    let content = content();
+    let scene = Scene::new(&content);
+    scene.host.habits(|habits| {
+        habits.instead = Some((13, |operation| refused(13, operation, 48)));
+    });
+    scene.assert_imports(&content, "no list of used blocks");
+    assert_eq!(scene.host.served().1, 8 * MIB);
+    scene.host.habits(|habits| {
+        habits.instead = Some((7, |operation| refused(7, operation, 44)));
+    });
+    let sentence = "at offset 0 with error 5: not here (127.0.0.1: ESXi host 127.0.0.1, port ";
+    scene.assert_refused(&["--retries", "0"], sentence);
 }
 
 /// The payload of a fragment of the first read, whose numbers from 24 on are these.

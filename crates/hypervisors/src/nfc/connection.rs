@@ -11,9 +11,9 @@ use stream::error::SourceErrorKind;
 use tokio::io::AsyncReadExt;
 
 use super::fragment::{self, unpack_fragment};
-use super::link::{NfcLink, unknown_error};
+use super::link::{NfcDialect, NfcLink, unknown_error};
 use super::wire::{self, FrameHeader, HostError, OpenedFile, ReadFragment};
-use crate::blocks::transport::{connection_error, read_bytes};
+use crate::blocks::transport::{Stream, connection_error, read_bytes};
 use crate::blocks::{
     BlockConnection, BlockStatus, InflightTable, PendingReply, ProtocolViolation, ReadAssembly,
 };
@@ -79,6 +79,20 @@ impl NfcConnection {
             carried: Vec::new(),
             has_failed: false,
         }
+    }
+
+    /// Begins a session on `stream` and opens the disk in the file `path`. `tag` is the word that
+    /// authd was told, and `place` names the host in messages.
+    pub async fn open(
+        stream: Stream,
+        tag: &str,
+        path: &str,
+        place: String,
+    ) -> Result<Self, AttemptError> {
+        let mut link = NfcLink::new(stream, NfcDialect::OURS);
+        link.begin(tag).await?;
+        let file = link.open_file(path).await?;
+        Ok(Self::new(link, file, place))
     }
 
     /// Takes over the reads of `broken` that were not handed out, with what has arrived of them.

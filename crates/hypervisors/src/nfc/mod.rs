@@ -11,7 +11,8 @@
 #[doc(hidden)] // for the fuzz targets
 pub mod authd;
 mod connect;
-mod connection;
+#[doc(hidden)] // for the fuzz targets
+pub mod connection;
 #[doc(hidden)] // for the fuzz targets
 pub mod fragment;
 mod link;
@@ -29,7 +30,6 @@ use fetch::retry::{AttemptError, with_time_limit};
 use stream::error::SourceError;
 
 use self::connection::{NfcConnection, READ_BYTES};
-use self::link::{NfcDialect, NfcLink};
 pub use self::ticket::TicketDesk;
 use crate::blocks::{BlockServer, BlockSource};
 use crate::vddk::resized_error;
@@ -83,17 +83,15 @@ impl NfcServer {
         let opening = async {
             let tag = authd::random_tag()?;
             let stream = connect::connect_service(&ticket, &tag, &self.desk.network).await?;
-            let mut link = NfcLink::new(stream, NfcDialect::OURS);
-            link.begin(&tag).await?;
-            let file = link.open_file(&self.path).await?;
-            Ok((link, file))
+            NfcConnection::open(stream, &tag, &self.path, place.clone()).await
         };
         let opened = with_time_limit(limit, opening).await;
-        let (link, file) = opened.map_err(|failure| failure.with_context(&place))?;
-        if let Some(told) = size.filter(|told| *told != file.capacity) {
-            return Err(AttemptError::Final(resized_error(told, file.capacity, Self::TITLE)));
+        let connection = opened.map_err(|failure| failure.with_context(&place))?;
+        let found = connection.file.capacity;
+        if let Some(told) = size.filter(|told| *told != found) {
+            return Err(AttemptError::Final(resized_error(told, found, Self::TITLE)));
         }
-        Ok(NfcConnection::new(link, file, place))
+        Ok(connection)
     }
 }
 
