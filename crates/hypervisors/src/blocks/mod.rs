@@ -135,8 +135,11 @@ pub trait BlockServer: Send + Sync + 'static {
     /// Returns the size of the disk in bytes.
     fn disk_bytes(&self) -> u64;
 
-    /// Returns over how many connections the whole disk is read.
-    fn connection_count(&self) -> usize;
+    /// Returns over how many connections the whole disk is read. Several reads are under way on
+    /// each.
+    fn connection_count(&self) -> usize {
+        1
+    }
 
     /// Returns how many bytes are requested ahead on each connection. The number is limited
     /// because bytes that arrive out of order have to be kept.

@@ -300,6 +300,10 @@ impl BlockConnection for NfcConnection {
             self.inflight.find(number)?.is_done = true;
             return Ok(());
         }
+        // Not confirmed: whether a host takes this request while reads are under way.
+        while !self.operations.is_empty() && !self.has_failed {
+            with_time_limit(limit, self.receive_next()).await?;
+        }
         let status = PendingReply::Status(BlockStatus::new(start..end));
         let number = self.inflight.push(start..end, status);
         let count = (end - start) / CHUNK_BYTES;

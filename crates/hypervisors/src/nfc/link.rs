@@ -247,18 +247,17 @@ const NOT_ALLOWED: u64 = 11;
 
 fn open_error(path: &str, error: &HostError) -> AttemptError {
     let has = |part: &str| error.text.contains(part);
+    let refused = format!("the host does not open {path}: {error}");
+    if has("Failed to lock") {
+        let message = format!("{refused}: another program holds it, for example a download");
+        return AttemptError::new_transient(SourceErrorKind::Io, message);
+    }
     let remedy = if has("multiwriter mode") {
-        ": a running machine writes to this disk: take a snapshot, and name it with --checkpoint"
-    } else if has("Failed to lock") {
-        ": another program holds the disk, for example a download from the datastore"
+        ": a running machine writes to it: take a snapshot, and name it with --checkpoint"
     } else if error.code == NOT_ALLOWED {
         &format!(": it is not a file of this machine, or {PRIVILEGES}")
     } else {
         ""
     };
-    let message = format!("the host does not open {path}: {error}{remedy}");
-    if has("Failed to lock") {
-        return AttemptError::new_transient(SourceErrorKind::Io, message);
-    }
-    AttemptError::new_final(SourceErrorKind::Invalid, message)
+    AttemptError::new_final(SourceErrorKind::Invalid, format!("{refused}{remedy}"))
 }

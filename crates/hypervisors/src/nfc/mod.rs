@@ -34,7 +34,8 @@ pub use self::ticket::TicketDesk;
 use crate::blocks::{BlockServer, BlockSource};
 use crate::vddk::resized_error;
 
-/// Limit of the bytes that are requested ahead: 16 reads. A host has 48 MB of buffers for all its clients.
+/// Limit of the bytes that are requested ahead: 16 reads. A host has 48 MB of buffers for all its
+/// clients.
 const AHEAD_BYTES: u64 = 16 << 20;
 
 /// A disk with its first connection open.
@@ -110,11 +111,6 @@ impl BlockServer for NfcServer {
 
     fn disk_bytes(&self) -> u64 {
         self.size
-    }
-
-    /// A host has few connections, and several reads are under way on one.
-    fn connection_count(&self) -> usize {
-        1
     }
 
     fn ahead_bytes(&self) -> u64 {

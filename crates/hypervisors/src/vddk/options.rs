@@ -1,7 +1,5 @@
 //! Addresses of VMware disks, and how their bytes are read.
 
-use std::str::FromStr;
-
 use fetch::error::invalid_error;
 use stream::error::SourceError;
 use url::Url;
@@ -52,20 +50,9 @@ pub enum VmwareTransport {
 }
 
 impl VmwareTransport {
-    /// The names of all transports.
-    pub const NAMES: [&'static str; 3] = ["auto", "nfc", "vddk"];
-}
-
-impl FromStr for VmwareTransport {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Auto, Self::Nfc, Self::Vddk];
-        let found = Self::NAMES.into_iter().zip(all).find(|(name, _)| *name == text);
-        found
-            .map(|(_, transport)| transport)
-            .ok_or_else(|| format!("use {}", Self::NAMES.join(", ")))
-    }
+    /// All transports, with their names.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("nfc", Self::Nfc), ("vddk", Self::Vddk)];
 }
 
 impl VddkSourceOptions {

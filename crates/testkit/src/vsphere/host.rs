@@ -574,7 +574,8 @@ impl HostLink<'_> {
             && chunk >= 64 << 10
             && start.is_multiple_of(chunk)
             && (1..=512 * 1024).contains(&count)
-            && start + count * chunk <= *bytes;
+            && start + count * chunk <= *bytes
+            && self.pending.is_empty();
         expect(is_right, &format!("used blocks {payload:02x?}"))?;
         let mut bitmap = vec![0u8; usize::try_from(count.div_ceil(32) * 4).or_fail("a bitmap")];
         let mut content = vec![0; usize::try_from(chunk).or_fail("a chunk")];

@@ -83,7 +83,7 @@ pub struct SourceArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "oVirt and VMware")]
     pub vddk_library: Option<PathBuf>,
 
-    /// Read a VMware disk with VMware's library (`vddk`), or from port 902 of its ESXi host (`nfc`);
+    /// Read a VMware disk with VMware's library (`vddk`) or from port 902 of its ESXi host (`nfc`);
     /// `auto` takes the library if it is installed
     #[arg(long, value_name = "HOW", value_parser = transport_parser(), help_heading = "oVirt and VMware")]
     pub transport: Option<VmwareTransport>,
@@ -201,8 +201,11 @@ fn format_parser() -> impl TypedValueParser<Value = ChosenFormat> {
 
 /// Returns a parser for the ways to read VMware disks.
 fn transport_parser() -> impl TypedValueParser<Value = VmwareTransport> {
-    PossibleValuesParser::new(VmwareTransport::NAMES)
-        .try_map(|name| name.parse::<VmwareTransport>())
+    let all = VmwareTransport::ALL;
+    PossibleValuesParser::new(all.map(|(name, _)| name)).map(move |name| {
+        let found = all.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, transport)| transport).unwrap_or_default()
+    })
 }
 
 /// Returns the help text of `--no-progress-timeout`.
