@@ -1,4 +1,4 @@
-//! All fuzz targets, for one program: a program for each would contain the same code 17 times.
+//! All fuzz targets, for one program: a program for each would contain the same code 18 times.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, unreachable_pub, reason = "a target is documented at the head of its file")]

@@ -119,12 +119,15 @@ fn a_whole_disk_is_imported_without_its_holes_and_then_its_changes_are_applied()
     let (connections, whole) = scene.host.served();
     assert_eq!((connections, whole), (1, used_bytes(&content)));
 
+    let info = scene.program("info", Some(1), Some(0)).arg("--json").run();
+    info.assert_success("what changed");
+    assert!(info.stdout.contains("\"areas\": 2"), "{}", info.stdout);
     // Neither VMware's library nor a plugin for tests is installed.
     let finished = scene.program("apply", Some(1), Some(0)).arg(&target).run();
     finished.assert_success("what changed");
     disk::assert_same(&target, &scene.states[1].1, 8 * MIB, "the second state");
     let (connections, all) = scene.host.served();
-    assert_eq!((connections, all - whole), (2, 2 * BLOCK_BYTES));
+    assert_eq!((connections, all - whole), (3, 2 * BLOCK_BYTES));
     scene.assert_discreet(&finished.stderr);
 }
 
@@ -188,6 +191,19 @@ fn a_broken_connection_resumes_with_what_is_missing() {
         let twice = all - before - 64 * MIB;
         assert!(twice < 64 * MIB / 100, "{twice} bytes were received twice ({is_shuffling})");
     }
+}
+
+#[test]
+fn a_machine_that_moves_to_another_host_is_followed() {
+    let content = disk::content(9, 8 * MIB);
+    let scene = Scene::new(&content);
+    let other = EsxiHost::start(&scene.authority.server(KeyKind::Ecdsa).or_fail("a certificate"));
+    other.add_disk(&file_of(&scene.states[0].0.object), &scene.states[0].1);
+    scene.vsphere.move_to(&other);
+    scene.host.habits(|habits| habits.cuts = [3_000_000].into());
+    scene.assert_imports(&content, "another host");
+    assert_eq!((scene.host.served().0, other.served().0), (1, 1));
+    assert_eq!(other.mistakes(), Vec::<String>::new());
 }
 
 #[test]

@@ -80,6 +80,8 @@ struct State {
     logins: usize,
     /// The host that serves the disk, and the port that tickets name.
     host: Option<(Arc<HostShared>, u16)>,
+    /// The host to which the machine moves after the next ticket.
+    next_host: Option<(Arc<HostShared>, u16)>,
 }
 
 /// A running server on a loopback port of its own.
@@ -113,6 +115,7 @@ impl Tracked {
                 is_host: false,
             },
             host: None,
+            next_host: None,
             queries: Vec::new(),
             logins: 0,
         }));
@@ -158,6 +161,11 @@ impl Tracked {
     /// Gives tickets for `host`, which users reach at `port`.
     pub fn use_host(&self, host: &EsxiHost, port: u16) {
         lock(&self.state).host = Some((host.shared(), port));
+    }
+
+    /// Moves the machine to `host` after the next ticket.
+    pub fn move_to(&self, host: &EsxiHost) {
+        lock(&self.state).next_host = Some((host.shared(), host.port()));
     }
 
     /// Number of logins so far.
@@ -208,7 +216,9 @@ impl State {
                     if text_of(body, "_this") == self.nfc_service()
                         && text_of(body, "vm") == "vm-1" =>
                 {
-                    host.ticket(*port)
+                    let ticket = host.ticket(*port);
+                    self.host = self.next_host.take().or_else(|| self.host.take());
+                    ticket
                 }
                 _ => return fault("ManagedObjectNotFound", "The object has already been deleted."),
             },
