@@ -56,8 +56,9 @@ pub(super) async fn connect_service(
             "the host sends more than the lines of the first TLS session",
         ));
     }
-    let same = Thumbprint::of_certificate(&certificate).and_then(Thumbprint::client_config);
-    let same = same.map_err(AttemptError::Final)?;
+    let same = Thumbprint::of_certificate(&certificate).map_err(AttemptError::Final)?;
+    tracing::debug!("the host has a certificate with the {same:?}");
+    let same = same.client_config().map_err(AttemptError::Final)?;
     Ok(Box::new(start_tls(tcp, &name, &same, "the second TLS session").await?))
 }
 

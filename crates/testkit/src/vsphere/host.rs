@@ -58,6 +58,8 @@ pub struct HostHabits {
     pub is_silent: bool,
     /// Number of tickets that are refused although they are right.
     pub refused_tickets: u32,
+    /// Number of connections that are closed in the second handshake.
+    pub hang_ups: u32,
     /// The announced thumbprint, if not that of the certificate.
     pub announced: Option<String>,
     /// The thumbprint in tickets, if not that of the certificate.
@@ -119,6 +121,7 @@ impl EsxiHost {
                     cuts: VecDeque::new(),
                     is_silent: false,
                     refused_tickets: 0,
+                    hang_ups: 0,
                     announced: None,
                     thumbprint: None,
                     second: None,
@@ -208,7 +211,12 @@ impl HostShared {
         tcp.write_all(greeting.as_bytes()).await?;
         let mut first = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
         let tag = self.answer_lines(&mut first, &habits, &greeting).await?;
-        let (tcp, _) = first.into_inner();
+        let (mut tcp, _) = first.into_inner();
+        if habits.hang_ups > 0 {
+            lock(&self.state).habits.hang_ups -= 1;
+            tcp.read_exact(&mut [0; 16]).await?;
+            return Ok(());
+        }
         let second = habits.second.clone().unwrap_or_else(|| Arc::clone(&self.tls));
         let mut service = TlsAcceptor::from(second).accept(tcp).await?;
         begin(&mut service, &tag).await?;
