@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use datapath::disk;
 use https::metrics;
+use program::command_line;
 use program::env::NamedStrings;
 use program::exit::ExitReason;
 use program::job::{self, JobOutcome, POD_GRACE};
@@ -40,6 +41,9 @@ use crate::watch::count_import;
 /// pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
 
+/// The beginning of the names of the importer's variables.
+const VARIABLES: &str = "IMPORTER_";
+
 /// `node`: a side container with the user's image serves the disk.
 pub(crate) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
 
@@ -47,6 +51,13 @@ const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+    // CDI up to 1.66.0 makes pods for VMware disks only with an init container that brings VMware's
+    // library. If the importer's own image is named for it, there is nothing to bring.
+    if env.with_prefix(VARIABLES).is_empty() {
+        let what = "no variable IMPORTER_…: nothing to do as the init container of an import without VMware's library";
+        command_line::print_line(PROGRAM, what);
+        return ExitCode::SUCCESS;
+    }
     let confine = |_: &_| confine::enter_pod(env, confine::import_rules(env));
     start::start_pod(PROGRAM, &[], arguments, env, confine, |_, (), shutdown| {
         run_import(env, shutdown)

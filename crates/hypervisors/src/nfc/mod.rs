@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use fetch::Network;
 use fetch::retry::{AttemptError, with_time_limit};
-use stream::error::SourceError;
+use stream::error::{SourceError, SourceErrorKind};
 
 use self::connection::{NfcConnection, READ_BYTES};
 pub use self::ticket::TicketDesk;
@@ -81,6 +81,14 @@ impl NfcServer {
         let ticket = self.desk.issue().await;
         let ticket = ticket.map_err(|failure| failure.with_context(server))?;
         let place = format!("{server}: ESXi host {}, port {}", ticket.host, ticket.port);
+        // The ticket is a secret, so an unknown host never gets it, also where the user wants no
+        // verification of vSphere.
+        if ticket.thumbprint.is_none() && !self.desk.is_verified {
+            let message = format!(
+                "{place}: vSphere does not name its certificate: give certificates that verify the host"
+            );
+            return Err(AttemptError::new_final(SourceErrorKind::Invalid, message));
+        }
         let opening = async {
             let tag = authd::random_tag()?;
             let stream = connect::connect_service(&ticket, &tag, &self.desk.network).await?;

@@ -31,6 +31,8 @@ pub struct TicketDesk {
     pub(super) endpoint: Url,
     pub(super) network: Arc<Network>,
     machine: ManagedObjectReference,
+    /// True if certificates are verified.
+    pub(super) is_verified: bool,
     /// The session with vSphere. It may expire while the disk is read, because only its own calls
     /// renew it.
     session: Mutex<Option<VsphereSession>>,
@@ -48,10 +50,17 @@ pub(super) struct NfcTicket {
 }
 
 impl TicketDesk {
-    /// Creates the desk for `machine` of the vSphere at `endpoint`.
-    pub fn new(endpoint: &Url, machine: &ManagedObjectReference, network: &Arc<Network>) -> Self {
+    /// Creates the desk for `machine` of the vSphere at `endpoint`. `is_verified` is true if
+    /// `network` verifies certificates.
+    pub fn new(
+        endpoint: &Url,
+        machine: &ManagedObjectReference,
+        network: &Arc<Network>,
+        is_verified: bool,
+    ) -> Self {
         let (endpoint, machine) = (endpoint.clone(), machine.clone());
-        Self { endpoint, network: Arc::clone(network), machine, session: Mutex::new(None) }
+        let network = Arc::clone(network);
+        Self { endpoint, network, machine, is_verified, session: Mutex::new(None) }
     }
 
     /// Returns a new ticket, with which a connection must be opened immediately.

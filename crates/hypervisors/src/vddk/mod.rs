@@ -128,7 +128,10 @@ fn open_on_host(
     found: LocatedDisk,
     network: &Arc<Network>,
 ) -> Result<OpenedDisk, SourceError> {
-    let desk = Arc::new(TicketDesk::new(&options.endpoint, &found.machine, network));
+    let is_verified = !network.insecure
+        && (options.access.has_certificates || options.access.thumbprint.is_some());
+    let desk = TicketDesk::new(&options.endpoint, &found.machine, network, is_verified);
+    let desk = Arc::new(desk);
     let supply = DiskSupply::Host(Arc::clone(&desk));
     let disk = NfcSource::open(desk, &found.disk.file, found.disk.capacity)?;
     let reading = VddkReadState {

@@ -100,8 +100,7 @@ impl VddkInstallation {
         if !self.is_for_tests() && !self.library.join(OBJECTS).is_dir() {
             return Err(invalid_error(format!(
                 "the VDDK library is missing: {} not found. It comes from a sidecar image, which is set in the ConfigMap v2v-vmware or \
-                 in initImageURL of the DataVolume. VMware closed its public download in August 2026: without the library, export the \
-                 machine as OVF and import its VMDK files over HTTPS",
+                 in initImageURL of the DataVolume. VMware closed its public download in August 2026; --transport nfc needs no library",
                 self.library.join(OBJECTS).display()
             )));
         }

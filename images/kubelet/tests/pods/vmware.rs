@@ -2,7 +2,7 @@
 //! for VMware's library, and vSphere's simulator, or a scripted vSphere for tracked changes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kubelet::controller::{self, CERTIFICATES, Import, LIBRARY_OPTIONS, MountPoint};
 use kubelet::images::{self, Image};
@@ -10,11 +10,12 @@ use kubelet::network::NODE;
 use kubelet::pod;
 use kubelet::state::{Terminated, Verdict};
 use kubelet::volumes::Claim;
-use testkit::certs::Authority;
+use testkit::certs::{Authority, KeyKind};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::tools;
-use testkit::vsphere::tracked::{DISK, Tracked, UUID};
+use testkit::vsphere::host::EsxiHost;
+use testkit::vsphere::tracked::{Checkpoint, DISK, Tracked, UUID, file_of};
 use testkit::vsphere::{Machine, TEST_INFO, Vsphere, bring_library, bring_test_image};
 
 use super::scene::{CLAIM_BYTES, MIB, Scene, claims, with_claim};
@@ -60,6 +61,30 @@ impl Vmware {
         let env = &[&basic, env].concat();
         let (secret, side_car) = (Some("vsphere"), self.side_car.as_deref());
         self.scene.import(claim, &Import { env, mounts, secret, side_car, ..Import::default() })
+    }
+
+    /// Imports three stages, of which each names the previous one by its snapshot or by its change
+    /// ID, to a file and to a device.
+    #[track_caller]
+    fn assert_imports_stages(
+        &self,
+        states: &[Checkpoint; 3],
+        names: [&str; 3],
+        mounts: &[(MountPoint, &str)],
+    ) {
+        for claim in claims() {
+            for (number, previous) in [(0, ""), (1, &states[0].object), (2, &states[1].change_id)] {
+                let env = [
+                    ("IMPORTER_UUID", UUID),
+                    ("IMPORTER_BACKING_FILE", DISK),
+                    ("IMPORTER_CURRENT_CHECKPOINT", &states[number].object),
+                    ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
+                    ("IMPORTER_FINAL_CHECKPOINT", if number == 2 { "true" } else { "false" }),
+                ];
+                let ended = self.import(&claim, &env, mounts);
+                self.scene.assert_imported(&claim, &ended, names[number], false, &[]);
+            }
+        }
     }
 }
 
@@ -150,9 +175,9 @@ fn a_vmware_server_is_verified_with_the_given_certificates() {
     }
 }
 
-/// Writes three states of a guest's disk to `folder` and to `opt/testing` in it: data, then a part
-/// of it overwritten, then a part of it zeroed.
-fn write_states(folder: &Path) -> [&'static str; 3] {
+/// Writes three states of a guest's disk to these folders: data, then a part of it overwritten,
+/// then a part of it zeroed.
+fn write_states(folders: &[PathBuf]) -> [&'static str; 3] {
     let names = ["first.raw", "second.raw", "third.raw"];
     let mut disk = disk::sparse_content(1, 24 * MIB, 4);
     let changes = [
@@ -162,8 +187,7 @@ fn write_states(folder: &Path) -> [&'static str; 3] {
     ];
     for (name, (at, written)) in names.into_iter().zip(changes) {
         disk[at..at + written.len()].copy_from_slice(&written);
-        disk::write_sparse(&folder.join(name), &disk);
-        disk::write_sparse(&folder.join("opt/testing").join(name), &disk);
+        folders.iter().for_each(|folder| disk::write_sparse(&folder.join(name), &disk));
     }
     names
 }
@@ -173,27 +197,15 @@ fn write_states(folder: &Path) -> [&'static str; 3] {
 fn a_vmware_disk_is_imported_in_stages_to_files_and_devices() {
     let scene = Scene::new();
     bring_library(scene.folder.path(), "");
-    let names = write_states(scene.folder.path());
+    let folder = scene.folder.path();
+    let names = write_states(&[folder.to_owned(), folder.join("opt/testing")]);
     let vsphere = Tracked::start();
     let states = names.map(|name| vsphere.checkpoint(&scene.folder.path().join(name)));
     let options = states.iter().zip(names);
     let options =
         options.map(|(state, name)| format!("disk.{}=/opt/testing/{name}\n", state.object));
     let vmware = Vmware::new(scene, &vsphere.url(), options.collect());
-    for claim in claims() {
-        // A stage names the previous one by its snapshot or by its change ID.
-        for (number, previous) in [(0, ""), (1, &states[0].object), (2, &states[1].change_id)] {
-            let env = [
-                ("IMPORTER_UUID", UUID),
-                ("IMPORTER_BACKING_FILE", DISK),
-                ("IMPORTER_CURRENT_CHECKPOINT", &states[number].object),
-                ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
-                ("IMPORTER_FINAL_CHECKPOINT", if number == 2 { "true" } else { "false" }),
-            ];
-            let ended = vmware.import(&claim, &env, &[(LIBRARY_OPTIONS, "options")]);
-            vmware.scene.assert_imported(&claim, &ended, names[number], false, &[]);
-        }
-    }
+    vmware.assert_imports_stages(&states, names, &[(LIBRARY_OPTIONS, "options")]);
 }
 
 /// The functions of VMware's library that nbdkit's plugin looks up, after `VixDiskLib_`.
@@ -273,19 +285,31 @@ fn version_9_of_the_library_is_loaded_under_the_name_that_nbdkit_knows() {
     assert!(!ended.log.contains("re-executing"), "{}", ended.log);
 }
 
-/// Like the pods of CDI 1.66.1 for an init image that is the importer itself (cdi#4263): they have
-/// no side-car.
+/// Like the pods of CDI for an init image that is the importer itself: since 1.66.1 (cdi#4263) they
+/// have no side-car. The stock importer reads the disk from its host.
 #[test]
 #[ignore = "root: podman"]
-fn a_pod_without_side_car_says_what_to_set() {
-    let vsphere = Vsphere::start();
-    let vmware = Vmware::new(Scene::new(), vsphere.url(), String::new());
-    let env =
-        [&disk_of(&vsphere.machines()[0])[..], &[("IMPORTER_THUMBPRINT", vsphere.thumbprint())]];
-    let ended = vmware.import(&Claim::filesystem(CLAIM_BYTES), &env.concat(), &[]);
-    let Verdict::Failed(message) = ended.import() else {
-        panic!("there is no library: {}", ended.log);
-    };
-    let sentence = "the VDDK library is missing: /opt/vmware-vix-disklib-distrib/lib64 not found";
-    assert!(message.contains(sentence) && message.contains("initImageURL"), "{message}");
+fn a_pod_without_side_car_imports_stages_from_the_host() {
+    let scene = Scene::new();
+    let folder = scene.folder.path().to_owned();
+    let names = write_states(std::slice::from_ref(&folder));
+    let authority = Authority::new().or_fail("an authority");
+    let host = EsxiHost::start(&authority.server(KeyKind::Ecdsa).or_fail("a certificate"));
+    let vsphere = Tracked::start();
+    vsphere.use_host(&host, host.port());
+    // Tickets of a host without vCenter name no host, so pods ask the address that they know.
+    vsphere.habits(|habits| habits.is_host = true);
+    host.habits(|habits| habits.is_managed = false);
+    let states = names.map(|name| vsphere.checkpoint(&folder.join(name)));
+    for (state, name) in states.iter().zip(names) {
+        host.add_disk(&file_of(&state.object), &folder.join(name));
+    }
+    let mut vmware = Vmware::new(scene, &vsphere.url(), String::new());
+    vmware.scene.network.open(([127, 0, 0, 1], host.port()).into());
+    // Older releases make no pod without a side-car: the importer's image then stands for it.
+    for side_car in [None, Some(Image::Importer.id())] {
+        vmware.side_car = side_car.map(str::to_owned);
+        vmware.assert_imports_stages(&states, names, &[]);
+    }
+    assert_eq!(host.mistakes(), Vec::<String>::new());
 }
