@@ -36,6 +36,8 @@ pub enum Body {
     Chunked(Bytes),
     /// These bytes as a chunk, repeated without end, with this pause between the chunks.
     Endless(Bytes, Duration),
+    /// These bytes in one chunk. Then the connection closes, or stays open if this is true.
+    Partial(Bytes, bool),
     /// No response at all, not even a head. The connection stays open.
     Silence,
 }
@@ -143,7 +145,7 @@ impl Handler for Answers {
 
 async fn write(exchange: &mut Exchange<'_>, reply: Reply) -> io::Result<After> {
     let Reply { status, mut headers, body } = reply;
-    if matches!(body, Body::Chunked(_) | Body::Endless(..)) {
+    if matches!(body, Body::Chunked(_) | Body::Partial(..) | Body::Endless(..)) {
         headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
         exchange.write_head(status, &headers).await?;
     }
@@ -154,6 +156,13 @@ async fn write(exchange: &mut Exchange<'_>, reply: Reply) -> io::Result<After> {
             exchange.write_piece(&bytes, true).await?;
             wire::write_last_chunk(exchange.client).await?;
             Ok(After::KeepOpen)
+        }
+        Body::Partial(bytes, stays_open) => {
+            exchange.write_piece(&bytes, true).await?;
+            if stays_open {
+                std::future::pending::<()>().await;
+            }
+            Ok(After::Close)
         }
         Body::Endless(piece, pause) => loop {
             exchange.write_piece(&piece, true).await?;

@@ -7,6 +7,7 @@ mod contract;
 mod downgrade;
 mod glance;
 mod imageio;
+mod lease;
 mod nbd;
 mod nfc;
 mod objects;

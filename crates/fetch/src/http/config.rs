@@ -28,6 +28,8 @@ pub enum ContinuityProof {
     /// The name of the object: it is addressed by its digest, which is verified. Validators are
     /// neither needed nor compared.
     Immutable,
+    /// None: the server sends the object once, so a broken transfer is not resumed.
+    Once,
 }
 
 /// Settings of an [`HttpSource`](super::HttpSource).

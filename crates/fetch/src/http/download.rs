@@ -10,6 +10,7 @@ use stream::error::{SourceError, SourceErrorKind};
 use tracing::Instrument;
 
 use super::cause::transport_failure;
+use super::config::ContinuityProof;
 use super::identity::{ContentRange, ObjectIdentity, changed_error};
 use super::object::HttpObject;
 use super::sample::DownloadSampler;
@@ -107,7 +108,11 @@ impl<'a> HttpDownload<'a> {
                 // A part has ended before the range did.
                 Ok(Some(chunk)) if chunk.is_empty() => {}
                 Ok(chunk) => return Ok(chunk),
-                Err(failure) if self.is_hasty => return Err(failure.into_error()),
+                Err(failure)
+                    if self.is_hasty || self.object.continuity == ContinuityProof::Once =>
+                {
+                    return Err(failure.into_error());
+                }
                 Err(failure) => {
                     self.connection = None;
                     let pause = attempts.record_failure(failure, &self.position_text())?;
@@ -135,7 +140,13 @@ impl<'a> HttpDownload<'a> {
                 return Ok(None);
             };
             let read = async { Ok(connection.response.chunk().await) };
-            let read = with_time_limit(attempts.wait_limit() / share, read).await;
+            let limit = if self.object.continuity == ContinuityProof::Once {
+                // Another connection would not help.
+                attempts.remaining_time()
+            } else {
+                attempts.wait_limit() / share
+            };
+            let read = with_time_limit(limit, read).await;
             let chunk = read.map_err(|failure| client.name_silence(failure))?.map_err(|error| {
                 transport_failure(error, &client.request_route(connection.response.url()))
             })?;

@@ -49,7 +49,8 @@ impl HttpObject {
             || config.is_checked
             || config.continuity == ContinuityProof::Immutable;
         // Without a length, a longer object could not be recognised.
-        let is_sampled = !is_provable && identity.length.is_some();
+        let is_sampled =
+            !is_provable && config.continuity != ContinuityProof::Once && identity.length.is_some();
         let needs_sample = AtomicBool::new(identity.strong.is_none());
         Self {
             client,
@@ -251,14 +252,18 @@ impl HttpObject {
             ContinuityProof::IfRange => header::IF_RANGE,
             ContinuityProof::IfMatch if validator == header::ETAG => header::IF_MATCH,
             ContinuityProof::IfMatch => header::IF_UNMODIFIED_SINCE,
-            ContinuityProof::Immutable => return None,
+            ContinuityProof::Immutable | ContinuityProof::Once => return None,
         };
         Some((name, value))
     }
 
     /// True if parts of this object can be distinguished from parts of another one.
     pub(super) fn is_recognizable(&self) -> bool {
-        self.continuity == ContinuityProof::Immutable || self.identity.strong.is_some()
+        match self.continuity {
+            ContinuityProof::Immutable => true,
+            ContinuityProof::Once => false,
+            _ => self.identity.strong.is_some(),
+        }
     }
 
     /// Fails if a later response describes another object, or another version of it. If a checksum
@@ -267,7 +272,7 @@ impl HttpObject {
         match self.continuity {
             ContinuityProof::Immutable => self.identity.check_length(later),
             _ if self.is_checked => self.identity.check_form(later),
-            ContinuityProof::IfRange | ContinuityProof::IfMatch => {
+            ContinuityProof::IfRange | ContinuityProof::IfMatch | ContinuityProof::Once => {
                 self.identity.check_unchanged(later)
             }
         }

@@ -172,7 +172,7 @@ pub(crate) trait RangedDisk: Source {
     /// Returns the body of an object that consists of `ranges` of the disk, one after the other.
     /// The ranges must be in order, within the disk and not empty. Used in place of
     /// [`Source::open_body`].
-    fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn SourceBody>;
+    fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Result<Box<dyn SourceBody>, SourceError>;
 }
 
 impl<S: BlockServer> BlockSource<S> {
@@ -205,9 +205,9 @@ impl<S: BlockServer> BlockSource<S> {
 }
 
 impl<S: BlockServer> RangedDisk for BlockSource<S> {
-    fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn SourceBody> {
+    fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Result<Box<dyn SourceBody>, SourceError> {
         // One connection is enough: most ranges are small, and many requests are in flight on it.
-        self.body_of(Arc::clone(ranges), 1)
+        Ok(self.body_of(Arc::clone(ranges), 1))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fetch::Network;
 use fetch::error::invalid_error;
@@ -21,22 +22,34 @@ use super::ticket::NfcTicket;
 use crate::blocks::transport::{Stream, connect_kind, connect_tcp};
 use crate::vddk::pin::Thumbprint;
 
+/// Connects to the port of the host within `limit`.
+pub(super) async fn connect_host(
+    ticket: &NfcTicket,
+    network: &Network,
+    limit: Duration,
+) -> Result<TcpStream, AttemptError> {
+    let NfcTicket { host, port, .. } = ticket;
+    let (_, url) = host_names(host, *port).map_err(AttemptError::Final)?;
+    network.policy.check_url(&url).map_err(AttemptError::Final)?;
+    let connecting = tokio::time::timeout(limit, connect_tcp(host, *port)).await;
+    connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
+        let message = format!(
+            "cannot connect to it: {}; this machine needs TCP to port {port} of every ESXi host, or use --transport lease or vddk",
+            errno_text(&error)
+        );
+        AttemptError::new_transient(connect_kind(&error), message)
+    })
+}
+
 /// Connects to the service that `ticket` is for, which is told the word `tag` later.
 pub(super) async fn connect_service(
+    mut tcp: TcpStream,
     ticket: &NfcTicket,
     tag: &str,
     network: &Network,
 ) -> Result<Stream, AttemptError> {
     let NfcTicket { host, port, secret, service, .. } = ticket;
-    let (name, url) = host_names(host, *port).map_err(AttemptError::Final)?;
-    network.policy.check_url(&url).map_err(AttemptError::Final)?;
-    let mut tcp = connect_tcp(host, *port).await.map_err(|error| {
-        let message = format!(
-            "cannot connect to it: {}; this machine needs TCP to port {port} of every ESXi host, or use --transport vddk",
-            errno_text(&error)
-        );
-        AttemptError::new_transient(connect_kind(&error), message)
-    })?;
+    let (name, _) = host_names(host, *port).map_err(AttemptError::Final)?;
     read_greeting(&mut tcp).await?;
     let trust = match ticket.thumbprint.clone() {
         Some(thumbprint) => thumbprint.client_config().map_err(AttemptError::Final)?,

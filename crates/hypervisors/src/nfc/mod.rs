@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  TicketDesk ── SOAP ──► vSphere: a ticket, which names a host
-//!  connect_service ── TCP 902, TLS, authd, TLS ──► NfcLink ── open ──► NfcConnection
+//!  connect_host, connect_service ── TCP 902, TLS, authd, TLS ──► NfcLink ── open ──► NfcConnection
 //! ```
 //!
 //! Each connection needs a ticket of its own. A new one also names the new host of a machine that
@@ -18,11 +18,12 @@ pub mod fragment;
 mod link;
 #[cfg(test)]
 mod tests;
-mod ticket;
+pub(crate) mod ticket;
 #[doc(hidden)] // for the fuzz targets
 pub mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fetch::Network;
@@ -38,6 +39,12 @@ use crate::vddk::resized_error;
 /// clients.
 const AHEAD_BYTES: u64 = 16 << 20;
 
+/// Longest wait for a connection to the port of a host.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Number of attempts to connect to the port of a host whose disk can be read in another way.
+const PORT_ATTEMPTS: u32 = 3;
+
 /// A disk with its first connection open.
 pub type NfcSource = BlockSource<NfcServer>;
 
@@ -47,27 +54,46 @@ pub struct NfcServer {
     /// The file of the disk, such as `[datastore1] vm/disk.vmdk`.
     path: String,
     size: u64,
+    /// Number of attempts in which the port of the host could not be connected to.
+    unreached: AtomicU32,
 }
 
 impl NfcSource {
     /// Opens the disk in the file `path` of the machine for which `desk` gives tickets. `told` is
-    /// its size according to vSphere.
-    pub fn open(desk: Arc<TicketDesk>, path: &str, told: Option<u64>) -> Result<Self, SourceError> {
+    /// its size according to vSphere. If it can be read in another way (`is_optional`), returns
+    /// `None` after a few attempts to connect to the port of the host.
+    pub fn open(
+        desk: Arc<TicketDesk>,
+        path: &str,
+        told: Option<u64>,
+        is_optional: bool,
+    ) -> Result<Option<Self>, SourceError> {
         let network = Arc::clone(&desk.network);
-        let mut server = NfcServer { desk, path: path.to_owned(), size: told.unwrap_or_default() };
+        let (path, size) = (path.to_owned(), told.unwrap_or_default());
+        let mut server = NfcServer { desk, path, size, unreached: AtomicU32::new(0) };
         let opening = async {
             let limit = network.retry_policy.idle_limit();
             let mut contact = network.first_contact();
             loop {
                 match server.connect(told, limit).await {
-                    Ok(connection) => return Ok(connection),
+                    Ok(connection) => return Ok(Some(connection)),
+                    Err(failure)
+                        if is_optional
+                            && server.unreached.load(Ordering::Relaxed) == PORT_ATTEMPTS =>
+                    {
+                        let error = failure.into_error();
+                        tracing::warn!("{error}; the disk is exported over HTTPS instead");
+                        return Ok(None);
+                    }
                     Err(failure) => contact.pause_after(failure).await?,
                 }
             }
         };
-        let first = network.block_on(opening)?;
+        let Some(first) = network.block_on(opening)? else {
+            return Ok(None);
+        };
         server.size = first.file.capacity;
-        Ok(Self::new(server, first))
+        Ok(Some(Self::new(server, first)))
     }
 }
 
@@ -89,9 +115,15 @@ impl NfcServer {
             );
             return Err(AttemptError::new_final(SourceErrorKind::Invalid, message));
         }
+        let network = &self.desk.network;
+        let connecting = connect::connect_host(&ticket, network, limit.min(CONNECT_LIMIT));
+        let tcp = connecting.await.map_err(|failure| {
+            self.unreached.fetch_add(1, Ordering::Relaxed);
+            failure.with_context(&place)
+        })?;
         let opening = async {
             let tag = authd::random_tag()?;
-            let stream = connect::connect_service(&ticket, &tag, &self.desk.network).await?;
+            let stream = connect::connect_service(tcp, &ticket, &tag, network).await?;
             NfcConnection::open(stream, &tag, &self.path, place.clone()).await
         };
         let opened = with_time_limit(limit, opening).await;

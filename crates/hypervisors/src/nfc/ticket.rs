@@ -89,7 +89,7 @@ impl TicketDesk {
         self.network.handle.block_on(async {
             // Another task may be waiting for vSphere.
             let kept = tokio::time::timeout(LOGOUT_LIMIT, self.session.lock()).await;
-            if let Some(session) = kept.ok().and_then(|mut kept| kept.take()) {
+            if let Some(mut session) = kept.ok().and_then(|mut kept| kept.take()) {
                 session.close().await;
             }
         });
@@ -121,10 +121,7 @@ impl TicketDesk {
 impl NfcTicket {
     /// Parses a `HostServiceTicket`. It is for the host `server` if it names none.
     fn from_xml(ticket: &XmlElement, server: &str) -> Result<Self, SourceError> {
-        let wrong = |what: &str| {
-            let message = format!("vSphere returns a ticket that has no usable {what}");
-            SourceError::new(SourceErrorKind::Invalid, message)
-        };
+        let wrong = |what: &str| unusable_error("a ticket", what);
         let word = |name: &str| {
             let text = ticket.text_of(name).map(str::trim).filter(|text| {
                 // Each is part of a line that is sent to the host.
@@ -134,17 +131,7 @@ impl NfcTicket {
             });
             text.map(str::to_owned).ok_or_else(|| wrong(name))
         };
-        let thumbprint = match (text_of(ticket, "sslThumbprint"), text_of(ticket, "sslCertificate"))
-        {
-            (Some(thumbprint), _) => Some(Thumbprint::parse(thumbprint)?),
-            // Not confirmed: what the field of vSphere 9 contains.
-            (None, Some(pem)) => {
-                let certificate = CertificateDer::from_pem_slice(pem.as_bytes());
-                let certificate = certificate.map_err(|_| wrong("sslCertificate"))?;
-                Some(Thumbprint::of_certificate(&certificate)?)
-            }
-            (None, None) => None,
-        };
+        let thumbprint = named_thumbprint(ticket)?;
         let port = match text_of(ticket, "port") {
             Some(port) => {
                 port.parse().ok().filter(|port| *port != 0).ok_or_else(|| wrong("port"))?
@@ -158,6 +145,25 @@ impl NfcTicket {
         let host = text_of(ticket, "host").map(plain_line).unwrap_or_else(|| server.to_owned());
         Ok(Self { host, port, thumbprint, service, secret: word("sessionId")? })
     }
+}
+
+/// Returns the thumbprint of the host's certificate, if `answer` names one.
+pub(crate) fn named_thumbprint(answer: &XmlElement) -> Result<Option<Thumbprint>, SourceError> {
+    match (text_of(answer, "sslThumbprint"), text_of(answer, "sslCertificate")) {
+        (Some(thumbprint), _) => Thumbprint::parse(thumbprint).map(Some),
+        // Not confirmed: what the field of vSphere 9 contains.
+        (None, Some(pem)) => {
+            let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
+                .map_err(|_| unusable_error("a host", "sslCertificate"))?;
+            Thumbprint::of_certificate(&certificate).map(Some)
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+pub(crate) fn unusable_error(what: &str, part: &str) -> SourceError {
+    let message = format!("vSphere returns {what} that has no usable {part}");
+    SourceError::new(SourceErrorKind::Invalid, message)
 }
 
 /// Returns the text of a child that is not empty.

@@ -84,6 +84,11 @@ pub struct VsphereFault {
 impl VsphereFault {
     fn from_xml(method: &str, fault: &XmlElement) -> Self {
         let detail = fault.child("detail").and_then(|detail| detail.children.first());
+        let text = fault.text_of("faultstring").unwrap_or("no reason");
+        Self::new(method, detail, text)
+    }
+
+    fn new(method: &str, detail: Option<&XmlElement>, text: &str) -> Self {
         // The simulator calls every element `Fault` and gives the type only as an attribute;
         // vSphere gives both.
         let kind = detail.map(|detail| detail.kind.as_deref().unwrap_or(&detail.name));
@@ -91,8 +96,15 @@ impl VsphereFault {
         Self {
             method: method.to_owned(),
             kind: plain_line(kind.strip_suffix("Fault").unwrap_or(kind)),
-            text: plain_line(fault.text_of("faultstring").unwrap_or("no reason")),
+            text: plain_line(text),
         }
+    }
+
+    /// Creates the fault of a lease in this `state`, with its property `error`.
+    pub(super) fn from_state(state: &str, error: Option<&XmlElement>) -> Self {
+        let text = error.and_then(|error| error.text_of("localizedMessage"));
+        let text = text.map_or_else(|| format!("its state is {state:?}"), str::to_owned);
+        Self::new("the lease", error.and_then(|error| error.child("fault")), &text)
     }
 }
 

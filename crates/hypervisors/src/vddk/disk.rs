@@ -20,7 +20,7 @@ const MAX_FILE_BYTES: usize = 4096;
 /// Maximum number of snapshots of a machine that are examined.
 const MAX_SNAPSHOTS: usize = 1024;
 
-const DEVICES: &str = "config.hardware.device";
+pub(super) const DEVICES: &str = "config.hardware.device";
 
 /// The disk, and the state of it that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,11 @@
-//! Disks of VMware machines, through nbdkit and VMware's library (VDDK), or from the ESXi host
-//! ([`crate::nfc`]).
+//! Disks of VMware machines, through nbdkit and VMware's library (VDDK), from the ESXi host
+//! ([`crate::nfc`]), or by a lease.
 //!
 //! ```text
 //!  VddkSource ── open ──► vSphere (SOAP): machine, snapshot, file, changes
 //!                           ├──► NbdkitProcess (a child) ──► NbdSource over its socket
-//!                           └──► TicketDesk ──► NfcSource
+//!                           ├──► TicketDesk ──► NfcSource
+//!                           └──► ExportLease ──► LeaseSource
 //! ```
 //!
 //! If an earlier checkpoint is given, the bytes are the ranges that changed since then, one after
@@ -18,6 +19,7 @@ mod body;
 mod change_id;
 mod changes;
 mod disk;
+mod lease;
 mod log;
 mod nbdkit;
 mod options;
@@ -41,6 +43,7 @@ use stream::source::{Source, SourceBody};
 use self::body::{VddkBody, VddkReadState};
 use self::change_id::BEGIN_ANEW;
 use self::disk::{EarlierState, LocatedDisk};
+use self::lease::{LeaseSource, delta_error};
 use self::log::ProgramLog;
 pub use self::log::VddkLibraryInfo;
 use self::nbdkit::{NbdkitDisk, NbdkitProcess};
@@ -58,12 +61,12 @@ use crate::nfc::{NfcSource, TicketDesk};
 /// library does not open the disk, which is nearly always final; vSphere has answered before.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
-/// A disk that nbdkit or its ESXi host serves. All methods block, so they must not be called inside
+/// A disk that nbdkit, its ESXi host or a lease serves. All methods block, so they must not be called inside
 /// an asynchronous task.
 pub struct VddkSource {
     // This field is dropped before `_supply`, so that its connections are closed first.
     disk: Box<dyn RangedDisk>,
-    _supply: DiskSupply,
+    _supply: Option<DiskSupply>,
     changes: Option<ChangedRanges>,
     reading: VddkReadState,
     name: String,
@@ -93,6 +96,11 @@ impl VddkSource {
         if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
             return Err(invalid_error("previous checkpoint set without current"));
         }
+        if options.checkpoints.previous.is_some()
+            && options.access.transport == VmwareTransport::Lease
+        {
+            return Err(delta_error());
+        }
         let tls = tls_config(options, network)?;
         let network = network.clone_with(|network| network.tls = tls);
         let (found, changes) = network.block_on(locate_disk(options, &network))?;
@@ -104,7 +112,7 @@ impl VddkSource {
         let (disk, supply, reading) = if options.access.uses_nbdkit() {
             open_with_nbdkit(options, found, &network)?
         } else {
-            open_on_host(options, found, &network)?
+            open_on_host(options, found, &name, &network)?
         };
         let is_test = options.access.is_for_tests();
         let changes = changes.map(|changes| on_exported(changes, &*disk, is_test)).transpose()?;
@@ -120,20 +128,31 @@ impl VddkSource {
 }
 
 /// A disk, what it depends on, and what explains its errors.
-type OpenedDisk = (Box<dyn RangedDisk>, DiskSupply, VddkReadState);
+type OpenedDisk = (Box<dyn RangedDisk>, Option<DiskSupply>, VddkReadState);
 
-/// Takes the disk from its ESXi host.
+/// Takes the disk from its ESXi host, or by a lease.
 fn open_on_host(
     options: &VddkOptions,
     found: LocatedDisk,
+    name: &str,
     network: &Arc<Network>,
 ) -> Result<OpenedDisk, SourceError> {
-    let is_verified = !network.insecure
-        && (options.access.has_certificates || options.access.thumbprint.is_some());
-    let desk = TicketDesk::new(&options.endpoint, &found.machine, network, is_verified);
-    let desk = Arc::new(desk);
-    let supply = DiskSupply::Host(Arc::clone(&desk));
-    let disk = NfcSource::open(desk, &found.disk.file, found.disk.capacity)?;
+    let (endpoint, transport) = (&options.endpoint, options.access.transport);
+    let mut opened: Option<(Box<dyn RangedDisk>, _)> = None;
+    if transport != VmwareTransport::Lease {
+        let is_verified = !network.insecure
+            && (options.access.has_certificates || options.access.thumbprint.is_some());
+        let desk = TicketDesk::new(endpoint, &found.machine, network, is_verified);
+        let desk = Arc::new(desk);
+        let supply = DiskSupply::Host(Arc::clone(&desk));
+        let is_optional = transport == VmwareTransport::Auto && found.since.is_none();
+        let disk = NfcSource::open(desk, &found.disk.file, found.disk.capacity, is_optional)?;
+        opened = disk.map(|disk| (Box::new(disk) as _, Some(supply)));
+    }
+    let (disk, supply) = match opened {
+        Some(opened) => opened,
+        None => (Box::new(LeaseSource::open(endpoint, &found, name, network)?) as _, None),
+    };
     let reading = VddkReadState {
         endpoint: options.endpoint.clone(),
         network: Arc::clone(network),
@@ -141,7 +160,7 @@ fn open_on_host(
         log: ProgramLog::default(),
         gone: network.stop.child_token(),
     };
-    Ok((Box::new(disk), supply, reading))
+    Ok((disk, supply, reading))
 }
 
 /// Starts nbdkit for the disk and connects to it.
@@ -178,7 +197,7 @@ fn open_with_nbdkit(
         network.retry_policy.contact_limit = OPEN_LIMIT;
     });
     match NbdSource::open_uri(uri, &local) {
-        Ok(disk) => Ok((Box::new(disk), DiskSupply::Nbdkit { _process: nbdkit }, reading)),
+        Ok(disk) => Ok((Box::new(disk), Some(DiskSupply::Nbdkit { _process: nbdkit }), reading)),
         Err(error) => {
             // The socket only shows that nbdkit is gone; the log shows what the library rejected.
             drop(nbdkit);
@@ -200,11 +219,15 @@ impl Source for VddkSource {
     }
 
     fn is_ranged(&self) -> bool {
-        self.changes.is_none()
+        self.changes.is_none() && self.disk.is_ranged()
+    }
+
+    fn has_own_digest(&self) -> bool {
+        self.disk.has_own_digest()
     }
 
     fn stated_disk(&self) -> Option<StatedDisk> {
-        Some(StatedDisk::PLAIN)
+        self.disk.stated_disk()
     }
 
     fn changed_ranges(&self) -> Option<&ChangedRanges> {
@@ -213,7 +236,7 @@ impl Source for VddkSource {
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let bytes = match &self.changes {
-            Some(changes) => self.disk.ranges_body(changes.ranges()),
+            Some(changes) => self.disk.ranges_body(changes.ranges())?,
             None => self.disk.open_body()?,
         };
         Ok(Box::new(VddkBody { bytes, reading: self.reading.clone(), is_checked: false }))

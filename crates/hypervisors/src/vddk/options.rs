@@ -40,19 +40,22 @@ pub struct VddkSourceOptions {
 /// How the bytes of a disk are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VmwareTransport {
-    /// With VMware's library if it is installed, otherwise from the ESXi host.
+    /// With VMware's library if it is installed, otherwise from the ESXi host, or by a lease if
+    /// its port is closed.
     #[default]
     Auto,
     /// From the ESXi host, which needs no other program.
     Nfc,
+    /// As an image, once, over HTTPS.
+    Lease,
     /// With VMware's library.
     Vddk,
 }
 
 impl VmwareTransport {
     /// All transports, with their names.
-    pub const ALL: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("nfc", Self::Nfc), ("vddk", Self::Vddk)];
+    pub const ALL: [(&'static str, Self); 4] =
+        [("auto", Self::Auto), ("nfc", Self::Nfc), ("lease", Self::Lease), ("vddk", Self::Vddk)];
 }
 
 impl VddkSourceOptions {
@@ -62,7 +65,7 @@ impl VddkSourceOptions {
             || self.installation.is_for_tests() || self.installation.library.join("lib64").is_dir();
         match self.transport {
             VmwareTransport::Auto => is_installed(),
-            VmwareTransport::Nfc => false,
+            VmwareTransport::Nfc | VmwareTransport::Lease => false,
             VmwareTransport::Vddk => true,
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fetch::BasicCredentials;
 use fetch::Network;
 use fetch::error::invalid_error;
-use fetch::http::{HttpAgent, USER_AGENT};
+use fetch::http::{ExtraHeader, HttpAgent, USER_AGENT, parse_header};
 use http::{HeaderMap, Method, header};
 use stream::error::SourceError;
 use url::Url;
@@ -78,7 +78,7 @@ impl VsphereSession {
     }
 
     /// Ends the session. A failure is only logged, because the session also ends by itself later.
-    pub(crate) async fn close(mut self) {
+    pub(crate) async fn close(&mut self) {
         let ending = async {
             let manager = self.manager_reference("SessionManager", "sessionManager")?;
             self.send_call(&manager, "Logout", "").await
@@ -86,6 +86,13 @@ impl VsphereSession {
         if let Ok(Err(error)) = tokio::time::timeout(LOGOUT_LIMIT, ending).await {
             tracing::debug!("logging out of vSphere: {}", SourceError::from(error));
         }
+    }
+
+    /// Returns the header with the session's cookie, for requests to `url` if it belongs to the same
+    /// server.
+    pub(crate) fn cookie_for(&self, url: &Url) -> Option<ExtraHeader> {
+        let cookie = self.cookie.as_ref().filter(|_| url.origin() == self.url.origin())?;
+        parse_header(&format!("Cookie: {cookie}"), true).ok().flatten()
     }
 
     /// Finds the machine with this UUID in any data centre. `uuid` is the instance UUID if
@@ -184,8 +191,9 @@ impl VsphereSession {
                 None => request,
             }
         };
-        // All calls may be repeated, although they are POST requests, because each one only reads,
-        // logs in or logs out.
+        // All calls may be repeated, although they are POST requests. Each one only reads, logs in
+        // or logs out; if the answer to a request for a lease is lost, vSphere refuses another
+        // lease until that one expires.
         let answer = self.agent.send_patiently(make, MAX_ANSWER_BYTES).await?;
         if let Some(cookie) = session_cookie(&answer.headers) {
             self.cookie = Some(cookie);

@@ -177,6 +177,11 @@ impl EsxiHost {
         lock(&self.shared.state).tickets.clone()
     }
 
+    /// The SHA-1 thumbprint of the certificate.
+    pub fn thumbprint(&self) -> String {
+        self.shared.sha1.clone()
+    }
+
     /// The port.
     pub fn port(&self) -> u16 {
         self.server.address().port()

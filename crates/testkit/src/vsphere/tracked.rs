@@ -6,14 +6,17 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use rustls::ServerConfig;
 
 use super::host::{EsxiHost, HostShared};
-use crate::adversary::{Adversary, Reply};
+use crate::adversary::{Adversary, Body, Reply};
 use crate::fail::OrFail;
 use crate::serving::lock;
+use crate::tools;
 use crate::wire::Request;
 
 /// Size of a tracked block.
@@ -27,6 +30,12 @@ pub const DISK: &str = "[ds] guest/disk.vmdk";
 
 /// Most areas in one response, as in a real vSphere.
 const AREAS: usize = 2000;
+
+/// The name of every lease, as in a real vSphere.
+const LEASE: &str = "session[52d8b5a3-1e2c]52b4c0de-0001";
+
+/// The path of an exported disk.
+const EXPORT: &str = "/nfc/52b4c0de/disk-0.vmdk";
 
 const COOKIE: &str = "vmware_soap_session=tracked";
 
@@ -59,6 +68,27 @@ pub struct Habits {
     pub expires_in: Option<&'static str>,
     /// True for a stand-alone host, whose service for disks has another name.
     pub is_host: bool,
+    /// Number of requests for a lease that are refused because another one holds the machine.
+    pub held: usize,
+    /// True if the machine is running, so that only its snapshots can be exported.
+    pub is_running: bool,
+    /// The URL of an exported disk, if not one of this server.
+    pub export_url: Option<String>,
+    /// The thumbprint that a lease states.
+    pub export_thumbprint: Option<String>,
+    /// Number of bytes of an export before its connection breaks, or is silent if this is true.
+    pub export_end: Option<(usize, bool)>,
+}
+
+/// A lease for the export of a disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// The object that is exported.
+    pub object: String,
+    /// `initializing`, `ready`, `done` or `aborted`.
+    pub state: &'static str,
+    /// The percentages that were reported.
+    pub progress: Vec<String>,
 }
 
 /// A call that asks for changed areas.
@@ -77,7 +107,12 @@ struct State {
     areas: HashMap<(usize, usize), Vec<(u64, u64)>>,
     habits: Habits,
     queries: Vec<Query>,
+    leases: Vec<Lease>,
+    /// Stream-optimized VMDKs, by the object that is exported.
+    exports: HashMap<String, Bytes>,
     logins: usize,
+    /// True over HTTPS.
+    is_encrypted: bool,
     /// The host that serves the disk, and the port that tickets name.
     host: Option<(Arc<HostShared>, u16)>,
     /// The host to which the machine moves after the next ticket.
@@ -113,14 +148,25 @@ impl Tracked {
                 instead: Vec::new(),
                 expires_in: None,
                 is_host: false,
+                held: 0,
+                is_running: false,
+                export_url: None,
+                export_thumbprint: None,
+                export_end: None,
             },
+            is_encrypted: tls.is_some(),
             host: None,
             next_host: None,
             queries: Vec::new(),
+            leases: Vec::new(),
+            exports: HashMap::new(),
             logins: 0,
         }));
         let shared = Arc::clone(&state);
-        let answer = move |_: &Request, body: &str| lock(&shared).answer(body);
+        let answer = move |request: &Request, body: &str| match request.path() {
+            EXPORT => lock(&shared).export(request),
+            _ => lock(&shared).answer(body),
+        };
         Self { server: Adversary::start_with(answer, tls), state }
     }
 
@@ -168,6 +214,27 @@ impl Tracked {
         lock(&self.state).next_host = Some((host.shared(), host.port()));
     }
 
+    /// Exports the disk `raw` by leases for `object`: `vm-1` or a snapshot. Needs qemu-img.
+    pub fn add_export(&self, object: &str, raw: &Path) {
+        let vmdk = raw.with_extension("vmdk");
+        let mut convert = Command::new(tools::find("qemu-img"));
+        convert.args(["convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized"]);
+        let status = convert.arg(raw).arg(&vmdk).status().or_fail("qemu-img");
+        assert!(status.success(), "qemu-img: {status}");
+        let bytes = std::fs::read(vmdk).or_fail("a vmdk");
+        lock(&self.state).exports.insert(object.to_owned(), bytes.into());
+    }
+
+    /// The exported disk of `object`.
+    pub fn export_of(&self, object: &str) -> Bytes {
+        lock(&self.state).exports.get(object).cloned().unwrap_or_default()
+    }
+
+    /// All leases so far.
+    pub fn leases(&self) -> Vec<Lease> {
+        lock(&self.state).leases.clone()
+    }
+
     /// Number of logins so far.
     pub fn logins(&self) -> usize {
         lock(&self.state).logins
@@ -200,6 +267,30 @@ impl State {
                 String::new()
             }
             "FindByUuid" => "<returnval type=\"VirtualMachine\">vm-1</returnval>".to_owned(),
+            "ExportVm" | "ExportSnapshot" => match self.begin_lease(method, text_of(body, "_this")) {
+                Ok(lease) => lease,
+                Err(reply) => return reply,
+            },
+            "RetrievePropertiesEx" if text_of(body, "obj") == LEASE => self.lease_properties(),
+            "HttpNfcLeaseProgress" | "HttpNfcLeaseComplete" | "HttpNfcLeaseAbort" => {
+                let lease = self.leases.last_mut().filter(|lease| {
+                    let is_initializing = lease.state == "initializing";
+                    text_of(body, "_this") == LEASE
+                        && (lease.state == "ready"
+                            || is_initializing && method == "HttpNfcLeaseAbort")
+                });
+                let Some(lease) = lease else {
+                    return fault("InvalidState", "The lease is not ready.");
+                };
+                match method {
+                    "HttpNfcLeaseProgress" => {
+                        lease.progress.push(text_of(body, "percent").to_owned());
+                    }
+                    "HttpNfcLeaseComplete" => lease.state = "done",
+                    _ => lease.state = "aborted",
+                }
+                String::new()
+            }
             "RetrievePropertiesEx" => match self.properties(text_of(body, "obj")) {
                 Some(properties) => properties,
                 None => return fault("ManagedObjectNotFound", "The object has already been deleted."),
@@ -226,6 +317,69 @@ impl State {
         };
         Reply::of(format!("<Envelope><Body><R>{answer}</R></Body></Envelope>"))
             .with("Set-Cookie", format!("{COOKIE}; Path=/; HttpOnly"))
+    }
+
+    fn begin_lease(&mut self, method: &str, object: &str) -> Result<String, Reply> {
+        let is_machine = method == "ExportVm";
+        if self.habits.held > 0 {
+            self.habits.held -= 1;
+            return Err(fault("TaskInProgress", "Another task is already in progress."));
+        }
+        if is_machine && self.habits.is_running {
+            return Err(fault("InvalidPowerState", "The attempted operation cannot be performed."));
+        }
+        if is_machine != (object == "vm-1") || !self.exports.contains_key(object) {
+            return Err(fault("ManagedObjectNotFound", "The object has already been deleted."));
+        }
+        let object = object.to_owned();
+        self.leases.push(Lease { object, state: "initializing", ..Lease::default() });
+        Ok(format!("<returnval type=\"HttpNfcLease\">{LEASE}</returnval>"))
+    }
+
+    /// The properties of the newest lease, which is ready when it is looked at a second time.
+    fn lease_properties(&mut self) -> String {
+        let lease = self.leases.last_mut().or_fail("a lease");
+        let set = |name: &str, value: &str| {
+            format!("<propSet><name>{name}</name><val>{value}</val></propSet>")
+        };
+        let mut properties = set("state", lease.state);
+        if lease.state == "initializing" {
+            lease.state = "ready";
+        } else {
+            let scheme = if self.is_encrypted { "https" } else { "http" };
+            let own = format!("{scheme}://*{EXPORT}");
+            let url = self.habits.export_url.as_ref().unwrap_or(&own);
+            let thumbprint = self.habits.export_thumbprint.as_ref();
+            let thumbprint = thumbprint
+                .map(|text| format!("<sslThumbprint>{text}</sslThumbprint>"))
+                .unwrap_or_default();
+            properties += &set(
+                "info",
+                &format!(
+                    "<leaseTimeout>1</leaseTimeout><deviceUrl><key>/vm-1/nvram</key><url>{scheme}://*/nfc/nvram</url>\
+                     <disk>false</disk></deviceUrl><deviceUrl><key>/vm-1/VirtualLsiLogicController0:0</key><url>{url}</url>\
+                     {thumbprint}<disk>true</disk><targetId>disk-0.vmdk</targetId></deviceUrl>"
+                ),
+            );
+        }
+        format!("<returnval><objects>{properties}</objects></returnval>")
+    }
+
+    /// The disk of the newest lease.
+    fn export(&self, request: &Request) -> Reply {
+        let lease = self.leases.last().filter(|lease| lease.state == "ready");
+        let Some(bytes) = lease.and_then(|lease| self.exports.get(&lease.object)) else {
+            return Reply::status(404, "no lease");
+        };
+        if request.header("cookie") != Some(COOKIE) || request.header("range").is_some() {
+            return Reply::status(400, "a cookie, and no range");
+        }
+        match self.habits.export_end {
+            Some((end, is_silent)) => {
+                Reply { body: Body::Partial(bytes.slice(..end), is_silent), ..Reply::of("") }
+            }
+            None => Reply::chunked(bytes.clone()),
+        }
     }
 
     fn nfc_service(&self) -> &'static str {

@@ -1,0 +1,506 @@
+//! Exports of disks by a lease of vSphere (`HttpNfcLease`): the whole disk once, over HTTPS, as a
+//! stream-optimized VMDK.
+//!
+//! ```text
+//!  ExportVm, ExportSnapshot ─► lease ─► ready ─► URL of the disk ─► HttpSource
+//!                                ▲ told about progress while the disk is read
+//!                                └ completed at the end, aborted however else the import ends
+//! ```
+//!
+//! While there is a lease, the machine can be neither started nor moved nor deleted.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fetch::Network;
+use fetch::error::invalid_error;
+use fetch::http::{ContinuityProof, HttpConfig, HttpSource, keeps_promise};
+use fetch::messages::plain_line;
+use fetch::retry::AttemptError;
+use stream::error::{SourceError, SourceErrorKind};
+use stream::source::{Source, SourceBody};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use super::answer::{ManagedObjectReference, VsphereCallError, VsphereFault, first_child};
+use super::disk::{DEVICES, LocatedDisk};
+use super::soap::{LOGOUT_LIMIT, VsphereSession};
+use crate::blocks::RangedDisk;
+use crate::nfc::ticket::{named_thumbprint, unusable_error};
+use crate::xml::XmlElement;
+
+/// Faults of a request for a lease while another lease or task holds the machine.
+const HELD: [&str; 2] = ["TaskInProgress", "InvalidState"];
+
+/// Pause between two checks of a lease that is not ready yet.
+const READY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest pause between two reports of progress. vSphere ends a lease after five minutes without
+/// one, unless it says otherwise.
+const REPORT_PAUSE: Duration = Duration::from_secs(60);
+
+/// Shortest pause between two reports of progress.
+const MIN_REPORT_PAUSE: Duration = Duration::from_millis(250);
+
+/// Longest time for ending a lease. A pod that is being stopped has 30 s.
+const END_LIMIT: Duration = Duration::from_secs(8);
+
+/// Longest name of a lease, in bytes. Real ones look like `session[UUID]UUID`.
+const MAX_NAME_BYTES: usize = 256;
+
+/// The export of a disk. Dropping it ends the lease and logs out.
+pub(super) struct LeaseSource {
+    // This field is dropped first, so that no request follows the end of the lease.
+    data: HttpSource,
+    lease: ExportLease,
+}
+
+/// A lease that was requested.
+struct ExportLease {
+    state: Arc<LeaseState>,
+    /// The task that reports progress.
+    reporter: Option<JoinHandle<()>>,
+}
+
+struct LeaseState {
+    network: Arc<Network>,
+    server: String,
+    session: Mutex<VsphereSession>,
+    /// The lease. Set as soon as there is one to be ended.
+    object: OnceLock<ManagedObjectReference>,
+    is_complete: AtomicBool,
+    received_bytes: AtomicU64,
+}
+
+impl LeaseSource {
+    /// Requests a lease at `endpoint` for the disk that was found, and opens its data. `name` is
+    /// the name of the disk in logs.
+    pub(super) fn open(
+        endpoint: &Url,
+        found: &LocatedDisk,
+        name: &str,
+        network: &Arc<Network>,
+    ) -> Result<Self, SourceError> {
+        let mut session = network.block_on(VsphereSession::open(endpoint, network))?;
+        let slot = network.block_on(find_slot(&mut session, found));
+        let state = Arc::new(LeaseState {
+            network: Arc::clone(network),
+            server: endpoint.host_str().unwrap_or_default().to_owned(),
+            session: Mutex::new(session),
+            object: OnceLock::new(),
+            is_complete: AtomicBool::new(false),
+            received_bytes: AtomicU64::new(0),
+        });
+        // From here on, dropping this ends whatever was begun.
+        let mut lease = ExportLease { state: Arc::clone(&state), reporter: None };
+        let slot = slot?;
+        // The stop token does not cancel this: the answer names the lease that has to be ended.
+        network.handle.block_on(state.request_lease(found))?;
+        let info = network.block_on(state.wait_until_ready())?;
+        let device = slot.find_device(&info, &found.disk.file)?;
+        let url = device_url(device, endpoint)?;
+        keeps_promise(endpoint, &url, network.is_checked)?.warn_downgrade();
+        lease.start_reports(&info, found.disk.capacity.unwrap_or_default());
+        let network = match named_thumbprint(device)? {
+            Some(thumbprint) => {
+                let trust = thumbprint.client_config()?;
+                network.clone_with(|network| network.tls = trust)
+            }
+            None => Arc::clone(network),
+        };
+        let cookie = network.handle.block_on(state.session.lock()).cookie_for(&url);
+        let data = HttpSource::open_after_login(HttpConfig {
+            headers: cookie.into_iter().collect(),
+            continuity: ContinuityProof::Once,
+            name: Some(name.to_owned()),
+            ..HttpConfig::from_url(url, &network)
+        })?;
+        Ok(Self { data, lease })
+    }
+}
+
+impl Source for LeaseSource {
+    fn name(&self) -> String {
+        self.data.name()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        self.data.total_bytes()
+    }
+
+    /// True although there is no digest: the body completes the lease at its end, so it must be
+    /// read up to there.
+    fn has_own_digest(&self) -> bool {
+        true
+    }
+
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        let (data, state) = (self.data.open_body()?, Arc::clone(&self.lease.state));
+        Ok(Box::new(LeaseBody { data, state }))
+    }
+}
+
+impl RangedDisk for LeaseSource {
+    fn ranges_body(&self, _: &Arc<[Range<u64>]>) -> Result<Box<dyn SourceBody>, SourceError> {
+        Err(delta_error())
+    }
+}
+
+/// Creates the error for changes since an earlier checkpoint.
+pub(super) fn delta_error() -> SourceError {
+    invalid_error(
+        "a lease exports whole disks and not what changed since an earlier checkpoint: use --transport nfc or vddk",
+    )
+}
+
+/// The bytes of an export. The end is reported only if vSphere accepts that it is complete.
+struct LeaseBody {
+    data: Box<dyn SourceBody>,
+    state: Arc<LeaseState>,
+}
+
+impl SourceBody for LeaseBody {
+    fn next_chunk(&mut self) -> Result<Option<bytes::Bytes>, SourceError> {
+        let state = &self.state;
+        let chunk = self.data.next_chunk().map_err(|error| match error.kind() {
+            SourceErrorKind::Stopped => error,
+            kind => {
+                let after = state.received_bytes.load(Ordering::Relaxed);
+                let what = format!(
+                    "the export of the disk broke after {after} bytes, and vSphere cannot resume it: import it again"
+                );
+                SourceError::with_context(kind, what, error)
+            }
+        })?;
+        match &chunk {
+            Some(chunk) => {
+                state.received_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+            }
+            None if !state.is_complete.load(Ordering::Relaxed) => {
+                let ending = async {
+                    let ended = state.call_lease("HttpNfcLeaseComplete", "").await;
+                    ended.map_err(|failed| state.explain_failure(failed))
+                };
+                state.network.block_on(ending)?;
+                state.is_complete.store(true, Ordering::Relaxed);
+            }
+            None => {}
+        }
+        Ok(chunk)
+    }
+}
+
+impl ExportLease {
+    /// Reports progress until this is dropped, more often than the lease demands.
+    fn start_reports(&mut self, info: &XmlElement, capacity: u64) {
+        let limit = info.text_of("leaseTimeout").and_then(|seconds| seconds.parse::<u32>().ok());
+        let limit = limit.map_or(REPORT_PAUSE, |seconds| Duration::from_secs(seconds.into()) / 4);
+        let pause = limit.clamp(MIN_REPORT_PAUSE, REPORT_PAUSE);
+        let state = Arc::clone(&self.state);
+        self.reporter = Some(self.state.network.handle.spawn(async move {
+            while !state.is_complete.load(Ordering::Relaxed) {
+                sleep(pause).await;
+                let received = state.received_bytes.load(Ordering::Relaxed);
+                // The export is never longer than the disk, apart from its tables.
+                let percent = received.saturating_mul(100) / capacity.max(1);
+                let progress = format!("<percent>{}</percent>", percent.min(99));
+                if let Err(failed) = state.call_lease("HttpNfcLeaseProgress", &progress).await
+                    && !state.is_complete.load(Ordering::Relaxed)
+                {
+                    tracing::warn!("{}", state.explain_failure(failed));
+                }
+            }
+        }));
+    }
+}
+
+impl Drop for ExportLease {
+    fn drop(&mut self) {
+        if let Some(reporter) = &self.reporter {
+            reporter.abort();
+        }
+        // End the lease now: the process may exit next, and the machine would be locked until the
+        // lease expires.
+        self.state.network.handle.block_on(self.state.shut_down());
+    }
+}
+
+impl LeaseState {
+    /// Requests the lease, repeatedly while another lease or task holds the machine.
+    async fn request_lease(&self, found: &LocatedDisk) -> Result<(), SourceError> {
+        let (object, method) = match &found.snapshot {
+            Some(snapshot) => (snapshot, "ExportSnapshot"),
+            None => (&found.machine, "ExportVm"),
+        };
+        let patient = self.network.clone_with(|network| {
+            network.retry_policy.contact_limit = network.retry_policy.no_progress_limit;
+        });
+        let mut contact = patient.first_contact();
+        loop {
+            let answer = self.session.lock().await.call_method(object, method, "").await;
+            let error = match answer {
+                Ok(answer) => return self.keep_lease(answer),
+                Err(failed) => self.explain_failure(failed),
+            };
+            let failure = match error.kind() {
+                SourceErrorKind::Io => AttemptError::from_transient(error),
+                _ => AttemptError::Final(error),
+            };
+            contact.pause_after(failure).await?;
+        }
+    }
+
+    fn keep_lease(&self, answer: XmlElement) -> Result<(), SourceError> {
+        let name = first_child(answer).map(|lease| lease.text).unwrap_or_default();
+        let name = name.trim();
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(unusable_error("a lease", "name"));
+        }
+        self.object.get_or_init(|| ManagedObjectReference::new("HttpNfcLease", name));
+        Ok(())
+    }
+
+    /// Waits until the data of the lease can be read, and returns the description of the lease.
+    async fn wait_until_ready(&self) -> Result<XmlElement, SourceError> {
+        let Some(lease) = self.object.get() else {
+            return Err(unusable_error("a lease", "name"));
+        };
+        let waiting = async {
+            let mut session = self.session.lock().await;
+            loop {
+                let paths = ["state", "error", "info"];
+                let properties = session.read_properties(lease, &paths).await?;
+                let state = properties.get("state").map_or("", |state| state.text.trim());
+                match (state, properties.get("info")) {
+                    ("ready", Some(info)) => return Ok(info.clone()),
+                    ("initializing" | "ready", _) => sleep(READY_PAUSE).await,
+                    _ => {
+                        let fault = VsphereFault::from_state(state, properties.get("error"));
+                        return Err(self.explain_failure(VsphereCallError::Fault(fault)));
+                    }
+                }
+            }
+        };
+        let limit = self.network.retry_policy.no_progress_limit;
+        timeout(limit, waiting).await.unwrap_or_else(|_| {
+            let (server, limit) = (&self.server, limit.as_secs());
+            let message = format!("{server}: the lease is not ready after {limit} s");
+            Err(SourceError::new(SourceErrorKind::Stalled, message))
+        })
+    }
+
+    /// Calls a method of the lease, if there is one.
+    async fn call_lease(&self, method: &str, arguments: &str) -> Result<(), VsphereCallError> {
+        match self.object.get() {
+            Some(lease) => {
+                let mut session = self.session.lock().await;
+                session.call_method(lease, method, arguments).await.map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn explain_failure(&self, failed: VsphereCallError) -> SourceError {
+        match failed {
+            VsphereCallError::Fault(fault) => {
+                let kind = match HELD.contains(&&*fault.kind) {
+                    true => SourceErrorKind::Io,
+                    false => SourceErrorKind::Invalid,
+                };
+                let remedy = remedy_of(&fault.kind);
+                let message = format!("{}: {fault} ({}){remedy}", self.server, fault.kind);
+                SourceError::new(kind, message).with_cause(fault)
+            }
+            VsphereCallError::Lost(error) => error,
+        }
+    }
+
+    /// Aborts the lease unless it is complete, and logs out.
+    async fn shut_down(&self) {
+        if !self.is_complete.load(Ordering::Relaxed) {
+            match timeout(END_LIMIT, self.call_lease("HttpNfcLeaseAbort", "")).await {
+                Ok(Ok(())) => {}
+                Ok(Err(failed)) => tracing::debug!("{}", self.explain_failure(failed)),
+                Err(_) => tracing::warn!(
+                    "{} does not abort the lease, which holds the machine until it expires",
+                    self.server
+                ),
+            }
+        }
+        if let Ok(mut session) = timeout(LOGOUT_LIMIT, self.session.lock()).await {
+            session.close().await;
+        }
+    }
+}
+
+/// Returns what the user can do about a fault of this type.
+fn remedy_of(kind: &str) -> &'static str {
+    match kind {
+        "InvalidPowerState" => {
+            ": the machine is running: take a snapshot of it and read that (--checkpoint), or stop the machine"
+        }
+        "NoPermission" => ": the user needs the privilege VApp.Export",
+        "FileFault" => ": check that the files of the machine exist and nobody else reads them",
+        _ if HELD.contains(&kind) => {
+            ": another export or task holds the machine: wait until it has ended, or end it"
+        }
+        _ => "",
+    }
+}
+
+/// The place of a disk in its machine.
+#[derive(Debug)]
+struct DiskSlot {
+    /// The key of the device, such as `2000`.
+    key: String,
+    /// Controller and unit as in the keys of a lease, such as `ParaVirtualSCSIController0:1`.
+    address: Option<String>,
+    /// True if the machine has no other disk.
+    is_only: bool,
+}
+
+/// Finds the place of the disk in the state that will be exported.
+async fn find_slot(
+    session: &mut VsphereSession,
+    found: &LocatedDisk,
+) -> Result<DiskSlot, SourceError> {
+    let object = found.snapshot.as_ref().unwrap_or(&found.machine);
+    let properties = session.read_properties(object, &[DEVICES]).await?;
+    let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
+    DiskSlot::among(devices, &found.disk.key.to_string(), &found.disk.file)
+}
+
+impl DiskSlot {
+    /// Finds the disk with this `key`. Its state must be the one in `file`, because a lease exports
+    /// no earlier one.
+    fn among(devices: &[XmlElement], key: &str, file: &str) -> Result<Self, SourceError> {
+        let with_key = |key| devices.iter().find(|device| device.text_of("key") == key);
+        let device = with_key(Some(key)).filter(|device| {
+            device.child("backing").and_then(|backing| backing.text_of("fileName")) == Some(file)
+        });
+        let device = device.ok_or_else(|| {
+            invalid_error(format!(
+                "the disk is in the file {file:?} no longer, and a lease exports only the present state: take a snapshot and name \
+                 it (--checkpoint)"
+            ))
+        })?;
+        let controller = with_key(device.text_of("controllerKey")).and_then(|controller| {
+            let kind = controller.kind.as_deref()?.rsplit(':').next()?;
+            Some(format!("{kind}{}", controller.text_of("busNumber")?))
+        });
+        let unit = device.text_of("unitNumber");
+        Ok(Self {
+            key: key.to_owned(),
+            address: controller.zip(unit).map(|(controller, unit)| format!("{controller}:{unit}")),
+            is_only: devices.iter().filter(|one| one.text_of("capacityInKB").is_some()).count()
+                == 1,
+        })
+    }
+
+    /// Finds the disk among the devices of a lease. A disk that is only probably the right one is
+    /// refused.
+    fn find_device<'i>(
+        &self,
+        info: &'i XmlElement,
+        file: &str,
+    ) -> Result<&'i XmlElement, SourceError> {
+        let disks: Vec<_> = info
+            .children_named("deviceUrl")
+            .filter(|device| matches!(device.text_of("disk"), Some("true" | "1")))
+            .collect();
+        let name = file.rsplit('/').next();
+        let is_it = |device: &&&XmlElement| {
+            let last = device.text_of("key").and_then(|key| key.rsplit('/').next());
+            last.is_some() && (last == self.address.as_deref() || last == Some(&self.key))
+                || device.text_of("targetId").is_some_and(|id| Some(id) == name)
+        };
+        match (disks.iter().find(is_it), &*disks) {
+            (Some(found), _) => Ok(found),
+            (None, [only]) if self.is_only => Ok(only),
+            _ => {
+                let keys: Vec<_> =
+                    disks.iter().filter_map(|device| device.text_of("key")).collect();
+                let keys = plain_line(&keys.join(", "));
+                Err(invalid_error(format!(
+                    "vSphere exports {} disks ({keys}), and none of them is certainly {file}: use --transport nfc or vddk",
+                    disks.len()
+                )))
+            }
+        }
+    }
+}
+
+/// Returns the URL of the disk. The host `*` means the server that was asked.
+fn device_url(device: &XmlElement, endpoint: &Url) -> Result<Url, SourceError> {
+    let url = device.text_of("url").and_then(|url| Url::parse(url).ok());
+    let url = url.filter(|url| matches!(url.scheme(), "http" | "https"));
+    let mut url = url.ok_or_else(|| unusable_error("a lease", "url"))?;
+    if url.host_str() == Some("*") {
+        let changed = url.set_host(endpoint.host_str()).is_ok();
+        if !changed || url.set_port(endpoint.port()).is_err() {
+            return Err(unusable_error("a lease", "url"));
+        }
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn element(xml: &str) -> XmlElement {
+        XmlElement::parse(xml.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_disk_of_a_lease_is_found_by_its_place_or_refused() {
+        let disk = |key: u32, unit: u32| {
+            format!(
+                "<VirtualDevice><key>{key}</key><controllerKey>1000</controllerKey><unitNumber>{unit}</unitNumber>\
+                 <backing><fileName>[a] vm/{key}.vmdk</fileName></backing><capacityInKB>1</capacityInKB></VirtualDevice>"
+            )
+        };
+        let devices = element(&format!(
+            "<val><VirtualDevice xsi:type=\"vim25:ParaVirtualSCSIController\"><key>1000</key><busNumber>0</busNumber>\
+             </VirtualDevice>{}{}</val>",
+            disk(2000, 0),
+            disk(2001, 1)
+        ));
+        let slot = DiskSlot::among(&devices.children, "2001", "[a] vm/2001.vmdk").unwrap();
+        assert_eq!(slot.address.as_deref(), Some("ParaVirtualSCSIController0:1"));
+        assert!(!slot.is_only);
+        assert!(DiskSlot::among(&devices.children, "2001", "[a] vm/old.vmdk").is_err());
+        let exported = |key: &str| {
+            element(&format!(
+                "<val><deviceUrl><key>/vm-1/nvram</key><disk>false</disk></deviceUrl>\
+                 <deviceUrl><key>{key}</key><disk>true</disk></deviceUrl></val>"
+            ))
+        };
+        for key in ["/vm-1/ParaVirtualSCSIController0:1", "/vm-1/2001", "2001"] {
+            assert!(slot.find_device(&exported(key), "[a] vm/2001.vmdk").is_ok(), "{key}");
+        }
+        let other = exported("/vm-1/ParaVirtualSCSIController0:0");
+        let error = slot.find_device(&other, "[a] vm/2001.vmdk").unwrap_err().to_string();
+        assert!(error.contains("exports 1 disks (/vm-1/ParaVirtualSCSIController0:0)"), "{error}");
+        assert!(DiskSlot { is_only: true, ..slot }.find_device(&other, "").is_ok());
+    }
+
+    #[test]
+    fn the_host_of_a_url_may_be_the_server_that_was_asked() {
+        let endpoint = Url::parse("https://vc:8443/sdk").unwrap();
+        for (url, expected) in [
+            ("https://*/nfc/52/disk-0.vmdk", Some("https://vc:8443/nfc/52/disk-0.vmdk")),
+            ("https://esx1/nfc/52/d", Some("https://esx1/nfc/52/d")),
+            ("file:///etc/passwd", None),
+            ("", None),
+        ] {
+            let device = element(&format!("<deviceUrl><url>{url}</url></deviceUrl>"));
+            let found = device_url(&device, &endpoint).ok();
+            assert_eq!(found.as_ref().map(Url::as_str), expected);
+        }
+    }
+}
