@@ -52,13 +52,16 @@ impl Scene {
 
     /// An import with `--transport`.
     fn import(&self, transport: &str) -> Program {
+        self.program("import", transport).arg(self.place.target())
+    }
+
+    fn program(&self, command: &str, transport: &str) -> Program {
         let address = format!("vmware+{}/?vm={UUID}&disk={DISK}", self.vsphere.url());
         Program::new(crate::BINARY)
             .env("CDI_WORKERS_TEST_ROOT", self.place.path(""))
-            .args(["import", &address, "--transport", transport])
+            .args([command, &address, "--transport", transport])
             .args(self.place.as_user("user", PASSWORD))
             .args(self.place.trusting(&self.authority))
-            .arg(self.place.target())
     }
 
     /// Asserts that the import makes the disk, and completes a lease for `object`.
@@ -101,7 +104,11 @@ fn machines_and_snapshots_are_exported_and_their_leases_completed() {
                     machine is running: take a snapshot";
     scene.place.assert_refused(scene.import("lease"), SOURCE_FAILED, sentence);
     assert_eq!(scene.vsphere.leases().len(), 2);
-    // Its changes would be another matter.
+    let program = scene.program("info", "lease").args(["--checkpoint", &scene.snapshot.name]);
+    let info = program.run();
+    info.assert_success("info");
+    assert!(info.stdout.contains("stream"), "{}", info.stdout);
+    assert_eq!(scene.vsphere.leases().pop().map(|lease| lease.state), Some("aborted"));
     let name = &*scene.snapshot.name;
     let program = scene.import("lease").args(["--checkpoint", name, "--previous-checkpoint", name]);
     scene.place.assert_refused(program, SOURCE_FAILED, "use --transport nfc or vddk");
@@ -111,7 +118,8 @@ fn machines_and_snapshots_are_exported_and_their_leases_completed() {
 #[ignore = "tools: qemu-img"]
 fn a_closed_port_of_the_host_leads_to_a_lease_in_pods_too() {
     let scene = Scene::new();
-    let words = scene.assert_imports(scene.import("auto"), "vm-1", "auto");
+    let program = scene.import("auto").args(["--retries", "0"]);
+    let words = scene.assert_imports(program, "vm-1", "auto");
     assert!(words.contains("the disk is exported over HTTPS instead"), "{words}");
     let mut pod = Pod::new(&[
         ("IMPORTER_SOURCE", "vddk"),
@@ -200,4 +208,7 @@ fn other_hosts_need_the_certificate_of_the_lease_and_get_no_cookie() {
     let requests = other.requests();
     assert_eq!(requests.len(), 1);
     assert_eq!(requests[0].0.header("cookie"), None);
+    scene.vsphere.habits(|habits| habits.capacity = Some(16 * MIB));
+    let sentence = "16777216 bytes according to vSphere and 8388608 according to the export";
+    scene.place.assert_refused(scene.import("lease"), SOURCE_FAILED, sentence);
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  TicketDesk ── SOAP ──► vSphere: a ticket, which names a host
-//!  connect_host, connect_service ── TCP 902, TLS, authd, TLS ──► NfcLink ── open ──► NfcConnection
+//!  connect_service ── TCP 902, TLS, authd, TLS ──► NfcLink ── open ──► NfcConnection
 //! ```
 //!
 //! Each connection needs a ticket of its own. A new one also names the new host of a machine that
@@ -71,6 +71,8 @@ impl NfcSource {
         let network = Arc::clone(&desk.network);
         let (path, size) = (path.to_owned(), told.unwrap_or_default());
         let mut server = NfcServer { desk, path, size, unreached: AtomicU32::new(0) };
+        let retries = network.retry_policy.retries.unwrap_or(u32::MAX);
+        let attempts = PORT_ATTEMPTS.min(retries.saturating_add(1));
         let opening = async {
             let limit = network.retry_policy.idle_limit();
             let mut contact = network.first_contact();
@@ -78,8 +80,7 @@ impl NfcSource {
                 match server.connect(told, limit).await {
                     Ok(connection) => return Ok(Some(connection)),
                     Err(failure)
-                        if is_optional
-                            && server.unreached.load(Ordering::Relaxed) == PORT_ATTEMPTS =>
+                        if is_optional && server.unreached.load(Ordering::Relaxed) == attempts =>
                     {
                         let error = failure.into_error();
                         tracing::warn!("{error}; the disk is exported over HTTPS instead");

@@ -91,11 +91,12 @@ impl VsphereFault {
     fn new(method: &str, detail: Option<&XmlElement>, text: &str) -> Self {
         // The simulator calls every element `Fault` and gives the type only as an attribute;
         // vSphere gives both.
-        let kind = detail.map(|detail| detail.kind.as_deref().unwrap_or(&detail.name));
-        let kind = kind.map_or("", |kind| kind.rsplit(':').next().unwrap_or(kind));
+        let of_name = |detail: &XmlElement| detail.name.strip_suffix("Fault").map(str::to_owned);
+        let kind = detail.and_then(|detail| detail.kind.clone().or_else(|| of_name(detail)));
+        let kind = kind.unwrap_or_default();
         Self {
             method: method.to_owned(),
-            kind: plain_line(kind.strip_suffix("Fault").unwrap_or(kind)),
+            kind: plain_line(kind.rsplit(':').next().unwrap_or(&kind)),
             text: plain_line(text),
         }
     }
@@ -162,5 +163,15 @@ mod tests {
             assert_eq!(fault.kind, "NotAuthenticated", "{detail}");
             assert_eq!(fault.to_string(), "vSphere refuses Login: no");
         }
+        let error =
+            "<val><fault xsi:type='FileFault'/><localizedMessage>no</localizedMessage></val>";
+        let error = XmlElement::parse(error.as_bytes()).unwrap();
+        let fault = VsphereFault::from_state("error", Some(&error));
+        assert_eq!(
+            (&*fault.kind, &*fault.to_string()),
+            ("FileFault", "vSphere refuses the lease: no")
+        );
+        let fault = VsphereFault::from_state("done", None);
+        assert_eq!(fault.to_string(), "vSphere refuses the lease: its state is \"done\"");
     }
 }

@@ -28,6 +28,7 @@ use url::Url;
 
 use super::answer::{ManagedObjectReference, VsphereCallError, VsphereFault, first_child};
 use super::disk::{DEVICES, LocatedDisk};
+use super::resized_error;
 use super::soap::{LOGOUT_LIMIT, VsphereSession};
 use crate::blocks::RangedDisk;
 use crate::nfc::ticket::{named_thumbprint, unusable_error};
@@ -52,6 +53,13 @@ const END_LIMIT: Duration = Duration::from_secs(8);
 /// Longest name of a lease, in bytes. Real ones look like `session[UUID]UUID`.
 const MAX_NAME_BYTES: usize = 256;
 
+/// Number of bytes at the beginning of a VMDK that contain its size.
+const HEAD_BYTES: usize = 20;
+
+/// Sizes in a VMDK are numbers of sectors, and a disk consists of grains.
+const SECTOR_BYTES: u64 = 512;
+const GRAIN_BYTES: u64 = 64 << 10;
+
 /// The export of a disk. Dropping it ends the lease and logs out.
 pub(super) struct LeaseSource {
     // This field is dropped first, so that no request follows the end of the lease.
@@ -72,6 +80,8 @@ struct LeaseState {
     session: Mutex<VsphereSession>,
     /// The lease. Set as soon as there is one to be ended.
     object: OnceLock<ManagedObjectReference>,
+    /// Size of the disk in bytes, if vSphere reports it.
+    capacity: Option<u64>,
     is_complete: AtomicBool,
     received_bytes: AtomicU64,
 }
@@ -92,6 +102,7 @@ impl LeaseSource {
             server: endpoint.host_str().unwrap_or_default().to_owned(),
             session: Mutex::new(session),
             object: OnceLock::new(),
+            capacity: found.disk.capacity,
             is_complete: AtomicBool::new(false),
             received_bytes: AtomicU64::new(0),
         });
@@ -104,7 +115,7 @@ impl LeaseSource {
         let device = slot.find_device(&info, &found.disk.file)?;
         let url = device_url(device, endpoint)?;
         keeps_promise(endpoint, &url, network.is_checked)?.warn_downgrade();
-        lease.start_reports(&info, found.disk.capacity.unwrap_or_default());
+        lease.start_reports(&info);
         let network = match named_thumbprint(device)? {
             Some(thumbprint) => {
                 let trust = thumbprint.client_config()?;
@@ -140,7 +151,7 @@ impl Source for LeaseSource {
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let (data, state) = (self.data.open_body()?, Arc::clone(&self.lease.state));
-        Ok(Box::new(LeaseBody { data, state }))
+        Ok(Box::new(LeaseBody { data, state, head: Vec::new() }))
     }
 }
 
@@ -161,6 +172,8 @@ pub(super) fn delta_error() -> SourceError {
 struct LeaseBody {
     data: Box<dyn SourceBody>,
     state: Arc<LeaseState>,
+    /// The first bytes.
+    head: Vec<u8>,
 }
 
 impl SourceBody for LeaseBody {
@@ -179,6 +192,11 @@ impl SourceBody for LeaseBody {
         match &chunk {
             Some(chunk) => {
                 state.received_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                let missing = HEAD_BYTES - self.head.len();
+                self.head.extend(chunk.iter().take(missing));
+                if missing > 0 && self.head.len() == HEAD_BYTES {
+                    check_head(&self.head, state.capacity)?;
+                }
             }
             None if !state.is_complete.load(Ordering::Relaxed) => {
                 let ending = async {
@@ -194,9 +212,23 @@ impl SourceBody for LeaseBody {
     }
 }
 
+/// Fails unless `head`, the first `HEAD_BYTES` of the export, begins a VMDK of a disk of `capacity`
+/// bytes. The size in a VMDK may be rounded up to whole grains.
+fn check_head(head: &[u8], capacity: Option<u64>) -> Result<(), SourceError> {
+    let sectors = head.get(12..20).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let Some(sectors) = sectors.filter(|_| head.starts_with(b"KDMV")) else {
+        return Err(invalid_error("the export of the disk does not begin like a VMDK"));
+    };
+    let found = sectors.saturating_mul(SECTOR_BYTES);
+    match capacity.filter(|told| !(*told..told.saturating_add(GRAIN_BYTES)).contains(&found)) {
+        Some(told) => Err(resized_error(told, found, "the export")),
+        None => Ok(()),
+    }
+}
+
 impl ExportLease {
     /// Reports progress until this is dropped, more often than the lease demands.
-    fn start_reports(&mut self, info: &XmlElement, capacity: u64) {
+    fn start_reports(&mut self, info: &XmlElement) {
         let limit = info.text_of("leaseTimeout").and_then(|seconds| seconds.parse::<u32>().ok());
         let limit = limit.map_or(REPORT_PAUSE, |seconds| Duration::from_secs(seconds.into()) / 4);
         let pause = limit.clamp(MIN_REPORT_PAUSE, REPORT_PAUSE);
@@ -206,7 +238,8 @@ impl ExportLease {
                 sleep(pause).await;
                 let received = state.received_bytes.load(Ordering::Relaxed);
                 // The export is never longer than the disk, apart from its tables.
-                let percent = received.saturating_mul(100) / capacity.max(1);
+                let percent =
+                    received.saturating_mul(100) / state.capacity.unwrap_or_default().max(1);
                 let progress = format!("<percent>{}</percent>", percent.min(99));
                 if let Err(failed) = state.call_lease("HttpNfcLeaseProgress", &progress).await
                     && !state.is_complete.load(Ordering::Relaxed)
@@ -426,8 +459,7 @@ impl DiskSlot {
                     disks.iter().filter_map(|device| device.text_of("key")).collect();
                 let keys = plain_line(&keys.join(", "));
                 Err(invalid_error(format!(
-                    "vSphere exports {} disks ({keys}), and none of them is certainly {file}: use --transport nfc or vddk",
-                    disks.len()
+                    "none of the disks that vSphere exports ({keys}) is certainly {file}: use --transport nfc or vddk"
                 )))
             }
         }
@@ -485,8 +517,27 @@ mod tests {
         }
         let other = exported("/vm-1/ParaVirtualSCSIController0:0");
         let error = slot.find_device(&other, "[a] vm/2001.vmdk").unwrap_err().to_string();
-        assert!(error.contains("exports 1 disks (/vm-1/ParaVirtualSCSIController0:0)"), "{error}");
+        assert!(
+            error.contains("(/vm-1/ParaVirtualSCSIController0:0) is certainly [a] vm/2001.vmdk"),
+            "{error}"
+        );
         assert!(DiskSlot { is_only: true, ..slot }.find_device(&other, "").is_ok());
+    }
+
+    #[test]
+    fn only_a_vmdk_of_the_right_size_is_accepted() {
+        let head = |sectors: u64| [&b"KDMV\x03\0\0\0\0\0\0\0"[..], &sectors.to_le_bytes()].concat();
+        for (head, capacity, is_right) in [
+            (head(16), Some(8192), true),
+            (head(128), Some(8192), true),
+            (head(16), None, true),
+            (head(15), Some(8192), false),
+            (head(144), Some(8192), false),
+            (head(u64::MAX), Some(8192), false),
+            (b"QFI\xfb".to_vec(), None, false),
+        ] {
+            assert_eq!(check_head(&head, capacity).is_ok(), is_right, "{head:?}");
+        }
     }
 
     #[test]

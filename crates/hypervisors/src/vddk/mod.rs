@@ -61,8 +61,8 @@ use crate::nfc::{NfcSource, TicketDesk};
 /// library does not open the disk, which is nearly always final; vSphere has answered before.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
-/// A disk that nbdkit, its ESXi host or a lease serves. All methods block, so they must not be called inside
-/// an asynchronous task.
+/// A disk that nbdkit, its ESXi host or a lease serves. All methods block, so they must not be
+/// called inside an asynchronous task.
 pub struct VddkSource {
     // This field is dropped before `_supply`, so that its connections are closed first.
     disk: Box<dyn RangedDisk>,
