@@ -10,11 +10,11 @@ use fetch::http::{ExtraHeader, parse_header};
 use fetch::pod::fixed_connections;
 use fetch::policy::{ExtraPermissions, ImportPolicy};
 use fetch::proxy::ProxyConfig;
-use fetch::scheme::SourceKind;
+use fetch::scheme::{SourceKind, find_scheme};
 use fetch::{BasicCredentials, Network, RetryPolicy};
 use https::tls::{self, TrustedRoots};
 use hypervisors::Checkpoints;
-use hypervisors::vddk::{VddkInstallation, VddkSourceOptions};
+use hypervisors::vddk::{VddkInstallation, VddkSourceOptions, VmwareAddress};
 use oci::{self, RegistryOptions};
 use program::env::{NamedStrings, ProcessEnv};
 use program::paths::PodPaths;
@@ -278,8 +278,17 @@ pub(super) fn vddk_options(arguments: &SourceArgs) -> VddkSourceOptions {
 fn read_credentials(
     arguments: &SourceArgs,
 ) -> Result<Option<BasicCredentials>, ImporterCommandError> {
-    let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
-        return Ok(None);
+    let in_address = user_of_address(&arguments.source)?;
+    if arguments.user.is_some() && in_address.is_some() {
+        return Err(usage_error(
+            "the address names a user, and so does --user: leave one of them out",
+        ));
+    }
+    let user = arguments.user.as_ref().or(in_address.as_ref());
+    let (user, file) = match (user, &arguments.password_file) {
+        (Some(user), Some(file)) => (user, file),
+        (None, Some(_)) => return Err(usage_error("--password-file needs --user")),
+        (_, None) => return Ok(None),
     };
     let password = read_line("--password-file", file)?;
     match BasicCredentials::new(user, &password) {
@@ -287,6 +296,19 @@ fn read_credentials(
         None => Err(usage_error(
             "neither the user name nor the password may be empty: check --user and --password-file",
         )),
+    }
+}
+
+/// Returns the user that the address of a VMware disk names.
+fn user_of_address(address: &str) -> Result<Option<String>, ImporterCommandError> {
+    let scheme = address
+        .split_once("://")
+        .and_then(|(name, _)| find_scheme(&name.trim().to_ascii_lowercase()));
+    match scheme.map(|scheme| scheme.kind) {
+        Some(SourceKind::Vddk) => {
+            VmwareAddress::parse(address).map(|address| address.user).map_err(usage_error)
+        }
+        _ => Ok(None),
     }
 }
 

@@ -13,7 +13,7 @@ use testkit::process::Program;
 use testkit::vsphere::host::{EsxiHost, FrameMaker, HostHabits, frame};
 use testkit::vsphere::tracked::{BLOCK_BYTES, Checkpoint, DISK, Tracked, UUID, file_of};
 
-use crate::place::{MIB, Place, SOURCE_FAILED};
+use crate::place::{MIB, Place, SOURCE_FAILED, USAGE};
 use crate::pod::Pod;
 
 /// The password at vSphere, which no output may show.
@@ -54,14 +54,26 @@ impl Scene {
 
     /// `cdi-importer COMMAND` for the state `current`, or for what changed since `previous`.
     fn program(&self, command: &str, current: Option<usize>, previous: Option<usize>) -> Program {
-        let address = format!("vmware+{}/?vm={UUID}&disk={DISK}", self.vsphere.url());
+        let address = format!("?vm={UUID}&disk={DISK}");
+        let user = self.place.as_user("user", PASSWORD);
+        self.program_at(command, &address, current, previous).args(user)
+    }
+
+    /// Like [`program`](Self::program), for this address on the server, and without a login.
+    fn program_at(
+        &self,
+        command: &str,
+        address: &str,
+        current: Option<usize>,
+        previous: Option<usize>,
+    ) -> Program {
+        let address = format!("vmware+{}/{address}", self.vsphere.url());
         let name = |state: usize| self.states[state].0.name.clone();
         let current = current.map(|state| ["--checkpoint".to_owned(), name(state)]);
         let previous = previous.map(|state| ["--previous-checkpoint".to_owned(), name(state)]);
         Program::new(crate::BINARY)
             .env("CDI_WORKERS_TEST_ROOT", self.place.path(""))
             .args([command, &address])
-            .args(self.place.as_user("user", PASSWORD))
             .args(self.place.trusting(&self.authority))
             .args(current.into_iter().chain(previous).flatten())
     }
@@ -129,6 +141,72 @@ fn a_whole_disk_is_imported_without_its_holes_and_then_its_changes_are_applied()
     let (connections, all) = scene.host.served();
     assert_eq!((connections, all - whole), (3, 2 * BLOCK_BYTES));
     scene.assert_discreet(&finished.stderr);
+}
+
+#[test]
+fn a_machine_and_its_disk_are_named_in_several_ways() {
+    let content = content();
+    let scene = Scene::new(&content);
+    let of_state = |address: &str| {
+        let user = scene.place.as_user("user", PASSWORD);
+        scene.program_at("import", address, None, None).args(user).arg(scene.place.target())
+    };
+    let states = scene.states.each_ref().map(|(_, raw)| std::fs::read(raw).or_fail("a state"));
+    for (address, state) in [
+        ("vm-1/0", 1),
+        ("guest%20%2F%20one/Hard disk 1", 1),
+        ("guest %252f one/[ds] guest/disk.vmdk", 1),
+        (&format!("{UUID}/%5Bds%5D%20guest%2Fdisk.vmdk?snapshot=checkpoint 1"), 0),
+        ("vm-1/0?snapshot=snapshot-1", 0),
+    ] {
+        let finished = scene.place.assert_imports(of_state(address), &states[state], address);
+        scene.assert_discreet(&finished.stderr);
+    }
+    for (address, sentence) in [
+        (
+            "vm-4/0",
+            "no machine \"vm-4\": there are guest %2f one (vm-1), other (vm-2), other (vm-3)",
+        ),
+        (
+            "other/0",
+            "2 machines called \"other\", use the id of one: there are other (vm-2), other (vm-3)",
+        ),
+        (
+            "vm-1/1",
+            "no disk \"1\" in the machine vm-1 or its snapshots: there are 0 (Hard disk 1, [ds] guest/disk.vmdk)",
+        ),
+        ("vm-1/0?snapshot=x", "there are checkpoint 2 (snapshot-2), checkpoint 1 (snapshot-1)"),
+    ] {
+        scene.place.assert_refused(of_state(address), SOURCE_FAILED, sentence);
+    }
+}
+
+#[test]
+fn a_user_in_the_address_needs_a_password_file() {
+    let content = content();
+    let scene = Scene::new(&content);
+    let server = scene.vsphere.url();
+    let import = |user: &str, options: &[String]| {
+        let address =
+            format!("vmware+{}/vm-1/0", server.replacen("://", &format!("://{user}@"), 1));
+        Program::new(crate::BINARY)
+            .env("CDI_WORKERS_TEST_ROOT", scene.place.path(""))
+            .args(["import", &address])
+            .args(options)
+            .args(scene.place.trusting(&scene.authority))
+            .arg(scene.place.target())
+    };
+    let login = scene.place.as_user("user", PASSWORD);
+    let state = std::fs::read(&scene.states[1].1).or_fail("a state");
+    scene.place.assert_imports(import("user", &login[2..]), &state, "a user in the address");
+    for (user, options, sentence) in [
+        ("user", &login[..0], "give --user and --password-file"),
+        ("user", &login[..], "the address names a user, and so does --user"),
+        ("user:secret", &login[2..], "the address contains a password"),
+    ] {
+        let finished = scene.place.assert_refused(import(user, options), USAGE, sentence);
+        scene.assert_discreet(&finished.stderr);
+    }
 }
 
 #[test]

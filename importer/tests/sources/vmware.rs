@@ -175,6 +175,27 @@ fn disks_of_the_simulator_are_found_by_machine_and_snapshot() {
 
 #[test]
 #[ignore = "server: vcsim"]
+fn machines_of_the_simulator_are_found_by_name_path_and_object() {
+    let scene = Simulated::new();
+    for machine in [&scene.vsphere.machines()[0], &scene.vsphere.machines()[7]] {
+        let moref = format!("moref={}", machine.moref);
+        scene.expect(&[("vm", &moref), ("file", &machine.disk)]);
+        let folder = machine.disk.split_once("] ").or_fail("a folder").1;
+        let name = folder.split('/').next().or_fail("a name");
+        let centre = name.split('_').next().or_fail("a data centre");
+        let path = format!("{centre}%2Fvm%2F{name}");
+        for (name, disk) in [(name, &*machine.disk), (&*path, "0"), (&*machine.moref, "0")] {
+            let address = format!("vmware+{}/{name}/{disk}", scene.vsphere.url());
+            let program = importer(&scene.place, "import", &address)
+                .arg(scene.place.target())
+                .args(["--thumbprint", scene.vsphere.thumbprint()]);
+            scene.place.assert_imports(program, &scene.disk, name);
+        }
+    }
+}
+
+#[test]
+#[ignore = "server: vcsim"]
 fn whatever_is_missing_is_named() {
     let scene = Simulated::new();
     let machine = &scene.vsphere.machines()[2];
@@ -189,7 +210,7 @@ fn whatever_is_missing_is_named() {
     let elsewhere = format!("vddk+{}/nothing/?vm=1&disk=[d] a.vmdk", scene.vsphere.url());
     let elsewhere = importer(&scene.place, "import", &elsewhere).arg(scene.place.target());
     for (program, sentence) in [
-        (scene.import(nobody, &machine.disk, &known), "vSphere has no machine with uuid 00000000"),
+        (scene.import(nobody, &machine.disk, &known), "vSphere has no machine \"00000000-"),
         (
             scene.import(&machine.uuid, "[none] <%26>.vmdk", &known),
             "vSphere has no disk \"[none] <&>.vmdk\" in the machine",

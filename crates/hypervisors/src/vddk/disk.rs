@@ -6,6 +6,7 @@ use stream::error::SourceError;
 
 use super::answer::ManagedObjectReference;
 use super::change_id::{BEGIN_ANEW, ChangeId};
+use super::inventory::{self, list_candidates};
 use super::soap::{ObjectProperties, VsphereSession};
 use crate::checkpoints::Checkpoints;
 use crate::xml::XmlElement;
@@ -61,26 +62,26 @@ pub(super) struct VirtualDisk {
     change_id: Option<ChangeId>,
 }
 
-/// Finds the disk `file` of the machine `uuid`, in the states that `checkpoints` specifies.
+/// Finds the disk `wanted` of the machine `name`, in the states that `checkpoints` specifies.
 pub(super) async fn find_disk(
     session: &mut VsphereSession,
-    uuid: &str,
-    file: &str,
+    name: &str,
+    wanted: &str,
     checkpoints: &Checkpoints,
 ) -> Result<LocatedDisk, SourceError> {
-    // The UUID may be the machine's instance UUID or its BIOS UUID.
-    let machine = match session.find_machine(uuid, true).await? {
-        Some(machine) => Some(machine),
-        None => session.find_machine(uuid, false).await?,
-    };
-    let machine = machine.ok_or_else(|| missing_error(&format!("no machine with uuid {uuid}")))?;
+    let machine = inventory::find_machine(session, name).await?;
     let properties = session.read_properties(&machine, &[DEVICES, "snapshot"]).await?;
     let tree = properties.get("snapshot");
     let snapshots = tree.map(list_snapshots).transpose()?.unwrap_or_default();
     let with_file = |properties: &ObjectProperties| {
-        properties.get(DEVICES).and_then(|all| disk_with(all, file))
+        let disk = properties.get(DEVICES).and_then(|all| disk_with(all, wanted))?;
+        // This may be the file of a snapshot.
+        Some(VirtualDisk { file: wanted.to_owned(), ..disk })
     };
-    let mut disk = with_file(&properties);
+    let labelled = list_disks(&properties);
+    let mut all = labelled.iter().enumerate();
+    let by_place = all.find(|(at, (label, _))| label == wanted || at.to_string() == wanted);
+    let mut disk = with_file(&properties).or_else(|| by_place.map(|(_, (_, disk))| disk.clone()));
     for (_, object) in &snapshots {
         if disk.is_some() {
             break;
@@ -88,17 +89,18 @@ pub(super) async fn find_disk(
         disk = with_file(&session.read_properties(object, &[DEVICES]).await?);
     }
     let disk = disk.ok_or_else(|| {
-        missing_error(&format!("no disk {file:?} in the machine {uuid} or its snapshots"))
+        let all = labelled.iter().enumerate();
+        let all = all.map(|(at, (label, disk))| format!("{at} ({label}, {})", disk.file));
+        missing_error(&format!(
+            "no disk {wanted:?} in the machine {name} or its snapshots: {}",
+            list_candidates(all)
+        ))
     })?;
     let Some(current) = &checkpoints.current else {
-        return Ok(LocatedDisk {
-            machine,
-            snapshot: None,
-            disk: VirtualDisk { file: file.to_owned(), ..disk },
-            since: None,
-        });
+        check_file(&disk.file)?;
+        return Ok(LocatedDisk { machine, snapshot: None, disk, since: None });
     };
-    let snapshot = find_snapshot(&snapshots, current, uuid)?.clone();
+    let snapshot = find_snapshot(&snapshots, current, name)?.clone();
     let now = disk.at_snapshot(session, &snapshot, current).await?;
     check_file(&now.file)?;
     let since = match &checkpoints.previous {
@@ -107,7 +109,7 @@ pub(super) async fn find_disk(
             Some(id) => EarlierState::Tracked(now.check_related(current, id)?),
             None => {
                 let before = disk
-                    .at_snapshot(session, find_snapshot(&snapshots, previous, uuid)?, previous)
+                    .at_snapshot(session, find_snapshot(&snapshots, previous, name)?, previous)
                     .await?;
                 before.check_size(&now)?;
                 now.later_than(&before, current, previous)?
@@ -223,17 +225,31 @@ impl VirtualDisk {
     }
 }
 
-/// Finds the snapshot of the machine `uuid` that is called `wanted`, or whose object is.
+/// Finds the snapshot of the machine `machine` that is called `wanted`, or whose object is.
 fn find_snapshot<'s>(
     snapshots: &'s [(String, ManagedObjectReference)],
     wanted: &str,
-    uuid: &str,
+    machine: &str,
 ) -> Result<&'s ManagedObjectReference, SourceError> {
     let mut all = snapshots.iter();
     let found = all.find(|(name, object)| name == wanted || object.name == wanted);
-    found
-        .map(|(_, object)| object)
-        .ok_or_else(|| missing_error(&format!("no snapshot {wanted:?} of the machine {uuid}")))
+    found.map(|(_, object)| object).ok_or_else(|| {
+        let all = snapshots.iter().map(|(name, object)| format!("{name} ({})", object.name));
+        let all = list_candidates(all);
+        missing_error(&format!("no snapshot {wanted:?} of the machine {machine}: {all}"))
+    })
+}
+
+/// Lists the disks of a machine with their labels, such as `Hard disk 1`, in vSphere's order.
+fn list_disks(properties: &ObjectProperties) -> Vec<(String, VirtualDisk)> {
+    let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
+    // Drives for CDs may have files as well, but no size.
+    let disks = devices.iter().filter(|device| device.child("capacityInKB").is_some());
+    let labelled = disks.filter_map(|device| {
+        let label = device.child("deviceInfo").and_then(|info| info.text_of("label"));
+        Some((label.unwrap_or_default().to_owned(), VirtualDisk::from_device(device)?))
+    });
+    labelled.collect()
 }
 
 /// Finds the disk whose chain of files includes `file`.

@@ -11,6 +11,7 @@
 //! If an earlier checkpoint is given, the bytes are the ranges that changed since then, one after
 //! the other.
 
+mod address;
 #[doc(hidden)] // for the fuzz targets
 pub mod answer;
 #[doc(hidden)] // for the fuzz targets
@@ -19,6 +20,7 @@ mod body;
 mod change_id;
 mod changes;
 mod disk;
+mod inventory;
 mod lease;
 mod log;
 mod nbdkit;
@@ -40,6 +42,7 @@ use stream::error::{SourceError, SourceErrorKind};
 use stream::options::StatedDisk;
 use stream::source::{Source, SourceBody};
 
+pub use self::address::VmwareAddress;
 use self::body::{VddkBody, VddkReadState};
 use self::change_id::BEGIN_ANEW;
 use self::disk::{EarlierState, LocatedDisk};
@@ -104,10 +107,10 @@ impl VddkSource {
         let tls = tls_config(options, network)?;
         let network = network.clone_with(|network| network.tls = tls);
         let (found, changes) = network.block_on(locate_disk(options, &network))?;
-        let (file, uuid) = (&found.disk.file, &options.uuid);
+        let (file, machine) = (&found.disk.file, &options.machine);
         let name = match &found.snapshot {
-            Some(snapshot) => format!("{file} of {uuid} in {}", snapshot.name),
-            None => format!("{file} of {uuid}"),
+            Some(snapshot) => format!("{file} of {machine} in {}", snapshot.name),
+            None => format!("{file} of {machine}"),
         };
         let (disk, supply, reading) = if options.access.uses_nbdkit() {
             open_with_nbdkit(options, found, &network)?
@@ -254,9 +257,8 @@ async fn locate_disk(
     network: &Arc<Network>,
 ) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
     let mut session = VsphereSession::open(&options.endpoint, network).await?;
-    let (uuid, file) = (&options.uuid, &options.backing_file);
-    let found =
-        with_lookup_limit(disk::find_disk(&mut session, uuid, file, &options.checkpoints)).await;
+    let VddkOptions { machine, disk, checkpoints, .. } = options;
+    let found = with_lookup_limit(disk::find_disk(&mut session, machine, disk, checkpoints)).await;
     // The session is closed even after a failure; otherwise vSphere would keep it until it
     // expires.
     let found = match found {

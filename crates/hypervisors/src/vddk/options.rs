@@ -4,6 +4,7 @@ use fetch::error::invalid_error;
 use stream::error::SourceError;
 use url::Url;
 
+use super::address::{VmwareAddress, form_error};
 use super::nbdkit::VddkInstallation;
 use crate::checkpoints::Checkpoints;
 
@@ -12,10 +13,10 @@ use crate::checkpoints::Checkpoints;
 pub struct VddkOptions {
     /// URL of vCenter or ESXi; the API is at `/sdk` below it.
     pub endpoint: Url,
-    /// The machine's instance UUID or BIOS UUID.
-    pub uuid: String,
-    /// File of the disk: `[datastore1] vm/disk.vmdk`.
-    pub backing_file: String,
+    /// The machine: its instance UUID or BIOS UUID, its name or path, or its object.
+    pub machine: String,
+    /// The disk: its file, such as `[datastore1] vm/disk.vmdk`, its label, or its number.
+    pub disk: String,
     /// The snapshot to read, and the snapshot that the target already holds. Both are identified
     /// by their name or the name of their object, the second one also by its change ID.
     pub checkpoints: Checkpoints,
@@ -77,31 +78,40 @@ impl VddkSourceOptions {
 }
 
 impl VddkOptions {
-    /// Parses `vddk+https://VCENTER/?vm=UUID&disk=FILE`, or the same with `vmware+`. The server is
-    /// identified by the thumbprint if one is given without certificates, and otherwise by its
-    /// certificate.
+    /// Parses the address of a disk (see [`VmwareAddress::parse`]). The server is identified by the
+    /// thumbprint if one is given without certificates, and otherwise by its certificate.
     pub fn parse(
         address: &str,
         checkpoints: Checkpoints,
+        access: VddkSourceOptions,
+    ) -> Result<Self, SourceError> {
+        let options = Self::parse_any(address, checkpoints, access)?;
+        if options.names_disk() { Ok(options) } else { Err(form_error()) }
+    }
+
+    /// Like [`VddkOptions::parse`], for an address in which the names of the disk and of the
+    /// machine may be missing. They are empty then.
+    pub fn parse_any(
+        address: &str,
+        mut checkpoints: Checkpoints,
         mut access: VddkSourceOptions,
     ) -> Result<Self, SourceError> {
         access.has_certificates |= access.thumbprint.is_none();
-        let parsed = address.split_once('+').and_then(|(_, address)| Url::parse(address).ok());
-        let parts = parsed.and_then(|mut endpoint| {
-            let part = |name| {
-                let mut pairs = endpoint.query_pairs();
-                pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
-            };
-            let (uuid, backing_file) = (part("vm")?, part("disk")?);
-            endpoint.set_query(None);
-            Some((endpoint, uuid, backing_file))
-        });
-        let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
-            invalid_error(
-                "a VMware disk is given as vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
-            )
-        })?;
-        Ok(Self { endpoint, uuid, backing_file, checkpoints, access })
+        let VmwareAddress { endpoint, machine, disk, snapshot, .. } =
+            VmwareAddress::parse(address)?;
+        if let Some(snapshot) = snapshot
+            && checkpoints.current.replace(snapshot).is_some()
+        {
+            return Err(invalid_error(
+                "the address names a snapshot, and so does --checkpoint: leave one of them out",
+            ));
+        }
+        Ok(Self { endpoint, machine, disk, checkpoints, access })
+    }
+
+    /// True if both the machine and its disk are named.
+    pub fn names_disk(&self) -> bool {
+        !self.machine.is_empty() && !self.disk.is_empty()
     }
 }
 
@@ -116,12 +126,13 @@ mod tests {
         };
         let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
         assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
-        assert_eq!(
-            (options.uuid.as_str(), options.backing_file.as_str()),
-            ("42-a", "[ds 1] vm/d.vmdk")
-        );
+        assert_eq!((options.machine.as_str(), options.disk.as_str()), ("42-a", "[ds 1] vm/d.vmdk"));
         assert!(options.access.has_certificates, "the certificate is verified");
-        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
+        let both = Checkpoints { current: Some("a".to_owned()), previous: None };
+        let address = "vmware+https://vc/web/0?snapshot=b";
+        assert_eq!(parse(address).unwrap().checkpoints.current.as_deref(), Some("b"));
+        assert!(VddkOptions::parse(address, both, VddkSourceOptions::default()).is_err());
+        for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vmware+https://vc/web"] {
             assert!(parse(address).is_err(), "{address}");
         }
     }

@@ -138,7 +138,8 @@ impl VsphereSession {
         Ok(ObjectProperties(sets.collect()))
     }
 
-    fn manager_reference(
+    /// Returns the reference to the manager in the element `element` of the server's content.
+    pub(crate) fn manager_reference(
         &self,
         kind: &'static str,
         element: &str,

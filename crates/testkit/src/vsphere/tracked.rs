@@ -25,6 +25,9 @@ pub const BLOCK_BYTES: u64 = 64 << 10;
 /// The UUID of the machine.
 pub const UUID: &str = "502a1c2e-0000-4000-8000-000000000001";
 
+/// The name of the machine, in the form in which vSphere stores a slash.
+pub const NAME: &str = "guest %2f one";
+
 /// The file name by which users identify the disk.
 pub const DISK: &str = "[ds] guest/disk.vmdk";
 
@@ -259,7 +262,8 @@ impl State {
         let answer = match method {
             "RetrieveServiceContent" => {
                 "<returnval><about><apiType>VirtualCenter</apiType></about><sessionManager>SessionManager</sessionManager>\
-                 <searchIndex>SearchIndex</searchIndex><propertyCollector>propertyCollector</propertyCollector></returnval>"
+                 <searchIndex>SearchIndex</searchIndex><propertyCollector>propertyCollector</propertyCollector>\
+                 <viewManager>ViewManager</viewManager><rootFolder>group-d1</rootFolder></returnval>"
                     .to_owned()
             }
             "Login" => {
@@ -290,6 +294,13 @@ impl State {
                     _ => lease.state = "aborted",
                 }
                 String::new()
+            }
+            "CreateContainerView" => "<returnval>session[52]view-1</returnval>".to_owned(),
+            "RetrievePropertiesEx" if text_of(body, "obj").contains("view") => {
+                self.machine_page(&["vm-1", "vm-2"], "<token>1</token>")
+            }
+            "ContinueRetrievePropertiesEx" if text_of(body, "token") == "1" => {
+                self.machine_page(&["vm-3"], "")
             }
             "RetrievePropertiesEx" => match self.properties(text_of(body, "obj")) {
                 Some(properties) => properties,
@@ -382,6 +393,18 @@ impl State {
         }
     }
 
+    /// A page of the list of machines. The second one has no disk, the third one the same name.
+    fn machine_page(&self, objects: &[&str], token: &str) -> String {
+        let objects = objects.iter().map(|object| {
+            let name = if *object == "vm-1" { NAME } else { "other" };
+            format!(
+                "<objects><obj type=\"VirtualMachine\">{object}</obj><propSet><name>name</name><val>{name}</val></propSet>\
+                 <propSet><name>config.instanceUuid</name><val>{UUID}</val></propSet></objects>"
+            )
+        });
+        format!("<returnval>{token}{}</returnval>", objects.collect::<String>())
+    }
+
     fn nfc_service(&self) -> &'static str {
         if self.habits.is_host { "ha-nfc-service" } else { "nfcService" }
     }
@@ -428,7 +451,7 @@ impl State {
             String::new()
         };
         format!(
-            "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName>{id}<parent><fileName>{DISK}</fileName></parent>\
+            "<VirtualDevice><key>2000</key><deviceInfo><label>Hard disk 1</label></deviceInfo><backing><fileName>{file}</fileName>{id}<parent><fileName>{DISK}</fileName></parent>\
              </backing><capacityInKB>{}</capacityInKB><capacityInBytes>{capacity}</capacityInBytes>\
              <diskObjectId>1-2000</diskObjectId></VirtualDevice>",
             capacity / 1024

@@ -31,7 +31,7 @@ pub struct SourceArgs {
     pub user: Option<String>,
 
     /// File with the password of --user; a line break at its end is ignored
-    #[arg(long, value_name = "FILE", requires = "user", value_hint = ValueHint::FilePath, help_heading = "Source")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub password_file: Option<PathBuf>,
 
     /// Access S3 and GCS without credentials, even if the environment has some

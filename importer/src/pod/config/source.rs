@@ -247,7 +247,7 @@ fn read_layer(reader: &mut EnvReader<'_>) -> Option<LayerSelector> {
 
 fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocation> {
     let endpoint = http_endpoint(reader);
-    let (uuid, backing_file) = (require_text(reader, UUID), require_text(reader, BACKING_FILE));
+    let (machine, disk) = (require_text(reader, UUID), require_text(reader, BACKING_FILE));
     let checkpoints = read_checkpoints(reader);
     // Checked here, before a new disk would replace the disk of the previous stages.
     if checkpoints.previous.is_some() && checkpoints.current.is_none() {
@@ -256,8 +256,8 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
     }
     Some(SourceLocation::Vddk(VddkOptions {
         endpoint: endpoint?,
-        uuid: uuid?,
-        backing_file: backing_file?,
+        machine: machine?,
+        disk: disk?,
         checkpoints,
         access: VddkSourceOptions {
             thumbprint: reader.read_text(THUMBPRINT),
